@@ -63,7 +63,6 @@ class Builder(Protocol[P_co]):
 DOUBLINGS = 6
 HALVINGS = 4
 AS_GOOD = 1.001  # times the seconds of the program that was over the budget: no use to look further
-ROUNDS = 32  # requests for a unit less than the smallest program so far
 
 
 class BudgetSearch(Generic[P]):
@@ -100,14 +99,18 @@ class BudgetSearch(Generic[P]):
     def min_memory_program(self) -> P:
         """The smallest program that was found; its arena is the least budget.
 
-        The last request that failed is the one that program() makes for the next smaller budget, which is refused.
+        Requests are for less than the smallest program so far: for twice as much less after each that yields a smaller
+        one, half as much after each that does not, down to a unit.  So the last request that failed is the one that
+        program() makes for the next smaller budget, which is refused.
         """
         best = self._attempt(MINIMUM_MEMORY)
-        for _ in range(ROUNDS):
-            smaller = self._attempt(best.arena_bytes - ALIGN)
-            if smaller.arena_bytes >= best.arena_bytes:
-                break
-            best = smaller
+        step = ALIGN
+        while step >= ALIGN:
+            smaller = self._attempt(max(best.arena_bytes - step, 0))
+            if smaller.arena_bytes < best.arena_bytes:
+                best, step = smaller, 2 * step
+            else:
+                step = min(step // 2, best.arena_bytes) // ALIGN * ALIGN
         return best
 
     def suggestions(self, budget_bytes: int) -> dict[str, int]:

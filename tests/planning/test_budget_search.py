@@ -3,12 +3,13 @@
 import random
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError
-from layermem.planning.budget_search import DOUBLINGS, HALVINGS, fastest_under_budget
+from layermem.planning.budget_search import DOUBLINGS, HALVINGS, BudgetSearch, fastest_under_budget
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.utils.units import ALIGN
@@ -151,3 +152,30 @@ def test_under_holes_too_no_program_fits_a_unit_below_the_minimum(net, name, tmp
                 compiler.compile(budget)
             assert refused.value.minimum_bytes == least and refused.value.budget_bytes == budget
         assert compiler.compile(least).arena_bytes <= least
+
+
+class StepwiseSearch(BudgetSearch[SimpleNamespace]):
+    """Over a strategy that answers a request with exactly its bytes, down to `least` units; with `most` to others."""
+
+    def __init__(self, least, most, refused=()):
+        self.entry = SimpleNamespace(name="stepwise", combines_others=False)
+        self.hints = SimpleNamespace(host_budget_bytes=None)
+        self.least, self.most, self.refused, self.requests = least, most, refused, []
+
+    def _attempt(self, budget_bytes):
+        self.requests.append(budget_bytes)
+        answered = budget_bytes >= self.least * ALIGN and budget_bytes // ALIGN not in self.refused
+        return SimpleNamespace(arena_bytes=min(budget_bytes, self.most * ALIGN) if answered else self.most * ALIGN)
+
+
+@pytest.mark.parametrize("refused", [(), (99, 98), (37, 60, 61, 62, 63)])
+def test_a_minimum_far_below_the_first_is_found_in_few_requests_and_a_unit_less_is_refused(refused):
+    for least in (1, 2, 10, 57, 99):
+        search = StepwiseSearch(least, 100, refused)
+        found = search.min_memory_program.arena_bytes
+        assert len(search.requests) < 40 and search.requests[-1] == found - ALIGN
+        assert found == least * ALIGN or found // ALIGN - 1 in refused
+        with pytest.raises(BudgetError) as error:
+            search.program(found - 1)
+        assert error.value.minimum_bytes == found
+    assert StepwiseSearch(100, 5_000_000).min_memory_program.arena_bytes == 100 * ALIGN
