@@ -71,9 +71,12 @@ struct LossInput {
     int64_t width;
 };
 
+// The positions of a task that copies have place for.
+inline int64_t loss_copies(int64_t total, int64_t step) { return step > 1 ? std::min(step, total) : 0; }
+
 // Of run_loss_slice for `total` positions in tasks of `step`, each of which reads `floats`.
 inline int64_t loss_carry_bytes(int64_t total, int64_t step, int64_t floats) {
-    return loss_partial_bytes(total, step) + (step > 1 ? aligned_bytes<float>(step * floats) : 0);
+    return loss_partial_bytes(total, step) + aligned_bytes<float>(loss_copies(total, step) * floats);
 }
 
 // run_loss_partials for the positions of a slice, which kernel(begin, end, LossPartial&) counts from 0.
@@ -91,7 +94,7 @@ void run_loss_slice(const Kernel& kernel, const OnCopies& on_copies, const Write
     std::vector<float*> places;
     for (const LossInput& input : inputs) {
         places.push_back(input.data ? copies : nullptr);
-        copies += input.data ? step * input.width : 0;
+        copies += input.data ? loss_copies(slice.all, step) * input.width : 0;
     }
     const auto defer = [&](int64_t from, int64_t to) {  // positions of one task
         for (size_t i = 0; i < inputs.size(); ++i) {
