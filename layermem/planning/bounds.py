@@ -11,8 +11,9 @@ bytes     What o touches is in use (less what may lie over an input), beside the
 
 seconds   With B bytes of budget and W in use by o, the rest of such a set lies in B - W bytes, or on the host.  Each
           choice of values to hold implies which ops run again; the least seconds for a price per byte are a minimum cut
-          too, and a bound for every price (Lagrangian relaxation).  To that come the link's two directions: what is
-          away while o runs came out beside the ops before it, and comes back beside those after it.
+          too, and a bound for every price (Lagrangian relaxation).  At the ops of the highest of these bounds, branch
+          and bound over which ops run again holds each value whole or not at all.  To that come the link's two
+          directions: what is away while o runs came out beside the ops before it, and comes back beside those after it.
 
 An op runs again after o only if its own operands fit beside the persistent buffers and the gradients that are live at
 all times from o to the last op that profits; otherwise its outputs are held.  native/planning/bounds/step_bounds.h has

@@ -147,7 +147,8 @@ int Moment::need(BufferId buffer) {
 int Moment::again(OpId op) {
     if (again_node_[op] >= 0) return again_node_[op];
     const int node = again_node_[op] = flow_.add_node();
-    runs_again_.push_back({flow_.add_edge(node, kSink), node, op});
+    const int edge = flow_.add_edge(node, kSink), always = flow_.add_edge(kSource, node);
+    runs_again_.push_back({edge, always, node, op});
     recomputable_.push_back(op);
     const Form& form = *step_.ops_[op].again;
     for (const auto* operands : {&form.reads, &form.updates}) {
@@ -158,7 +159,8 @@ int Moment::again(OpId op) {
     return node;
 }
 
-Moment::Cut Moment::cut(double byte_price, double second_price, const std::vector<char>& banned) {
+Moment::Cut Moment::cut(double byte_price, double second_price, const Reruns& reruns) {
+    steps_ += static_cast<int64_t>(held_.size() + 2 * runs_again_.size() + infinite_.size());
     double sum = 0;
     for (const HeldEdge& held : held_) sum += byte_price * static_cast<double>(held.bytes);
     for (const AgainEdge& run : runs_again_) sum += second_price * step_.ops_[run.op].again->seconds;
@@ -169,23 +171,39 @@ Moment::Cut Moment::cut(double byte_price, double second_price, const std::vecto
     for (const AgainEdge& run : runs_again_) {
         const double seconds = second_price * step_.ops_[run.op].again->seconds;
         const auto capacity = static_cast<int64_t>(seconds * scale);
-        flow_.set_capacity(run.edge, banned[run.op] ? MaxFlow::kInfinite : capacity);
+        flow_.set_capacity(run.edge, reruns[run.op] == Rerun::kNever ? MaxFlow::kInfinite : capacity);
+        flow_.set_capacity(run.always, reruns[run.op] == Rerun::kAlways ? MaxFlow::kInfinite : 0);
     }
-    Cut result{0, 0, static_cast<double>(flow_.run(kSource, kSink)) / scale};
+    Cut result{0, 0, static_cast<double>(flow_.run(kSource, kSink)) / scale, {}};
     for (const HeldEdge& held : held_)
         if (flow_.on_source_side(held.from) && (held.to == kSink || !flow_.on_source_side(held.to)))
             result.bytes += static_cast<double>(held.bytes);
-    for (const AgainEdge& run : runs_again_)
-        if (flow_.on_source_side(run.from)) result.seconds += step_.ops_[run.op].again->seconds;
+    for (const AgainEdge& run : runs_again_) {
+        result.again.push_back(flow_.on_source_side(run.from));
+        if (result.again.back()) result.seconds += step_.ops_[run.op].again->seconds;
+    }
     return result;
 }
 
-// Which ops of the network lack bytes wherever they run again after o.
-std::vector<char> Moment::banned_ops(Bytes budget_bytes, std::optional<Bytes> host_bytes) const {
-    std::vector<char> banned(step_.ops_.size(), false);
-    if (!host_bytes) return banned;
-    for (const OpId op : recomputable_) banned[op] = again_bytes_[op] - *host_bytes > budget_bytes;
-    return banned;
+Reruns Moment::possible_reruns(Bytes budget_bytes, std::optional<Bytes> host_bytes) {
+    prepare();
+    Reruns reruns(step_.ops_.size(), Rerun::kFree);
+    if (!host_bytes) return reruns;
+    for (const OpId op : recomputable_)
+        if (again_bytes_[op] - *host_bytes > budget_bytes) reruns[op] = Rerun::kNever;
+    return reruns;
+}
+
+OpId Moment::dearest_difference(const Cut& a, const Cut& b) const {
+    OpId dearest = -1;
+    Seconds most = -1;
+    for (size_t i = 0; i < runs_again_.size(); ++i) {
+        const Seconds seconds = step_.ops_[runs_again_[i].op].again->seconds;
+        if (a.again[i] == b.again[i] || seconds <= most) continue;
+        most = seconds;
+        dearest = runs_again_[i].op;
+    }
+    return dearest;
 }
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
@@ -195,7 +213,7 @@ std::vector<char> Moment::banned_ops(Bytes budget_bytes, std::optional<Bytes> ho
 Bytes Moment::least_bytes(Bytes host_bytes, Bytes known_bytes) {
     const Bytes fixed = in_use_ + returning_bytes_ + other_persistent_bytes_ - host_bytes;
     const auto need_at = [&](Bytes budget_bytes) {
-        const Cut least = cut(1.0, 0.0, banned_ops(budget_bytes, host_bytes));
+        const Cut least = cut(1.0, 0.0, possible_reruns(budget_bytes, host_bytes));
         return fixed + static_cast<Bytes>(std::ceil(least.value - 0.5));  // whole bytes, but for rounding
     };
     if (fixed + static_cast<Bytes>(needed_bytes_) <= known_bytes) return known_bytes;
@@ -261,41 +279,64 @@ Moment::Best Moment::best_host_bytes(const Curve& curve, double device_bytes, do
     }
 }
 
-Seconds Moment::least_seconds(Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds) {
+Moment::Space Moment::space(Bytes budget_bytes, std::optional<Bytes> host_bytes) const {
     // Persistent buffers that nothing needs after o go to the host first: they do not come back in this step.
-    double device_bytes = static_cast<double>(budget_bytes - in_use_ - returning_bytes_);
-    double host_left = kNone;
+    Space space{static_cast<double>(budget_bytes - in_use_ - returning_bytes_), kNone, 0};
     if (host_bytes) {
         const Bytes away = std::min(other_persistent_bytes_, *host_bytes);
-        host_left = static_cast<double>(*host_bytes - away);
-        device_bytes -= static_cast<double>(other_persistent_bytes_ - away);
+        space.host_bytes = static_cast<double>(*host_bytes - away);
+        space.device_bytes -= static_cast<double>(other_persistent_bytes_ - away);
     }
-    const double most_away = std::max(0.0, needed_bytes_ - device_bytes);
-    if (most_away == 0) return step_.seconds_;
-    prepare();
-    std::vector<char> banned = banned_ops(budget_bytes, host_bytes);
-    Curve& curve = curves_[banned];
+    space.most_away = std::max(0.0, needed_bytes_ - space.device_bytes);
+    return space;
+}
+
+Seconds Moment::least_seconds(Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds) {
+    if (space(budget_bytes, host_bytes).most_away == 0) return step_.seconds_;
+    const Reruns reruns = possible_reruns(budget_bytes, host_bytes);
+    return relax(curves_[reruns], reruns, budget_bytes, host_bytes, known_seconds).seconds;
+}
+
+Relaxation Moment::relax(const Reruns& reruns, Bytes budget_bytes, std::optional<Bytes> host_bytes,
+                         Seconds known_seconds) {
+    Curve curve;
+    return relax(curve, reruns, budget_bytes, host_bytes, known_seconds);
+}
+
+Relaxation Moment::relax(Curve& curve, const Reruns& reruns, Bytes budget_bytes, std::optional<Bytes> host_bytes,
+                         Seconds known_seconds) {
+    const Space space = this->space(budget_bytes, host_bytes);
     if (curve.cuts.empty()) {
-        curve.cuts = {cut(1.0, 0.0, banned), {needed_bytes_, 0, 0}};
-        curve.cuts.front().bytes = std::min(curve.cuts.front().bytes, needed_bytes_);
+        curve.cuts = {cut(1.0, 0.0, reruns), cut(0.0, 1.0, reruns)};
+        curve.lines = {{0.0, curve.cuts.back().value}};
     }
-    const double least_away = std::max(0.0, curve.cuts.front().bytes - device_bytes);
-    const double high = std::min(host_left, most_away);
-    if (least_away > high + 0.5) return kNone;
-    Best best = best_host_bytes(curve, device_bytes, std::min(least_away, high), high);
-    while (static_cast<int>(curve.lines.size()) < kMaxCuts) {
-        const double held = device_bytes + best.host_bytes;
+    const double least_away = std::max(0.0, curve.cuts.front().bytes - space.device_bytes);
+    const double high = std::min(space.host_bytes, space.most_away);
+    if (least_away > high + 0.5) return {kNone, kNone, -1};
+    const double low = std::min(least_away, high);
+    const auto best_of = [&] { return best_host_bytes(curve, space.device_bytes, low, high); };
+    Relaxation result{0, kNone, -1};
+    const auto reach = [&](const Cut& cut) {
+        const double away = std::max(0.0, cut.bytes - space.device_bytes);
+        if (away <= high + 0.5) result.reached = std::min(result.reached, seconds_with(away, cut.seconds));
+    };
+    for (const Cut& cut : curve.cuts) reach(cut);
+    Best best = best_of();
+    for (;;) {
+        const double held = space.device_bytes + best.host_bytes;
         size_t right = 1;
         while (right + 1 < curve.cuts.size() && curve.cuts[right].bytes < held) ++right;
         const Cut a = curve.cuts[right - 1], b = curve.cuts[right];
-        if (b.bytes - a.bytes < 0.5) break;
+        result.open = dearest_difference(a, b);
+        if (b.bytes - a.bytes < 0.5 || static_cast<int>(curve.lines.size()) >= kMaxCuts) break;
         // With the known cuts alone it would be at most this many seconds.
         const double share = std::clamp((b.bytes - held) / (b.bytes - a.bytes), 0.0, 1.0);
         if (seconds_with(best.host_bytes, b.seconds + share * (a.seconds - b.seconds)) <= known_seconds) break;
         const double price = (a.seconds - b.seconds) / (b.bytes - a.bytes);
         const auto same = [&](const Line& line) { return std::abs(line.price - price) <= kClose * price; };
         if (price <= 0 || std::any_of(curve.lines.begin(), curve.lines.end(), same)) break;
-        const Cut found = cut(price, 1.0, banned);
+        const Cut found = cut(price, 1.0, reruns);
+        reach(found);
         curve.lines.push_back({price, found.value});
         if (found.value < (a.seconds + price * a.bytes) * (1 - kClose)) {
             const auto place = curve.cuts.begin() + static_cast<std::ptrdiff_t>(right);
@@ -307,9 +348,10 @@ Seconds Moment::least_seconds(Bytes budget_bytes, std::optional<Bytes> host_byte
                 curve.cuts.insert(place, found);
             }
         }
-        best = best_host_bytes(curve, device_bytes, std::min(least_away, high), high);
+        best = best_of();
     }
-    return best.seconds;
+    result.seconds = best.seconds;
+    return result;
 }
 
 }  // namespace layermem::planning::bounds

@@ -4,6 +4,9 @@
 //     u -> p                      cut: u is held; else p runs again            price of u's bytes
 //     p -> sink                   cut: p runs again                            seconds of p, infinite where it cannot
 //     p -> w                      p reads w, so w is needed too                (infinite)
+//     source -> p                 p is chosen to run again                     (infinite, else 0)
+//
+// A relaxation has prices for bytes and seconds, so it may hold a share of a value.  With every choice made, it cannot.
 #pragma once
 
 #include <map>
@@ -15,6 +18,16 @@
 
 namespace layermem::planning::bounds {
 
+enum class Rerun : char { kFree, kNever, kAlways };
+using Reruns = std::vector<Rerun>;  // per op: whether it runs again after o
+
+// What plans with some choices made can do.
+struct Relaxation {
+    Seconds seconds;  // none of them is below
+    Seconds reached;  // of one whose values are held whole
+    OpId open;        // the dearest op that runs again in one cut nearby and not in the other; -1: none
+};
+
 class Moment {
   public:
     Moment(const StepBounds& step, OpId op);
@@ -25,22 +38,32 @@ class Moment {
     // Seconds below which no step is, within the budget; infinite where o cannot run.  A result that is not above
     // `known_seconds` may be too small.
     Seconds least_seconds(Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds);
+    // The same for the plans with some choices made.
+    Relaxation relax(const Reruns& reruns, Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds);
+    // Ops that lack bytes wherever they run again after o may not.
+    Reruns possible_reruns(Bytes budget_bytes, std::optional<Bytes> host_bytes);
+    // Edges of the network that all calls looked at, about: what a search counts instead of seconds.
+    int64_t steps() const { return steps_; }
 
   private:
     struct Cut {
-        double bytes, seconds;  // held, recomputed
-        double value;           // at most the least of price x bytes + seconds
+        double bytes, seconds;    // held, recomputed
+        double value;             // at most the least of price x bytes + seconds
+        std::vector<char> again;  // per entry of runs_again_
     };
     struct Line {  // seconds >= value - price x bytes
         double price, value;
     };
-    struct Curve {              // of one set of ops that cannot run again
+    struct Curve {              // of one set of choices
         std::vector<Cut> cuts;  // by bytes
         std::vector<Line> lines;
     };
     struct Best {
         Seconds seconds;
         double host_bytes;
+    };
+    struct Space {  // beside o: on the device; on the host; what is not on the device, where nothing runs again
+        double device_bytes, host_bytes, most_away;
     };
 
     void find_relatives(OpId op, bool descendants, std::vector<char>* found) const;
@@ -52,8 +75,11 @@ class Moment {
     bool is_needed(BufferId buffer) const;  // by a descendant
     int need(BufferId buffer);              // its node
     int again(OpId op);
-    Cut cut(double byte_price, double second_price, const std::vector<char>& banned);
-    std::vector<char> banned_ops(Bytes budget_bytes, std::optional<Bytes> host_bytes) const;
+    Cut cut(double byte_price, double second_price, const Reruns& reruns);
+    Relaxation relax(Curve& curve, const Reruns& reruns, Bytes budget_bytes, std::optional<Bytes> host_bytes,
+                     Seconds known_seconds);
+    Space space(Bytes budget_bytes, std::optional<Bytes> host_bytes) const;
+    OpId dearest_difference(const Cut& a, const Cut& b) const;
     Best best_host_bytes(const Curve& curve, double device_bytes, double low, double high) const;
     Seconds seconds_with(double host_bytes, double recompute_seconds) const;
 
@@ -73,16 +99,17 @@ class Moment {
         Bytes bytes;
     };
     struct AgainEdge {
-        int edge, from;
+        int edge, always, from;  // `always`: the edge from the source
         OpId op;
     };
     std::vector<HeldEdge> held_;
     std::vector<AgainEdge> runs_again_;
-    std::vector<int> infinite_;                  // edges
-    std::vector<int> need_node_, again_node_;    // per buffer, per op; -1: none
-    std::vector<BufferId> waiting_;              // buffers whose edges are not there yet
-    double needed_bytes_ = 0;                    // of what descendants read: held, nothing runs again
-    std::map<std::vector<char>, Curve> curves_;  // by banned ops
+    std::vector<int> infinite_;                // edges
+    std::vector<int> need_node_, again_node_;  // per buffer, per op; -1: none
+    std::vector<BufferId> waiting_;            // buffers whose edges are not there yet
+    double needed_bytes_ = 0;                  // of what descendants read: held, nothing runs again
+    std::map<Reruns, Curve> curves_;           // of what may run again at all, by budget
+    int64_t steps_ = 0;
 };
 
 }  // namespace layermem::planning::bounds

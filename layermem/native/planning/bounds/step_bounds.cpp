@@ -2,17 +2,21 @@
 #include "planning/bounds/step_bounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <string>
 
 #include "planning/bounds/moment.h"
+#include "planning/bounds/whole_values.h"
 
 namespace layermem::planning::bounds {
 
 namespace {
 
-constexpr size_t kMaxVisits = 150'000;  // ops examined x ops: bounds the time, the same on every machine
+constexpr size_t kMaxVisits = 150'000;      // ops examined x ops: bounds the time, the same on every machine
+constexpr size_t kWholeOps = 3;             // ops of the highest relaxations, at which values are held whole
+constexpr int64_t kWholeSteps = 2'000'000;  // of these searches for a budget: a tenth of a second
 
 template <class Visit>
 void for_each_operand(const Form& form, Visit visit) {
@@ -124,10 +128,26 @@ std::vector<Seconds> StepBounds::least_seconds(const std::vector<Bytes>& budgets
                                                std::optional<Bytes> host_bytes) const {
     std::vector<Seconds> least(budgets.size(), seconds_);
     if (ops_.empty()) return least;
+    std::vector<std::vector<std::pair<Seconds, OpId>>> relaxed(budgets.size());
     for (const OpId op : peak_ops(1 + kMaxVisits / ops_.size())) {
         Moment moment(*this, op);
-        for (size_t i = 0; i < budgets.size(); ++i)
-            least[i] = std::max(least[i], moment.least_seconds(budgets[i], host_bytes, least[i]));
+        for (size_t i = 0; i < budgets.size(); ++i) {
+            const Seconds seconds = moment.least_seconds(budgets[i], host_bytes, least[i]);
+            if (seconds > seconds_) relaxed[i].emplace_back(-seconds, op);
+            least[i] = std::max(least[i], seconds);
+        }
+    }
+    for (size_t i = 0; i < budgets.size(); ++i) {
+        std::stable_sort(relaxed[i].begin(), relaxed[i].end());
+        if (std::isinf(least[i])) continue;
+        relaxed[i].resize(std::min(kWholeOps, relaxed[i].size()));
+        int64_t steps = kWholeSteps;
+        for (const auto& [seconds, op] : relaxed[i]) {
+            Moment moment(*this, op);
+            least[i] =
+                std::max(least[i], least_seconds_of_whole_values(moment, budgets[i], host_bytes, least[i], steps));
+            steps -= moment.steps();
+        }
     }
     return least;
 }

@@ -6,10 +6,11 @@
 //     p --- u ------------------------------ reader             is held (on the device or the host), or p runs again,
 //            \_ p again? _/                                     and then the same holds for all that p reads
 //
-// Which values are held and which ops run again is a cut of a network (RecomputeCut); the least
-// seconds + price x bytes held is a minimum cut, exact by max-flow min-cut, and a bound on the seconds for each price:
-// Lagrangian relaxation of the bytes.  Beside o lie W bytes of its own operands, so of a budget B at most B - W are held
-// on the device, and h bytes on the host.  A step therefore takes at least, for the best h,
+// Which values are held and which ops run again is a cut of a network (moment.h); the least seconds + price x bytes held
+// is a minimum cut, exact by max-flow min-cut, and a bound on the seconds for each price: Lagrangian relaxation of the
+// bytes.  At a few ops o a search holds each value whole or not at all (whole_values.h).  Beside o lie W bytes of its own
+// operands, so of a budget B at most B - W are held on the device, and h bytes on the host.  A step therefore takes at
+// least, for the best h,
 //
 //     every op once + recompute(h)                                          compute is one stream
 //     ancestors and o + h / h2d                                             the bytes are away until o ends
