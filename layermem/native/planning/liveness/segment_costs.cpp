@@ -24,6 +24,7 @@ constexpr int kMaxWitnessesUsed = 2;  // of one segment: further ones seldom rai
 SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model)
     : graph_(graph), sets_(sets), model_(model), facts_(graph, sets) {
     in_segment_.assign(graph.nodes.size(), 0);
+    is_recomputed_.assign(graph.nodes.size(), 0);
     first_need_.assign(graph.values.size(), kNever);
     lifetimes_.assign(graph.item_count(), {});
 }
@@ -88,7 +89,21 @@ Bytes SegmentCosts::kept_bound(SetIndex lower, SetIndex upper) const {
 // ---- exact costs --------------------------------------------------------------------------------------------------
 
 Segment SegmentCosts::evaluate(SetIndex lower, SetIndex upper) {
-    return model_ == Model::paper ? evaluate_paper(lower, upper) : evaluate_live(lower, upper);
+    Segment segment = begin(lower, upper);
+    complete(segment);
+    return segment;
+}
+
+// Each node of the segment is recomputed at most once, so the time does not depend on the order of recomputations.
+Segment SegmentCosts::begin(SetIndex lower, SetIndex upper) {
+    if (model_ == Model::paper) return evaluate_paper(lower, upper);
+    collect(lower, upper);
+    Segment out;
+    if (is_last()) return out;
+    out.recompute = select_recomputes();
+    out.kept = kept_bytes();
+    out.peak = forward_peak();
+    return out;
 }
 
 // Equations 1 and 2: T(V_i) without the boundary, M of the new part of the boundary, and the peak of the header.
@@ -107,43 +122,38 @@ Segment SegmentCosts::evaluate_paper(SetIndex lower, SetIndex upper) const {
 }
 
 // Both orders of the recomputations are tried: the eager one only if its lower bound is below the peak of the other.
-Segment SegmentCosts::evaluate_live(SetIndex lower, SetIndex upper) {
-    collect(lower, upper);
-    if (upper == sets_.size() - 1) return evaluate_last();
-    Segment out;
-    // Each node of the segment is recomputed at most once, so the time does not depend on the order of recomputations.
-    out.recompute = select_recomputes();
-    const Bytes forward = forward_peak();
-    out.eager = std::all_of(recomputes_.begin(), recomputes_.end(), [](const auto& r) { return r.first == 0; });
-    set_sequence(out.eager);
+void SegmentCosts::complete(Segment& segment) {
+    if (model_ == Model::paper) return;
+    if (is_last()) {
+        segment.peak = last_peak();
+        return;
+    }
+    const Bytes forward = segment.peak;
+    segment.eager = std::all_of(recomputes_.begin(), recomputes_.end(), [](const auto& r) { return r.first == 0; });
+    set_sequence(segment.eager);
     compute_lifetimes(false);
-    out.kept = kept_bytes();
     // The same bytes are there at the start of either order, but the lifetimes differ.
     const Bytes start = bytes_at_start(false);
-    out.peak = std::max(forward, sequence_peak(start));
-    if (!out.eager && out.peak > std::max(forward, eager_peak_bound())) {
-        set_sequence(true);
-        compute_lifetimes(false);
-        const Bytes eager_peak = std::max(forward, sequence_peak(start));
-        out.eager = eager_peak <= out.peak;
-        out.peak = std::min(out.peak, eager_peak);
-    }
-    return out;
+    segment.peak = std::max(forward, sequence_peak(start));
+    if (segment.eager || segment.peak <= std::max(forward, eager_peak_bound())) return;
+    set_sequence(true);
+    compute_lifetimes(false);
+    const Bytes eager_peak = std::max(forward, sequence_peak(start));
+    segment.eager = eager_peak <= segment.peak;
+    segment.peak = std::min(segment.peak, eager_peak);
 }
 
 // The last segment frees nothing: its forward and its steps are one sequence without recomputations.
-Segment SegmentCosts::evaluate_last() {
-    Segment out;
+Bytes SegmentCosts::last_peak() {
     sequence_.assign(nodes_.begin(), nodes_.end());
     for (Step s : steps_) sequence_.push_back(facts_.nodes() + s);
     compute_lifetimes(true);
-    out.peak = sequence_peak(bytes_at_start(true));
-    return out;
+    return sequence_peak(bytes_at_start(true));
 }
 
 // Sets nodes_, in_segment_ and steps_ to those of V_i.
 void SegmentCosts::collect(SetIndex lower, SetIndex upper) {
-    for (Node v : nodes_) in_segment_[v] = 0;
+    for (Node v : nodes_) in_segment_[v] = is_recomputed_[v] = 0;
     lower_ = lower;
     upper_ = upper;
     nodes_.clear();
@@ -213,6 +223,7 @@ Quanta SegmentCosts::select_recomputes() {
         if (first == kNever) continue;
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, first);
         recomputes_.push_back({first, *v});
+        is_recomputed_[*v] = 1;
         time += facts_.recompute_quanta(*v);
     }
     std::reverse(recomputes_.begin(), recomputes_.end());
@@ -326,8 +337,12 @@ Bytes SegmentCosts::kept_bytes() const {
     for (Node v : nodes_)
         for (const Item* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
             if (facts_.is_kept(upper_, *x)) sum += facts_.bytes(*x);
-    for (Value x : facts_.of(lower_).dying)
-        if (!is_used(x) && is_releasable(x, upper_)) sum -= facts_.bytes(x);
+    for (Value x : facts_.of(lower_).dying) {
+        // No step reads what is releasable: only a recomputation may.
+        const auto& readers = graph_.values[x].readers;
+        const bool is_needed = std::any_of(readers.begin(), readers.end(), [&](Node v) { return is_recomputed_[v]; });
+        if (!is_needed && is_releasable(x, upper_)) sum -= facts_.bytes(x);
+    }
     return sum;
 }
 

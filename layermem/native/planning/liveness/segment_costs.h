@@ -50,6 +50,10 @@ class SegmentCosts {
     SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model);
 
     Segment evaluate(SetIndex lower, SetIndex upper);
+    // The same in two parts: all but the peak, of which there is a lower bound, in a third of the time; then the peak,
+    // if nothing else was evaluated in between.
+    Segment begin(SetIndex lower, SetIndex upper);
+    void complete(Segment& segment);
     // Lower bounds of evaluate(lower, upper).peak, .recompute and .kept, in a fraction of its time; the first two may
     // stop counting once they are above `stop_above`.
     Bytes peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above) const;
@@ -72,8 +76,8 @@ class SegmentCosts {
         Bytes born = 0, dying = 0;
     };
     Segment evaluate_paper(SetIndex lower, SetIndex upper) const;
-    Segment evaluate_live(SetIndex lower, SetIndex upper);
-    Segment evaluate_last();
+    bool is_last() const { return upper_ == sets_.size() - 1; }
+    Bytes last_peak();
     void collect(SetIndex lower, SetIndex upper);
     Bytes forward_peak() const;
     Quanta select_recomputes();
@@ -99,6 +103,7 @@ class SegmentCosts {
     std::vector<Node> nodes_;                       // of the segment, ascending
     std::vector<Step> steps_;                       // of the segment, in order
     std::vector<char> in_segment_;                  // per node
+    std::vector<char> is_recomputed_;               // per node: whether it is one of recomputes_
     std::vector<int> first_need_;                   // per value: position in steps_ that first needs it, or kNever
     std::vector<Value> needed_;                     // values with a first_need_
     Bytes step_needed_bytes_ = 0;                   // of those that steps need themselves

@@ -167,11 +167,13 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
             return by_time() && least_up_to_.min(key_after(l)) <= l.kept + edge.kept;
         };
         // With the bounds of an edge first: most are ruled out without their exact costs.
-        if (!edge.is_exact) {
-            while (label != front.end() && !is_late(*label) && is_dominated(*label)) ++label;
-            if (label == front.end() || is_late(*label)) continue;
-            graph_.compute_exact(in.from, *in.edge, deadline_);
-            label = find_first_fit();
+        if (edge.known() != Known::all) {
+            auto extends_label = [&] {
+                label = find_first_fit();
+                while (label != front.end() && !is_late(*label) && is_dominated(*label)) ++label;
+                return label != front.end() && !is_late(*label);
+            };
+            if (!graph_.make_exact(in.from, *in.edge, deadline_, extends_label)) continue;
         }
         for (; label != front.end() && !is_late(*label); ++label) {
             const size_t key = key_after(*label);
@@ -231,10 +233,13 @@ Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
             const ParetoFront& front = fronts[in.from];
             const auto match = std::lower_bound(front.begin(), front.end(), origin.key,
                                                 [](const Label& l, Quanta key) { return l.key < key; });
-            const bool is_origin = in.edge->is_exact && match != front.end() && match->key == origin.key &&
-                                   match->kept == origin.kept && origin.kept + in.edge->peak <= query_.budget_bytes;
+            auto is_origin = [&] {
+                return match != front.end() && match->key == origin.key && match->kept == origin.kept &&
+                       origin.kept + in.edge->peak <= query_.budget_bytes;
+            };
             // Several edges may match: any of them gives the same time and bytes.
-            if (!is_origin) continue;
+            if (in.edge->known() == Known::bounds) continue;
+            if (!graph_.make_exact(in.from, *in.edge, deadline_, is_origin)) continue;
             set = in.from;
             label = origin;
             break;

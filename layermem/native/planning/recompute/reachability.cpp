@@ -20,10 +20,10 @@ Reachability::Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inp
         // What earlier segments keep is resident throughout this one, so it is taken from the budget of its peak.
         const CostBox box{budget_bytes - min_kept_[from], max_recompute};
         graph.for_each_edge(from, upto, box, deadline, [&](SegmentEdge& edge) {
-            if (min_kept_[from] + edge.kept >= min_kept_[edge.to]) return;
-            graph.compute_exact(from, edge, deadline);
-            if (!box.contains({edge.peak, edge.recompute})) return;
-            if (min_kept_[from] + edge.kept >= min_kept_[edge.to]) return;
+            auto keeps_less = [&] {
+                return box.contains({edge.peak, edge.recompute}) && min_kept_[from] + edge.kept < min_kept_[edge.to];
+            };
+            if (!graph.make_exact(from, edge, deadline, keeps_less)) return;
             min_kept_[edge.to] = min_kept_[from] + edge.kept;
             from_[edge.to] = from;
         });

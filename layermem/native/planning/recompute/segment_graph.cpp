@@ -43,12 +43,20 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
     return source.edges;
 }
 
-void SegmentGraph::compute_exact(SetIndex from, SegmentEdge& edge, Deadline& deadline) {
-    if (edge.is_exact) return;
-    deadline.check(Deadline::kExactSteps);
-    const liveness::Segment cost = costs_.evaluate(from, edge.to);
-    edge = {cost.kept, cost.peak, edge.to, static_cast<uint32_t>(cost.recompute), 1};
-    ++exact_count_;
+liveness::Segment SegmentGraph::begin_exact(SetIndex from, SegmentEdge& edge) {
+    const liveness::Segment cost = costs_.begin(from, edge.to);
+    edge.kept = cost.kept;
+    edge.recompute = static_cast<uint32_t>(cost.recompute);
+    edge.peak = std::max(edge.peak, cost.peak);
+    if (edge.known() == Known::bounds) ++exact_count_;
+    edge.known_bits = static_cast<uint32_t>(Known::all_but_peak);
+    return cost;
+}
+
+void SegmentGraph::complete_exact(SegmentEdge& edge, liveness::Segment& cost) {
+    costs_.complete(cost);
+    edge.peak = cost.peak;
+    edge.known_bits = static_cast<uint32_t>(Known::all);
 }
 
 }  // namespace layermem::planning::recompute
