@@ -77,6 +77,7 @@ class StrategyEntry:
     candidate_of_auto         `auto` looks at its plan
     offloads                  its plans copy to the host; `auto` looks at these candidates first
     fit_after                 a quicker strategy that needs about as many bytes: `fit` begins at its size
+    fuses_updates             it plans the graph with fused updates: what it prepares serves only others that do
     combines_others           it already chooses among the others: suggested only if no single one fits
     other_graphs              strategy of the test nets and updates that share the arena
     """
@@ -91,6 +92,7 @@ class StrategyEntry:
     candidate_of_auto: bool = True
     offloads: bool = False
     fit_after: str = ""
+    fuses_updates: bool = False
     combines_others: bool = False
     other_graphs: str = "liveness"
 
@@ -109,6 +111,7 @@ def strategy(
     candidate_of_auto: bool = True,
     offloads: bool = False,
     fit_after: str = "",
+    fuses_updates: bool = False,
     combines_others: bool = False,
     other_graphs: str = "liveness",
 ) -> Callable[[Strategy], Strategy]:
@@ -117,7 +120,7 @@ def strategy(
     def register(make: Strategy) -> Strategy:
         STRATEGIES[name] = StrategyEntry(
             name, description, make, order, priority, compare_by_default, suggest_when_over_budget, candidate_of_auto,
-            offloads, fit_after, combines_others, other_graphs,
+            offloads, fit_after, fuses_updates, combines_others, other_graphs,
         )  # fmt: skip
         in_order = sorted(STRATEGIES.items(), key=lambda item: (item[1].order, item[0]))
         STRATEGIES.clear()

@@ -26,7 +26,7 @@ from layermem.graph.ops import Graph, Use, uses_of
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
-from layermem.planning.lower_sets import lower_set_planner
+from layermem.planning.lower_sets import LEAST_OF_MODEL, LowerSetPlanner, lower_set_planner
 from layermem.planning.nested_search import nested_planner
 from layermem.planning.offloading import (
     COPY_LEADS,
@@ -40,6 +40,7 @@ from layermem.planning.offloading import (
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
 from layermem.planning.recomputation import forward_ops, segments_to_plan
 from layermem.planning.registry import PlanEvaluator, candidates_of_auto, strategy
+from layermem.utils.parallel import run_both
 
 MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
 LEAST_LINK_SHARE = 0.01  # of the budget: a link that moves less in a step changes little beside recomputation
@@ -54,6 +55,7 @@ MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the 
     "auto",
     description="reuse, offload and recomputation mixed for the least predicted time that fits the budget",
     order=100,
+    fuses_updates=True,
     combines_others=True,
 )
 def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
@@ -91,7 +93,12 @@ class _Search:
         for kinds in OFFLOADED_STATE:  # often all that it takes, and quickly tried
             for plan in islice(bases[0].offloading_plans(kinds), 1):
                 self.try_plan(plan)
-        self._try_mixed_plans()
+        if self._is_far_from_quick(keep_all):
+            # Sure to be needed: solved while the mixed plans are made, which begin with the same answer for the budget.
+            requests = self._mix_requests()
+            run_both(self._try_mixed_plans, lambda: [self._lower_sets.solve(request) for request in requests])
+        else:
+            self._try_mixed_plans()
         bases += [_Base(self, replace(plan, base="recompute")) for plan in self._recomputing_plans()]
         for kinds in OFFLOADED_STATE:
             for base in bases:
@@ -158,24 +165,42 @@ class _Search:
     def fits(self, plan: Plan) -> bool:
         return self.evaluator.live_bytes(plan) <= self.budget_bytes
 
+    def _is_far_from_quick(self, keep_all: Plan) -> bool:
+        """Whether more bytes are over the budget than the link moves in a step: then no plan takes little more than its
+        ops alone."""
+        excess_bytes = self.evaluator.live_bytes(keep_all) - self.budget_bytes
+        return not self.host_is_empty and excess_bytes > self.costs.rates.h2d * self.good_enough_seconds
+
+    @cached_property
+    def _lower_sets(self) -> LowerSetPlanner:
+        return lower_set_planner(self.graph, self.costs, "extended", self.evaluator, self.hints)
+
+    def _mix_requests(self) -> list[int]:
+        """Bytes of activations and gradients between those that the budget leaves and those that need no recomputation,
+        once the plan for the budget itself is known."""
+        self._lower_sets.plan_within(self.budget_bytes, "auto", self.evaluator)
+        most_bytes = self.evaluator.live_bytes(Plan("auto", tuple(op.name for op in self.graph.ops)))
+        steps = ((most_bytes - self.budget_bytes) * step // MIXES for step in range(1, MIXES))
+        return [self.budget_bytes + step - self._lower_sets.persistent_bytes for step in steps]
+
     def _recomputing_plans(self) -> Iterator[Plan]:
         """Plans that recompute, from as much as the budget requires to little."""
         if self.best_seconds <= self.good_enough_seconds:
             return
-        planner = lower_set_planner(self.graph, self.costs, "extended", self.evaluator, self.hints)
+        planner = self._lower_sets
         plan = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
         if plan is None and self.host_is_empty:
             return  # no copies make one fit, and `nested` finds the one that needs the fewest bytes
         yield plan or planner.min_memory_plan("auto", self.evaluator)
-        most_bytes = self.evaluator.live_bytes(Plan("auto", tuple(op.name for op in self.graph.ops)))
-        for step in range(1, MIXES):
-            request = self.budget_bytes + (most_bytes - self.budget_bytes) * step // MIXES - planner.persistent_bytes
+        for request in self._mix_requests():
+            if self.host_is_empty and LEAST_OF_MODEL * request > self.budget_bytes - planner.persistent_bytes:
+                return  # without copies, a plan that recomputes less than the one for the budget does not fit
             chain = planner.solve(request)
             if chain is None:
                 continue
             yield (plan := planner.plan(chain, "auto"))
             if self.host_is_empty and not self.fits(plan):
-                return  # without copies, those that recompute still less do not fit either
+                return  # nor do those that recompute still less
 
 
 class _Base:

@@ -27,6 +27,7 @@ from layermem.planning.registry import PlanEvaluator, strategy
     order=95,
     priority=45,
     fit_after="recompute-approx",
+    fuses_updates=True,
 )
 def nested(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     graph = with_fused_updates(graph)

@@ -4,6 +4,7 @@ import pytest
 
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, program_order
+from layermem.planning.strategies import auto
 from tests.planning.chains import UNIT, Planned, chain
 
 NET = chain(8)
@@ -62,3 +63,16 @@ def test_state_goes_to_the_host_only_where_activations_are_not_enough():
 def test_the_host_budget_holds():
     planned = Planned("auto", NET, 7, link=FAST, hints=Hints(host_budget_bytes=2 * UNIT))
     assert len(offloads(planned)) <= 2 and planned.units <= 7 and planned.repeated
+
+
+@pytest.mark.parametrize("budget", [3, 5, 7])
+def test_the_plan_is_the_same_where_searches_run_at_the_same_time_and_one_after_the_other(monkeypatch, budget):
+    together = []
+
+    def in_turn(first, second):
+        together.append(1)
+        return first(), second()
+
+    both = Planned("auto", NET, budget, link=SLOW)
+    monkeypatch.setattr(auto, "run_both", in_turn)
+    assert Planned("auto", NET, budget, link=SLOW).plan == both.plan and together
