@@ -20,7 +20,7 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
-from layermem.cli.progress import track_progress
+from layermem.cli.progress import show_progress, track_progress
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    from layermem.report.comparison import rank, select_strategies
-    from layermem.report.plan_report import evaluate
+    from layermem.report.comparison import evaluate_all, rank, select_strategies
 
     if arguments.steps < 0:
         raise InputError(f"--run {arguments.steps} is too few; give 1 or more steps")
@@ -67,7 +66,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
         check_plot(arguments.plot)
     names = select_strategies(arguments.strategies)
     job = measured_job(arguments, job_of(arguments))
-    reports = rank(evaluate(job, name, arguments.budget) for name in track_progress(names, "planning"))
+    with show_progress(len(names), "planning") as show:
+        reports = rank(evaluate_all(job, names, arguments.budget, show))
     measured = _measure(arguments, reports) if arguments.steps > 0 else {}
     if arguments.json:
         print_json(_values(job, reports, measured))

@@ -1,5 +1,6 @@
 """Strategies side by side: each under one budget, each over many budgets, and how much of a net each one fits.
 
+evaluate_all  the reports of strategies under one budget
 rank          those that fit come first, the fastest first; then the others, those that need least first
 trade_curve   (bytes, overhead) of a strategy at budgets from its minimum to what it takes without one
 find_largest  the largest batch, or depth, that a budget holds
@@ -8,20 +9,23 @@ find_largest  the largest batch, or depth, that a budget holds
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import isfinite
 
 from layermem.compiler import Compiler
 from layermem.errors import InputError
-from layermem.job import Job
+from layermem.job import AUTO_SLICES, Budget, Job
 from layermem.planning.bounds import least_bytes, least_seconds_of
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
-from layermem.report.plan_report import PlanReport
+from layermem.report.plan_report import PlanReport, evaluate
+from layermem.utils.parallel import run_both
 
 POINTS = 12  # budgets of a curve
 MAX_PLACED_OPS = 3000  # of a step, up to which the plans of a curve are placed
 STRAIGHT = 6  # guesses on a line before any other
+STEEP = 0.9  # of a slope that only rises: alignment and workspace may take a tenth off the next step
 TOO_LARGE = 2**62  # bytes of what cannot even be built
 
 Curve = list[tuple[int, float]]  # (bytes, overhead against the baseline)
@@ -37,6 +41,31 @@ def select_strategies(names: str | None) -> list[str]:
     if not selected:
         raise InputError(f"no strategy in '{names}' (choose from {', '.join(STRATEGIES)})")
     return list(dict.fromkeys(selected))
+
+
+def evaluate_all(
+    job: Job, names: Sequence[str], budget: Budget, show: Callable[[str, int], None] = lambda name, done: None
+) -> list[PlanReport]:
+    """The reports of strategies, in the order of `names`; `show` is called with one that begins, and how many are done.
+
+    Those that plan the graph with fused updates prepare nothing for the others: they run at the same time, with caches
+    of their own.  So the reports are the same as one after the other.
+    """
+    budget_bytes = job.resolve_budget(budget)
+    reports: dict[str, PlanReport] = {}
+
+    def evaluate_each(job: Job, names: Sequence[str]) -> None:
+        for name in names:
+            show(name, len(reports))
+            reports[name] = evaluate(job, name, budget_bytes)
+
+    fusing = [name for name in names if get_strategy(name).fuses_updates and job.slices != AUTO_SLICES]
+    others = [name for name in names if name not in fusing]
+    if fusing and others:
+        run_both(lambda: evaluate_each(job, others), lambda: evaluate_each(replace(job), fusing))
+    else:
+        evaluate_each(job, names)
+    return [reports[name] for name in names]
 
 
 def rank(reports: Iterable[PlanReport]) -> list[PlanReport]:
@@ -105,11 +134,13 @@ def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
 
 def find_largest(
     measure: Callable[[int], int], budget_bytes: int, most: int, at_least: int = 0,
-    known: Sequence[tuple[int, int]] = (),
+    known: Sequence[tuple[int, int]] = (), convex_from: int | None = None,
 ) -> int:  # fmt: skip
     """The largest n from 1 to `most` with measure(n) <= `budget_bytes`; 0 if there is none.
 
-    `measure` does not decrease; `at_least` is known to fit, and `known` are some n with their measures.
+    `measure` does not decrease; `at_least` is known to fit, and `known` are some n with their measures.  From
+    `convex_from` on its slope hardly decreases either: n + 1 is not measured where the slope so far says that it is
+    over the budget.
 
     Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; in case they
     do not, every other guess halves the range once STRAIGHT of them have not ended the search.
@@ -119,6 +150,8 @@ def find_largest(
     points = sorted(known, key=lambda point: -abs(point[1] - budget_bytes))  # the nearest ones last
     guess, turn = _on_line(points, budget_bytes, low, high) if points else low + 1, 0
     while high - low > 1:
+        if convex_from is not None and convex_from <= low and _is_last(points, budget_bytes, low):
+            break
         nbytes = measure(guess)
         points.append((guess, nbytes))
         low, high = (guess, high) if nbytes <= budget_bytes else (low, guess)
@@ -126,6 +159,15 @@ def find_largest(
         halve = turn >= STRAIGHT and turn % 2 == 0
         guess = _middle(low, high) if halve else _on_line(points, budget_bytes, low, high)
     return low
+
+
+def _is_last(points: Sequence[tuple[int, int]], budget_bytes: int, low: int) -> bool:
+    """Whether `low` fits and low + 1 does not, as the line from the point before `low` through it says."""
+    before = max((point for point in points if point[0] < low), default=None)
+    own = next((nbytes for n, nbytes in points if n == low), None)
+    if before is None or own is None:
+        return False
+    return own + STEEP * (own - before[1]) / (low - before[0]) > budget_bytes
 
 
 def _middle(low: int, high: int) -> int:

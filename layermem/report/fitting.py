@@ -7,7 +7,8 @@
 A plan names ops, and those of a net are the same at every batch size: a plan of least memory that was made at one size
 is measured at others in milliseconds, and reaches the largest of them where it fits.  There the strategy makes a plan
 anew, the one that its answer needs too.  Where that reaches further, the search goes on; where it does not, it ends.
-Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.
+Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.  From CLOSE on, the size after the
+reach has no job where the bytes so far say that the plan is far over the budget there.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class Fitting:
             return job.train_arena.live_bytes(plan)
 
         points = [known, *((number, measure(number)) for number in self.recent if number != known[0])]
-        return find_largest(measure, self.budget_bytes, high - 1, low, points)
+        # Live bytes are the most of many sums, each on a line: their slope only rises.  Copies take as long as they do.
+        convex_from = None if Decision.OFFLOAD in plan.decisions.values() else CLOSE
+        return find_largest(measure, self.budget_bytes, high - 1, low, points, convex_from)
 
     def _job(self, number: int) -> Job:
         job = self.make(self.sizes[number - 1])

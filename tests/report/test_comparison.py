@@ -1,5 +1,7 @@
 """Searches and rankings that `compare` and `fit` are made of."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from layermem.proto.read import read_net_text
 from layermem.report.comparison import (
     bound_curve,
     budget_grid,
+    evaluate_all,
     find_largest,
     min_live_bytes,
     rank,
@@ -55,6 +58,35 @@ def test_a_line_is_searched_in_few_looks(base, slope):
 
 def test_what_cannot_be_built_counts_as_too_large():
     assert find_largest(lambda n: 2**62 if n > 77 else n, 10**9, 10**6) == 77
+
+
+@pytest.mark.parametrize("slack", [0, 30, 39])
+def test_a_slope_that_only_rises_needs_no_look_beyond_the_answer(slack):
+    looks = []
+
+    def measure(n: int) -> int:
+        looks.append(n)
+        return max(1000 + 10 * n, 40 * n - 5000)
+
+    budget = measure(700) + slack
+    assert find_largest(measure, budget, 10**6, convex_from=100) == 700
+    assert (701 in looks) == (slack == 39)  # nearly the whole step is free: only a look says that it is not enough
+
+
+def test_a_small_size_is_looked_at_all_the_same():
+    looks = []
+    assert find_largest(lambda n: looks.append(n) or 10 * n, 505, 10**6, convex_from=100) == 50 and 51 in looks
+
+
+@pytest.mark.parametrize("budget", ["50%", None])
+def test_reports_of_all_strategies_are_those_of_one_after_the_other(job, budget):
+    names, shown = select_strategies(None), []
+    reports = evaluate_all(job, names, budget, lambda name, done: shown.append(name))
+    alone = [evaluate(replace(job), name, budget) for name in names]
+    assert [report.strategy for report in reports] == names and sorted(shown) == sorted(names)
+    assert [(r.program.train.plan, r.peak_bytes, r.seconds) for r in reports] == [
+        (r.program.train.plan, r.peak_bytes, r.seconds) for r in alone
+    ]
 
 
 def test_those_that_fit_come_first_and_the_quickest_of_them_first(job):
