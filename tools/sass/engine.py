@@ -1,0 +1,145 @@
+"""The convolution engine's kernels: compiled, traced and run through the model, one row for each tile and precision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+from unittest.mock import patch
+
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, TILES, Tile, conv_dgrad, conv_fprop, conv_wgrad
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
+from layermem.backends.cuda.launch import Launch
+from layermem.ops import ConvProblem, Window
+from tools.sass.disassembly import Kernel, disassembled, disassembler
+from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, blocks_at_once
+from tools.sass.loops import product_of
+from tools.sass.pipeline import Issue, Rate, flops, issue_of, simulate
+from tools.sass.trace import Step, traced
+
+OPERATIONS = ("fprop", "dgrad", "wgrad")
+PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)_(\d+x\d+)_v([14])$")
+
+
+class Row(NamedTuple):
+    """A kernel of the engine under the model.
+
+    instructions  that a warp issues in one stage, 32 deep       products   of them, FFMA or HMMA
+    registers     of a thread        shared   bytes of a block, those of its launch and of the driver included
+    blocks        that share a multiprocessor
+    cycles        of a stage of all blocks on a multiprocessor   tflops     of the whole GPU with every block slot taken
+    busy          the pipe that is busiest, and its share of the cycles
+    """
+
+    precision: str
+    kernel: str
+    instructions: float
+    products: float
+    registers: int
+    shared: int
+    blocks: int
+    cycles: float
+    tflops: float
+    busy: tuple[str, float]
+
+    @property
+    def per_product(self) -> float:
+        return self.instructions / self.products
+
+
+class MainLoop(NamedTuple):
+    """A kernel's main loop: what a warp executes in `stages` stages, which are one iteration."""
+
+    kernel: Kernel
+    steps: Sequence[Step]
+    stages: int
+
+
+def find_compiler() -> build.Compiler | None:
+    """nvcc, as in tools/ptxas_report.py, else NVRTC: their register allocations differ slightly."""
+    return build.Nvcc.find() or Nvrtc.find()
+
+
+def can_run() -> bool:
+    return find_compiler() is not None and disassembler() is not None
+
+
+@cache
+def kernels_of(module: str, architecture: str) -> dict[str, Kernel]:
+    """Kernels of cuda/<module>.cu by name."""
+    compiler = find_compiler()
+    if compiler is None or disassembler() is None:
+        raise SystemExit("it takes nvcc or NVRTC, and nvdisasm: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm")
+    return disassembled(compiler.cubin(build.whole_source(module), f"sm_{architecture}", build.FLAGS))
+
+
+@cache
+def example_launch(precision: str, name: str) -> Launch:
+    """A launch of the kernel for a convolution with long sums; addresses are not used."""
+    operation, tile, vector = parts_of(name)
+    engine, axis = ENGINES[precision], Window(size=58, kernel=3, stride=1, pad=1)
+    channels = 256 if vector == 4 else 255
+    problem = ConvProblem(32, channels, channels, axis, axis)
+    with patch.object(implicit_gemm, "TILES", (tile,)):  # else the shape decides
+        if operation == "fprop":
+            return conv_fprop(engine, problem, 0, 0, 0)
+        if operation == "dgrad":
+            return conv_dgrad(engine, problem, 0, 0, 0)
+        return next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
+
+
+def parts_of(name: str) -> tuple[str, Tile, int]:
+    """Operation, tile and elements in one access of a kernel of the engine."""
+    found = NAME.match(name)
+    if not found:
+        raise ValueError(f"{name} is no kernel of the engine")
+    return found[1], next(tile for tile in TILES if tile.name == found[2]), int(found[3])
+
+
+@cache
+def main_loop_of(precision: str, name: str, architecture: str) -> MainLoop:
+    kernel, (_, tile, _) = kernels_of(ENGINES[precision].module, architecture)[name], parts_of(name)
+    steps = traced(kernel, example_launch(precision, name).args)
+    stage = 2 * tile.m * tile.n * DEPTH * PRODUCTS.get(precision, 1) * WARP // kernel.threads
+    total = sum(flops(step.instruction) for step in steps if not step.off)
+    if total == 0 or total % stage:
+        raise ValueError(f"{name}: a warp's main loop multiplies {total} FLOP, and a stage has {stage}")
+    return MainLoop(kernel, steps, total // stage)
+
+
+@cache
+def stage_rate(precision: str, name: str, gpu: Gpu, blocks: int) -> Rate:
+    """Of one stage, with so many blocks on every multiprocessor."""
+    loop = main_loop_of(precision, name, gpu.architecture)
+    issues: list[Issue] = [issue_of(step, gpu) for step in loop.steps]
+    warps = max(1, round(blocks * loop.kernel.threads / WARP / SUB_PARTITIONS))
+    rate = simulate([issues] * warps)
+    return Rate(rate.cycles / loop.stages, rate.busy)
+
+
+def row_of(precision: str, name: str, gpu: Gpu) -> Row:
+    loop = main_loop_of(precision, name, gpu.architecture)
+    shared = loop.kernel.shared + example_launch(precision, name).shared
+    blocks = blocks_at_once(gpu, loop.kernel.threads, loop.kernel.registers, shared)
+    rate = stage_rate(precision, name, gpu, blocks)
+    _, tile, _ = parts_of(name)
+    products = sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
+    done = 2 * tile.m * tile.n * DEPTH * blocks
+    return Row(
+        precision, name, len(loop.steps) / loop.stages, products / loop.stages, loop.kernel.registers, shared, blocks,
+        rate.cycles, done / rate.cycles * gpu.sm_clock / 1e12, max(rate.busy.items(), key=lambda item: item[1]),
+    )  # fmt: skip
+
+
+def engine_kernels(pattern: str = "", vectors: Sequence[int] = (4, 1)) -> Iterator[str]:
+    """Names of the engine's kernels that contain the pattern."""
+    for vector in vectors:
+        for tile in TILES:
+            for operation in OPERATIONS:
+                name = f"conv_{operation}_{tile.name}_v{vector}"
+                if re.search(pattern, name):
+                    yield name

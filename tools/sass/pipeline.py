@@ -1,0 +1,181 @@
+"""An in-order model of one sub-partition of a multiprocessor that runs some warps through a loop.
+
+The scheduler issues one instruction a cycle: of the warps that may issue, the one that issued last goes on, and the
+others take turns.  A warp may issue when the stall count of its last instruction has passed, the scoreboards that its
+next one waits for are clear, and the pipe that this one needs is free.
+
+    tensor   HMMA: its FLOPs over the rate of the tensor cores
+    fma      FFMA, FADD, FMUL                    multiply   IMAD, 2 cycles
+    alu      integers, logic, comparisons, conversions, 2 cycles
+    shared   LDS, LDSM, STS, LDGSTS: wavefronts of 128 bytes through a port that the four sub-partitions share
+
+Shared memory takes its instructions from a queue: an issue waits while more than QUEUE cycles of work are ahead of it.
+Nothing is modelled of caches and DRAM (copies arrive in time), of bank conflicts (there are none, by the swizzle), of
+barriers but a fixed cost, and of register banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from tools.sass.disassembly import Instruction
+from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu
+from tools.sass.trace import Step
+
+HALF_RATE = 2  # cycles of a pipe of 16 lanes
+SHARED_LATENCY, COPY_LATENCY, OTHER_LATENCY = 29, 20, 30  # cycles from the port to the result
+READ_LATENCY, COPY_READ_LATENCY = 12, 20  # until operands have been read
+TENSOR_LATENCY = 18
+QUEUE = 60
+BARRIER = 25
+OFFSET = 37  # cycles between the warps' starts
+
+MATRICES = {"1688": (16, 8, 8), "16816": (16, 8, 16), "1684": (16, 8, 4)}  # m, n, k in the name of an HMMA
+MULTIPLY = {"IMAD", "HFMA2"}
+FLOATS = {"FFMA", "FMUL", "FADD"}
+SHARED = {"LDS", "LDSM", "STS", "LDGSTS"}
+MEMORY = {"LDC", "S2R", "S2UR", "LDG", "STG"}
+NO_PIPE = {
+    "BAR", "BSSY", "BSYNC", "BRA", "NOP", "DEPBAR", "LDGDEPBAR", "EXIT", "WARPSYNC", "YIELD", "ARRIVES", "SYNCS",
+}  # fmt: skip
+
+
+class Issue(NamedTuple):
+    """What one instruction takes: `cycles` of `pipe`, and how long until its result is there or its operands are read."""
+
+    pipe: str
+    cycles: float
+    latency: float
+    read_latency: float
+    stall: int
+    wait: tuple[int, ...]
+    written: int | None
+    read: int | None
+
+
+class Rate(NamedTuple):
+    """`cycles` of an iteration of all warps; what share of them each pipe is busy."""
+
+    cycles: float
+    busy: Mapping[str, float]
+
+
+def flops(instruction: Instruction) -> int:
+    """Of a whole warp, for products; 0 for all else."""
+    if instruction.name == "FFMA":
+        return 2 * WARP
+    if instruction.name == "HMMA":
+        m, n, k = MATRICES[instruction.opcode.split(".")[1]]
+        return 2 * m * n * k
+    return 0
+
+
+def issue_of(step: Step, gpu: Gpu) -> Issue:
+    instruction, control = step.instruction, step.instruction.control
+    pipe, cycles, latency = ("", 0.0, 0.0) if step.off else _use(instruction, gpu)
+    read = COPY_READ_LATENCY if instruction.name == "LDGSTS" else READ_LATENCY
+    stall = max(control.stall, BARRIER if instruction.name == "BAR" else 1)
+    return Issue(pipe, cycles, latency, read, stall, control.wait, control.written, control.read)
+
+
+def _use(instruction: Instruction, gpu: Gpu) -> tuple[str, float, float]:
+    """(pipe, cycles of it, latency)."""
+    name = instruction.name
+    if name == "HMMA":
+        rate = gpu.tensor * gpu.mma * (1 if "TF32" in instruction.opcode else 2)
+        return "tensor", flops(instruction) / rate, TENSOR_LATENCY
+    if name in SHARED:
+        latency = COPY_LATENCY if name == "LDGSTS" else SHARED_LATENCY
+        return "shared", wavefronts(instruction.opcode) * SUB_PARTITIONS, latency
+    if name in MEMORY:
+        return "memory", HALF_RATE, OTHER_LATENCY
+    if name in FLOATS:
+        return "fma", WARP / gpu.lanes, 0.0
+    if name in MULTIPLY:
+        return "multiply", HALF_RATE, 0.0
+    if name in NO_PIPE or name.startswith("U"):
+        return "", 0.0, 0.0
+    return "alu", HALF_RATE, 0.0
+
+
+def wavefronts(opcode: str) -> int:
+    """Of 128 bytes, for an access without bank conflicts."""
+    modifiers = opcode.split(".")
+    if modifiers[0] == "LDSM":
+        return next((int(each) for each in modifiers[1:] if each in ("4", "2", "1")), 1)
+    return 4 if "128" in modifiers else 2 if "64" in modifiers else 1
+
+
+def simulate(warps: Sequence[Sequence[Issue]], iterations: int = 8) -> Rate:
+    """Every warp runs its sequence again and again; the cycles are those of the second half of the iterations."""
+    state = _SubPartition(len(warps))
+    half, ends = iterations // 2, [0.0, 0.0]
+    while state.running:
+        warp, time = state.next_issue(warps)
+        state.issue(warp, time, warps[warp][state.place[warp]])
+        state.place[warp] += 1
+        if state.place[warp] == len(warps[warp]):
+            state.place[warp] = 0
+            state.done[warp] += 1
+            state.last = (warp + 1) % len(warps)
+            if state.done[warp] == half:
+                ends[0] = time + 1
+            if state.done[warp] == iterations:
+                ends[1] = time + 1
+                state.running.remove(warp)
+    return Rate((ends[1] - ends[0]) / (iterations - half), {p: c / ends[1] for p, c in state.busy.items() if p})
+
+
+class _SubPartition:
+    """Warps of one scheduler: where each is, when it may issue, when its scoreboards clear; when each pipe is free."""
+
+    def __init__(self, warps: int):
+        self.running = list(range(warps))
+        self.place, self.done = [0] * warps, [0] * warps
+        self.ready = [float(OFFSET * warp) for warp in range(warps)]
+        self.clear = [[0.0] * 6 for _ in range(warps)]
+        self.free: dict[str, float] = {"": 0.0}
+        self.busy: dict[str, float] = {}
+        self.port = 0.0  # when the port to shared memory has done all that was issued
+        self.time = 0.0
+        self.last = 0
+
+    def next_issue(self, warps: Sequence[Sequence[Issue]]) -> tuple[int, float]:
+        """The warp that issues next, and when."""
+        count = len(warps)
+        best, first = -1, float("inf")
+        for warp in sorted(self.running, key=lambda warp: (warp - self.last) % count):
+            issue = warps[warp][self.place[warp]]
+            time = max(self.ready[warp], self.free.get(_queue(issue.pipe), 0.0), self.time)
+            for scoreboard in issue.wait:
+                time = max(time, self.clear[warp][scoreboard])
+            if time < first:
+                best, first = warp, time
+        return best, first
+
+    def issue(self, warp: int, time: float, issue: Issue) -> None:
+        end = time + issue.latency
+        if issue.pipe == "shared":
+            start = max(time, self.port)
+            self.port = start + issue.cycles
+            end = start + issue.cycles + issue.latency - SUB_PARTITIONS
+            self.free["queue"] = max(time + HALF_RATE, start - QUEUE)
+        elif issue.pipe:
+            self.free[_queue(issue.pipe)] = time + issue.cycles
+        self.busy[issue.pipe] = self.busy.get(issue.pipe, 0.0) + issue.cycles
+        clear = self.clear[warp]
+        if issue.written is not None:
+            clear[issue.written] = max(clear[issue.written], end)
+        if issue.read is not None:
+            clear[issue.read] = max(clear[issue.read], time + issue.read_latency)
+        self.ready[warp] = time + issue.stall
+        self.time = time + 1
+        self.last = warp
+
+
+@cache
+def _queue(pipe: str) -> str:
+    """The pipe whose time of being free an issue waits for: accesses to memory of all kinds share a queue."""
+    return "queue" if pipe in ("shared", "memory") else pipe

@@ -1,0 +1,57 @@
+"""The model's rows as text to read, and as a file to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tools.sass.engine import Row
+from tools.sass.gpus import Gpu
+
+COLUMNS = (
+    "precision", "kernel", "instructions", "products", "per_product", "registers", "shared", "blocks", "cycles",
+    "tflops", "busiest", "busy",
+)  # fmt: skip
+
+Saved = Mapping[str, str]  # a row of the file, by column
+
+
+def table(rows: Sequence[Row], before: Mapping[tuple[str, str], Saved]) -> Iterator[str]:
+    """A line for each kernel; with those of another state, their rates and the ratio."""
+    head = (
+        f"{'':7}{'kernel':24}{'instr':>7}{'/product':>9}{'regs':>5}{'KiB':>5}{'blocks':>7}{'cycles':>8}{'TFLOP/s':>8}"
+    )
+    yield head + f"  {'busiest':14}" + ("  before  ratio" if before else "")
+    for row in rows:
+        line = (
+            f"{row.precision:7}{row.kernel:24}{row.instructions:7.0f}{row.per_product:9.2f}{row.registers:5}"
+            f"{row.shared / 1024:5.0f}{row.blocks:7}{row.cycles:8.0f}{row.tflops:8.1f}"
+            f"  {row.busy[0]:9}{row.busy[1]:4.0%} "
+        )
+        if (row.precision, row.kernel) in before:
+            was = float(before[row.precision, row.kernel]["tflops"])
+            line += f"  {was:6.1f} {row.tflops / was:6.2f}"
+        yield line.rstrip()
+
+
+def written(rows: Sequence[Row], gpu: Gpu) -> str:
+    lines = [
+        f"# modelled for sm_{gpu.architecture} ({gpu.name}) at {gpu.clock / 1e9:.3f} GHz by tools/sass_model.py",
+        "\t".join(COLUMNS),
+    ]
+    for row in rows:
+        cells = (
+            row.precision, row.kernel, f"{row.instructions:.1f}", f"{row.products:.0f}", f"{row.per_product:.2f}",
+            row.registers, row.shared, row.blocks, f"{row.cycles:.0f}", f"{row.tflops:.1f}", row.busy[0],
+            f"{row.busy[1]:.2f}",
+        )  # fmt: skip
+        lines.append("\t".join(map(str, cells)))
+    return "\n".join(lines) + "\n"
+
+
+def read_rows(path: Path) -> dict[tuple[str, str], Saved]:
+    """Rows of a file of --tsv by precision and kernel."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    names = lines[0].split("\t")
+    saved = (dict(zip(names, line.split("\t"), strict=True)) for line in lines[1:])
+    return {(row["precision"], row["kernel"]): row for row in saved}

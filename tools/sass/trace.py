@@ -1,0 +1,398 @@
+"""What a warp executes in one iteration of a kernel's main loop.
+
+The first thread of a block runs from the kernel's entry, over integers alone: its index, its block's and the arguments of
+the launch are known; results of floating point and what memory returns are not.  Every known branch goes where it
+goes on a GPU, so that trip counts of the loops inside are exact.  An unknown condition depends on data or borders: it
+leads neither out of the kernel nor past the instructions behind it, as for a block inside the image.  So the trace is
+that of a block whose every copy is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tools.sass.disassembly import Instruction, Kernel
+from tools.sass.loops import Loop, main_loop
+
+MOST = 1_000_000  # instructions, beyond which a kernel is not followed
+WORD = 0xFFFFFFFF
+
+Value = int | None  # 32 bits, or unknown
+
+
+class Step(NamedTuple):
+    """An issued instruction; `off` if its guard is false: it takes an issue slot and nothing else."""
+
+    instruction: Instruction
+    off: bool
+
+
+class Block(NamedTuple):
+    """Where the followed thread is: its index, its block's, and the grid's size."""
+
+    thread: int = 0
+    block: tuple[int, int, int] = (3, 0, 0)
+    grid: tuple[int, int, int] = (64, 2, 1)
+
+
+def traced(kernel: Kernel, args: bytes, where: Block = Block()) -> list[Step]:
+    """One iteration of the main loop, in the order of its execution."""
+    loop = main_loop(kernel)
+    thread = _Thread(kernel, args, where)
+    index, inside, steps = 0, False, []
+    for _ in range(MOST):
+        if index == loop.begin and not inside:
+            inside = True
+        instruction = kernel.code[index]
+        guard = thread.predicate(instruction.guard)
+        if inside:
+            steps.append(Step(instruction, guard is False))
+            if index == loop.end - 1:
+                return steps
+        index = _next(kernel, loop, thread, index, guard)
+        if inside and not loop.begin <= index < loop.end:
+            raise ValueError(f"{kernel.name} leaves its main loop at {instruction.address:#x}")
+    raise ValueError(f"{kernel.name} does not reach the end of its main loop in {MOST} instructions")
+
+
+def _next(kernel: Kernel, loop: Loop, thread: _Thread, index: int, guard: bool | None) -> int:
+    """Executes an instruction; the index of the one that follows."""
+    instruction = kernel.code[index]
+    if instruction.name in ("BRA", "EXIT", "RET", "BRX"):
+        taken = _all(guard, *map(thread.predicate, instruction.operands[:-1]))
+        unconditional = taken is True
+        if instruction.name != "BRA":
+            if unconditional:
+                raise ValueError(f"{kernel.name} ends at {instruction.address:#x}, before its main loop")
+            return index + 1
+        return kernel.labels[str(instruction.target)] if unconditional else index + 1
+    if guard is not False:
+        thread.execute(instruction, sure=guard is True)
+    return index + 1
+
+
+def _all(*conditions: bool | None) -> bool | None:
+    if any(each is False for each in conditions):
+        return False
+    return None if None in conditions else True
+
+
+# -- integers ----------------------------------------------------------------------------------------------------------
+
+PREDICATE = re.compile(r"^(!?)(U?P(?:T|\d))$")
+REGISTER = re.compile(r"^([-~|]*)(U?R(?:Z|\d+))((?:\.\w+)*)\|?$")
+CONSTANT = re.compile(r"^(-?)c\[0x0\]\[(\w+)\](?:\.\w+)?$")
+COMPARE = {
+    "LT": lambda a, b: a < b, "LE": lambda a, b: a <= b, "GT": lambda a, b: a > b, "GE": lambda a, b: a >= b,
+    "EQ": lambda a, b: a == b, "NE": lambda a, b: a != b,
+}  # fmt: skip
+NO_RESULT = {
+    "ST", "STG", "STS", "STL", "BAR", "BSSY", "BSYNC", "NOP", "DEPBAR", "LDGDEPBAR", "LDGSTS", "WARPSYNC", "MEMBAR",
+    "ERRBAR", "CCTL", "BREAK", "YIELD", "UCGABAR_WAIT", "UCGABAR_ARV",
+}  # fmt: skip
+
+
+class _Thread:
+    """Registers and predicates of one thread, uniform ones included; those not in the maps are unknown."""
+
+    def __init__(self, kernel: Kernel, args: bytes, where: Block):
+        self.registers: dict[str, int] = {}
+        self.predicates: dict[str, bool] = {}
+        self.constants = _constants(kernel, args, where)
+        x, y, z = where.block
+        self.special: Mapping[str, int] = {
+            "SR_TID.X": where.thread, "SR_TID.Y": 0, "SR_TID.Z": 0, "SR_CTAID.X": x, "SR_CTAID.Y": y, "SR_CTAID.Z": z,
+            "SR_LANEID": where.thread % 32, "SR_CgaCtaId": 0, "SRZ": 0,
+        }  # fmt: skip
+
+    # operands
+
+    def predicate(self, text: str) -> bool | None:
+        """ "" is true; None: unknown."""
+        if not text:
+            return True
+        found = PREDICATE.match(text)
+        if not found:
+            return None
+        value = True if found[2] in ("PT", "UPT") else self.predicates.get(found[2])
+        return value if value is None or not found[1] else not value
+
+    def value(self, text: str) -> Value:
+        if text.startswith(("0x", "-0x")):
+            return int(text, 16) & WORD
+        if found := CONSTANT.match(text):
+            word = self.constants.get(int(found[2], 16))
+            return None if word is None else (-word if found[1] else word) & WORD
+        found = REGISTER.match(text)
+        if not found or set(found[3].split(".")) - {"", "reuse"}:
+            return None
+        word = 0 if found[2] in ("RZ", "URZ") else self.registers.get(found[2])
+        if word is None or "|" in found[1]:
+            return None
+        return {"": word, "-": -word, "~": ~word}[found[1]] & WORD
+
+    def pair(self, text: str) -> Value:
+        """64 bits from a register and the one behind it."""
+        low, high = self.value(text), self.value(_behind(text))
+        return None if low is None or high is None else high << 32 | low
+
+    # results
+
+    def execute(self, instruction: Instruction, sure: bool) -> None:
+        """Sets what the instruction writes; to unknown where its guard is."""
+        if instruction.name in NO_RESULT or not instruction.operands:
+            return
+        modifiers = instruction.opcode.split(".")[1:]
+        name = instruction.name[1:] if instruction.name in UNIFORM else instruction.name
+        result = RESULTS.get(name)
+        results = result(self, modifiers, instruction.operands) if result else {}
+        for written in _written(instruction):
+            word = results.get(written) if sure else None
+            store: dict = self.predicates if "P" in written else self.registers
+            if word is None:
+                store.pop(written, None)
+            else:
+                store[written] = word
+
+
+UNIFORM = {"UMOV", "UIADD3", "UIMAD", "ULOP3", "USHF", "ULEA", "UISETP", "USEL", "UPLOP3", "ULDC"}
+
+
+def _constants(kernel: Kernel, args: bytes, where: Block) -> dict[int, int]:
+    """Words of constant bank 0 by offset: sizes of block and grid, and the arguments."""
+    words = [kernel.threads, 1, 1, *where.grid]
+    constants = {4 * i: word for i, word in enumerate(words)}
+    for at in range(0, len(args) // 4 * 4, 4):
+        constants[kernel.parameters + at] = struct.unpack_from("<I", args, at)[0]
+    return constants
+
+
+def _behind(register: str) -> str:
+    """R4 -> R5."""
+    found = REGISTER.match(register)
+    if not found or found[2] in ("RZ", "URZ"):
+        return register
+    return re.sub(r"\d+", lambda number: str(int(number[0]) + 1), found[2], count=1)
+
+
+def _written(instruction: Instruction) -> list[str]:
+    """Registers and predicates that the instruction writes, at least: its leading operands."""
+    written = []
+    for place, operand in enumerate(instruction.operands[:3]):
+        if re.fullmatch(r"U?P\d", operand) and (place < 2 or len(written) == place):
+            written.append(operand)
+        elif place == 0 and (found := re.fullmatch(r"(U?R)(\d+)(?:\.\w+)*", operand)):
+            first = int(found[2])
+            written += [f"{found[1]}{first + i}" for i in range(_words(instruction))]
+        elif place == 0 and operand in ("PT", "UPT", "RZ", "URZ", "PR"):
+            continue
+        else:
+            break
+    if instruction.name == "R2P":
+        written += [f"P{i}" for i in range(7)]
+    return written
+
+
+def _words(instruction: Instruction) -> int:
+    """Of 32 bits, in the result."""
+    modifiers = instruction.opcode.split(".")
+    if instruction.name in ("HMMA", "IMMA") or "128" in modifiers or (instruction.name == "LDSM" and "4" in modifiers):
+        return 4
+    wide = instruction.name in ("CS2R", "CS2UR") and "32" not in modifiers
+    return 2 if wide or {"64", "WIDE", "2"} & set(modifiers) else 1
+
+
+def _signed(value: int, bits: int = 32) -> int:
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+Operands = tuple[str, ...]
+Results = dict[str, int | bool]
+
+
+def _one(operands: Operands, word: Value) -> Results:
+    return {} if word is None else {operands[0]: word & WORD}
+
+
+def _two(operands: Operands, both: Value) -> Results:
+    if both is None:
+        return {}
+    return {operands[0]: both & WORD, _behind(operands[0]): both >> 32 & WORD}
+
+
+def _move(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    return _one(operands, thread.value(operands[1]))
+
+
+def _special(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    word = thread.special.get(operands[1])
+    return _two(operands, word) if operands[1] == "SRZ" else _one(operands, word)
+
+
+def _load_constant(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    found = CONSTANT.match(operands[1])
+    if not found:
+        return {}
+    at = int(found[2], 16)
+    words = [thread.constants.get(at + 4 * i) for i in range(2 if "64" in modifiers else 1)]
+    names = (operands[0], _behind(operands[0]))
+    return {name: word for name, word in zip(names, words, strict=False) if word is not None}
+
+
+def _add(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """IADD3 d, [carries,] a, b, c and VIADD d, a, b."""
+    if "X" in modifiers:
+        return {}
+    terms = [thread.value(each) for each in operands[1:] if not PREDICATE.match(each)]
+    return {} if None in terms else _one(operands, sum(term for term in terms if term is not None))
+
+
+def _multiply_add(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """IMAD[.WIDE|.HI][.U32] d, a, b, c; .MOV, .SHL, .IADD and .U32 alone are the same with other numbers."""
+    if "X" in modifiers or any(PREDICATE.match(each) for each in operands):
+        return {}
+    a, b = thread.value(operands[1]), thread.value(operands[2])
+    wide = "WIDE" in modifiers or "HI" in modifiers
+    c = thread.pair(operands[3]) if wide else thread.value(operands[3])
+    if c is None or (0 not in (a, b) and None in (a, b)):
+        return {}
+    a, b = a or 0, b or 0
+    if wide and "U32" not in modifiers:
+        a, b = _signed(a), _signed(b)
+    total = (a * b + c) & (1 << 64) - 1
+    if "WIDE" in modifiers:
+        return _two(operands, total)
+    return _one(operands, total >> 32 if "HI" in modifiers else total)
+
+
+def _shift_add(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """LEA d, a, b, s = (a << s) + b; LEA.HI d, a, b, c, s = ((c:a) << s >> 32) + b."""
+    if {"X", "SX32"} & set(modifiers) or any(PREDICATE.match(each) for each in operands[1:]):
+        return {}
+    words = [thread.value(each) for each in operands[1:]]
+    if None in words:
+        return {}
+    if "HI" in modifiers:
+        a, b, c, shift = (word or 0 for word in words)
+        return _one(operands, ((c << 32 | a) << shift >> 32) + b)
+    a, b, shift = (word or 0 for word in words)
+    return _one(operands, (a << shift) + b)
+
+
+def _funnel_shift(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """SHF.L|R[.U32|S32][.HI] d, low, shift, high."""
+    low, shift, high = (thread.value(each) for each in operands[1:])
+    left, upper = "L" in modifiers, "HI" in modifiers
+    if not left and upper and shift is not None and high is not None:  # the low word cannot reach the result
+        return _one(operands, (_signed(high) if "S32" in modifiers else high) >> shift)
+    if low is None or shift is None or high is None or {"U64", "S64", "W"} & set(modifiers):
+        return {}
+    both = high << 32 | low
+    moved = both << shift if left else both >> shift
+    return _one(operands, moved >> 32 if upper else moved)
+
+
+def _logic(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """LOP3.LUT [p,] d, a, b, c, table, q; p: whether any bit is set."""
+    result = operands[1:] if PREDICATE.match(operands[0]) else operands
+    words, table = [thread.value(each) for each in result[1:4]], thread.value(result[4])
+    known = table is not None and (None not in words or _ignores(table, words))
+    if not known:
+        return {}
+    word = 0
+    for index in range(8):
+        if (table or 0) >> index & 1:
+            bits = WORD
+            for place, each in enumerate(words):
+                bits &= (each or 0) if index >> (2 - place) & 1 else ~(each or 0)
+            word |= bits
+    found: Results = {result[0]: word & WORD}
+    if result is not operands:
+        found[operands[0]] = word != 0
+    return found
+
+
+def _ignores(table: int, words: list[Value]) -> bool:
+    """Whether unknown words do not matter: an `and` with zero."""
+    return table == 0xC0 and 0 in words[:2]
+
+
+def _compare(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """ISETP.LT[.U32].AND p, q, a, b, r: p = (a < b) and r, q = not (a < b) and r."""
+    if "EX" in modifiers or modifiers[0] not in COMPARE:
+        return {}
+    a, b, other = thread.value(operands[2]), thread.value(operands[3]), thread.predicate(operands[4])
+    if a is None or b is None:
+        decided = other is not None and other == ("OR" in modifiers)
+        return {operands[0]: bool(other), operands[1]: bool(other)} if decided and "XOR" not in modifiers else {}
+    if "U32" not in modifiers:
+        a, b = _signed(a), _signed(b)
+    less = COMPARE[modifiers[0]](a, b)
+    found: Results = {}
+    for name, value in zip(operands[:2], (less, not less), strict=True):
+        both = _combine(modifiers, value, other)
+        if both is not None:
+            found[name] = both
+    return found
+
+
+def _combine(modifiers: list[str], value: bool, other: bool | None) -> bool | None:
+    if "AND" in modifiers:
+        return _all(value, other)
+    if "OR" in modifiers:
+        return True if value or other else other
+    return None if other is None else value != other
+
+
+def _logic_of_predicates(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """PLOP3.LUT p, q, a, b, c, table, table."""
+    conditions = [thread.predicate(each) for each in operands[2:5]]
+    found: Results = {}
+    for name, text in zip(operands[:2], operands[5:7], strict=False):
+        table = int(text, 16)
+        outcomes = {
+            bool(table >> index & 1)
+            for index in range(8)
+            if all(each is None or each == bool(index >> (2 - place) & 1) for place, each in enumerate(conditions))
+        }
+        if len(outcomes) == 1:
+            found[name] = outcomes.pop()
+    return found
+
+
+def _select(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    chosen = thread.predicate(operands[3])
+    return {} if chosen is None else _one(operands, thread.value(operands[1 if chosen else 2]))
+
+
+def _least(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """VIMNMX[.U32] d, a, b, p: the smaller one if p, else the larger."""
+    a, b, smaller = thread.value(operands[1]), thread.value(operands[2]), thread.predicate(operands[3])
+    if a is None or b is None or smaller is None:
+        return {}
+    if "U32" not in modifiers:
+        a, b = _signed(a), _signed(b)
+    return _one(operands, min(a, b) if smaller else max(a, b))
+
+
+def _absolute(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    word = thread.value(operands[1])
+    return {} if word is None else _one(operands, abs(_signed(word)))
+
+
+def _constant_of_halves(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """HFMA2 d, -RZ, RZ, upper, lower: how the compiler moves a small constant on the pipe that is free."""
+    if [each.lstrip("-") for each in operands[1:3]] != ["RZ", "RZ"]:
+        return {}
+    upper, lower = (struct.unpack("<H", struct.pack("<e", float(each)))[0] for each in operands[3:5])
+    return {operands[0]: upper << 16 | lower}
+
+
+RESULTS = {
+    "MOV": _move, "R2UR": _move, "S2R": _special, "S2UR": _special, "CS2R": _special, "LDC": _load_constant,
+    "IADD3": _add, "VIADD": _add, "IMAD": _multiply_add, "LEA": _shift_add, "SHF": _funnel_shift, "LOP3": _logic,
+    "ISETP": _compare, "VIMNMX": _least, "IMNMX": _least, "IABS": _absolute, "HFMA2": _constant_of_halves, "PLOP3": _logic_of_predicates, "SEL": _select,
+}  # fmt: skip
