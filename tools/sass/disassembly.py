@@ -1,6 +1,6 @@
 """Kernels of a cubin as nvdisasm prints them, with the control bits of every instruction.
 
-An instruction is two words of 64 bits.  Bits 41..57 of the upper one steer the issue, on every architecture since sm_70:
+An instruction is two words of 64 bits.  Bits 41..57 of the upper one steer the issue, since sm_70:
 
     41..44  stall       cycles until the warp may issue again
     45      0: yield    the scheduler should prefer another warp

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -14,12 +16,14 @@ from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.launch import Launch
 from layermem.ops import ConvProblem, Window
+from layermem.utils.files import write_atomically
 from tools.sass.disassembly import Kernel, disassembled, disassembler
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, blocks_at_once
 from tools.sass.loops import product_of
-from tools.sass.pipeline import Issue, Rate, flops, issue_of, simulate
+from tools.sass.pipeline import Rate, flops, issues_of, simulate
 from tools.sass.trace import Step, traced
 
+CUBINS = Path(__file__).resolve().parents[2] / "build" / "sass"
 OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
 NAME = re.compile(r"conv_(fprop|dgrad|wgrad)_(\d+x\d+)_v([14])$")
@@ -71,10 +75,21 @@ def can_run() -> bool:
 @cache
 def kernels_of(module: str, architecture: str) -> dict[str, Kernel]:
     """Kernels of cuda/<module>.cu by name."""
+    return disassembled(cubin_of(module, architecture))
+
+
+def cubin_of(module: str, architecture: str) -> bytes:
+    """cuda/<module>.cu compiled, or what an earlier run has kept of the same source."""
     compiler = find_compiler()
     if compiler is None or disassembler() is None:
         raise SystemExit("it takes nvcc or NVRTC, and nvdisasm: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm")
-    return disassembled(compiler.cubin(build.whole_source(module), f"sm_{architecture}", build.FLAGS))
+    source = build.whole_source(module)
+    digest = hashlib.sha256(repr((source, build.FLAGS, architecture, compiler.version)).encode()).hexdigest()
+    path = CUBINS / f"{module}-{architecture}-{digest[:24]}.cubin"
+    if not path.exists():
+        CUBINS.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, compiler.cubin(source, f"sm_{architecture}", build.FLAGS))
+    return path.read_bytes()
 
 
 @cache
@@ -103,7 +118,8 @@ def parts_of(name: str) -> tuple[str, Tile, int]:
 @cache
 def main_loop_of(precision: str, name: str, architecture: str) -> MainLoop:
     kernel, (_, tile, _) = kernels_of(ENGINES[precision].module, architecture)[name], parts_of(name)
-    steps = traced(kernel, example_launch(precision, name).args)
+    launch = example_launch(precision, name)
+    steps = traced(kernel, launch.args, launch.grid).loop
     stage = 2 * tile.m * tile.n * DEPTH * PRODUCTS.get(precision, 1) * WARP // kernel.threads
     total = sum(flops(step.instruction) for step in steps if not step.off)
     if total == 0 or total % stage:
@@ -115,7 +131,7 @@ def main_loop_of(precision: str, name: str, architecture: str) -> MainLoop:
 def stage_rate(precision: str, name: str, gpu: Gpu, blocks: int) -> Rate:
     """Of one stage, with so many blocks on every multiprocessor."""
     loop = main_loop_of(precision, name, gpu.architecture)
-    issues: list[Issue] = [issue_of(step, gpu) for step in loop.steps]
+    issues = issues_of(loop.steps, gpu)
     warps = max(1, round(blocks * loop.kernel.threads / WARP / SUB_PARTITIONS))
     rate = simulate([issues] * warps)
     return Rate(rate.cycles / loop.stages, rate.busy)

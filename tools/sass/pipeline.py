@@ -26,6 +26,7 @@ from tools.sass.trace import Step
 
 HALF_RATE = 2  # cycles of a pipe of 16 lanes
 SHARED_LATENCY, COPY_LATENCY, OTHER_LATENCY = 29, 20, 30  # cycles from the port to the result
+GLOBAL_LATENCY = 700  # of DRAM
 READ_LATENCY, COPY_READ_LATENCY = 12, 20  # until operands have been read
 TENSOR_LATENCY = 18
 QUEUE = 60
@@ -43,7 +44,7 @@ NO_PIPE = {
 
 
 class Issue(NamedTuple):
-    """What one instruction takes: `cycles` of `pipe`, and how long until its result is there or its operands are read."""
+    """What one instruction takes: `cycles` of `pipe`; cycles until its result is there, and its operands are read."""
 
     pipe: str
     cycles: float
@@ -72,6 +73,22 @@ def flops(instruction: Instruction) -> int:
     return 0
 
 
+def issues_of(steps: Sequence[Step], gpu: Gpu) -> list[Issue]:
+    """What each step takes.  A load from an address that was loaded before comes from L1."""
+    known: set[str] = set()  # address operands of loads, such as "desc[UR8][R2.64+0x24]"
+    issues = []
+    for step in steps:
+        issue, instruction = issue_of(step, gpu), step.instruction
+        if instruction.name == "LDG" and not step.off:
+            if instruction.operands[1] in known:
+                issue = issue._replace(latency=SHARED_LATENCY)
+            known.add(instruction.operands[1])
+        elif instruction.operands:
+            known = {address for address in known if f"{instruction.operands[0]}." not in address}
+        issues.append(issue)
+    return issues
+
+
 def issue_of(step: Step, gpu: Gpu) -> Issue:
     instruction, control = step.instruction, step.instruction.control
     pipe, cycles, latency = ("", 0.0, 0.0) if step.off else _use(instruction, gpu)
@@ -90,7 +107,7 @@ def _use(instruction: Instruction, gpu: Gpu) -> tuple[str, float, float]:
         latency = COPY_LATENCY if name == "LDGSTS" else SHARED_LATENCY
         return "shared", wavefronts(instruction.opcode) * SUB_PARTITIONS, latency
     if name in MEMORY:
-        return "memory", HALF_RATE, OTHER_LATENCY
+        return "memory", HALF_RATE, GLOBAL_LATENCY if name == "LDG" else OTHER_LATENCY
     if name in FLOATS:
         return "fma", WARP / gpu.lanes, 0.0
     if name in MULTIPLY:
@@ -109,7 +126,8 @@ def wavefronts(opcode: str) -> int:
 
 
 def simulate(warps: Sequence[Sequence[Issue]], iterations: int = 8) -> Rate:
-    """Every warp runs its sequence again and again; the cycles are those of the second half of the iterations."""
+    """Every warp runs its sequence again and again; the cycles are those of the second half of the iterations, or of the
+    only one."""
     state = _SubPartition(len(warps))
     half, ends = iterations // 2, [0.0, 0.0]
     while state.running:

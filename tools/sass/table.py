@@ -18,9 +18,8 @@ Saved = Mapping[str, str]  # a row of the file, by column
 
 def table(rows: Sequence[Row], before: Mapping[tuple[str, str], Saved]) -> Iterator[str]:
     """A line for each kernel; with those of another state, their rates and the ratio."""
-    head = (
-        f"{'':7}{'kernel':24}{'instr':>7}{'/product':>9}{'regs':>5}{'KiB':>5}{'blocks':>7}{'cycles':>8}{'TFLOP/s':>8}"
-    )
+    head = f"{'':7}{'kernel':24}{'instr':>7}{'/product':>9}{'regs':>5}{'KiB':>5}"
+    head += f"{'blocks':>7}{'cycles':>8}{'TFLOP/s':>8}"
     yield head + f"  {'busiest':14}" + ("  before  ratio" if before else "")
     for row in rows:
         line = (

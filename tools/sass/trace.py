@@ -1,7 +1,7 @@
-"""What a warp executes in one iteration of a kernel's main loop.
+"""What a warp executes: a kernel up to its main loop, one iteration of that, and what comes after it.
 
-The first thread of a block runs from the kernel's entry, over integers alone: its index, its block's and the arguments of
-the launch are known; results of floating point and what memory returns are not.  Every known branch goes where it
+The first thread of a block runs from the kernel's entry, over integers alone: its index, its block's and the arguments
+of the launch are known; results of floating point and what memory returns are not.  Every known branch goes where it
 goes on a GPU, so that trip counts of the loops inside are exact.  An unknown condition depends on data or borders: it
 leads neither out of the kernel nor past the instructions behind it, as for a block inside the image.  So the trace is
 that of a block whose every copy is needed.
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tools.sass.disassembly import Instruction, Kernel
-from tools.sass.loops import Loop, main_loop
+from tools.sass.loops import main_loop
 
 MOST = 1_000_000  # instructions, beyond which a kernel is not followed
 WORD = 0xFFFFFFFF
@@ -31,44 +31,56 @@ class Step(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Where the followed thread is: its index, its block's, and the grid's size."""
+    """Which block is followed, by its first thread, and the grid's size."""
 
-    thread: int = 0
-    block: tuple[int, int, int] = (3, 0, 0)
-    grid: tuple[int, int, int] = (64, 2, 1)
+    index: tuple[int, int, int]
+    grid: tuple[int, int, int]
+
+    @classmethod
+    def inside(cls, grid: tuple[int, int, int]) -> Block:
+        """In the middle of the first axis, along which the rows of the result lie."""
+        return cls((grid[0] // 2, 0, 0), grid)
 
 
-def traced(kernel: Kernel, args: bytes, where: Block = Block()) -> list[Step]:
-    """One iteration of the main loop, in the order of its execution."""
+class Trace(NamedTuple):
+    """Instructions in the order of their execution: before the main loop, one iteration of it, after it."""
+
+    before: Sequence[Step]
+    loop: Sequence[Step]
+    after: Sequence[Step]
+
+
+def traced(kernel: Kernel, args: bytes, grid: tuple[int, int, int]) -> Trace:
+    """The kernel with the packed arguments; ValueError where it cannot be followed."""
     loop = main_loop(kernel)
-    thread = _Thread(kernel, args, where)
-    index, inside, steps = 0, False, []
+    thread = _Thread(kernel, args, Block.inside(grid))
+    parts: tuple[list[Step], ...] = ([], [], [])
+    index, part = 0, 0
     for _ in range(MOST):
-        if index == loop.begin and not inside:
-            inside = True
+        if part == 0 and index == loop.begin:
+            part = 1
         instruction = kernel.code[index]
         guard = thread.predicate(instruction.guard)
-        if inside:
-            steps.append(Step(instruction, guard is False))
-            if index == loop.end - 1:
-                return steps
-        index = _next(kernel, loop, thread, index, guard)
-        if inside and not loop.begin <= index < loop.end:
+        parts[part].append(Step(instruction, guard is False))
+        if instruction.name == "EXIT" and guard is True:
+            if part == 2:
+                return Trace(*parts)
+            raise ValueError(f"{kernel.name} ends at {instruction.address:#x}, before its main loop")
+        if part == 1 and index == loop.end - 1:
+            part, index = 2, loop.end
+            continue
+        index = _next(kernel, thread, index, guard)
+        if part == 1 and not loop.begin <= index < loop.end:
             raise ValueError(f"{kernel.name} leaves its main loop at {instruction.address:#x}")
-    raise ValueError(f"{kernel.name} does not reach the end of its main loop in {MOST} instructions")
+    raise ValueError(f"{kernel.name} does not end within {MOST} instructions")
 
 
-def _next(kernel: Kernel, loop: Loop, thread: _Thread, index: int, guard: bool | None) -> int:
+def _next(kernel: Kernel, thread: _Thread, index: int, guard: bool | None) -> int:
     """Executes an instruction; the index of the one that follows."""
     instruction = kernel.code[index]
-    if instruction.name in ("BRA", "EXIT", "RET", "BRX"):
+    if instruction.name == "BRA":
         taken = _all(guard, *map(thread.predicate, instruction.operands[:-1]))
-        unconditional = taken is True
-        if instruction.name != "BRA":
-            if unconditional:
-                raise ValueError(f"{kernel.name} ends at {instruction.address:#x}, before its main loop")
-            return index + 1
-        return kernel.labels[str(instruction.target)] if unconditional else index + 1
+        return kernel.labels[str(instruction.target)] if taken is True else index + 1
     if guard is not False:
         thread.execute(instruction, sure=guard is True)
     return index + 1
@@ -102,16 +114,16 @@ class _Thread:
         self.registers: dict[str, int] = {}
         self.predicates: dict[str, bool] = {}
         self.constants = _constants(kernel, args, where)
-        x, y, z = where.block
+        x, y, z = where.index
         self.special: Mapping[str, int] = {
-            "SR_TID.X": where.thread, "SR_TID.Y": 0, "SR_TID.Z": 0, "SR_CTAID.X": x, "SR_CTAID.Y": y, "SR_CTAID.Z": z,
-            "SR_LANEID": where.thread % 32, "SR_CgaCtaId": 0, "SRZ": 0,
+            "SR_TID.X": 0, "SR_TID.Y": 0, "SR_TID.Z": 0, "SR_CTAID.X": x, "SR_CTAID.Y": y, "SR_CTAID.Z": z,
+            "SR_LANEID": 0, "SR_CgaCtaId": 0, "SRZ": 0,
         }  # fmt: skip
 
     # operands
 
     def predicate(self, text: str) -> bool | None:
-        """ "" is true; None: unknown."""
+        """Of a guard, empty where there is none; None: unknown."""
         if not text:
             return True
         found = PREDICATE.match(text)
@@ -321,30 +333,31 @@ def _ignores(table: int, words: list[Value]) -> bool:
 
 
 def _compare(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
-    """ISETP.LT[.U32].AND p, q, a, b, r: p = (a < b) and r, q = not (a < b) and r."""
-    if "EX" in modifiers or modifiers[0] not in COMPARE:
+    """ISETP.LT[.U32].AND p, q, a, b, r: p = (a < b) and r, q = not (a < b) and r; .EX has the same of the lower words
+    behind r."""
+    if modifiers[0] not in COMPARE:
         return {}
     a, b, other = thread.value(operands[2]), thread.value(operands[3]), thread.predicate(operands[4])
-    if a is None or b is None:
-        decided = other is not None and other == ("OR" in modifiers)
-        return {operands[0]: bool(other), operands[1]: bool(other)} if decided and "XOR" not in modifiers else {}
-    if "U32" not in modifiers:
-        a, b = _signed(a), _signed(b)
-    less = COMPARE[modifiers[0]](a, b)
-    found: Results = {}
-    for name, value in zip(operands[:2], (less, not less), strict=True):
-        both = _combine(modifiers, value, other)
-        if both is not None:
-            found[name] = both
-    return found
+    outcome: bool | None = None
+    if a is not None and b is not None:
+        if "U32" not in modifiers:
+            a, b = _signed(a), _signed(b)
+        outcome = COMPARE[modifiers[0]](a, b)
+        if "EX" in modifiers and a == b:
+            outcome = thread.predicate(operands[5])
+    inverse = None if outcome is None else not outcome
+    found = {
+        name: _combine(modifiers, value, other) for name, value in zip(operands[:2], (outcome, inverse), strict=True)
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _combine(modifiers: list[str], value: bool, other: bool | None) -> bool | None:
+def _combine(modifiers: list[str], value: bool | None, other: bool | None) -> bool | None:
     if "AND" in modifiers:
         return _all(value, other)
     if "OR" in modifiers:
-        return True if value or other else other
-    return None if other is None else value != other
+        return True if value or other else None if None in (value, other) else False
+    return None if None in (value, other) else value != other
 
 
 def _logic_of_predicates(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
@@ -394,5 +407,6 @@ def _constant_of_halves(thread: _Thread, modifiers: list[str], operands: Operand
 RESULTS = {
     "MOV": _move, "R2UR": _move, "S2R": _special, "S2UR": _special, "CS2R": _special, "LDC": _load_constant,
     "IADD3": _add, "VIADD": _add, "IMAD": _multiply_add, "LEA": _shift_add, "SHF": _funnel_shift, "LOP3": _logic,
-    "ISETP": _compare, "VIMNMX": _least, "IMNMX": _least, "IABS": _absolute, "HFMA2": _constant_of_halves, "PLOP3": _logic_of_predicates, "SEL": _select,
+    "ISETP": _compare, "VIMNMX": _least, "IMNMX": _least, "IABS": _absolute, "HFMA2": _constant_of_halves,
+    "PLOP3": _logic_of_predicates, "SEL": _select,
 }  # fmt: skip
