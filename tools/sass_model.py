@@ -1,9 +1,15 @@
-"""Judges a change to the convolution engine's main loops without a GPU: a pipeline model of their machine code.
+"""Judges changes to the CUDA kernels without a GPU, by a pipeline model of their machine code.
 
-python tools/sass_model.py                                       all tiles in all precisions
-python tools/sass_model.py --precision tf32 --kernel 128x128     one tile of one precision
-python tools/sass_model.py --tsv before.tsv                      .. and after the change:
-python tools/sass_model.py --baseline before.tsv                 modelled TFLOP/s beside those of the file
+    python tools/sass_model.py                                       all tiles in all precisions
+    python tools/sass_model.py --precision tf32 --kernel 128x128     one tile of one precision
+    python tools/sass_model.py --tsv before.tsv                      .. and after the change:
+    python tools/sass_model.py --baseline before.tsv                 modelled TFLOP/s beside those of the file
+    python tools/sass_model.py --net resnet50 --batch 128 --precision tf32     each op of a training step
+    python tools/sass_model.py --totals                              three nets in tf32 and bf16
+    python tools/sass_model.py --calibrate out/gpu/results.json      constants as tools/gpu_check.py has measured them
+
+What is modelled, and how, is in docs/benchmarks/sass.md.  It needs nvcc or NVRTC, and nvdisasm: the wheels
+nvidia-cuda-nvcc and nvidia-cuda-nvdisasm, or a toolkit.
 """
 
 from __future__ import annotations
@@ -16,33 +22,62 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from layermem.backends.cuda.implicit_gemm import ENGINES  # noqa: E402
-from tools.sass.engine import engine_kernels, row_of  # noqa: E402
-from tools.sass.gpus import GPUS  # noqa: E402
-from tools.sass.table import read_rows, table, written  # noqa: E402
+from layermem.utils.files import write_atomically  # noqa: E402
+from tools.sass.calibration import calibrated  # noqa: E402
+from tools.sass.engine import compile_all, engine_kernels, row_of  # noqa: E402
+from tools.sass.gpus import GPUS, Model  # noqa: E402
+from tools.sass.net import net_times  # noqa: E402
+from tools.sass.table import ops_table, read_rows, table, totals_table, written  # noqa: E402
+
+NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256))
+TOTALS = ("tf32", "bf16")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", choices=GPUS, default="90", help="compute capability (%(default)s)")
     parser.add_argument("--clock", type=float, metavar="GHZ", help="of the multiprocessors")
+    parser.add_argument("--calibrate", type=Path, metavar="FILE", help="results.json of tools/gpu_check.py")
     parser.add_argument("--kernel", metavar="PATTERN", default="_v4$", help="of names (%(default)s; '' for all)")
     parser.add_argument("--precision", action="append", choices=ENGINES, help="may be repeated; all by default")
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="a table of --tsv to compare with")
     parser.add_argument("--tsv", type=Path, metavar="FILE", help="where the table is written to")
+    parser.add_argument("--net", metavar="NAME", help="of prototxt/: times of its ops instead")
+    parser.add_argument("--batch", type=int, default=64, help="images of the net's batch (%(default)s)")
+    parser.add_argument("--totals", action="store_true", help="times of whole nets instead")
     options = parser.parse_args()
     gpu = GPUS[options.arch]
     if options.clock:
         gpu = gpu._replace(clock=1e9 * options.clock)
-    rows = [
-        row_of(precision, name, gpu)
-        for precision in options.precision or ENGINES
-        for name in engine_kernels(options.kernel)
-    ]
-    before = read_rows(options.baseline) if options.baseline else {}
+    model = calibrated(options.calibrate, gpu) if options.calibrate else Model(gpu)
     print(f"{gpu.name}, sm_{gpu.architecture}, {gpu.clock / 1e9:.3f} GHz; modelled, not measured")
-    print("\n".join(table(rows, before)))
+    if options.totals:
+        print_totals(options.precision or TOTALS, model)
+    elif options.net:
+        for precision in options.precision or ("fp32",):
+            print(f"\n{options.net} x{options.batch} {precision}")
+            print("\n".join(ops_table(list(net_times(options.net, options.batch, precision, model)))))
+    else:
+        print_kernels(options, model)
+
+
+def print_kernels(options: argparse.Namespace, model: Model) -> None:
+    precisions = options.precision or list(ENGINES)
+    compile_all(precisions, model.gpu.architecture)
+    rows = [row_of(precision, name, model) for precision in precisions for name in engine_kernels(options.kernel)]
+    print("\n".join(table(rows, read_rows(options.baseline) if options.baseline else {})))
     if options.tsv:
-        options.tsv.write_text(written(rows, gpu), encoding="utf-8")
+        write_atomically(options.tsv, written(rows, model.gpu).encode())
+
+
+def print_totals(precisions: list[str] | tuple[str, ...], model: Model) -> None:
+    compile_all([*precisions, "fp32"], model.gpu.architecture)
+    found = {
+        (f"{name} x{batch}", precision): list(net_times(name, batch, precision, model))
+        for name, batch in NETS
+        for precision in precisions
+    }
+    print("\n".join(totals_table(found)))
 
 
 if __name__ == "__main__":

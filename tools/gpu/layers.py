@@ -3,15 +3,16 @@ channels_last, benchmark mode, the same precision.  In bf16 PyTorch's tensors ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.layers.base import Layer
-from layermem.ops import Conv
+from layermem.backends.cuda.launch import Launch
+from layermem.layers.base import Layer, Step
+from layermem.ops import Conv, Tensor
 from tests.backends.cuda.harness import Run, first_step, record_of, wants_of
 from tests.cases import select
 from tests.op_case import OpCase
@@ -94,13 +95,30 @@ def beside(peer: Callable[[], float], ours: float, rounds: int) -> Row:
 
 def ops(gpu: Gpu, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any], int, int]]:
     """Each op of the layer, over buffers of its own: name, launches, FLOPs, bytes that must move."""
+    for step, tensors in steps_of(layer):
+        sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
+        workspace = cuda_kernels.workspace_bytes(record_of(layer, step), step.step, tuple(tensors))
+        addresses = gpu.filled({**sizes, **({"workspace": workspace} if workspace else {})})
+        yield step.step, bound(layer, step, tensors, addresses, precision), step.flops, moved_bytes(step, tensors)
+
+
+def steps_of(layer: Layer) -> Iterator[tuple[Step, dict[str, Tensor]]]:
+    """Each op of the layer with its tensors by role."""
     wants = wants_of(layer)
     for step in (first_step(layer, wants), *layer.backward(wants)):
-        record, roles = record_of(layer, step), (*step.reads, *step.writes, *step.updates)
-        tensors = {role: Run(layer).tensor(role) for role in roles}
-        sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
-        workspace = cuda_kernels.workspace_bytes(record, step.step, roles)
-        addresses = gpu.filled({**sizes, **({"workspace": workspace} if workspace else {})})
-        counts = {role: tensor.count for role, tensor in tensors.items()}
-        launches = list(cuda_kernels.bind(record, step.step, CudaCall(addresses, counts, precision=precision)))
-        yield step.step, launches, step.flops, sum(sizes.values()) + sum(sizes[role] for role in step.updates)
+        roles = (*step.reads, *step.writes, *step.updates)
+        yield step, {role: Run(layer).tensor(role) for role in roles}
+
+
+def bound(
+    layer: Layer, step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], precision: str
+) -> list[Launch]:
+    counts = {role: tensor.count for role, tensor in tensors.items()}
+    return list(
+        cuda_kernels.bind(record_of(layer, step), step.step, CudaCall(addresses, counts, precision=precision))
+    )  # fmt: skip
+
+
+def moved_bytes(step: Step, tensors: Mapping[str, Tensor]) -> int:
+    """What is updated is read and written."""
+    return sum(tensor.nbytes for tensor in tensors.values()) + sum(tensors[role].nbytes for role in step.updates)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from layermem.backends.cuda.launch import Launch
 from layermem.ops import ConvProblem, Window
 from layermem.utils.files import write_atomically
 from tools.sass.disassembly import Kernel, disassembled, disassembler
-from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, blocks_at_once
+from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loops import product_of
 from tools.sass.pipeline import Rate, flops, issues_of, simulate
 from tools.sass.trace import Step, traced
@@ -92,6 +93,12 @@ def cubin_of(module: str, architecture: str) -> bytes:
     return path.read_bytes()
 
 
+def compile_all(precisions: Iterable[str], architecture: str) -> None:
+    """The modules side by side, so that the first use of each does not wait for its compiler."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda precision: cubin_of(ENGINES[precision].module, architecture), set(precisions)))
+
+
 @cache
 def example_launch(precision: str, name: str) -> Launch:
     """A launch of the kernel for a convolution with long sums; addresses are not used."""
@@ -133,21 +140,22 @@ def stage_rate(precision: str, name: str, gpu: Gpu, blocks: int) -> Rate:
     loop = main_loop_of(precision, name, gpu.architecture)
     issues = issues_of(loop.steps, gpu)
     warps = max(1, round(blocks * loop.kernel.threads / WARP / SUB_PARTITIONS))
-    rate = simulate([issues] * warps)
+    rate = simulate(issues, warps)
     return Rate(rate.cycles / loop.stages, rate.busy)
 
 
-def row_of(precision: str, name: str, gpu: Gpu) -> Row:
-    loop = main_loop_of(precision, name, gpu.architecture)
+def row_of(precision: str, name: str, model: Model) -> Row:
+    gpu, loop = model.gpu, main_loop_of(precision, name, model.gpu.architecture)
     shared = loop.kernel.shared + example_launch(precision, name).shared
     blocks = blocks_at_once(gpu, loop.kernel.threads, loop.kernel.registers, shared)
     rate = stage_rate(precision, name, gpu, blocks)
-    _, tile, _ = parts_of(name)
+    operation, tile, _ = parts_of(name)
+    cycles = rate.cycles * model.products.get((precision, operation), 1.0)
     products = sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
     done = 2 * tile.m * tile.n * DEPTH * blocks
     return Row(
         precision, name, len(loop.steps) / loop.stages, products / loop.stages, loop.kernel.registers, shared, blocks,
-        rate.cycles, done / rate.cycles * gpu.sm_clock / 1e12, max(rate.busy.items(), key=lambda item: item[1]),
+        cycles, done / cycles * gpu.sm_clock / 1e12, max(rate.busy.items(), key=lambda item: item[1]),
     )  # fmt: skip
 
 

@@ -6,12 +6,15 @@ Sizes and peak rates are NVIDIA's; the other numbers are estimates, none of them
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 SUB_PARTITIONS = 4  # of a multiprocessor, each with a scheduler
 REGISTERS, REGISTERS_OF_WARP = 65536, 256  # of a multiprocessor; a warp takes a multiple of these
 BLOCKS = 32  # at most, on a multiprocessor
 WARP = 32
+LAUNCH = 3e-6  # seconds from the end of a kernel to the start of the next one's work
 
 
 class Gpu(NamedTuple):
@@ -60,3 +63,15 @@ def blocks_at_once(gpu: Gpu, threads: int, registers: int, shared: int) -> int:
     of_scheduler = REGISTERS // SUB_PARTITIONS // of_warp  # warps; registers are a sub-partition's own
     by_registers = of_scheduler * SUB_PARTITIONS // warps
     return min(BLOCKS, by_registers, gpu.shared // max(shared, 1), gpu.threads // (warps * WARP))
+
+
+class Model(NamedTuple):
+    """The GPU, seconds of a launch, and what measurements make of the model's times (tools/sass/calibration.py).
+
+    products   factors of the pipeline's cycles, by precision and operation      memory   of memory-bound kernels' times
+    """
+
+    gpu: Gpu
+    launch: float = LAUNCH
+    products: Mapping[tuple[str, str], float] = MappingProxyType({})
+    memory: float = 1.0

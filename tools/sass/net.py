@@ -14,7 +14,7 @@ from functools import cache
 from math import ceil, prod
 from pathlib import Path
 from struct import unpack_from
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from layermem.api import build_net, job_of
 from layermem.backends.cuda import CudaDevice
@@ -22,25 +22,26 @@ from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.implicit_gemm import DEPTH
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.struct_layout import Layout, layout
-from layermem.graph.ops import Graph, Op
 from layermem.ops import Feed
 from layermem.proto.schema import SolverParameter
 from layermem.report.plan_report import evaluate
-from layermem.schedule.ir import Instruction
+from layermem.schedule.ir import Instruction, Schedule
 from layermem.solver.rules import settings
 from tools.sass.engine import NAME, kernels_of, parts_of, stage_rate
-from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, blocks_at_once
-from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate
+from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
+from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of
 from tools.sass.trace import traced
 
 ROOT = Path(__file__).resolve().parents[2]
-LAUNCH = 3e-6  # seconds from the end of a kernel to the start of the next one's work
 LINK = 3.5e10  # bytes a second at which a kernel reads the host's memory
 STEP_GAP = 1e-3  # seconds in which the GPU waits for the host between steps
 FLOAT = 4
 
-# Kernels that read more than their op counts, one blob after the other: bytes for each element of its largest blob.
-PASSES = ((re.compile("batch_moments|channel_sums"), 4), (re.compile("gradient_sums"), 8))
+# Kernels that read blobs which their op counts once: their struct, bytes for each element of a blob.
+PASSES = (
+    (re.compile("batch_moments"), "MomentsArgs", 4), (re.compile("gradient_sums"), "GradientSumsArgs", 8),
+    (re.compile("channel_sums"), "ChannelSumsArgs", 4),
+)  # fmt: skip
 # Share of the rate of a copy, where it is not nearly all: few loads in flight, arithmetic, bytes one at a time.
 SHARES = (
     (re.compile("batch_moments|channel_sums"), 0.62), (re.compile("gradient_sums"), 0.85),
@@ -79,65 +80,82 @@ class Limits(NamedTuple):
 # -- the ops of a step -------------------------------------------------------------------------------------------------
 
 
-def step_of(name: str, batch: int, precision: str) -> tuple[Graph, Sequence[Instruction]]:
+def step_of(name: str, batch: int, precision: str) -> Schedule:
     """A training step of a net of prototxt/, without a budget."""
     net = build_net(ROOT / "prototxt" / name / "train_val.prototxt", batch=batch, stages=["dummy"])
-    report = evaluate(job_of(net, device=CudaDevice(precision=precision)))
-    return report.job.graphs[0], report.program.train.instructions
+    return evaluate(job_of(net, device=CudaDevice(precision=precision))).program.train
 
 
-def net_times(name: str, batch: int, precision: str, gpu: Gpu) -> Iterator[OpTime]:
-    graph, instructions = step_of(name, batch, precision)
-    for instruction in instructions:
-        if instruction.op is not None:
-            yield op_time(instruction.op, graph, precision, gpu)
+def net_times(name: str, batch: int, precision: str, model: Model) -> Iterator[OpTime]:
+    schedule = step_of(name, batch, precision)
+    for instruction in schedule.instructions:
+        op = instruction.op
+        if op is None:
+            continue
+        if isinstance(op.record, Feed):
+            yield OpTime(op.name, op.kind, op.nbytes / LINK, "link", "", 0)
+        elif cuda_kernels.implements(op.record, op.step):
+            yield launches_time(op.name, launches_of(instruction, schedule, precision), precision, op, model)
 
 
-def op_time(op: Op, graph: Graph, precision: str, gpu: Gpu) -> OpTime:
-    if isinstance(op.record, Feed):
-        return OpTime(op.name, op.kind, op.nbytes / LINK, "link", "", 0)
-    launches = list(launches_of(op, graph, precision))
-    largest = max((graph.buffers[buffer].tensor.count for buffer in op.touches), default=0)
-    main = max(launches, key=lambda each: prod(each.grid), default=None)
-    seconds, longest = 0.0, (0.0, "", "")
-    kind = op.kind
-    for each in launches:
-        if found := NAME.match(each.function):
-            kind, limits = found[1], product_limits(each, precision, op.nbytes, gpu)
-        else:
-            limits = Limits(0.0, 0.0, memory_bytes(each, each is main, op, largest) / gpu.dram / share_of(each.function))
-        seconds += limits.seconds + LAUNCH
-        longest = max(longest, (limits.seconds, limits.name, each.function))
-    return OpTime(op.name, kind, seconds, longest[1], longest[2], op.flops)
-
-
-def launches_of(op: Op, graph: Graph, precision: str) -> Iterable[Launch]:
-    """As the cuda device binds them; addresses that no other role has stand for the buffers."""
-    context = {**settings(SolverParameter()), "seed": 1, "step": 0, "iteration": 0, "rate": 0.0}
-    roles = [*op.roles, *(["workspace"] if op.workspace_bytes else [])]
+def launches_of(instruction: Instruction, schedule: Schedule, precision: str) -> Sequence[Launch]:
+    """As the cuda device binds them.  Buffers have equal addresses where they share bytes."""
+    op = instruction.op
+    assert op is not None
+    offsets = {role: schedule.residencies[number].offset for role, number in instruction.roles.items()}
+    numbers = {offset: number for number, offset in enumerate(dict.fromkeys(offsets.values()), start=1)}
     call = CudaCall(
-        addresses={role: (number + 1) << 32 for number, role in enumerate(roles)},
-        counts={role: graph.buffers[buffer].tensor.count for role, buffer in op.roles.items()},
+        addresses={role: numbers[offset] << 32 for role, offset in offsets.items()},
+        counts={role: schedule.graph.buffers[buffer].tensor.count for role, buffer in op.roles.items()},
         accumulated=frozenset(op.accumulates),
-        context=context,
+        context={**settings(SolverParameter()), "seed": 1, "step": 0, "iteration": 0, "rate": 0.0},
         layer=op.layer_name,
         precision=precision,
-        error_flag=1 << 20,
+        error_flag=1 << 31,
     )
-    if not cuda_kernels.implements(op.record, op.step):
-        return ()  # copies to the host
-    return cuda_kernels.bind(op.record, op.step, call)
+    return list(cuda_kernels.bind(op.record, op.step, call))
 
 
-def memory_bytes(each: Launch, main: bool, op: Op, largest: int) -> float:
-    """In DRAM, of a kernel that memory bounds: an op's own bytes are those of its largest launch."""
-    for pattern, nbytes in PASSES:
+class Work(Protocol):
+    """What is known of an op beside its launches."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def flops(self) -> int: ...
+
+
+def launches_time(name: str, launches: Sequence[Launch], precision: str, work: Work, model: Model) -> OpTime:
+    """Launches one after the other; the op's own bytes are those of the largest one that has no others."""
+    own = [each for each in launches if passes_bytes(each) is None]
+    main = max(own, key=lambda each: prod(each.grid), default=None)
+    seconds, longest, kind = 0.0, (0.0, "", ""), work.kind
+    for each in launches:
+        nbytes = passes_bytes(each)
+        if nbytes is None:
+            nbytes = work.nbytes if each is main else 0
+        if found := NAME.match(each.function):
+            kind = found[1]
+            limits = product_limits(each, precision, work.nbytes, model)
+        else:
+            limits = Limits(0.0, 0.0, nbytes / model.gpu.dram / share_of(each.function) * model.memory)
+        seconds += limits.seconds + model.launch
+        longest = max(longest, (limits.seconds, limits.name, each.function))
+    return OpTime(name, kind, seconds, longest[1], longest[2], work.flops)
+
+
+def passes_bytes(each: Launch) -> float | None:
+    """In DRAM, of a kernel beside the one that the op's bytes are counted for."""
+    for pattern, struct, nbytes in PASSES:
         if pattern.match(each.function):
-            return nbytes * largest
+            values = fields(each, struct)
+            return nbytes * values["at.rows"] * values["at.columns"]
     if each.function == "sum_parts":
         values = fields(each, "PartsArgs")
         return FLOAT * values["count"] * (values["splits"] + 1)
-    return op.nbytes if main else 0.0
+    return None
 
 
 def share_of(function: str) -> float:
@@ -177,9 +195,10 @@ def stages_of(each: Launch) -> int:
     return max(1, ceil(depth / DEPTH))
 
 
-def product_limits(each: Launch, precision: str, nbytes: int, gpu: Gpu) -> Limits:
+def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> Limits:
+    gpu = model.gpu
     kernel = kernels_of(each.module, gpu.architecture)[each.function]
-    _, tile, _ = parts_of(each.function)
+    operation, tile, _ = parts_of(each.function)
     stages, blocks = stages_of(each), prod(each.grid)
     slots = blocks_at_once(gpu, kernel.threads, kernel.registers, kernel.shared + each.shared)
     waves, rest = divmod(blocks, slots * gpu.multiprocessors)
@@ -187,6 +206,7 @@ def product_limits(each: Launch, precision: str, nbytes: int, gpu: Gpu) -> Limit
     if rest:
         cycles += block_cycles(each, precision, ceil(rest / gpu.multiprocessors), stages, gpu)
     read = blocks * stages * DEPTH * (tile.m + tile.n) * FLOAT
+    cycles *= model.products.get((precision, operation), 1.0)
     return Limits(cycles / gpu.clock, read / gpu.l2, nbytes / gpu.dram)
 
 
@@ -197,14 +217,12 @@ def block_cycles(each: Launch, precision: str, together: int, stages: int, gpu: 
 
 
 @cache
-def ends_cycles(
-    module: str, function: str, args: bytes, grid: tuple[int, int, int], together: int, gpu: Gpu
-) -> float:
+def ends_cycles(module: str, function: str, args: bytes, grid: tuple[int, int, int], together: int, gpu: Gpu) -> float:
     """Before and after the main loop."""
     kernel = kernels_of(module, gpu.architecture)[function]
     trace = traced(kernel, args, grid)
     warps = max(1, round(together * kernel.threads / WARP / SUB_PARTITIONS))
-    return sum(simulate([issues_of(part, gpu)] * warps, 1).cycles for part in (trace.before, trace.after))
+    return sum(duration(issues_of(part, gpu), warps) for part in (trace.before, trace.after))
 
 
 # -- totals ------------------------------------------------------------------------------------------------------------

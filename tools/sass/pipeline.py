@@ -125,47 +125,60 @@ def wavefronts(opcode: str) -> int:
     return 4 if "128" in modifiers else 2 if "64" in modifiers else 1
 
 
-def simulate(warps: Sequence[Sequence[Issue]], iterations: int = 8) -> Rate:
-    """Every warp runs its sequence again and again; the cycles are those of the second half of the iterations, or of the
-    only one."""
-    state = _SubPartition(len(warps))
-    half, ends = iterations // 2, [0.0, 0.0]
+def simulate(issues: Sequence[Issue], warps: int, iterations: int = 8) -> Rate:
+    """Warps that run the sequence again and again, without end; the cycles in which all together issue the second half
+    of so many iterations."""
+    state = _SubPartition([issues] * warps)
+    total = len(issues) * warps * iterations
+    for _ in range(total // 2):
+        state.step()
+    half = state.time
+    for _ in range(total - total // 2):
+        state.step()
+    return Rate((state.time - half) / iterations * 2, {p: c / state.time for p, c in state.busy.items() if p})
+
+
+def duration(issues: Sequence[Issue], warps: int) -> float:
+    """Cycles until as many warps, which start together, have all run the sequence once."""
+    state = _SubPartition([issues] * warps)
     while state.running:
-        warp, time = state.next_issue(warps)
-        state.issue(warp, time, warps[warp][state.place[warp]])
-        state.place[warp] += 1
-        if state.place[warp] == len(warps[warp]):
-            state.place[warp] = 0
-            state.done[warp] += 1
-            state.last = (warp + 1) % len(warps)
-            if state.done[warp] == half:
-                ends[0] = time + 1
-            if state.done[warp] == iterations:
-                ends[1] = time + 1
-                state.running.remove(warp)
-    return Rate((ends[1] - ends[0]) / (iterations - half), {p: c / ends[1] for p, c in state.busy.items() if p})
+        warp = state.step()
+        if state.place[warp] == 0:
+            state.running.remove(warp)
+    return state.time
 
 
 class _SubPartition:
     """Warps of one scheduler: where each is, when it may issue, when its scoreboards clear; when each pipe is free."""
 
-    def __init__(self, warps: int):
-        self.running = list(range(warps))
-        self.place, self.done = [0] * warps, [0] * warps
-        self.ready = [float(OFFSET * warp) for warp in range(warps)]
-        self.clear = [[0.0] * 6 for _ in range(warps)]
+    def __init__(self, warps: Sequence[Sequence[Issue]]):
+        self.warps = warps
+        self.running = [warp for warp, issues in enumerate(warps) if issues]
+        self.place = [0] * len(warps)
+        self.ready = [float(OFFSET * warp) for warp in range(len(warps))]
+        self.clear = [[0.0] * 6 for _ in warps]
         self.free: dict[str, float] = {"": 0.0}
         self.busy: dict[str, float] = {}
         self.port = 0.0  # when the port to shared memory has done all that was issued
         self.time = 0.0
         self.last = 0
 
-    def next_issue(self, warps: Sequence[Sequence[Issue]]) -> tuple[int, float]:
+    def step(self) -> int:
+        """Issues one instruction; the warp that it is of."""
+        warp, time = self.next_issue()
+        issues = self.warps[warp]
+        self.issue(warp, time, issues[self.place[warp]])
+        self.place[warp] += 1
+        if self.place[warp] == len(issues):
+            self.place[warp] = 0
+            self.last = (warp + 1) % len(self.warps)
+        return warp
+
+    def next_issue(self) -> tuple[int, float]:
         """The warp that issues next, and when."""
-        count = len(warps)
-        best, first = -1, float("inf")
+        count, best, first = len(self.warps), -1, float("inf")
         for warp in sorted(self.running, key=lambda warp: (warp - self.last) % count):
-            issue = warps[warp][self.place[warp]]
+            issue = self.warps[warp][self.place[warp]]
             time = max(self.ready[warp], self.free.get(_queue(issue.pipe), 0.0), self.time)
             for scoreboard in issue.wait:
                 time = max(time, self.clear[warp][scoreboard])

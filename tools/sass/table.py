@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tools.sass.engine import Row
+from tools.sass.engine import OPERATIONS, Row
 from tools.sass.gpus import Gpu
+from tools.sass.net import OpTime, by_kind
 
 COLUMNS = (
     "precision", "kernel", "instructions", "products", "per_product", "registers", "shared", "blocks", "cycles",
@@ -54,3 +55,23 @@ def read_rows(path: Path) -> dict[tuple[str, str], Saved]:
     names = lines[0].split("\t")
     saved = (dict(zip(names, line.split("\t"), strict=True)) for line in lines[1:])
     return {(row["precision"], row["kernel"]): row for row in saved}
+
+
+def ops_table(times: Sequence[OpTime]) -> Iterator[str]:
+    """A line for each op, the slowest first, and the totals."""
+    yield f"{'op':44}{'kind':9}{'ms':>8}{'TFLOP/s':>8}  {'bound by':9} kernel"
+    for each in sorted(times, key=lambda each: -each.seconds):
+        rate = f"{each.flops / each.seconds / 1e12:8.0f}" if each.kind in OPERATIONS else f"{'':8}"
+        yield f"{each.name[:43]:44}{each.kind:9}{1e3 * each.seconds:8.3f}{rate}  {each.limit:9} {each.kernel}".rstrip()
+    totals = by_kind(times)
+    parts = ", ".join(f"{kind} {1e3 * seconds:.1f}" for kind, seconds in totals.items())
+    yield f"{1e3 * sum(totals.values()):.1f} ms a step: {parts}"
+
+
+def totals_table(nets: Mapping[tuple[str, str], Sequence[OpTime]]) -> Iterator[str]:
+    """A line for each net and precision: milliseconds of a step, and of its parts."""
+    yield f"{'net':16}{'':7}{'ms':>7}{'fprop':>8}{'dgrad':>8}{'wgrad':>8}{'rest':>8}"
+    for (net, precision), times in nets.items():
+        totals = by_kind(times)
+        cells = "".join(f"{1e3 * seconds:8.1f}" for seconds in totals.values())
+        yield f"{net:16}{precision:7}{1e3 * sum(totals.values()):7.1f}{cells}"

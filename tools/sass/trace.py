@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tools.sass.disassembly import Instruction, Kernel
 from tools.sass.loops import main_loop
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 class Block(NamedTuple):
     """Which block is followed, by its first thread, and the grid's size."""
 
-    index: tuple[int, int, int]
+    place: tuple[int, int, int]
     grid: tuple[int, int, int]
 
     @classmethod
@@ -69,6 +69,8 @@ def traced(kernel: Kernel, args: bytes, grid: tuple[int, int, int]) -> Trace:
         if part == 1 and index == loop.end - 1:
             part, index = 2, loop.end
             continue
+        if part == 1 and guard is None and kernel.labels.get(str(instruction.target), index) < index:
+            raise ValueError(f"{kernel.name}: how often its loop at {instruction.address:#x} runs is not known")
         index = _next(kernel, thread, index, guard)
         if part == 1 and not loop.begin <= index < loop.end:
             raise ValueError(f"{kernel.name} leaves its main loop at {instruction.address:#x}")
@@ -114,7 +116,7 @@ class _Thread:
         self.registers: dict[str, int] = {}
         self.predicates: dict[str, bool] = {}
         self.constants = _constants(kernel, args, where)
-        x, y, z = where.index
+        x, y, z = where.place
         self.special: Mapping[str, int] = {
             "SR_TID.X": 0, "SR_TID.Y": 0, "SR_TID.Z": 0, "SR_CTAID.X": x, "SR_CTAID.Y": y, "SR_CTAID.Z": z,
             "SR_LANEID": 0, "SR_CgaCtaId": 0, "SRZ": 0,
@@ -163,7 +165,7 @@ class _Thread:
         results = result(self, modifiers, instruction.operands) if result else {}
         for written in _written(instruction):
             word = results.get(written) if sure else None
-            store: dict = self.predicates if "P" in written else self.registers
+            store: dict[str, Any] = self.predicates if "P" in written else self.registers
             if word is None:
                 store.pop(written, None)
             else:
@@ -192,7 +194,7 @@ def _behind(register: str) -> str:
 
 def _written(instruction: Instruction) -> list[str]:
     """Registers and predicates that the instruction writes, at least: its leading operands."""
-    written = []
+    written: list[str] = []
     for place, operand in enumerate(instruction.operands[:3]):
         if re.fullmatch(r"U?P\d", operand) and (place < 2 or len(written) == place):
             written.append(operand)
@@ -281,12 +283,13 @@ def _multiply_add(thread: _Thread, modifiers: list[str], operands: Operands) -> 
 
 
 def _shift_add(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
-    """LEA d, a, b, s = (a << s) + b; LEA.HI d, a, b, c, s = ((c:a) << s >> 32) + b."""
-    if {"X", "SX32"} & set(modifiers) or any(PREDICATE.match(each) for each in operands[1:]):
-        return {}
+    """LEA d, a, b, s = (a << s) + b; LEA.HI d, a, b, c, s = ((c:a) << s >> 32) + b, where .SX32 has no c but a's sign."""
     words = [thread.value(each) for each in operands[1:]]
-    if None in words:
+    if "X" in modifiers or None in words:
         return {}
+    if "SX32" in modifiers:
+        a, b, shift = (word or 0 for word in words)
+        return _one(operands, (_signed(a) << shift >> 32) + b)
     if "HI" in modifiers:
         a, b, c, shift = (word or 0 for word in words)
         return _one(operands, ((c << 32 | a) << shift >> 32) + b)

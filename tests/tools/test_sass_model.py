@@ -1,0 +1,314 @@
+"""tools/sass_model.py: machine code is read and followed as a GPU runs it, and the model keeps to sums made by hand."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from layermem.backends.cuda.implicit_gemm import ENGINES, conv_dgrad, conv_fprop, conv_wgrad, split_of
+from layermem.backends.cuda.kernel_images.build import Nvcc
+from layermem.backends.cuda.launch import Launch, launch
+from layermem.ops import ConvProblem, Window
+from tools.sass.calibration import calibrated, case_times
+from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
+from tools.sass.engine import compile_all, engine_kernels, main_loop_of
+from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
+from tools.sass.loops import Loop, loops, main_loop, product_of
+from tools.sass.net import OpTime, by_kind, launches_time, stages_of
+from tools.sass.pipeline import issues_of, simulate, wavefronts
+from tools.sass.table import COLUMNS, read_rows, written
+from tools.sass.trace import Step, traced
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = Path(__file__).with_name("small_loop.sass")
+SAVED = ROOT / "docs" / "benchmarks" / "sass.tsv"
+H200 = GPUS["90"]
+
+# -- control bits ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("upper", "control"),
+    [
+        (0x000FE20000000800, Control(1, False, None, None, ())),  # LDC R1, c[0x0][0x28]
+        (0x000E6E0000002100, Control(7, False, 1, None, ())),  # S2R R0, SR_TID.X
+        (0x002FC80003F04270, Control(4, True, None, None, (1,))),  # ISETP.GT.AND P0, PT, R0, 0xff, PT
+        (0x0003F4000B92184A, Control(10, False, None, 1, ())),  # LDGSTS.E [R9], desc[UR10][R2.64]
+        (0x000FEA0003800000, Control(5, False, None, None, ())),  # @P1 BRA
+        (0x002FD600078E00FF, Control(11, True, None, None, (1,))),  # IMAD.MOV.U32 R3, RZ, RZ, RZ
+    ],
+)
+def test_control_bits_are_those_of_known_instructions(upper, control):
+    assert Control.decode(upper) == control
+
+
+def test_every_scoreboard_has_its_bit_in_the_mask_of_waits():
+    for scoreboard in range(6):
+        assert Control.decode(1 << 52 + scoreboard).wait == (scoreboard,)
+
+
+# -- a stored disassembly: two stages of 256 floats, 8 rows copied by 64 threads, 32 products a thread -------------------
+
+
+@pytest.fixture(scope="module")
+def small() -> Kernel:
+    code, labels = parse(SMALL.read_text(encoding="utf-8"))["small"]
+    return Kernel("small", code, labels, threads=64, parameters=0x210)
+
+
+def small_args(steps: int = 8) -> bytes:
+    """struct Args { float* y; const float* x; int steps; }"""
+    return struct.pack("<QQi", 1 << 32, 2 << 32, steps)
+
+
+def test_an_instruction_has_its_guard_opcode_and_operands(small):
+    copy = next(each for each in small.code if each.name == "LDGSTS")
+    assert (copy.address, copy.guard, copy.opcode) == (0x1E0, "", "LDGSTS.E")
+    assert copy.operands == ("[R9]", "desc[UR10][R2.64]")
+    dummy = small.code[0x1B0 // 16]
+    assert (dummy.guard, dummy.opcode, dummy.operands) == ("!PT", "LDS", ("RZ", "[RZ]"))
+    assert [each.address for each in small.code] == [16 * i for i in range(len(small.code))]
+
+
+def test_a_branch_names_the_label_that_it_leads_to(small):
+    back = small.code[0x610 // 16]
+    assert (back.guard, back.opcode, back.target) == ("!P1", "BRA", ".L_x_8")
+    assert small.code[small.labels[".L_x_8"]].address == 0x300
+
+
+def test_loops_are_those_of_the_branches_back(small):
+    addresses = [(small.code[a].address, small.code[b - 1].address) for a, b in loops(small)]
+    assert addresses == [(0x110, 0x1F0), (0x420, 0x4E0), (0x560, 0x5F0), (0x300, 0x610), (0x680, 0x680)]
+
+
+def test_the_main_loop_copies_waits_and_multiplies(small):
+    assert product_of(small) == "FFMA"
+    assert main_loop(small) == Loop(0x300 // 16, 0x620 // 16)
+
+
+def test_a_kernel_without_such_a_loop_has_no_main_loop(small):
+    with pytest.raises(ValueError, match="no loop"):
+        main_loop(Kernel("none", small.code[: 0x300 // 16], small.labels))
+
+
+def test_a_trace_runs_inner_loops_as_often_as_a_gpu_does(small):
+    trace = traced(small, small_args(), (4, 1, 1))
+    names = Counter(step.instruction.name for step in trace.loop)
+    # 9 and 9 before the copies, 13 in each of 4, 7 up to the products, 10 in each of 8, 2 behind them
+    assert len(trace.loop) == 9 + 9 + 4 * 13 + 7 + 8 * 10 + 2
+    assert (names["LDGSTS"], names["FFMA"], names["BAR"]) == (4, 32, 2)
+    assert sum(step.off for step in trace.loop) == 4 * 3 + 1 + 1 + 1  # dummy loads; branches not taken, or out of loops
+
+
+def test_a_trace_has_what_comes_before_and_after_the_loop(small):
+    trace = traced(small, small_args(), (4, 1, 1))
+    assert sum(step.instruction.name == "LDGSTS" for step in trace.before) == 4
+    assert [step.instruction.name for step in trace.after] == ["S2R", "LDC", "IMAD", "IMAD", "STG", "EXIT"]
+
+
+def test_the_last_stage_copies_nothing(small):
+    names = Counter(step.instruction.name for step in traced(small, small_args(steps=1), (4, 1, 1)).loop)
+    assert (names["LDGSTS"], names["FFMA"]) == (0, 32)
+
+
+def test_a_kernel_that_ends_early_is_not_followed(small):
+    with pytest.raises(ValueError, match="small"):
+        traced(small, small_args(steps=0), (4, 1, 1))
+
+
+def test_an_inner_loop_of_unknown_length_is_an_error(small):
+    code = [*small.code]
+    code[0x480 // 16] = instruction("ISETP.GE.AND", "P2", "PT", "R8", "R200", "PT")
+    with pytest.raises(ValueError, match="how often its loop"):
+        traced(Kernel("small", code, small.labels, threads=64, parameters=0x210), small_args(), (4, 1, 1))
+
+
+# -- the pipeline, against sums made by hand -----------------------------------------------------------------------------
+
+
+def instruction(
+    opcode: str, *operands: str, stall: int = 1, wait: tuple[int, ...] = (), written: int | None = None
+) -> Instruction:
+    return Instruction(0, "", opcode, operands, Control(stall, False, written, None, wait))
+
+
+def cycles(*code: Instruction, warps: int = 1, off: bool = False) -> float:
+    """Of one iteration, in the steady state."""
+    return simulate(issues_of([Step(each, off) for each in code], H200), warps, 32).cycles
+
+
+def test_stall_counts_of_one_warp_add_up():
+    assert cycles(*[instruction("FFMA", stall=4)] * 10) == 40
+
+
+def test_other_warps_issue_during_a_stall_up_to_one_a_cycle():
+    assert cycles(*[instruction("FFMA", stall=4)] * 10, warps=3) == 40
+    assert cycles(*[instruction("FFMA", stall=4)] * 10, warps=8) == 80
+
+
+def test_integers_take_two_cycles_and_multiplications_have_a_pipe_of_their_own():
+    assert cycles(*[instruction("VIADD")] * 10) == 20
+    assert cycles(*[instruction("IMAD")] * 10) == 20
+    assert cycles(*[instruction("VIADD"), instruction("IMAD")] * 5) == 10
+
+
+def test_an_instruction_whose_guard_is_false_takes_its_issue_slot_alone():
+    assert cycles(*[instruction("VIADD")] * 10, off=True) == 10
+
+
+def test_products_come_at_the_rate_of_the_tensor_cores():
+    tf32, bf16 = instruction("HMMA.1688.F32.TF32"), instruction("HMMA.16816.F32.BF16")
+    assert cycles(*[tf32] * 10, warps=2) == pytest.approx(2 * 10 * 2048 / (512 * 0.625), rel=0.02)
+    assert cycles(*[bf16] * 10, warps=2) == pytest.approx(2 * 10 * 4096 / (1024 * 0.625), rel=0.02)
+
+
+def test_four_other_instructions_fit_beside_each_product():
+    loop = [instruction("HMMA.1688.F32.TF32"), *[instruction("VIADD", stall=1)] * 3]
+    assert cycles(*loop * 8, warps=2) == pytest.approx(2 * 8 * 6.4, rel=0.05)
+    assert cycles(*[*loop, *loop[1:]] * 8, warps=2) == pytest.approx(2 * 8 * 12, rel=0.05)
+
+
+def test_shared_memory_has_a_port_for_four_schedulers():
+    assert [wavefronts(each) for each in ("LDS", "LDS.64", "LDS.128", "LDSM.16.M88.4", "LDGSTS.E.BYPASS.128")] == [
+        1, 2, 4, 4, 4,
+    ]  # fmt: skip
+    assert cycles(*[instruction("LDS.128")] * 8) == pytest.approx(8 * 4 * 4, rel=0.02)
+
+
+def test_a_warp_waits_for_the_scoreboard_of_its_load():
+    load, use = instruction("LDS", written=0), instruction("FFMA", wait=(0,))
+    # the load at 0, its wavefront until 4, the value at 29; the product then, and the next load a cycle later
+    assert cycles(load, use) == 30
+    assert cycles(load, use, warps=7) == pytest.approx(30, abs=1)
+
+
+# -- occupancy -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "blocks"),
+    [
+        (128, 188, 101376, 2),  # 192 registers a thread: 2 warps a scheduler
+        (128, 78, 64512, 3),  # shared memory: four would take 252 KiB of 228
+        (256, 128, 68608, 2),
+        (64, 128, 34816, 6),
+        (1024, 32, 0, 2),
+        (32, 16, 0, 32),
+    ],
+)
+def test_blocks_share_registers_shared_memory_and_threads(threads, registers, shared, blocks):
+    assert blocks_at_once(H200, threads, registers, shared) == blocks
+
+
+# -- launches and nets -----------------------------------------------------------------------------------------------------
+
+WINDOW = Window(size=28, kernel=3, stride=1, pad=1)
+STRIDED = Window(size=28, kernel=4, stride=2, pad=1)
+
+
+def test_stages_of_a_block_are_those_of_the_launch():
+    engine = ENGINES["tf32"]
+    problem, strided = (ConvProblem(32, 128, 256, axis, axis) for axis in (WINDOW, STRIDED))
+    assert stages_of(conv_fprop(engine, problem, 0, 0, 0)) == 9 * 128 // 32
+    assert stages_of(conv_dgrad(engine, problem, 0, 0, 0)) == 9 * 256 // 32
+    assert stages_of(conv_dgrad(engine, strided, 0, 0, 0)) == 4 * 256 // 32  # of 16 taps each phase meets 4
+    split = split_of(problem)
+    wgrad = next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
+    assert stages_of(wgrad) == -(-split.images_each * 28 * 28 // 32)
+
+
+class Work:
+    kind, nbytes, flops = "forward", 3_588_000_000, 0
+
+
+def relu(count: int = 1 << 20) -> Launch:
+    return launch("fill", "fill", "FillArgs", count // 256, y=1 << 32, count=count, value=0.0, accumulate=False)
+
+
+def test_a_kernel_that_memory_bounds_takes_its_bytes_and_a_launch():
+    time = launches_time("relu", [relu()], "tf32", Work(), Model(H200))
+    assert time.seconds == pytest.approx(3.588e9 / (0.92 * 3.9e12) + LAUNCH)
+    assert (time.limit, time.kernel, time.kind) == ("DRAM", "fill", "forward")
+    twice = launches_time("relu", [relu(), relu(256)], "tf32", Work(), Model(H200))
+    assert twice.seconds == pytest.approx(time.seconds + LAUNCH)  # the op's bytes are those of its largest launch
+
+
+def test_totals_are_of_the_three_products_and_the_rest():
+    times = [OpTime("a", "fprop", 1.0, "", "", 0), OpTime("b", "update", 2.0, "", "", 0)]
+    totals = by_kind(times)
+    assert totals["fprop"] == 1.0 and totals["dgrad"] == 0.0 and 2.0 < totals["rest"] < 2.01
+
+
+# -- calibration -----------------------------------------------------------------------------------------------------------
+
+
+def results(tmp_path: Path, ceilings: list, layers: list) -> Path:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"ceilings": {"rows": ceilings}, "layers": {"rows": layers}}), encoding="utf-8")
+    return path
+
+
+CEILINGS = [
+    {"part": "copies", "what": "copy on the GPU", "rate": 4200.0, "unit": "GB/s read and written"},
+    {"part": "arithmetic", "what": "mma tf32 rate", "rate": 300.0, "unit": "TFLOP/s, registers only"},
+    {"part": "launches", "what": "launch", "rate": 2.5, "unit": "us"},
+    {"part": "copies", "passed": False, "says": "stopped"},
+]
+
+
+def test_measured_ceilings_take_the_place_of_estimates(tmp_path):
+    model = calibrated(results(tmp_path, CEILINGS, []), H200)
+    assert (model.gpu.dram, model.memory, dict(model.products)) == (4.2e12, 1.0, {})
+    assert model.launch == pytest.approx(2.5e-6)
+    assert model.gpu.mma == pytest.approx(300 / (512 * 4 * 132 * 1.755e-3))
+
+
+def test_measured_layers_scale_what_memory_bounds(tmp_path):
+    plain = calibrated(results(tmp_path, CEILINGS, []), H200)
+    key = ("ReLU", "forward", "fp32")
+    modelled = dict(case_times(plain, [key]))[key].seconds
+    row = {"layer": key[0], "op": key[1], "precision": key[2], "ms": 1.5e3 * modelled}
+    rows = [row, {"layer": "", "op": "", "says": "PyTorch is not here"}]
+    model = calibrated(results(tmp_path, CEILINGS, rows), H200)
+    assert model == plain._replace(memory=pytest.approx(1.5), products={})
+
+
+# -- the real main loops ----------------------------------------------------------------------------------------------------
+
+nvcc_is_here = pytest.mark.skipif(
+    Nvcc.find() is None or disassembler() is None,
+    reason="nvcc or nvdisasm is not here: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm",
+)
+
+
+@nvcc_is_here
+@pytest.mark.parametrize("precision", ENGINES)
+def test_a_whole_main_loop_issues_no_more_than_the_report_states(precision):
+    saved = read_rows(SAVED)
+    for name in engine_kernels("_v4$"):
+        loop = main_loop_of(precision, name, "90")
+        products = sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
+        assert len(loop.steps) / products <= float(saved[precision, name]["per_product"]) + 0.01, name
+
+
+@nvcc_is_here
+def test_measured_layers_scale_the_products_of_their_precision(tmp_path):
+    compile_all(["tf32"], "90")
+    row = {"layer": "VGG conv5_2", "op": "forward", "precision": "tf32"}
+    model = calibrated(results(tmp_path, [], [{**row, "ms": 1.0}]), H200)
+    assert list(model.products) == [("tf32", "fprop")] and model.memory == 1.0
+    assert 0.5 < model.products["tf32", "fprop"] < 2.5  # of about 0.6 ms
+
+
+def test_a_table_that_is_written_is_read(tmp_path):
+    text = SAVED.read_text(encoding="utf-8")
+    saved = read_rows(SAVED)
+    assert len(saved) == 48 and all(set(row) == set(COLUMNS) for row in saved.values())
+    assert text.startswith("# modelled for sm_90")
+    empty = tmp_path / "empty.tsv"
+    empty.write_text(written([], H200), encoding="utf-8")
+    assert read_rows(empty) == {}

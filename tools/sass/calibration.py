@@ -1,0 +1,92 @@
+"""The model's constants from what a GPU has measured: results.json of tools/gpu_check.py.
+
+    ceilings   the rate of a copy, of mma.sync from registers, and the time of a launch take the place of the estimates
+    layers     the geometric mean of measured over modelled times scales the pipeline's cycles, by precision and
+               operation, and the times of the kernels that memory bounds
+
+The second is by the first: a factor of 1.2 means that the rates alone explain all but a fifth of the time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layermem.backends.cuda.base import cuda_kernels
+from tests.backends.cuda.harness import record_of
+from tests.cases import select
+from tools.gpu.layers import bound, moved_bytes, steps_of
+from tools.sass.engine import OPERATIONS
+from tools.sass.gpus import SUB_PARTITIONS, Gpu, Model
+from tools.sass.net import OpTime, launches_time
+
+Row = Mapping[str, Any]
+
+
+def calibrated(path: Path, gpu: Gpu) -> Model:
+    """The model of this GPU by the rows of the file; what was not measured stays as it is."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    rows = {step: found.get(step, {}).get("rows", []) for step in ("ceilings", "layers")}
+    model = with_ceilings(Model(gpu), rows["ceilings"])
+    return with_layers(model, rows["layers"])
+
+
+def with_ceilings(model: Model, rows: Iterable[Row]) -> Model:
+    rates = {row["what"]: float(row["rate"]) for row in rows if "what" in row and "rate" in row}
+    gpu = model.gpu
+    peak = gpu.tensor * SUB_PARTITIONS * gpu.sm_clock / 1e12
+    if rate := rates.get("copy on the GPU"):
+        gpu = gpu._replace(dram=1e9 * rate)
+    if rate := rates.get("mma tf32 rate"):
+        gpu = gpu._replace(mma=min(1.0, rate / peak))
+    launch = 1e-6 * rates["launch"] if "launch" in rates else model.launch
+    return model._replace(gpu=gpu, launch=launch)
+
+
+def with_layers(model: Model, rows: Iterable[Row]) -> Model:
+    measured = {(row["layer"], row["op"], row["precision"]): 1e-3 * row["ms"] for row in rows if "ms" in row}
+    ratios: dict[str | tuple[str, str], list[float]] = defaultdict(list)
+    for key, time in case_times(model, measured):
+        product = time.kind in OPERATIONS
+        ratios[key[2], time.kind] += [measured[key] / time.seconds] * product
+        ratios["memory"] += [measured[key] / time.seconds] * (not product)
+    means = {key: exp(sum(map(log, each)) / len(each)) for key, each in ratios.items() if each}
+    memory = means.pop("memory", model.memory)
+    return model._replace(memory=memory, products={key: mean for key, mean in means.items() if isinstance(key, tuple)})
+
+
+Key = tuple[str, str, str]  # layer, op, precision: as in a row of the step `layers`
+
+
+class _Work(NamedTuple):
+    kind: str
+    nbytes: int
+    flops: int
+
+
+def case_times(model: Model, wanted: Iterable[Key]) -> Iterator[tuple[Key, OpTime]]:
+    """Modelled times of the ops that the step `layers` of tools/gpu_check.py measures."""
+    wanted = set(wanted)
+    for case in select("gpu"):
+        precisions = {precision for layer, _, precision in wanted if layer == case.name}
+        if not precisions:
+            continue
+        layer = case.layer("gpu")
+        for step, tensors in steps_of(layer):
+            workspace = cuda_kernels.workspace_bytes(record_of(layer, step), step.step, tuple(tensors))
+            addresses = numbered([*tensors, *(["workspace"] if workspace else [])])
+            work = _Work(step.step, moved_bytes(step, tensors), step.flops)
+            for precision in sorted(precisions):
+                key = (case.name, step.step, precision)
+                if key in wanted:
+                    launches = bound(layer, step, tensors, addresses, precision)
+                    yield key, launches_time(case.name, launches, precision, work, model)
+
+
+def numbered(roles: Sequence[str]) -> dict[str, int]:
+    """Addresses that stand for buffers: all different, none is 0."""
+    return {role: number << 32 for number, role in enumerate(roles, start=1)}
