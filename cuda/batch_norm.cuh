@@ -15,6 +15,7 @@
 //   source     Chan, Golub, LeVeque (1979) for the merging; Caffe batch_norm_layer.cu for the rest
 #pragma once
 #include "channel_sums.cuh"
+#include "step_scalars.cuh"
 
 namespace lm {
 
@@ -165,7 +166,8 @@ LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
 
 // move_averages: the moving sums of batch_statistics by the statistics of several batches, one after the other.
 //   sums of means, of variances [C] and of weights [1] float updated
-//   means, variances [batches][C], weights [batches] float read     launch   one thread a channel, block 256
+//   means, variances [batches][C], weights [batches] float read, all of them or those that `step` says
+//   launch   one thread a channel, block 256
 struct AveragesArgs {
     float* sum_means;
     float* sum_variances;
@@ -173,6 +175,7 @@ struct AveragesArgs {
     const float* means;
     const float* variances;
     const float* weights;
+    const StepScalars* step;
     int channels, batches;
     float fraction;
 };
@@ -180,7 +183,8 @@ struct AveragesArgs {
 LM_KERNEL(move_averages, AveragesArgs, p, 256) {
     const int c = blockIdx.x * 256 + threadIdx.x;
     if (c >= p.channels) return;
-    for (int batch = 0; batch < p.batches; ++batch) {
+    const int batches = p.step->averaged < 0 ? p.batches : p.step->averaged;
+    for (int batch = 0; batch < batches; ++batch) {
         move_average(p.sum_means[c], p.fraction, p.means[batch * p.channels + c]);
         move_average(p.sum_variances[c], p.fraction, p.variances[batch * p.channels + c]);
         if (c == 0) move_average(*p.sum_weights, p.fraction, p.weights[batch]);

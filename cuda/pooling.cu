@@ -10,6 +10,7 @@
 //   backward gathers: each pixel visits the windows over it, row by row, and is written once
 //   source   Caffe src/caffe/layers/pooling_layer.cu
 #include "common.cuh"
+#include "step_scalars.cuh"
 
 using namespace lm;
 
@@ -200,15 +201,17 @@ LM_FN void visit_window(const PoolArgs& p, unsigned i, Visit visit) {
 //   source   layermem/layers/pooling.py; the random word of window i as in dropout.cu
 struct StochasticArgs {
     PoolArgs of;
+    const StepScalars* step;
     unsigned first;  // window of the batch
-    unsigned stream, seed, step_low, step_high;
+    unsigned stream;
 };
 
 LM_KERNEL(pool_stochastic_forward, StochasticArgs, p, THREADS) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.of.count)) return;
     const unsigned window = p.first + i;
-    const uint4 random = philox(make_uint4(window / 4, 0, p.step_low, p.step_high), p.seed, p.stream);
+    const StepScalars now = *p.step;
+    const uint4 random = philox(make_uint4(window / 4, 0, now.step_low, now.step_high), now.seed, p.stream);
     const unsigned e = window % 4, word = e == 0 ? random.x : e == 1 ? random.y : e == 2 ? random.z : random.w;
     float total = 0.0f, partial = 0.0f, y = 0.0f;
     visit_window(p.of, i, [&](float x, int) {

@@ -1,11 +1,12 @@
 // Update rules: w changes by its gradient and its history.  Formulas and order as in
 // layermem/backends/reference/update.py.
-//   w, h0, h1 [count] float updated     dw [count] float, norm [1] float read
+//   w, h0, h1 [count] float updated     dw [count] float, norm [1] float, step read
 //   launch   one thread per four elements: grid ceil(count / 1024), block 256
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory
 //   assumes  buffers aligned to 16 bytes; w too, unless it has `first` elements of other ranks before it
 //   source   Caffe src/caffe/solvers
 #include "channel_sums.cuh"
+#include "step_scalars.cuh"
 
 using namespace lm;
 
@@ -15,11 +16,12 @@ struct UpdateArgs {
     float* h0;
     float* h1;          // or null
     const float* norm;  // of all gradients, where they are clipped
-    int first, count;   // elements of w, and the `count` elements of dw, h0 and h1 are those from `first` on
+    const StepScalars* step;
+    double lr_mult;
+    int first, count;  // elements of w, and the `count` elements of dw, h0 and h1 are those from `first` on
     int l1;
-    float rate, clip, part, decay;  // part: 1 / iter_size
+    float clip, part, decay;  // part: 1 / iter_size
     float momentum, momentum2, delta, rms_decay;
-    float correction;  // Adam
 };
 
 LM_FN float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
@@ -72,49 +74,56 @@ LM_FN void update(const UpdateArgs& p, Rule rule) {
 }
 
 LM_KERNEL(update_sgd, UpdateArgs, p, 256) {
+    const float rate = local_rate(p.step, p.lr_mult);
     update<1>(p, [&](float g, One& x) {
-        x.h0 = x.h0 * p.momentum + p.rate * g;
+        x.h0 = x.h0 * p.momentum + rate * g;
         x.w -= x.h0;
     });
 }
 
 LM_KERNEL(update_nesterov, UpdateArgs, p, 256) {
+    const float rate = local_rate(p.step, p.lr_mult);
     update<1>(p, [&](float g, One& x) {
-        const float v = x.h0 * p.momentum + p.rate * g;
+        const float v = x.h0 * p.momentum + rate * g;
         x.w -= (1.0f + p.momentum) * v - p.momentum * x.h0;
         x.h0 = v;
     });
 }
 
 LM_KERNEL(update_adagrad, UpdateArgs, p, 256) {
+    const float rate = local_rate(p.step, p.lr_mult);
     update<1>(p, [&](float g, One& x) {
         x.h0 += g * g;
-        x.w -= p.rate * (g / (sqrtf(x.h0) + p.delta));
+        x.w -= rate * (g / (sqrtf(x.h0) + p.delta));
     });
 }
 
 LM_KERNEL(update_rmsprop, UpdateArgs, p, 256) {
+    const float rate = local_rate(p.step, p.lr_mult);
     update<1>(p, [&](float g, One& x) {
         x.h0 = p.rms_decay * x.h0 + (1.0f - p.rms_decay) * (g * g);
-        x.w -= p.rate * (g / (sqrtf(x.h0) + p.delta));
+        x.w -= rate * (g / (sqrtf(x.h0) + p.delta));
     });
 }
 
 LM_KERNEL(update_adadelta, UpdateArgs, p, 256) {
+    const float rate = local_rate(p.step, p.lr_mult);
     update<2>(p, [&](float g, One& x) {
         const float m = p.momentum;
         x.h0 = m * x.h0 + (1.0f - m) * (g * g);
         const float u = g * sqrtf((x.h1 + p.delta) / (x.h0 + p.delta));
         x.h1 = m * x.h1 + (1.0f - m) * (u * u);
-        x.w -= p.rate * u;
+        x.w -= rate * u;
     });
 }
 
 LM_KERNEL(update_adam, UpdateArgs, p, 256) {
+    const float rate = local_rate(p.step, p.lr_mult);
+    const float correction = p.step->correction;
     update<2>(p, [&](float g, One& x) {
         x.h0 = p.momentum * x.h0 + (1.0f - p.momentum) * g;
         x.h1 = p.momentum2 * x.h1 + (1.0f - p.momentum2) * (g * g);
-        x.w -= p.rate * p.correction * (x.h0 / (sqrtf(x.h1) + p.delta));
+        x.w -= rate * correction * (x.h0 / (sqrtf(x.h1) + p.delta));
     });
 }
 

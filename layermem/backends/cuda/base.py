@@ -27,10 +27,12 @@ class CudaCall(KernelCall):
 
     precision    of matrix products, one of implicit_gemm.ENGINES
     error_flag   address of an int that kernels raise to the largest invalid label; 0 where the op reads no labels
+    step_scalars   address of what changes from step to step (step_scalars.py)
     """
 
     precision: str = "fp32"
     error_flag: int = 0
+    step_scalars: int = 0
 
     def sums(self, role: str) -> bool:
         """Whether the op adds to the sum `role`: it has the role itself, or what slices of the batch carry of it."""

@@ -20,6 +20,7 @@ from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
+from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
@@ -98,6 +99,10 @@ class CudaDevice(Device):
     @cached_property
     def error_flags(self) -> DeviceErrorFlags:
         return DeviceErrorFlags(self.driver)
+
+    @cached_property
+    def step_scalars(self) -> Mapping[str, StreamScalars]:
+        return scalars_by_stream(self.driver)
 
     # -- other ranks -------------------------------------------------------------------------------------------------
 
@@ -231,6 +236,7 @@ class CudaDevice(Device):
             layer=op.layer_name,
             precision=self.precision,
             error_flag=flag,
+            step_scalars=self.step_scalars[op.stream].address,
         )
         return self._bind_launches(cuda_kernels.bind(record, op.step, call), context, op.stream)
 
@@ -238,24 +244,17 @@ class CudaDevice(Device):
         return sequence([self._bind_launch(launch, context, stream) for launch in launches])
 
     def _bind_launch(self, launch: Launch, context: StepContext, stream: str) -> Bound:
-        if not launch.patches:
+        if not launch.patches and not launch.reads_step:
             return self.driver.launcher(launch, launch.args, stream)
-        args = bytearray(launch.args)
+        args, patches = bytearray(launch.args), list(launch.patches)
         start = self.driver.launcher(launch, args, stream)
-        first = [patch for patch in launch.patches if patch.once]
-        always = [patch for patch in launch.patches if not patch.once]
-
-        def write() -> None:
-            while first:
-                first.pop().write(args, context)
-            for patch in always:
-                patch.write(args, context)
 
         def run() -> None:
-            write()
+            while patches:
+                patches.pop().write(args, context)
+            if launch.reads_step:
+                self.step_scalars[stream].upload(context)
             start()
-            if self.driver.capture is not None:
-                self.driver.capture.update_arguments(stream, args, write)
 
         return run
 
@@ -321,6 +320,8 @@ class CudaDevice(Device):
         return 1e-3 * float(begin.time_till(end))
 
     def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
+        for scalars in self.step_scalars.values():
+            scalars.is_new_step = True
         with self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):

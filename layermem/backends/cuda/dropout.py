@@ -1,4 +1,4 @@
-"""Dropout: the same random words forward, backward and in a recomputation; the step is packed before each launch."""
+"""Dropout: the same random words forward, backward and in a recomputation; kernels read the step's number."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.copy import copy
-from layermem.backends.cuda.launch import Later, Launch, ceil_div, launch
+from layermem.backends.cuda.launch import Launch, ceil_div, launch
+from layermem.backends.cuda.step_scalars import WORD
 from layermem.ops import BatchSlice, Dropout, Tensor
 
-WORD = 0xFFFFFFFF
 PER_BLOCK = 1024  # elements
 
 
 @kernel(Dropout, "forward")
 def dropout_forward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
-    yield from dropout(op, call["y0"], call["x0"], False)
+    yield from dropout(op, call, call["y0"], call["x0"], False)
 
 
 @kernel(Dropout, "backward")
 def dropout_backward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
-    yield from dropout(op, call["dx0"], call["dy0"], call.accumulates("dx0"))
+    yield from dropout(op, call, call["dx0"], call["dy0"], call.accumulates("dx0"))
 
 
 def first_element(part: BatchSlice | None, tensor: Tensor) -> int:
@@ -28,14 +28,12 @@ def first_element(part: BatchSlice | None, tensor: Tensor) -> int:
     return 0 if part is None else part.first * (tensor.count // part.count)
 
 
-def dropout(op: Dropout, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
+def dropout(op: Dropout, call: CudaCall, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
     if op.identity:
         yield from copy(y, x, op.x.count, accumulate)
         return
     yield launch(
         "dropout", "dropout", "DropoutArgs", ceil_div(op.x.count, PER_BLOCK), y=y, x=x, count=op.x.count,
         accumulate=accumulate, first=first_element(op.part, op.x), threshold=op.threshold, scale=op.scale,
-        stream=op.stream & WORD, seed=Later(lambda context: context["seed"] & WORD),
-        step_low=Later(lambda context: context["step"] & WORD),
-        step_high=Later(lambda context: context["step"] >> 32 & WORD),
+        stream=op.stream & WORD, step=call.step_scalars,
     )  # fmt: skip

@@ -16,7 +16,8 @@ THREADS = 256  # of a block, by default
 class Launch:
     """cuda/<module>.cu: `function` over `grid` blocks of `block` threads; `args` is the packed struct.
 
-    patches  parts of args that are computed from the context before each launch
+    patches     parts of args that are computed from the context before the first launch
+    reads_step  whether it reads the scalars of the step, which are then written before it (step_scalars.py)
     """
 
     module: str
@@ -26,6 +27,7 @@ class Launch:
     args: bytes
     shared: int = 0
     patches: tuple[Patch, ...] = ()
+    reads_step: bool = False
 
     def packed(self, context: StepContext) -> bytes:
         """The struct with its patches written for this context."""
@@ -37,17 +39,21 @@ class Launch:
 
 def launch(
     module: str, function: str, args: str, grid: int | tuple[int, ...], block: int = THREADS, *, shared: int = 0,
-    base: StructValues | None = None, **values: StructValue,
+    base: StructValues | None = None, step: int | None = None, **values: StructValue,
 ) -> Launch:  # fmt: skip
-    """A launch whose struct `args` is packed from `base` and `values`; a value may be `Later`."""
+    """A launch whose struct `args` is packed from `base` and `values`; a value may be `Later`.
+
+    step   address of the scalars of the step, for a struct that has the member `step`
+    """
     blocks = (grid,) if isinstance(grid, int) else grid
     x, y, z = (*blocks, 1, 1)[:3]
     if any(n > most for n, most in zip((x, y, z), MAX_GRID, strict=True)):
         raise InputError(
             f"would start {function} over a grid of {x} x {y} x {z}, more than CUDA takes; use a smaller batch"
         )
-    data, patches = layout(module, args).pack({**base, **values} if base is not None else values)
-    return Launch(module, function, (x, y, z), block, data, shared, patches)
+    reads_step = {} if step is None else {"step": step}
+    data, patches = layout(module, args).pack({**(base or {}), **values, **reads_step})
+    return Launch(module, function, (x, y, z), block, data, shared, patches, step is not None)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.launch import THREADS, Later, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
@@ -288,8 +288,7 @@ def moving_average(op: MovingAverage, call: CudaCall) -> Iterator[Launch]:
     yield launch(
         "normalization", "move_averages", "AveragesArgs", ceil_div(op.channels, THREADS), sum_means=call["w0"],
         sum_variances=call["w1"], sum_weights=call["w2"], means=call["x0"], variances=call["x1"], weights=call["x2"],
-        channels=op.channels, batches=Later(lambda context: context.get("averaged", op.batches)),
-        fraction=op.fraction,
+        step=call.step_scalars, channels=op.channels, batches=op.batches, fraction=op.fraction,
     )  # fmt: skip
 
 

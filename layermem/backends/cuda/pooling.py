@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.dropout import first_element
-from layermem.backends.cuda.launch import THREADS, Later, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.step_scalars import WORD
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.ops import Pool, StochasticPool, Tensor
 
-WORD = 0xFFFFFFFF
 NARROW_TAPS = 256  # that an index of one byte tells apart
 
 
@@ -68,6 +68,5 @@ def stochastic_pool_forward(op: StochasticPool, call: CudaCall) -> Iterator[Laun
     yield launch(
         "pooling", "pool_stochastic_forward", "StochasticArgs", blocks, of=pooling,
         first=first_element(op.part, op.y), stream=op.stream & WORD,
-        seed=Later(lambda context: context["seed"] & WORD), step_low=Later(lambda context: context["step"] & WORD),
-        step_high=Later(lambda context: context["step"] >> 32 & WORD),
+        step=call.step_scalars,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import NamedTuple, Union
 from layermem.backends.cuda.kernel_images.sources import closure
 from layermem.backends.registry import StepContext
 
-SCALARS = {"float": "f", "int": "i", "unsigned": "I", "unsigned long long": "Q"}
+SCALARS = {"float": "f", "double": "d", "int": "i", "unsigned": "I", "unsigned long long": "Q"}
 POINTER = "P"
 
 
@@ -24,10 +24,10 @@ ContextValue = Callable[[StepContext], float]
 
 
 class Later:
-    """A value that is computed from the step's context: before every launch, or `once`, before the first."""
+    """A value of the step's context that no iteration changes: it is computed before the first launch."""
 
-    def __init__(self, value: ContextValue, *, once: bool = False):
-        self.value, self.once = value, once
+    def __init__(self, value: ContextValue):
+        self.value = value
 
 
 StructValue = Union[float, Later, Sequence[float], "StructValues"]
@@ -35,12 +35,11 @@ StructValues = Mapping[str, StructValue]  # by member; nested structs are mappin
 
 
 class Patch(NamedTuple):
-    """Bytes of a packed struct that are written before each launch, or before the first."""
+    """Bytes of a packed struct that are written before the first launch."""
 
     offset: int
     kind: str
     value: ContextValue
-    once: bool
 
     def write(self, data: bytearray, context: StepContext) -> None:
         struct.pack_into(self.kind, data, self.offset, self.value(context))
@@ -82,7 +81,7 @@ class Layout:
                 assert isinstance(value, Mapping)
                 member.kind._write(value, offset, data, patches)
             elif isinstance(value, Later):
-                patches.append(Patch(offset, member.kind, value.value, value.once))
+                patches.append(Patch(offset, member.kind, value.value))
             elif member.count is not None:
                 assert isinstance(value, Sequence)
                 if len(value) > member.count:

@@ -1,15 +1,13 @@
-"""Update rules, sums of micro-batches, and the gradient norm: rate and iteration are packed before every launch, other
-settings once."""
+"""Update rules, sums of micro-batches, and the gradient norm: kernels read the rate from the scalars of the step, other
+settings are packed before the first launch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from math import sqrt
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import BLOCKS, Columns, channel_sums
 from layermem.backends.cuda.launch import Later, Launch, ceil_div, launch
-from layermem.backends.registry import StepContext
 from layermem.ops import ACCUMULATE, GradientNorm, Update
 
 PER_BLOCK = 1024  # elements
@@ -25,27 +23,20 @@ def update(op: Update, count: int, call: CudaCall) -> Launch:
     if op.rule == ACCUMULATE:
         blocks = ceil_div(count, PER_BLOCK)
         return launch("update", "accumulate", "AccumulateArgs", blocks, w=call["w0"], dw=call["dw0"], count=count)
-    lr_mult, decay_mult = op.lr_mult, op.decay_mult
+    decay_mult = op.decay_mult
     return launch(
         "update", f"update_{op.rule.lower()}", "UpdateArgs", ceil_div(count, PER_BLOCK), w=call["w0"],
-        dw=call["dw0"], h0=call["h0"], h1=call["h1"], norm=call["norm"], first=op.first_element,
-        count=count,
-        l1=Later(lambda context: context["regularization"] == "L1", once=True),
-        clip=Later(lambda context: context["clip"], once=True),
-        part=Later(lambda context: 1 / context["iter_size"], once=True),
-        decay=Later(lambda context: context["weight_decay"] * decay_mult, once=True),
-        momentum=Later(lambda context: context["momentum"], once=True),
-        momentum2=Later(lambda context: context["momentum2"], once=True),
-        delta=Later(lambda context: context["delta"], once=True),
-        rms_decay=Later(lambda context: context["rms_decay"], once=True),
-        rate=Later(lambda context: context["rate"] * lr_mult),
-        correction=Later(adam_correction) if op.rule == "Adam" else 1.0,
+        dw=call["dw0"], h0=call["h0"], h1=call["h1"], norm=call["norm"], step=call.step_scalars,
+        lr_mult=op.lr_mult, first=op.first_element, count=count,
+        l1=Later(lambda context: context["regularization"] == "L1"),
+        clip=Later(lambda context: context["clip"]),
+        part=Later(lambda context: 1 / context["iter_size"]),
+        decay=Later(lambda context: context["weight_decay"] * decay_mult),
+        momentum=Later(lambda context: context["momentum"]),
+        momentum2=Later(lambda context: context["momentum2"]),
+        delta=Later(lambda context: context["delta"]),
+        rms_decay=Later(lambda context: context["rms_decay"]),
     )  # fmt: skip
-
-
-def adam_correction(context: StepContext) -> float:
-    t = context["iteration"] + 1
-    return sqrt(1 - context["momentum2"] ** t) / (1 - context["momentum"] ** t)
 
 
 # -- the norm of all gradients -----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 import layermem.backends.reference  # noqa: F401  (registers the reference)
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import NO_ERROR, CudaCall
+from layermem.backends.cuda.step_scalars import pack_step_scalars
 from layermem.backends.reference.base import axes_of_caffe
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor
@@ -28,6 +29,7 @@ from tests.layers.harness import layer_of as layer_of
 from tests.op_case import OpCase
 
 GUARD = 256
+BESIDE = ("error_flag", "step_scalars")  # buffers that are no roles of an op
 CONTEXT = {"seed": 1701, "step": 3}
 BOUND = 2e-6  # relative error of a whole tensor, where a test names no other
 DRAWS, NUDGE = 8, 1e-6  # random changes of the inputs that tell how far a result moves, and their size
@@ -85,18 +87,20 @@ def run_op(
     """
     memory = Memory()
     size = cuda_kernels.workspace_bytes(record, step, tuple(arrays))
-    buffers = {**arrays, "error_flag": np.full(1, NO_ERROR, np.int32)}
+    scalars = np.frombuffer(bytearray(pack_step_scalars(context or CONTEXT)), np.uint8)
+    buffers = {**arrays, "error_flag": np.full(1, NO_ERROR, np.int32), "step_scalars": scalars}
     if size:
         buffers["workspace"] = memory.bytes(size)
     error_flag = buffers["error_flag"]
     host = {role: array.ctypes.data for role, array in buffers.items()}
     addresses = way.gpu.placed(buffers) if way.gpu else host
     call = CudaCall(
-        addresses={role: address for role, address in addresses.items() if role != "error_flag"},
+        addresses={role: address for role, address in addresses.items() if role not in BESIDE},
         counts={role: array.size for role, array in arrays.items()},
         accumulated=accumulates,
         precision=way.precision,
         error_flag=addresses["error_flag"],
+        step_scalars=addresses["step_scalars"],
     )
     launches = 0
     for launch in cuda_kernels.bind(record, step, call):

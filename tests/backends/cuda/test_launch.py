@@ -66,7 +66,7 @@ def test_every_kernels_struct_is_read_as_the_compiler_lays_it_out():
             assert info.bytes in known, name
 
 
-def test_a_value_of_the_step_is_written_before_each_launch():
+def test_a_setting_of_the_solver_is_written_before_the_first_launch():
     late = launch("fill", "fill", "FillArgs", 1, **{**FILL, "value": Later(lambda context: context["rate"])})
     assert late.args == struct.pack("Pifi4x", 512, 3, 0, 0)
     assert late.packed({"rate": 0.25}) == struct.pack("Pifi4x", 512, 3, 0.25, 0)

@@ -9,7 +9,6 @@ struct Context;
 struct Event;
 struct Function;
 struct Graph;
-struct Launched;
 struct Module;
 struct Stream;
 }  // namespace fake_driver
@@ -21,7 +20,6 @@ using CUevent = fake_driver::Event*;
 using CUfunction = fake_driver::Function*;
 using CUgraph = fake_driver::Graph*;
 using CUgraphExec = fake_driver::Graph*;
-using CUgraphNode = const fake_driver::Launched*;
 using CUmodule = fake_driver::Module*;
 using CUstream = fake_driver::Stream*;
 

@@ -44,7 +44,7 @@ struct Block {
     enum Kind { DEVICE, PINNED };
     Kind kind;
     std::size_t bytes;
-    void* mapping;
+    void* mapping;  // null for a variable of a module
     std::size_t mapped;
 };
 
@@ -52,6 +52,8 @@ class Memory {
   public:
     std::size_t used() const { return used_; }
     void* allocate(std::size_t bytes, Block::Kind kind);  // filled with 0xFF: NaN; null when no memory is left
+    void adopt(const void* start, std::size_t bytes);  // a variable of a module: never freed, and not counted as used
+    void forget(const void* start);
     bool free(const void* start, Block::Kind kind);
     // The block that holds the first byte, or null.
     const Block* find(const void* at, Block::Kind kind, const std::byte** start = nullptr) const;
@@ -80,7 +82,6 @@ struct Operation {
     std::function<CUresult()> work;  // one of these three
     std::shared_ptr<Mark> reaches;
     std::shared_ptr<Mark> waits_for;
-    std::shared_ptr<const Launched> launched = nullptr;  // what the work is, if it is a kernel's
 };
 
 struct Stream {
@@ -107,7 +108,7 @@ class Streams {
     CUresult finish(Stream* stream);
     CUresult finish(const std::shared_ptr<Mark>& mark);
     CUresult finish_all();
-    void nudge();  // a query: something may happen meanwhile
+    void nudge();            // a query: something may happen meanwhile
     bool breaks_captures();  // what may wait for the GPU may not be called while a stream is captured: was one?
 
   private:
@@ -153,21 +154,6 @@ CUresult guarded(Body body) {
     if (d.failure != CUDA_SUCCESS) return d.failure;
     return body(d);
 }
-
-// ---- kernels (modules.cpp) ----------------------------------------------------------------------------------------
-
-// CUDA_KERNEL_NODE_PARAMS_v2
-struct NodeParams {
-    CUfunction function;
-    unsigned grid[3], block[3], shared;
-    void **parameters, **extra;
-    void *kernel, *context;
-};
-
-// The operation of a launch, or an error; its arguments are copied.
-CUresult launch_of(const NodeParams& params, Operation& out);
-// What a launch was given; the pointers are valid as long as it is.
-NodeParams params_of(const Launched& launched);
 
 // ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
 

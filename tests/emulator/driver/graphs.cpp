@@ -14,8 +14,6 @@ namespace fake_driver {
 struct Node {
     std::function<CUresult()> work;
     std::vector<int> after;
-    std::shared_ptr<const Launched> launched;  // null for what is no kernel
-    std::shared_ptr<const Launched> captured;  // as it was captured: the node's name in all graphs made of it
 };
 
 struct Capture {
@@ -99,8 +97,7 @@ CUresult capture_operation(Stream& stream, Operation operation) {
         return CUDA_SUCCESS;
     }
     if (operation.waits_for != nullptr) return capture_wait(stream, *operation.waits_for);
-    capture.nodes.push_back(
-        {std::move(operation.work), stream.captured_after, operation.launched, operation.launched});
+    capture.nodes.push_back({std::move(operation.work), stream.captured_after});
     stream.captured_after = {static_cast<int>(capture.nodes.size()) - 1};
     return CUDA_SUCCESS;
 }
@@ -138,47 +135,6 @@ FAKE_DRIVER_API cuStreamIsCapturing(CUstream stream, int* status) {
     return guarded([&](Driver& d) {
         *status = d.streams.or_default(stream)->capture != nullptr ? 1 : 0;
         return CUDA_SUCCESS;
-    });
-}
-
-// Only kernels have names here: any other dependency is reported as null.
-FAKE_DRIVER_API cuStreamGetCaptureInfo_v2(CUstream stream, int* status, std::uint64_t* id, CUgraph* graph,
-                                      const CUgraphNode** nodes, std::size_t* count) {
-    return guarded([&](Driver& d) {
-        const Stream& s = *d.streams.or_default(stream);
-        *status = s.capture != nullptr ? 1 : 0;
-        if (s.capture == nullptr) return CUDA_SUCCESS;
-        if (id != nullptr) *id = 1;
-        if (graph != nullptr) *graph = nullptr;
-        static std::vector<CUgraphNode> names;  // valid until the next call
-        names.clear();
-        for (int node : s.captured_after) names.push_back(s.capture->nodes[static_cast<std::size_t>(node)].captured.get());
-        if (nodes != nullptr) *nodes = names.data();
-        if (count != nullptr) *count = names.size();
-        return CUDA_SUCCESS;
-    });
-}
-
-FAKE_DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* out) {
-    return guarded([&](Driver&) {
-        if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *out = params_of(*node);
-        return CUDA_SUCCESS;
-    });
-}
-
-// Launches that were put on a stream before keep what they had.
-FAKE_DRIVER_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, CUgraphNode name, const NodeParams* params) {
-    return guarded([&](Driver&) {
-        for (Node& node : graph->nodes)
-            if (name != nullptr && node.captured.get() == name) {
-                Operation operation;
-                if (const CUresult result = launch_of(*params, operation)) return result;
-                node.work = operation.work;
-                node.launched = operation.launched;
-                return CUDA_SUCCESS;
-            }
-        return CUDA_ERROR_INVALID_VALUE;
     });
 }
 

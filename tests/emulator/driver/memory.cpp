@@ -34,9 +34,15 @@ void* Memory::allocate(std::size_t bytes, Block::Kind kind) {
     return start;
 }
 
+void Memory::adopt(const void* start, std::size_t bytes) {
+    blocks_[static_cast<const std::byte*>(start)] = {Block::DEVICE, bytes, nullptr, 0};
+}
+
+void Memory::forget(const void* start) { blocks_.erase(static_cast<const std::byte*>(start)); }
+
 bool Memory::free(const void* start, Block::Kind kind) {
     const auto found = blocks_.find(static_cast<const std::byte*>(start));
-    if (found == blocks_.end() || found->second.kind != kind) return false;
+    if (found == blocks_.end() || found->second.kind != kind || found->second.mapping == nullptr) return false;
     munmap(found->second.mapping, found->second.mapped);
     if (kind == Block::DEVICE) used_ -= found->second.bytes;
     blocks_.erase(found);

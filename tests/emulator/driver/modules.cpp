@@ -1,6 +1,7 @@
 // Modules and launches: an image is a kernel library that tests/emulator/build.py made for this machine.
 #include <dlfcn.h>
 #include <elf.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ struct Module {
     decltype(&lm_emu_message) message;
     decltype(&lm_emu_kernel_info) info;
     std::map<std::string, std::unique_ptr<Function>> functions;
+    std::set<const void*> variables;  // those that were looked up
 };
 
 struct Function {
@@ -128,7 +130,6 @@ struct Launched {
     Function* function;
     LmLaunch launch;
     std::vector<char> args;
-    void* parameters[1];
 
     CUresult run() const {
         LmLaunch now = launch;
@@ -146,34 +147,6 @@ struct Launched {
         return CUDA_ERROR_INVALID_VALUE;
     }
 };
-
-CUresult launch_of(const NodeParams& p, Operation& out) {
-    Function& function = *p.function;
-    LmLaunch launch{{p.grid[0], p.grid[1], p.grid[2]}, {p.block[0], p.block[1], p.block[2]}, p.shared, 0, 0, 0, 0, 0};
-    launch.order = driver().settings.threads;
-    launch.copies = driver().settings.copies;
-    const std::uint64_t threads = std::uint64_t{p.block[0]} * p.block[1] * p.block[2];
-    if (threads == 0 || threads > function.threads || p.shared > function.dynamic_limit || p.grid[0] == 0 ||
-        p.grid[1] == 0 || p.grid[2] == 0 || p.grid[1] > 65535 || p.grid[2] > 65535)
-        return CUDA_ERROR_INVALID_VALUE;
-    auto launched = std::make_shared<Launched>(Launched{&function, launch, {}, {nullptr}});
-    if (const CUresult result = arguments(function, p.parameters, p.extra, launched->args)) return result;
-    launched->parameters[0] = launched->args.data();
-    out = {[launched] { return launched->run(); }, nullptr, nullptr, launched};
-    return CUDA_SUCCESS;
-}
-
-NodeParams params_of(const Launched& of) {
-    const auto &grid = of.launch.grid, &block = of.launch.block;
-    return {of.function,
-            {grid[0], grid[1], grid[2]},
-            {block[0], block[1], block[2]},
-            static_cast<unsigned>(of.launch.shared),
-            const_cast<void**>(of.parameters),
-            nullptr,
-            nullptr,
-            nullptr};
-}
 
 }  // namespace fake_driver
 
@@ -200,6 +173,7 @@ FAKE_DRIVER_API cuModuleUnload(CUmodule module) {
         if (modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
         if (const CUresult result = d.streams.finish_all()) return result;  // launches may still need its code
         modules.erase(module);
+        for (const void* variable : module->variables) d.memory.forget(variable);
         dlclose(module->library);
         close(module->file);
         delete module;
@@ -221,15 +195,38 @@ FAKE_DRIVER_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char
     });
 }
 
-FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                           unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
-                           void** extra) {
+// A variable of the device is a symbol of the library; its bytes count as those of the module, as they do on a GPU.
+FAKE_DRIVER_API cuModuleGetGlobal_v2(CUdeviceptr* out, std::size_t* bytes, CUmodule module, const char* name) {
     return guarded([&](Driver& d) {
-        Operation operation;
-        const NodeParams params{function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared,
-                                parameters, extra, nullptr, nullptr};
-        if (const CUresult result = launch_of(params, operation)) return result;
-        return d.streams.put(stream, std::move(operation));
+        if (modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+        void* start = dlsym(module->library, name);
+        Dl_info info;
+        ElfW(Sym)* symbol = nullptr;
+        if (start == nullptr || dladdr1(start, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) == 0 ||
+            symbol == nullptr)
+            return CUDA_ERROR_NOT_FOUND;
+        d.memory.adopt(start, symbol->st_size);
+        module->variables.insert(start);
+        if (out != nullptr) *out = reinterpret_cast<CUdeviceptr>(start);
+        if (bytes != nullptr) *bytes = symbol->st_size;
+        return CUDA_SUCCESS;
+    });
+}
+
+FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                               unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
+                               void** extra) {
+    return guarded([&](Driver& d) {
+        LmLaunch launch{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, 0, 0, 0, 0};
+        launch.order = d.settings.threads;
+        launch.copies = d.settings.copies;
+        const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
+        if (threads == 0 || threads > function->threads || shared > function->dynamic_limit || grid_x == 0 ||
+            grid_y == 0 || grid_z == 0 || grid_y > 65535 || grid_z > 65535)
+            return CUDA_ERROR_INVALID_VALUE;
+        Launched launched{function, launch, {}};
+        if (const CUresult result = arguments(*function, parameters, extra, launched.args)) return result;
+        return d.streams.put(stream, {[launched] { return launched.run(); }, nullptr, nullptr});
     });
 }
 

@@ -36,6 +36,12 @@
     static lm_emu::Kernel lm_kernel_##name(#name, &lm_emu::enter<Args, name>, sizeof(Args), __VA_ARGS__); \
     static void name(const Args args)
 
+// A global is exported, so that the fake driver finds it by its name.
+#define LM_GLOBAL(type, name)                         \
+    extern "C" {                                      \
+    __attribute__((visibility("default"))) type name; \
+    }
+
 // Shared arrays are static, so that sanitizers know their bounds; the machine poisons them anew in every block.
 #define LM_SHARED(type, name, ...)                             \
     static __attribute__((aligned(16))) type name __VA_ARGS__; \

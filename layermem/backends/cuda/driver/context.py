@@ -256,13 +256,22 @@ class Driver:
         grid, block, shared, queue = launch.grid, (launch.block, 1, 1), launch.shared, self.streams[stream]
         return lambda: start(grid, block, args, shared, queue)
 
+    def variable(self, module: str, name: str) -> int:
+        """The address of a variable of cuda/<module>.cu."""
+        with self.reporting_device_errors():
+            address, _ = self._module(module).get_global(name)
+        return int(address)
+
+    def _module(self, module: str) -> Any:
+        if module not in self._modules:
+            self._modules[module] = self._loaded(module)
+        return self._modules[module]
+
     def _function(self, launch: Launch) -> Any:
         key = launch.module, launch.function
         if key not in self._functions:
-            if launch.module not in self._modules:
-                self._modules[launch.module] = self._loaded(launch.module)
             with self.reporting_device_errors():
-                self._functions[key] = self._modules[launch.module].get_function(launch.function)
+                self._functions[key] = self._module(launch.module).get_function(launch.function)
         function = self._functions[key]
         if launch.shared > self._dynamic_bytes.get(key, 0):  # without this, static and dynamic share 48 KiB
             attribute = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -1,7 +1,7 @@
 """CUDA graphs: work on streams, captured once and launched as a whole.
 
-PyCUDA has no graphs, so these few calls of the driver go by ctypes, on streams that PyCUDA made.  Addresses never
-change from step to step; the arguments that do are written into their kernels' nodes before each launch.
+PyCUDA has no graphs, so these few calls of the driver go by ctypes, on streams that PyCUDA made.  Neither addresses nor
+arguments change from step to step, so a graph is launched as it was captured (step_scalars.py).
 source  CUDA Driver API, "Graph Management" and "Stream Management"
 """
 
@@ -16,16 +16,6 @@ from layermem.errors import DeviceError
 
 Handle = ctypes.c_void_p
 THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE: what other threads call is their own
-
-
-class NodeParams(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2."""
-
-    _fields_ = [
-        ("function", Handle), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("parameters", ctypes.POINTER(Handle)), ("extra", ctypes.POINTER(Handle)), ("kernel", Handle),
-        ("context", Handle),
-    ]  # fmt: skip
 
 
 class Library:
@@ -90,32 +80,6 @@ class GraphCapture:
     @cached_property
     def _others(self) -> list[Any]:
         return [stream for stream in self.streams.values() if stream is not self.origin]
-
-    def update_arguments(self, stream: str, args: bytearray, write: Callable[[], None]) -> None:
-        """The kernel just put on `stream` takes `args` as `write` leaves them before each launch."""
-        node, params = self._last(stream), NodeParams()
-        self._library("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(params))
-        packed = (ctypes.c_char * len(args)).from_buffer(args)
-        params.parameters = (Handle * 1)(ctypes.addressof(packed))
-        params.extra = None
-
-        def rewrite() -> None:
-            write()
-            self._library("cuGraphExecKernelNodeSetParams_v2", self._launchable, node, ctypes.byref(params))
-
-        self.before.append(rewrite)
-
-    def _last(self, stream: str) -> Handle:
-        """The node that the stream's next one would come after."""
-        status, count = ctypes.c_int(), ctypes.c_size_t()
-        nodes = ctypes.POINTER(Handle)()
-        self._library(
-            "cuStreamGetCaptureInfo_v2", Handle(self.streams[stream].handle), ctypes.byref(status), None, None,
-            ctypes.byref(nodes), ctypes.byref(count),
-        )  # fmt: skip
-        if count.value != 1:
-            raise DeviceError(f"a kernel of the step has {count.value} nodes in its graph; run without --cuda-graph")
-        return Handle(nodes[0])
 
     # -- use ---------------------------------------------------------------------------------------------------
 

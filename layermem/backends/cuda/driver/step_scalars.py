@@ -1,0 +1,46 @@
+"""The scalars of a step on their way to the GPU: one small copy, before the first kernel that reads them.
+
+They live in a variable of the module cuda/step_scalars.cu, one for each stream that runs kernels, so that a stream's
+own order is all that is needed.  A captured step has the copy as a node, and the pinned bytes that it reads are written
+before each launch: no node of the graph ever changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.step_scalars import MODULE, NAME, pack_step_scalars, step_scalars_bytes
+from layermem.backends.registry import StepContext
+from layermem.graph.ops import COMM
+from layermem.schedule.ir import COMPUTE
+
+STREAMS = (COMPUTE, COMM)  # with kernels
+
+
+class StreamScalars:
+    """Of one stream; `address` is what its kernels are given."""
+
+    def __init__(self, driver: Driver, address: int, stream: str):
+        self.driver, self.address = driver, address
+        self.is_new_step = True
+        self._staging = driver.pinned(step_scalars_bytes())
+        self._copy = driver.copy_in(address, self._staging, stream)
+
+    def upload(self, context: StepContext) -> None:
+        """Put the scalars of this step on the stream, unless an earlier kernel of the step has."""
+        if not self.is_new_step:
+            return
+        self.is_new_step = False
+        self.driver.on_host(lambda: self._write(context))
+        self._copy()
+
+    def _write(self, context: StepContext) -> None:
+        self._staging[:] = np.frombuffer(pack_step_scalars(context), np.uint8)
+
+
+def scalars_by_stream(driver: Driver) -> Mapping[str, StreamScalars]:
+    first, size = driver.variable(MODULE, NAME), step_scalars_bytes()
+    return {stream: StreamScalars(driver, first + i * size, stream) for i, stream in enumerate(STREAMS)}

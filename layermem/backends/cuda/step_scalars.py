@@ -1,0 +1,39 @@
+"""What changes from one step to the next, as kernels read it: the struct of cuda/step_scalars.cuh.
+
+All else in the arguments of a launch is known at its first one.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from layermem.backends.cuda.struct_layout import layout
+from layermem.backends.registry import StepContext
+
+MODULE = NAME = "step_scalars"
+ALL_BATCHES = -1
+WORD = 0xFFFFFFFF
+
+
+def pack_step_scalars(context: StepContext) -> bytes:
+    """The struct of one step; 0 for what the context does not have, which no kernel of the step reads then."""
+    seed, step = context.get("seed", 0), context.get("step", 0)
+    data, _ = layout(MODULE, "StepScalars").pack({
+        "rate": context.get("rate", 0.0), "correction": adam_correction(context),
+        "averaged": context.get("averaged", ALL_BATCHES), "seed": seed & WORD, "step_low": step & WORD,
+        "step_high": step >> 32 & WORD,
+    })  # fmt: skip
+    return data
+
+
+def step_scalars_bytes() -> int:
+    return layout(MODULE, "StepScalars").nbytes
+
+
+def adam_correction(context: StepContext) -> float:
+    """Of both means at this iteration; 0 where the momenta of another rule have none."""
+    momentum, momentum2 = context.get("momentum", 0.0), context.get("momentum2", 0.0)
+    if not (0 <= momentum < 1 and 0 <= momentum2 <= 1):
+        return 0.0
+    t = context.get("iteration", 0) + 1
+    return sqrt(1 - momentum2**t) / (1 - momentum**t)
