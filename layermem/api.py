@@ -145,7 +145,7 @@ def job_of(
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")
     target = device if isinstance(device, Device) else get_device(device or default_device())
-    known = resolve_costs(costs, target.title)
+    known = resolve_costs(costs, target.title, target.gpu)
     if solver is not None:
         return job_of_solver(
             solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs,

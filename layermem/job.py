@@ -1,6 +1,6 @@
 """What is to be planned: graphs that share one arena, and what a user's words about them mean.
 
-budget   bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what the device has now
+budget   bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what the device has now; or "80%free"
 plan     one that `plan --save` wrote for exactly these graphs
 slices   none, those that a user names, or `auto`: those with the fastest plan (slicing.py)
 hints    the user's, and those in the file beside the net
@@ -22,6 +22,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import COMPUTE, Graph
 from layermem.graph.step_slicer import Slices, StepSlicer
 from layermem.planning.costs import Costs, model_costs, read_costs
+from layermem.planning.gpus import TargetGpu
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
 from layermem.planning.plan import Plan, saved_slices
 from layermem.planning.strategies import get_strategy
@@ -29,7 +30,7 @@ from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.utils.files import check_path
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
-from layermem.utils.units import FREE, bytes_of
+from layermem.utils.units import FREE, bytes_of, free_share
 
 Budget = int | float | str | None  # as users write it; None is no limit
 AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Slices
@@ -119,8 +120,8 @@ class Job:
         """Bytes of a budget."""
         if budget is None:
             return None
-        if isinstance(budget, str) and budget == FREE and self.free_bytes is not None:
-            return self.free_bytes()
+        if isinstance(budget, str) and budget.endswith(FREE) and self.free_bytes is not None:
+            return free_share(budget, self.free_bytes())
         return bytes_of(budget, whole=lambda: self.baseline_bytes)
 
     def with_host_budget(self, budget: Budget) -> Job:
@@ -175,11 +176,11 @@ def resolve_hints(hints: Hints, net: Net, host_budget_bytes: int | None = None) 
     return merged
 
 
-def resolve_costs(costs: Costs | PathName | None, device: str) -> Costs:
-    """`costs`, or those in a file; without either the model of the device of that title."""
+def resolve_costs(costs: Costs | PathName | None, device: str, gpu: TargetGpu | None = None) -> Costs:
+    """`costs`, or those in a file; without either the model of the device of that title, and of that GPU."""
     if costs is None:
-        return model_costs(device)
-    return costs if isinstance(costs, Costs) else read_costs(Path(check_path(costs, "costs file")), device)
+        return model_costs(device, gpu)
+    return costs if isinstance(costs, Costs) else read_costs(Path(check_path(costs, "costs file")), device, gpu)
 
 
 def title_of(net: Net) -> str:

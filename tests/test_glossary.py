@@ -35,6 +35,7 @@ ALLOWED = (
     Allowed("sweep", "*", r"\bsweep line\b", "the algorithm of that name"),
     Allowed("told", "*", r"told_apart", "English for distinguished"),
     Allowed("tells", "*", r"\btells\b.* apart\b", "English for distinguishes"),
+    Allowed("card", "*", r"--card\b", "the option's name"),
     Allowed("stretch", "layermem/proto/forks.py", r'"(vertical|horizontal)_stretch_', "fields of NVCaffe"),
     Allowed("fate", "layermem/planning/plan.py", r'saved\["fates"\]', "key of plans saved by earlier versions"),
     Allowed("fate", "tests/planning/test_plan.py", r'"fates"', "the same"),

@@ -24,6 +24,7 @@ from layermem.distributed.transport import Transport
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import COMM, Op
 from layermem.ops import BandRules, InnerProduct, OpRecord, Tensor
+from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
 from layermem.utils.text import choices
 
@@ -39,6 +40,11 @@ class Device:
     real = "float32"  # element type of blobs
     shares_host_memory = True  # its arena and the host's are the same memory: offloading to it frees nothing
     fusions: frozenset[str] = frozenset()  # names of the fused ops that it runs (OpRecord.fusion)
+
+    @property
+    def gpu(self) -> TargetGpu | None:
+        """The GPU that plans are for, on a device that has some."""
+        return None
 
     @property
     def title(self) -> str:

@@ -9,12 +9,14 @@ from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
     Verbs,
     add_budget,
+    add_gpu,
     add_json,
     add_net_or_solver,
     add_ranks,
     add_strategies,
     add_threads,
     add_verb,
+    budget_of,
     device_of,
     job_of,
     print_json,
@@ -44,6 +46,7 @@ def add_verbs(verbs: Verbs) -> None:
         verbs, "compare", "compare strategies by peak memory and time", COMPARE_EXAMPLE, more=strategies_text
     )
     add_net_or_solver(parser)
+    add_gpu(parser)
     add_measure(parser)
     add_budget(parser)
     add_strategies(parser)
@@ -64,10 +67,10 @@ def run_compare(arguments: argparse.Namespace) -> int:
         from layermem.report.timeline import check_plot
 
         check_plot(arguments.plot)
-    names = select_strategies(arguments.strategies)
+    names, budget = select_strategies(arguments.strategies), budget_of(arguments)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(len(names), "planning") as show:
-        reports = rank(evaluate_all(job, names, arguments.budget, show))
+        reports = rank(evaluate_all(job, names, budget, show))
     measured = _measure(arguments, reports) if arguments.steps > 0 else {}
     if arguments.json:
         print_json(_values(job, reports, measured))
@@ -98,7 +101,7 @@ def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[s
 
 def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> None:
     from layermem.report.refusal import host_budget_facts
-    from layermem.report.summary import ranks_facts
+    from layermem.report.summary import costs_facts, ranks_facts
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_seconds
@@ -120,7 +123,7 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
             f"; {format_seconds(first.bound_seconds)} within this budget" if budget else ""
         )),
     ]  # fmt: skip
-    facts += ranks_facts(job)
+    facts += [*costs_facts(job), *ranks_facts(job)]
     facts += [("host memory", text) for _, text in host_budget_facts(job.hints)]
     if not reports[-1].feasible:
         facts.append(("note", "over-budget strategies are listed at their minimum memory"))
@@ -154,6 +157,8 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
     return {
         "net": job.title,
         "device": first.device,
+        "gpu": job.costs.gpu.name if job.costs.gpu is not None else None,
+        "costs": "measured" if job.costs.measured else "modelled",
         "ranks": job.ranks.size,
         "rank": job.ranks.rank,
         "micro_batches": job.ranks.micro_batches,

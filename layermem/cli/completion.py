@@ -76,6 +76,12 @@ def _devices() -> Iterable[str]:
     return describe_devices()
 
 
+def _gpus() -> Iterable[str]:
+    from layermem.planning.gpus import gpus
+
+    return gpus()
+
+
 def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
     """The values that begin with the word; of a list with commas, its last part."""
 
@@ -90,5 +96,6 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "strategy": _strategies,
     "strategies": _strategies,
     "device": _devices,
+    "gpu": _gpus,
     "precision": lambda: ("fp32", "fp32x3", "tf32", "bf16"),
 }

@@ -14,11 +14,13 @@ from layermem.cli.options import (
     Verbs,
     add_budget,
     add_device,
+    add_gpu,
     add_json,
     add_nets,
     add_ranks,
     add_strategies,
     add_verb,
+    budget_of,
     device_of,
     hints_of,
     print_json,
@@ -30,6 +32,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.progress import show_progress
 from layermem.errors import BudgetError, InputError
+from layermem.utils.units import FREE, free_share
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
@@ -54,6 +57,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(verbs, "fit", description, EXAMPLE, more=_more)
     add_nets(parser)
     add_device(parser)
+    add_gpu(parser)
     parser.add_argument("--costs", help=argparse.SUPPRESS)  # refused by combinations.py: it is of one size
     add_measure(parser, keeps=False)
     add_budget(parser)
@@ -78,8 +82,7 @@ def _more() -> str:
 def run_fit(arguments: argparse.Namespace) -> int:
     from layermem.report.comparison import select_strategies
 
-    if arguments.budget is None or "%" in arguments.budget:
-        raise InputError("fit needs an amount of memory; give --budget, such as --budget 8GiB")
+    arguments.budget = _amount(arguments)
     what: str = arguments.grow
     max_size = MAX_SIZE[what] if arguments.max is None else arguments.max
     if max_size < 1:
@@ -101,6 +104,14 @@ def run_fit(arguments: argparse.Namespace) -> int:
     else:
         _print(fits, what, arguments, sizes[-1])
     return 0 if any(fit.size for fit in fits) else BudgetError.exit_code
+
+
+def _amount(arguments: argparse.Namespace) -> str:
+    """--budget as an amount: free memory of the GPU has one too, a share of each size has none."""
+    budget = budget_of(arguments)
+    if budget is None or budget.endswith("%"):
+        raise InputError("fit needs an amount of memory; give --budget, such as --budget 8GiB")
+    return budget if not budget.endswith(FREE) else f"{free_share(budget, device_of(arguments).free_bytes())}"
 
 
 # -- jobs by size ------------------------------------------------------------------------------------------------
@@ -263,8 +274,10 @@ def _measure(fit: Fit, device: Device, budget: str) -> Fit:
 
 
 def _print(fits: list[Fit], what: str, arguments: argparse.Namespace, most: int) -> None:
+    from layermem.report.summary import costs_facts
     from layermem.report.tables import print_table
-    from layermem.utils.units import format_bytes, format_change, format_seconds
+    from layermem.utils.text import wrap
+    from layermem.utils.units import format_bytes, format_change, format_seconds, parse_bytes
 
     rows = []
     for fit in fits:
@@ -277,9 +290,16 @@ def _print(fits: list[Fit], what: str, arguments: argparse.Namespace, most: int)
         rows.append([fit.strategy, size, *places, format_seconds(report.seconds), format_change(report.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
     device = next((fit.report.device for fit in fits if fit.report is not None), "")
-    file = arguments.solver or arguments.net
+    file, budget = arguments.solver or arguments.net, arguments.budget
+    if arguments.gpu:
+        budget = format_bytes(parse_bytes(budget))
     ranks = f", first of {arguments.ranks} ranks" if (arguments.ranks or 1) > 1 else ""
-    print_table(headings, rows, title=f"{file}{f' on {device}' if device else ''}, budget {arguments.budget}{ranks}")
+    print_table(headings, rows, title=f"{file}{f' on {device}' if device else ''}, budget {budget}{ranks}")
+    job = next((fit.report.job for fit in fits if fit.report is not None), None)
+    if job is not None:
+        warnings = [("warning", warning) for warning in job.costs.warnings(job.graphs[0])]
+        for label, text in [*costs_facts(job), *warnings]:
+            print(wrap(f"{label:<10}{text}"))
 
 
 def _values(fits: list[Fit], what: str, budget: str, ranks: int | None) -> dict[str, object]:

@@ -13,7 +13,7 @@ from layermem.cli.verbosity import add_verbosity, is_quiet
 from layermem.errors import InputError
 from layermem.utils.files import check_name
 from layermem.utils.text import choices, columns, nearest, wrap
-from layermem.utils.units import parse_bytes
+from layermem.utils.units import FREE, parse_bytes
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
@@ -28,8 +28,9 @@ Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its
 COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
 WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
 DEVICE_OPTIONS = (
-    ("threads", "threads", "cpu"), ("precision", "precision", "cuda"), ("cuda_graph", "graph", "cuda"),
-    ("transport", "transport", "cuda"),
+    ("threads", "--threads", "threads", "cpu"), ("precision", "--precision", "precision", "cuda"),
+    ("cuda_graph", "--cuda-graph", "graph", "cuda"), ("transport", "--transport", "transport", "cuda"),
+    ("gpu", "--card", "planned_gpu", "cuda"),
 )  # fmt: skip
 
 
@@ -140,6 +141,21 @@ def add_device(parser: Options) -> None:
     )
 
 
+def add_gpu(parser: Options) -> None:
+    """--card."""
+    parser.add_argument(
+        "--card", metavar="NAME", dest="gpu",
+        help="plan for a GPU that need not be here, such as 'RTX 4090', by its published rates, and in all of its "
+        "memory unless --budget is given (`layermem devices --gpus` lists them)",
+    )  # fmt: skip
+
+
+def budget_of(arguments: argparse.Namespace) -> str | None:
+    """--budget; with --card all memory of that GPU, where it is not given."""
+    budget: str | None = arguments.budget
+    return FREE if budget is None and arguments.gpu is not None else budget
+
+
 def _add_phase(parser: Options) -> None:
     parser.add_argument(
         "--phase", choices=("TRAIN", "TEST"), type=str.upper,
@@ -199,7 +215,8 @@ def add_budget(parser: Options) -> None:
     """--budget, --slices, and the hints for strategies."""
     parser.add_argument(
         "-b", "--budget", metavar="B",
-        help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU)",
+        help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU; 80%%free "
+        "is a share of it)",
     )  # fmt: skip
     parser.add_argument(
         "--host-budget",
@@ -316,14 +333,13 @@ def device_of(arguments: argparse.Namespace) -> Device:
 
     name = arguments.device or default_device()
     settings: dict[str, object] = {}
-    for option, setting, owner in DEVICE_OPTIONS:
+    for option, flag, setting, owner in DEVICE_OPTIONS:
         value = getattr(arguments, option, None)
         if value is None or value is False:
             continue
         if name != owner:
             raise InputError(
-                f"--{option.replace('_', '-')} needs --device {owner}, and the device is {name}; give "
-                "that device, or leave it out"
+                f"{flag} needs --device {owner}, and the device is {name}; give that device, or leave it out"
             )
         if option == "threads" and value > MAX_THREADS:
             raise InputError(f"--threads {value} is too many; give at most {MAX_THREADS:,}")

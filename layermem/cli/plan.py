@@ -11,11 +11,13 @@ from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
     Verbs,
     add_budget,
+    add_gpu,
     add_json,
     add_net_or_solver,
     add_ranks,
     add_strategy,
     add_verb,
+    budget_of,
     device_of,
     job_of,
     print_json,
@@ -35,6 +37,7 @@ EXAMPLE = """\
   layermem plan --net digits/train_val.prototxt --budget 50% --measure
   layermem plan --net digits/train_val.prototxt --device reference --slices conv1..pool1/4
   layermem plan --net resnet50/train_val.prototxt --ranks 4
+  layermem plan --net resnet50/train_val.prototxt --device cuda --card "RTX 4090"
   layermem plan --net vgg16/train_val.prototxt --plot arena.html --trace step.json
 """
 
@@ -45,6 +48,7 @@ def add_verbs(verbs: Verbs) -> None:
         more=strategies_text,
     )  # fmt: skip
     add_net_or_solver(parser)
+    add_gpu(parser)
     add_measure(parser)
     add_budget(parser)
     add_strategy(parser)
@@ -80,7 +84,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         check_plot(arguments.plot)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(None, f"planning {job.title}"):
-        report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
+        report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load)
     files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
     process = expected_memory(job.nets, report.program, device_of(arguments), files=files, ranks=job.ranks.size)
     if arguments.json:

@@ -36,7 +36,11 @@ TIME_EXAMPLE = """\
   layermem time --net mnist/train_val.prototxt --out costs.csv
   layermem plan --net mnist/train_val.prototxt --costs costs.csv --budget 50%
 """
-DEVICES_EXAMPLE = "  layermem devices\n"
+DEVICES_EXAMPLE = "  layermem devices\n  layermem devices --gpus\n"
+GPU_HEADINGS = [
+    "GPU", ">memory", ">GB/s", ">fp32", ">tf32", ">bf16", ">link", ">capability", ">SMs", ">MHz", ">shared",
+]  # fmt: skip
+GPU_OPTIONAL = (">shared", ">MHz", ">SMs", ">capability")  # columns that a narrow terminal leaves out
 HEADINGS = ["layer", "type", ">forward", ">backward", ">update", ">GFLOP/s", ">GB/s"]
 
 
@@ -55,6 +59,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser.set_defaults(run=run_time)
 
     parser = add_verb(verbs, "devices", "list the devices of this machine", DEVICES_EXAMPLE)
+    parser.add_argument("--gpus", action="store_true", help="list the GPUs that `plan --card` knows, here or not")
     add_json(parser)
     parser.set_defaults(run=run_devices)
 
@@ -132,6 +137,8 @@ def run_devices(arguments: argparse.Namespace) -> int:
     from layermem.api import default_device
     from layermem.backends.base import describe_devices
 
+    if arguments.gpus:
+        return _show_gpus(arguments)
     devices = describe_devices()
     if arguments.json:
         print_json({"devices": devices, "default": default_device()})
@@ -139,4 +146,31 @@ def run_devices(arguments: argparse.Namespace) -> int:
     width = max(map(len, devices))
     for name, description in devices.items():
         print(wrap(f"{name:<{width}}  {description}{' (default)' if name == default_device() else ''}"))
+    return 0
+
+
+def _show_gpus(arguments: argparse.Namespace) -> int:
+    from layermem.planning.gpus import gpus
+    from layermem.report.tables import print_table
+    from layermem.utils.units import format_bytes
+
+    specs = list(gpus().values())
+    if arguments.json:
+        print_json({"gpus": [{**vars(spec), "link": spec.link} for spec in specs]})
+        return 0
+    rows = [
+        [
+            spec.name, format_bytes(spec.memory_bytes), f"{spec.memory / 1e9:,.0f}",
+            *(f"{rate / 1e12:.4g}" if rate else "" for rate in (spec.fp32, spec.tf32, spec.bf16)),
+            f"{spec.link / 1e9:.3g}", spec.capability_text, str(spec.multiprocessors), f"{spec.clock / 1e6:.0f}",
+            format_bytes(spec.shared_bytes),
+        ]
+        for spec in specs
+    ]  # fmt: skip
+    print_table(
+        GPU_HEADINGS,
+        rows,
+        title="GPUs as published: GB/s, TFLOP/s without sparsity",
+        optional=GPU_OPTIONAL,
+    )
     return 0

@@ -93,7 +93,7 @@ class Session:
         if section not in self._reports:
             graph = section_graph(self.net, self.device, section, gradients=self._gradients)
             hints = resolve_hints(Hints(), self.net, self.device.default_host_bytes())
-            costs = resolve_costs(None, self.device.title)
+            costs = resolve_costs(None, self.device.title, self.device.gpu)
             job = Job(title_of(self.net), (self.net,), (graph,), costs, 0, hints, self.device.free_bytes)
             job = job.with_host_budget(self.memory.host_budget)
             report = evaluate(job, self.memory.strategy, self._resolved_budget())
@@ -155,6 +155,6 @@ class Session:
     def _resolved_budget(self) -> int | None:
         """The budget in bytes; shares are of what `plan` says for the net."""
         if self._budget_bytes is None and self.memory.budget is not None:
-            job = job_of_net(self.net, self.device, resolve_costs(None, self.device.title))
+            job = job_of_net(self.net, self.device, resolve_costs(None, self.device.title, self.device.gpu))
             self._budget_bytes = job.resolve_budget(self.memory.budget)
         return self._budget_bytes

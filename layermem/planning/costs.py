@@ -1,11 +1,12 @@
 """What ops and copies cost: seconds from a model of the device, or as measured on the user's own.
 
 The model: an op takes the longer of its arithmetic and its memory traffic, plus a launch; a copy its bytes over the
-link.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link, `link.d2h` and `link.h2d`, in
-bytes per second; what it does not name is modelled.  Comments at its head name the net, the device with its precision
-and the fingerprint of the step that was measured.  For any other step, device or precision the file is refused: an op
-of the same name would take another time.  A file without a fingerprint, such as one written by hand, is taken as it is,
-with a warning.
+link.  Rates are those of a typical device, or, for a GPU whose published rates are known (gpus.py), the share of them
+that the model has of one GPU's.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link,
+`link.d2h` and `link.h2d`, in bytes per second; what it does not name is modelled.  Comments at its head name the net,
+the device with its precision, the GPU and the fingerprint of the step that was measured.  For any other step, device,
+precision or GPU the file is refused: an op of the same name would take another time.  A file without a fingerprint,
+such as one written by hand, is taken as it is, with a warning.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, ReduceScatter
+from layermem.planning.gpus import OLDEST_CAPABILITY, GpuSpec, TargetGpu, find_gpu, recognize_gpu
 from layermem.utils.input_files import read_lines
 
 LINK = {"link.d2h": "d2h", "link.h2d": "h2d", "link.net": "net"}
@@ -48,14 +50,15 @@ class Rates:
     gap: float = 2e-6
 
 
-# Typical rates, for plans made without measuring: a two-core server CPU on Ethernet of 10 Gb/s, and a data-centre GPU
-# on PCIe 5 and a network of 100 Gb/s.
+# Typical rates, for plans made without measuring: a two-core server CPU on Ethernet of 10 Gb/s, and a data-centre GPU,
+# MODELLED_GPU, on a network of 100 Gb/s.
 MODELS = {
     "reference": Rates(flops=2e10, memory=4e9, d2h=2e9, h2d=2e9, launch=2e-5),
     "cpu": Rates(flops=2e11, memory=1.5e10, d2h=2e9, h2d=2e9, launch=2e-6),
     "cuda": Rates(flops=4e13, memory=3e12, d2h=4.5e10, h2d=4.5e10, launch=4e-6, net=1.2e10, latency=2e-5),
 }
 TENSOR_CORES = {"fp32x3": 6.5e13, "tf32": 1.9e14, "bf16": 3.3e14}  # FLOPs of cuda by precision
+MODELLED_GPU = "H200"
 MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops in TENSOR_CORES.items()}
 
 
@@ -66,6 +69,8 @@ class Costs:
     path: str | None = None  # the file that they are from, and the fingerprint and title of the step that it measured
     fingerprint: str | None = None
     net: str | None = None
+    gpu: TargetGpu | None = None  # that they are of, where it is known
+    is_kept: bool = False  # whether the file is one of those that are kept by GPU (kept_costs.py)
 
     def check(self, graph: Graph, title: str) -> None:
         """InputError if the times are of another step than `graph`, that of the job `title`."""
@@ -80,6 +85,28 @@ class Costs:
 
     def warnings(self, graph: Graph) -> list[str]:
         """Why the times may not be those of `graph`."""
+        spec = self.gpu.spec if self.gpu is not None else None
+        if spec is not None and spec.capability < OLDEST_CAPABILITY:
+            needed = f"{OLDEST_CAPABILITY // 10}.{OLDEST_CAPABILITY % 10}"
+            what = f"{spec.name} has compute capability {spec.capability_text}, and the kernels need {needed} or later"
+            return [f"{what}: this step cannot run there", *self._origin_warnings(graph)]
+        return self._origin_warnings(graph)
+
+    def source(self, device: str) -> str | None:
+        """What the output of a plan says of where its times are from; None for the model of a typical device, and for
+        a file that the user names."""
+        if self.is_kept:
+            return f"measured on {self.gpu.name if self.gpu else device}, kept in {self.path}"
+        if self.gpu is None or self.gpu.spec is None or self.measured:
+            return None
+        spec, precision = self.gpu.spec, precision_of(device)
+        peaks = (spec.peak(precision), spec.memory, spec.link)
+        rates = (self.rates.flops, self.rates.memory, self.rates.d2h)
+        shares = ", ".join(f"{100 * rate / peak:.0f}" for rate, peak in zip(rates, peaks))
+        published = f"{peaks[0] / 1e12:.3g} TFLOP/s, {peaks[1] / 1e9:,.0f} GB/s, link {peaks[2] / 1e9:.3g} GB/s"
+        return f"{spec.name}: {published} published; modelled at {shares} % of these"
+
+    def _origin_warnings(self, graph: Graph) -> list[str]:
         if self.path is None or self.fingerprint is not None:
             return []
         names = [op.name for op in graph.ops]
@@ -119,19 +146,39 @@ class Costs:
         return nbytes / self.rates.h2d + self.rates.launch
 
 
-def model_costs(device: str) -> Costs:
-    """Costs of a device by its title."""
-    return Costs(MODELS[device])
+def model_costs(device: str, gpu: TargetGpu | None = None) -> Costs:
+    """Costs of a device by its title, and of a GPU by its published rates, where they are known."""
+    rates = MODELS[device] if gpu is None or gpu.spec is None else gpu_rates(device, gpu.spec)
+    return Costs(rates, gpu=gpu)
 
 
-def read_costs(path: str | Path, device: str) -> Costs:
+def gpu_rates(device: str, spec: GpuSpec) -> Rates:
+    """The model's rates for MODELLED_GPU, changed in the ratio of what is published of both."""
+    base, of, precision = MODELS[device], find_gpu(MODELLED_GPU), precision_of(device)
+    link = spec.link / of.link
+    return replace(
+        base, flops=base.flops * (spec.peak(precision) / of.peak(precision)),
+        memory=base.memory * (spec.memory / of.memory), d2h=base.d2h * link, h2d=base.h2d * link,
+    )  # fmt: skip
+
+
+def precision_of(device: str) -> str:
+    """The precision of matrix products in a title such as "cuda tf32"."""
+    return device.partition(" ")[2] or "fp32"
+
+
+def read_costs(path: str | Path, device: str, gpu: TargetGpu | None = None) -> Costs:
     """Costs from a `costs.csv`; the device's model stands in for ops that the file does not name.  InputError if it was
-    measured on another device, or in another precision."""
+    measured on another device or GPU, or in another precision."""
     lines = read_lines(path, what=WHAT)
-    origin = _origin(lines)
+    origin = origin_of(lines)
+    measured_on = origin.get("gpu")
+    if gpu is not None and measured_on is not None and measured_on != gpu.name:
+        what = f"was measured on {measured_on}, and the GPU is {gpu.name}"
+        raise InputError(f"{what}; {MEASURE_AGAIN}", path=str(path))
     if origin.get("device", device) != device:
         raise InputError(f"{_other_device(origin['device'], device)}; {MEASURE_AGAIN}", path=str(path))
-    rates, measured = dict(vars(MODELS[device])), {}
+    rates, measured = dict(vars(model_costs(device, gpu).rates)), {}
     headings: list[str] | None = None
     try:
         for line, row in enumerate(csv.reader(lines), start=1):
@@ -149,7 +196,8 @@ def read_costs(path: str | Path, device: str) -> Costs:
                 measured[name] = value
     except csv.Error as error:
         raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=str(path)) from None
-    return Costs(Rates(**rates), measured, str(path), origin.get("fingerprint"), origin.get("net"))
+    known = gpu if gpu is not None or measured_on is None else TargetGpu(measured_on, recognize_gpu(measured_on))
+    return Costs(Rates(**rates), measured, str(path), origin.get("fingerprint"), origin.get("net"), known)
 
 
 def _other_device(measured: str, device: str) -> str:
@@ -161,7 +209,7 @@ def _other_device(measured: str, device: str) -> str:
     return "was measured in precision {}, and the precision is {}".format(*words)
 
 
-def _origin(lines: list[str]) -> dict[str, str]:
+def origin_of(lines: list[str]) -> dict[str, str]:
     """What the comments at the head of a file say of the measured net: its name, device and fingerprint."""
     origin = {}
     for line in lines:
@@ -198,13 +246,15 @@ def as_written(value: float) -> float:
 
 def write_costs(
     seconds: Mapping[str, float], *, d2h: float, h2d: float, net: str = "", graph: Graph | None = None,
-    network: tuple[float, float] | None = None,
+    network: tuple[float, float] | None = None, gpu: TargetGpu | None = None,
 ) -> str:  # fmt: skip
     """The text of a `costs.csv`: seconds of ops, and the link in bytes per second, measured with the step `graph` of
-    the job titled `net`; `network`: bytes a second between ranks, and seconds of a message."""
+    the job titled `net`, on `gpu`; `network`: bytes a second between ranks, and seconds of a message."""
     text = io.StringIO()
     if graph is not None:
         origin = {"net": " ".join(net.split()), "device": graph.device, "fingerprint": graph.fingerprint}
+        if gpu is not None:
+            origin["gpu"] = " ".join(gpu.name.split())
         text.writelines(f"# {word} {value}\n" for word, value in origin.items())
     rows = {"link.d2h": d2h, "link.h2d": h2d}
     if network is not None:

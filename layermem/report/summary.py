@@ -50,6 +50,12 @@ def ranks_facts(job: Job) -> list[tuple[str, str]]:
     return [("ranks", f"{job.ranks} an iteration")] if job.ranks.size > 1 else []
 
 
+def costs_facts(job: Job) -> list[tuple[str, str]]:
+    """Where the times of a GPU are from."""
+    source = job.costs.source(job.graphs[0].device)
+    return [] if source is None else [("costs", source)]
+
+
 def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
     slices = report.slices
     if slices is None:
@@ -105,6 +111,7 @@ def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
     source = "predicted from measured ops" if report.job.costs.measured else "predicted"
     within = "this budget" if report.budget_bytes == report.available_bytes else format_bytes(report.available_bytes)
     facts = [("time", f"{format_seconds(report.seconds)} per step ({source}), {change} over the baseline")]
+    facts += costs_facts(report.job)
     if report.base:
         facts.append(("base", f"{report.base}{' with offload' if report.base_is_offloaded else ''}"))
     bounds = f"{format_bytes(report.bound_bytes)}; {format_seconds(report.bound_seconds)} within {within}"
@@ -156,6 +163,8 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "base": report.base or None,
         "slices": report.job.graphs[0].slices or None,
         "device": report.device,
+        "gpu": report.job.costs.gpu.name if report.job.costs.gpu is not None else None,
+        "costs": "measured" if report.job.costs.measured else "modelled",
         "ranks": report.job.ranks.size,
         "rank": report.job.ranks.rank,
         "micro_batches": report.job.ranks.micro_batches,

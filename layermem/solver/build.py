@@ -203,7 +203,7 @@ def job_of(
 ) -> Job:  # fmt: skip
     """The job of a solver: a step of its train net with its own update, and its test nets in the same arena; that of
     one of `ranks`, or of one machine."""
-    ranks, known = ranks_of(solver) if ranks is None else ranks, resolve_costs(costs, device.title)
+    ranks, known = ranks_of(solver) if ranks is None else ranks, resolve_costs(costs, device.title, device.gpu)
     slicer = StepSlicer(
         nets.train, _of_one_machine(nets, solver, device, keep, ranks), step_of(solver, device, keep), device,
         lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1), nets.tests,

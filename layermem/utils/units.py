@@ -32,6 +32,14 @@ def parse_bytes(text: str, *, whole: int | None = None) -> int:
     raise InputError(f"'{text}' is not an amount of memory; use a size such as {examples} or a number of bytes")
 
 
+def free_share(text: str, free_bytes: int) -> int:
+    """Bytes of "free", or of a share of it such as "80%free"."""
+    share = text.removesuffix(FREE).strip()
+    if share and not share.endswith("%"):
+        raise InputError(f"'{text}' is not an amount of memory; use 'free', or a share of it such as '80%free'")
+    return parse_bytes(share or "100%", whole=free_bytes)
+
+
 def bytes_of(amount: object, *, whole: Callable[[], int] | None = None) -> int:
     """Bytes of an amount as Python code gives it: a number of bytes, or a text as parse_bytes() reads it; `whole` is
     called for a percentage."""

@@ -93,3 +93,11 @@ def test_strategies_are_compared_for_the_first_of_several_ranks(layermem):
     words = ("compare", "--net", NET, "--strategies", "liveness,caffe", "--ranks", "2")
     assert "rank 0 of 2, 2 micro-batches an iteration" in layermem(*words).out
     assert json.loads(layermem(*words, "--json").out)["ranks"] == 2
+
+
+def test_strategies_are_compared_on_a_gpu_by_name(layermem):
+    words = ("compare", "--net", "prototxt/digits/train_val.prototxt", "--device", "cuda", "--card", "L4")
+    text = " ".join(layermem(*words, "--strategies", "liveness,recompute").out.split())
+    assert "budget 22.0 GiB" in text and "costs L4: 30.3 TFLOP/s, 300 GB/s" in text
+    found = json.loads(layermem(*words, "--strategies", "liveness", "--json").out)
+    assert (found["gpu"], found["costs"]) == ("L4", "modelled")

@@ -37,8 +37,10 @@ def bash(tmp_path, monkeypatch):
 
 def test_bash_completes_verbs_options_and_values(bash):
     lines = "layermem pl", "layermem plan --strategy rec", "layermem data ch", "layermem train --sigint-effect s"
+    lines += ("layermem plan --card B",)
     assert bash(*lines) == [
-        ["plan", "plan-graph"], ["recompute", "recompute-exact", "recompute-approx"], ["check"], ["stop", "snapshot"]
+        ["plan", "plan-graph"], ["recompute", "recompute-exact", "recompute-approx"], ["check"], ["stop", "snapshot"],
+        ["B200"],
     ]  # fmt: skip
 
 

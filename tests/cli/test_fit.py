@@ -96,3 +96,17 @@ def test_each_of_several_ranks_fits_a_larger_batch(layermem):
     sizes = [json.loads(layermem(*words, *each, "--json").out) for each in (shared, alone)]
     assert sizes[0]["ranks"] == 4
     assert sizes[0]["strategies"][0]["batch"] > sizes[1]["strategies"][0]["batch"]
+
+
+def test_the_largest_batch_of_a_gpu_fills_its_memory(layermem):
+    net = ("--net", "prototxt/vgg16/train_val.prototxt", "--device", "cuda", "--strategies", "liveness")
+
+    def fit(*words):
+        return json.loads(layermem("fit", *net, *words, "--json").out)
+
+    small, large = fit("--card", "GTX 1080"), fit("--card", "gtx 1080 ti")
+    assert small["budget_bytes"] == 7 << 30 and large["budget_bytes"] > 9 << 30
+    assert 8 < small["strategies"][0]["batch"] < large["strategies"][0]["batch"]
+    assert fit("--card", "GTX 1080", "-b", "50%free")["budget_bytes"] == 7 << 29
+    ended = layermem("fit", *net, "--card", "GTX 1080", "--max", "4")
+    assert "budget 7.00 GiB" in ended.out and "8.87 TFLOP/s" in ended.out and "cannot run there" in ended.out

@@ -399,3 +399,43 @@ def test_the_first_of_several_ranks_is_planned_without_the_others(layermem, valu
     assert (shared["ranks"], shared["rank"], shared["micro_batches"]) == (4, 0, count)
     assert (alone["ranks"], alone["micro_batches"]) == (1, count)
     assert shared["peak_bytes"] < alone["peak_bytes"] and shared["fingerprint"] != alone["fingerprint"]
+
+
+# -- GPUs that are not here --------------------------------------------------------------------------------------------
+
+RESNET = ("--net", "prototxt/resnet50/train_val.prototxt", "--batch", "32", "--device", "cuda")
+
+
+def test_a_gpu_by_name_gives_its_rates_and_its_memory_as_the_budget(layermem):
+    ended = layermem("plan", *RESNET, "--card", "rtx 4090", "--precision", "tf32")
+    text = " ".join(ended.out.split())
+    assert ended.code == 0 and "budget 22.0 GiB" in text
+    says = "RTX 4090: 82.6 TFLOP/s, 1,008 GB/s, link 31.5 GB/s published; modelled at 38, 62, 71 % of these"
+    assert says in text
+
+
+def test_a_faster_gpu_has_the_shorter_step(layermem):
+    def plan(*words):
+        return json.loads(layermem("plan", *RESNET, *words, "--json").out)
+
+    names = ("T4", "RTX 3090", "A100 40GB", "H100 PCIe", "H200")
+    times = [plan("--card", name, "--budget", "6GiB")["predicted_seconds"] for name in names]
+    assert times == sorted(times, reverse=True) and times[0] > 3 * times[-1]
+    typical, same = plan("--budget", "6GiB"), plan("--card", "h200", "--budget", "6GiB")
+    assert same["predicted_seconds"] == typical["predicted_seconds"]  # of which the model is
+    assert (typical["gpu"], same["gpu"], same["costs"]) == (None, "H200", "modelled")
+    assert plan("--card", "H200", "--budget", "50%free")["budget_bytes"] == plan("--card", "H200")["budget_bytes"] // 2
+
+
+def test_a_gpu_that_the_kernels_do_not_run_on_is_planned_for_with_a_warning(layermem):
+    ended = layermem("plan", "--net", "prototxt/digits/train_val.prototxt", "--device", "cuda", "--card", "GTX 1080")
+    says = "warning GTX 1080 has compute capability 6.1, and the kernels need 7.5 or later: this step cannot run there"
+    assert ended.code == 0 and "budget 7.00 GiB" in ended.out and says in " ".join(ended.out.split())
+
+
+def test_costs_of_another_gpu_are_refused(layermem, tmp_path):
+    net, path = ("--net", "prototxt/digits/train_val.prototxt", "--device", "cuda"), tmp_path / "costs.csv"
+    path.write_text("# gpu T4\nop,seconds\nconv1+relu1.forward,1\n")
+    refused = layermem("plan", *net, "--card", "L4", "--costs", path)
+    assert refused.code == 2 and f"{path}: was measured on T4, and the GPU is L4; measure" in refused.sentence
+    assert layermem("plan", *net, "--card", "t4", "--costs", path).code == 0

@@ -133,3 +133,14 @@ def test_a_stage_that_no_rule_names_is_warned_of_as_in_plan(layermem):
     plain, staged = layermem(*words), layermem(*words, "--stage", "dumy")
     assert plain.err == "" and staged.code == 0 and json.loads(staged.out)["ops"]
     assert "layermem: warning: no rule of the net names stage 'dumy'" in " ".join(staged.err.split())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_the_table_of_gpus_is_listed(layermem, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    printed = layermem("devices", "--gpus").out
+    assert all(len(line) <= columns for line in printed.splitlines())
+    assert "RTX" in printed and "989.4" in printed
+    listed = json.loads(layermem("devices", "--gpus", "--json").out)["gpus"]
+    (h100,) = (each for each in listed if each["name"] == "H100 SXM")
+    assert h100["bf16"] == 989.4e12 and h100["source"].startswith("H100 whitepaper") and len(listed) >= 20

@@ -33,6 +33,7 @@ COMMANDS = (
     ("curves", "LOG"),
     ("plan", "--net", NET),
     ("devices",),
+    ("devices", "--gpus"),
 )
 
 

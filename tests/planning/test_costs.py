@@ -6,7 +6,18 @@ import pytest
 
 from layermem.errors import InputError
 from layermem.graph.ops import BACKWARD, FORWARD
-from layermem.planning.costs import MODELS, Costs, Rates, read_costs, write_costs
+from layermem.planning.costs import (
+    MODELLED_GPU,
+    MODELS,
+    Costs,
+    Rates,
+    gpu_rates,
+    model_costs,
+    precision_of,
+    read_costs,
+    write_costs,
+)
+from layermem.planning.gpus import TargetGpu, find_gpu, gpus
 from tests.schedule.small_graphs import op
 
 RATES = Rates(flops=100.0, memory=10.0, d2h=4.0, h2d=8.0, launch=0.5)
@@ -91,3 +102,45 @@ def test_an_empty_fact_at_the_head_of_a_file_is_none(tmp_path):
     file.write_text("# device\n# \n#\nop,seconds\na,1\n")
     costs = read_costs(file, "cuda tf32")
     assert costs.measured == {"a": 1.0} and costs.fingerprint is None
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+
+
+def target(name: str) -> TargetGpu:
+    return TargetGpu(name, find_gpu(name))
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda fp32x3", "cuda tf32", "cuda bf16"])
+def test_the_modelled_gpu_has_the_rates_of_the_model(device):
+    assert model_costs(device, target(MODELLED_GPU)).rates == MODELS[device]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda fp32x3", "cuda tf32", "cuda bf16"])
+def test_every_gpu_reaches_the_same_share_of_what_is_published(device):
+    of = find_gpu(MODELLED_GPU)
+    for spec in gpus().values():
+        if precision_of(device) != "fp32" and not spec.tf32:
+            continue
+        rates, base, precision = gpu_rates(device, spec), MODELS[device], precision_of(device)
+        assert rates.flops / spec.peak(precision) == pytest.approx(base.flops / of.peak(precision))
+        assert rates.flops < spec.peak(precision) and rates.memory < spec.memory and rates.d2h < spec.link
+        assert rates.memory / spec.memory == pytest.approx(base.memory / of.memory)
+        assert (rates.launch, rates.net, rates.latency) == (base.launch, base.net, base.latency)
+
+
+def test_a_gpu_that_the_table_lacks_has_the_rates_of_the_model():
+    costs = model_costs("cuda", TargetGpu("Some GPU 1", None))
+    assert costs.rates == MODELS["cuda"] and costs.source("cuda") is None
+
+
+def test_the_gpu_stands_in_the_file_and_another_one_is_refused(tmp_path):
+    path = tmp_path / "costs.csv"
+    path.write_text("# gpu T4\nop,seconds\na,1\n")
+    assert read_costs(path, "cuda").gpu == target("T4")
+    costs = read_costs(path, "cuda", target("T4"))
+    assert costs.rates.flops == gpu_rates("cuda", find_gpu("T4")).flops and costs.measured == {"a": 1.0}
+    with pytest.raises(InputError, match="was measured on T4, and the GPU is L4; measure"):
+        read_costs(path, "cuda", target("L4"))
+    path.write_text("op,seconds\na,1\n")  # by hand, or by an earlier version
+    assert read_costs(path, "cuda", target("L4")).gpu == target("L4")

@@ -10,6 +10,7 @@ from layermem.utils.units import (
     format_exact_bytes,
     format_seconds,
     format_share,
+    free_share,
     parse_bytes,
 )
 
@@ -80,3 +81,10 @@ def test_a_change_has_a_sign_and_no_minus_before_nothing():
 def test_an_amount_below_a_limit_shows_its_bytes_only_where_both_round_to_the_same():
     assert format_below(2**20, 2**21) == "1.00 MiB"
     assert format_below(467_199, 467_200) == "456 KiB (467,199 bytes)"
+
+
+def test_a_share_of_free_memory():
+    assert [free_share(text, 1000) for text in ("free", "80%free", "50 % free", "100%free")] == [1000, 800, 500, 1000]
+    for text in ("5free", "xfree", "%free"):
+        with pytest.raises(InputError):
+            free_share(text, 1000)

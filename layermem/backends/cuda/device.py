@@ -41,6 +41,7 @@ from layermem.ops import (
     ReadsLabels,
     ReduceScatter,
 )
+from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -50,7 +51,6 @@ FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
 POLL_SECONDS = 1e-4  # between looks at what NCCL does
-TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
 
 
 @register_device("cuda")
@@ -60,14 +60,21 @@ class CudaDevice(Device):
     precision   of matrix products, one of ENGINES; all else, and every blob and parameter, is fp32
     graph       run steps as CUDA graphs: one launch instead of one for each kernel and copy
     transport   between ranks, one of TRANSPORTS: through the host's memory by MPI, or from GPU to GPU by NCCL
+    planned_gpu   name of the GPU to plan for (planning/gpus.py), which need not be here; by default the one that is
     """
 
-    def __init__(self, index: int = 0, precision: str = "fp32", graph: bool = False, transport: str = "mpi"):
+    def __init__(
+        self, index: int = 0, precision: str = "fp32", graph: bool = False, transport: str = "mpi",
+        planned_gpu: str | None = None,
+    ):  # fmt: skip
         if transport not in TRANSPORTS:
             raise InputError(f"unknown transport '{transport}' (choose from {', '.join(TRANSPORTS)})")
         if precision not in ENGINES:
             raise InputError(f"unknown precision '{precision}' (choose from {', '.join(ENGINES)})")
         self.index, self.precision, self.graph, self.transport = index, precision, graph, transport
+        self.planned_spec = None if planned_gpu is None else find_gpu(planned_gpu)
+        if self.planned_spec is not None:
+            self.planned_spec.peak(precision)  # InputError without such tensor cores
         self.nccl: Nccl | None = None
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
 
@@ -81,12 +88,28 @@ class CudaDevice(Device):
     @cached_property
     def driver(self) -> Driver:
         driver = Driver(self.index)
+        if self.planned_spec is not None and recognize_gpu(driver.gpu.name) != self.planned_spec:
+            driver.close()
+            what = f"the plan is for {self.planned_spec.name}, and the GPU here is {driver.gpu.name}"
+            raise InputError(f"{what}: nothing can be measured; leave --card out")
         if self.precision != "fp32" and int(driver.gpu.capability) < TENSOR_CORES:
             raise CudaUnavailable(
                 f"{driver.gpu.name} has compute capability {driver.gpu.capability}; --precision {self.precision} "
                 f"needs {TENSOR_CORES} or later: use fp32"
             )
         return driver
+
+    @cached_property
+    def gpu(self) -> TargetGpu | None:
+        """The one to plan for, or the one that is here; None if there is none."""
+        if self.planned_spec is not None:
+            return TargetGpu(self.planned_spec.name, self.planned_spec)
+        try:
+            name = self.driver.gpu.name if "driver" in vars(self) else gpus()[self.index].name
+        except (CudaUnavailable, IndexError):
+            return None
+        spec = recognize_gpu(name)
+        return TargetGpu(name if spec is None else spec.name, spec)
 
     @cached_property
     def host_io(self) -> HostIO:
@@ -194,7 +217,7 @@ class CudaDevice(Device):
         )
 
     def free_bytes(self) -> int:
-        return self.driver.free_bytes()
+        return self.driver.free_bytes() if self.planned_spec is None else self.planned_spec.free_bytes
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -346,7 +369,9 @@ def described(gpu: Gpu) -> str:
     """A GPU on one line: what plans and rates depend on, at its boost clock."""
     rates = f", {gpu.flops / 1e12:.3g} TFLOP/s fp32, {gpu.memory_rate / 1e9:.0f} GB/s" if gpu.flops else ""
     memory = f"{format_bytes(gpu.memory_bytes)}, {gpu.multiprocessors} multiprocessors"
-    return f"{gpu.number}: {gpu.name}, sm_{gpu.capability}, {memory}{rates}"
+    spec = recognize_gpu(gpu.name)
+    known = "" if spec is None else f", planned for as {spec.name}"
+    return f"{gpu.number}: {gpu.name}, sm_{gpu.capability}, {memory}{rates}{known}"
 
 
 def wait_for(stream: Stream, event: Event) -> Callable[[], None]:

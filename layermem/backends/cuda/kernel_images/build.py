@@ -24,10 +24,10 @@ from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.kernel_images.sources import SOURCES, closure
 from layermem.backends.cuda.kernel_images.toolkit import program
 from layermem.errors import CudaUnavailable, DeviceError, InputError
+from layermem.planning.gpus import OLDEST_CAPABILITY
 from layermem.utils.files import write_atomically
 
 FLAGS = ("--std=c++17", "--fmad=false")  # no product and sum become one unless the kernel says fmaf
-OLDEST = 75
 
 
 class Compiler(Protocol):
@@ -43,8 +43,10 @@ def image(module: str, capability: str) -> bytes:
     for folder in prebuilt_folders():
         with suppress(OSError):
             return (folder / f"{module}.fatbin").read_bytes()
-    if int(capability) < OLDEST:
-        raise CudaUnavailable(f"this GPU has compute capability {capability}; the kernels need {OLDEST} or later")
+    if int(capability) < OLDEST_CAPABILITY:
+        raise CudaUnavailable(
+            f"this GPU has compute capability {capability}; the kernels need {OLDEST_CAPABILITY} or later"
+        )
     compiler = find_compiler()
     source, architecture = whole_source(module), f"sm_{capability}"
     digest = hashlib.sha256(repr((source, FLAGS, architecture, compiler.version)).encode()).hexdigest()

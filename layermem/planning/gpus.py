@@ -1,0 +1,142 @@
+"""GPUs by name, with the rates that NVIDIA publishes: to plan for one that is not here, and to know one that is.
+
+find_gpu("rtx 4090").bf16             165.2e12
+recognize_gpu("NVIDIA GeForce RTX 4090").name      "RTX 4090"
+
+The table is gpus.tsv beside this file.  What share of these rates a step reaches is a model (costs.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from layermem.errors import InputError
+from layermem.utils.units import format_bytes
+
+TABLE = Path(__file__).with_name("gpus.tsv")
+OLDEST_CAPABILITY = 75  # that the kernels are compiled for
+TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
+LANE_RATE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9}  # bytes a second of a PCI Express lane, each way, by generation
+LANES = 16
+# Modelled, of the memory of a GPU that is not here: what error correction takes, and CUDA with the code of kernels.
+ERROR_CORRECTION, CONTEXT_BYTES = 1 / 16, 512 << 20
+GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
+MAKERS = ("nvidia", "geforce", "tesla")  # words that are no part of a name
+
+
+@dataclass(frozen=True)
+class GpuSpec:
+    """A row of the table: bytes, clock in Hz, FLOPs and bytes a second; 0 FLOPs where there are no such tensor cores.
+
+    link          bytes a second of PCI Express, each way
+    capability    90 for sm_90
+    shared_bytes  that a block may use at most
+    """
+
+    name: str
+    memory_bytes: int
+    multiprocessors: int
+    clock: float
+    memory: float
+    fp32: float
+    tf32: float
+    bf16: float
+    pcie: int
+    capability: int
+    shared_bytes: int
+    driver_name: str
+    source: str
+
+    @property
+    def link(self) -> float:
+        return LANES * LANE_RATE[self.pcie]
+
+    @property
+    def free_bytes(self) -> int:
+        """What an arena may take there (modelled)."""
+        usable = int(self.memory_bytes * (1 - ERROR_CORRECTION)) - CONTEXT_BYTES
+        return usable // GRANULARITY * GRANULARITY
+
+    @property
+    def capability_text(self) -> str:
+        return f"{self.capability // 10}.{self.capability % 10}"
+
+    def peak(self, precision: str) -> float:
+        """FLOPs a second of matrix products; fp32x3 adds products of tf32."""
+        rate = {"fp32": self.fp32, "bf16": self.bf16}.get(precision, self.tf32)
+        if not rate:
+            raise InputError(
+                f"{self.name} has compute capability {self.capability_text}; --precision {precision} needs "
+                f"{TENSOR_CORES // 10}.0 or later: use fp32"
+            )
+        return rate
+
+    def __str__(self) -> str:
+        tensor = f", tf32 {self.tf32 / 1e12:g}, bf16 {self.bf16 / 1e12:g}" if self.tf32 else ""
+        return (
+            f"{self.name}: {format_bytes(self.memory_bytes)}, fp32 {self.fp32 / 1e12:g}{tensor} TFLOP/s, "
+            f"{self.memory / 1e9:,.0f} GB/s, PCIe {self.pcie}"
+        )
+
+
+@dataclass(frozen=True)
+class TargetGpu:
+    """The GPU that a plan is for: its name, that of the driver for one that the table does not have."""
+
+    name: str
+    spec: GpuSpec | None
+
+
+@cache
+def gpus() -> Mapping[str, GpuSpec]:
+    """The table, by name, in the order of compute capability as it stands there."""
+    lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    headings, *rows = (line.split("\t") for line in lines)
+    return {row[0]: _spec(dict(zip(headings, row, strict=True))) for row in rows}
+
+
+def _spec(row: Mapping[str, str]) -> GpuSpec:
+    tera = {name: 0.0 if row[name] == "-" else round(float(row[name]) * 1e12) for name in ("fp32", "tf32", "bf16")}
+    return GpuSpec(
+        row["name"], int(row["memory_gib"]) << 30, int(row["multiprocessors"]), 1e6 * float(row["boost_mhz"]),
+        1e9 * float(row["memory_gb_s"]), **tera, pcie=int(row["pcie"]),
+        capability=int(row["capability"].replace(".", "")), shared_bytes=int(row["shared_kib"]) << 10,
+        driver_name=row["driver_name"], source=row["source"],
+    )  # fmt: skip
+
+
+def find_gpu(name: str) -> GpuSpec:
+    """The GPU of that name, in any case and with any blanks; InputError, with near ones, if there is none."""
+    known = recognize_gpu(name)
+    if known is None:
+        near = _near(name)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise InputError(f"unknown GPU '{name}' ({meant}`layermem devices --gpus` lists them)")
+    return known
+
+
+def recognize_gpu(name: str) -> GpuSpec | None:
+    """The row of a GPU by its name, or by the one that the driver has for it."""
+    return _by_key().get(_key(name))
+
+
+@cache
+def _by_key() -> Mapping[str, GpuSpec]:
+    return {_key(name): spec for spec in gpus().values() for name in (spec.name, spec.driver_name)}
+
+
+def _key(name: str) -> str:
+    """ "NVIDIA GeForce RTX 4090" and "rtx-4090" are one name."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return "".join(word for word in words if word not in MAKERS)
+
+
+def _near(name: str) -> list[str]:
+    keys = {_key(each): each for each in gpus()}
+    begun = [each for key, each in keys.items() if _key(name) and _key(name) in key]
+    return begun or [keys[key] for key in get_close_matches(_key(name), list(keys), n=3)]
