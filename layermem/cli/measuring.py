@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from layermem.cli.options import Options, device_of
+from layermem.cli.options import Options, device_of, print_warnings
 from layermem.utils.files import check_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -13,22 +13,35 @@ if TYPE_CHECKING:
 
 
 def add_measure(parser: Options, *, keeps: bool = True) -> None:
-    where = "; --costs then names a file to keep them in" if keeps else ""
-    help = f"run some steps on the device, within the budget, and plan with the times of their ops{where}"
-    parser.add_argument("--measure", action="store_true", help=help)
+    help = "run some steps on the device, within the budget, and plan with the times of their ops"
+    if not keeps:
+        parser.add_argument("--measure", action="store_true", help=help)
+        return
+    more = (
+        "--costs then names a file to keep them in. On cuda, `train` does so once for a GPU and a step, and plans use"
+    )
+    parser.add_argument(
+        "--measure", action=argparse.BooleanOptionalAction, default=None,
+        help=f"{help}; {more} what is kept (docs/gpus.md): --no-measure turns that off",
+    )  # fmt: skip
 
 
 def measured_job(arguments: argparse.Namespace, job: Job) -> Job:
-    """`job`; with --measure the one with measured costs, which --costs keeps."""
-    if not arguments.measure:
-        return job
-    from layermem.solver.measure import measure_step
+    """`job`; with --measure the one with measured costs, which --costs keeps; else with those that are kept of its
+    GPU, but for --no-measure."""
+    from layermem.solver.measure import keep_measured, measure_step, with_kept_costs
 
+    if not arguments.measure:
+        if arguments.measure is None and arguments.costs is None and job.ranks.size == 1:
+            job, problem = with_kept_costs(job)
+            if problem is not None:
+                print_warnings([f"{problem}; `--measure` and `layermem train` measure this step again"])
+        return job
     check_folder(arguments.costs)
     plan, strategy = (getattr(arguments, name, None) for name in ("load", "strategy"))
     measured = measure_step(job, device_of(arguments), strategy, arguments.budget, plan).job_with_costs()
     keep_costs(arguments, measured)
-    return measured
+    return keep_measured(measured, job)
 
 
 def keep_costs(arguments: argparse.Namespace, job: Job) -> None:

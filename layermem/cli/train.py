@@ -182,12 +182,21 @@ def _prepare(arguments: argparse.Namespace) -> Device:
     return device_of(arguments)
 
 
+def _measures(arguments: argparse.Namespace) -> bool | str:
+    """Whether to measure the step: without a word about it, once on a GPU, where it has no costs or plan yet."""
+    from layermem.solver.measure import ONCE
+
+    if arguments.measure is not None:
+        return bool(arguments.measure)
+    return ONCE if arguments.costs is None and arguments.load is None and arguments.group.size == 1 else False
+
+
 def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Event]) -> Solver:
     from layermem import api
 
     return api.Solver(
         arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
-        hints=hints_of(arguments), costs=costs_of(arguments), measure=arguments.measure, batch=arguments.batch,
+        hints=hints_of(arguments), costs=costs_of(arguments), measure=_measures(arguments), batch=arguments.batch,
         slices=arguments.slices, spill=arguments.spill,
         weights=weight_files(arguments), snapshot=arguments.snapshot, iterations=arguments.iterations,
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),

@@ -17,8 +17,9 @@ from layermem.backends.base import Device
 from layermem.distributed.network_rates import NetworkRates
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
-from layermem.job import Budget, Job, PathName
+from layermem.job import NO_SLICES, Budget, Job, PathName
 from layermem.planning.costs import MIN_SECONDS, Costs, as_written, write_costs
+from layermem.planning.kept_costs import keep_costs, read_kept
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.report.plan_report import evaluate
@@ -27,6 +28,7 @@ from layermem.solver.benchmark import LINK_BYTES, Benchmark, link
 from layermem.utils.steps import report_step
 from layermem.utils.units import format_bytes
 
+ONCE = "once"  # measure where nothing is kept
 ITERATIONS = 5  # steps to take the median of
 MEMORY_SHARE = 0.9  # of the machine's memory; larger runs are not measured
 
@@ -45,10 +47,50 @@ class MeasuredStep:
     def costs(self) -> Costs:
         graph, costs = self.job.of_one_machine, self.job.costs
         rates = replace(costs.rates, d2h=self.d2h, h2d=self.h2d)
-        return Costs(rates, self.seconds, fingerprint=graph.fingerprint, net=self.job.title)
+        return Costs(rates, self.seconds, fingerprint=graph.fingerprint, net=self.job.title, gpu=costs.gpu)
 
     def job_with_costs(self) -> Job:
         return replace(self.job, costs=self.costs)
+
+
+def with_kept_costs(job: Job) -> tuple[Job, str | None]:
+    """`job` with the costs that are kept of its step on its GPU, if there are some; else what is wrong with them."""
+    gpu, graph = job.costs.gpu, job.of_one_machine
+    if gpu is None:
+        return job, None
+    try:
+        costs = read_kept(gpu, graph.device, graph.fingerprint, _slices_of(job))
+    except InputError as error:
+        return job, str(error)
+    return (job if costs is None else replace(job, costs=costs)), None
+
+
+def keep_measured(measured: Job, job: Job) -> Job:
+    """`measured`, which is `job` with measured costs, after these are kept by GPU; as it is where the device has none,
+    or they cannot be kept."""
+    gpu, graph = measured.costs.gpu, measured.of_one_machine
+    if gpu is None:
+        return measured
+    path = keep_costs(costs_text(measured), gpu, graph.device, graph.fingerprint, _slices_of(job))
+    return measured if path is None else replace(measured, costs=replace(measured.costs, path=str(path), is_kept=True))
+
+
+def _slices_of(job: Job) -> str:
+    """Ops of slices have times of their own."""
+    return "" if job.slices == NO_SLICES else job.slices
+
+
+def measure_once(
+    job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None,
+    plan: Plan | PathName | None = None,
+) -> Job:  # fmt: skip
+    """`job` with the kept costs of its step, measured now if this is the first run of it on this GPU."""
+    if job.costs.gpu is None or job.ranks.size > 1:
+        return job
+    kept, _ = with_kept_costs(job)
+    if kept.costs.is_kept:
+        return kept
+    return keep_measured(measure_step(job, device, strategy, budget, plan).job_with_costs(), job)
 
 
 def machine_bytes() -> float:
@@ -86,8 +128,9 @@ def costs_text(job: Job, network: NetworkRates | None = None) -> str:
     rates = job.costs.rates
     between = None if network is None else (network.net, network.latency)
     return write_costs(
-        job.costs.measured, d2h=rates.d2h, h2d=rates.h2d, net=job.title, graph=job.of_one_machine, network=between
-    )
+        job.costs.measured, d2h=rates.d2h, h2d=rates.h2d, net=job.title, graph=job.of_one_machine, network=between,
+        gpu=job.costs.gpu,
+    )  # fmt: skip
 
 
 def _time_ops(job: Job, program: Program, device: Device, iterations: int, spill: Path | None) -> dict[str, float]:

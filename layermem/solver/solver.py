@@ -44,7 +44,7 @@ from layermem.solver.build import Nets, build_nets, job_of
 from layermem.solver.callbacks import Callbacks
 from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver
 from layermem.solver.engine import Engine, Outputs
-from layermem.solver.measure import measure_step
+from layermem.solver.measure import ONCE, measure_once, measure_step
 from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
@@ -95,7 +95,8 @@ class Solver:
                  "whole/4"; weights in bands of rows: "fc6/rows/8"; both, with a comma between; "auto": those with
                  the fastest plan; None is "off"
     costs        measured costs, or their file; None is a model of the device
-    measure      run some steps first, within the budget, and plan with the times of their ops
+    measure      run some steps first, within the budget, and plan with the times of their ops; "once": those of a GPU
+                 are kept (planning/kept_costs.py), and only measured where there are none
     batch        replaces the batch size of the train net
     data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
     inputs       with it, shapes (NCHW) by name of tops of input layers; their data need not exist
@@ -131,7 +132,7 @@ class Solver:
         host_budget: Budget = None,
         hints: Hints = Hints(),
         costs: Costs | PathName | None = None,
-        measure: bool = False,
+        measure: bool | str = False,
         batch: int | None = None,
         data: str | None = None,
         inputs: Mapping[str, Sequence[int]] | None = None,
@@ -183,7 +184,9 @@ class Solver:
                 keep=(keep,) if isinstance(keep, str) else keep, ranks=ranks,
             )  # fmt: skip
             job = job.with_host_budget(host_budget).with_slices(slices)
-            if measure:
+            if measure == ONCE:
+                job = measure_once(job, self.device, strategy, budget, plan)
+            elif measure:
                 check_measurable(ranks)
                 folder = None if spill is None else Path(spill)
                 job = measure_step(job, self.device, strategy, budget, plan, spill=folder).job_with_costs()

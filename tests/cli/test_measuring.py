@@ -2,7 +2,10 @@
 
 import json
 
-from layermem.planning.costs import read_costs
+from layermem.api import build_net, job_of
+from layermem.planning.costs import read_costs, write_costs
+from layermem.planning.gpus import TargetGpu, find_gpu
+from layermem.planning.kept_costs import keep_costs
 
 NET = ("--net", "prototxt/digits/train_val.prototxt", "--batch", "4")
 SOLVER = ("--solver", "prototxt/digits/solver.prototxt", "--batch", "4")
@@ -48,3 +51,29 @@ def test_training_that_measures_ends_with_the_same_bits(layermem, tmp_path):
 
 def test_a_verb_that_only_measures_does_not_plan_with_it(layermem):
     assert "unknown argument '--measure'" in layermem("time", *NET, "--measure").sentence
+
+
+def test_times_kept_of_a_gpu_elsewhere_serve_a_plan_here(layermem, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path))
+    words = ("plan", *NET, "--device", "cuda", "--card", "tesla t4")
+    modelled = layermem(*words)
+    gpu = TargetGpu("T4", find_gpu("T4"))
+    job = job_of(build_net(NET[1], batch=4), device="cuda")
+    times = {op.name: 0.25 for op in job.graphs[0].ops}
+    text = write_costs(times, d2h=1e9, h2d=1e9, net=job.title, graph=job.of_one_machine, gpu=gpu)
+    path = keep_costs(text, gpu, "cuda", job.of_one_machine.fingerprint)
+    found = " ".join(layermem(*words).out.split())
+    assert "(predicted from measured ops)" in found and f"costs measured on T4, kept in {path}" in found
+    assert json.loads(layermem(*words, "--json").out)["predicted_seconds"] == 0.25 * len(times)
+    assert layermem(*words, "--no-measure").out == modelled.out
+    assert "modelled at" in layermem(*words, "--precision", "fp32", "--batch", "8").out  # another step
+    path.write_text(path.read_text().replace("op,seconds", ""))
+    damaged = layermem(*words)
+    assert damaged.out == modelled.out and f"warning: {path}" in damaged.err.replace("\n  ", " ")
+
+
+def test_a_device_without_gpus_keeps_nothing(layermem, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "cache"))
+    assert layermem("plan", *NET, "--measure").code == 0
+    assert layermem("train", *SOLVER, "--data", "noise", "--iterations", "1").code == 0
+    assert not (tmp_path / "cache").exists()

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,13 @@ def trained(jobs: Sequence[Mapping[str, Any]], **settings: object) -> list[dict[
 
 
 def run(program: str | Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
-    """As fake_driver.run, with the kernels at hand."""
-    environment = {**fake_driver.environment(**settings), "LAYERMEM_KERNELS": str(kernels())}
+    """As fake_driver.run, with the kernels at hand, and a cache of its own unless LAYERMEM_CACHE names one."""
     script = [str(program)] if isinstance(program, Path) else ["-c", program]
     command = [sys.executable, *script, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=builder.ROOT)
+    with tempfile.TemporaryDirectory() as cache:
+        given = fake_driver.environment(**settings)
+        environment = {"LAYERMEM_CACHE": cache, **given, "LAYERMEM_KERNELS": str(kernels())}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=builder.ROOT)
 
 
 def layermem(*words: object, **settings: object) -> subprocess.CompletedProcess[str]:

@@ -150,3 +150,57 @@ raise SystemExit(main())"""
     assert "on the device; are those that LAYERMEM_KERNELS names" in unwrapped(done)
     (kept,) = (tmp_path / "cache").iterdir()
     assert "-sm_86-" in kept.name and kept.read_bytes()[:4] == b"\x7fELF"
+
+
+def unwrapped_out(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.split())
+
+
+def test_a_step_is_measured_once_on_a_gpu_and_later_plans_say_so(solver, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "cache"))
+    words = ("--solver", solver, "--device", "cuda")
+    modelled = unwrapped_out(layermem("plan", *words))
+    assert "measured" not in modelled and not (tmp_path / "cache").exists()  # a plan measures nothing by itself
+    first = layermem("train", *words)
+    (kept,) = (tmp_path / "cache" / "costs").rglob("*.csv")
+    assert kept.parent.name.startswith("fake-driver") and kept.name.endswith("-fp32.csv")
+    head = dict(line[2:].split(" ", 1) for line in kept.read_text().splitlines() if line.startswith("#"))
+    assert head["device"] == "cuda" and head["gpu"].startswith("fake driver") and head["fingerprint"] in kept.name
+    written = kept.stat().st_mtime_ns
+    says = f"measured on {head['gpu']}, kept in"
+    assert says in unwrapped_out(first)
+    planned = layermem("plan", *words)
+    assert "(predicted from measured ops)" in unwrapped_out(planned) and says in unwrapped_out(planned)
+    again = layermem("train", *words)
+    assert says in unwrapped_out(again) and kept.stat().st_mtime_ns == written
+    off = layermem("train", *words, "--no-measure")
+    assert "measured on" not in unwrapped_out(off) and "measured ops" not in unwrapped_out(off)
+    assert losses(first.stdout) == losses(again.stdout) == losses(off.stdout)
+    assert unwrapped_out(layermem("plan", *words, "--no-measure")) == modelled
+    compared = json.loads(layermem("compare", *words, "--strategies", "liveness", "--json").stdout)
+    assert (compared["costs"], compared["gpu"]) == ("measured", head["gpu"])
+    other = layermem("plan", *words, "--precision", "tf32")
+    assert "measured" not in unwrapped_out(other)  # of another precision nothing is kept
+
+
+def test_kept_costs_that_are_damaged_are_said_so_and_measured_again(solver, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "cache"))
+    words = ("--solver", solver, "--device", "cuda")
+    assert layermem("plan", *words, "--measure").returncode == 0  # keeps them too
+    (kept,) = (tmp_path / "cache" / "costs").rglob("*.csv")
+    text = kept.read_text()
+    kept.write_text(text.replace("op,seconds", "op;seconds"))
+    planned = layermem("plan", *words)
+    assert "measured" not in unwrapped_out(planned)
+    assert f"warning: {kept}:" in unwrapped(planned) and "measure this step again" in unwrapped(planned)
+    assert "measured on" in unwrapped_out(layermem("train", *words, "--iterations", 1))
+    assert kept.read_text().splitlines()[:6] == [*text.splitlines()[:5], kept.read_text().splitlines()[5]]
+    planned = layermem("plan", *words)
+    assert "measured on" in unwrapped_out(planned) and planned.stderr == ""
+
+
+def test_nothing_is_measured_for_a_gpu_that_is_not_here(solver):
+    refused = layermem("plan", "--solver", solver, "--device", "cuda", "--card", "H200", "--measure")
+    assert refused.returncode == 2
+    assert "the plan is for H200, and the GPU here is fake driver" in unwrapped(refused)

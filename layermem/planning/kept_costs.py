@@ -1,0 +1,66 @@
+"""Measured costs that are kept, one file for each GPU, step and precision: a step is measured once on a GPU.
+
+<folder>/<GPU>/<fingerprint>-<precision>.csv      as costs.py writes it; with -<slices> for a step that runs in slices
+
+The folder is costs/ in LAYERMEM_CACHE, else layermem/costs/ in XDG_CACHE_HOME or ~/.cache.  A file that cannot be read,
+or that is of another GPU, step or precision than its name says, is as good as none: the step is measured again.
+source  XDG Base Directory Specification
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from layermem.errors import InputError
+from layermem.planning.costs import WHAT, Costs, origin_of, precision_of, read_costs
+from layermem.planning.gpus import TargetGpu
+from layermem.utils.files import write_atomically
+from layermem.utils.input_files import read_lines
+
+NAME_LIMIT = 200  # characters of a file's name
+
+
+def costs_folder() -> Path:
+    named = os.environ.get("LAYERMEM_CACHE")
+    if named:
+        return Path(named) / "costs"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "layermem" / "costs"
+
+
+def kept_path(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path:
+    """Where the costs of a step on the device of that title are, if they are kept."""
+    name = "-".join([fingerprint, precision_of(device), *_words(slices)])
+    return costs_folder() / "-".join(_words(gpu.name)) / f"{name[:NAME_LIMIT]}.csv"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z0-9]+", text)
+
+
+def read_kept(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Costs | None:
+    """The kept costs; None if there are none, InputError if their file is of no use."""
+    path = kept_path(gpu, device, fingerprint, slices)
+    if not path.is_file():
+        return None
+    origin = origin_of(read_lines(path, what=WHAT))
+    if (origin.get("gpu"), origin.get("device"), origin.get("fingerprint")) != (gpu.name, device, fingerprint):
+        raise InputError("is not of this GPU, step and precision", path=str(path))
+    costs = read_costs(path, device, gpu)
+    if not costs.measured:
+        raise InputError("has no time of any op", path=str(path))
+    return replace(costs, is_kept=True)
+
+
+def keep_costs(text: str, gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path | None:
+    """Keep the text of a costs file; None where the folder cannot be written, which costs time alone."""
+    path = kept_path(gpu, device, fingerprint, slices)
+    with suppress(OSError, InputError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+        return path
+    return None
