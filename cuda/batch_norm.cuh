@@ -34,9 +34,8 @@ LM_FN Moments merge(const Moments& a, const Moments& b) {
 template <int V, class Own, class Finish>
 LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
     LM_SHARED(Moments, lanes, [COLUMN_THREADS][V]);
-    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width,
-              lines = COLUMN_THREADS / at.width;
-    const int column = (blockIdx.x * at.width + lane) * V;
+    const int thread = threadIdx.x, line = thread / at.width, lines = COLUMN_THREADS / at.width;
+    const int column = column_of<V>(at);
     const int begin = part_of(at) * at.rows_each - at.first, end = min(begin + at.rows_each, at.rows - at.first);
     Moments mine[V] = {};
     if (column < at.columns && begin + line < end) own(begin + line, end, lines, column, mine);
@@ -85,20 +84,19 @@ LM_FN void batch_moments(const MomentsArgs& p) {
                 }
             } else {
                 if (row >= p.at.here) return;
-                load<V>(first, p.x + offset_of(p.at, row, column));
+                load<V>(first, p.x + offset_of<V>(p.at, row, column));
                 row += step;
                 count = 1;
             }
-            for (; row < min(end, p.at.here); row += step, ++count) {
-                float values[V];
-                load<V>(values, p.x + offset_of(p.at, row, column));
+            visit_rows<V>(p.at, {p.x}, row, min(end, p.at.here), step, column, [&](int, const float (&values)[1][V]) {
+                ++count;
 #pragma unroll
                 for (int v = 0; v < V; ++v) {
-                    const float distance = values[v] - first[v];
+                    const float distance = values[0][v] - first[v];
                     sum[v] += distance;
                     squares[v] = fmaf(distance, distance, squares[v]);
                 }
-            }
+            });
             if (end > p.at.here) {
 #pragma unroll
                 for (int v = 0; v < V; ++v) {
@@ -126,7 +124,7 @@ LM_KERNEL(batch_moments_v1, MomentsArgs, p, COLUMN_THREADS) { batch_moments<1>(p
 // batch_statistics: mean and 1 / sqrt(variance + eps) of the batch, and the moving sums of (mean, unbiased
 // variance, 1).
 //   mean, inv_std [C] float written     sums of means, of variances [C] and of weights [1] float updated
-//   launch   grid (ceil(C / width), 1), block 256; `at` is over the parts
+//   launch   grid (ceil(C / width), 1), block 256; `at` is over the parts, whose pitch is 3 C
 struct StatisticsArgs {
     float* mean;
     float* inv_std;
@@ -148,11 +146,11 @@ LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
     merge_columns<1>(
         p.at,
         [&](int row, int end, int step, int column, Moments(&moments)[1]) {
-            for (; row < end; row += step) {
-                const float* part = p.parts + 3 * row * channels + column;
-                const Moments next = {part[0], part[channels], part[2 * channels]};
-                moments[0] = moments[0].count == 0.0f ? next : merge(moments[0], next);
-            }
+            visit_rows<1>(p.at, {p.parts, p.parts + channels, p.parts + 2 * channels}, row, end, step, column,
+                          [&](int, const float (&part)[3][1]) {
+                              const Moments next = {part[0][0], part[1][0], part[2][0]};
+                              moments[0] = moments[0].count == 0.0f ? next : merge(moments[0], next);
+                          });
         },
         [&](int column, const Moments& m) {
             const float variance = m.m2 / m.count;
@@ -219,8 +217,8 @@ struct AffineRelu {
 };
 
 // normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
-//   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
-//   overlay  y may lie on x or on `added`
+//   launch   a thread takes 4 V elements: grid ceil(count / (1024 V)), block 256
+//   overlay  y may lie on x or on the residual
 struct NormalizeArgs {
     float* y;
     const float* x;
@@ -237,34 +235,48 @@ LM_FN int channel_at(unsigned i, const Divider& by_inner, const Divider& by_chan
     return block - divide(block, by_channels) * by_channels.divisor;
 }
 
+// The first of the V elements of each of a thread's groups, whose loads are in flight together.
+constexpr int NORMALIZE_GROUPS = 4, BACKWARD_GROUPS = 2;
+
+template <int V, int GROUPS>
+LM_FN unsigned group_at(int g) {
+    return (blockIdx.x * (256u * GROUPS) + 256u * g + threadIdx.x) * V;
+}
+
 template <int V>
 LM_FN void normalize(const NormalizeArgs& p) {
-    const unsigned i = (blockIdx.x * 256u + threadIdx.x) * V;
-    if (i >= static_cast<unsigned>(p.count)) return;
-    const int c = channel_at(i, p.by_inner, p.by_channels);
-    float x[V], mean[V] = {}, inv_std[V];
-    load<V>(x, p.x + i);
-    load<V>(inv_std, p.inv_std + c);
-    if (p.mean != nullptr) load<V>(mean, p.mean + c);
+    const unsigned count = static_cast<unsigned>(p.count);
+    float values[NORMALIZE_GROUPS][V], residuals[NORMALIZE_GROUPS][V];
 #pragma unroll
-    for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
-    if (p.epilogue.factor != nullptr) {
-        float factor[V], bias[V];
-        load<V>(factor, p.epilogue.factor + c);
-        load<V>(bias, p.epilogue.bias + c);
-#pragma unroll
-        for (int v = 0; v < V; ++v) x[v] = x[v] * factor[v] + bias[v];
-        if (p.residual != nullptr) {
-            float residual[V];
-            load<V>(residual, p.residual + i);
-#pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = residual[v] + x[v];
-        }
-#pragma unroll
-        for (int v = 0; v < V; ++v)
-            if (p.epilogue.relu) x[v] = positive(x[v]);
+    for (int g = 0; g < NORMALIZE_GROUPS; ++g) {
+        const unsigned i = group_at<V, NORMALIZE_GROUPS>(g);
+        if (i >= count) continue;
+        load<V>(values[g], p.x + i);
+        if (p.residual != nullptr) load<V>(residuals[g], p.residual + i);
     }
-    put<V>(p.y + i, x, p.accumulate);
+#pragma unroll
+    for (int g = 0; g < NORMALIZE_GROUPS; ++g) {
+        const unsigned i = group_at<V, NORMALIZE_GROUPS>(g);
+        if (i >= count) return;
+        const int c = channel_at(i, p.by_inner, p.by_channels);
+        float (&x)[V] = values[g], mean[V] = {}, inv_std[V];
+        load<V>(inv_std, p.inv_std + c);
+        if (p.mean != nullptr) load<V>(mean, p.mean + c);
+#pragma unroll
+        for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+        if (p.epilogue.factor != nullptr) {
+            float factor[V], bias[V];
+            load<V>(factor, p.epilogue.factor + c);
+            load<V>(bias, p.epilogue.bias + c);
+#pragma unroll
+            for (int v = 0; v < V; ++v) {
+                x[v] = x[v] * factor[v] + bias[v];
+                if (p.residual != nullptr) x[v] = residuals[g][v] + x[v];
+                if (p.epilogue.relu) x[v] = positive(x[v]);
+            }
+        }
+        put<V>(p.y + i, x, p.accumulate);
+    }
 }
 LM_KERNEL(normalize_v4, NormalizeArgs, p, 256) { normalize<4>(p); }
 LM_KERNEL(normalize_v1, NormalizeArgs, p, 256) { normalize<1>(p); }
@@ -297,17 +309,21 @@ struct GradientSumsArgs {
 
 template <int V>
 LM_FN void gradient_sums(const GradientSumsArgs& p) {
+    const int column = column_of<V>(p.at);
+    float mean[V] = {}, inv_std[V] = {};
+    if (column < p.at.columns) {
+        load<V>(mean, p.mean + column);
+        load<V>(inv_std, p.inv_std + column);
+    }
     sum_columns<2, V>(
-        p.at,
-        [&](int row, int column, float (&values)[2][V]) {
-            const int at = offset_of(p.at, row, column);
-            float x[V], mean[V], inv_std[V];
-            load<V>(values[0], p.dy + at);
-            load<V>(x, p.x + at);
-            load<V>(mean, p.mean + column);
-            load<V>(inv_std, p.inv_std + column);
+        p.at, {p.dy, p.x},
+        [&](int, const float (&in)[2][V], float (&values)[2][V]) {
+            float x[V];
 #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+            for (int v = 0; v < V; ++v) {
+                values[0][v] = in[0][v];
+                x[v] = (in[1][v] - mean[v]) * inv_std[v];
+            }
             apply_relu_mask<V>(values[0], x, p.epilogue, column);
 #pragma unroll
             for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * x[v];
@@ -323,7 +339,7 @@ LM_KERNEL(gradient_sums_v1, GradientSumsArgs, p, COLUMN_THREADS) { gradient_sums
 
 // batch_norm_backward: dx = (dy - mean(dy) - y mean(dy y)) inv_std, times factor where a Scale follows
 //   dx float written or added to; may lie on dy or x      sums [2][C] float read
-//   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
+//   launch   a thread takes 2 V elements: grid ceil(count / (512 V)), block 256
 struct BatchNormBackwardArgs {
     float* dx;
     const float* dy;
@@ -339,29 +355,39 @@ struct BatchNormBackwardArgs {
 
 template <int V>
 LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
-    const unsigned i = (blockIdx.x * 256u + threadIdx.x) * V;
-    if (i >= static_cast<unsigned>(p.count)) return;
-    const int c = channel_at(i, p.by_inner, p.by_channels);
-    float x[V], dy[V], mean[V], inv_std[V], mean_dy[V], mean_dyy[V];
-    load<V>(x, p.x + i);
-    load<V>(dy, p.dy + i);
-    load<V>(mean, p.mean + c);
-    load<V>(inv_std, p.inv_std + c);
-    load<V>(mean_dy, p.sums + c);
-    load<V>(mean_dyy, p.sums + p.by_channels.divisor + c);
+    const unsigned count = static_cast<unsigned>(p.count);
+    float inputs[BACKWARD_GROUPS][V], gradients[BACKWARD_GROUPS][V];
 #pragma unroll
-    for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
-    apply_relu_mask<V>(dy, x, p.epilogue, c);
-#pragma unroll
-    for (int v = 0; v < V; ++v)
-        dy[v] = (dy[v] - mean_dy[v] * p.inv_count - x[v] * (mean_dyy[v] * p.inv_count)) * inv_std[v];
-    if (p.epilogue.factor != nullptr) {
-        float factor[V];
-        load<V>(factor, p.epilogue.factor + c);
-#pragma unroll
-        for (int v = 0; v < V; ++v) dy[v] = dy[v] * factor[v];
+    for (int g = 0; g < BACKWARD_GROUPS; ++g) {
+        const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
+        if (i >= count) continue;
+        load<V>(inputs[g], p.x + i);
+        load<V>(gradients[g], p.dy + i);
     }
-    put<V>(p.dx + i, dy, p.accumulate);
+#pragma unroll
+    for (int g = 0; g < BACKWARD_GROUPS; ++g) {
+        const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
+        if (i >= count) return;
+        const int c = channel_at(i, p.by_inner, p.by_channels);
+        float (&x)[V] = inputs[g], (&dy)[V] = gradients[g], mean[V], inv_std[V], mean_dy[V], mean_dyy[V];
+        load<V>(mean, p.mean + c);
+        load<V>(inv_std, p.inv_std + c);
+        load<V>(mean_dy, p.sums + c);
+        load<V>(mean_dyy, p.sums + p.by_channels.divisor + c);
+#pragma unroll
+        for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+        apply_relu_mask<V>(dy, x, p.epilogue, c);
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+            dy[v] = (dy[v] - mean_dy[v] * p.inv_count - x[v] * (mean_dyy[v] * p.inv_count)) * inv_std[v];
+        if (p.epilogue.factor != nullptr) {
+            float factor[V];
+            load<V>(factor, p.epilogue.factor + c);
+#pragma unroll
+            for (int v = 0; v < V; ++v) dy[v] = dy[v] * factor[v];
+        }
+        put<V>(p.dx + i, dy, p.accumulate);
+    }
 }
 LM_KERNEL(batch_norm_backward_v4, BatchNormBackwardArgs, p, 256) { batch_norm_backward<4>(p); }
 LM_KERNEL(batch_norm_backward_v1, BatchNormBackwardArgs, p, 256) { batch_norm_backward<1>(p); }

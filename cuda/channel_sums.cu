@@ -19,36 +19,88 @@ struct ChannelSumsArgs {
     int accumulate;
 };
 
-template <int V, class Term>
-LM_FN void channel_sums(const ChannelSumsArgs& p, Term term) {
+template <int V, int INPUTS, class Term>
+LM_FN void channel_sums(const ChannelSumsArgs& p, const float* const (&inputs)[INPUTS], Term term) {
     sum_columns<1, V>(
-        p.at,
-        [&](int row, int column, float (&values)[1][V]) {
-            const int at = offset_of(p.at, row, column);
-            load<V>(values[0], p.x + at);
-            term(values[0], p.b + at);
+        p.at, inputs,
+        [&](int, const float (&in)[INPUTS][V], float (&values)[1][V]) {
+#pragma unroll
+            for (int v = 0; v < V; ++v) values[0][v] = term(in[0][v], in[INPUTS - 1][v]);
         },
         [&](int column, float (&sums)[1][V]) {
             put<V>(p.y + part_of(p.at) * p.at.columns + column, sums[0], p.accumulate);
         });
 }
 
-#define LM_CHANNEL_SUMS(name, V, expression)                     \
-    LM_KERNEL(name##_v##V, ChannelSumsArgs, p, COLUMN_THREADS) { \
-        channel_sums<V>(p, [](float (&x)[V], const float* at) {  \
-            float b[V];                                          \
-            load<V>(b, at);                                      \
-            for (int e = 0; e < V; ++e) x[e] = expression;       \
-        });                                                      \
+#define LM_CHANNEL_SUMS(name, V, expression)                                         \
+    LM_KERNEL(name##_v##V, ChannelSumsArgs, p, COLUMN_THREADS) {                     \
+        channel_sums<V>(p, {p.x, p.b}, [](float x, float b) { return expression; }); \
     }
 
 LM_KERNEL(channel_sums_v4, ChannelSumsArgs, p, COLUMN_THREADS) {
-    channel_sums<4>(p, [](float (&)[4], const float*) {});
+    channel_sums<4>(p, {p.x}, [](float x, float) { return x; });
 }
 LM_KERNEL(channel_sums_v1, ChannelSumsArgs, p, COLUMN_THREADS) {
-    channel_sums<1>(p, [](float (&)[1], const float*) {});
+    channel_sums<1>(p, {p.x}, [](float x, float) { return x; });
 }
-LM_CHANNEL_SUMS(channel_sums_product, 4, x[e] * b[e])
-LM_CHANNEL_SUMS(channel_sums_product, 1, x[e] * b[e])
-LM_CHANNEL_SUMS(channel_sums_prelu, 4, b[e] > 0.0f ? 0.0f : x[e] * b[e])
-LM_CHANNEL_SUMS(channel_sums_prelu, 1, b[e] > 0.0f ? 0.0f : x[e] * b[e])
+LM_CHANNEL_SUMS(channel_sums_product, 4, x* b)
+LM_CHANNEL_SUMS(channel_sums_product, 1, x* b)
+LM_CHANNEL_SUMS(channel_sums_prelu, 4, b > 0.0f ? 0.0f : x * b)
+LM_CHANNEL_SUMS(channel_sums_prelu, 1, b > 0.0f ? 0.0f : x * b)
+
+// sum_splits: y = sum of `splits` arrays that lie one behind the other, always in their order.
+//   y [count] float written or added to     parts [splits][count] float read
+//   begun [count] float read, or null: the sum of the splits before these; may be y
+//   left [count] float written, or null: the array behind the splits, which is not complete (wgrad_slices.py)
+//   launch   `width` lanes of V elements across, 256 / width splits down, 4 or 8 times: grid
+//            ceil(count / (width V)), block 256.  All threads load splits, and those of the first line add them
+//   traffic  4 (splits + 1) bytes per element, and 4 or 8 for `begun` and `left`: bound by memory
+//   assumes  count below 2^31; _v4: a multiple of 4, all arrays aligned to 16 bytes
+//   source   the split of a weight gradient in layermem/backends/cuda/implicit_gemm.py
+struct SplitsArgs {
+    float* y;
+    const float* begun;
+    const float* parts;
+    float* left;
+    int count, splits, width, accumulate;
+};
+
+template <int V>
+LM_FN void sum_splits(const SplitsArgs& p) {
+    constexpr int ROWS = IN_FLIGHT<V>;
+    LM_SHARED(float, staged, [ROWS * COLUMN_THREADS * V]);
+    const int thread = threadIdx.x, lane = thread % p.width, line = thread / p.width, lines = COLUMN_THREADS / p.width;
+    const unsigned at = (blockIdx.x * p.width + lane) * V;
+    const bool inside = at < static_cast<unsigned>(p.count), adds = inside && line == 0;
+    float sum[V] = {};
+    if (adds && p.begun != nullptr) load<V>(sum, p.begun + at);
+    for (int begin = 0; begin < p.splits; begin += ROWS * lines) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const int split = begin + r * lines + line;
+            const bool exists = inside && split < p.splits;
+            const float* from = p.parts + static_cast<long long>(exists ? split : 0) * p.count;
+            async_copy<4 * V>(staged + (r * COLUMN_THREADS + thread) * V, from + (exists ? at : 0), exists);
+        }
+        async_commit();
+        async_wait<0>();
+        block_sync();
+        const int rows = adds ? min(ROWS * lines, p.splits - begin) : 0;
+#pragma unroll 4
+        for (int row = 0; row < rows; ++row) {
+            float next[V];
+            load<V>(next, staged + (row * p.width + lane) * V);
+            const bool is_first = begin + row == 0 && p.begun == nullptr;
+#pragma unroll
+            for (int v = 0; v < V; ++v) sum[v] = is_first ? next[v] : sum[v] + next[v];
+        }
+        block_sync();
+    }
+    if (!adds) return;
+    put<V>(p.y + at, sum, p.accumulate);
+    if (p.left == nullptr) return;
+    load<V>(sum, p.parts + static_cast<long long>(p.splits) * p.count + at);
+    store<V>(p.left + at, sum);
+}
+LM_KERNEL(sum_splits_v4, SplitsArgs, p, COLUMN_THREADS) { sum_splits<4>(p); }
+LM_KERNEL(sum_splits_v1, SplitsArgs, p, COLUMN_THREADS) { sum_splits<1>(p); }

@@ -6,6 +6,8 @@
 // lanes meet in shared memory in a tree.  With several parts (gridDim.y) the parts' sums are rows of a matrix
 // themselves, to be summed by channel_sums.  So the order of additions depends on the shape alone.
 //
+// A thread loads IN_FLIGHT values of V floats before it uses the first: memory is slow to answer, not to deliver.
+//
 // With a slice of the batch only `here` of the rows are at hand, from row `first` on, and the grid has the parts that
 // they meet.  A part that a slice does not finish leaves the sums of its threads in `open`, and the next slice goes on
 // from there, so that every addition is one of the whole batch.
@@ -15,6 +17,8 @@
 namespace lm {
 
 constexpr int COLUMN_THREADS = 256;
+template <int V>
+constexpr int IN_FLIGHT = V == 4 ? 4 : 8;  // loads of a thread, of 16 or of 4 bytes
 
 struct Columns {
     float* open;        // [blocks across][256][K V]: of the part that ends in another slice
@@ -29,20 +33,50 @@ struct Columns {
 // Which part of the sums this block computes.
 LM_FN int part_of(const Columns& at) { return at.first_part + static_cast<int>(blockIdx.y); }
 
-// Where (row, column) lies, row counted from the first at hand.
-LM_FN int offset_of(const Columns& at, int row, int column) {
-    const int block = divide(row, at.by_inner), inner = at.by_inner.divisor;
-    return (block * at.pitch + column) * inner + row - block * inner;
+// The first of the V columns that this thread sums.
+template <int V>
+LM_FN int column_of(const Columns& at) {
+    return (static_cast<int>(blockIdx.x) * at.width + static_cast<int>(threadIdx.x) % at.width) * V;
 }
 
-// V is 4 only where inner is 1.  Sums K terms per element: `term(row, column, values)` fills values[K][V] for V
-// columns.  At the end of a part finish(column, sums) is called for the V columns by one thread each.
-template <int K, int V, class Term, class Finish>
-LM_FN void sum_columns(const Columns& at, Term term, Finish finish) {
+// Where (row, column) lies, row counted from the first at hand.  V is 4 only where inner is 1.
+template <int V>
+LM_FN int offset_of(const Columns& at, unsigned row, int column) {
+    if constexpr (V == 4) return static_cast<int>(row) * at.pitch + column;
+    const int block = divide(row, at.by_inner), inner = at.by_inner.divisor;
+    return (block * at.pitch + column) * inner + static_cast<int>(row) - block * inner;
+}
+
+// Calls use(offset, in) for the rows first, first + step, .. before end, in this order: in[k] are the V columns of x[k].
+template <int V, int INPUTS, class Use>
+LM_FN void visit_rows(const Columns& at, const float* const (&x)[INPUTS], int first, int end, int step, int column,
+                      Use use) {
+    constexpr int ROWS = IN_FLIGHT<V> / INPUTS > 0 ? IN_FLIGHT<V> / INPUTS : 1;
+    const unsigned stop = static_cast<unsigned>(end);  // unsigned: rows behind the last may pass 2^31
+#pragma unroll 1
+    for (unsigned row = static_cast<unsigned>(first); row < stop; row += ROWS * step) {
+        float in[ROWS][INPUTS][V];
+        int offset[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            offset[r] = offset_of<V>(at, row + r * step, column);
+            if (row + r * step >= stop) continue;
+#pragma unroll
+            for (int k = 0; k < INPUTS; ++k) load<V>(in[r][k], x[k] + offset[r]);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+            if (row + r * step < stop) use(offset[r], in[r]);
+    }
+}
+
+// Sums K terms per element: term(offset, in, values) fills values[K][V] from the V columns of each x at that offset.
+// At the end of a part finish(column, sums) is called for the V columns by one thread each.
+template <int K, int V, int INPUTS, class Term, class Finish>
+LM_FN void sum_columns(const Columns& at, const float* const (&x)[INPUTS], Term term, Finish finish) {
     LM_SHARED(float, lanes, [COLUMN_THREADS][K * V]);
-    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width,
-              lines = COLUMN_THREADS / at.width;
-    const int column = (blockIdx.x * at.width + lane) * V;
+    const int thread = threadIdx.x, line = thread / at.width, lines = COLUMN_THREADS / at.width;
+    const int column = column_of<V>(at);
     const int begin = part_of(at) * at.rows_each - at.first, end = min(begin + at.rows_each, at.rows - at.first);
     const int own = (static_cast<int>(blockIdx.x) * COLUMN_THREADS + thread) * (K * V);  // in `open`
     float sum[K][V] = {};
@@ -52,16 +86,15 @@ LM_FN void sum_columns(const Columns& at, Term term, Finish finish) {
         for (int i = 0; i < K * V; ++i) sum[i / V][i % V] = at.open[own + i];
         if (row < 0) row += (lines - 1 - row) / lines * lines;
     }
-    if (column < at.columns) {
-        for (; row < min(end, at.here); row += lines) {
+    if (column < at.columns)
+        visit_rows<V>(at, x, row, min(end, at.here), lines, column, [&](int offset, const float (&in)[INPUTS][V]) {
             float values[K][V];
-            term(row, column, values);
+            term(offset, in, values);
 #pragma unroll
             for (int k = 0; k < K; ++k)
 #pragma unroll
                 for (int v = 0; v < V; ++v) sum[k][v] += values[k][v];
-        }
-    }
+        });
     if (end > at.here) {  // a later slice goes on
 #pragma unroll
         for (int i = 0; i < K * V; ++i) at.open[own + i] = sum[i / V][i % V];

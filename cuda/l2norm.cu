@@ -92,15 +92,11 @@ struct NormScaleArgs {
 template <int V>
 LM_FN void norm_scale_sums(const NormScaleArgs& p) {
     sum_columns<1, V>(
-        p.at,
-        [&](int row, int column, float (&values)[1][V]) {
-            const int at = offset_of(p.at, row, column);
+        p.at, {p.x, p.dy},
+        [&](int at, const float (&in)[2][V], float (&values)[1][V]) {
             const float inverse = p.sums[divide(at, p.by_norm)];  // a pixel's channels share a norm
-            float x[V], dy[V];
-            load<V>(x, p.x + at);
-            load<V>(dy, p.dy + at);
 #pragma unroll
-            for (int v = 0; v < V; ++v) values[0][v] = dy[v] * x[v] * inverse;
+            for (int v = 0; v < V; ++v) values[0][v] = in[1][v] * in[0][v] * inverse;
         },
         [&](int column, float (&sums)[1][V]) {
             put<V>(p.y + part_of(p.at) * p.at.columns + column, sums[0], p.accumulate);

@@ -27,13 +27,12 @@ struct LossArgs {
     int accumulate0, accumulate1;
 };
 
-template <int TERMS, class Term>
-LM_FN void sum_losses(const LossArgs& p, Term term) {
-    sum_columns<TERMS, 1>(
-        p.at, [&](int i, int, float (&values)[TERMS][1]) { term(i, values); },
-        [&](int, float (&sums)[TERMS][1]) {
-            for (int k = 0; k < TERMS; ++k) p.parts[part_of(p.at) * TERMS + k] = sums[k][0];
-        });
+// term(i, in, values) fills values[TERMS][1] from element i of each array in x.
+template <int TERMS, int INPUTS, class Term>
+LM_FN void sum_losses(const LossArgs& p, const float* const (&x)[INPUTS], Term term) {
+    sum_columns<TERMS, 1>(p.at, x, term, [&](int, float (&sums)[TERMS][1]) {
+        for (int k = 0; k < TERMS; ++k) p.parts[part_of(p.at) * TERMS + k] = sums[k][0];
+    });
 }
 
 LM_FN unsigned my_element() { return blockIdx.x * 256u + threadIdx.x; }
@@ -41,8 +40,8 @@ LM_FN unsigned my_element() { return blockIdx.x * 256u + threadIdx.x; }
 // ---- EuclideanLoss --------------------------------------------------------------------------------------------------
 
 LM_KERNEL(euclidean_forward, LossArgs, p, COLUMN_THREADS) {
-    sum_losses<1>(p, [&](int i, float (&values)[1][1]) {
-        const float difference = p.x0[i] - p.x1[i];
+    sum_losses<1>(p, {p.x0, p.x1}, [](int, const float (&in)[2][1], float (&values)[1][1]) {
+        const float difference = in[0][0] - in[1][0];
         values[0][0] = difference * difference;
     });
 }
@@ -72,16 +71,16 @@ struct SmoothL1Args {
     float sharpness;  // sigma^2
 };
 
-LM_FN float weighted_difference(const SmoothL1Args& p, int i) {
-    const float difference = p.x0[i] - p.x1[i];
+LM_FN float weighted_difference(const SmoothL1Args& p, int i, float x0, float x1) {
+    const float difference = x0 - x1;
     return p.inside != nullptr ? p.inside[i] * difference : difference;
 }
 
 LM_KERNEL(smooth_l1_forward, SmoothL1Args, p, COLUMN_THREADS) {
     sum_columns<1, 1>(
-        p.at,
-        [&](int i, int, float (&values)[1][1]) {
-            const float d = weighted_difference(p, i), far = fabsf(d);
+        p.at, {p.x0, p.x1},
+        [&](int i, const float (&in)[2][1], float (&values)[1][1]) {
+            const float d = weighted_difference(p, i, in[0][0], in[1][0]), far = fabsf(d);
             const float loss = far < 1.0f / p.sharpness ? 0.5f * p.sharpness * d * d : far - 0.5f / p.sharpness;
             values[0][0] = p.outside != nullptr ? p.outside[i] * loss : loss;
         },
@@ -91,7 +90,7 @@ LM_KERNEL(smooth_l1_forward, SmoothL1Args, p, COLUMN_THREADS) {
 LM_KERNEL(smooth_l1_backward, SmoothL1Args, p, 256) {
     const unsigned i = my_element();
     if (i >= static_cast<unsigned>(p.count)) return;
-    const float d = weighted_difference(p, i), sign = d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d;
+    const float d = weighted_difference(p, i, p.x0[i], p.x1[i]), sign = d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d;
     float gradient = *p.dy / static_cast<float>(p.items) * (fabsf(d) < 1.0f / p.sharpness ? p.sharpness * d : sign);
     if (p.inside != nullptr) gradient *= p.inside[i];
     if (p.outside != nullptr) gradient *= p.outside[i];
@@ -106,8 +105,8 @@ LM_FN bool counts(const Labels& of, float target) {
 }
 
 LM_KERNEL(sigmoid_cross_entropy_forward, LossArgs, p, COLUMN_THREADS) {
-    sum_losses<2>(p, [&](int i, float (&values)[2][1]) {
-        const float x = p.x0[i], t = p.x1[i];
+    sum_losses<2>(p, {p.x0, p.x1}, [&](int, const float (&in)[2][1], float (&values)[2][1]) {
+        const float x = in[0][0], t = in[1][0];
         const bool valid = counts(p.labels, t);
         values[0][0] = valid ? fmaxf(x, 0.0f) - x * t + log1pf(expf(-fabsf(x))) : 0.0f;
         values[1][0] = valid ? 1.0f : 0.0f;
@@ -137,8 +136,8 @@ LM_FN float hinge_sign(const LossArgs& p, int i) {
 }
 
 LM_KERNEL(hinge_forward, LossArgs, p, COLUMN_THREADS) {
-    sum_losses<1>(p, [&](int i, float (&values)[1][1]) {
-        const float over = positive(1.0f + hinge_sign(p, i) * p.x0[i]);
+    sum_losses<1>(p, {p.x0}, [&](int i, const float (&in)[1][1], float (&values)[1][1]) {
+        const float over = positive(1.0f + hinge_sign(p, i) * in[0][0]);
         values[0][0] = p.squared ? over * over : over;
     });
 }
@@ -154,7 +153,7 @@ LM_KERNEL(hinge_backward, LossArgs, p, 256) {
 constexpr float SMALLEST = 1e-20f;  // probability that the logarithm is still taken of
 
 LM_KERNEL(multinomial_logistic_forward, LossArgs, p, COLUMN_THREADS) {  // one row an item
-    sum_losses<1>(p, [&](int item, float (&values)[1][1]) {
+    sum_losses<1>(p, {p.labels.labels}, [&](int item, const float (&)[1][1], float (&values)[1][1]) {
         const int place = place_of(p, label_at(p.labels, item));
         const float own = place < 0 ? 1.0f : p.x0[item * static_cast<int>(p.by_item.divisor) + place];
         values[0][0] = -logf(own < SMALLEST ? SMALLEST : own);

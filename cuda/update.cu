@@ -168,7 +168,7 @@ struct SquareSumsArgs {
 
 LM_KERNEL(square_sums, SquareSumsArgs, p, COLUMN_THREADS) {
     sum_columns<1, 1>(
-        p.at, [&](int row, int, float (&values)[1][1]) { values[0][0] = p.x[row] * p.x[row]; },
+        p.at, {p.x}, [&](int, const float (&in)[1][1], float (&values)[1][1]) { values[0][0] = in[0][0] * in[0][0]; },
         [&](int, float (&sums)[1][1]) { p.parts[blockIdx.y] = sums[0][0]; });
 }
 

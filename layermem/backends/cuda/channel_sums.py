@@ -11,8 +11,8 @@ from layermem.backends.cuda.struct_layout import StructValues
 from layermem.ops import BatchSlice, Tensor
 from layermem.utils.units import aligned
 
-BLOCKS = 256  # that keep a GPU busy, nearly twice its multiprocessors
-MIN_ROWS = 8  # that a lane sums before the rows are split further
+BLOCKS = 1056  # of a sum with rows enough: eight on each of 132 multiprocessors, and as many on any other GPU
+MIN_ROWS = 8  # that a thread sums before the rows are split further
 MAX_LANES = 32  # across the columns
 
 
@@ -62,7 +62,7 @@ class Columns:
     def rows_each(self) -> int:
         """Rows of a part."""
         across = ceil_div(self.alike or self.columns, self.lanes * self.v)
-        parts = min(BLOCKS // across, self.rows // (THREADS // self.lanes * MIN_ROWS))
+        parts = min(ceil_div(BLOCKS, across), self.rows // (THREADS // self.lanes * MIN_ROWS))
         return ceil_div(self.rows, max(1, parts))
 
     @property
@@ -142,9 +142,22 @@ def channel_sums(
     for grid, struct in at.runs(open_sums):
         yield _sum_part(at, kind, y if one else parts, x, b, accumulate and one, grid, struct)
     if at.ends_here and not one:
-        of_parts = Columns(at.parts, at.columns, pitch=at.columns)
-        all_rows = of_parts.struct(of_parts.rows)
-        yield _sum_part(of_parts, "", y, parts, 0, accumulate, (of_parts.across, 1), all_rows)
+        yield merge_parts(at.parts, at.columns, y, parts, accumulate)
+
+
+def merge_parts(parts: int, columns: int, y: int, x: int, accumulate: bool) -> Launch:
+    """y [columns] = or += sums over the rows of x [parts][columns], in one launch."""
+    at = Columns(parts, columns)
+    lanes = merge_lanes(parts, at.lanes)
+    grid = (ceil_div(columns, lanes * at.v), 1)
+    return _sum_part(at, "", y, x, 0, accumulate, grid, {**at.struct(max(1, parts)), "width": lanes})
+
+
+def merge_lanes(parts: int, most: int = MAX_LANES) -> int:
+    """Lanes across the columns of a block that merges all parts: the fewer, the more threads share out the parts, until
+    each has MIN_ROWS of them or less."""
+    lines = min(THREADS, 1 << max(0, ceil_div(parts, MIN_ROWS) - 1).bit_length())
+    return min(most, THREADS // lines)
 
 
 def _sum_part(

@@ -19,6 +19,7 @@ SMS = 128  # multiprocessors of the nominal GPU
 DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MASK_BITS = 8  # of a byte of a ReLU's mask
+SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
 PART_COST = 50  # multiply-adds that take as long as writing and reading one element of a partial sum
 
 
@@ -210,9 +211,12 @@ def sum_parts(
     """dw = or += the sum `begun` of the parts before, if there is one, and of `count` parts, in their order; the part
     behind them to `left`, if that is given."""
     each = problem.filter.count
+    v = vector_width(each, *(address // FLOAT for address in (dw, parts, begun, left)))
+    lines = min(MAX_SPLIT_LINES, 1 << (ceil_div(count, SPLITS_IN_FLIGHT) - 1).bit_length())
+    width = THREADS // lines
     return launch(
-        "convolution", "sum_parts", "PartsArgs", ceil_div(each, THREADS), y=dw, begun=begun, parts=parts, left=left,
-        count=each, splits=count, accumulate=accumulate,
+        "channel_sums", f"sum_splits_v{v}", "SplitsArgs", ceil_div(each, width * v), y=dw, begun=begun, parts=parts,
+        left=left, count=each, splits=count, width=width, accumulate=accumulate,
     )  # fmt: skip
 
 

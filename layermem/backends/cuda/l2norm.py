@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.channel_sums import Columns, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import L2Norm
 
@@ -48,7 +48,6 @@ def l2norm_workspace_bytes(op: L2Norm, roles: Collection[str]) -> int:
     at = scale_columns(op)
     if sums_role("dw0", roles) and at.parts > 1:
         workspace.take(at.part_bytes())
-        workspace.take(Columns(at.parts, at.columns).part_bytes())
     return workspace.nbytes
 
 
@@ -84,4 +83,4 @@ def scale_sums(op: L2Norm, call: CudaCall, sums: int, workspace: Workspace) -> I
             dy=call["dy0"], sums=sums, at=struct, by_norm=divider(members(op)), accumulate=accumulate and one,
         )  # fmt: skip
     if at.ends_here and not one:
-        yield from channel_sums(Columns(at.parts, at.columns), dw, parts, accumulate, workspace.next)
+        yield merge_parts(at.parts, at.columns, dw, parts, accumulate)

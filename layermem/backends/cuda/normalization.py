@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
@@ -19,7 +19,7 @@ from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 
 MOMENTS, SUMS = 3, 2  # numbers of a channel: count, mean, M2; the sums of dy and of dy y
-MERGE_LANES = 4  # channels of a block that merges parts: the other threads share out the parts
+NORMALIZE_GROUPS, BACKWARD_GROUPS = 4, 2  # of V elements, that a thread takes, as in cuda/batch_norm.cuh
 MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
 LRN_ELEMENTS = 2048  # of the pixels that a block takes
 
@@ -39,8 +39,9 @@ def normalize(
 ) -> Launch:  # fmt: skip
     at = Columns.of(op.x)
     return launch(
-        "normalization", f"normalize_v{at.v}", "NormalizeArgs", ceil_div(op.x.count, THREADS * at.v), y=y, x=x,
-        residual=residual, mean=mean, inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
+        "normalization", f"normalize_v{at.v}", "NormalizeArgs",
+        ceil_div(op.x.count, THREADS * at.v * NORMALIZE_GROUPS), y=y, x=x, residual=residual, mean=mean,
+        inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
         by_channels=divider(at.columns), count=op.x.count, accumulate=accumulate,
     )  # fmt: skip
 
@@ -64,9 +65,10 @@ def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, mem
         )
     if not at.ends_here:
         return
-    over_parts = {**Columns(at.parts, at.columns).struct(at.parts), "width": MERGE_LANES}
+    lanes = merge_lanes(at.parts)
+    over_parts = {**Columns(at.parts, at.columns, pitch=MOMENTS * at.columns).struct(at.parts), "width": lanes}
     yield launch(
-        "normalization", "batch_statistics", "StatisticsArgs", ceil_div(at.columns, MERGE_LANES), mean=mean,
+        "normalization", "batch_statistics", "StatisticsArgs", ceil_div(at.columns, lanes), mean=mean,
         inv_std=inv_std, sum_means=call["w0"], sum_variances=call["w1"], sum_weights=call["w2"], parts=parts,
         at=over_parts, eps=op.eps, fraction=op.fraction, unbiased=n / (n - 1) if n > 1 else 1.0,
     )  # fmt: skip
@@ -89,19 +91,18 @@ def moment_bytes(op: BatchNorm) -> int:
 
 def gradient_sums(
     op: BatchNorm, call: CudaCall, memory: int, epilogue: StructValues = NO_EPILOGUE
-) -> tuple[Columns, int, list[Launch]]:
-    """The launches that sum dy and dy y by part, and where these sums are: [parts][2][C] at the start of `memory`, in a
-    slice of what slices carry.  The sums are rows of the columns that come with them."""
+) -> tuple[int, list[Launch]]:
+    """The launches that sum dy and dy y by part, and the address of these sums: [parts][2][C] at the start of `memory`,
+    in a slice of what slices carry."""
     at = Columns.of(op.x).within(op.part)
     parts, open_sums = at.carried(memory, SUMS) if at.here else (memory, 0)
-    launches = [
+    return parts, [
         launch(
             "normalization", f"gradient_sums_v{at.v}", "GradientSumsArgs", grid, parts=parts, x=call["x0"],
             dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"], epilogue=epilogue, at=struct,
         )
         for grid, struct in at.runs(open_sums)
     ]  # fmt: skip
-    return Columns(at.parts, SUMS * at.columns), parts, launches
 
 
 def whole_gradient_sums(
@@ -109,11 +110,11 @@ def whole_gradient_sums(
 ) -> tuple[int, list[Launch]]:
     """The address of the sums of dy and of dy y, [2][C], and the launches that compute them in the workspace."""
     workspace, at = Workspace(call.workspace), Columns.of(op.x)
-    rows, parts, launches = gradient_sums(op, call, workspace.take(FLOAT * SUMS * at.parts * at.columns), epilogue)
+    parts, launches = gradient_sums(op, call, workspace.take(FLOAT * SUMS * at.parts * at.columns), epilogue)
     if at.parts == 1:
         return parts, launches
     sums = workspace.take(FLOAT * SUMS * at.columns)
-    return sums, [*launches, *channel_sums(rows, sums, parts, False, workspace.next)]
+    return sums, [*launches, merge_parts(at.parts, SUMS * at.columns, sums, parts, False)]
 
 
 def gradient_bytes(op: BatchNorm) -> int:
@@ -121,7 +122,6 @@ def gradient_bytes(op: BatchNorm) -> int:
     workspace.take(FLOAT * SUMS * at.parts * at.columns)
     if at.parts > 1:
         workspace.take(FLOAT * SUMS * at.columns)
-        workspace.take(Columns(at.parts, SUMS * at.columns).part_bytes())
     return workspace.nbytes
 
 
@@ -137,8 +137,8 @@ def input_gradient(op: BatchNorm, call: CudaCall, sums: int, epilogue: StructVal
     at = Columns.of(op.x)
     return launch(
         "normalization", f"batch_norm_backward_v{at.v}", "BatchNormBackwardArgs",
-        ceil_div(op.x.count, THREADS * at.v), dx=call["dx0"], dy=call["dy0"], x=call["x0"], mean=call["mean"],
-        inv_std=call["inv_std"], sums=sums, epilogue=epilogue, by_inner=divider(at.inner),
+        ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS), dx=call["dx0"], dy=call["dy0"], x=call["x0"],
+        mean=call["mean"], inv_std=call["inv_std"], sums=sums, epilogue=epilogue, by_inner=divider(at.inner),
         by_channels=divider(at.columns), count=op.x.count, accumulate=call.accumulates("dx0"),
         inv_count=1 / op.per_channel,
     )  # fmt: skip
@@ -248,25 +248,21 @@ def batch_norm_scale_statistics(op: BatchNormScale, call: CudaCall) -> Iterator[
     yield from batch_norm_statistics(op.norm, call)
 
 
-def gradient_sums_workspace_bytes(op: BatchNorm | BatchNormScale, roles: Collection[str]) -> int:
-    at = Columns.of(op.x).within(op.part)
-    return Columns(at.parts, SUMS * at.columns).part_bytes() if "sums" in roles else 0
-
-
 def last_gradient_sums(op: BatchNorm, call: CudaCall, epilogue: StructValues = NO_EPILOGUE) -> Iterator[Launch]:
     """Adds the items to what is carried; the last slice adds up the parts."""
-    rows, parts, launches = gradient_sums(op, call, call.carry("sums"), epilogue)
+    parts, launches = gradient_sums(op, call, call.carry("sums"), epilogue)
     yield from launches
     if "sums" in call:
-        yield from channel_sums(rows, call["sums"], parts, False, call.workspace)
+        at = Columns.of(op.x).within(op.part)
+        yield merge_parts(at.parts, SUMS * at.columns, call["sums"], parts, False)
 
 
-@kernel(BatchNorm, "gradient_sums", workspace=gradient_sums_workspace_bytes, carry=carry_bytes)
+@kernel(BatchNorm, "gradient_sums", carry=carry_bytes)
 def batch_norm_gradient_sums(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     yield from last_gradient_sums(op, call)
 
 
-@kernel(BatchNormScale, "gradient_sums", workspace=gradient_sums_workspace_bytes, carry=carry_bytes)
+@kernel(BatchNormScale, "gradient_sums", carry=carry_bytes)
 def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     yield from last_gradient_sums(op.norm, call, affine_relu(call, op.relu))
     if "sums" in call:

@@ -21,8 +21,9 @@ ORDERS = [Way(*way) for way in WAYS if way[0] == "plain"]
 
 
 BESIDE = {
-    "communication.ordered_sum", "fill.fill", "im2col.gather_windows", "normalization.move_averages",
-    "update.accumulate", "update.square_root", "update.square_sums",
+    "channel_sums.sum_splits_v1", "communication.ordered_sum", "convolution.sum_parts", "fill.fill",
+    "im2col.gather_windows", "normalization.move_averages", "update.accumulate", "update.square_root",
+    "update.square_sums",
 }  # and update rules  # fmt: skip
 
 
