@@ -4,9 +4,12 @@
 //   across channels   a block takes `pixels` whole pixels into shared memory, so that outputs may lie on inputs
 //     launch   grid ceil(N H W / pixels), block 256, dynamic shared 4 pixels C bytes forward, 12 backward
 //     assumes  C <= 4096
-//   within a channel  a thread takes one element and looks at the size x size pixels around
-//     launch   grid ceil(count / 256), block 256; backward in two kernels, through `ratio` [N,H,W,C] in the workspace
-//   traffic  8 bytes per element forward, 12 backward; a power each: bound by memory, nearly by arithmetic
+//   within a channel  a thread takes V elements and looks at the size x size pixels around
+//     launch   grid ceil(count / (256 V)), block 256; backward in two kernels, through `ratio` [N,H,W,C] in the
+//              workspace
+//   traffic  8 bytes per element forward, 12 backward; roots or a power each: bound by memory, nearly by arithmetic
+//   assumes  _v4: C a multiple of 4, buffers aligned to 16 bytes
+//   order    a sum goes from the first channel to the last, and from row to row
 //   source   Caffe lrn_layer.cu, which keeps s; here it is rebuilt
 #pragma once
 #include "common.cuh"
@@ -25,6 +28,13 @@ struct LrnArgs {
     int accumulate;
 };
 
+// s^-beta; by roots where beta has Caffe's default: they round alike on a GPU and under the emulator.
+LM_FN float inverse_power(float s, float beta) {
+    if (beta != 0.75f) return powf(s, -beta);
+    const float root = 1.0f / sqrtf(s);
+    return root * sqrtf(root);
+}
+
 // ---- across channels ------------------------------------------------------------------------------------------------
 
 struct Pixels {
@@ -36,84 +46,172 @@ LM_FN Pixels my_pixels(const LrnArgs& p) {
     return {first * p.channels, (end - first) * p.channels};
 }
 
-// The sum over the channels around element i of a pixel's row in `shared`: of squares, or of the values themselves.
-template <bool SQUARES>
-LM_FN float sum_across(const LrnArgs& p, const float* shared, int i) {
-    const int c = i - divide(i, p.by_channels) * p.channels, half = p.size / 2;
-    const int begin = max(-half, -c), end = min(half, p.channels - 1 - c);
-    float sum = 0;
-    for (int d = begin; d <= end; ++d) {
-        const float value = shared[i + d];
-        sum += SQUARES ? value * value : value;
+// Calls visit(i) for each V elements of the block's pixels that are this thread's.
+template <int V, class Visit>
+LM_FN void visit_mine(const Pixels& mine, Visit visit) {
+    for (int i = static_cast<int>(threadIdx.x) * V; i < mine.count; i += 256 * V) visit(i);
+}
+
+// Sums over the channels around each of the V elements from i on, of what `shared` holds: of squares, or of the values.
+template <int V, bool SQUARES>
+LM_FN void sum_across(const LrnArgs& p, const float* shared, int i, float (&sum)[V]) {
+    const int c = i - divide(i, p.by_channels) * p.channels, half = p.size / 2, reach = (half + V - 1) / V * V;
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum[v] = 0.0f;
+    for (int d = -reach; d <= reach; d += V) {
+        if (c + d < 0 || c + d >= p.channels) continue;
+        float values[V];
+        load<V>(values, shared + i + d);
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+            const float value = SQUARES ? values[k] * values[k] : values[k];
+#pragma unroll
+            for (int v = 0; v < V; ++v)
+                if (V == 1 || static_cast<unsigned>(d + k - v + half) <= 2u * half) sum[v] += value;
+        }
     }
-    return sum;
 }
 
-LM_KERNEL(lrn_across_forward, LrnArgs, p, 256) {
+template <int V>
+LM_FN void lrn_across_forward(const LrnArgs& p) {
     LM_DYN_SHARED(float, x);
     const Pixels mine = my_pixels(p);
-    for (int i = threadIdx.x; i < mine.count; i += 256) x[i] = p.x[mine.first + i];
+    visit_mine<V>(mine, [&](int i) { async_copy<4 * V>(x + i, p.x + mine.first + i); });
+    async_commit();
+    async_wait<0>();
     block_sync();
-    for (int i = threadIdx.x; i < mine.count; i += 256)
-        p.y[mine.first + i] = x[i] * powf(p.k + p.alpha * sum_across<true>(p, x, i), -p.beta);
+    visit_mine<V>(mine, [&](int i) {
+        float y[V], s[V];
+        load<V>(y, x + i);
+        sum_across<V, true>(p, x, i, s);
+#pragma unroll
+        for (int v = 0; v < V; ++v) y[v] = y[v] * inverse_power(p.k + p.alpha * s[v], p.beta);
+        store<V>(p.y + mine.first + i, y);
+    });
 }
+LM_KERNEL(lrn_across_forward_v4, LrnArgs, p, 256) { lrn_across_forward<4>(p); }
+LM_KERNEL(lrn_across_forward_v1, LrnArgs, p, 256) { lrn_across_forward<1>(p); }
 
-LM_KERNEL(lrn_across_backward, LrnArgs, p, 256) {
+template <int V>
+LM_FN void lrn_across_backward(const LrnArgs& p) {
     LM_DYN_SHARED(float, x);
     const Pixels mine = my_pixels(p);
-    float* direct = x + p.pixels * p.channels;
+    float* direct = x + p.pixels * p.channels;  // dy at first
     float* ratio = direct + p.pixels * p.channels;
-    for (int i = threadIdx.x; i < mine.count; i += 256) x[i] = p.x[mine.first + i];
+    visit_mine<V>(mine, [&](int i) {
+        async_copy<4 * V>(x + i, p.x + mine.first + i);
+        async_copy<4 * V>(direct + i, p.dy + mine.first + i);
+    });
+    async_commit();
+    async_wait<0>();
     block_sync();
-    for (int i = threadIdx.x; i < mine.count; i += 256) {
-        const float s = p.k + p.alpha * sum_across<true>(p, x, i);
-        direct[i] = p.dy[mine.first + i] * powf(s, -p.beta);
-        ratio[i] = direct[i] * x[i] / s;
-    }
+    visit_mine<V>(mine, [&](int i) {
+        float own[V], dy[V], s[V];
+        load<V>(own, x + i);
+        load<V>(dy, direct + i);
+        sum_across<V, true>(p, x, i, s);
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+            s[v] = p.k + p.alpha * s[v];
+            dy[v] = dy[v] * inverse_power(s[v], p.beta);
+            s[v] = dy[v] * own[v] / s[v];
+        }
+        store<V>(direct + i, dy);
+        store<V>(ratio + i, s);
+    });
     block_sync();
-    for (int i = threadIdx.x; i < mine.count; i += 256) {
-        const float dx = direct[i] - 2.0f * p.alpha * p.beta * x[i] * sum_across<false>(p, ratio, i);
-        put(p.y + mine.first + i, dx, p.accumulate);
-    }
+    visit_mine<V>(mine, [&](int i) {
+        float own[V], dx[V], around[V];
+        load<V>(own, x + i);
+        load<V>(dx, direct + i);
+        sum_across<V, false>(p, ratio, i, around);
+#pragma unroll
+        for (int v = 0; v < V; ++v) dx[v] = dx[v] - 2.0f * p.alpha * p.beta * own[v] * around[v];
+        put<V>(p.y + mine.first + i, dx, p.accumulate);
+    });
 }
+LM_KERNEL(lrn_across_backward_v4, LrnArgs, p, 256) { lrn_across_backward<4>(p); }
+LM_KERNEL(lrn_across_backward_v1, LrnArgs, p, 256) { lrn_across_backward<1>(p); }
 
 // ---- within a channel -----------------------------------------------------------------------------------------------
 
-// The sum over the pixels around element i, in the same channel.
-template <bool SQUARES>
-LM_FN float sum_within(const LrnArgs& p, const float* of, unsigned i) {
+// The sums over the pixels around the V elements from i on, each in its channel.
+template <int V, bool SQUARES>
+LM_FN void sum_within(const LrnArgs& p, const float* of, unsigned i, float (&sum)[V]) {
     const int pixel = divide(i, p.by_channels), line = divide(pixel, p.by_width);
     const int w = pixel - line * p.width, h = line - divide(line, p.by_height) * p.height, half = p.size / 2;
-    float sum = 0;
+    const int first = max(-half, -w), last = min(half, p.width - 1 - w);
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum[v] = 0.0f;
     for (int down = max(-half, -h); down <= min(half, p.height - 1 - h); ++down)
-        for (int right = max(-half, -w); right <= min(half, p.width - 1 - w); ++right) {
-            const float value = of[static_cast<int>(i) + (down * p.width + right) * p.channels];
-            sum += SQUARES ? value * value : value;
+#pragma unroll 4
+        for (int right = first; right <= last; ++right) {
+            float values[V];
+            load<V>(values, of + static_cast<int>(i) + (down * p.width + right) * p.channels);
+#pragma unroll
+            for (int v = 0; v < V; ++v) sum[v] += SQUARES ? values[v] * values[v] : values[v];
         }
-    return sum;
+}
+
+template <int V>
+LM_FN unsigned my_first() {
+    return (blockIdx.x * 256u + threadIdx.x) * V;
 }
 
 LM_FN bool beyond(const LrnArgs& p, unsigned i) { return i >= static_cast<unsigned>(p.pixels_all) * p.channels; }
 
-LM_KERNEL(lrn_within_forward, LrnArgs, p, 256) {
-    const unsigned i = blockIdx.x * 256u + threadIdx.x;
-    if (beyond(p, i)) return;
-    p.y[i] = p.x[i] * powf(p.k + p.alpha * sum_within<true>(p, p.x, i), -p.beta);
+// s of the V elements from i on.
+template <int V>
+LM_FN void scales_within(const LrnArgs& p, unsigned i, float (&s)[V]) {
+    sum_within<V, true>(p, p.x, i, s);
+#pragma unroll
+    for (int v = 0; v < V; ++v) s[v] = p.k + p.alpha * s[v];
 }
 
-LM_KERNEL(lrn_within_ratio, LrnArgs, p, 256) {
-    const unsigned i = blockIdx.x * 256u + threadIdx.x;
+template <int V>
+LM_FN void lrn_within_forward(const LrnArgs& p) {
+    const unsigned i = my_first<V>();
     if (beyond(p, i)) return;
-    const float s = p.k + p.alpha * sum_within<true>(p, p.x, i);
-    p.ratio[i] = p.dy[i] * powf(s, -p.beta) * p.x[i] / s;
+    float x[V], s[V];
+    load<V>(x, p.x + i);
+    scales_within<V>(p, i, s);
+#pragma unroll
+    for (int v = 0; v < V; ++v) x[v] = x[v] * inverse_power(s[v], p.beta);
+    store<V>(p.y + i, x);
 }
+LM_KERNEL(lrn_within_forward_v4, LrnArgs, p, 256) { lrn_within_forward<4>(p); }
+LM_KERNEL(lrn_within_forward_v1, LrnArgs, p, 256) { lrn_within_forward<1>(p); }
 
-LM_KERNEL(lrn_within_backward, LrnArgs, p, 256) {
-    const unsigned i = blockIdx.x * 256u + threadIdx.x;
+template <int V>
+LM_FN void lrn_within_ratio(const LrnArgs& p) {
+    const unsigned i = my_first<V>();
     if (beyond(p, i)) return;
-    const float s = p.k + p.alpha * sum_within<true>(p, p.x, i);
-    const float around = sum_within<false>(p, p.ratio, i);
-    put(p.y + i, p.dy[i] * powf(s, -p.beta) - 2.0f * p.alpha * p.beta * p.x[i] * around, p.accumulate);
+    float x[V], dy[V], s[V];
+    load<V>(x, p.x + i);
+    load<V>(dy, p.dy + i);
+    scales_within<V>(p, i, s);
+#pragma unroll
+    for (int v = 0; v < V; ++v) s[v] = dy[v] * inverse_power(s[v], p.beta) * x[v] / s[v];
+    store<V>(p.ratio + i, s);
 }
+LM_KERNEL(lrn_within_ratio_v4, LrnArgs, p, 256) { lrn_within_ratio<4>(p); }
+LM_KERNEL(lrn_within_ratio_v1, LrnArgs, p, 256) { lrn_within_ratio<1>(p); }
+
+template <int V>
+LM_FN void lrn_within_backward(const LrnArgs& p) {
+    const unsigned i = my_first<V>();
+    if (beyond(p, i)) return;
+    float x[V], dy[V], s[V], around[V];
+    load<V>(x, p.x + i);
+    load<V>(dy, p.dy + i);
+    scales_within<V>(p, i, s);
+    sum_within<V, false>(p, p.ratio, i, around);
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+        dy[v] = dy[v] * inverse_power(s[v], p.beta) - 2.0f * p.alpha * p.beta * x[v] * around[v];
+    put<V>(p.y + i, dy, p.accumulate);
+}
+LM_KERNEL(lrn_within_backward_v4, LrnArgs, p, 256) { lrn_within_backward<4>(p); }
+LM_KERNEL(lrn_within_backward_v1, LrnArgs, p, 256) { lrn_within_backward<1>(p); }
 
 }  // namespace lm

@@ -540,8 +540,11 @@ LOOSE = {"tolerance": 1e-5}
 add("LRN", 'type: "LRN"', timing=BATCH)
 add("LRN of five", 'type: "LRN" lrn_param { local_size: 5 alpha: 0.3 }', medium=IMAGE)
 add("LRN of three", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 }', small=ODD)
+add("LRN by quads", 'type: "LRN" lrn_param { local_size: 7 alpha: 1 }', small=QUADS)
+add("LRN, another beta", 'type: "LRN" lrn_param { local_size: 5 alpha: 1 beta: 0.6 }', small=ODD)
 add("LRN of AlexNet", 'type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }', gpu=MAPS)
 add("LRN within", 'type: "LRN" lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }', timing=BATCH)
+add("LRN within by quads", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }', small=QUADS)
 add("LRN within, alpha 0.3", 'type: "LRN" lrn_param { local_size: 3 alpha: 0.3 norm_region: WITHIN_CHANNEL }',
     medium=IMAGE)  # fmt: skip
 add("LRN within, alpha 1", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }', small=ODD)

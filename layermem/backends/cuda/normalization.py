@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
@@ -293,14 +293,15 @@ def moving_average(op: MovingAverage, call: CudaCall) -> Iterator[Launch]:
 
 def lrn(op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, accumulate: bool = False) -> Launch:
     n, channels, height, width = op.x.shape
-    pixels, each = n * height * width, max(1, LRN_ELEMENTS // channels)
     rows = 0 if not op.across else 3 if dy else 1  # of each pixel in shared memory
     if op.across and channels > MAX_LRN_CHANNELS:
         raise InputError(f"normalizes across {channels} channels; the cuda device takes up to {MAX_LRN_CHANNELS}")
+    pixels, each, v = n * height * width, max(1, LRN_ELEMENTS // channels), vector_width(channels)
+    blocks = ceil_div(pixels, each) if op.across else ceil_div(op.x.count, THREADS * v)
     return launch(
-        "normalization", function, "LrnArgs", ceil_div(pixels, each) if op.across else ceil_div(op.x.count, THREADS),
-        shared=FLOAT * rows * each * channels, y=y, x=x, dy=dy, ratio=ratio, pixels_all=pixels, pixels=each,
-        height=height, width=width, channels=channels, size=op.size, by_channels=divider(channels),
+        "normalization", f"{function}_v{v}", "LrnArgs", blocks, shared=FLOAT * rows * each * channels, y=y, x=x,
+        dy=dy, ratio=ratio, pixels_all=pixels, pixels=each, height=height, width=width, channels=channels,
+        size=op.size, by_channels=divider(channels),
         by_width=divider(width), by_height=divider(height), alpha=op.alpha, k=op.k, beta=op.beta,
         accumulate=accumulate,
     )  # fmt: skip
