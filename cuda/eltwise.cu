@@ -42,21 +42,32 @@ LM_FN void store_some(float* y, const float (&from)[4], unsigned at, unsigned co
             if (at + e < count) y[at + e] = from[e];
 }
 
+// Calls use(k, N values of bottom k) for each bottom k; those of the next one are loaded before.
+template <int N, class Load, class Use>
+LM_FN void visit_bottoms(const EltwiseArgs& p, Load load, Use use) {
+    float now[N], next[N] = {};
+    load(now, p.x[0]);
+#pragma unroll 2
+    for (int k = 0; k < p.inputs; ++k) {
+        if (k + 1 < p.inputs) load(next, p.x[k + 1]);
+        use(k, now);
+#pragma unroll
+        for (int e = 0; e < N; ++e) now[e] = next[e];
+    }
+}
+
 // y = combine(.. combine(first(x0, coefficient 0), x1, coefficient 1) ..)
 template <class First, class Combine>
 LM_FN void fold(const EltwiseArgs& p, First first, Combine combine) {
     const unsigned at = 4u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
-    float sum[4], next[4];
-    load_some(sum, p.x[0], at, count);
+    float sum[4];
+    visit_bottoms<4>(
+        p, [&](float (&to)[4], const float* x) { load_some(to, x, at, count); },
+        [&](int k, const float (&x)[4]) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) sum[e] = first(sum[e]);
-#pragma unroll 4
-    for (int k = 1; k < p.inputs; ++k) {
-        load_some(next, p.x[k], at, count);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sum[e] = combine(sum[e], next[e], k);
-    }
+            for (int e = 0; e < 4; ++e) sum[e] = k == 0 ? first(x[e]) : combine(sum[e], x[e], k);
+        });
     store_some(p.y, sum, at, count);
 }
 
@@ -70,16 +81,16 @@ LM_KERNEL(eltwise_sum, EltwiseArgs, p, POINTWISE_THREADS) {
 LM_KERNEL(eltwise_sum_relu, EltwiseArgs, p, POINTWISE_THREADS) {
     const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
-    float sum[8], next[8];
-    load_eight(sum, p.x[0], at, count);
+    float sum[8];
+    visit_bottoms<8>(
+        p, [&](float (&to)[8], const float* x) { load_eight(to, x, at, count); },
+        [&](int k, const float (&x)[8]) {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sum[e] = p.coefficients[0] * sum[e];
-#pragma unroll 2
-    for (int k = 1; k < p.inputs; ++k) {
-        load_eight(next, p.x[k], at, count);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) sum[e] = sum[e] + p.coefficients[k] * next[e];
-    }
+            for (int e = 0; e < 8; ++e) {
+                const float term = p.coefficients[k] * x[e];
+                sum[e] = k == 0 ? term : sum[e] + term;
+            }
+        });
     unsigned bits = 0;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
@@ -97,18 +108,18 @@ LM_KERNEL(eltwise_product, EltwiseArgs, p, POINTWISE_THREADS) {
 LM_KERNEL(eltwise_max, EltwiseArgs, p, POINTWISE_THREADS) {
     const unsigned at = 4u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
-    float best[4], next[4];
+    float best[4];
     int winner[4] = {};
-    load_some(best, p.x[0], at, count);
-    for (int k = 1; k < p.inputs; ++k) {
-        load_some(next, p.x[k], at, count);
+    visit_bottoms<4>(
+        p, [&](float (&to)[4], const float* x) { load_some(to, x, at, count); },
+        [&](int k, const float (&x)[4]) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const bool keep = best[e] > next[e];
-            best[e] = keep ? best[e] : next[e];
-            winner[e] = keep ? winner[e] : k;
-        }
-    }
+            for (int e = 0; e < 4; ++e) {
+                const bool keep = k > 0 && best[e] > x[e];
+                best[e] = keep ? best[e] : x[e];
+                winner[e] = keep ? winner[e] : k;
+            }
+        });
     store_some(p.y, best, at, count);
     if (p.winner == nullptr) return;
 #pragma unroll

@@ -14,6 +14,7 @@ using namespace lm;
 
 constexpr int THREADS = 256;
 constexpr int RUN = 64;  // rows that a thread adds before it adds their sum
+constexpr int ROWS = 8;  // whose loads are in flight together
 
 struct MvnArgs {
     float* y;            // dx
@@ -37,13 +38,27 @@ LM_FN Mine my_rows(const MvnArgs& p) {
             THREADS / p.lanes, across, column < p.inner};
 }
 
+// The values of ROWS rows of the thread, from `row` on: value(element), or 0 behind the last row.
+template <class Value>
+LM_FN void compute_rows(float (&values)[ROWS], const MvnArgs& p, const Mine& mine, int row, Value value) {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+        values[r] = row + r * mine.down < p.size ? value(mine.base + (row + r * mine.down) * p.inner) : 0.0f;
+}
+
 // The mean of term(element) over a column; every thread of the column gets it.
 template <class Term>
 LM_FN float column_mean(const MvnArgs& p, const Mine& mine, float* sums, Term term) {
     float total = 0.0f;
     for (int row = mine.first; mine.inside && row < p.size;) {
         float sum = 0.0f;
-        for (int i = 0; i < RUN && row < p.size; ++i, row += mine.down) sum += term(mine.base + row * p.inner);
+#pragma unroll 1
+        for (int i = 0; i < RUN && row < p.size; i += ROWS, row += ROWS * mine.down) {
+            float terms[ROWS];
+            compute_rows(terms, p, mine, row, term);
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) sum += terms[r];
+        }
         total += sum;
     }
     block_sync();  // the sums of the last mean have been read
@@ -58,9 +73,13 @@ LM_FN float column_mean(const MvnArgs& p, const Mine& mine, float* sums, Term te
 
 template <class Value>
 LM_FN void write_rows(const MvnArgs& p, const Mine& mine, Value value) {
-    for (int row = mine.first; mine.inside && row < p.size; row += mine.down) {
-        const int at = mine.base + row * p.inner;
-        put(p.y + at, value(at), p.accumulate);
+    for (int row = mine.first; mine.inside && row < p.size; row += ROWS * mine.down) {
+        float values[ROWS];
+        compute_rows(values, p, mine, row, value);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+            if (row + r * mine.down < p.size)
+                put(p.y + mine.base + (row + r * mine.down) * p.inner, values[r], p.accumulate);
     }
 }
 

@@ -12,11 +12,20 @@ constexpr int POINTWISE_THREADS = 256;
 
 LM_FN bool is_aligned(const float* address) { return (reinterpret_cast<unsigned long long>(address) & 15) == 0; }
 
+// Four elements from `at` on; what lies beyond `total` is zero.  Below `quads` they are moved at once.
+LM_FN void load_quad(float (&to)[4], const float* x, unsigned at, unsigned quads, unsigned total) {
+    if (at + 4 <= quads)
+        load<4>(to, x + at);
+    else
+#pragma unroll
+        for (int e = 0; e < 4; ++e) to[e] = at + e < total ? x[at + e] : 0.0f;
+}
+
 // y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements in flight a thread and
-// input.
+// input, and of y where it is added to.
 template <int INPUTS, int GROUPS, class F>
 LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool accumulate, F f) {
-    float in[GROUPS][INPUTS][4];
+    float in[GROUPS][INPUTS][4], before[GROUPS][4];
     const unsigned first = 4u * (blockIdx.x * (POINTWISE_THREADS * GROUPS) + threadIdx.x),
                    total = static_cast<unsigned>(count);
     bool aligned = is_aligned(y);
@@ -27,13 +36,8 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
     for (int g = 0; g < GROUPS; ++g) {
         const unsigned at = first + 4u * POINTWISE_THREADS * g;
 #pragma unroll
-        for (int k = 0; k < INPUTS; ++k) {
-            if (at + 4 <= quads)
-                load<4>(in[g][k], x[k] + at);
-            else
-#pragma unroll
-                for (int e = 0; e < 4; ++e) in[g][k][e] = at + e < total ? x[k][at + e] : 0.0f;
-        }
+        for (int k = 0; k < INPUTS; ++k) load_quad(in[g][k], x[k], at, quads, total);
+        if (accumulate) load_quad(before[g], y, at, quads, total);
     }
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
@@ -45,13 +49,14 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
 #pragma unroll
             for (int k = 0; k < INPUTS; ++k) one[k] = in[g][k][e];
             out[e] = f(one, at + e);
+            if (accumulate) out[e] = before[g][e] + out[e];
         }
         if (at + 4 <= quads)
-            put<4>(y + at, out, accumulate);
+            store<4>(y + at, out);
         else
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-                if (at + e < total) put(y + at + e, out[e], accumulate);
+                if (at + e < total) y[at + e] = out[e];
     }
 }
 

@@ -111,17 +111,45 @@ LM_FN void average_forward(const PoolArgs& p) {
     store<V>(p.y + i * V, sum);
 }
 
-// Calls visit(offset of the window's element, row, column) for each window over pixel `at`, in the order of memory.
-template <class Visit>
-LM_FN void windows_over(const PoolArgs& p, const Place& at, Visit visit) {
+constexpr int WINDOWS = 4;  // over a pixel, whose loads are in flight together
+
+// The windows over pixel `at`, in the order of memory: load(slot, offset of the window's element, row, column) for up
+// to WINDOWS of them, then use(slot) for each.
+template <class Load, class Use>
+LM_FN void windows_over(const PoolArgs& p, const Place& at, Load load, Use use) {
     const int h = at.row + p.pad_h, w = at.column + p.pad_w;
     const int first_row = h < p.kernel_h ? 0 : divide(h - p.kernel_h, p.by_stride_h) + 1;
     const int first_column = w < p.kernel_w ? 0 : divide(w - p.kernel_w, p.by_stride_w) + 1;
     const int last_row = min(static_cast<int>(divide(h, p.by_stride_h)), p.rows - 1);
     const int last_column = min(static_cast<int>(divide(w, p.by_stride_w)), p.columns - 1);
-    for (int row = first_row; row <= last_row; ++row)
-        for (int column = first_column; column <= last_column; ++column)
-            visit(((at.item * p.rows + row) * p.columns + column) * p.channels + at.channel, row, column);
+    const int count = max(last_row - first_row + 1, 0) * max(last_column - first_column + 1, 0);
+    int row = first_row, column = first_column;
+#pragma unroll 1
+    for (int left = count; left > 0; left -= WINDOWS) {
+#pragma unroll
+        for (int slot = 0; slot < WINDOWS; ++slot) {
+            if (slot < left)
+                load(slot, ((at.item * p.rows + row) * p.columns + column) * p.channels + at.channel, row, column);
+            const bool ends = column == last_column;
+            row += ends;
+            column = ends ? first_column : column + 1;
+        }
+#pragma unroll
+        for (int slot = 0; slot < WINDOWS; ++slot)
+            if (slot < left) use(slot);
+    }
+}
+
+// What argmax says of V channels from `window` on: their bytes in one word; or `window` where it holds ints.
+template <int V>
+LM_FN unsigned load_winners(const PoolArgs& p, int window) {
+    if (p.wide) return static_cast<unsigned>(window);
+    const unsigned char* bytes = static_cast<const unsigned char*>(p.argmax) + window;
+    return V == 4 ? *reinterpret_cast<const unsigned*>(bytes) : *bytes;
+}
+
+LM_FN int winner_of(const PoolArgs& p, unsigned winners, int v) {
+    return p.wide ? static_cast<const int*>(p.argmax)[winners + v] : static_cast<int>(winners >> 8 * v & 255u);
 }
 
 template <int V>
@@ -129,18 +157,20 @@ LM_FN void max_backward(const PoolArgs& p) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<V>(p, i);
-    float sum[V] = {};
-    windows_over(p, at, [&](int window, int row, int column) {
-        const int tap = (at.row + p.pad_h - row * p.stride_h) * p.kernel_w + at.column + p.pad_w - column * p.stride_w;
-        float values[V];
-        load<V>(values, p.x + window);
+    float sum[V] = {}, values[WINDOWS][V];
+    unsigned winners[WINDOWS];
+    int taps[WINDOWS];
+    windows_over(
+        p, at,
+        [&](int slot, int window, int row, int column) {
+            taps[slot] = (at.row + p.pad_h - row * p.stride_h) * p.kernel_w + at.column + p.pad_w - column * p.stride_w;
+            load<V>(values[slot], p.x + window);
+            winners[slot] = load_winners<V>(p, window);
+        },
+        [&](int slot) {
 #pragma unroll
-        for (int v = 0; v < V; ++v) {
-            const int won = p.wide ? static_cast<const int*>(p.argmax)[window + v]
-                                   : static_cast<const unsigned char*>(p.argmax)[window + v];
-            sum[v] += won == tap ? values[v] : 0.0f;
-        }
-    });
+            for (int v = 0; v < V; ++v) sum[v] += winner_of(p, winners[slot], v) == taps[slot] ? values[slot][v] : 0.0f;
+        });
     put<V>(p.y + i * V, sum, p.accumulate);
 }
 
@@ -149,15 +179,19 @@ LM_FN void average_backward(const PoolArgs& p) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<V>(p, i);
-    float sum[V] = {};
-    windows_over(p, at, [&](int window, int row, int column) {
-        const int elements = clipped(row, p.kernel_h, p.stride_h, p.pad_h, p.height) *
+    float sum[V] = {}, values[WINDOWS][V];
+    int elements[WINDOWS];
+    windows_over(
+        p, at,
+        [&](int slot, int window, int row, int column) {
+            elements[slot] = clipped(row, p.kernel_h, p.stride_h, p.pad_h, p.height) *
                              clipped(column, p.kernel_w, p.stride_w, p.pad_w, p.width);
-        float values[V];
-        load<V>(values, p.x + window);
+            load<V>(values[slot], p.x + window);
+        },
+        [&](int slot) {
 #pragma unroll
-        for (int v = 0; v < V; ++v) sum[v] += values[v] / static_cast<float>(elements);
-    });
+            for (int v = 0; v < V; ++v) sum[v] += values[slot][v] / static_cast<float>(elements[slot]);
+        });
     put<V>(p.y + i * V, sum, p.accumulate);
 }
 
