@@ -25,14 +25,42 @@ def disassembler() -> str | None:
 
 @dataclass(frozen=True)
 class Code:
-    """Opcodes in the order of memory, such as "LDGSTS.E.BYPASS.128"; loops as half-open ranges of them."""
+    """Opcodes in the order of memory, such as "LDGSTS.E.BYPASS.128"; loops as half-open ranges of them.
+
+    registers   what each instruction names: where a load from global memory puts its result, then all others
+    """
 
     opcodes: Sequence[str]
     loops: Sequence[tuple[int, int]]
+    registers: Sequence[tuple[frozenset[int], frozenset[int]]] = ()
 
     def counts(self, loop: tuple[int, int] | None = None) -> Counter[str]:
         begin, end = loop or (0, len(self.opcodes))
         return Counter(self.opcodes[begin:end])
+
+    def loads_in_flight(self, loop: tuple[int, int] | None = None) -> int:
+        """The most loads from global memory of which none has been used, on the way through the code, or round and
+        round a loop.  Those of fewer than the most bytes, such as a tail that goes element by element, do not count."""
+        begin, end = loop or (0, len(self.opcodes))
+        widths = {_bytes(self.opcodes[i]) for i in range(begin, end) if self.opcodes[i].startswith("LDG.")}
+        waiting: list[frozenset[int]] = []
+        most = 0
+        for i in (*range(begin, end), *(range(begin, end) if loop else ())):
+            loaded, named = self.registers[i]
+            waiting = [each for each in waiting if not each & (loaded | named)]
+            if loaded and _bytes(self.opcodes[i]) == max(widths):
+                waiting.append(loaded)
+                most = max(most, len(waiting))
+        return most
+
+    @property
+    def loading_loops(self) -> list[tuple[int, int]]:
+        """The innermost loops that read global memory."""
+        reading = [loop for loop in self.loops if any(o.startswith("LDG.") for o in self.opcodes[slice(*loop)])]
+        return [
+            loop for loop in reading
+            if not any(loop != inner and loop[0] <= inner[0] and inner[1] <= loop[1] for inner in reading)
+        ]  # fmt: skip
 
     def innermost(self, opcode: str) -> tuple[int, int]:
         """The smallest of the loops that hold most of what begins with `opcode`."""
@@ -67,18 +95,37 @@ def disassembled(cubin: bytes) -> dict[str, Code]:
 
 
 LINE = re.compile(r"^(\.L_\w+):|^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)$", re.MULTILINE)
+REGISTER = re.compile(r"(?<![A-Z])R(\d+)(\.64)?")
+
+
+def _bytes(opcode: str) -> int:
+    """That a load or store moves."""
+    return next((bits // 8 for bits in (128, 64) if f".{bits}" in opcode), 4)
+
+
+def _registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Those that a load from global memory fills, and all others that an instruction names.  Of a vector that is used,
+    the first element stands for all."""
+    found = [(int(m[1]), 2 if m[2] else 1) for m in REGISTER.finditer(operands)]
+    loaded: frozenset[int] = frozenset()
+    if opcode.startswith("LDG.") and found:
+        loaded = frozenset(range(found[0][0], found[0][0] + _bytes(opcode) // 4))
+        found = found[1:]
+    return loaded, frozenset(register + i for register, wide in found for i in range(wide))
 
 
 def _code(text: str) -> Code:
     labels: dict[str, int] = {}
     opcodes: list[str] = []
+    registers = []
     loops = []
     for label, opcode, rest in LINE.findall(text):
         if label:
             labels[label] = len(opcodes)
             continue
         opcodes.append(opcode)
+        registers.append(_registers(opcode, rest.partition(";")[0]))
         target = re.search(r"`\((\.L_\w+)\)", rest)
         if opcode.startswith("BRA") and target and target[1] in labels:
             loops.append((labels[target[1]], len(opcodes)))
-    return Code(opcodes, loops)
+    return Code(opcodes, loops, registers)

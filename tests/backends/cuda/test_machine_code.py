@@ -14,7 +14,7 @@ from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
 from layermem.backends.cuda.kernel_images.toolkit import program
-from tests.backends.cuda.sass import Code, disassembled, disassembler
+from tests.backends.cuda.sass import Code, _code, disassembled, disassembler
 from tests.emulator.build import CACHE
 from tools import ptxas_report
 from tools.ptxas_report import digest_of, read_report
@@ -153,8 +153,7 @@ MEMORY_BOUND = (
 SCALAR = {
     "transpose", "reorder", "eltwise_product_backward", "batch_statistics", "global_statistics", "square_sums",
     "move_averages",
-    "square_root", "lrn_across_forward", "lrn_across_backward", "lrn_within_forward", "lrn_within_ratio",
-    "lrn_within_backward", "permute", "pool_max_mask", "pool_stochastic_average", "pool_stochastic_forward",
+    "square_root", "permute", "pool_max_mask", "pool_stochastic_average", "pool_stochastic_forward",
 }  # fmt: skip
 
 
@@ -165,6 +164,71 @@ def test_kernels_that_memory_bounds_move_16_bytes_at_a_time(module, code):
         if name.endswith("_v1") or name in SCALAR:
             continue
         counts = each.counts()
-        assert counts["LDG.E.128"], name
+        assert counts["LDG.E.128"] or counts["LDGSTS.E.BYPASS.128"], name
         assert counts["STG.E.128"] or name == "batch_moments_v4", name  # which writes three sums a channel
         assert not any(o.startswith(("LDL", "STL")) for o in each.opcodes), f"{name} has local memory"
+
+
+REDUCTIONS = {  # kernels that read large blobs to add them up, by module
+    "channel_sums": "channel_sums*_v[14]",
+    "l2norm": "norm_*sums*",
+    "loss": "euclidean_forward|sigmoid_cross_entropy_forward|smooth_l1_forward|hinge_forward|contrastive_*",
+    "mvn": "mvn_*",
+    "normalization": "batch_moments_v[14]|batch_statistics|gradient_sums_v[14]",
+    "pooling": "pool_average_*ward_v[14]|pool_max_backward_v[14]",
+    "reduction": "reduce_sum|reduce_sum_product|reduce_sum_absolute|reduce_sum_square",
+    "softmax": "softmax_*",
+    "update": "square_sums",
+}
+
+
+@compiles
+@pytest.mark.parametrize("module", REDUCTIONS)
+def test_reductions_have_four_loads_in_flight(module, code):
+    named = REDUCTIONS[module].split("|")
+    found = {name: each for name, each in code(module).items() if any(fnmatch.fnmatchcase(name, n) for n in named)}
+    assert len(found) >= len(named)
+    for name, each in found.items():
+        assert max(map(each.loads_in_flight, each.loading_loops)) >= 4, name
+
+
+@compiles
+@pytest.mark.parametrize(
+    "module, kernel, copies", [("channel_sums", "sum_splits", 4), ("normalization", "lrn_across", 1)]
+)
+def test_copies_to_shared_memory_do_not_wait(module, kernel, copies, code):
+    """No register holds what they bring, so all of a thread's copies up to the wait are in flight."""
+    found = {name: each for name, each in code(module).items() if name.startswith(kernel) and name.endswith("_v4")}
+    assert found
+    for name, each in found.items():
+        assert each.counts()["LDGSTS.E.BYPASS.128"] >= copies, name
+        assert each.counts()["LDG.E.128"] <= 3, name  # of what is added to, and others that one thread alone reads
+
+
+@compiles
+def test_batch_norm_has_four_loads_in_flight_where_it_has_no_loop(code):
+    found = code("normalization")
+    for name in ("normalize_v4", "normalize_v1", "batch_norm_backward_v4", "batch_norm_backward_v1"):
+        assert found[name].loads_in_flight() >= 4, name
+
+
+SEQUENCE = """
+.text.loads:
+.L_x_1:
+        /*0000*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0010*/               @P0 LDG.E.128 R8, desc[UR4][R2.64+0x10] ;
+        /*0020*/                   LDG.E R12, desc[UR4][R2.64+0x20] ;
+        /*0030*/                   FADD R13, R13, R10 ;
+        /*0040*/                   LDG.E.128 R16, desc[UR4][R2.64+0x30] ;
+        /*0050*/                   FADD R13, R13, R4 ;
+        /*0060*/                   FADD R13, R13, R16 ;
+        /*0070*/               @P0 BRA `(.L_x_1) ;
+        /*0080*/                   EXIT ;
+"""
+
+
+def test_loads_in_flight_are_those_whose_registers_nothing_has_named():
+    """The second is waited for when the third of as many bytes begins, and the one of 4 bytes does not count."""
+    found = _code(SEQUENCE)
+    assert found.loading_loops == [(0, 8)]
+    assert found.loads_in_flight() == found.loads_in_flight((0, 8)) == 2
