@@ -1,0 +1,99 @@
+"""tools/traffic.py: bytes that launches move, of a net whose bytes are counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from layermem import api
+from layermem.backends.base import get_device
+from layermem.utils.units import aligned
+from tools import traffic
+
+NET = """
+name: "small"
+layer { name: "data" type: "Input" top: "data" top: "label"
+        input_param { shape { dim: 8 dim: 4 dim: 6 dim: 6 } shape { dim: 8 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+        convolution_param { num_output: 8 kernel_size: 1 bias_term: false } }
+layer { name: "bn" type: "BatchNorm" bottom: "conv" top: "bn" }
+layer { name: "elu" type: "ELU" bottom: "bn" top: "elu" }
+layer { name: "sum" type: "Eltwise" bottom: "elu" bottom: "bn" top: "sum" }
+layer { name: "ip" type: "InnerProduct" bottom: "sum" top: "ip" inner_product_param { num_output: 4 bias_term: false } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+
+X, Y, FILTER = 4 * 8 * 4 * 36, 4 * 8 * 8 * 36, 4 * 8 * 4  # data; conv, bn, elu, sum; filter
+C = 4 * 8  # a number of each channel
+WEIGHTS, SCORES = 4 * 4 * 8 * 36, 4 * 8 * 4  # of ip
+
+
+@pytest.fixture(scope="module")
+def by_kernel(tmp_path_factory) -> dict[str, list[traffic.Traffic]]:
+    path = tmp_path_factory.mktemp("net") / "small.prototxt"
+    path.write_text(NET, encoding="utf-8")
+    schedule = api.compile(path, device=get_device("cuda"), strategy="caffe").train
+    found: dict[str, list[traffic.Traffic]] = {}
+    for each in traffic.step_traffic(schedule):
+        found.setdefault(each.kernel, []).append(each)
+    return found
+
+
+def moved(by_kernel: dict[str, list[traffic.Traffic]], kernel: str) -> int:
+    return sum(each.moved for each in by_kernel[kernel])
+
+
+def test_products_move_their_operands_once(by_kernel):
+    assert moved(by_kernel, "Conv.forward") == X + FILTER + Y
+    assert moved(by_kernel, "Conv.wgrad") == Y + X + FILTER
+    assert moved(by_kernel, "InnerProduct.dgrad") == SCORES + WEIGHTS + Y
+
+
+def test_batch_norm_reads_its_input_twice_forward_and_both_inputs_twice_backward(by_kernel):
+    parts = 3 * C  # count, mean and M2
+    averages = 2 * (2 * C + 4)  # read and written
+    assert moved(by_kernel, "BatchNorm.forward") == (Y + parts) + (parts + 2 * C + averages) + (Y + 2 * C + Y)
+    sums = aligned(2 * C)  # of dy and of dy y, alone in a workspace
+    assert moved(by_kernel, "BatchNorm.backward") == (2 * Y + 2 * C + sums) + (2 * Y + 2 * C + sums + Y)
+    operands = sum(each.operands for each in by_kernel["BatchNorm.forward"])
+    assert operands == Y + Y + 2 * C + averages
+
+
+def test_a_sum_copies_its_gradient_and_a_gradient_that_is_added_to_is_read_too(by_kernel):
+    assert moved(by_kernel, "Eltwise.forward") == 3 * Y
+    assert moved(by_kernel, "Eltwise.backward") == 2 * (Y + Y)  # dy to either bottom
+    assert moved(by_kernel, "Pointwise.backward") == 2 * Y + 2 * Y  # bn and the gradient of elu, added to that of bn
+
+
+def test_a_copy_onto_itself_moves_nothing(tmp_path):
+    path = tmp_path / "small.prototxt"
+    path.write_text(NET, encoding="utf-8")
+    schedule = api.compile(path, device=get_device("cuda"), strategy="liveness").train
+    backward = [each for each in traffic.step_traffic(schedule) if each.kernel == "Eltwise.backward"]
+    assert [(each.moved, len(each.launches)) for each in backward] == [(2 * Y, 1)]
+
+
+def test_an_update_reads_and_writes_weights_and_their_state(tmp_path):
+    solver = tmp_path / "solver.prototxt"
+    (tmp_path / "small.prototxt").write_text(NET, encoding="utf-8")
+    solver.write_text('net: "small.prototxt" base_lr: 0.1 lr_policy: "fixed" momentum: 0.9', encoding="utf-8")
+    schedule = api.compile(solver=solver, device=get_device("cuda"), strategy="caffe").train
+    updates = [each for each in traffic.step_traffic(schedule) if each.kernel == "Update.update"]
+    assert sum(each.moved for each in updates) == 5 * (FILTER + WEIGHTS)
+
+
+def test_a_concat_moves_each_bottom_to_its_share_of_the_top(tmp_path):
+    path = tmp_path / "concat.prototxt"
+    concat = 'layer { name: "both" type: "Concat" bottom: "sum" bottom: "conv" top: "both" }\nlayer { name: "ip"'
+    text = NET.replace('bottom: "sum" top: "ip"', 'bottom: "both" top: "ip"').replace('layer { name: "ip"', concat)
+    path.write_text(text, encoding="utf-8")
+    schedule = api.compile(path, device=get_device("cuda"), strategy="liveness").train
+    forward = [each for each in traffic.step_traffic(schedule) if each.kernel == "Concat.forward"]
+    assert [each.moved for each in forward] == [4 * Y]
+
+
+def test_the_table_ends_with_all_bytes(by_kernel):
+    rows = [each for found in by_kernel.values() for each in found]
+    *_, total, rate = traffic.table(rows, by_launch=False)
+    assert total.split()[0] == "all" and rate.endswith("TB/s")
+    assert float(total.split()[-2]) == pytest.approx(sum(each.moved for each in rows) / 1e9, abs=5e-4)
+    assert any(line.startswith("normalization.normalize_v4") for line in traffic.table(rows, by_launch=True))

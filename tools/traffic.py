@@ -1,0 +1,167 @@
+"""Bytes of device memory that a training step on device cuda reads and writes, counted from its launches.
+
+    python tools/traffic.py resnet50 --batch 128                    a net of prototxt/, with everything kept
+    python tools/traffic.py net.prototxt --batch 64 --budget 4GB    the plan of `auto` within a budget
+    python tools/traffic.py vgg16 --batch 64 --launches             a row for each kernel of cuda/ beside
+
+Nothing runs, and no GPU is needed.  The training graph counts every operand of an op once (`operands`).  A launch moves
+what its arguments point to (`moved`): BatchNorm reads its input for the statistics and again for the result, the parts
+of a weight gradient are written and read, an op without launches, as a sum in place of one of its terms, moves nothing.
+A launch counts each array once, as if caches held all that it reads again, and the whole of it, also where a stride
+skips some; Concat, Slice and Crop move as many bytes of each array as the smallest has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import layermem  # noqa: E402
+from layermem.backends.base import get_device  # noqa: E402
+from layermem.backends.cuda.base import CudaCall, cuda_kernels  # noqa: E402
+from layermem.backends.cuda.launch import Launch  # noqa: E402
+from layermem.schedule.ir import Instruction, Schedule  # noqa: E402
+from layermem.utils.units import parse_bytes  # noqa: E402
+
+ARENA = 0x5A5A5A5A << 32  # where the arena is thought to be: no two integers of a launch's arguments make such a word
+ARENA_BYTES = 1 << 40
+WORKSPACE = "workspace"
+PARTIAL = ("shape.copy_runs", "shape.crop")  # kernels that move a part of their arrays
+COPY_RATE = 4.3e12  # bytes per second of a copy within an H200
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Of one instruction: bytes as the graph counts operands, and as launches move them, in all and by kernel."""
+
+    kernel: str
+    operands: int
+    moved: int
+    launches: tuple[tuple[str, int], ...] = ()
+
+
+def step_traffic(schedule: Schedule, precision: str = "fp32") -> list[Traffic]:
+    """Of every instruction of the schedule, in its order."""
+    return [instruction_traffic(schedule, each, precision) for each in schedule.instructions]
+
+
+def instruction_traffic(schedule: Schedule, instruction: Instruction, precision: str) -> Traffic:
+    op = instruction.op
+    if op is None:
+        nbytes = schedule.residencies[instruction.reads[0]].nbytes
+        return Traffic(instruction.kind, nbytes, nbytes)
+    if not cuda_kernels.implements(op.record, op.step):  # batches, outputs, Python
+        return Traffic(op.kernel, op.nbytes, op.nbytes)
+    spans = dict(_spans(schedule, instruction))
+    call = CudaCall(
+        addresses={role: span.start for role, span in spans.items()},
+        counts={role: len(span) // 4 for role, span in spans.items()},
+        accumulated=frozenset(op.accumulates), precision=precision,
+    )  # fmt: skip
+    launches = list(cuda_kernels.bind(op.record, op.step, call))
+    pointers = [_pointers(launch) for launch in launches]
+    touched = set(chain(*pointers))
+    moved = [
+        _moved(launch, [_bytes_from(at, spans, touched) for at in each]) for launch, each in zip(launches, pointers)
+    ]
+    named_once = {address for address, times in Counter(chain(*pointers)).items() if times == 1}
+    updated = [role for role, buffer in op.roles.items() if buffer in op.updates]  # read and written
+    read_too = sum(len(spans[role]) for role in updated if spans[role].start in named_once)
+    names = [f"{launch.module}.{launch.function}" for launch in launches]
+    return Traffic(op.kernel, op.nbytes, sum(moved) + read_too, tuple(zip(names, moved, strict=True)))
+
+
+def _spans(schedule: Schedule, instruction: Instruction) -> Iterator[tuple[str, range]]:
+    """Addresses of each role."""
+    assert instruction.op is not None
+    for role, number in instruction.roles.items():
+        residency = schedule.residencies[number]
+        if residency.host:
+            continue
+        begin, end = 0, residency.nbytes
+        if role in instruction.op.views:
+            begin, end = instruction.op.views[role].span(residency.nbytes)
+        yield role, range(ARENA + residency.offset + begin, ARENA + residency.offset + end)
+
+
+def _pointers(launch: Launch) -> list[int]:
+    """All pointers into the arena among the arguments, in their order."""
+    words = struct.unpack_from(f"<{len(launch.args) // 8}Q", launch.args)
+    return [word for word in words if ARENA <= word < ARENA + ARENA_BYTES]
+
+
+def _moved(launch: Launch, nbytes: Sequence[int]) -> int:
+    """Of the arrays of a launch, by what lies behind each pointer."""
+    if nbytes and f"{launch.module}.{launch.function}".startswith(PARTIAL):
+        return len(nbytes) * min(nbytes)
+    return sum(nbytes)
+
+
+def _bytes_from(address: int, spans: dict[str, range], touched: set[int]) -> int:
+    """What lies behind a pointer: the rest of its role; of the workspace, the bytes up to the next pointer."""
+    for role, span in spans.items():
+        if address in span and role != WORKSPACE:
+            return span.stop - address
+    workspace = spans[WORKSPACE]  # KeyError: a kernel was given memory that its op does not have
+    behind = [other for other in touched if other > address and other in workspace]
+    return min(behind, default=workspace.stop) - address
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def table(traffic: Sequence[Traffic], by_launch: bool) -> Iterator[str]:
+    rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for each in traffic:
+        row = rows[each.kernel]
+        for i, value in enumerate((1, len(each.launches), each.operands, each.moved)):
+            row[i] += value
+        for name, moved in each.launches:
+            kernels[name][0] += 1
+            kernels[name][1] += moved
+    yield f"{'op':34}{'ops':>6}{'launches':>10}{'operands':>12}{'moved':>12}"
+    for name, (ops, launches, operands, moved) in sorted(rows.items(), key=lambda row: -row[1][3]):
+        yield f"{name:34}{ops:6}{launches:10}{_gb(operands)}{_gb(moved)}"
+    ops, launches, operands, moved = map(sum, zip(*rows.values(), strict=True))
+    yield f"{'all':34}{ops:6}{launches:10}{_gb(operands)}{_gb(moved)}"
+    yield f"{1e3 * moved / COPY_RATE:.1f} ms at {COPY_RATE / 1e12} TB/s"
+    if by_launch:
+        yield f"\n{'kernel (without sums that it adds to)':56}{'launches':>10}{'moved':>12}"
+        for name, (launches, moved) in sorted(kernels.items(), key=lambda row: -row[1][1]):
+            yield f"{name:56}{launches:10}{_gb(moved)}"
+
+
+def _gb(nbytes: int) -> str:
+    return f"{nbytes / 1e9:9.3f} GB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("net", help="a prototxt, or a folder of prototxt/")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--precision", default="tf32", help="of matrix products (default tf32)")
+    parser.add_argument("--strategy", default="liveness", help="default: liveness, or auto within a budget")
+    parser.add_argument("--budget", type=parse_bytes)
+    parser.add_argument("--launches", action="store_true", help="print the kernels of all launches too")
+    args = parser.parse_args()
+    net = Path(args.net)
+    if not net.suffix:
+        net = ROOT / "prototxt" / args.net / "train_val.prototxt"
+    strategy = args.strategy if args.budget is None else "auto"
+    device = get_device("cuda", precision=args.precision)
+    result = layermem.compile(net, device=device, batch=args.batch, strategy=strategy, budget=args.budget)
+    print("\n".join(table(step_traffic(result.train, args.precision), args.launches)))
+
+
+if __name__ == "__main__":
+    main()
