@@ -1,5 +1,5 @@
 // y [m][n] = x [m][k] w [n][k]', dx = dy w, dw = dy' x.  Usually m, the batch, is small and w is large, so every driver
-// reads w in long lines, as few times as it can:
+// reads w in long lines, as few times as it can, and fetches what it reads next while it multiplies:
 //
 //     fprop            dot products of rows of x and rows of w: both are contiguous along k, nothing is packed
 //     dgrad, m <= 12   sums of rows of w, each register of w loaded once for all rows of x
@@ -70,7 +70,11 @@ void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, 
             args.vectors = static_cast<int>(vectors);
             args.last_lanes = static_cast<int>(used - width + lanes);
             args.init = step > 0 || accumulate ? Init::out : Init::zero;
-            for (int64_t row = 0; row < m; row += kBlockRows) {
+            const bool same_rows = c + width < columns;  // the next panel is of these rows of w, or of those behind
+            const int64_t next_step = same_rows ? step : step + depth;
+            args.next = next_step + depth <= n ? w + next_step * k + first + (same_rows ? c + width : 0) : nullptr;
+            args.next_pitch = k;
+            for (int64_t row = 0; row < m; row += kBlockRows, args.next = nullptr) {
                 args.rows = std::min(kBlockRows, m - row);
                 for (int64_t i = 0; i < kBlockRows; ++i) {  // entries beyond the rows repeat the last one
                     const int64_t at = row + std::min(i, args.rows - 1);
@@ -172,6 +176,10 @@ Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const floa
                 args.b = w + begin * k + step;
                 args.init = step > 0 ? Init::out : bias ? Init::bias : Init::zero;
                 args.relu = relu && step + args.length == k;
+                if (step + args.length < k)
+                    args.next = args.b + args.length;
+                else
+                    args.next = end + args.columns <= n ? w + end * k : nullptr;
                 kernels.dot(args);
             }
         });

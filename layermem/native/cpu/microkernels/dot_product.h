@@ -7,9 +7,9 @@ namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
 // Rows [m, m + kRows) times columns [n, n + kColumns).  Both operands are contiguous along the reduction, so lanes run
-// along it and are added up at the end.
-template <int kRows, int kColumns>
-void dot_tile(const DotBlock& args, int64_t m, int64_t n) {
+// along it and are added up at the end.  Each step fetches a line of kFetched columns of args.next, from `column` on.
+template <int kRows, int kColumns, int kFetched>
+void dot_tile(const DotBlock& args, int64_t m, int64_t n, int64_t column) {
     V sum[kRows][kColumns];
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i)
@@ -23,6 +23,8 @@ void dot_tile(const DotBlock& args, int64_t m, int64_t n) {
     for (int j = 0; j < kColumns; ++j) b[j] = args.b + (n + j) * args.b_pitch;
     int64_t k = 0;
     for (; k + kLanes <= args.length; k += kLanes) {
+#pragma GCC unroll 3
+        for (int j = 0; j < kFetched; ++j) __builtin_prefetch(args.next + (column + j) * args.b_pitch + k, 0, 2);
         V x[kRows];
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) x[i] = load(a[i] + k);
@@ -52,20 +54,37 @@ void dot_tile(const DotBlock& args, int64_t m, int64_t n) {
         }
 }
 
-// All columns of kRows rows.
-template <int kRows, int kColumns>
-void dot_columns(const DotBlock& args, int64_t m) {
+// All columns of kRows rows, which are number `group` of such rows.  Each group fetches kFetched columns of every tile.
+template <int kRows, int kColumns, int kFetched>
+void dot_columns(const DotBlock& args, int64_t m, int64_t group) {
     int64_t n = 0;
-    for (; n + kColumns <= args.columns; n += kColumns) dot_tile<kRows, kColumns>(args, m, n);
-    for (; n < args.columns; ++n) dot_tile<kRows, 1>(args, m, n);
+    for (; n + kColumns <= args.columns; n += kColumns)
+        if (kFetched > 0 && (group + 1) * kFetched <= kColumns)
+            dot_tile<kRows, kColumns, kFetched>(args, m, n, n + group * kFetched);
+        else
+            dot_tile<kRows, kColumns, 0>(args, m, n, 0);
+    for (; n < args.columns; ++n) dot_tile<kRows, 1, 0>(args, m, n, 0);
 }
 
-// 4x6 + 4 + 1 = 29 of 32 registers, 3x4 + 3 + 1 = 16 of 16.
+template <int kRows, int kColumns, int kFetched>
+void dot_groups(const DotBlock& args) {
+    int64_t m = 0;
+    for (; m + kRows <= args.rows; m += kRows) dot_columns<kRows, kColumns, kFetched>(args, m, m / kRows);
+    for (; m < args.rows; ++m) dot_columns<1, kColumns, 0>(args, m, 0);
+}
+
+// 4x6 + 4 + 1 = 29 of 32 registers, 3x4 + 3 + 1 = 16 of 16.  One group of rows alone waits for memory in any case.
 void dot(const DotBlock& args) {
     constexpr int kRows = kRegisters == 32 ? 4 : 3, kColumns = kRegisters == 32 ? 6 : 4;
-    int64_t m = 0;
-    for (; m + kRows <= args.rows; m += kRows) dot_columns<kRows, kColumns>(args, m);
-    for (; m < args.rows; ++m) dot_columns<1, kColumns>(args, m);
+    const int64_t groups = args.rows / kRows;
+    if (!args.next || groups < 2)
+        dot_groups<kRows, kColumns, 0>(args);
+    else if (groups == 2)
+        dot_groups<kRows, kColumns, kColumns / 2>(args);
+    else if (groups < kColumns)
+        dot_groups<kRows, kColumns, 2>(args);
+    else
+        dot_groups<kRows, kColumns, 1>(args);
 }
 
 // Register i of a pair of which n < 2 kLanes floats are in use, or all.
@@ -89,6 +108,11 @@ LAYERMEM_INLINE void rank_update_strip(const RankUpdateBlock& args, int64_t j, i
     for (int k = 0; k < kDepth; ++k)
 #pragma GCC unroll 2
         for (int i = 0; i < kVectors; ++i) w[k][i] = load_part(args.w + (j + k) * args.w_pitch + c, i, n);
+    if (j + 2 * kDepth <= args.depth)  // the same columns of the next rows, which lie too far apart to be foreseen
+#pragma GCC unroll 8
+        for (int k = 0; k < kDepth; ++k)
+            for (int i = 0; i < kVectors * kLanes; i += kLineFloats)
+                __builtin_prefetch(args.w + (j + kDepth + k) * args.w_pitch + c + i, 0, 2);
     for (int64_t m = 0; m < args.rows; ++m) {
         float* out = args.out + m * args.pitch + c;
         const float* d = args.d + m * args.d_pitch + j;

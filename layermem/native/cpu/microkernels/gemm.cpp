@@ -21,9 +21,10 @@ namespace {
 
 // Rows [row, row + kRows) of a block.  The sums stay in registers through all slices; each step loads kVectors
 // registers of packed weights once and broadcasts one float of every row, straight from the image.  Rows beyond the
-// block's are computed (their pointers are readable) but not stored.
-template <int kRows, int kVectors>
-void gemm_tile(const GemmBlock& args, int64_t row) {
+// block's are computed (their pointers are readable) but not stored.  Each step fetches the lines number
+// `line` and `line + lines_apart` of a row of args.next: kFetched of them.
+template <int kRows, int kVectors, int kFetched>
+void gemm_tile(const GemmBlock& args, int64_t row, int64_t line, int64_t lines_apart) {
     const int64_t valid_rows = args.rows - row < kRows ? args.rows - row : kRows;
     V sum[kRows][kVectors];
     if (args.init == Init::out) {
@@ -61,7 +62,13 @@ void gemm_tile(const GemmBlock& args, int64_t row) {
 #pragma GCC unroll 24
         for (int i = 0; i < kRows; ++i) a[i] = in[i];
         const float* w = b;
+        const float* next = args.next + line * kLineFloats;
         for (int64_t k = 0; k < args.length; ++k, w += kVectors * kLanes) {
+            if (kFetched > 0) {  // one or two lines a step leave the line fill buffers to the tile's own loads
+                __builtin_prefetch(next, 0, 2);
+                if (kFetched > 1) __builtin_prefetch(next + lines_apart * kLineFloats, 0, 2);
+                next += args.next_pitch;
+            }
             V column[kVectors];
 #pragma GCC unroll 4
             for (int j = 0; j < kVectors; ++j) column[j] = load(w + j * kLanes);
@@ -93,9 +100,18 @@ void gemm_tile(const GemmBlock& args, int64_t row) {
     }
 }
 
+// The first tiles share the lines of args.next; two lines of each row are the most that a tile fetches.
 template <int kRows, int kVectors>
 void gemm_tiles(const GemmBlock& args) {
-    for (int64_t row = 0; row < args.rows; row += kRows) gemm_tile<kRows, kVectors>(args, row);
+    const int64_t lines = args.next ? max(kVectors * kLanes / kLineFloats, 1) : 0, tiles = ceil_div(args.rows, kRows);
+    for (int64_t row = 0, tile = 0; row < args.rows; row += kRows, ++tile) {
+        if (tile >= lines)
+            gemm_tile<kRows, kVectors, 0>(args, row, 0, 0);
+        else if (tile + tiles >= lines)
+            gemm_tile<kRows, kVectors, 1>(args, row, tile, 0);
+        else
+            gemm_tile<kRows, kVectors, 2>(args, row, tile, tiles);
+    }
 }
 
 // With 32 registers the height depends on the width of the panel: 12x2 and 8x3 and 6x4 are 24 sums each, beside

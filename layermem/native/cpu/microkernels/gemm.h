@@ -26,6 +26,10 @@ struct GemmBlock {
     Init init;
     const float* bias;  // of the panel's first column, for Init::bias
     bool relu;          // negative results become 0
+    // What the driver reads next, `length` rows of as many floats as the panel is wide: fetched into the second-level
+    // cache while this block is computed.  Or null.  Of blocks of one slice.
+    const float* next;
+    int64_t next_pitch;
 };
 
 constexpr int64_t kMaxPairs = 96;   // most pairs of rows of an OuterBlock
@@ -55,6 +59,7 @@ struct DotBlock {
     Init init;
     const float* bias;  // [columns]
     bool relu;
+    const float* next;  // b of the block that the driver multiplies next: fetched as that of a GemmBlock, or null
 };
 
 // out[m * pitch + c] = init + sum over j < depth of d[m * d_pitch + j] * w[j * w_pitch + c],  m < rows, c < columns.
@@ -82,6 +87,7 @@ struct GemmKernels {
 };
 LAYERMEM_KERNEL_TABLE(GemmKernels, gemm_kernels)
 
+constexpr int64_t kLineFloats = 16;   // of a cache line
 constexpr int64_t kBlockRows = 96;    // most rows of one GemmBlock; a multiple of every tile height
 constexpr int64_t kBlockDepth = 384;  // most reduction steps of one GemmBlock before sums go back to memory
 
