@@ -27,9 +27,12 @@ constexpr int tile_rows(int vectors) {
 
 // Rows [k, k + kRows) and the registers from column c on; the last of them has `last` floats in use.  The registers of
 // x are loaded from args.x, and written to panel [count][kVectors * kLanes] if kSource is packing, or loaded from it.
-// Every second place of `fetched` is brought into the second-level cache.
+// Every second place of `fetched` is brought into the second-level cache, and the sums from next_out on, of a tile of
+// the same shape, into the first-level cache: cold sums would make each tile wait.
 template <int kRows, int kVectors, Source kSource>
-void outer_tile(const OuterBlock& args, const Places& fetched, int64_t k, int64_t c, int last, float* panel) {
+void outer_tile(const OuterBlock& args, const Places& fetched, const float* next_out, int64_t k, int64_t c, int last,
+                float* panel) {
+    constexpr int64_t kLines = (kVectors * kLanes + kLineFloats - 1) / kLineFloats;  // of a row of the tile
     V sum[kRows][kVectors];
     float* out = args.out + k * args.pitch + c;
     const bool whole = last == kLanes;
@@ -59,6 +62,7 @@ void outer_tile(const OuterBlock& args, const Places& fetched, int64_t k, int64_
     const auto steps = [&](const auto& load_x) __attribute__((always_inline)) {
         float* packed = panel;
         const auto pair = [&](int64_t n) __attribute__((always_inline)) {
+            __builtin_prefetch(next_out + min(n / kLines, kRows - 1) * args.pitch + n % kLines * kLineFloats);
             V x[kVectors];
 #pragma GCC unroll 4
             for (int j = 0; j < kVectors; ++j) {
@@ -95,10 +99,12 @@ void outer_tile(const OuterBlock& args, const Places& fetched, int64_t k, int64_
 
 // The first tile of a panel: the last `rows` rows, so that all others have the full height.
 template <int kRows, int kVectors, Source kSource>
-void outer_first_tile(const OuterBlock& args, const Places& fetched, int64_t rows, int64_t c, int last, float* panel) {
+void outer_first_tile(const OuterBlock& args, const Places& fetched, const float* next_out, int64_t rows, int64_t c,
+                      int last, float* panel) {
     if constexpr (kRows > 0) {
-        if (rows == kRows) return outer_tile<kRows, kVectors, kSource>(args, fetched, args.rows - rows, c, last, panel);
-        outer_first_tile<kRows - 1, kVectors, kSource>(args, fetched, rows, c, last, panel);
+        if (rows == kRows)
+            return outer_tile<kRows, kVectors, kSource>(args, fetched, next_out, args.rows - rows, c, last, panel);
+        outer_first_tile<kRows - 1, kVectors, kSource>(args, fetched, next_out, rows, c, last, panel);
     }
 }
 
@@ -140,11 +146,15 @@ class Prefetcher {
 template <int kRows, int kVectors, bool kPack>
 void outer_tiles(const OuterBlock& args, const Prefetcher& prefetcher, int64_t c, int last, float* panel) {
     const int64_t full = (args.rows - 1) / kRows * kRows;
-    outer_first_tile<kRows, kVectors, kPack ? Source::packing : Source::rows>(args, prefetcher.of_tile(0),
+    const float* out = args.out + c;
+    outer_first_tile<kRows, kVectors, kPack ? Source::packing : Source::rows>(args, prefetcher.of_tile(0), out,
                                                                               args.rows - full, c, last, panel);
-    for (int64_t k = 0; k < full; k += kRows)
-        outer_tile<kRows, kVectors, kPack ? Source::panel : Source::rows>(args, prefetcher.of_tile(k / kRows + 1), k, c,
-                                                                          last, panel);
+    for (int64_t k = 0; k < full; k += kRows) {  // behind the last tile is the first one of the next panel
+        const float* next_out =
+            k + kRows < full ? out + (k + kRows) * args.pitch : out + full * args.pitch + kVectors * kLanes;
+        outer_tile<kRows, kVectors, kPack ? Source::panel : Source::rows>(args, prefetcher.of_tile(k / kRows + 1),
+                                                                          next_out, k, c, last, panel);
+    }
 }
 
 // The only panel of a block is not packed: its rows are short.
