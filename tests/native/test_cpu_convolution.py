@@ -221,11 +221,12 @@ def run_step(step, case, memory, x, w, dy):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(step, every_way):
+@pytest.mark.parametrize(("images", "size", "others"), [(1, (60, 64), 700), (4, (14, 14), 288)])
+def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(step, images, size, others, every_way):
     """700 x 200 pairs of channels take 19.2 MiB when transformed: output channels come in two chunks, tiles in two
-    batches or more."""
-    c, k = (200, 700) if step == "dgrad" else (700, 200)
-    whole = Case(1, c, (60, 64), k, pad=(1, 1))
+    batches or more.  Four images of 14 x 14 pixels are one batch: chunks have 64 channels."""
+    c, k = (200, others) if step == "dgrad" else (others, 200)
+    whole = Case(images, c, size, k, pad=(1, 1))
     _, x, w, _, dy = tensors(whole)
     for begin, end in ((0, 96), (96, 200)):
         if step == "dgrad":
@@ -249,6 +250,13 @@ def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(s
 def test_transformed_weights_of_a_large_layer_are_not_all_in_the_workspace(step, c, k, most):
     large = Case(8, c, (56, 56), k, pad=(1, 1))
     assert getattr(cpu, f"conv_{step}_workspace_bytes")(large.geometry()) <= most * 2**20
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("c", "k", "size", "most"), [(144, 288, 14, 6), (192, 384, 7, 3), (160, 320, 14, 7)])
+def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
+    slice_of_32 = cpu.ConvProblem(n=4, c=c, h=size, w=size, k=k, kernel=(3, 3), pad=(1, 1), first=4, of=32)
+    assert getattr(cpu, f"conv_{step}_workspace_bytes")(slice_of_32) <= most * 2**20
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -24,12 +24,14 @@ namespace layermem::cpu {
 namespace {
 
 constexpr int64_t kBatchBytes = 2 << 20;      // of tiles: more would leave the cache, fewer make small products
-constexpr int64_t kChunkBytes = 4 << 20;      // of the transformed weights of a chunk, where there is one batch ...
+constexpr int64_t kMinChunkBytes = 1 << 20;   // of the transformed weights of a chunk, where there is one batch: these
+constexpr int64_t kChunkBytes = 4 << 20;      // stay in cache between transform and product; most of them there ...
 constexpr int64_t kMaxChunkBytes = 18 << 20;  // ... and where each chunk transforms its input tiles again
 constexpr int64_t kMaxTileBytes = 32 << 20;   // of the input tiles of one batch that serves all chunks
 constexpr int64_t kMinTiles = 48;           // of 4x4 pixels: fewer do not pay for 36 transformed weights instead of 16
 constexpr int64_t kSkew = 80;               // floats between elements, so that they do not fall into one cache set
 constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradient's product, steps of one that packs
+constexpr int64_t kChunkChannels = 32;      // of output: a chunk has a multiple of them
 constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
 constexpr int64_t kMinTasks = 64;           // of the products
 
@@ -75,11 +77,12 @@ int64_t all_packed_floats(const Winograd& f, int64_t depth, int64_t columns) {
     return f.elements() * packed_pitch(depth, columns) - kSkew;
 }
 
-// Output channels of a chunk, which are multiplied with `others` channels each.
-int64_t chunk_channels(const Winograd& f, bool one_batch, int64_t channels, int64_t others) {
-    const int64_t bytes = one_batch ? kChunkBytes : kMaxChunkBytes;
-    const int64_t most = bytes / (f.elements() * 4 * others) / kTaskChannels * kTaskChannels;
-    return std::min(channels, std::max(most, kTaskChannels));
+// Output channels of a chunk, which are multiplied with `others` channels each.  Where one batch of `tiles` serves all
+// chunks, each chunk reads its input tiles again: its weights take at least as many bytes.
+int64_t chunk_channels(const Winograd& f, bool one_batch, int64_t tiles, int64_t channels, int64_t others) {
+    const int64_t bytes = f.elements() * 4 * others;  // of an output channel's weights, and of an input tile
+    const int64_t most = one_batch ? std::clamp(bytes * tiles, kMinChunkBytes, kChunkBytes) : kMaxChunkBytes;
+    return std::min(channels, std::max(most / bytes / kChunkChannels * kChunkChannels, kChunkChannels));
 }
 
 // The part of a workspace behind one of `floats` floats.
@@ -128,7 +131,7 @@ struct Product {
         tiles_w = f.along(d.out_w);
         tiles = d.images * tiles_h * tiles_w;
         batch = batch_tiles(f, p, tiles, d.in_c, 2);
-        chunk = chunk_channels(f, batch == tiles, d.out_c, d.in_c);
+        chunk = chunk_channels(f, batch == tiles, tiles, d.out_c, d.in_c);
     }
     // The workspace: packed weights, input tiles, output tiles.
     int64_t packed_floats() const { return all_packed_floats(f, d.in_c, chunk); }
@@ -173,8 +176,17 @@ void multiply(const GemmKernels& kernels, const Product& product, int64_t count,
     const int64_t depth = product.d.in_c, elements = product.f.elements();
     const int64_t blocks = ceil_div(count, kBlockRows), slices = ceil_div(depth, kBlockDepth);
     const int64_t shares = std::clamp<int64_t>(kMinTasks / (elements * blocks), 1, panel_count);
+    const int64_t tasks = elements * blocks * shares, workers = threads();
+    // Packed weights of the element of task i: those of a panel, from a step on.
+    const auto at = [&](int64_t i, const Panel& panel, int64_t step) {
+        return packed + i / shares / blocks * packed_pitch(depth, columns) + panel.offset * depth +
+               step * panel.vectors * kernels.lanes;
+    };
+    const auto first_panel = [&](int64_t i) {
+        return panels[static_cast<size_t>(chunk_begin(panel_count, shares, i % shares))];
+    };
     // A task: one element of the tiles, one block of rows, one share of the panels.
-    parallel_for(elements * blocks * shares, [&](int64_t i) {
+    parallel_for(tasks, [&](int64_t i) {
         const int64_t share = i % shares, block = i / shares % blocks, element = i / shares / blocks;
         const float* in_element = in_tiles + element * element_floats(count, depth);
         float* out_element = out_tiles + element * element_floats(count, columns);
@@ -195,14 +207,22 @@ void multiply(const GemmKernels& kernels, const Product& product, int64_t count,
                 in_rows[row] = in_element + tile * depth + begin;
                 out_rows[row] = out_element + tile * columns;
             }
-            for (int64_t j = chunk_begin(panel_count, shares, share); j < chunk_begin(panel_count, shares, share + 1);
-                 ++j) {
+            const int64_t end = chunk_begin(panel_count, shares, share + 1);
+            for (int64_t j = chunk_begin(panel_count, shares, share); j < end; ++j) {
                 const Panel& panel = panels[static_cast<size_t>(j)];
                 args.vectors = panel.vectors;
                 args.last_lanes = panel.last_lanes;
                 args.column = panel.column;
-                args.packed = packed + element * packed_pitch(depth, columns) + panel.offset * depth +
-                              begin * panel.vectors * kernels.lanes;
+                args.packed = at(i, panel, begin);
+                // This thread goes on with the next panel, the next slice, or about as many tasks later as there are
+                // threads; what it reads there may have been packed by another.
+                if (j + 1 < end)
+                    args.next = at(i, panels[static_cast<size_t>(j + 1)], begin);
+                else if (slice + 1 < slices)
+                    args.next = at(i, first_panel(i), begin + args.length);
+                else
+                    args.next = i + workers < tasks ? at(i + workers, first_panel(i + workers), 0) : nullptr;
+                args.next_pitch = panel.vectors * int64_t{kernels.lanes};
                 kernels.gemm(args);
             }
         }
@@ -275,7 +295,7 @@ struct WgradProduct {
     explicit WgradProduct(const ConvProblem& problem) : f(winograd_of(problem)), p(problem) {
         tiles = f.tiles(p.n, p.ho(), p.wo());
         batch = batch_tiles(f, p, tiles, p.c, 1);
-        chunk = chunk_channels(f, batch == tiles, p.k, p.c);
+        chunk = chunk_channels(f, batch == tiles, tiles, p.k, p.c);
     }
     // The workspace: u [elements][chunk][c] unless it is carried, tiles of x, tiles of dy.
     int64_t total_floats() const { return f.elements() * chunk * p.c; }

@@ -293,6 +293,7 @@ void pack_fprop(const WinogradWeights& args, const PackedPanel& panel, int64_t b
 #pragma GCC unroll 16
                 for (int i = 0; i < kLanes; ++i)
                     square[i] = first + i < panel.columns ? load_up_to(w + i * 9 * args.c, n) : zero();
+                for (int i = 0; i < kLanes; ++i) __builtin_prefetch(w + i * 9 * args.c + kLanes);  // the next channels
                 transpose_registers(square);
 #pragma GCC unroll 16
                 for (int i = 0; i < kLanes; ++i) store(block[tap] + i * kLanes, square[i]);
@@ -315,6 +316,8 @@ void pack_dgrad(const WinogradWeights& args, const PackedPanel& panel, int64_t b
         for (int64_t j = 0; j < panel.width; j += kLanes) {
             Tile<kSize> u;
             const int n = static_cast<int>(max(0, min(kLanes, panel.columns - j)));
+            const float* next = args.w + (k + 1) * 9 * args.c + panel.column + j;
+            for (int tap = 0; tap < 9; ++tap) __builtin_prefetch(next + tap * args.c);
             transform_window<F>(u, args.w + k * 9 * args.c, args.c, panel.column + j, true, n);
             float* out = panel.packed + k * panel.width + j;
 #pragma GCC unroll 36
