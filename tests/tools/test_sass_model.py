@@ -21,7 +21,7 @@ from tools.sass.loops import Loop, loops, main_loop, product_of
 from tools.sass.net import OpTime, by_kind, launches_time, stages_of
 from tools.sass.pipeline import issues_of, simulate, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
-from tools.sass.trace import Step, traced
+from tools.sass.trace import Step, traced, written_by
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
@@ -51,7 +51,7 @@ def test_every_scoreboard_has_its_bit_in_the_mask_of_waits():
         assert Control.decode(1 << 52 + scoreboard).wait == (scoreboard,)
 
 
-# -- a stored disassembly: two stages of 256 floats, 8 rows copied by 64 threads, 32 products a thread -------------------
+# -- a stored disassembly: two stages of 256 floats, 8 rows copied by 64 threads, 32 products a thread -----------------
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,24 @@ def test_an_inner_loop_of_unknown_length_is_an_error(small):
         traced(Kernel("small", code, small.labels, threads=64, parameters=0x210), small_args(), (4, 1, 1))
 
 
-# -- the pipeline, against sums made by hand -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("opcode", "operands", "written"),
+    [
+        ("IADD3", "R4 P0 R2 R3 RZ", ["R4", "P0"]),
+        ("LOP3.LUT", "P1 R4 R2 0x3 RZ 0xc0 !PT", ["P1", "R4"]),
+        ("ISETP.LT.AND", "P2 PT R4 R5 P1", ["P2"]),
+        ("SEL", "R4 R2 R3 P0", ["R4"]),
+        ("SHFL.BFLY", "PT R5 R4 0x1 0x1f", ["R5"]),
+        ("LDS.128", "R8 [R2+0x10]", ["R8", "R9", "R10", "R11"]),
+        ("IMAD.WIDE.U32", "R2 R4 0x4 R6", ["R2", "R3"]),
+        ("UISETP.NE.U32.AND", "UP0 UPT UR4 URZ UPT", ["UP0"]),
+    ],
+)
+def test_results_are_known_from_the_operands(opcode, operands, written):
+    assert written_by(instruction(opcode, *operands.split())) == written
+
+
+# -- the pipeline, against sums made by hand ---------------------------------------------------------------------------
 
 
 def instruction(
@@ -186,7 +203,7 @@ def test_a_warp_waits_for_the_scoreboard_of_its_load():
     assert cycles(load, use, warps=7) == pytest.approx(30, abs=1)
 
 
-# -- occupancy -----------------------------------------------------------------------------------------------------------
+# -- occupancy ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +221,7 @@ def test_blocks_share_registers_shared_memory_and_threads(threads, registers, sh
     assert blocks_at_once(H200, threads, registers, shared) == blocks
 
 
-# -- launches and nets -----------------------------------------------------------------------------------------------------
+# -- launches and nets -------------------------------------------------------------------------------------------------
 
 WINDOW = Window(size=28, kernel=3, stride=1, pad=1)
 STRIDED = Window(size=28, kernel=4, stride=2, pad=1)
@@ -243,7 +260,7 @@ def test_totals_are_of_the_three_products_and_the_rest():
     assert totals["fprop"] == 1.0 and totals["dgrad"] == 0.0 and 2.0 < totals["rest"] < 2.01
 
 
-# -- calibration -----------------------------------------------------------------------------------------------------------
+# -- calibration -------------------------------------------------------------------------------------------------------
 
 
 def results(tmp_path: Path, ceilings: list, layers: list) -> Path:
@@ -277,7 +294,7 @@ def test_measured_layers_scale_what_memory_bounds(tmp_path):
     assert model == plain._replace(memory=pytest.approx(1.5), products={})
 
 
-# -- the real main loops ----------------------------------------------------------------------------------------------------
+# -- the real main loops -----------------------------------------------------------------------------------------------
 
 nvcc_is_here = pytest.mark.skipif(
     Nvcc.find() is None or disassembler() is None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from tools.sass.disassembly import Instruction, Kernel
@@ -96,6 +97,7 @@ def _all(*conditions: bool | None) -> bool | None:
 
 # -- integers ----------------------------------------------------------------------------------------------------------
 
+FLAG = re.compile(r"U?P[T\d]$")
 PREDICATE = re.compile(r"^(!?)(U?P(?:T|\d))$")
 REGISTER = re.compile(r"^([-~|]*)(U?R(?:Z|\d+))((?:\.\w+)*)\|?$")
 CONSTANT = re.compile(r"^(-?)c\[0x0\]\[(\w+)\](?:\.\w+)?$")
@@ -163,7 +165,7 @@ class _Thread:
         name = instruction.name[1:] if instruction.name in UNIFORM else instruction.name
         result = RESULTS.get(name)
         results = result(self, modifiers, instruction.operands) if result else {}
-        for written in _written(instruction):
+        for written in written_by(instruction):
             word = results.get(written) if sure else None
             store: dict[str, Any] = self.predicates if "P" in written else self.registers
             if word is None:
@@ -192,19 +194,17 @@ def _behind(register: str) -> str:
     return re.sub(r"\d+", lambda number: str(int(number[0]) + 1), found[2], count=1)
 
 
-def _written(instruction: Instruction) -> list[str]:
-    """Registers and predicates that the instruction writes, at least: its leading operands."""
-    written: list[str] = []
-    for place, operand in enumerate(instruction.operands[:3]):
-        if re.fullmatch(r"U?P\d", operand) and (place < 2 or len(written) == place):
-            written.append(operand)
-        elif place == 0 and (found := re.fullmatch(r"(U?R)(\d+)(?:\.\w+)*", operand)):
-            first = int(found[2])
-            written += [f"{found[1]}{first + i}" for i in range(_words(instruction))]
-        elif place == 0 and operand in ("PT", "UPT", "RZ", "URZ", "PR"):
-            continue
-        else:
-            break
+def written_by(instruction: Instruction) -> list[str]:
+    """Registers and predicates that the instruction writes: `p, q` of comparisons, else `[p,] d [, carry, carry]`."""
+    operands = instruction.operands
+    compares = instruction.name.endswith(("SETP", "PLOP3"))
+    leading = list(takewhile(FLAG.match, operands[: 2 if compares else None]))
+    written = [each for each in leading if each[-1] != "T"]
+    if not compares and len(leading) < len(operands):
+        found = re.fullmatch(r"(U?R)(\d+)(?:\.\w+)*", operands[len(leading)])
+        if found:
+            written += [f"{found[1]}{int(found[2]) + i}" for i in range(_words(instruction))]
+            written += takewhile(FLAG.match, operands[len(leading) + 1 :])
     if instruction.name == "R2P":
         written += [f"P{i}" for i in range(7)]
     return written
@@ -283,7 +283,7 @@ def _multiply_add(thread: _Thread, modifiers: list[str], operands: Operands) -> 
 
 
 def _shift_add(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
-    """LEA d, a, b, s = (a << s) + b; LEA.HI d, a, b, c, s = ((c:a) << s >> 32) + b, where .SX32 has no c but a's sign."""
+    """LEA d, a, b, s = (a << s) + b; LEA.HI d, a, b, c, s = ((c:a) << s >> 32) + b; .SX32: c is a's sign."""
     words = [thread.value(each) for each in operands[1:]]
     if "X" in modifiers or None in words:
         return {}
