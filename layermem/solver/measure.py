@@ -55,9 +55,10 @@ class MeasuredStep:
 
 def with_kept_costs(job: Job) -> tuple[Job, str | None]:
     """`job` with the costs that are kept of its step on its GPU, if there are some; else what is wrong with them."""
-    gpu, graph = job.costs.gpu, job.of_one_machine
+    gpu = job.costs.gpu
     if gpu is None:
         return job, None
+    graph = job.of_one_machine
     try:
         costs = read_kept(gpu, graph.device, graph.fingerprint, _slices_of(job))
     except InputError as error:
@@ -68,9 +69,10 @@ def with_kept_costs(job: Job) -> tuple[Job, str | None]:
 def keep_measured(measured: Job, job: Job) -> Job:
     """`measured`, which is `job` with measured costs, after these are kept by GPU; as it is where the device has none,
     or they cannot be kept."""
-    gpu, graph = measured.costs.gpu, measured.of_one_machine
+    gpu = measured.costs.gpu
     if gpu is None:
         return measured
+    graph = measured.of_one_machine
     path = keep_costs(costs_text(measured), gpu, graph.device, graph.fingerprint, _slices_of(job))
     return measured if path is None else replace(measured, costs=replace(measured.costs, path=str(path), is_kept=True))
 

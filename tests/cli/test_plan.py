@@ -418,7 +418,7 @@ def test_a_faster_gpu_has_the_shorter_step(layermem):
     def plan(*words):
         return json.loads(layermem("plan", *RESNET, *words, "--json").out)
 
-    names = ("T4", "RTX 3090", "A100 40GB", "H100 PCIe", "H200")
+    names = ("T4", "A100 40GB", "H100 PCIe", "H200")
     times = [plan("--card", name, "--budget", "6GiB")["predicted_seconds"] for name in names]
     assert times == sorted(times, reverse=True) and times[0] > 3 * times[-1]
     typical, same = plan("--budget", "6GiB"), plan("--card", "h200", "--budget", "6GiB")
