@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.launch import Launch
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
@@ -30,6 +31,10 @@ class Gpu:
         memory = self.driver.allocate(4 * NOISE)
         self.driver.write(int(memory), np.random.default_rng(1).standard_normal(NOISE, dtype=np.float32))
         return memory
+
+    @cached_property
+    def step_scalars(self) -> StreamScalars:
+        return scalars_by_stream(self.driver)[COMPUTE]
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Of what `run` puts on the compute stream, by events on both sides."""
@@ -64,7 +69,10 @@ class Gpu:
         return found
 
     def starter(self, launches: Iterable[Launch], context: Mapping[str, Any]) -> Callable[[], None]:
-        """A call that starts them all."""
+        """A call that starts them all; the scalars of the step are on the GPU before it is made."""
+        self.step_scalars.is_new_step = True
+        self.step_scalars.upload(context)
+        self.driver.synchronize()
         calls = [self.driver.launcher(launch, launch.packed(context), COMPUTE) for launch in launches]
 
         def start() -> None:

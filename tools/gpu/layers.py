@@ -99,7 +99,8 @@ def ops(gpu: Gpu, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any]
         sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
         workspace = cuda_kernels.workspace_bytes(record_of(layer, step), step.step, tuple(tensors))
         addresses = gpu.filled({**sizes, **({"workspace": workspace} if workspace else {})})
-        yield step.step, bound(layer, step, tensors, addresses, precision), step.flops, moved_bytes(step, tensors)
+        launches = bound(layer, step, tensors, addresses, precision, gpu.step_scalars.address)
+        yield step.step, launches, step.flops, moved_bytes(step, tensors)
 
 
 def steps_of(layer: Layer) -> Iterator[tuple[Step, dict[str, Tensor]]]:
@@ -111,12 +112,12 @@ def steps_of(layer: Layer) -> Iterator[tuple[Step, dict[str, Tensor]]]:
 
 
 def bound(
-    layer: Layer, step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], precision: str
-) -> list[Launch]:
+    layer: Layer, step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], precision: str,
+    step_scalars: int = 0,
+) -> list[Launch]:  # fmt: skip
     counts = {role: tensor.count for role, tensor in tensors.items()}
-    return list(
-        cuda_kernels.bind(record_of(layer, step), step.step, CudaCall(addresses, counts, precision=precision))
-    )  # fmt: skip
+    call = CudaCall(addresses, counts, precision=precision, step_scalars=step_scalars)
+    return list(cuda_kernels.bind(record_of(layer, step), step.step, call))
 
 
 def moved_bytes(step: Step, tensors: Mapping[str, Tensor]) -> int:
