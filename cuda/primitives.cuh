@@ -4,9 +4,10 @@
 // call into the emulator of tests/emulator/, which defines LM_EMULATE and runs the same source on the host.  The header
 // itself includes nothing, so that nvcc and NVRTC compile it alike, for sm_75 and later.
 //
-//   memory    LM_SHARED, LM_DYN_SHARED, async_copy, async_commit, async_wait, load_matrix
+//   memory    LM_SHARED, LM_DYN_SHARED, check_aligned, async_copy, async_commit, async_wait, load_matrix
 //   order     block_sync, block_any, warp_sync
 //   exchange  shuffle, shuffle_xor, shuffle_down, ballot
+//   time      clock_cycles
 //   maths     mma_tf32, mma_bf16, tf32_round, bf16_round, bf16_pack, bf16_low, bf16_high, infinity, philox
 //
 // A warp's primitives are executed by all 32 lanes together; a block's by all of its threads.
@@ -112,6 +113,16 @@ LM_FN unsigned ballot(bool mine LM_AND_SITE) {
     return lm_emu::ballot(mine, site);
 #else
     return __ballot_sync(0xffffffffu, mine);
+#endif
+}
+
+// ---- vectors ------------------------------------------------------------------------------------------------------
+
+// A GPU ends a kernel that moves 8 or 16 bytes at once at an address that is not a multiple of them; so does the emulator.
+LM_FN void check_aligned(const void* address, int bytes) {
+#if defined(LM_EMULATE)
+    if (reinterpret_cast<unsigned long>(address) % static_cast<unsigned long>(bytes) != 0)
+        lm_emu::misaligned(address, bytes);
 #endif
 }
 
@@ -234,9 +245,18 @@ LM_FN void load_matrix(unsigned (&out)[2], const void* row LM_AND_SITE) {
 
 LM_FN float infinity() { return __uint_as_float(0x7f800000u); }
 
-// The operand bits of x for mma_tf32, rounded to nearest (the mma itself drops the low 13 bits).  The bound keeps the
-// NaN that a GPU makes, 0x7fffffff, from becoming a number.
-LM_FN unsigned tf32_round(float x) { return static_cast<unsigned>(min(__float_as_int(x), 0x7fffefff)) + 0x1000u; }
+// The operand bits of x for mma_tf32, rounded to nearest (the mma itself drops the low 13 bits); every NaN becomes
+// 0x7fffffff.  Ties go to even on sm_90 and later, where this is one instruction, and away from zero before.
+LM_FN unsigned tf32_round(float x) {
+#if !defined(LM_EMULATE) && LM_ARCH >= 900
+    unsigned bits;
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+#else
+    const unsigned bits = __float_as_uint(x), half = LM_ARCH >= 900 ? 0xfffu + ((bits >> 13) & 1u) : 0x1000u;
+    return x != x ? 0x7fffffffu : bits + half;
+#endif
+}
 
 // The 16 bits of x as bfloat16, rounded to nearest, ties to even; every NaN becomes 0x7fff.
 LM_FN unsigned short bf16_round(float x) {
@@ -264,6 +284,17 @@ LM_FN unsigned bf16_pack(float low, float high) {
 
 LM_FN float bf16_low(unsigned both) { return __uint_as_float(both << 16); }
 LM_FN float bf16_high(unsigned both) { return __uint_as_float(both & 0xffff0000u); }
+
+// ---- time ---------------------------------------------------------------------------------------------------------
+
+// The clock of the multiprocessor: only differences within a thread mean anything.
+LM_FN long long clock_cycles() {
+#if defined(LM_EMULATE)
+    return lm_emu::clock_cycles();
+#else
+    return clock64();
+#endif
+}
 
 // ---- matrix products of a warp ------------------------------------------------------------------------------------
 //

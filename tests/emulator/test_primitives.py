@@ -132,6 +132,30 @@ def test_tf32_operands_are_rounded_to_nearest(kernels, rng):
     assert (np.abs(kept - x) <= ulp / 2).all()
 
 
+NANS = [0x7FC00000, 0x7FFFFFFF, 0x7F800001, 0x7F801000, 0xFFC00000, 0xFF800001, 0xFFFFFFFF, 0xFFFFA5FF, 0xFFFFF000]
+
+
+def rounded(kernels: Kernels, bits: list[int]) -> np.ndarray:
+    """The first three formats of kernels/primitives.cu, of numbers given by their bits."""
+    x, y = np.array(bits, np.uint32).view(np.float32), np.zeros((4, len(bits)), np.uint32)
+    kernels.launch("formats", 1, 256, pack("PPi", y, x, x.size))
+    return y[:3]
+
+
+@pytest.mark.parametrize("architecture", [750, 800, 900])
+def test_every_nan_survives_rounding_to_every_precision(architecture):
+    tf32, bf16, _ = rounded(load(SOURCE, "plain", defines=(f"LM_EMULATE_ARCH={architecture}",)), NANS)
+    assert np.isnan((tf32 & 0xFFFFE000).view(np.float32)).all() and np.isnan((bf16 << 16).view(np.float32)).all()
+
+
+@pytest.mark.parametrize("architecture, ties", [(750, 0x3F806000), (800, 0x3F806000), (900, 0x3F804000)])
+def test_ties_of_tf32_go_to_even_from_sm_90_on_and_away_from_zero_before(architecture, ties):
+    kernels = load(SOURCE, "plain", defines=(f"LM_EMULATE_ARCH={architecture}",))
+    bits = [0x3F805000, 0x3F804FFF, 0x3F805001, 0x7F800000, 0xFF800000, 0x7F7FFFFF, 0x80000000]
+    expected = [ties, 0x3F804000, 0x3F806000, 0x7F800000, 0xFF800000, 0x7F800000, 0x80000000]
+    assert (rounded(kernels, bits)[0] & 0xFFFFE000).tolist() == expected
+
+
 # counter, key and words of Random123's known answers for philox4x32-10
 KNOWN_RANDOM = [
     ([0] * 6, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),

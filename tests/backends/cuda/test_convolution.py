@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from layermem.backends.arena import UNTOUCHED
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_workspace_bytes, split_of, tile_for
 from layermem.ops import ConvProblem, Window
@@ -119,8 +120,9 @@ def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["fp32", *PRECISION_BOUNDS])
-@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF])  # NaN as NumPy makes it, and as a GPU does
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FFFFFFF, 0xFFC00000, 0xFFFFFFFF, UNTOUCHED])
 def test_a_nan_is_never_lost(precision, bits):
+    """NaN as NumPy makes it, as a GPU does, as an x86 does; poisoned bytes; bytes of an arena that nothing wrote."""
     layer = layer_of('type: "InnerProduct" inner_product_param { num_output: 3 bias_term: false }', (2, 40))
     x = np.ones((2, 40), np.float32)
     x.view(np.uint32)[1, 37] = bits
