@@ -27,6 +27,7 @@ LM_FN Divider short_divider(unsigned divisor) { return {divisor, 0xffffffffu / d
 // V is 1, or 2 or 4 where the address is aligned to 8 or 16 bytes.
 template <int V>
 LM_FN void load(float (&to)[V], const float* from) {
+    check_aligned(from, V * 4);
     if constexpr (V == 4) {
         const float4 all = *reinterpret_cast<const float4*>(from);
         to[0] = all.x;
@@ -45,6 +46,7 @@ LM_FN void load(float (&to)[V], const float* from) {
 
 template <int V>
 LM_FN void store(float* to, const float (&from)[V]) {
+    check_aligned(to, V * 4);
     if constexpr (V == 4)
         *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
     else if constexpr (V == 2)

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "../host/machine.hpp"
+#include "architectures.hpp"
 #include "fake_driver.hpp"
 
 namespace fake_driver {
@@ -36,16 +37,25 @@ Settings::Settings()
                            {"awaited-last", Order::AWAITED_LAST}})),
       seed(std::strtoull(setting("FAKE_DRIVER_SEED", "0").c_str(), nullptr, 10)),
       memory(std::strtoull(setting("FAKE_DRIVER_MEMORY", "1073741824").c_str(), nullptr, 10)),
+      pinned(std::strtoull(setting("FAKE_DRIVER_PINNED", "1099511627776").c_str(), nullptr, 10)),
+      devices(std::atoi(setting("FAKE_DRIVER_DEVICES", "1").c_str())),
       capability(std::atoi(setting("FAKE_DRIVER_CAPABILITY", "90").c_str())),
       threads(choice<std::uint32_t>("FAKE_DRIVER_THREADS", "forward",
                                     {{"forward", LM_FORWARD}, {"reverse", LM_REVERSE}, {"shuffled", LM_SHUFFLED}})),
       copies(choice<std::uint32_t>("FAKE_DRIVER_COPIES", "late",
-                                   {{"early", LM_EARLY}, {"late", LM_LATE}, {"either", LM_EITHER}})) {}
+                                   {{"early", LM_EARLY}, {"late", LM_LATE}, {"either", LM_EITHER}})),
+      resources(setting("FAKE_DRIVER_RESOURCES", "")) {}
 
 Driver& driver() {
-    static Driver* one = new Driver;  // never destroyed: objects of the interpreter outlive static destruction
+    static Driver* one = [] {  // never destroyed: objects of the interpreter outlive static destruction
+        auto* made = new Driver;
+        for (int i = 0; i < made->settings.devices; ++i) made->primary.push_back(Context{i});
+        return made;
+    }();
     return *one;
 }
+
+Context* current_context() { return context_stack().empty() ? nullptr : context_stack().back(); }
 
 std::vector<Context*>& context_stack() {
     thread_local std::vector<Context*> stack;
@@ -58,7 +68,7 @@ void complain(const std::string& what) { std::fprintf(stderr, "fake CUDA driver:
 
 using namespace fake_driver;
 
-constexpr CUdevice DEVICE = 0;
+static bool is_device(CUdevice device) { return device >= 0 && device < driver().settings.devices; }
 
 // ---- driver and device --------------------------------------------------------------------------------------------
 
@@ -79,13 +89,13 @@ FAKE_DRIVER_API cuGetExportTable(const void** table, const void*) {
 }
 
 FAKE_DRIVER_API cuDeviceGetCount(int* count) {
-    *count = 1;
+    *count = driver().settings.devices;
     return driver().initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 FAKE_DRIVER_API cuDeviceGet(CUdevice* device, int ordinal) {
-    *device = DEVICE;
-    return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return is_device(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 FAKE_DRIVER_API cuDeviceGetName(char* name, int bytes, CUdevice) {
@@ -104,74 +114,85 @@ FAKE_DRIVER_API cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
     return CUDA_SUCCESS;
 }
 
-FAKE_DRIVER_API cuDeviceGetPCIBusId(char* id, int bytes, CUdevice) {
-    std::snprintf(id, static_cast<std::size_t>(bytes), "0000:00:00.0");
+FAKE_DRIVER_API cuDeviceGetPCIBusId(char* id, int bytes, CUdevice device) {
+    std::snprintf(id, static_cast<std::size_t>(bytes), "0000:%02d:00.0", device);
     return CUDA_SUCCESS;
 }
 
-// Numbers of an H100 where a program may reckon with them; 0 for all else.
+// Numbers of an H100 where a program may reckon with them and the architecture does not say them; 0 for all else.
 constexpr struct {
     int attribute, value;
 } ATTRIBUTES[] = {
-    {1, 1024},        // threads per block
-    {2, 1024},        // block x, y, z
-    {3, 1024},
-    {4, 64},
-    {5, 2147483647},  // grid x, y, z
-    {6, 65535},
-    {7, 65535},
-    {8, 49152},       // shared memory per block
-    {9, 65536},       // constant memory
-    {10, 32},         // warp
-    {11, 2147483647}, // pitch
-    {12, 65536},      // registers per block
-    {13, 1980000},    // clock, kHz
-    {14, 512},        // texture alignment
-    {15, 1},          // copies overlap kernels
-    {16, 132},        // multiprocessors
-    {19, 1},          // maps host memory
-    {31, 1},          // concurrent kernels
-    {36, 2619000},    // memory clock, kHz
-    {37, 5120},       // memory bus, bits
-    {38, 52428800},   // L2 cache
-    {39, 2048},       // threads per multiprocessor
-    {40, 3},          // copy engines
-    {41, 1},          // unified addressing
-    {81, 233472},     // shared memory per multiprocessor
-    {82, 65536},      // registers per multiprocessor
-    {97, 232448},     // shared memory per block, opt-in
-    {106, 32},        // blocks per multiprocessor
-    {111, 1024},      // shared memory reserved per block
+    {1, MOST_THREADS},                                             // threads per block
+    {2, MOST_THREADS},                                             // block x, y, z
+    {3, MOST_THREADS}, {4, MOST_BLOCK_Z}, {5, MOST_GRID_X},        // grid x, y, z
+    {6, MOST_GRID_YZ}, {7, MOST_GRID_YZ}, {8, SHARED_BY_DEFAULT},  // shared memory per block
+    {9, 65536},                                                    // constant memory
+    {10, 32},                                                      // warp
+    {11, 2147483647},                                              // pitch
+    {12, REGISTERS},                                               // registers per block
+    {13, 1980000},                                                 // clock, kHz
+    {14, 512},                                                     // texture alignment
+    {15, 1},                                                       // copies overlap kernels
+    {16, 132},                                                     // multiprocessors
+    {19, 1},                                                       // maps host memory
+    {31, 1},                                                       // concurrent kernels
+    {36, 2619000},                                                 // memory clock, kHz
+    {37, 5120},                                                    // memory bus, bits
+    {38, 52428800},                                                // L2 cache
+    {40, 3},                                                       // copy engines
+    {41, 1},                                                       // unified addressing
+    {82, REGISTERS},                                               // registers per multiprocessor
 };
-constexpr int MAJOR = 75, MINOR = 76;
+constexpr int THREADS = 39, MAJOR = 75, MINOR = 76, SHARED = 81, SHARED_OF_BLOCK = 97, BLOCKS = 106, RESERVED = 111;
 
-FAKE_DRIVER_API cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
-    *value = 0;
+static int attribute_of(const Architecture& gpu, int attribute) {
+    switch (attribute) {
+        case THREADS: return static_cast<int>(gpu.threads);
+        case MAJOR: return driver().settings.capability / 10;
+        case MINOR: return driver().settings.capability % 10;
+        case SHARED: return static_cast<int>(gpu.shared);
+        case SHARED_OF_BLOCK: return static_cast<int>(gpu.shared_of_block);
+        case BLOCKS: return static_cast<int>(gpu.blocks);
+        case RESERVED: return static_cast<int>(gpu.shared_reserved);
+        default: break;
+    }
     for (const auto& known : ATTRIBUTES)
-        if (known.attribute == attribute) *value = known.value;
-    if (attribute == MAJOR) *value = driver().settings.capability / 10;
-    if (attribute == MINOR) *value = driver().settings.capability % 10;
-    return CUDA_SUCCESS;
+        if (known.attribute == attribute) return known.value;
+    return 0;
 }
 
-// ---- contexts: the device's primary one only ----------------------------------------------------------------------
+FAKE_DRIVER_API cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
+    *value = attribute_of(architecture(), attribute);
+    return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+// ---- contexts: the primary ones of the devices --------------------------------------------------------------------
 
 FAKE_DRIVER_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     if (!driver().initialised) return CUDA_ERROR_NOT_INITIALIZED;
-    if (device != DEVICE) return CUDA_ERROR_INVALID_DEVICE;
-    ++driver().primary.users;
-    *context = &driver().primary;
+    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    *context = &driver().primary[static_cast<std::size_t>(device)];
+    ++(*context)->users;
     return CUDA_SUCCESS;
 }
 
-FAKE_DRIVER_API cuDevicePrimaryCtxRelease_v2(CUdevice) {
-    if (driver().primary.users == 0) return CUDA_ERROR_INVALID_CONTEXT;
-    --driver().primary.users;
+FAKE_DRIVER_API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    Context& context = driver().primary[static_cast<std::size_t>(device)];
+    if (context.users == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    --context.users;
     return CUDA_SUCCESS;
+}
+
+static bool is_context(CUcontext context) {
+    for (const Context& each : driver().primary)
+        if (&each == context) return true;
+    return false;
 }
 
 FAKE_DRIVER_API cuCtxPushCurrent_v2(CUcontext context) {
-    if (context != &driver().primary) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!is_context(context)) return CUDA_ERROR_INVALID_CONTEXT;
     context_stack().push_back(context);
     return CUDA_SUCCESS;
 }
@@ -186,13 +207,13 @@ FAKE_DRIVER_API cuCtxPopCurrent_v2(CUcontext* context) {
 
 // PyCUDA counts the users of a context by these two, which the toolkit deprecates
 FAKE_DRIVER_API cuCtxAttach(CUcontext* context, unsigned) {
-    *context = &driver().primary;
-    return context_stack().empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+    *context = current_context();
+    return *context == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 FAKE_DRIVER_API cuCtxDetach(CUcontext) { return CUDA_SUCCESS; }
 
 FAKE_DRIVER_API cuCtxGetCurrent(CUcontext* context) {
-    *context = context_stack().empty() ? nullptr : context_stack().back();
+    *context = current_context();
     return CUDA_SUCCESS;
 }
 
@@ -204,8 +225,9 @@ FAKE_DRIVER_API cuCtxSetCurrent(CUcontext context) {
 }
 
 FAKE_DRIVER_API cuCtxGetDevice(CUdevice* device) {
-    *device = DEVICE;
-    return context_stack().empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+    if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = current_context()->device;
+    return CUDA_SUCCESS;
 }
 
 FAKE_DRIVER_API cuCtxGetApiVersion(CUcontext, unsigned* version) {
@@ -231,6 +253,9 @@ constexpr struct {
     {CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"},
     {CUDA_ERROR_NOT_FOUND, "named symbol not found"},
     {CUDA_ERROR_NOT_READY, "device not ready"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"},
+    {CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "too many resources requested for launch"},
+    {CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address"},
     {CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"},
     {CUDA_ERROR_NOT_SUPPORTED, "operation not supported"},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"},

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,26 @@ enum class Order { EAGER, RANDOM, AWAITED_FIRST, AWAITED_LAST };
 struct Settings {
     Order order;
     std::uint64_t seed;
-    std::size_t memory;     // bytes of device memory
+    std::size_t memory;  // bytes of device memory
+    std::size_t pinned;  // bytes of host memory that may be pinned
+    int devices;
     int capability;         // 90 for 9.0
     std::uint32_t threads;  // LmOrder and LmCopies of emulated launches
     std::uint32_t copies;
+    std::string resources;  // table of tools/ptxas_report.py: registers and static shared memory of kernels
     Settings();
 };
+
+// ---- contexts: the primary ones of the devices --------------------------------------------------------------------
+
+struct Context {
+    int device;
+    int users = 0;
+    std::size_t used = 0;  // bytes of the device's memory
+};
+
+// The calling thread's, or null.
+Context* current_context();
 
 // ---- memory -------------------------------------------------------------------------------------------------------
 
@@ -43,6 +58,7 @@ struct Settings {
 struct Block {
     enum Kind { DEVICE, PINNED };
     Kind kind;
+    Context* context;
     std::size_t bytes;
     void* mapping;  // null for a variable of a module
     std::size_t mapped;
@@ -50,19 +66,19 @@ struct Block {
 
 class Memory {
   public:
-    std::size_t used() const { return used_; }
     void* allocate(std::size_t bytes, Block::Kind kind);  // filled with 0xFF: NaN; null when no memory is left
-    void adopt(const void* start, std::size_t bytes);  // a variable of a module: never freed, and not counted as used
+    void adopt(const void* start, std::size_t bytes);     // a variable of a module: never freed, not counted as used
     void forget(const void* start);
-    bool free(const void* start, Block::Kind kind);
+    bool free(const void* start, Block::Kind kind);       // its addresses are never given out again
+    bool freed(const void* at) const;                     // whether it lies in what was an allocation
     // The block that holds the first byte, or null.
     const Block* find(const void* at, Block::Kind kind, const std::byte** start = nullptr) const;
     // Does one block hold all of the range?
     bool holds(const void* at, std::size_t bytes, Block::Kind kind) const;
 
   private:
-    std::map<const std::byte*, Block> blocks_;
-    std::size_t used_ = 0;  // of the device
+    std::map<const std::byte*, Block> blocks_, freed_;
+    std::size_t pinned_ = 0;
 };
 
 // ---- streams ------------------------------------------------------------------------------------------------------
@@ -82,9 +98,11 @@ struct Operation {
     std::function<CUresult()> work;  // one of these three
     std::shared_ptr<Mark> reaches;
     std::shared_ptr<Mark> waits_for;
+    std::shared_ptr<const Launched> launched = nullptr;  // what the work is, if it is a kernel's
 };
 
 struct Stream {
+    Context* context;
     bool blocking;  // with respect to the default stream
     bool destroyed = false;
     std::deque<Operation> queue;
@@ -93,6 +111,7 @@ struct Stream {
 };
 
 struct Event {
+    Context* context;
     bool timed;
     std::shared_ptr<Mark> mark;  // null until recorded
 };
@@ -101,15 +120,22 @@ class Streams {
   public:
     Stream* create(bool blocking);
     bool known(const Stream* stream) const;
+    bool usable(const Stream* stream) const;  // known, and of the current context
     void destroy(Stream* stream);
+    Event* create_event(bool timed);
+    bool known(const Event* event) const { return events_.count(event) != 0; }
+    void destroy(Event* event);
     Stream* or_default(Stream* stream) { return stream != nullptr ? stream : &default_; }
 
     CUresult put(Stream* stream, Operation operation);
     CUresult finish(Stream* stream);
     CUresult finish(const std::shared_ptr<Mark>& mark);
     CUresult finish_all();
-    void nudge();            // a query: something may happen meanwhile
-    bool breaks_captures();  // what may wait for the GPU may not be called while a stream is captured: was one?
+    void nudge();  // a query: something may happen meanwhile
+    // What may wait for the GPU may not be called by a thread that captures a stream, nor by another one while a stream
+    // is captured for all threads: was it?
+    bool breaks_captures();
+    bool captures(CUgraphNode name) const;  // whether a stream is captured into a node of that name
 
   private:
     bool can_go_on(const Stream& stream) const;
@@ -119,21 +145,18 @@ class Streams {
     void run_until(Done done, Stream* awaited);
 
     std::list<std::unique_ptr<Stream>> streams_;
-    Stream default_{true, false, {}, nullptr, {}};
+    std::set<const Event*> events_;
+    Stream default_{nullptr, true, false, {}, nullptr, {}};
 };
 
 // ---- everything ---------------------------------------------------------------------------------------------------
-
-struct Context {
-    int users = 0;
-};
 
 struct Driver {
     Settings settings;
     std::recursive_mutex lock;
     std::mt19937_64 random{settings.seed};
     bool initialised = false;
-    Context primary;
+    std::vector<Context> primary;  // by device
     Memory memory;
     Streams streams;
     CUresult failure = CUDA_SUCCESS;  // an operation has failed: every later call says so, as on a GPU
@@ -155,9 +178,39 @@ CUresult guarded(Body body) {
     return body(d);
 }
 
+// ---- what ptxas made of kernels (resources.cpp) -------------------------------------------------------------------
+
+struct Resources {
+    bool known;  // whether the table has the kernel
+    unsigned registers;
+    std::size_t static_shared;
+};
+
+Resources resources_of(const std::string& module, const std::string& kernel);
+
+// ---- kernels (modules.cpp) ----------------------------------------------------------------------------------------
+
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct NodeParams {
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+    void *kernel, *context;
+};
+
+// The operation of a launch, or an error; its arguments are copied.
+CUresult launch_of(const NodeParams& params, Operation& out);
+CUfunction function_of(const Launched& launched);
+// What a launch was given; the pointers are valid as long as it is.
+NodeParams params_of(const Launched& launched);
+
 // ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
 
 CUresult capture_operation(Stream& stream, Operation operation);
+// A call that is refused while the stream is captured: its capture can only be ended.
+CUresult break_capture(Stream& stream);
+CUresult break_capture(const Mark& mark);
+bool is_open(const std::shared_ptr<Capture>& capture);
 // A stream that is to wait for a captured mark joins its capture; false if that capture has ended.
 bool join_capture(Stream& stream, const Mark& mark);
 

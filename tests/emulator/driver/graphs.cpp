@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "fake_driver.hpp"
@@ -14,17 +15,22 @@ namespace fake_driver {
 struct Node {
     std::function<CUresult()> work;
     std::vector<int> after;
+    std::shared_ptr<const Launched> launched;  // null for what is no kernel
+    std::shared_ptr<const Launched> captured;  // as it was captured: the node's name in all graphs made of it
 };
 
 struct Capture {
     Stream* origin;  // null once it has ended
     std::set<Stream*> streams;
     std::vector<Node> nodes;
+    std::thread::id thread;
+    bool global;          // whether it restricts the calls of other threads, too
     bool broken = false;  // by a call that is not allowed meanwhile
 };
 
 struct Graph {
     std::vector<Node> nodes;
+    const Graph* made_of;  // null for one that was captured; else it can be launched
 };
 
 namespace {
@@ -65,13 +71,48 @@ CUresult run(const std::vector<Node>& nodes) {
 }
 
 CUresult capture_wait(Stream& stream, const Mark& mark) {
+    if (mark.capture != stream.capture) stream.capture->broken = true;
     if (mark.capture == nullptr) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;  // the event was recorded outside
     if (mark.capture != stream.capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     add(stream.captured_after, mark.nodes);
     return CUDA_SUCCESS;
 }
 
+std::set<const Graph*> graphs;
+
+bool is_graph(const Graph* graph, bool executable) {
+    return graphs.count(graph) != 0 && (graph->made_of != nullptr) == executable;
+}
+
+// The node of that name in a graph that is still there, or null.
+const Node* node_of(const Graph* graph, CUgraphNode name) {
+    if (name == nullptr || graphs.count(graph) == 0) return nullptr;
+    for (const Node& node : graph->nodes)
+        if (node.captured.get() == name) return &node;
+    return nullptr;
+}
+
+CUresult destroy(const Graph* graph, bool executable) {  // needs no context
+    const std::lock_guard<std::recursive_mutex> hold(driver().lock);
+    if (!is_graph(graph, executable)) return CUDA_ERROR_INVALID_VALUE;
+    graphs.erase(graph);
+    delete graph;
+    return CUDA_SUCCESS;
+}
+
 }  // namespace
+
+bool is_open(const std::shared_ptr<Capture>& capture) { return capture != nullptr && capture->origin != nullptr; }
+
+CUresult break_capture(Stream& stream) {
+    stream.capture->broken = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult break_capture(const Mark& mark) {
+    mark.capture->broken = true;
+    return CUDA_ERROR_CAPTURED_EVENT;
+}
 
 bool join_capture(Stream& stream, const Mark& mark) {
     if (stream.capture != nullptr || mark.capture == nullptr) return true;
@@ -82,22 +123,32 @@ bool join_capture(Stream& stream, const Mark& mark) {
     return true;
 }
 
+bool Streams::captures(CUgraphNode name) const {
+    for (const auto& s : streams_)
+        if (s->capture != nullptr)
+            for (const Node& node : s->capture->nodes)
+                if (name != nullptr && node.captured.get() == name) return true;
+    return false;
+}
+
 bool Streams::breaks_captures() {
     bool any = false;
     for (const auto& s : streams_)
-        if (s->capture != nullptr) any = s->capture->broken = true;
+        if (s->capture != nullptr && (s->capture->global || s->capture->thread == std::this_thread::get_id()))
+            any = s->capture->broken = true;
     return any;
 }
 
 CUresult capture_operation(Stream& stream, Operation operation) {
     Capture& capture = *stream.capture;
+    if (capture.broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (operation.reaches != nullptr) {
         operation.reaches->capture = stream.capture;
         operation.reaches->nodes = stream.captured_after;
         return CUDA_SUCCESS;
     }
     if (operation.waits_for != nullptr) return capture_wait(stream, *operation.waits_for);
-    capture.nodes.push_back({std::move(operation.work), stream.captured_after});
+    capture.nodes.push_back({std::move(operation.work), stream.captured_after, operation.launched, operation.launched});
     stream.captured_after = {static_cast<int>(capture.nodes.size()) - 1};
     return CUDA_SUCCESS;
 }
@@ -106,64 +157,135 @@ CUresult capture_operation(Stream& stream, Operation operation) {
 
 using namespace fake_driver;
 
-FAKE_DRIVER_API cuStreamBeginCapture_v2(CUstream stream, int) {
+constexpr int GLOBAL = 0, THREAD_LOCAL = 1;
+
+FAKE_DRIVER_API cuStreamBeginCapture_v2(CUstream stream, int mode) {
     return guarded([&](Driver& d) {
-        if (stream == nullptr || !d.streams.known(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        if (stream->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        stream->capture = std::make_shared<Capture>(Capture{stream, {stream}, {}, false});
+        if (mode != GLOBAL && mode != THREAD_LOCAL) return CUDA_ERROR_INVALID_VALUE;
+        if (stream == nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (!d.streams.usable(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        if (stream->capture != nullptr) return break_capture(*stream);
+        stream->capture =
+            std::make_shared<Capture>(Capture{stream, {stream}, {}, std::this_thread::get_id(), mode == GLOBAL, false});
         stream->captured_after.clear();
         return CUDA_SUCCESS;
     });
 }
 
 FAKE_DRIVER_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
-    return guarded([&](Driver&) {
+    return guarded([&](Driver& d) {
         *out = nullptr;
+        if (stream == nullptr || !d.streams.usable(stream)) return CUDA_ERROR_INVALID_HANDLE;
         const std::shared_ptr<Capture> capture = stream->capture;
-        if (capture == nullptr || capture->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+        if (capture == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (capture->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+        if (capture->thread != std::this_thread::get_id()) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
         const bool whole = joined(*capture, stream->captured_after);
         for (Stream* s : capture->streams) s->capture = nullptr;
         capture->origin = nullptr;
         if (capture->broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (!whole) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-        *out = new Graph{std::move(capture->nodes)};
+        *out = new Graph{std::move(capture->nodes), nullptr};
+        graphs.insert(*out);
         return CUDA_SUCCESS;
     });
 }
 
+constexpr int NONE = 0, ACTIVE = 1, INVALIDATED = 2;
+
+static int status_of(const Stream& stream) {
+    if (stream.capture == nullptr) return NONE;
+    return stream.capture->broken ? INVALIDATED : ACTIVE;
+}
+
 FAKE_DRIVER_API cuStreamIsCapturing(CUstream stream, int* status) {
     return guarded([&](Driver& d) {
-        *status = d.streams.or_default(stream)->capture != nullptr ? 1 : 0;
+        if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        *status = status_of(*d.streams.or_default(stream));
+        return CUDA_SUCCESS;
+    });
+}
+
+// Only kernels have names here: any other dependency is reported as null.
+FAKE_DRIVER_API cuStreamGetCaptureInfo_v2(CUstream stream, int* status, std::uint64_t* id, CUgraph* graph,
+                                          const CUgraphNode** nodes, std::size_t* count) {
+    return guarded([&](Driver& d) {
+        if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        const Stream& s = *d.streams.or_default(stream);
+        *status = status_of(s);
+        if (*status != ACTIVE) return CUDA_SUCCESS;
+        if (id != nullptr) *id = 1;
+        if (graph != nullptr) *graph = nullptr;
+        static std::vector<CUgraphNode> names;  // valid until the next call
+        names.clear();
+        for (int node : s.captured_after)
+            names.push_back(s.capture->nodes[static_cast<std::size_t>(node)].captured.get());
+        if (nodes != nullptr) *nodes = names.data();
+        if (count != nullptr) *count = names.size();
+        return CUDA_SUCCESS;
+    });
+}
+
+// The names of a capture's nodes are valid before it has become a graph, too.
+FAKE_DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* out) {
+    return guarded([&](Driver& d) {
+        bool there = d.streams.captures(node);
+        for (const Graph* graph : graphs) there |= graph->made_of == nullptr && node_of(graph, node) != nullptr;
+        if (!there) return CUDA_ERROR_INVALID_VALUE;
+        *out = params_of(*node);
+        return CUDA_SUCCESS;
+    });
+}
+
+// Launches that were put on a stream before keep what they had.
+FAKE_DRIVER_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, CUgraphNode name, const NodeParams* params) {
+    return guarded([&](Driver&) {
+        if (!is_graph(graph, true) || node_of(graph->made_of, name) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (params->function != function_of(*name)) {
+            complain("a node of a graph is given another kernel than it was captured with");
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        Operation operation;
+        if (const CUresult result = launch_of(*params, operation)) return result;
+        for (Node& node : graph->nodes)
+            if (node.captured.get() == name) {
+                node.work = operation.work;
+                node.launched = operation.launched;
+            }
         return CUDA_SUCCESS;
     });
 }
 
 FAKE_DRIVER_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
     return guarded([&](Driver&) {
-        *out = new Graph(*graph);
+        if (!is_graph(graph, false)) return CUDA_ERROR_INVALID_VALUE;
+        *out = new Graph{graph->nodes, graph};
+        graphs.insert(*out);
         return CUDA_SUCCESS;
     });
 }
 
 FAKE_DRIVER_API cuGraphLaunch(CUgraphExec graph, CUstream stream) {
     return guarded([&](Driver& d) {
+        if (!is_graph(graph, true)) return CUDA_ERROR_INVALID_VALUE;
+        if (!d.streams.usable(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        Stream& s = *d.streams.or_default(stream);
+        if (s.capture != nullptr) return break_capture(s);
         return d.streams.put(stream, {[nodes = graph->nodes] { return run(nodes); }, nullptr, nullptr});
     });
 }
 
-FAKE_DRIVER_API cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
+FAKE_DRIVER_API cuGraphUpload(CUgraphExec graph, CUstream) {
+    return is_graph(graph, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 
 FAKE_DRIVER_API cuGraphGetNodes(CUgraph graph, void**, std::size_t* count) {
+    if (!is_graph(graph, false)) return CUDA_ERROR_INVALID_VALUE;
     *count = graph->nodes.size();
     return CUDA_SUCCESS;
 }
 
-FAKE_DRIVER_API cuGraphDestroy(CUgraph graph) {
-    delete graph;
-    return CUDA_SUCCESS;
-}
+// An executable graph outlives the one that it was made of, but its nodes have no names then.
+FAKE_DRIVER_API cuGraphDestroy(CUgraph graph) { return destroy(graph, false); }
 
-FAKE_DRIVER_API cuGraphExecDestroy(CUgraphExec graph) {
-    delete graph;
-    return CUDA_SUCCESS;
-}
+FAKE_DRIVER_API cuGraphExecDestroy(CUgraphExec graph) { return destroy(graph, true); }

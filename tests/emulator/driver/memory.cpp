@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "fake_driver.hpp"
 
@@ -17,7 +18,10 @@ std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1)
 }  // namespace
 
 void* Memory::allocate(std::size_t bytes, Block::Kind kind) {
-    if (kind == Block::DEVICE && bytes > driver().settings.memory - used_) return nullptr;
+    Context* context = current_context();
+    std::size_t& used = kind == Block::DEVICE ? context->used : pinned_;
+    const std::size_t limit = kind == Block::DEVICE ? driver().settings.memory : driver().settings.pinned;
+    if (used > limit || bytes > limit - used) return nullptr;
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t usable = rounded(bytes, page), mapped = usable + 2 * page;
     void* mapping = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -29,13 +33,13 @@ void* Memory::allocate(std::size_t bytes, Block::Kind kind) {
     }
     std::memset(first, 0xFF, usable);
     std::byte* start = first + usable - rounded(bytes, ALIGNMENT);
-    blocks_[start] = {kind, bytes, mapping, mapped};
-    if (kind == Block::DEVICE) used_ += bytes;
+    blocks_[start] = {kind, context, bytes, mapping, mapped};
+    used += bytes;
     return start;
 }
 
 void Memory::adopt(const void* start, std::size_t bytes) {
-    blocks_[static_cast<const std::byte*>(start)] = {Block::DEVICE, bytes, nullptr, 0};
+    blocks_[static_cast<const std::byte*>(start)] = {Block::DEVICE, current_context(), bytes, nullptr, 0};
 }
 
 void Memory::forget(const void* start) { blocks_.erase(static_cast<const std::byte*>(start)); }
@@ -43,10 +47,20 @@ void Memory::forget(const void* start) { blocks_.erase(static_cast<const std::by
 bool Memory::free(const void* start, Block::Kind kind) {
     const auto found = blocks_.find(static_cast<const std::byte*>(start));
     if (found == blocks_.end() || found->second.kind != kind || found->second.mapping == nullptr) return false;
-    munmap(found->second.mapping, found->second.mapped);
-    if (kind == Block::DEVICE) used_ -= found->second.bytes;
+    const Block& block = found->second;
+    mmap(block.mapping, block.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (kind == Block::DEVICE ? block.context->used : pinned_) -= block.bytes;
+    freed_.insert(*found);
     blocks_.erase(found);
     return true;
+}
+
+bool Memory::freed(const void* at) const {
+    const auto* byte = static_cast<const std::byte*>(at);
+    const auto after = freed_.upper_bound(byte);
+    if (after == freed_.begin()) return false;
+    const auto& [first, block] = *std::prev(after);
+    return byte < first + block.bytes;
 }
 
 const Block* Memory::find(const void* at, Block::Kind kind, const std::byte** start) const {
@@ -83,7 +97,9 @@ static CUresult release(const void* start, Block::Kind kind) {
     return guarded([&](Driver& d) {
         if (d.streams.breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (const CUresult result = d.streams.finish_all()) return result;  // freeing waits for the device
-        return d.memory.free(start, kind) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (d.memory.free(start, kind)) return CUDA_SUCCESS;
+        complain(d.memory.freed(start) ? "memory is freed twice" : "what is freed was never allocated");
+        return CUDA_ERROR_INVALID_VALUE;
     });
 }
 
@@ -95,7 +111,11 @@ FAKE_DRIVER_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
 }
 
 FAKE_DRIVER_API cuMemFree_v2(CUdeviceptr start) { return release(reinterpret_cast<void*>(start), Block::DEVICE); }
-FAKE_DRIVER_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned) { return allocate(bytes, Block::PINNED, out); }
+FAKE_DRIVER_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned flags) {
+    constexpr unsigned PORTABLE = 1, DEVICE_MAP = 2, WRITE_COMBINED = 4;
+    if ((flags & ~(PORTABLE | DEVICE_MAP | WRITE_COMBINED)) != 0) return CUDA_ERROR_INVALID_VALUE;
+    return allocate(bytes, Block::PINNED, out);
+}
 FAKE_DRIVER_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return allocate(bytes, Block::PINNED, out); }
 FAKE_DRIVER_API cuMemFreeHost(void* start) { return release(start, Block::PINNED); }
 
@@ -117,7 +137,7 @@ FAKE_DRIVER_API cuMemHostGetFlags(unsigned* flags, void* start) {
 FAKE_DRIVER_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
     return guarded([&](Driver& d) {
         *total = d.settings.memory;
-        *free = *total - d.memory.used();
+        *free = *total - current_context()->used;
         return CUDA_SUCCESS;
     });
 }

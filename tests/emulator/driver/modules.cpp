@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csetjmp>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -15,12 +17,15 @@
 #include <vector>
 
 #include "../host/machine.hpp"
+#include "architectures.hpp"
 #include "fake_driver.hpp"
 
 namespace fake_driver {
 
 struct Module {
-    int file;  // stays open: the loader takes two libraries of one path, /proc/self/fd/N, for one
+    Context* context;
+    std::string name;  // pooling, of cuda/pooling.cu
+    int file;          // stays open: the loader takes two libraries of one path, /proc/self/fd/N, for one
     void* library;
     decltype(&lm_emu_launch) launch;
     decltype(&lm_emu_message) message;
@@ -32,17 +37,87 @@ struct Module {
 struct Function {
     Module* module;
     std::string name;
-    std::size_t bytes;          // of the argument struct
-    unsigned threads;           // most of a block
-    std::size_t dynamic_limit;  // raised by MAX_DYNAMIC_SHARED_SIZE_BYTES
-    bool opted_in;              // whether it was
-};
+    std::size_t bytes;    // of the argument struct
+    unsigned threads;     // most of a block
+    Resources resources;  // as ptxas made them
+    int opted_in = -1;    // MAX_DYNAMIC_SHARED_SIZE_BYTES, if it was set
+    int carveout = -1;    // PREFERRED_SHARED_MEMORY_CARVEOUT: percent, -1 for the driver's choice
 
-constexpr std::size_t SHARED_BY_DEFAULT = 48 * 1024;  // static and dynamic bytes together
+    // A kernel that ptxas has not seen shows its static arrays as launches reach them.
+    std::size_t static_shared() const {
+        if (resources.known) return resources.static_shared;
+        LmKernelInfo info;
+        module->info(name.c_str(), &info);
+        return info.static_shared;
+    }
+
+    std::size_t dynamic_limit() const {
+        if (opted_in >= 0) return static_cast<std::size_t>(opted_in);
+        return static_shared() < SHARED_BY_DEFAULT ? SHARED_BY_DEFAULT - static_shared() : 0;
+    }
+
+    // Registers are dealt out to warps in pieces of 256, and to a block for a multiple of four warps.
+    unsigned registers_of(std::uint64_t block) const {
+        const std::uint64_t warps = (block + 31) / 32, each = (32 * resources.registers + 255) / 256 * 256;
+        return static_cast<unsigned>((warps + 3) / 4 * 4 * each);
+    }
+};
 
 namespace {
 
 std::set<Module*> modules;
+std::set<const Function*> functions;
+
+// The module of a source file: pooling for .../pooling.cu
+std::string stem(const std::string& path) {
+    const std::size_t begin = path.find_last_of('/') + 1;
+    return path.substr(begin, path.find_last_of('.') - begin);
+}
+
+// ---- accesses that a GPU would not survive --------------------------------------------------------------------------
+
+thread_local sigjmp_buf before_launch;
+thread_local bool launching = false;
+thread_local CUresult fault = CUDA_SUCCESS;
+thread_local const void* fault_address = nullptr;
+
+// A page that is not there is an illegal address; what the processor refuses without naming one is a vector at an odd
+// place.  The kernel's fibers are left as they are: after this nothing runs on the device.
+void on_fault(int number, siginfo_t* info, void*) {
+    if (!launching) {
+        std::signal(number, SIG_DFL);
+        return;
+    }
+    fault = info->si_code == SI_KERNEL ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+    fault_address = info->si_addr;
+    siglongjmp(before_launch, 1);
+}
+
+// What a kernel touches outside all memory is caught while this exists.
+class FaultGuard {
+  public:
+    FaultGuard() {
+        const stack_t own{stack_.data(), 0, stack_.size()};
+        sigaltstack(&own, &stack_before_);
+        struct sigaction action = {};
+        action.sa_sigaction = on_fault;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+        sigaction(SIGSEGV, &action, &before_);
+        launching = true;
+    }
+    ~FaultGuard() {
+        launching = false;
+        sigaction(SIGSEGV, &before_, nullptr);
+        sigaltstack(&stack_before_, nullptr);
+    }
+    FaultGuard(const FaultGuard&) = delete;
+    FaultGuard& operator=(const FaultGuard&) = delete;
+
+  private:
+    std::vector<char> stack_ = std::vector<char>(1 << 16);
+    stack_t stack_before_{};
+    struct sigaction before_{};
+};
 
 // The end of an ELF file, from its own tables; 0 if it is none for this machine.
 std::size_t image_bytes(const void* image) {
@@ -88,6 +163,7 @@ CUresult load(const void* image, CUmodule* out) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
     auto module = std::make_unique<Module>();
+    module->context = current_context();
     module->file = file;
     module->library = library;
     if (!bind(library, "lm_emu_launch", module->launch) || !bind(library, "lm_emu_message", module->message) ||
@@ -96,6 +172,8 @@ CUresult load(const void* image, CUmodule* out) {
         close(file);
         return CUDA_ERROR_INVALID_IMAGE;
     }
+    decltype(&lm_emu_source) source = nullptr;
+    if (bind(library, "lm_emu_source", source)) module->name = stem(source());
     *out = module.release();
     modules.insert(*out);
     return CUDA_SUCCESS;
@@ -105,6 +183,7 @@ CUresult load(const void* image, CUmodule* out) {
 CUresult arguments(const Function& function, void** parameters, void** extra, std::vector<char>& out) {
     const void* start = nullptr;
     std::size_t bytes = 0;
+    if (parameters != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (extra != nullptr) {
         for (; *extra != nullptr; extra += 2) {
             if (*extra == reinterpret_cast<void*>(1)) start = extra[1];
@@ -114,7 +193,7 @@ CUresult arguments(const Function& function, void** parameters, void** extra, st
         start = parameters[0];
         bytes = function.bytes;
     }
-    if (start == nullptr || bytes != function.bytes) {
+    if (start == nullptr || bytes != function.bytes || bytes > MOST_ARGUMENT_BYTES) {
         complain(function.name + ": the launch brings " + std::to_string(bytes) +
                  " bytes of arguments, the kernel takes " + std::to_string(function.bytes));
         return CUDA_ERROR_INVALID_VALUE;
@@ -130,30 +209,106 @@ struct Launched {
     Function* function;
     LmLaunch launch;
     std::vector<char> args;
+    void* parameters[1];
 
     CUresult run() const {
+        const FaultGuard guard;
+        if (sigsetjmp(before_launch, 1) != 0) {
+            char address[32];
+            std::snprintf(address, sizeof address, "%p", fault_address);
+            complain(function->name + (fault == CUDA_ERROR_ILLEGAL_ADDRESS
+                                           ? std::string(": an access to ") + address + ", where no memory is"
+                                           : ": an access to a vector that is not aligned"));
+            return fault;
+        }
+        return run_unguarded();
+    }
+
+    CUresult run_unguarded() const {
         LmLaunch now = launch;
         now.seed = driver().random();
         if (function->module->launch(function->name.c_str(), &now, args.data(), args.size()) != 0) {
-            complain(function->name + ": " + function->module->message());
-            return CUDA_ERROR_LAUNCH_FAILED;
+            const std::string message = function->module->message();
+            complain(function->name + ": " + message);
+            return message.rfind("misaligned", 0) == 0 ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_LAUNCH_FAILED;
         }
-        // Static arrays are met as a launch reaches them; a GPU knows them, and refuses the launch before it starts.
-        LmKernelInfo info;
-        function->module->info(function->name.c_str(), &info);
-        if (function->opted_in || launch.shared + info.static_shared <= SHARED_BY_DEFAULT) return CUDA_SUCCESS;
+        if (launch.shared <= function->dynamic_limit()) return CUDA_SUCCESS;
+        // A static array that this launch was the first to reach; a GPU refuses the launch before it starts.
         complain(function->name + ": " + std::to_string(launch.shared) + " bytes of dynamic and " +
-                 std::to_string(info.static_shared) + " of static shared memory exceed 48 KiB without an opt-in");
+                 std::to_string(function->static_shared()) + " of static shared memory are more than it may use");
         return CUDA_ERROR_INVALID_VALUE;
     }
 };
+
+namespace {
+
+CUresult refused(const Function& function, const std::string& why, CUresult result = CUDA_ERROR_INVALID_VALUE) {
+    complain(function.name + ": " + why);
+    return result;
+}
+
+CUresult check(const Function& function, const NodeParams& p) {
+    const std::uint64_t threads = std::uint64_t{p.block[0]} * p.block[1] * p.block[2];
+    if (function.module->context != current_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (threads == 0 || p.block[0] > MOST_THREADS || p.block[1] > MOST_THREADS || p.block[2] > MOST_BLOCK_Z ||
+        threads > MOST_THREADS || threads > function.threads)
+        return refused(function,
+                       std::to_string(threads) + " threads a block; it takes " + std::to_string(function.threads));
+    if (p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 || p.grid[0] > MOST_GRID_X || p.grid[1] > MOST_GRID_YZ ||
+        p.grid[2] > MOST_GRID_YZ)
+        return refused(function, "the grid is empty or too large");
+    if (p.shared > function.dynamic_limit())
+        return refused(function, std::to_string(p.shared) + " bytes of dynamic shared memory; it may use " +
+                                     std::to_string(function.dynamic_limit()) + " beside " +
+                                     std::to_string(function.static_shared()) + " static ones");
+    if (p.shared + function.static_shared() > architecture().shared_of_block)
+        return refused(function, "more shared memory than a block of this GPU has");
+    if (function.registers_of(threads) > REGISTERS)
+        return refused(function,
+                       std::to_string(threads) + " threads of " + std::to_string(function.resources.registers) +
+                           " registers each are more than a multiprocessor has",
+                       CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult launch_of(const NodeParams& p, Operation& out) {
+    if (functions.count(p.function) == 0) return CUDA_ERROR_INVALID_HANDLE;
+    Function& function = *p.function;
+    LmLaunch launch{{p.grid[0], p.grid[1], p.grid[2]}, {p.block[0], p.block[1], p.block[2]}, p.shared, 0, 0, 0, 0, 0};
+    launch.order = driver().settings.threads;
+    launch.copies = driver().settings.copies;
+    if (const CUresult result = check(function, p)) return result;
+    auto launched = std::make_shared<Launched>(Launched{&function, launch, {}, {nullptr}});
+    if (const CUresult result = arguments(function, p.parameters, p.extra, launched->args)) return result;
+    launched->parameters[0] = launched->args.data();
+    out = {[launched] { return launched->run(); }, nullptr, nullptr, launched};
+    return CUDA_SUCCESS;
+}
+
+CUfunction function_of(const Launched& launched) { return launched.function; }
+
+NodeParams params_of(const Launched& of) {
+    const auto &grid = of.launch.grid, &block = of.launch.block;
+    return {of.function,
+            {grid[0], grid[1], grid[2]},
+            {block[0], block[1], block[2]},
+            static_cast<unsigned>(of.launch.shared),
+            const_cast<void**>(of.parameters),
+            nullptr,
+            nullptr,
+            nullptr};
+}
 
 }  // namespace fake_driver
 
 using namespace fake_driver;
 
 FAKE_DRIVER_API cuModuleLoadData(CUmodule* out, const void* image) {
-    return guarded([&](Driver&) { return load(image, out); });
+    return guarded([&](Driver& d) {
+        return d.streams.breaks_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : load(image, out);
+    });
 }
 
 FAKE_DRIVER_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, void*, void*) {
@@ -171,8 +326,10 @@ FAKE_DRIVER_API cuModuleLoad(CUmodule* out, const char* path) {
 FAKE_DRIVER_API cuModuleUnload(CUmodule module) {
     return guarded([&](Driver& d) {
         if (modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+        if (d.streams.breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (const CUresult result = d.streams.finish_all()) return result;  // launches may still need its code
         modules.erase(module);
+        for (const auto& [_, function] : module->functions) functions.erase(function.get());
         for (const void* variable : module->variables) d.memory.forget(variable);
         dlclose(module->library);
         close(module->file);
@@ -188,7 +345,8 @@ FAKE_DRIVER_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char
         if (module->info(name, &info) != 0) return CUDA_ERROR_NOT_FOUND;
         auto& function = module->functions[name];
         if (function == nullptr) {
-            function.reset(new Function{module, name, info.bytes, info.threads, SHARED_BY_DEFAULT, false});
+            function.reset(new Function{module, name, info.bytes, info.threads, resources_of(module->name, name)});
+            functions.insert(function.get());
         }
         *out = function.get();
         return CUDA_SUCCESS;
@@ -217,46 +375,75 @@ FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
                                unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
                                void** extra) {
     return guarded([&](Driver& d) {
-        LmLaunch launch{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, 0, 0, 0, 0};
-        launch.order = d.settings.threads;
-        launch.copies = d.settings.copies;
-        const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
-        if (threads == 0 || threads > function->threads || shared > function->dynamic_limit || grid_x == 0 ||
-            grid_y == 0 || grid_z == 0 || grid_y > 65535 || grid_z > 65535)
-            return CUDA_ERROR_INVALID_VALUE;
-        Launched launched{function, launch, {}};
-        if (const CUresult result = arguments(*function, parameters, extra, launched.args)) return result;
-        return d.streams.put(stream, {[launched] { return launched.run(); }, nullptr, nullptr});
+        Operation operation;
+        const NodeParams params{
+            function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, parameters, extra, nullptr,
+            nullptr};
+        if (const CUresult result = launch_of(params, operation)) return result;
+        return d.streams.put(stream, std::move(operation));
     });
 }
 
 // ---- attributes of functions --------------------------------------------------------------------------------------
 
-enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, PTX_VERSION = 5, BINARY_VERSION = 6, DYNAMIC_LIMIT = 8 };
-constexpr int MOST_DYNAMIC = 227 * 1024;
+enum {
+    MAX_THREADS = 0,
+    STATIC_SHARED = 1,
+    REGISTERS_OF_THREAD = 4,
+    PTX_VERSION = 5,
+    BINARY_VERSION = 6,
+    DYNAMIC_LIMIT = 8,
+    CARVEOUT = 9
+};
 
 FAKE_DRIVER_API cuFuncGetAttribute(int* out, int attribute, CUfunction function) {
     return guarded([&](Driver& d) {
-        LmKernelInfo info;
-        function->module->info(function->name.c_str(), &info);
+        if (functions.count(function) == 0) return CUDA_ERROR_INVALID_HANDLE;
         *out = 0;
         if (attribute == MAX_THREADS) *out = static_cast<int>(function->threads);
-        if (attribute == STATIC_SHARED) *out = static_cast<int>(info.static_shared);
-        if (attribute == REGISTERS) *out = 32;
+        if (attribute == STATIC_SHARED) *out = static_cast<int>(function->static_shared());
+        if (attribute == REGISTERS_OF_THREAD) *out = static_cast<int>(function->resources.registers);
         if (attribute == PTX_VERSION || attribute == BINARY_VERSION) *out = d.settings.capability;
-        if (attribute == DYNAMIC_LIMIT) *out = static_cast<int>(function->dynamic_limit);
+        if (attribute == DYNAMIC_LIMIT) *out = static_cast<int>(function->dynamic_limit());
+        if (attribute == CARVEOUT) *out = function->carveout;
         return CUDA_SUCCESS;
     });
 }
 
 FAKE_DRIVER_API cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     return guarded([&](Driver&) {
-        if (attribute != DYNAMIC_LIMIT) return CUDA_SUCCESS;
-        if (value < 0 || value > MOST_DYNAMIC) return CUDA_ERROR_INVALID_VALUE;
-        function->dynamic_limit = static_cast<std::size_t>(value);
-        function->opted_in = true;
+        if (functions.count(function) == 0) return CUDA_ERROR_INVALID_HANDLE;
+        if (attribute == CARVEOUT) {
+            if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
+            function->carveout = value;
+            return CUDA_SUCCESS;
+        }
+        if (attribute != DYNAMIC_LIMIT || value < 0) return CUDA_ERROR_INVALID_VALUE;
+        if (static_cast<std::size_t>(value) + function->static_shared() > architecture().shared_of_block)
+            return refused(*function, std::to_string(value) + " bytes of dynamic and " +
+                                          std::to_string(function->static_shared()) +
+                                          " of static shared memory are more than a block of this GPU has");
+        function->opted_in = value;
         return CUDA_SUCCESS;
     });
 }
 
 FAKE_DRIVER_API cuFuncSetCacheConfig(CUfunction, int) { return CUDA_SUCCESS; }
+
+// source  CUDA C++ Best Practices Guide, "Occupancy", with the granularities of the occupancy calculator
+FAKE_DRIVER_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction function, int threads,
+                                                            std::size_t shared) {
+    return guarded([&](Driver&) {
+        if (functions.count(function) == 0) return CUDA_ERROR_INVALID_HANDLE;
+        if (threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+        const Architecture& gpu = architecture();
+        const auto warps = (static_cast<unsigned>(threads) + 31) / 32;
+        const std::size_t bytes = (function->static_shared() + shared + gpu.shared_reserved + 127) / 128 * 128;
+        unsigned blocks = std::min({gpu.blocks, gpu.threads / (32 * warps),
+                                    REGISTERS / function->registers_of(static_cast<unsigned>(threads))});
+        if (bytes > 0) blocks = std::min(blocks, static_cast<unsigned>(gpu.shared / bytes));
+        if (static_cast<unsigned>(threads) > function->threads || shared > function->dynamic_limit()) blocks = 0;
+        *out = static_cast<int>(blocks);
+        return CUDA_SUCCESS;
+    });
+}

@@ -6,7 +6,7 @@ namespace fake_driver {
 // ---- queues -------------------------------------------------------------------------------------------------------
 
 Stream* Streams::create(bool blocking) {
-    streams_.push_back(std::make_unique<Stream>(Stream{blocking, false, {}, nullptr, {}}));
+    streams_.push_back(std::make_unique<Stream>(Stream{current_context(), blocking, false, {}, nullptr, {}}));
     return streams_.back().get();
 }
 
@@ -17,6 +17,21 @@ bool Streams::known(const Stream* stream) const {
     return false;
 }
 
+bool Streams::usable(const Stream* stream) const {
+    return known(stream) && (stream == nullptr || stream == &default_ || stream->context == current_context());
+}
+
+Event* Streams::create_event(bool timed) {
+    auto* event = new Event{current_context(), timed, nullptr};
+    events_.insert(event);
+    return event;
+}
+
+void Streams::destroy(Event* event) {
+    events_.erase(event);
+    delete event;  // those who wait hold its mark
+}
+
 // Work left on a destroyed stream still runs; the stream goes when it is done.
 void Streams::destroy(Stream* stream) {
     stream->destroyed = true;
@@ -25,7 +40,7 @@ void Streams::destroy(Stream* stream) {
 
 CUresult Streams::put(Stream* given, Operation operation) {
     Stream& stream = *or_default(given);
-    if (!known(&stream)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!usable(&stream)) return CUDA_ERROR_INVALID_HANDLE;
     if (operation.waits_for != nullptr && !join_capture(stream, *operation.waits_for)) return CUDA_ERROR_CAPTURED_EVENT;
     if (stream.capture != nullptr) return capture_operation(stream, std::move(operation));
     if (&stream == &default_) {  // the default stream follows all blocking streams, and they follow it
@@ -125,6 +140,7 @@ FAKE_DRIVER_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int) {
 FAKE_DRIVER_API cuStreamDestroy_v2(CUstream stream) {
     return guarded([&](Driver& d) {
         if (stream == nullptr || !d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        if (stream->capture != nullptr) return break_capture(*stream);
         d.streams.destroy(stream);
         return CUDA_SUCCESS;
     });
@@ -134,14 +150,14 @@ FAKE_DRIVER_API cuStreamSynchronize(CUstream stream) {
     return guarded([&](Driver& d) {
         if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
         Stream* s = d.streams.or_default(stream);
-        return s->capture != nullptr ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : d.streams.finish(s);
+        return s->capture != nullptr ? break_capture(*s) : d.streams.finish(s);
     });
 }
 
 FAKE_DRIVER_API cuStreamQuery(CUstream stream) {
     return guarded([&](Driver& d) {
         if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
-        if (d.streams.or_default(stream)->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (d.streams.or_default(stream)->capture != nullptr) return break_capture(*stream);
         d.streams.nudge();
         if (d.failure != CUDA_SUCCESS) return d.failure;
         return d.streams.or_default(stream)->queue.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -156,25 +172,31 @@ FAKE_DRIVER_API cuCtxSynchronize(void) {
 
 // ---- events -------------------------------------------------------------------------------------------------------
 
-constexpr unsigned DISABLE_TIMING = 2;
+constexpr unsigned BLOCKING_SYNC = 1, DISABLE_TIMING = 2;
 
 FAKE_DRIVER_API cuEventCreate(CUevent* out, unsigned flags) {
-    return guarded([&](Driver&) {
-        *out = new Event{(flags & DISABLE_TIMING) == 0, nullptr};
+    return guarded([&](Driver& d) {
+        if ((flags & ~(BLOCKING_SYNC | DISABLE_TIMING)) != 0) return CUDA_ERROR_INVALID_VALUE;
+        *out = d.streams.create_event((flags & DISABLE_TIMING) == 0);
         return CUDA_SUCCESS;
     });
 }
 
 FAKE_DRIVER_API cuEventDestroy_v2(CUevent event) {
-    return guarded([&](Driver&) {
-        delete event;  // those who wait hold its mark
-        return CUDA_SUCCESS;
+    return guarded([&](Driver& d) {
+        if (!d.streams.known(event)) return CUDA_ERROR_INVALID_HANDLE;
+        const std::shared_ptr<Mark> mark = event->mark;
+        d.streams.destroy(event);
+        if (mark == nullptr || !is_open(mark->capture)) return CUDA_SUCCESS;
+        complain("an event is destroyed before the capture that recorded it has ended");
+        return break_capture(*mark);
     });
 }
 
 FAKE_DRIVER_API cuEventRecord(CUevent event, CUstream stream) {
     return guarded([&](Driver& d) {
-        if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        if (!d.streams.known(event) || !d.streams.usable(stream)) return CUDA_ERROR_INVALID_HANDLE;
+        if (event->context != current_context()) return CUDA_ERROR_INVALID_HANDLE;
         auto mark = std::make_shared<Mark>();
         mark->stream = d.streams.or_default(stream);
         event->mark = mark;
@@ -184,6 +206,7 @@ FAKE_DRIVER_API cuEventRecord(CUevent event, CUstream stream) {
 
 FAKE_DRIVER_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     return guarded([&](Driver& d) {
+        if (!d.streams.known(event) || !d.streams.usable(stream)) return CUDA_ERROR_INVALID_HANDLE;
         if (event->mark == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
         return d.streams.put(stream, {nullptr, nullptr, event->mark});
     });
@@ -191,15 +214,17 @@ FAKE_DRIVER_API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
 
 FAKE_DRIVER_API cuEventSynchronize(CUevent event) {
     return guarded([&](Driver& d) {
+        if (!d.streams.known(event)) return CUDA_ERROR_INVALID_HANDLE;
         if (event->mark == nullptr) return CUDA_SUCCESS;
-        return event->mark->capture != nullptr ? CUDA_ERROR_CAPTURED_EVENT : d.streams.finish(event->mark);
+        return event->mark->capture != nullptr ? break_capture(*event->mark) : d.streams.finish(event->mark);
     });
 }
 
 FAKE_DRIVER_API cuEventQuery(CUevent event) {
     return guarded([&](Driver& d) {
+        if (!d.streams.known(event)) return CUDA_ERROR_INVALID_HANDLE;
         if (event->mark == nullptr) return CUDA_SUCCESS;
-        if (event->mark->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+        if (event->mark->capture != nullptr) return break_capture(*event->mark);
         d.streams.nudge();
         if (d.failure != CUDA_SUCCESS) return d.failure;
         return event->mark->reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -207,9 +232,11 @@ FAKE_DRIVER_API cuEventQuery(CUevent event) {
 }
 
 FAKE_DRIVER_API cuEventElapsedTime_v2(float* milliseconds, CUevent from, CUevent to) {
-    return guarded([&](Driver&) {
+    return guarded([&](Driver& d) {
+        if (!d.streams.known(from) || !d.streams.known(to)) return CUDA_ERROR_INVALID_HANDLE;
         if (from->mark == nullptr || to->mark == nullptr || !from->timed || !to->timed)
             return CUDA_ERROR_INVALID_HANDLE;
+        if (from->mark->capture != nullptr || to->mark->capture != nullptr) return CUDA_ERROR_INVALID_HANDLE;
         if (!from->mark->reached || !to->mark->reached) return CUDA_ERROR_NOT_READY;
         *milliseconds = std::chrono::duration<float, std::milli>(to->mark->when - from->mark->when).count();
         return CUDA_SUCCESS;

@@ -15,9 +15,10 @@ bool outside(Driver& d, CUdeviceptr at, std::size_t bytes) {
     return !d.memory.holds(pointer(at), bytes, Block::DEVICE);
 }
 
-// Host memory may be pinned, then all of the range must be; or pageable, then none of it is ours.
+// Host memory may be pinned, then all of the range must be; or pageable, then none of it is ours, and none was.
 enum class Host { PINNED, PAGEABLE, WRONG };
 Host host_kind(Driver& d, const void* at, std::size_t bytes) {
+    if (d.memory.freed(at) || d.memory.find(at, Block::DEVICE) != nullptr) return Host::WRONG;
     if (d.memory.find(at, Block::PINNED) == nullptr) return Host::PAGEABLE;
     return d.memory.holds(at, bytes, Block::PINNED) ? Host::PINNED : Host::WRONG;
 }
@@ -30,11 +31,19 @@ Operation move(void* to, const void* from, std::size_t bytes) {
             nullptr, nullptr};
 }
 
+// Pageable memory is staged by the driver at the call, which a graph cannot do.
+CUresult refuse_capture(Driver& d, Stream* stream, Host kind) {
+    if (kind != Host::PAGEABLE || !d.streams.usable(stream)) return CUDA_SUCCESS;
+    Stream& s = *d.streams.or_default(stream);
+    return s.capture != nullptr ? break_capture(s) : CUDA_SUCCESS;
+}
+
 CUresult to_device(CUdeviceptr to, const void* from, std::size_t bytes, Stream* stream) {
     return guarded([&](Driver& d) {
         if (bytes == 0) return CUDA_SUCCESS;
         const Host kind = host_kind(d, from, bytes);
         if (outside(d, to, bytes) || kind == Host::WRONG) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = refuse_capture(d, stream, kind)) return result;
         if (kind == Host::PINNED) return d.streams.put(stream, move(pointer(to), from, bytes));
         const auto* start = static_cast<const std::byte*>(from);  // a GPU stages pageable bytes at the call
         auto staged = std::make_shared<std::vector<std::byte>>(start, start + bytes);
@@ -51,6 +60,7 @@ CUresult to_host(void* to, CUdeviceptr from, std::size_t bytes, Stream* stream) 
         if (bytes == 0) return CUDA_SUCCESS;
         const Host kind = host_kind(d, to, bytes);
         if (outside(d, from, bytes) || kind == Host::WRONG) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = refuse_capture(d, stream, kind)) return result;
         const CUresult result = d.streams.put(stream, move(to, pointer(from), bytes));
         if (result != CUDA_SUCCESS || kind == Host::PINNED) return result;
         return d.streams.finish(d.streams.or_default(stream));  // pageable: the call returns when the bytes are there
@@ -82,9 +92,13 @@ CUresult fill(CUdeviceptr to, T value, std::size_t count, Stream* stream) {
 }  // namespace
 
 // without a stream: on the default stream, done on return
-FAKE_DRIVER_API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t n) { return to_device(to, from, n, nullptr); }
+FAKE_DRIVER_API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t n) {
+    return to_device(to, from, n, nullptr);
+}
 FAKE_DRIVER_API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t n) { return to_host(to, from, n, nullptr); }
-FAKE_DRIVER_API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n) { return on_device(to, from, n, nullptr); }
+FAKE_DRIVER_API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n) {
+    return on_device(to, from, n, nullptr);
+}
 
 FAKE_DRIVER_API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t n, CUstream stream) {
     return to_device(to, from, n, stream);
@@ -96,8 +110,12 @@ FAKE_DRIVER_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size
     return on_device(to, from, n, stream);
 }
 
-FAKE_DRIVER_API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t n) { return fill(to, value, n, nullptr); }
-FAKE_DRIVER_API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, std::size_t n) { return fill(to, value, n, nullptr); }
+FAKE_DRIVER_API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t n) {
+    return fill(to, value, n, nullptr);
+}
+FAKE_DRIVER_API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, std::size_t n) {
+    return fill(to, value, n, nullptr);
+}
 FAKE_DRIVER_API cuMemsetD32_v2(CUdeviceptr to, unsigned value, std::size_t n) { return fill(to, value, n, nullptr); }
 FAKE_DRIVER_API cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t n, CUstream s) {
     return fill(to, value, n, s);

@@ -48,5 +48,8 @@
     lm_emu::shared_variable(&name, sizeof(name), #name)
 #define LM_DYN_SHARED(type, name) type* const name = static_cast<type*>(lm_emu::dynamic_shared())
 
+// The file that is compiled, such as .../cuda/pooling.cu: a launcher looks up what ptxas made of its kernels.
+const char* lm_emu_source() { return __BASE_FILE__; }
+
 #define LM_SITE lm_emu::Site site = {__builtin_FILE(), __builtin_LINE()}
 #define LM_AND_SITE , LM_SITE

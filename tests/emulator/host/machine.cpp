@@ -52,6 +52,16 @@ Index block_size() { return {machine.launch.block[0], machine.launch.block[1], m
 Index grid_size() { return {machine.launch.grid[0], machine.launch.grid[1], machine.launch.grid[2]}; }
 int lane() { return static_cast<int>(machine.now->lane()); }
 
+long long clock_cycles() {
+    static long long now = 0;
+    return now += 1000;
+}
+
+void misaligned(const void* address, int bytes) {
+    machine.fail(
+        text("misaligned: %s reads or writes %d bytes at once at %p", name_of(*machine.now).c_str(), bytes, address));
+}
+
 // ---- turns --------------------------------------------------------------------------------------------------------
 
 std::uint64_t Machine::draw() {  // xorshift64*

@@ -45,6 +45,9 @@ void load_matrix(unsigned* out, int matrices, const void* row, bool transposed, 
 void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Site site);
 void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Site site);
 
+long long clock_cycles();                                      // goes on by a fixed number with every call
+[[noreturn]] void misaligned(const void* address, int bytes);  // an access to as many bytes at once
+
 void* dynamic_shared();
 void shared_variable(void* start, size_t bytes, const char* name);
 
@@ -112,6 +115,7 @@ __attribute__((visibility("default"))) int lm_emu_launch(const char* kernel, con
                                                          uint64_t bytes);
 __attribute__((visibility("default"))) const char* lm_emu_message(void);
 __attribute__((visibility("default"))) const char* lm_emu_banks(void);  // lines of banks.hpp, of the last launch
+__attribute__((visibility("default"))) const char* lm_emu_source();     // the file that the kernels were compiled from
 __attribute__((visibility("default"))) const char* lm_emu_kernel_name(int index);  // null after the last
 __attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel,
                                                               LmKernelInfo* info);  // 0, or 1: unknown
