@@ -7,11 +7,12 @@ and run adds in the same order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, CudaCall
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
 from layermem.ops import Conv, ConvProblem, InnerProduct
 
@@ -43,10 +44,37 @@ class Engine(NamedTuple):
     module: str
     stages: int
 
-    def launch(self, function: str, args: str, tile: Tile, grid: tuple[int, int, int], **values: StructValue) -> Launch:
+    def launch(
+        self, product: str, vector: int, args: str, tile: Tile, matrices: tuple[int, int, int], **values: StructValue
+    ) -> Launch:
+        """`product` is conv_fprop, conv_dgrad or conv_wgrad of `matrices`: rows, columns and how many there are.
+
+        No tile changes a bit, so smaller ones are alternatives."""
+        function, grid, block, shared = self._blocks(product, vector, tile, matrices)
+        first = launch(self.module, function, args, grid, block, shared=shared, base=values)
+        others = (self._blocks(product, vector, each, matrices) for each in self._smaller(tile))
+        alternatives = (
+            replace(first, function=function, grid=grid, block=block, shared=shared)
+            for function, grid, block, shared in others
+            if is_grid(grid)
+        )
+        return replace(first, alternatives=tuple(alternatives))
+
+    def _blocks(
+        self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
+    ) -> tuple[str, tuple[int, int, int], int, int]:
+        """Name of the kernel, grid, threads and dynamic shared memory of a block."""
         threads = tile.threads if self.module == "convolution" else 128
-        shared = self.stages * (tile.m + tile.n) * DEPTH * 4
-        return launch(self.module, function, args, grid, threads, shared=shared, base=values)
+        return f"{product}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, self.shared_bytes(tile)
+
+    def shared_bytes(self, tile: Tile) -> int:
+        """Dynamic shared memory of a block."""
+        return self.stages * (tile.m + tile.n) * DEPTH * FLOAT
+
+    def _smaller(self, tile: Tile) -> list[Tile]:
+        """Tiles that need less of it, the largest first."""
+        smaller = [each for each in TILES if self.shared_bytes(each) < self.shared_bytes(tile)]
+        return sorted(smaller, key=self.shared_bytes, reverse=True)
 
 
 ENGINES = {
@@ -119,11 +147,11 @@ def conv_fprop(
 ) -> Launch:
     channels, outputs = group_channels(problem)
     tile = tile_for(problem.positions, outputs, problem.groups)
-    grid = grid_of(tile, problem.positions, outputs, problem.groups)
+    matrices = problem.positions, outputs, problem.groups
     return engine.launch(
-        f"conv_fprop_{tile.name}_v{vector_width(channels)}", "ConvFpropArgs", tile, grid, maps=maps, image=image,
-        filter=weights, problem=problem_struct(problem), by_channels=divider(channels),
-        by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(),
+        "conv_fprop", vector_width(channels), "ConvFpropArgs", tile, matrices, maps=maps, image=image, filter=weights,
+        problem=problem_struct(problem), by_channels=divider(channels), by_kernel_w=divider(problem.kernel[1]),
+        epilogue=epilogue._asdict(),
     )  # fmt: skip
 
 
@@ -142,9 +170,9 @@ def conv_dgrad(
     repeat = problem.groups * stride_h * stride_w
     tile = tile_for(m, channels, repeat)
     return engine.launch(
-        f"conv_dgrad_{tile.name}_v{vector_width(channels, outputs, maps_pitch)}", "ConvDgradArgs", tile,
-        grid_of(tile, m, channels, repeat), image=image, maps=maps, filter=weights, bias=bias,
-        problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs), accumulate=accumulate, resume=resume,
+        "conv_dgrad", vector_width(channels, outputs, maps_pitch), "ConvDgradArgs", tile, (m, channels, repeat),
+        image=image, maps=maps, filter=weights, bias=bias, problem=problem_struct(problem, maps_pitch),
+        by_outputs=divider(outputs), accumulate=accumulate, resume=resume,
     )  # fmt: skip
 
 
@@ -195,10 +223,10 @@ def wgrad_splits(
     """The parts `splits` of a weight gradient, each behind the other from `dw` on.  `problem` has the images at hand:
     those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
     channels, outputs = group_channels(problem)
-    grid = grid_of(split.tile, outputs, prod(problem.kernel) * channels, problem.groups * len(splits))
+    matrices = outputs, prod(problem.kernel) * channels, problem.groups * len(splits)
     return engine.launch(
-        f"conv_wgrad_{split.tile.name}_v{vector_width(channels, outputs, maps_pitch)}", "ConvWgradArgs", split.tile,
-        grid, dw=dw, begun=begun, left=left, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
+        "conv_wgrad", vector_width(channels, outputs, maps_pitch), "ConvWgradArgs", split.tile, matrices, dw=dw,
+        begun=begun, left=left, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
         by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,
         first_split=splits.start, first_image=first, images_whole=images, accumulate=accumulate,

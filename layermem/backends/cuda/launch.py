@@ -16,8 +16,10 @@ THREADS = 256  # of a block, by default
 class Launch:
     """cuda/<module>.cu: `function` over `grid` blocks of `block` threads; `args` is the packed struct.
 
-    patches     parts of args that are computed from the context before the first launch
-    reads_step  whether it reads the scalars of the step, which are then written before it (step_scalars.py)
+    patches       parts of args that are computed from the context before the first launch
+    reads_step    whether it reads the scalars of the step, which are then written before it (step_scalars.py)
+    alternatives  launches of the same arguments and results whose blocks need less and less shared memory, for GPUs
+                  that have not enough for this one
     """
 
     module: str
@@ -28,6 +30,7 @@ class Launch:
     shared: int = 0
     patches: tuple[Patch, ...] = ()
     reads_step: bool = False
+    alternatives: tuple[Launch, ...] = ()
 
     def packed(self, context: StepContext) -> bytes:
         """The struct with its patches written for this context."""
@@ -47,13 +50,18 @@ def launch(
     """
     blocks = (grid,) if isinstance(grid, int) else grid
     x, y, z = (*blocks, 1, 1)[:3]
-    if any(n > most for n, most in zip((x, y, z), MAX_GRID, strict=True)):
+    if not is_grid((x, y, z)):
         raise InputError(
             f"would start {function} over a grid of {x} x {y} x {z}, more than CUDA takes; use a smaller batch"
         )
     reads_step = {} if step is None else {"step": step}
     data, patches = layout(module, args).pack({**(base or {}), **values, **reads_step})
     return Launch(module, function, (x, y, z), block, data, shared, patches, step is not None)
+
+
+def is_grid(blocks: tuple[int, int, int]) -> bool:
+    """Whether CUDA takes a grid of so many blocks along each axis."""
+    return all(n <= most for n, most in zip(blocks, MAX_GRID, strict=True))
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -76,4 +84,4 @@ def vector_width(*counts: int) -> int:
     return 1 if any(count % 4 for count in counts) else 4
 
 
-__all__ = ["THREADS", "Later", "Launch", "ceil_div", "divider", "launch", "vector_width"]
+__all__ = ["THREADS", "Later", "Launch", "ceil_div", "divider", "is_grid", "launch", "vector_width"]

@@ -1,14 +1,173 @@
-"""What is said where the cuda device cannot be used."""
+"""The driver of a GPU: what is said where there is none, contexts, shared memory of launches."""
 
 import sys
 
 import pytest
 
+from layermem.backends.cuda.device import TENSOR_CORES
 from layermem.backends.cuda.driver.context import pycuda
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from layermem.errors import CudaUnavailable
+from tests.backends.cuda.on_fake_driver import run
+from tests.emulator.test_driver_rules import OPT_IN
+from tools.ptxas_report import read_report
 
 
 def test_without_pycuda_the_error_says_what_its_installation_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycuda.driver", None)
     with pytest.raises(CudaUnavailable, match="no CUDA toolkit is needed"):
         pycuda.__wrapped__()
+
+
+LAUNCH = """
+import sys
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES, Split, conv_dgrad, conv_fprop, wgrad_splits
+from layermem.errors import DeviceError
+from layermem.ops import ConvProblem, Window
+from layermem.schedule.ir import COMPUTE
+
+class OnlyDynamic(Driver):
+    # What is compared with 48 KiB is the dynamic shared memory alone.
+    def _opt_in(self, of):
+        if of.shared > 48 * 1024:
+            super()._opt_in(of)
+
+precision, name, kind = sys.argv[1:4]
+driver = (OnlyDynamic if kind == "only dynamic" else Driver)(0)
+(tile,) = (each for each in TILES if each.name == name)
+implicit_gemm.tile_for = lambda *matrices: tile
+window, memory, engine = Window(9, 3, 1, 1, 1), driver.allocate(1 << 20), ENGINES[precision]
+place = int(memory)
+problem, maps, image = ConvProblem(2, 4, 8, window, window), place + (1 << 18), place + (1 << 19)
+for launch in (
+    conv_fprop(engine, problem, place, maps, image),
+    conv_dgrad(engine, problem, place, maps, image),
+    wgrad_splits(engine, problem, Split(tile, 2, 1), place, maps, image, range(1), images=2),
+):
+    try:
+        driver.launcher(launch, launch.args, COMPUTE)()
+        driver.synchronize()
+        print(driver.fitting(launch).function)
+    except (driver.cuda.Error, DeviceError) as error:
+        print(error)
+driver.close()
+"""
+TILES_OF_48_KIB = [("fp32", "128x64"), ("tf32", "64x64"), ("bf16", "64x64"), ("fp32x3", "64x64")]
+PRODUCTS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
+
+
+def launched(*arguments: str, **settings: object) -> list[str]:
+    done = run(LAUNCH, *arguments, **settings)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("precision, tile", TILES_OF_48_KIB)
+def test_a_tile_whose_stages_take_48_kib_opts_in_for_its_tables(precision, tile):
+    assert launched(precision, tile, "now") == [f"{product}_{tile}_v4" for product in PRODUCTS]
+
+
+@pytest.mark.parametrize("precision, tile", TILES_OF_48_KIB)
+def test_a_driver_that_forgets_static_shared_memory_is_refused(precision, tile):
+    fprop, dgrad, wgrad = launched(precision, tile, "only dynamic")
+    assert "invalid argument" in fprop and "invalid argument" in dgrad
+    assert wgrad == f"conv_wgrad_{tile}_v4"  # which has no tables
+
+
+def test_a_gpu_of_64_kib_gets_the_largest_tile_that_fits():
+    assert launched("fp32", "128x128", "now", capability=75) == [
+        "conv_fprop_128x64_v4",
+        "conv_dgrad_128x64_v4",
+        "conv_wgrad_128x128_v4",  # 64 KiB without tables
+    ]
+    assert launched("fp32", "128x128", "now", capability=86) == [f"{product}_128x128_v4" for product in PRODUCTS]
+
+
+def test_every_tile_fits_every_architecture_or_has_an_alternative_that_does():
+    """By the table of ptxas: dynamic and static bytes of the smallest tile of each kernel that tensor cores allow."""
+    _, rows = read_report()
+    static = {(row.module, row.name): row.shared for row in rows}
+    for precision, engine in ENGINES.items():
+        for capability, kib in OPT_IN.items():
+            if capability < TENSOR_CORES and precision != "fp32":
+                continue
+            for product in PRODUCTS:
+                sizes = [
+                    engine.shared_bytes(tile) + static[engine.module, f"{product}_{tile.name}_v4"] for tile in TILES
+                ]
+                assert min(sizes) <= kib << 10
+
+
+TWO_GPUS = """
+from layermem.backends.cuda.driver.context import Driver, pycuda
+from layermem.backends.cuda import CudaDevice
+import numpy as np
+
+def current():
+    return pycuda().Context.get_device().pci_bus_id()
+
+pycuda()
+one, two = CudaDevice(0), CudaDevice(1)
+arenas = [device.arena(1 << 16) for device in (one, two)]
+print(current(), one.free_bytes(), two.free_bytes())
+for device, arena, number in zip((one, two), arenas, (1.0, 2.0)):
+    one.driver.fill(arena.address, 0, 64)  # whichever is current
+    device.run([device.bind_fill(arena.span(0, 64), 255, "compute")])
+    device.seconds([])
+one.driver.close()
+print(current())
+two.driver.close()
+print(pycuda().Context.get_current())
+"""
+
+
+def test_two_gpus_in_one_thread_keep_their_contexts_apart():
+    """The driver of the first is used and closed while the context of the second is current."""
+    done = run(TWO_GPUS, devices=2, memory=128 << 20)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    first, second, last = done.stdout.splitlines()
+    assert first.split()[0] == second == "0000:01:00.0" and last == "None"
+    free_one, free_two = first.split()[1:]
+    assert free_one == free_two
+
+
+def test_a_driver_that_is_closed_in_another_thread_leaves_that_threads_contexts_alone():
+    done = run(
+        """
+from threading import Thread
+from layermem.backends.cuda.driver.context import Driver, pycuda
+cuda, held = pycuda(), []
+one = Driver(0)
+def work():
+    held.append(Driver(1))
+    one.close()
+    print(cuda.Context.get_device().pci_bus_id())
+    held[0].close()
+thread = Thread(target=work)
+thread.start()
+thread.join()
+cuda.Context.pop()
+print("done")
+""",
+        devices=2,
+    )
+    assert done.stdout.splitlines() == ["0000:01:00.0", "done"], done.stderr
+
+
+def test_shared_memory_takes_all_of_the_carveout():
+    done = run(
+        """
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop
+from layermem.ops import ConvProblem, Window
+from layermem.schedule.ir import COMPUTE
+driver, window = Driver(0), Window(9, 3, 1, 1, 1)
+launch = conv_fprop(ENGINES["fp32"], ConvProblem(2, 4, 8, window, window), 256, 512, 768)
+driver.launcher(launch, launch.args, COMPUTE)
+attribute = driver.cuda.function_attribute.PREFERRED_SHARED_MEMORY_CARVEOUT
+print(driver._function(launch).get_attribute(attribute))
+"""
+    )
+    assert done.stdout.strip() == "100", done.stderr

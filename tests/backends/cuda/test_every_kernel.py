@@ -21,7 +21,7 @@ ORDERS = [Way(*way) for way in WAYS if way[0] == "plain"]
 
 
 BESIDE = {
-    "channel_sums.sum_splits_v1", "communication.ordered_sum", "convolution.sum_parts", "fill.fill",
+    "channel_sums.sum_splits_v1", "communication.ordered_sum", "convolution.sum_parts", "delay.delay", "fill.fill",
     "im2col.gather_windows", "normalization.move_averages", "update.accumulate", "update.square_root",
     "update.square_sums",
 }  # and update rules  # fmt: skip

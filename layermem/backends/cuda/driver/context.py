@@ -10,15 +10,15 @@ import atexit
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import build
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.launch import Launch, launch
 from layermem.errors import CudaUnavailable, DeviceError
 from layermem.schedule.ir import STREAMS
 from layermem.utils.units import format_bytes
@@ -26,11 +26,17 @@ from layermem.utils.units import format_bytes
 Array = npt.NDArray[Any]
 Stream = Any  # pycuda.driver.Stream
 Event = Any  # pycuda.driver.Event
+P = ParamSpec("P")
+R = TypeVar("R")
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
 RESERVED_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
 FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor, where they are not 128
 GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
+SHARED_BYTES = 48 << 10  # of a block without an opt-in, static ones among them
+WHOLE_CARVEOUT = 100  # percent of the memory that shared memory and the L1 cache divide
+ONE_WARP = 32  # threads
+DELAY_SECONDS = 50e-6  # longer than it takes to launch a few kernels
 LATER = "once other programs have ended"
 
 
@@ -44,6 +50,8 @@ class Gpu(NamedTuple):
     multiprocessors: int
     flops: float = 0.0  # a second, in fp32 without tensor cores; 0 where the driver does not say
     memory_rate: float = 0.0  # bytes a second
+    shared_bytes: int = SHARED_BYTES  # that a block may opt in to, static ones among them
+    clock: float = 0.0  # cycles a second of its multiprocessors
 
 
 PYCUDA_MISSING = (
@@ -71,7 +79,7 @@ def pycuda() -> Any:
         if "undefined symbol" in str(error):
             raise CudaUnavailable(
                 f"PyCUDA was built with the headers of a newer CUDA than this driver supports ({error}): update the "
-                "driver, or build PyCUDA with those of a toolkit that fits it"
+                "driver, or build PyCUDA with those of a toolkit that fits it (`layermem setup-cuda --toolkit DIR`)"
             ) from error
         raise CudaUnavailable(
             f"PyCUDA is installed, but NVIDIA's driver is not ({error}); without a GPU use --device cpu"
@@ -104,11 +112,24 @@ def _gpu(index: int, device: Any) -> Gpu:
     return Gpu(
         index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT,
         2 * lanes * clock, 2 * memory_clock * device.GLOBAL_MEMORY_BUS_WIDTH / 8,
+        device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, clock,
     )  # fmt: skip
 
 
+def _current(method: Callable[Concatenate[Driver, P], R]) -> Callable[Concatenate[Driver, P], R]:
+    """A method of Driver that runs in the driver's own context, whichever is current for its caller."""
+
+    @wraps(method)
+    def run(self: Driver, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.current():
+            return method(self, *args, **kwargs)
+
+    return run
+
+
 class Driver:
-    """A GPU with its primary context, which is current in this thread until `close`; streams by name."""
+    """A GPU with its primary context, which is current in this thread until `close`, unless another driver is opened
+    in it; streams by name."""
 
     def __init__(self, index: int = 0):
         self.cuda = pycuda()
@@ -126,32 +147,52 @@ class Driver:
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
         self.capture: GraphCapture | None = None  # of the step being captured
         self._functions: dict[tuple[str, str], Any] = {}
-        self._dynamic_bytes: dict[tuple[str, str], int] = {}  # shared memory that each function may use
+        self._dynamic_bytes: dict[tuple[str, str], int] = {}  # shared memory that each function has opted in to
         self._modules: dict[str, Any] = {}
 
     def close(self) -> None:
         """Leave the context; one that is still pushed at exit would abort the process."""
         atexit.unregister(self.close)
-        if self.context is not None:
+        if self.context is None:
+            return
+        with self.current():
             for owned in (self._functions, self._modules, self.streams):  # freed while there is a context
                 owned.clear()
+        self._leave()
+        self.context = None
+
+    def _leave(self) -> None:
+        """Take the context from this thread's stack, wherever it lies in it; other threads have stacks of their own."""
+        above = []
+        while (top := self.cuda.Context.get_current()) is not None:
+            top.pop()
+            if top.handle == self.context.handle:
+                break
+            above.append(top)
+        for context in reversed(above):
+            context.push()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The driver's context is current inside, whatever is around it: another GPU's, or none in a new thread."""
+        self.context.push()
+        try:
+            yield
+        finally:
             self.context.pop()
-            self.context = None
 
     def in_context(self, call: Callable[[], object]) -> Callable[[], None]:
         """`call`, for a thread that has no context."""
 
         def run() -> None:
-            self.context.push()
-            try:
+            with self.current():
                 call()
-            finally:
-                self.context.pop()
 
         return run
 
     # -- memory ------------------------------------------------------------------------------------------------
 
+    @_current
     def allocate(self, nbytes: int) -> Any:
         """An allocation (`int()` of it is the address), or DeviceError with what would fit."""
         now_free_bytes, total_bytes = self.cuda.mem_get_info()
@@ -167,11 +208,13 @@ class Driver:
                 f"try {advice}"
             ) from error
 
+    @_current
     def free_bytes(self) -> int:
         """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it."""
         now_free_bytes = int(self.cuda.mem_get_info()[0])
         return max(0, now_free_bytes - RESERVED_BYTES) // GRANULARITY * GRANULARITY
 
+    @_current
     def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Page-locked bytes of the host, which copies and kernels reach at their host address."""
         try:
@@ -183,6 +226,7 @@ class Driver:
             ) from error
         return pinned[:nbytes]
 
+    @_current
     def fill(self, address: int, byte: int, nbytes: int, stream: str | None = None) -> None:
         if stream is not None:
             self.cuda.memset_d8_async(address, byte, nbytes, self.streams[stream])
@@ -190,15 +234,18 @@ class Driver:
             self.cuda.memset_d8(address, byte, nbytes)
             self.context.synchronize()
 
+    @_current
     def fill_words(self, address: int, word: int, count: int) -> None:
         """Set `count` words of 32 bits."""
         if count:
             self.cuda.memset_d32(address, word, count)
             self.context.synchronize()
 
+    @_current
     def read(self, into: Array, address: int) -> None:
         self.cuda.memcpy_dtoh(into, address)
 
+    @_current
     def write(self, address: int, source: Array) -> None:
         self.cuda.memcpy_htod(address, source)
         self.context.synchronize()
@@ -220,6 +267,7 @@ class Driver:
 
     # -- order -------------------------------------------------------------------------------------------------
 
+    @_current
     def event(self, timed: bool = False) -> Event:
         return self.cuda.Event(0 if timed else self.cuda.event_flags.DISABLE_TIMING)
 
@@ -236,6 +284,7 @@ class Driver:
         else:
             action()
 
+    @_current
     def synchronize(self) -> None:
         for stream in self.streams.values():
             stream.synchronize()
@@ -250,12 +299,16 @@ class Driver:
 
     # -- kernels -----------------------------------------------------------------------------------------------
 
-    def launcher(self, launch: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
+    @_current
+    def launcher(self, wanted: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
         """A call that starts the kernel with `args` as they are at that time."""
-        start = self._function(launch)._launch_kernel
-        grid, block, shared, queue = launch.grid, (launch.block, 1, 1), launch.shared, self.streams[stream]
+        chosen = self.fitting(wanted)
+        self._opt_in(chosen)
+        start = self._function(chosen)._launch_kernel
+        grid, block, shared, queue = chosen.grid, (chosen.block, 1, 1), chosen.shared, self.streams[stream]
         return lambda: start(grid, block, args, shared, queue)
 
+    @_current
     def variable(self, module: str, name: str) -> int:
         """The address of a variable of cuda/<module>.cu."""
         with self.reporting_device_errors():
@@ -267,18 +320,41 @@ class Driver:
             self._modules[module] = self._loaded(module)
         return self._modules[module]
 
-    def _function(self, launch: Launch) -> Any:
-        key = launch.module, launch.function
+    def delay(self, stream: str) -> Callable[[], None]:
+        """A call that keeps a stream busy for a moment, so that the host is ahead of it with what comes behind."""
+        cycles = int(DELAY_SECONDS * self.gpu.clock)
+        pause = launch("delay", "delay", "DelayArgs", 1, ONE_WARP, cycles=cycles)
+        return self.launcher(pause, pause.args, stream)
+
+    def fitting(self, wanted: Launch) -> Launch:
+        """The launch, or the first of its alternatives, whose blocks have enough shared memory on this GPU."""
+        for choice in (wanted, *wanted.alternatives):
+            needed = choice.shared + int(self._function(choice).shared_size_bytes)
+            if needed <= self.gpu.shared_bytes:
+                return choice
+        raise DeviceError(
+            f"{choice.function} needs {needed} bytes of shared memory a block, more than the {self.gpu.shared_bytes} "
+            f"of {self.gpu.name} (sm_{self.gpu.capability})"
+        )
+
+    def _function(self, of: Launch) -> Any:
+        key = of.module, of.function
         if key not in self._functions:
             with self.reporting_device_errors():
-                self._functions[key] = self._module(launch.module).get_function(launch.function)
-        function = self._functions[key]
-        if launch.shared > self._dynamic_bytes.get(key, 0):  # without this, static and dynamic share 48 KiB
-            attribute = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-            with self.reporting_device_errors():
-                function.set_attribute(attribute, launch.shared)
-            self._dynamic_bytes[key] = launch.shared
-        return function
+                self._functions[key] = self._module(of.module).get_function(of.function)
+        return self._functions[key]
+
+    def _opt_in(self, of: Launch) -> None:
+        """Let the kernel use its dynamic shared memory beside its static one: without this both share 48 KiB, and the
+        driver may leave so much to the L1 cache that fewer blocks run side by side."""
+        key = of.module, of.function
+        if of.shared <= self._dynamic_bytes.get(key, 0):
+            return
+        attributes, function = self.cuda.function_attribute, self._functions[key]
+        with self.reporting_device_errors():
+            function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, of.shared)
+            function.set_attribute(attributes.PREFERRED_SHARED_MEMORY_CARVEOUT, WHOLE_CARVEOUT)
+        self._dynamic_bytes[key] = of.shared
 
     def _loaded(self, module: str) -> Any:
         image = build.image(module, self.gpu.capability)

@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
+from weakref import finalize
 
 from layermem.errors import DeviceError
 
@@ -36,6 +37,13 @@ class Library:
             raise DeviceError(f"{name} failed: {(text.value or b'?').decode()} ({status}); run without --cuda-graph")
 
 
+def _destroy(library: Library, graph: Handle, launchable: Handle) -> None:
+    """Give back the memory of a graph; the names of its nodes, by which arguments are updated, go with it."""
+    for name, handle in (("cuGraphExecDestroy", launchable), ("cuGraphDestroy", graph)):
+        if handle.value:
+            library(name, handle)
+
+
 class GraphCapture:
     """A capture of what is put on `streams` while this is entered, then a graph to `launch`.
 
@@ -49,12 +57,15 @@ class GraphCapture:
         self.before: list[Callable[[], None]] = []
         self._library = Library()
         self._graph, self._launchable = Handle(), Handle()
+        self._events: list[Any] = []  # of the capture: they must be there until it ends
+        self._release = finalize(self, _destroy, self._library, self._graph, self._launchable)
+        self._release.atexit = False  # the driver takes back what is left then
 
     # -- capture -----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> GraphCapture:
         self._library("cuStreamBeginCapture_v2", self._origin, THREAD_LOCAL)
-        start = self.event().record(self.origin)
+        start = self._record(self.origin)
         for stream in self._others:
             stream.wait_for_event(start)
         return self
@@ -62,16 +73,22 @@ class GraphCapture:
     def __exit__(self, kind: Any, *error: Any) -> None:
         if kind is None:
             for stream in self._others:
-                self.origin.wait_for_event(self.event().record(stream))
+                self.origin.wait_for_event(self._record(stream))
         try:
             self._library("cuStreamEndCapture", self._origin, ctypes.byref(self._graph))
         except DeviceError:
             if kind is None:
                 raise
             return  # what broke the capture is the better story
+        finally:
+            self._events.clear()
         if kind is None:
             flags = ctypes.c_ulonglong(0)
             self._library("cuGraphInstantiateWithFlags", ctypes.byref(self._launchable), self._graph, flags)
+
+    def _record(self, stream: Any) -> Any:
+        self._events.append(self.event())
+        return self._events[-1].record(stream)
 
     @property
     def _origin(self) -> Handle:
