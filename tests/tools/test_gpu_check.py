@@ -7,51 +7,91 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import time
+from itertools import product
 
 import pytest
 
+from layermem.backends.cuda.implicit_gemm import TILES
+from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.backends.cuda.launch import ceil_div
+from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
+from tools.gpu import carry, fit_tiles, ncu
 from tools.gpu.process import run
-from tools.gpu.report import failures, markdown
+from tools.gpu.report import TITLES, failures, markdown
 from tools.gpu.results import Options, Results
 from tools.gpu.sanitizer import verdict
+from tools.gpu.timeline import Span, summary, trace
 
-
-@pytest.mark.skipif(
+needs_pycuda = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
     reason="PyCUDA is not installed: `layermem setup-cuda` builds it without CUDA",
 )
+
+
+@needs_pycuda
 def test_a_dry_run_goes_through_every_step(tmp_path):
     command = [sys.executable, "tools/gpu_check.py", "--dry-run", "--brief", "--out", str(tmp_path / "out")]
     command += ["--work", str(tmp_path / "work")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.json", "results.md"]
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert files == [
+        "costs-mnist-8-fp32.csv",
+        "results.json",
+        "results.md",
+        "sweep.json",
+        "tiles.json",
+        "timeline.json",
+    ]
     assert list(found) == ["preparation", *(step.name for step in gpu_check.STEPS)]
     assert all(step["ended"] == "done" and step["rows"] for step in found.values())
     kernels = found["correctness"]["rows"]
     assert {row["precision"] for row in kernels} == {"fp32", "fp32x3", "tf32", "bf16"}
     assert all(row["passed"] for row in kernels + found["training"]["rows"])
     assert any(row["captured"] for row in found["training"]["rows"])
-    assert {row["how"] for row in found["nets"]["rows"]} == {"unlimited", "unlimited, captured", "60%", "40%", "20%"}
+    budgets = {"60%", "40%", "20%"}
+    assert {row["how"] for row in found["nets"]["rows"]} == {
+        "unlimited", "unlimited, captured", *budgets, *(f"{budget}, measured costs" for budget in budgets)
+    }  # fmt: skip
     assert all(row["ms"] > 0 and row["bytes"] > 0 for row in found["nets"]["rows"])
-    assert {"copy on the GPU", "ffma rate", "mma bf16 rate"} <= {row["what"] for row in found["ceilings"]["rows"]}
+    ceilings = {row["what"] for row in found["ceilings"]["rows"]}
+    assert {"copy on the GPU", "reading L2 cache", "kernel of a graph", "ffma rate", "mma bf16 rate"} <= ceilings
+    tiles = {row["kernel"] for row in found["smoke"]["rows"] if "128x32_v1" in row["kernel"]}
+    assert len(tiles) == 4 * 3 and all(row["blocks"] >= 1 for row in found["smoke"]["rows"])
+    assert {row["op"] for row in found["sweep"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit"}
+    assert {"conv2.dgrad", "ip1.w0.update"} <= {row["op"] for row in found["ops"]["rows"]}
+    assert all(row["step ms"] > 0 for row in found["timeline"]["rows"])
+    trace = json.loads((tmp_path / "out" / "timeline.json").read_text())
+    assert {event["tid"] for event in trace} == {"compute", "d2h", "h2d"}
     text = (tmp_path / "out" / "results.md").read_text()
     assert "| VGG conv2_2 |" in text
 
 
-def test_all_steps_together_end_within_ten_minutes():
-    assert sum(step.seconds for step in gpu_check.STEPS) <= gpu_check.WHOLE < 600
+@pytest.mark.parametrize("part", gpu_check.PARTS)
+def test_the_steps_of_a_part_end_within_ten_minutes(part):
+    steps = gpu_check.chosen_steps(part, None)
+    assert sum(step.seconds for step in steps) <= gpu_check.WHOLE < 600
+    assert steps[0].name == "environment" and len(steps) == len(gpu_check.PARTS[part])
+
+
+def test_every_step_is_in_a_part_and_has_a_title():
+    names = {step.name for step in gpu_check.STEPS}
+    assert set().union(*gpu_check.PARTS.values()) == names == set(TITLES) - {"preparation"}
+    assert [step.name for step in gpu_check.chosen_steps(None, "nets,smoke")] == ["smoke", "nets"]
+    assert len(gpu_check.chosen_steps(None, None)) == len(names)
 
 
 def options(tmp_path, **more) -> argparse.Namespace:
-    (tmp_path / "rows").mkdir(exist_ok=True)
-    return argparse.Namespace(
-        **{"work": tmp_path, "dry_run": False, "brief": True, "net": None, "wheels": None, "step": None} | more
-    )
+    for folder in ("rows", "out"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    usual = dict.fromkeys(("net", "wheels", "step", "carried", "part", "only")) | {"dry_run": False, "brief": True}
+    return argparse.Namespace(**usual | {"work": tmp_path, "out": tmp_path / "out"} | more)
 
 
 def test_a_step_that_dies_is_reported_with_its_last_words(tmp_path):
@@ -79,9 +119,11 @@ from tools.gpu.results import Options, Results
 def broken():
     raise ValueError("an illegal address\nand more")
 
-ways = dict(b=broken, d=lambda: os._exit(9), e=lambda: time.sleep(60))
-results = Results(Path({rows!r}), Options(False, True, 60.0))
-for name in "abcdef":
+ways = dict(b=broken, d=lambda: os._exit(9), e=lambda: time.sleep(60), g=broken)
+usable = []
+results = Results(Path({rows!r}), Options(False, True, 60.0), usable=lambda: "g" not in usable)
+for name in "abcdefgh":
+    usable.append(name)
     right = lambda: results.add(name=name, passed=True)
     results.attempt(ways.get(name, right), most=2, name=name)
 """
@@ -92,11 +134,11 @@ def test_a_step_that_fails_is_begun_again_behind_its_last_row(tmp_path, monkeypa
     script.write_text(FAILING.format(root=str(ROOT), rows=str(tmp_path / "rows" / "x.json")))
     monkeypatch.setattr(gpu_check, "__file__", str(script))
     step = gpu_check.one_step("x", 60, 60, options(tmp_path), os.environ)
-    assert step["ended"] == "done; begun again 3 times" and "ValueError" in step["log"]
-    assert {row["name"]: row["passed"] for row in step["rows"]} == dict(zip("abcdef", [1, 0, 1, 0, 0, 1]))
+    assert step["ended"] == "done; begun again 3 times" and "ValueError" in step["log"]  # after d, e and g, not b
+    assert {row["name"]: row["passed"] for row in step["rows"]} == dict(zip("abcdefgh", [1, 0, 1, 0, 0, 1, 0, 1]))
     assert step["rows"][1]["says"] == "ValueError: an illegal address"
     assert step["rows"][4]["says"] == "the process ended in this, or was ended after 2 s"
-    assert len(failures({"correctness": step})) == 3
+    assert len(failures({"correctness": step})) == 4
 
 
 def test_without_a_gpu_nothing_more_is_begun(tmp_path, monkeypatch):
@@ -108,7 +150,7 @@ def test_without_a_gpu_nothing_more_is_begun(tmp_path, monkeypatch):
 
     monkeypatch.setattr(gpu_check, "one_step", one_step)
     monkeypatch.setattr(gpu_check, "Preparation", lambda *given: argparse.Namespace(rows=[], environment={}))
-    assert gpu_check.run_all(options(tmp_path, out=tmp_path / "out", only=None)) == 1
+    assert gpu_check.run_all(options(tmp_path)) == 1
     assert begun == ["environment"]
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     assert found["nets"]["ended"] == "not begun: the GPU cannot be used"
@@ -180,3 +222,190 @@ def test_rows_are_on_disk_as_soon_as_they_are_found(tmp_path):
     results.add(a=1)
     assert json.loads((tmp_path / "rows.json").read_text()) == [{"a": 1}]
     assert not results.late and Results(tmp_path / "other.json", Options(True, True, seconds=-1)).late
+
+
+# ---- what goes wrong on a GPU ----------------------------------------------------------------------------------------
+
+
+def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subprocess.CompletedProcess, list[dict]]:
+    """One step, brief and small, and its rows."""
+    into = tmp_path / f"{name}.json"
+    words = ["--step", name, "--into", str(into), "--out", str(tmp_path), "--dry-run", "--brief"]
+    done = on_fake_driver.run(ROOT / "tools/gpu_check.py", *words, **settings)
+    return done, json.loads(into.read_text()) if into.exists() else []
+
+
+@needs_pycuda
+def test_a_launch_that_is_refused_is_a_row_and_the_next_kernel_is_tried(tmp_path):
+    """A kernel of more registers than there are: refused at its launch, and nothing else suffers."""
+    text = fake_driver.RESOURCES.read_text()
+    row = next(line for line in text.splitlines() if line.startswith("convolution\tconv_dgrad_128x32_v4"))
+    table = tmp_path / "ptxas.tsv"
+    table.write_text(text.replace(row, "\t".join([*row.split("\t")[:5], *["600"] * 7])))
+    done, rows = step_on_fake_driver(tmp_path, "smoke", resources=table)
+    assert done.returncode == 0, done.stderr
+    wrong = [row for row in rows if row["passed"] is False]
+    assert {row["kernel"] for row in wrong if "kernel" in row} == {"convolution.conv_dgrad_128x32_v4"}
+    assert all("too many resources requested for launch" in row["says"] for row in wrong)
+    assert sum(row["passed"] is True for row in rows) > 30
+
+
+BROKEN = """
+import struct, sys
+from pathlib import Path
+from layermem.backends.cuda.launch import launch
+from layermem.schedule.ir import COMPUTE
+from tools.gpu.gpu import Gpu
+from tools.gpu.results import Options, Results
+
+gpu, results = Gpu(small=True), Results(Path(sys.argv[1]), Options(True, True, 60.0))
+
+def refused():
+    gpu.driver.launcher(launch("fill", "fill", "FillArgs", 1, 512, y=0, count=0, value=0, accumulate=0), b"", COMPUTE)()
+
+def illegal():
+    start = gpu.starter([launch("fill", "fill", "FillArgs", 1, y=4096, count=100, value=0, accumulate=0)], {})
+    start()
+    gpu.driver.synchronize()
+
+ways = {"refused": refused, "illegal": illegal}
+for name in ("first", "refused", "second", "illegal", "third"):
+    results.attempt(ways.get(name, lambda name=name: results.add(name=name, passed=True)), name=name)
+"""
+
+
+@needs_pycuda
+def test_an_illegal_address_ends_the_process_and_a_refused_launch_does_not(tmp_path):
+    rows = tmp_path / "rows.json"
+    for expected in (
+        {"first": True, "refused": False, "second": True, "illegal": False},
+        {"first": True, "refused": False, "second": True, "illegal": False, "third": True},
+    ):
+        done = on_fake_driver.run(BROKEN, str(rows), streams="random")
+        found = json.loads(rows.read_text())
+        assert {row["name"]: row["passed"] for row in found} == expected
+        assert (done.returncode == 0) == ("third" in expected), done.stderr
+    says = {row["name"]: row.get("says", "") for row in found}
+    assert "invalid argument" in says["refused"] and "illegal memory access" in says["illegal"]
+
+
+SMI = """#!/bin/sh
+while true; do echo "1755, 312.5, 41"; echo "[N/A], 1, 1"; sleep 0.02; done
+"""
+
+
+def test_a_row_has_the_clock_and_the_power_of_the_gpu(tmp_path, monkeypatch):
+    (tmp_path / "nvidia-smi").write_text(SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    results = Results(tmp_path / "rows.json", Options(small=True, brief=True, seconds=1e9))
+    deadline = time.monotonic() + 20
+    while "W" not in (results.rows[-1] if results.rows else {}) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        results.add(what="x")
+    assert results.rows[-1] == {"what": "x", "SM MHz": 1755, "W": 312.5, "C": 41}
+
+
+# ---- sweep, timeline, counters ---------------------------------------------------------------------------------------
+
+
+def swept(slots: int, costs: dict[str, float], precision: str = "tf32") -> list[dict]:
+    """A sweep of a GPU that is exactly as implicit_gemm.tile_for() supposes."""
+    lines = []
+    for m, n, repeat in product((100, 3000, 25088, 401408), (32, 64, 200, 512), (1, 4)):
+        for tile in TILES:
+            tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * repeat
+            spent = ceil_div(tiles, slots) * tile.m * tile.n * costs[tile.name]
+            case = {"precision": precision, "shape": f"{m} {n} {repeat}", "op": "fprop", "count": 1}
+            lines.append({**case, "m": m, "n_columns": n, "repeat": repeat, "tile": tile.name, "parts": 1, "ms": spent})
+    return lines
+
+
+def test_a_fitted_table_chooses_the_best_tiles():
+    costs = {"128x128": 1.0, "128x64": 1.3, "64x64": 1.6, "128x32": 1.9}
+    table = fit_tiles.fitted(swept(264, costs))
+    found = table["tf32"]
+    assert found["slots"] == 264 and found["least ms"] <= found["ms"] < found["now ms"]
+    assert found["ms"] < 1.002 * found["least ms"]
+    assert table["all"] == found and "Tile(128, 128, 256, 1.00)" in fit_tiles.text(table)
+    both = fit_tiles.fitted([*swept(264, costs), *swept(132, dict.fromkeys(costs, 1.0), "fp32")])
+    assert both["fp32"]["ms"] == both["fp32"]["least ms"] and both["all"]["ms"] >= both["all"]["least ms"]
+    assert fit_tiles.fitted([]) == {}
+
+
+def test_what_no_op_hides_of_a_copy_is_exposed():
+    spans = [
+        Span("compute", "a", 0, 4), Span("compute", "b", 5, 8), Span("d2h", "x", 3, 6), Span("h2d", "y", 8, 10),
+    ]  # fmt: skip
+    row = summary(spans)
+    assert (row["step ms"], row["compute ms"], row["d2h ms"], row["exposed copies ms"]) == (10, 7, 3, 1 + 2)
+    assert (row["gaps"], row["gaps ms"], row["largest gap ms"], row["behind the largest"]) == (1, 1, 1, "a")
+    assert trace(spans, "net")[2] == {"ph": "X", "pid": "net", "tid": "d2h", "name": "x", "ts": 3000, "dur": 3000}
+
+
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+NCU = f"""==PROF== Connected to process 1
+"ID","Kernel Name","gpu__time_duration.sum","lts__t_bytes.sum","{STALLED.format("barrier")}","{STALLED.format("wait")}"
+"","","us","Mbyte","",""
+"0","conv_fprop","1,412.5","812.5","0.25","1.5"
+==PROF== Disconnected
+"""
+
+
+def test_counters_are_read_from_what_ncu_prints():
+    (row,) = ncu.rows_of(ncu.table_of(NCU))
+    assert row["kernel"] == "conv_fprop" and row["time, us"] == 1412.5 and row["L2 bytes, Mbyte"] == 812.5
+    assert row["stalls"] == "wait 1.5, barrier 0.25"
+    assert not list(ncu.rows_of(ncu.table_of("==ERROR== ERR_NVGPUCTRPERM")))
+
+
+@needs_pycuda
+def test_ncu_is_run_over_a_dozen_kernels(tmp_path, monkeypatch):
+    """By a program of that name, which runs what it is given and prints what is above."""
+    (tmp_path / "table").write_text(NCU)
+    script = f'while [ "$1" != "{sys.executable}" ]; do shift; done; "$@" && cat {tmp_path}/table'
+    (tmp_path / "ncu").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done, rows = step_on_fake_driver(tmp_path, "ncu")
+    assert done.returncode == 0, done.stderr
+    assert [row["kernel"] for row in rows] == ["conv_fprop"] and (tmp_path / "ncu.csv").exists()
+
+
+# ---- what is brought along -------------------------------------------------------------------------------------------
+
+
+def test_machine_code_for_other_sources_or_another_gpu_is_not_used(tmp_path, monkeypatch):
+    assert "there is no" in carry.misfit(tmp_path, "90")
+    digests = {"architecture": "90"} | {module: carry.digest_of(module, "90") for module in modules()}
+    (tmp_path / carry.DIGESTS).write_text(json.dumps(digests))
+    assert carry.misfit(tmp_path, "90") == "" and "this GPU is sm_80" in carry.misfit(tmp_path, "80")
+    (tmp_path / carry.DIGESTS).write_text(json.dumps(digests | {"pooling": "of another source"}))
+    assert "the sources of pooling are others" in carry.misfit(tmp_path, "90")
+
+
+def test_machine_code_of_every_module_is_compiled_for_one_architecture(tmp_path, monkeypatch):
+    class Compiler:
+        def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
+            return architecture.encode()
+
+    monkeypatch.setattr(carry.build, "find_compiler", Compiler)
+    assert carry.kernels(tmp_path, "90") == 5 * len(modules())
+    assert carry.misfit(tmp_path, "90") == "" and (tmp_path / "pooling.fatbin").read_bytes() == b"sm_90"
+
+
+def test_a_native_module_that_was_brought_is_used_where_none_is_built(tmp_path, monkeypatch):
+    import tools.gpu.prepare as prepare
+
+    ready = prepare.Preparation.__new__(prepare.Preparation)
+    ready.options, ready.work = options(tmp_path, carried=tmp_path / "carried"), tmp_path
+    root, name = tmp_path / "root", f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    (root / "layermem").mkdir(parents=True)
+    (tmp_path / "carried" / "native").mkdir(parents=True)
+    monkeypatch.setattr(prepare, "ROOT", root)
+    monkeypatch.setattr(ready, "_python", lambda text: 0 if (root / "layermem" / name).exists() else 1)
+    assert "it is built" in ready._carried_native()
+    (tmp_path / "carried" / "native" / name).write_text("")
+    assert ready._carried_native() == f"{name} was brought" and (root / "layermem" / name).exists()
+    monkeypatch.setattr(ready, "_python", lambda text: 1)
+    assert "does not load here" in ready._carried_native() and not (root / "layermem" / name).exists()

@@ -1,5 +1,6 @@
-// What a GPU can do at best: arithmetic on registers alone, with nothing to wait for.
+// What a GPU can do at best: arithmetic on registers alone, with nothing to wait for; and reading, with nothing to do.
 //   out [blocks] float written    launch   any grid, block 256, no shared memory
+//   x [count] float read          traffic  4 count bytes a round: from memory, a cache or the host, as count and x are
 //   work     rounds x CHAINS products a thread (FFMA) or a warp (mma), in CHAINS chains that do not depend on each other
 #include "primitives.cuh"
 
@@ -48,3 +49,27 @@ LM_FN void mma_rate(const RateArgs& p) {
 
 LM_KERNEL(mma_tf32_rate, RateArgs, p, 256, 2) { mma_rate<false>(p); }
 LM_KERNEL(mma_bf16_rate, RateArgs, p, 256, 2) { mma_rate<true>(p); }
+
+struct ReadArgs {
+    float* out;
+    const float* x;
+    int count;  // a multiple of 4
+    int rounds;
+};
+
+LM_KERNEL(read_rate, ReadArgs, p, 256) {
+    const int threads = static_cast<int>(256 * gridDim.x), first = static_cast<int>(256 * blockIdx.x + threadIdx.x);
+    const float4* x = reinterpret_cast<const float4*>(p.x);
+    float sum[4] = {};
+    for (int round = 0; round < p.rounds; ++round)
+#pragma unroll 4
+        for (int i = first; i < p.count / 4; i += threads) {
+            const float4 four = x[i];
+            sum[0] += four.x;
+            sum[1] += four.y;
+            sum[2] += four.z;
+            sum[3] += four.w;
+        }
+    const float all = sum[0] + sum[1] + sum[2] + sum[3];
+    if (all == 1.5f) p.out[blockIdx.x] = all;  // all sums are needed
+}

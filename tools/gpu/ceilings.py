@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
+from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.launch import launch
-from layermem.schedule.ir import D2H, H2D
+from layermem.schedule.ir import COMPUTE, D2H, H2D
 from tools.gpu.gpu import Gpu
-from tools.gpu.results import Options, Results, median_seconds
+from tools.gpu.results import Options, Results, in_short, median_seconds
 
 SOURCE = Path(__file__).with_name("ceilings.cu")
 CHAINS, THREADS = 8, 256  # as in ceilings.cu
+PINNED = (1 << 28, 1 << 30, 1 << 32)  # bytes
+MATRIX = 8192  # rows and columns
 KERNELS = {  # floating-point operations a round and thread; blocks that share a multiprocessor
     "ffma_rate": (2 * CHAINS, 4),
     "mma_tf32_rate": (2 * CHAINS * 16 * 8 * 8 // 32, 2),
@@ -23,9 +28,11 @@ KERNELS = {  # floating-point operations a round and thread; blocks that share a
 
 
 def run(results: Results, options: Options) -> None:
-    gpu = Gpu()
-    for part in (copies, launches, arithmetic):
+    gpu = Gpu(options.small)
+    for part in (copies, reads, launches, arithmetic, libraries):
         results.attempt(lambda part=part: part(gpu, results, options), part=part.__name__)
+    for nbytes in (1 << 16,) if options.small else PINNED:
+        results.attempt(lambda nbytes=nbytes: pinning(gpu, results, nbytes), most=60, part="pinning", bytes=nbytes)
     gpu.driver.close()
 
 
@@ -33,14 +40,15 @@ def copies(gpu: Gpu, results: Results, options: Options) -> None:
     cuda, driver = gpu.cuda, gpu.driver
     large, link = (1 << 16, 1 << 16) if options.small else (1 << 30, 1 << 28)
     one, other = driver.allocate(large), driver.allocate(large)
-    spent = median_seconds(
-        lambda: cuda.memcpy_dtod_async(int(one), int(other), large, gpu.stream), gpu.seconds, options.rounds
-    )
-    results.add(part="copies", what="copy on the GPU", rate=2 * large / spent / 1e9, unit="GB/s read and written")
-    began = time.perf_counter()
+
+    def rate(what: str, run: Callable[[], None], nbytes: int, unit: str) -> None:
+        spent = median_seconds(run, gpu.seconds, options.rounds)
+        results.add(part="copies", what=what, rate=nbytes / spent / 1e9, unit=unit)
+
+    within = lambda: cuda.memcpy_dtod_async(int(one), int(other), large, gpu.stream)  # noqa: E731
+    rate("copy on the GPU", within, 2 * large, "GB/s read and written")
+    rate("fill of the GPU's memory", lambda: driver.fill(int(one), 0, large, COMPUTE), large, "GB/s written")
     here, there = driver.pinned(link), driver.pinned(link)
-    pin = (time.perf_counter() - began) / (2 * link)
-    results.add(part="copies", what="pinning memory of the host", rate=1e9 * pin, unit="s/GB")
     to_host, to_gpu = driver.copy_out(here, int(one), D2H), driver.copy_in(int(other), there, H2D)
 
     def both() -> None:
@@ -56,13 +64,61 @@ def copies(gpu: Gpu, results: Results, options: Options) -> None:
         results.add(part="copies", what=what, rate=amount * link / spent / 1e9, unit="GB/s")
 
 
+def reads(gpu: Gpu, results: Results, options: Options) -> None:
+    """By a kernel: what the L2 cache holds, what it does not, and the host's pinned memory."""
+    function, driver = gpu.cuda.module_from_buffer(image(gpu, options.small)).get_function("read_rate"), gpu.driver
+    cached, large, link = (1 << 12,) * 3 if options.small else (1 << 24, 1 << 30, 1 << 27)
+    grid = 2 if options.small else 8 * driver.gpu.multiprocessors
+    memory, out = driver.allocate(large), driver.allocate(4 * grid)
+    driver.fill(int(memory), 0, large)
+    host = driver.pinned(link)
+    host[:] = 0
+    for what, place, nbytes, rounds in (
+        ("L2 cache", int(memory), cached, 1 if options.small else 50),
+        ("memory", int(memory), large, 1),
+        ("memory of the host", int(host.ctypes.data), link, 1),
+    ):
+        args = struct.pack("PPii", int(out), place, nbytes // 4, rounds)
+
+        def start(args: bytes = args) -> None:
+            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, 0, gpu.stream)
+
+        spent = median_seconds(start, gpu.seconds, options.rounds)
+        results.add(part="reads", what=f"reading {what}", rate=rounds * nbytes / spent / 1e9, unit="GB/s")
+
+
+def pinning(gpu: Gpu, results: Results, nbytes: int) -> None:
+    """How long offloaded buffers of a size take to be pinned; on a virtual machine memory may grow as it is touched."""
+    began = time.perf_counter()
+    held = gpu.driver.pinned(nbytes)
+    spent = time.perf_counter() - began
+    results.add(
+        part="pinning", bytes=held.nbytes, what="pinning memory of the host", rate=1e9 * spent / nbytes, unit="s/GB"
+    )
+
+
 def launches(gpu: Gpu, results: Results, options: Options) -> None:
+    """One after the other, and as nodes of a graph."""
     memory, count = gpu.driver.allocate(256), 20 if options.small else 1000
     fill = launch("fill", "fill", "FillArgs", 1, y=int(memory), count=1, value=0.0, accumulate=False)
     start = gpu.starter([fill] * count, {})
-    results.add(
-        part="launches", what="launch", rate=1e6 * median_seconds(start, gpu.wall_seconds, 5) / count, unit="us"
-    )
+    spent = median_seconds(start, gpu.wall_seconds, 5)
+    results.add(part="launches", what="launch", rate=1e6 * spent / count, unit="us")
+    with GraphCapture(gpu.driver.streams, COMPUTE, gpu.driver.event) as graph:
+        start()
+    spent = median_seconds(graph.launch, gpu.wall_seconds, 5)
+    results.add(part="launches", what="kernel of a graph", rate=1e6 * spent / count, unit="us")
+
+
+def libraries(gpu: Gpu, results: Results, options: Options) -> None:
+    """PyTorch's product of two large matrices, where it is installed."""
+    try:
+        rates = {} if options.small else import_module("tools.gpu.torch_layers").product_rates(MATRIX)
+    except Exception as error:  # whatever a package of that size may meet
+        results.add(part="libraries", what="PyTorch", says=in_short(error))
+        return
+    for precision, rate in rates.items():
+        results.add(part="libraries", what=f"PyTorch {precision}, {MATRIX}^3", rate=rate / 1e12, unit="TFLOP/s")
 
 
 def arithmetic(gpu: Gpu, results: Results, options: Options) -> None:

@@ -16,14 +16,42 @@ from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
 
 NOISE = 1 << 22  # floats that are drawn; longer blobs repeat them
+WARM_SECONDS = 0.5  # until an idle GPU runs at its clock
+FLUSHED = 1 << 28  # bytes, more than any L2 cache holds
 
 
 class Gpu:
-    def __init__(self) -> None:
+    """`small`: an emulated one, which has neither clock nor cache."""
+
+    def __init__(self, small: bool = False) -> None:
         self.driver = Driver(0)
         self.cuda = self.driver.cuda
         self.stream = self.driver.streams[COMPUTE]
         self._held: list[Any] = []
+        self._delay = self.driver.delay(COMPUTE)
+        self._small = small
+        if not small:
+            self.warm_up()
+
+    def warm_up(self) -> None:
+        """Copies within the GPU's memory until its clock has gone up."""
+        began = time.perf_counter()
+        while time.perf_counter() - began < WARM_SECONDS:
+            for _ in range(100):
+                self.flush()
+            self.driver.synchronize()
+
+    @cached_property
+    def _flushed(self) -> Any:
+        return self.driver.allocate(self._flushed_bytes)
+
+    @property
+    def _flushed_bytes(self) -> int:
+        return 4096 if self._small else FLUSHED
+
+    def flush(self) -> None:
+        """Write over the L2 cache, so that what is timed next finds its operands in memory."""
+        self.cuda.memset_d32_async(int(self._flushed), 0, self._flushed_bytes // 4, self.stream)
 
     @cached_property
     def noise(self) -> Any:
@@ -37,9 +65,22 @@ class Gpu:
         return scalars_by_stream(self.driver)[COMPUTE]
 
     def seconds(self, run: Callable[[], None]) -> float:
-        """Of what `run` puts on the compute stream, by events on both sides."""
+        """Of what `run` puts on the compute stream, by events on both sides; the stream is busy before, so that no
+        latency of a launch counts."""
         begin, end = self.cuda.Event(), self.cuda.Event()
         self.driver.synchronize()
+        self._delay()
+        begin.record(self.stream)
+        run()
+        end.record(self.stream)
+        end.synchronize()
+        return 1e-3 * begin.time_till(end)
+
+    def cold_seconds(self, run: Callable[[], None]) -> float:
+        """The same with nothing in the L2 cache."""
+        begin, end = self.cuda.Event(), self.cuda.Event()
+        self.driver.synchronize()
+        self.flush()
         begin.record(self.stream)
         run()
         end.record(self.stream)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from statistics import median
 from typing import Any
 
 from layermem.backends.cuda import cuda_kernels
@@ -17,7 +18,7 @@ from tests.backends.cuda.harness import Run, first_step, record_of, wants_of
 from tests.cases import select
 from tests.op_case import OpCase
 from tools.gpu.gpu import Gpu
-from tools.gpu.results import Options, Results, Row, in_short, median_seconds
+from tools.gpu.results import Options, Results, Row, all_seconds, in_short, median_seconds, times
 
 Peers = dict[str, Callable[[], float]]
 
@@ -29,7 +30,7 @@ TINY = (1, 4, 6, 6)  # of every bottom, on an emulated GPU
 
 
 def run(results: Results, options: Options) -> None:
-    gpu, torch = Gpu(), peers_of(results)
+    gpu, torch = Gpu(options.small), peers_of(results)
     layers = {case.name: layer_of_case(case, options.small) for case in select("gpu")}
     products = {name: layer for name, layer in layers.items() if isinstance(layer.record, Conv)}
     memory_bound = [name for name in layers if name not in products]
@@ -68,8 +69,9 @@ def measured(
     rounds, peers = results.options.rounds, prepared(peers_of_step, results, layer=name, precision=precision)
     for step, launches, flops, nbytes in ops(gpu, layer, precision):
         start = gpu.starter(launches, CONTEXT)
-        ours = median_seconds(start, gpu.seconds, rounds)
-        row = {"layer": name, "op": step, "precision": precision, "ms": 1e3 * ours}
+        seconds = all_seconds(start, gpu.cold_seconds, rounds)
+        ours = median(seconds)
+        row = {"layer": name, "op": step, "precision": precision, **times(seconds)}
         row |= {"TFLOP/s": flops / ours / 1e12, "GB/s": nbytes / ours / 1e9}
         if step in peers:
             row |= beside(peers[step], ours, rounds)

@@ -1,4 +1,8 @@
-"""Whole nets: milliseconds an iteration and bytes of the GPU under several budgets, beside PyTorch's ways to save."""
+"""Whole nets: milliseconds an iteration and bytes of the GPU under several budgets, beside PyTorch's ways to save.
+
+Budgets are planned with the model of the GPU first; then once more with the measured times of the net's ops, where
+the step `ops` has left them.  layermem's steps copy their batch to the GPU; PyTorch is timed with and without that.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import gc
 import json
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from layermem.api import build_net, job_of
+from layermem.api import job_of
 from layermem.backends.cuda import CudaDevice
 from layermem.graph.net import Net
 from layermem.job import Job
@@ -17,37 +22,45 @@ from layermem.report.plan_report import evaluate
 from layermem.solver.benchmark import Benchmark
 from tools.cpu.description import describe
 from tools.gpu import process
-from tools.gpu.process import ROOT
-from tools.gpu.results import Options, Results, Row
+from tools.gpu.results import Options, Results, Row, times
+from tools.gpu.whole_nets import Wanted, wanted
 
 BUDGETS = (None, "60%", "40%", "20%")  # of what strategy `caffe` takes
 CAPTURED = "unlimited, captured"  # as a CUDA graph
-PEERS = ("eager", "checkpoint", "compile 0.5", "save_on_cpu", "compile 0.2")  # in the order of what is worth most
+MEASURED = ", measured costs"
+PEERS = ("eager", "eager, batch uploaded", "checkpoint", "save_on_cpu")  # in the order of what is worth most
+COMPILED = ("compile 0.5", "compile 0.2")  # which take longest to begin
 PEER_SECONDS = 60
 
 
 def run(results: Results, options: Options) -> None:
-    precision = "fp32" if options.small else "tf32"
-    for number, what in enumerate(options.nets):
-        share = (options.seconds - results.left) + results.left / (len(options.nets) - number)
-        name, batch = what.split(":")
-        stages = ["dummy"] if name != "digits" else []
-        net = build_net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=stages)
-        ours(results, what, net, precision, share)
+    nets = wanted(options)
+    for number, each in enumerate(nets):
+        share = (options.seconds - results.left) + results.left / (len(nets) - number)
+        net = each.build()
+        ours(results, each, net, share)
         gc.collect()  # the arena of the last way
         if not options.small:
-            theirs(results, what, net, precision, share)
+            theirs(results, each, net, PEERS, share)
+    for each in nets if not options.small else ():
+        theirs(results, each, each.build(), COMPILED, None)
 
 
-def ours(results: Results, what: str, net: Net, precision: str, share: float) -> None:
-    device, captured = CudaDevice(precision=precision), CudaDevice(precision=precision, graph=True)
+def ours(results: Results, each: Wanted, net: Net, share: float) -> None:
+    device = CudaDevice(precision=each.precision)
+    captured = CudaDevice(precision=each.precision, graph=True)
     job = job_of(net, device=device)
-    ways = [(budget or "unlimited", budget, device) for budget in BUDGETS]
-    for how, budget, where in (*ways[:1], (CAPTURED, None, captured), *ways[1:]):
+    ways = [(budget or "unlimited", budget, device, job) for budget in BUDGETS]
+    ways.insert(1, (CAPTURED, None, captured, job))
+    costs = each.costs_file(results.options)
+    if costs.exists():
+        again = job_of(net, device=device, costs=costs)
+        ways += [(f"{budget}{MEASURED}", budget, device, again) for budget in BUDGETS if budget]
+    for how, budget, where, planned in ways:
         gc.collect()  # the arena of the way before
-        key = {"net": what, "precision": precision, "who": "layermem", "how": how}
+        key = {"net": each.title, "precision": each.precision, "who": "layermem", "how": how}
 
-        def work(budget: str | None = budget, where: CudaDevice = where, key: Row = key) -> None:
+        def work(budget: str | None = budget, where: CudaDevice = where, job: Job = planned, key: Row = key) -> None:
             results.add(**key, **one(job, budget, where, results.options))
 
         results.attempt(work, share, most=60, **key)
@@ -59,27 +72,29 @@ def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> d
     least = not found.feasible
     if least:
         found = evaluate(job, None, found.minimum_bytes)
-    bench = Benchmark(job.nets[0], found.program, device)
-    measured = bench.steps(options.rounds // 2)
-    row = {"ms": 1e3 * measured.seconds, "bytes": found.peak_bytes, "strategy": found.strategy}
-    row |= {"predicted ms": 1e3 * found.seconds, "host bytes": found.program.host_bytes}
+    program, began = found.feasible_program(), time.perf_counter()
+    bench = Benchmark(job.nets[0], program, device)
+    ready = time.perf_counter() - began  # most of it: to pin what is offloaded
+    seconds = [bench.step(number) for number in range(1 + options.rounds // 2)][1:]
+    row = {**times(seconds), "bytes": found.peak_bytes, "strategy": found.strategy}
+    row |= {"predicted ms": 1e3 * found.seconds, "host bytes": program.host_bytes, "ready s": ready}
     row["says"] = "the least that fits" if least else ""
     free, total = device.driver.cuda.mem_get_info()
     row["GPU bytes"] = total - free
     return row
 
 
-def theirs(results: Results, what: str, net: Net, precision: str, share: float) -> None:
+def theirs(results: Results, each: Wanted, net: Net, modes: tuple[str, ...], share: float | None) -> None:
     """The same net in PyTorch, every way in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.json"
         path.write_text(json.dumps(describe(net)), encoding="utf-8")
-        for mode in PEERS:
-            key = {"net": what, "precision": precision, "who": "PyTorch", "how": mode}
+        for mode in modes:
+            key = {"net": each.title, "precision": each.precision, "who": "PyTorch", "how": mode}
             log = Path(folder) / f"{mode.split()[0]}.log"
 
             def work(mode: str = mode, log: Path = log, key: Row = key) -> None:
-                command = [sys.executable, "-m", "tools.gpu.torch_net", str(path), mode, precision]
+                command = [sys.executable, "-m", "tools.gpu.torch_net", str(path), mode, each.precision]
                 results.add(**key, **peer(command, log, min(PEER_SECONDS, max(results.left, 10.0))))
 
             results.attempt(work, share, most=PEER_SECONDS + 30, **key)

@@ -9,6 +9,7 @@ import argparse
 import os
 import shutil
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,9 +35,11 @@ class Preparation:
         self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # wherever $HOME is
         for what, step in (
             ("wheels", self._wheels),
+            ("carried", self._carried_native),
             ("native", self._native),
             ("packages", self._packages),
             ("driver", self._fake_driver if options.dry_run else self._driver),
+            ("kernels", self._carried_kernels),
         ):
             self._attempt(what, step)
 
@@ -71,6 +74,34 @@ class Preparation:
         if wrong:
             raise ImportError(f"not for this Python, or broken: {', '.join(wrong)}")
         return " ".join(names)
+
+    def _carried_native(self) -> str:
+        """layermem._native as it was brought, if this Python takes it; else it is built."""
+        if self.options.carried is None or self._python("import layermem._native") == 0:
+            return ""
+        ending = sysconfig.get_config_var("EXT_SUFFIX")
+        library = self.options.carried / "native" / f"_native{ending}"
+        if not library.exists():
+            return f"there is no {library.name} among what was brought: it is built"
+        target = ROOT / "layermem" / library.name
+        shutil.copy(library, target)
+        if self._python("import layermem._native") == 0:
+            return f"{library.name} was brought"
+        target.unlink()
+        return (
+            f"{library.name} was brought, and does not load here ({last_lines(self.work / 'imports.log')}): it is built"
+        )
+
+    def _carried_kernels(self) -> str:
+        """Machine code as it was brought, if it is that of these sources and this GPU; else NVRTC or nvcc makes it."""
+        if self.options.carried is None or self.options.dry_run:
+            return ""
+        folder, log = self.options.carried, self.work / "carried.log"
+        command = [sys.executable, "-m", "tools.gpu.carry", "--into", str(folder), "--check"]
+        if run(command, log, INSTALL_SECONDS, self.environment) != 0:
+            return f"{last_lines(log)}: kernels are compiled"
+        self.environment["LAYERMEM_KERNELS"] = str(folder / "kernels")
+        return last_lines(log)
 
     def _native(self) -> str:
         if self._python("import layermem._native") == 0:

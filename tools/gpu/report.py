@@ -10,14 +10,20 @@ from tools.gpu.results import Row
 TITLES = {
     "preparation": "What the steps need",
     "environment": "Machine",
+    "smoke": "Every kernel once, as the driver loads it",
     "correctness": "Every kernel against double precision, twice",
     "training": "Small nets under every strategy",
     "ceilings": "Ceilings",
+    "sweep": "Tiles and splits",
+    "ops": "Ops of whole nets",
     "layers": "Layers beside cuDNN",
     "nets": "Whole nets beside PyTorch",
+    "timeline": "Streams of one step",
+    "ncu": "Nsight Compute",
     "sanitizer": "compute-sanitizer",
 }
-MUST_PASS = ("correctness", "training", "sanitizer")
+MOST_ROWS = 120  # of a table
+MUST_PASS = ("smoke", "correctness", "training", "sanitizer")
 
 
 def failures(found: Mapping[str, Any]) -> list[str]:
@@ -39,11 +45,15 @@ def markdown(found: Mapping[str, Any]) -> str:
     for name, step in found.items():
         lines += [f"## {TITLES.get(name, name)}", "", f"{step['seconds']:.0f} s, {step['ended']}.", ""]
         rows = step["rows"]
+        if name == "smoke":
+            lines += table([row for row in rows if "registers" in row and row.get("passed") is True])
         if name in MUST_PASS:
             passed = sum(row.get("passed") is True for row in rows)
             lines += [f"{passed} of {len(rows)} passed{worst(rows)}.", ""]
             rows = [row for row in rows if row.get("passed") is not True]
-        lines += table(rows)
+        lines += table(rows[:MOST_ROWS])
+        if len(rows) > MOST_ROWS:
+            lines += [f"{len(rows) - MOST_ROWS} more in results.json.", ""]
         if "log" in step:
             lines += ["```", step["log"], "```", ""]
     return "\n".join(lines) + "\n"

@@ -7,11 +7,15 @@ import json
 import os
 import signal
 import statistics
+import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tools.gpu.sensors import Sensors
 
 Row = dict[str, Any]
 ITEM_SECONDS = 30
@@ -24,13 +28,15 @@ class Options:
     small    tiny shapes, as an emulated GPU needs them
     brief    a few rows of each kind
     seconds  that the step has; it leaves out what it would begin after them
-    nets     NAME:BATCH of prototxt/, for the step on whole nets
+    nets     NAME:BATCH or NAME:BATCH:PRECISION of prototxt/, for the steps on whole nets
+    out      folder for files beside the results
     """
 
     small: bool
     brief: bool
     seconds: float
     nets: Sequence[str] = ()
+    out: Path = Path()
 
     @property
     def rounds(self) -> int:
@@ -38,24 +44,34 @@ class Options:
 
 
 class Results:
-    """Rows of one step, in a file of JSON that is whole at any time."""
+    """Rows of one step, in a file of JSON that is whole at any time; each with the GPU's clock and power meanwhile.
 
-    def __init__(self, path: Path, options: Options):
+    usable   whether this process can go on with the GPU after something went wrong
+    """
+
+    def __init__(self, path: Path, options: Options, usable: Callable[[], bool] | None = None):
+        self.usable, self._sensors = usable or gpu_is_usable, Sensors()
         self.path, self.options = path, options
         self.rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
         self._began = time.monotonic()
         self._write()
 
     def add(self, **row: Any) -> None:
-        self.rows.append(row)
+        self.rows.append(row | self._sensors.take())
         self._write()
+
+    def others(self, step: str) -> list[Row]:
+        """The rows of another step of the same call, none if it was not run."""
+        path = self.path.with_name(f"{step}.json")
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
     def attempt(
         self, work: Callable[[], None], until: float | None = None, most: int = ITEM_SECONDS, **key: Any
     ) -> None:
         """Do a piece of the step, which adds rows with `key` in them, unless there are such rows already or the time is
-        up (after `until` seconds of the step, if given).  What goes wrong is a row too, and ends this process: a GPU
-        that failed once may be of no more use to it.  So does what has not come back after `most` seconds."""
+        up (after `until` seconds of the step, if given).  What goes wrong is a row too.  It ends this process only if
+        the GPU is of no more use to it: a kernel that failed takes the context with it, while a launch that is refused
+        changes nothing.  What has not come back after `most` seconds ends it as well."""
         if any(all(row.get(name) == value for name, value in key.items()) for row in self.rows):
             return
         if self.late:
@@ -75,7 +91,9 @@ class Results:
             work()
         except Exception as error:
             self.rows[place]["says"] = in_short(error)
-            raise
+            traceback.print_exc()
+            if not self.usable():
+                raise
         else:
             del self.rows[place]
         finally:
@@ -98,12 +116,33 @@ class Results:
         return self.left < 0
 
 
+def gpu_is_usable() -> bool:
+    """Whether the driver still takes calls: after an error of a kernel none succeeds in this process."""
+    cuda = sys.modules.get("pycuda.driver")
+    if cuda is None or cuda.Context.get_current() is None:
+        return True
+    try:
+        cuda.Context.synchronize()
+    except cuda.Error:
+        return False
+    return True
+
+
 def in_short(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip() or 'without a word').splitlines()[0]}"
 
 
-def median_seconds(run: Callable[[], None], clock: Callable[[Callable[[], None]], float], rounds: int) -> float:
-    """The median of `rounds` runs by `clock`, after two that do not count."""
+def times(seconds: Sequence[float]) -> Row:
+    """Columns of several runs of one thing."""
+    return {"ms": 1e3 * statistics.median(seconds), "min ms": 1e3 * min(seconds), "max ms": 1e3 * max(seconds)}
+
+
+def all_seconds(run: Callable[[], None], clock: Callable[[Callable[[], None]], float], rounds: int) -> list[float]:
+    """Of `rounds` runs by `clock`, after two that do not count."""
     for _ in range(2):
         clock(run)
-    return statistics.median(clock(run) for _ in range(rounds))
+    return [clock(run) for _ in range(rounds)]
+
+
+def median_seconds(run: Callable[[], None], clock: Callable[[Callable[[], None]], float], rounds: int) -> float:
+    return statistics.median(all_seconds(run, clock, rounds))

@@ -16,10 +16,16 @@ Peers = dict[str, Callable[[], float]]
 torch.backends.cudnn.benchmark = True
 
 
+FLUSHED = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")  # more than any L2 cache holds
+
+
 def timed(run: Callable[[], object]) -> Callable[[], float]:
+    """Seconds with nothing in the L2 cache, and the stream busy before, as ours are timed."""
+
     def clock() -> float:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
+        FLUSHED.zero_()
         begin.record()
         run()
         end.record()
@@ -32,6 +38,18 @@ def timed(run: Callable[[], object]) -> Callable[[], float]:
 def noise(*shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
     x = torch.randn(shape, device="cuda", dtype=kind)
     return x.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else x
+
+
+def product_rates(size: int) -> dict[str, float]:
+    """FLOPs a second of a product of square matrices, by precision."""
+    rates = {}
+    for precision in ("fp32", "tf32", "bf16"):
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        kind = torch.bfloat16 if precision == "bf16" else torch.float32
+        a, b = noise(size, size, kind=kind), noise(size, size, kind=kind)
+        clock = timed(lambda a=a, b=b: a @ b)
+        rates[precision] = 2 * size**3 / min(clock() for _ in range(8))
+    return rates
 
 
 def convolution(op: Conv, precision: str) -> Peers:

@@ -1,7 +1,9 @@
 """A training step of a net in PyTorch on a GPU: python -m tools.gpu.torch_net NET.json MODE PRECISION [DEVICE]
 
-MODE is eager, checkpoint (as in tools/torch_peer.py), save_on_cpu, or `compile B` with activation budget B.  Prints a
-line of JSON: milliseconds a step (median), most bytes allocated.  DEVICE cpu tries the same code without a GPU.
+MODE is eager, checkpoint (as in tools/torch_peer.py), save_on_cpu, or `compile B` with activation budget B; with `,
+batch uploaded` behind it every step copies its batch from pinned memory, as layermem's do, else the batch stays on
+the GPU. Prints a line of JSON: milliseconds a step (median, least, most), most bytes allocated.  DEVICE cpu tries the
+same code without a GPU.
 """
 
 from __future__ import annotations
@@ -11,25 +13,29 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import torch
 
 from tools.torch_peer import PeerNet
 
 WARM, ROUNDS = 4, 10
+UPLOADED = ", batch uploaded"
 
 
-def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
+def training_step(request: Any, mode: str, precision: str, device: str) -> Callable[[], None]:
+    """A call that runs one step of the net that tools/cpu/description.py describes."""
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    with open(path, encoding="utf-8") as file:
-        request = json.load(file)
+    uploads, mode = mode.endswith(UPLOADED), mode.removesuffix(UPLOADED)
     net = PeerNet(request["layers"], mode == "checkpoint").to(device).to(memory_format=torch.channels_last)
-    x = torch.rand(request["data"], device=device).contiguous(memory_format=torch.channels_last)
-    label = torch.randint(request["classes"], (request["data"][0],), device=device)
     gpu = device == "cuda"
+    batch = torch.rand(request["data"], pin_memory=gpu and uploads)
+    x = batch.to(device).contiguous(memory_format=torch.channels_last)
+    label = torch.randint(request["classes"], (request["data"][0],), device=device)
     rule = torch.optim.SGD(net.parameters(), lr=0.0, momentum=0.9, weight_decay=0.0005, fused=True)
     forward = net
     if mode.startswith("compile"):
@@ -38,11 +44,21 @@ def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
 
     def step() -> None:
         away = torch.autograd.graph.save_on_cpu(pin_memory=gpu) if mode == "save_on_cpu" else contextlib.nullcontext()
+        if uploads:
+            x.copy_(batch.to(device, non_blocking=True))
         rule.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"), away:
             loss = forward({"data": x, "label": label})
         loss.backward()
         rule.step()
+
+    return step
+
+
+def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
+    with open(path, encoding="utf-8") as file:
+        step = training_step(json.load(file), mode, precision, device)
+    gpu = device == "cuda"
 
     def clock() -> float:
         if not gpu:
@@ -61,9 +77,10 @@ def main(path: str, mode: str, precision: str, device: str = "cuda") -> None:
     if gpu:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    milliseconds = statistics.median(clock() for _ in range(ROUNDS))
+    found = [clock() for _ in range(ROUNDS)]
     most = torch.cuda.max_memory_allocated() if gpu else 0
-    print(json.dumps({"ms": milliseconds, "bytes": most, "says": torch.__version__}))
+    row = {"ms": statistics.median(found), "min ms": min(found), "max ms": max(found), "bytes": most}
+    print(json.dumps(row | {"says": torch.__version__}))
 
 
 if __name__ == "__main__":

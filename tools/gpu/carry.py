@@ -1,0 +1,101 @@
+"""What a machine with a GPU would otherwise compile: python -m tools.gpu.carry --into carried [--python 3.12]
+
+    carried/kernels/MODULE.fatbin      machine code of every kernel for one architecture
+    carried/kernels/digests.json       of the sources, the flags and the architecture: other sources are compiled there
+    carried/native/_native*.so         layermem._native of --python, an interpreter that can import pybind11
+
+It needs NVRTC or nvcc for the kernels, and no GPU.  An interpreter that is not here costs the second part alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from layermem.backends.cuda.driver.context import gpus
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.sources import modules
+from tools.gpu.process import ROOT
+
+DIGESTS = "digests.json"
+
+
+def digest_of(module: str, architecture: str) -> str:
+    """Stands for what the machine code of a module is made from."""
+    return hashlib.sha256(repr((build.whole_source(module), build.FLAGS, architecture)).encode()).hexdigest()
+
+
+def kernels(folder: Path, architecture: str) -> int:
+    """Compiles every module on all cores; the bytes of them all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler = build.find_compiler()
+
+    def compiled(module: str) -> int:
+        image = compiler.cubin(build.whole_source(module), f"sm_{architecture}", build.FLAGS)
+        (folder / f"{module}.fatbin").write_bytes(image)
+        return len(image)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        nbytes = sum(pool.map(compiled, modules()))
+    digests = {"architecture": architecture} | {module: digest_of(module, architecture) for module in modules()}
+    (folder / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
+    return nbytes
+
+
+def misfit(folder: Path, architecture: str) -> str:
+    """Why the machine code of a folder is not that of these sources for such a GPU; nothing if it is."""
+    path = folder / DIGESTS
+    if not path.exists():
+        return f"there is no {path}"
+    digests = json.loads(path.read_text(encoding="utf-8"))
+    if (there := digests.pop("architecture")) != architecture:
+        return f"what was brought is for sm_{there}, and this GPU is sm_{architecture}"
+    changed = [module for module in modules() if digests.get(module) != digest_of(module, architecture)]
+    return f"the sources of {' '.join(changed)} are others than those of what was brought" if changed else ""
+
+
+def native(folder: Path, python: str) -> str:
+    """Builds layermem._native with another interpreter, beside this tree; the name of the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as built:
+        command = [python, "setup.py", "-q", "build_ext", "--build-lib", built, "--build-temp", f"{built}/temp"]
+        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "LAYERMEM_FATBINS": "0"})
+        (library,) = Path(built).rglob("_native.*.so")
+        shutil.copy(library, folder)
+    return library.name
+
+
+def interpreter(wanted: str) -> str | None:
+    """A path, or the interpreter of a version such as 3.12."""
+    return shutil.which(wanted) or shutil.which(f"python{wanted}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, required=True, help="the folder")
+    parser.add_argument("--architecture", default="90", help="compute capability (%(default)s)")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the other machine (this one)")
+    parser.add_argument("--check", action="store_true", help="say whether the folder fits this machine's GPU")
+    options = parser.parse_args()
+    if options.check:
+        (gpu, *_) = gpus()
+        why = misfit(options.into / "kernels", gpu.capability)
+        print(why or f"machine code for sm_{gpu.capability} was brought")
+        raise SystemExit(1 if why else 0)
+    print(f"kernels for sm_{options.architecture}: {kernels(options.into / 'kernels', options.architecture):,} bytes")
+    found = interpreter(options.python)
+    if found is None:
+        raise SystemExit(f"there is no Python {options.python} here: layermem._native would be compiled there")
+    print(native(options.into / "native", found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Kernels as the driver has loaded them: registers, shared memory, blocks that share a multiprocessor.
+
+PyCUDA asks for no occupancy and shows no handle of a function, so modules are loaded once more, by the driver's
+library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+from layermem.backends.cuda.driver.context import WHOLE_CARVEOUT, Driver
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.launch import Launch
+from tools.gpu.results import Row
+from tools.ptxas_report import read_report
+
+Handle = ctypes.c_void_p
+STATIC_BYTES, REGISTERS, DYNAMIC_LIMIT, CARVEOUT = 1, 4, 8, 9  # CU_FUNC_ATTRIBUTE_*
+
+
+class LoadedKernels:
+    def __init__(self, driver: Driver):
+        self.driver = driver
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._modules: dict[str, Handle] = {}
+
+    def describe(self, launch: Launch) -> Row:
+        """Columns for the kernel of a launch; `blocks` of a multiprocessor stand beside what its bounds promise."""
+        function = self._function(launch)
+        if launch.shared:
+            self._call("cuFuncSetAttribute", function, DYNAMIC_LIMIT, launch.shared)
+            self._call("cuFuncSetAttribute", function, CARVEOUT, WHOLE_CARVEOUT)
+        blocks, shared = ctypes.c_int(), ctypes.c_size_t(launch.shared)
+        self._call(
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(blocks), function, launch.block, shared
+        )  # fmt: skip
+        return {
+            "threads": launch.block, "registers": self._attribute(function, REGISTERS),
+            "static": self._attribute(function, STATIC_BYTES), "dynamic": launch.shared, "blocks": blocks.value,
+            "promised": promised_blocks().get((launch.module, launch.function), 1),
+        }  # fmt: skip
+
+    def _function(self, launch: Launch) -> Handle:
+        if launch.module not in self._modules:
+            module, image = Handle(), build.image(launch.module, self.driver.gpu.capability)
+            self._call("cuModuleLoadData", ctypes.byref(module), image)
+            self._modules[launch.module] = module
+        function = Handle()
+        self._call(
+            "cuModuleGetFunction", ctypes.byref(function), self._modules[launch.module], launch.function.encode()
+        )  # fmt: skip
+        return function
+
+    def _attribute(self, function: Handle, attribute: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuFuncGetAttribute", ctypes.byref(value), attribute, function)
+        return value.value
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if status := getattr(self._library, name)(*arguments):
+            raise OSError(f"{name} failed with {status}")
+
+
+@cache
+def promised_blocks() -> dict[tuple[str, str], int]:
+    """Blocks of a multiprocessor by the launch bounds of each kernel, as ptxas was told them."""
+    return {(row.module, row.name): row.blocks for row in read_report()[1]}

@@ -1,0 +1,76 @@
+"""Every kernel, tile and precision once: whether the driver loads and launches it, and what it makes of it.
+
+A launch that is refused is a row of its kernel, and the next one is tried.  Results are looked at by the step after
+this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.launch import Launch
+from tests.backends.cuda.harness import Way, case_of
+from tests.backends.cuda.on_gpu import Gpu
+from tests.cases import CASES, select
+from tools.gpu.correctness import FEW, Check
+from tools.gpu.loaded import LoadedKernels
+from tools.gpu.results import Options, Results
+
+PRODUCTS = ("Convolution by quads", "Convolution")  # by 16 bytes at once, and by 4
+
+
+def run(results: Results, options: Options) -> None:
+    driver = Driver(0)
+    gpu, tiles = NotingGpu(driver, results), implicit_gemm.TILES
+    for check in checks(options.brief):
+        implicit_gemm.TILES = (check.tile,) if check.tile else tiles
+
+        def work(check: Check = check) -> None:
+            case = check.make(Way(precision=check.precision, gpu=gpu))
+            with suppress(AssertionError):  # wrong numbers are for `correctness`
+                case.check_once()
+
+        results.attempt(work, case=check.name, precision=check.precision)
+    implicit_gemm.TILES = tiles
+    driver.close()
+
+
+def checks(brief: bool) -> Iterator[Check]:
+    for name in FEW if brief else [case.name for case in select("small")]:
+        yield Check(name, "fp32", partial(case_of, CASES[name]))
+    for precision in ENGINES:
+        for name in PRODUCTS:
+            for tile in TILES[-1:] if brief else TILES:
+                yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
+
+
+class NotingGpu(Gpu):
+    """Adds a row for each kernel at its first launch, which is awaited."""
+
+    def __init__(self, driver: Driver, results: Results):
+        super().__init__(driver)
+        self.results, self.kernels = results, LoadedKernels(driver)
+        self._seen = {row["kernel"] for row in results.rows if "kernel" in row}
+
+    def launch(self, launch: Launch, context: Mapping[str, Any]) -> None:
+        chosen = self.driver.fitting(launch)
+        name = f"{chosen.module}.{chosen.function}"
+        if name in self._seen:
+            super().launch(launch, context)
+            return
+        self._seen.add(name)
+        row = {"kernel": name, **self.kernels.describe(chosen)}
+        try:
+            super().launch(launch, context)
+            self.driver.synchronize()
+        except Exception as error:
+            self.results.add(**row, passed=False, says=str(error))
+            raise
+        says = "" if row["blocks"] >= row["promised"] else "fewer blocks share a multiprocessor than promised"
+        self.results.add(**row, passed=row["blocks"] > 0, says=says)
