@@ -98,7 +98,6 @@ struct Operation {
     std::function<CUresult()> work;  // one of these three
     std::shared_ptr<Mark> reaches;
     std::shared_ptr<Mark> waits_for;
-    std::shared_ptr<const Launched> launched = nullptr;  // what the work is, if it is a kernel's
 };
 
 struct Stream {
@@ -135,7 +134,6 @@ class Streams {
     // What may wait for the GPU may not be called by a thread that captures a stream, nor by another one while a stream
     // is captured for all threads: was it?
     bool breaks_captures();
-    bool captures(CUgraphNode name) const;  // whether a stream is captured into a node of that name
 
   private:
     bool can_go_on(const Stream& stream) const;
@@ -187,22 +185,6 @@ struct Resources {
 };
 
 Resources resources_of(const std::string& module, const std::string& kernel);
-
-// ---- kernels (modules.cpp) ----------------------------------------------------------------------------------------
-
-// CUDA_KERNEL_NODE_PARAMS_v2
-struct NodeParams {
-    CUfunction function;
-    unsigned grid[3], block[3], shared;
-    void **parameters, **extra;
-    void *kernel, *context;
-};
-
-// The operation of a launch, or an error; its arguments are copied.
-CUresult launch_of(const NodeParams& params, Operation& out);
-CUfunction function_of(const Launched& launched);
-// What a launch was given; the pointers are valid as long as it is.
-NodeParams params_of(const Launched& launched);
 
 // ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
 

@@ -15,8 +15,6 @@ namespace fake_driver {
 struct Node {
     std::function<CUresult()> work;
     std::vector<int> after;
-    std::shared_ptr<const Launched> launched;  // null for what is no kernel
-    std::shared_ptr<const Launched> captured;  // as it was captured: the node's name in all graphs made of it
 };
 
 struct Capture {
@@ -30,7 +28,7 @@ struct Capture {
 
 struct Graph {
     std::vector<Node> nodes;
-    const Graph* made_of;  // null for one that was captured; else it can be launched
+    bool executable;  // or only captured
 };
 
 namespace {
@@ -81,15 +79,7 @@ CUresult capture_wait(Stream& stream, const Mark& mark) {
 std::set<const Graph*> graphs;
 
 bool is_graph(const Graph* graph, bool executable) {
-    return graphs.count(graph) != 0 && (graph->made_of != nullptr) == executable;
-}
-
-// The node of that name in a graph that is still there, or null.
-const Node* node_of(const Graph* graph, CUgraphNode name) {
-    if (name == nullptr || graphs.count(graph) == 0) return nullptr;
-    for (const Node& node : graph->nodes)
-        if (node.captured.get() == name) return &node;
-    return nullptr;
+    return graphs.count(graph) != 0 && graph->executable == executable;
 }
 
 CUresult destroy(const Graph* graph, bool executable) {  // needs no context
@@ -123,14 +113,6 @@ bool join_capture(Stream& stream, const Mark& mark) {
     return true;
 }
 
-bool Streams::captures(CUgraphNode name) const {
-    for (const auto& s : streams_)
-        if (s->capture != nullptr)
-            for (const Node& node : s->capture->nodes)
-                if (name != nullptr && node.captured.get() == name) return true;
-    return false;
-}
-
 bool Streams::breaks_captures() {
     bool any = false;
     for (const auto& s : streams_)
@@ -148,7 +130,7 @@ CUresult capture_operation(Stream& stream, Operation operation) {
         return CUDA_SUCCESS;
     }
     if (operation.waits_for != nullptr) return capture_wait(stream, *operation.waits_for);
-    capture.nodes.push_back({std::move(operation.work), stream.captured_after, operation.launched, operation.launched});
+    capture.nodes.push_back({std::move(operation.work), stream.captured_after});
     stream.captured_after = {static_cast<int>(capture.nodes.size()) - 1};
     return CUDA_SUCCESS;
 }
@@ -185,7 +167,7 @@ FAKE_DRIVER_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
         capture->origin = nullptr;
         if (capture->broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (!whole) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-        *out = new Graph{std::move(capture->nodes), nullptr};
+        *out = new Graph{std::move(capture->nodes), false};
         graphs.insert(*out);
         return CUDA_SUCCESS;
     });
@@ -206,60 +188,10 @@ FAKE_DRIVER_API cuStreamIsCapturing(CUstream stream, int* status) {
     });
 }
 
-// Only kernels have names here: any other dependency is reported as null.
-FAKE_DRIVER_API cuStreamGetCaptureInfo_v2(CUstream stream, int* status, std::uint64_t* id, CUgraph* graph,
-                                          const CUgraphNode** nodes, std::size_t* count) {
-    return guarded([&](Driver& d) {
-        if (!d.streams.known(stream)) return CUDA_ERROR_INVALID_HANDLE;
-        const Stream& s = *d.streams.or_default(stream);
-        *status = status_of(s);
-        if (*status != ACTIVE) return CUDA_SUCCESS;
-        if (id != nullptr) *id = 1;
-        if (graph != nullptr) *graph = nullptr;
-        static std::vector<CUgraphNode> names;  // valid until the next call
-        names.clear();
-        for (int node : s.captured_after)
-            names.push_back(s.capture->nodes[static_cast<std::size_t>(node)].captured.get());
-        if (nodes != nullptr) *nodes = names.data();
-        if (count != nullptr) *count = names.size();
-        return CUDA_SUCCESS;
-    });
-}
-
-// The names of a capture's nodes are valid before it has become a graph, too.
-FAKE_DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* out) {
-    return guarded([&](Driver& d) {
-        bool there = d.streams.captures(node);
-        for (const Graph* graph : graphs) there |= graph->made_of == nullptr && node_of(graph, node) != nullptr;
-        if (!there) return CUDA_ERROR_INVALID_VALUE;
-        *out = params_of(*node);
-        return CUDA_SUCCESS;
-    });
-}
-
-// Launches that were put on a stream before keep what they had.
-FAKE_DRIVER_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, CUgraphNode name, const NodeParams* params) {
-    return guarded([&](Driver&) {
-        if (!is_graph(graph, true) || node_of(graph->made_of, name) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (params->function != function_of(*name)) {
-            complain("a node of a graph is given another kernel than it was captured with");
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        Operation operation;
-        if (const CUresult result = launch_of(*params, operation)) return result;
-        for (Node& node : graph->nodes)
-            if (node.captured.get() == name) {
-                node.work = operation.work;
-                node.launched = operation.launched;
-            }
-        return CUDA_SUCCESS;
-    });
-}
-
 FAKE_DRIVER_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
     return guarded([&](Driver&) {
         if (!is_graph(graph, false)) return CUDA_ERROR_INVALID_VALUE;
-        *out = new Graph{graph->nodes, graph};
+        *out = new Graph{graph->nodes, true};
         graphs.insert(*out);
         return CUDA_SUCCESS;
     });
@@ -285,7 +217,7 @@ FAKE_DRIVER_API cuGraphGetNodes(CUgraph graph, void**, std::size_t* count) {
     return CUDA_SUCCESS;
 }
 
-// An executable graph outlives the one that it was made of, but its nodes have no names then.
+// An executable graph outlives the one that it was made of.
 FAKE_DRIVER_API cuGraphDestroy(CUgraph graph) { return destroy(graph, false); }
 
 FAKE_DRIVER_API cuGraphExecDestroy(CUgraphExec graph) { return destroy(graph, true); }

@@ -209,7 +209,6 @@ struct Launched {
     Function* function;
     LmLaunch launch;
     std::vector<char> args;
-    void* parameters[1];
 
     CUresult run() const {
         const FaultGuard guard;
@@ -242,12 +241,18 @@ struct Launched {
 
 namespace {
 
+struct LaunchParams {
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+};
+
 CUresult refused(const Function& function, const std::string& why, CUresult result = CUDA_ERROR_INVALID_VALUE) {
     complain(function.name + ": " + why);
     return result;
 }
 
-CUresult check(const Function& function, const NodeParams& p) {
+CUresult check(const Function& function, const LaunchParams& p) {
     const std::uint64_t threads = std::uint64_t{p.block[0]} * p.block[1] * p.block[2];
     if (function.module->context != current_context()) return CUDA_ERROR_INVALID_CONTEXT;
     if (threads == 0 || p.block[0] > MOST_THREADS || p.block[1] > MOST_THREADS || p.block[2] > MOST_BLOCK_Z ||
@@ -271,35 +276,21 @@ CUresult check(const Function& function, const NodeParams& p) {
     return CUDA_SUCCESS;
 }
 
-}  // namespace
-
-CUresult launch_of(const NodeParams& p, Operation& out) {
+// The operation of a launch, or an error; its arguments are copied.
+CUresult launch_of(const LaunchParams& p, Operation& out) {
     if (functions.count(p.function) == 0) return CUDA_ERROR_INVALID_HANDLE;
     Function& function = *p.function;
     LmLaunch launch{{p.grid[0], p.grid[1], p.grid[2]}, {p.block[0], p.block[1], p.block[2]}, p.shared, 0, 0, 0, 0, 0};
     launch.order = driver().settings.threads;
     launch.copies = driver().settings.copies;
     if (const CUresult result = check(function, p)) return result;
-    auto launched = std::make_shared<Launched>(Launched{&function, launch, {}, {nullptr}});
+    auto launched = std::make_shared<Launched>(Launched{&function, launch, {}});
     if (const CUresult result = arguments(function, p.parameters, p.extra, launched->args)) return result;
-    launched->parameters[0] = launched->args.data();
-    out = {[launched] { return launched->run(); }, nullptr, nullptr, launched};
+    out = {[launched] { return launched->run(); }, nullptr, nullptr};
     return CUDA_SUCCESS;
 }
 
-CUfunction function_of(const Launched& launched) { return launched.function; }
-
-NodeParams params_of(const Launched& of) {
-    const auto &grid = of.launch.grid, &block = of.launch.block;
-    return {of.function,
-            {grid[0], grid[1], grid[2]},
-            {block[0], block[1], block[2]},
-            static_cast<unsigned>(of.launch.shared),
-            const_cast<void**>(of.parameters),
-            nullptr,
-            nullptr,
-            nullptr};
-}
+}  // namespace
 
 }  // namespace fake_driver
 
@@ -376,9 +367,8 @@ FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
                                void** extra) {
     return guarded([&](Driver& d) {
         Operation operation;
-        const NodeParams params{
-            function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, parameters, extra, nullptr,
-            nullptr};
+        const LaunchParams params{
+            function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, parameters, extra};
         if (const CUresult result = launch_of(params, operation)) return result;
         return d.streams.put(stream, std::move(operation));
     });

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pycuda.driver  # noqa: F401  (loads the driver's library)
 
-from layermem.backends.cuda.driver.graph import NodeParams
 
 N = 64
 GLOBAL, THREAD_LOCAL, NON_BLOCKING, UNTIMED = 0, 1, 1, 2
@@ -298,6 +297,12 @@ def a_kernel_that_the_module_does_not_have() -> None:
 
 
 @rule
+def a_variable_that_the_module_does_not_have() -> None:
+    module = new("cuModuleLoadData", Path(sys.argv[1]).read_bytes())
+    call("cuModuleGetGlobal_v2", byref(c_void_p()), byref(c_size_t()), module, b"no_such_variable")
+
+
+@rule
 def more_threads_than_the_kernel_declares() -> None:
     launch(function(), args(memory(), memory()), block=(512, 1, 1))
 
@@ -392,20 +397,13 @@ def end(queue: c_void_p) -> c_void_p:
     return graph
 
 
-def node_of(queue: c_void_p) -> c_void_p:
-    """The last one."""
-    status, count, nodes = c_int(), c_size_t(), ctypes.POINTER(c_void_p)()
-    call("cuStreamGetCaptureInfo_v2", queue, byref(status), None, None, byref(nodes), byref(count))
-    return c_void_p(nodes[0])
-
-
-def captured() -> tuple[c_void_p, c_void_p, c_void_p]:
-    """A graph of one launch, made of one that was captured, and the node."""
+def captured() -> tuple[c_void_p, c_void_p]:
+    """A graph of one launch, made of one that was captured."""
     of, data = function(), args(memory(), memory())
     queue = begin()
     launch(of, data, queue)
-    node, graph = node_of(queue), end(queue)
-    return new("cuGraphInstantiateWithFlags", graph, c_ulonglong(0)), graph, node
+    graph = end(queue)
+    return new("cuGraphInstantiateWithFlags", graph, c_ulonglong(0)), graph
 
 
 @rule
@@ -570,80 +568,23 @@ def a_capture_does_not_join_its_streams() -> None:
     end(queue)
 
 
-def update(change: Callable[[NodeParams], None] = lambda params: None, exists: bool = True) -> None:
-    """Gives the node what it had, but for `change`; `exists` says whether the graph that it is of does."""
-    executable, graph, node = captured()
-    params = NodeParams()
-    call("cuGraphKernelNodeGetParams_v2", node, byref(params))
-    change(params)
-    if not exists:
-        call("cuGraphDestroy", graph)
-    call("cuGraphExecKernelNodeSetParams_v2", executable, node, byref(params))
-    queue = stream()
-    call("cuGraphLaunch", executable, queue)
-    call("cuStreamSynchronize", queue)
-
-
-@rule
-def a_node_is_given_what_it_had() -> None:
-    update()
-
-
-@rule
-def a_node_is_given_another_kernel() -> None:
-    def change(params: NodeParams) -> None:
-        params.function = function().value
-
-    update(change)
-
-
-@rule
-def a_node_is_given_a_grid_that_no_gpu_takes() -> None:
-    def change(params: NodeParams) -> None:
-        params.grid[1] = 65536
-
-    update(change)
-
-
-@rule
-def a_node_is_given_its_arguments_twice() -> None:
-    def change(params: NodeParams) -> None:
-        params.extra = ctypes.cast((c_void_p * 5)(), ctypes.POINTER(c_void_p))
-
-    update(change)
-
-
-@rule
-def a_node_is_updated_when_its_graph_is_gone() -> None:
-    update(exists=False)
-
-
-@rule
-def a_node_of_another_graph_is_updated() -> None:
-    executable, _, _ = captured()
-    _, _, node = captured()
-    params = NodeParams()
-    call("cuGraphKernelNodeGetParams_v2", node, byref(params))
-    call("cuGraphExecKernelNodeSetParams_v2", executable, node, byref(params))
-
-
 @rule
 def a_graph_is_destroyed_twice() -> None:
-    _, graph, _ = captured()
+    _, graph = captured()
     call("cuGraphDestroy", graph)
     call("cuGraphDestroy", graph)
 
 
 @rule
 def a_destroyed_graph_is_launched() -> None:
-    executable, _, _ = captured()
+    executable, _ = captured()
     call("cuGraphExecDestroy", executable)
     call("cuGraphLaunch", executable, stream())
 
 
 @rule
 def a_graph_that_was_only_captured_is_launched() -> None:
-    _, graph, _ = captured()
+    _, graph = captured()
     call("cuGraphLaunch", graph, stream())
 
 
