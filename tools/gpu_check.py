@@ -20,10 +20,10 @@ row of the results, and costs the steps that need it.
 
 Every step is a process with a time limit of its own, and one that fails is begun again behind the row that it failed
 at.  After each one results.json and results.md are written anew: nothing is lost when a later step fails, or when the
-whole is stopped.  In --out are, beside these, log.txt, sweep.json and tiles.json, costs-NET.csv, timeline.json and
-ncu.csv, each of the step that makes it; all that is built or installed is in --work.  `nets` and `timeline` plan
-with the costs that --out has from an earlier call.  Fewer steps (--only) have more time each.  Exit code 1: some
-result is wrong or missing.
+whole is stopped.  In --out are, beside these, log.txt, tile_times.json and tile_table.json, costs-NET.csv,
+timeline.json and ncu.csv, each of the step that makes it; all that is built or installed is in --work.  `nets` and
+`timeline` plan with the costs that --out has from an earlier call.  Fewer steps (--only) have more time each.  Exit
+code 1: some result is wrong or missing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STEPS = (  # in the order of what is worth most
     Step("environment", 45),
     Step("smoke", 30),
     Step("correctness", 110),
-    Step("sweep", 150),
+    Step("tiles", 150),
     Step("ceilings", 40),
     Step("training", 60),
     Step("ops", 110),
@@ -72,9 +72,9 @@ STEPS = (  # in the order of what is worth most
     Step("sanitizer", 100),
 )
 PARTS = {
-    "1": ("environment", "smoke", "correctness", "sweep", "ceilings"),
+    "1": ("environment", "smoke", "correctness", "tiles", "ceilings"),
     "2": ("environment", "ops", "nets", "timeline"),
-    "3": ("environment", "smoke", "training", "sweep", "ncu", "sanitizer"),
+    "3": ("environment", "smoke", "training", "tiles", "ncu", "sanitizer"),
     "4": ("environment", "smoke", "layers", "nets"),
 }
 WHOLE = 575.0  # seconds from the first call to the last result

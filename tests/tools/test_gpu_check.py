@@ -45,8 +45,8 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
         "costs-mnist-8-fp32.csv",
         "results.json",
         "results.md",
-        "sweep.json",
-        "tiles.json",
+        "tile_times.json",
+        "tile_table.json",
         "timeline.json",
     ]
     assert list(found) == ["preparation", *(step.name for step in gpu_check.STEPS)]
@@ -64,7 +64,7 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert {"copy on the GPU", "reading L2 cache", "kernel of a graph", "ffma rate", "mma bf16 rate"} <= ceilings
     tiles = {row["kernel"] for row in found["smoke"]["rows"] if "128x32_v1" in row["kernel"]}
     assert len(tiles) == 4 * 3 and all(row["blocks"] >= 1 for row in found["smoke"]["rows"])
-    assert {row["op"] for row in found["sweep"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit"}
+    assert {row["op"] for row in found["tiles"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit"}
     assert {"conv2.dgrad", "ip1.w0.update"} <= {row["op"] for row in found["ops"]["rows"]}
     assert all(row["step ms"] > 0 for row in found["timeline"]["rows"])
     trace = json.loads((tmp_path / "out" / "timeline.json").read_text())
@@ -306,11 +306,11 @@ def test_a_row_has_the_clock_and_the_power_of_the_gpu(tmp_path, monkeypatch):
     assert results.rows[-1] == {"what": "x", "SM MHz": 1755, "W": 312.5, "C": 41}
 
 
-# ---- sweep, timeline, counters ---------------------------------------------------------------------------------------
+# ---- tiles, timeline, counters ---------------------------------------------------------------------------------------
 
 
-def swept(slots: int, costs: dict[str, float], precision: str = "tf32") -> list[dict]:
-    """A sweep of a GPU that is exactly as implicit_gemm.tile_for() supposes."""
+def tile_times(slots: int, costs: dict[str, float], precision: str = "tf32") -> list[dict]:
+    """Times on a GPU that is exactly as implicit_gemm.tile_for() supposes."""
     lines = []
     for m, n, repeat in product((100, 3000, 25088, 401408), (32, 64, 200, 512), (1, 4)):
         for tile in TILES:
@@ -323,12 +323,12 @@ def swept(slots: int, costs: dict[str, float], precision: str = "tf32") -> list[
 
 def test_a_fitted_table_chooses_the_best_tiles():
     costs = {"128x128": 1.0, "128x64": 1.3, "64x64": 1.6, "128x32": 1.9}
-    table = fit_tiles.fitted(swept(264, costs))
+    table = fit_tiles.fitted(tile_times(264, costs))
     found = table["tf32"]
     assert found["slots"] == 264 and found["least ms"] <= found["ms"] < found["now ms"]
     assert found["ms"] < 1.002 * found["least ms"]
     assert table["all"] == found and "Tile(128, 128, 256, 1.00)" in fit_tiles.text(table)
-    both = fit_tiles.fitted([*swept(264, costs), *swept(132, dict.fromkeys(costs, 1.0), "fp32")])
+    both = fit_tiles.fitted([*tile_times(264, costs), *tile_times(132, dict.fromkeys(costs, 1.0), "fp32")])
     assert both["fp32"]["ms"] == both["fp32"]["least ms"] and both["all"]["ms"] >= both["all"]["least ms"]
     assert fit_tiles.fitted([]) == {}
 

@@ -1,4 +1,5 @@
-"""The tile table of layermem/backends/cuda/implicit_gemm.py that fits a sweep: python -m tools.gpu.fit_tiles sweep.json
+"""The tile table of layermem/backends/cuda/implicit_gemm.py that fits measured times: python -m tools.gpu.fit_tiles
+tile_times.json
 
 implicit_gemm.tile_for chooses the tile with the least  ceil(tiles / slots) * m * n * cost.  `slots` and the cost of
 each tile are what is fitted: those under which the tiles that it chooses for fprop and dgrad take least time, over

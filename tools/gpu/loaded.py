@@ -64,5 +64,5 @@ class LoadedKernels:
 
 @cache
 def promised_blocks() -> dict[tuple[str, str], int]:
-    """Blocks of a multiprocessor by the launch bounds of each kernel, as ptxas was told them."""
+    """Blocks of a multiprocessor by the launch bounds of each kernel, as ptxas has them."""
     return {(row.module, row.name): row.blocks for row in read_report()[1]}

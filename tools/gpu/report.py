@@ -14,7 +14,7 @@ TITLES = {
     "correctness": "Every kernel against double precision, twice",
     "training": "Small nets under every strategy",
     "ceilings": "Ceilings",
-    "sweep": "Tiles and splits",
+    "tiles": "Tiles and splits",
     "ops": "Ops of whole nets",
     "layers": "Layers beside cuDNN",
     "nets": "Whole nets beside PyTorch",

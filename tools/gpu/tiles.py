@@ -1,6 +1,7 @@
-"""Every tile and split over the products of whole nets, on the clock: sweep.json, and the tile table that fits it best.
+"""Every tile and split over the products of whole nets, on the clock: tile_times.json, and the tile table that fits it
+best.
 
-A line of sweep.json is one candidate: op, precision, shape, rows, columns and depth of its matrices, tile, parts,
+A line of tile_times.json is one candidate: op, precision, shape, rows, columns and depth of its matrices, tile, parts,
 blocks of its grid and of a multiprocessor, milliseconds.  tools/gpu/fit_tiles.py makes a table of them, here and at
 any time later.
 """
@@ -56,7 +57,7 @@ class Candidate(NamedTuple):
 
 def run(results: Results, options: Options) -> None:
     gpu = Gpu(options.small)
-    kernels, path = LoadedKernels(gpu.driver), options.out / "sweep.json"
+    kernels, path = LoadedKernels(gpu.driver), options.out / "tile_times.json"
     lines: list[Row] = json.loads(path.read_text(encoding="utf-8")) if results.rows and path.exists() else []
     shapes = SMALL if options.small else shapes_of_nets()
     precisions = PRECISIONS if int(gpu.driver.gpu.capability) >= 80 else ("fp32",)
@@ -73,7 +74,7 @@ def run(results: Results, options: Options) -> None:
 
             results.attempt(work, **key)
     table = fit_tiles.fitted(lines)
-    (options.out / "tiles.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    (options.out / "tile_table.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
     results.add(precision="all", shape="", op="fit", says=fit_tiles.text(table))
     gpu.driver.close()
 
