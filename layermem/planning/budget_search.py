@@ -5,7 +5,8 @@ A strategy counts live bytes.  Placed, its plan may need a few more, and then a 
     request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
              then halfway between that and the last one that was too much, while a faster one may be there
 
-Where no program can be much faster than the one at hand, the search ends.  Programs are opaque here:
+Where no program can be much faster than the one at hand, the search ends.  A program for a smaller budget fits too: of
+short steps that are not near their lower bound, those for a few of them are looked at.  Programs are opaque here:
 `build` places a plan (compiler.py).
 """
 
@@ -18,6 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
+from layermem.planning.bounds import least_seconds
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
@@ -61,8 +63,13 @@ class Builder(Protocol[P_co]):
 
 
 DOUBLINGS = 6
+FIRST_SHARE = 32  # the first request is less by at most this part of the budget, however far placement missed it
 HALVINGS = 4
 AS_GOOD = 1.001  # times the seconds of the program that was over the budget: no use to look further
+NEAR = 1.02  # times the lower bound: a program this close to it hardly gains from a smaller budget's
+RUNGS_PER_OCTAVE = 32  # of a ladder of budgets, the same for each one asked for
+RUNGS = (1, 2, 3, 4, 6, 8, 12, 16)  # of the ladder, counted from the budget down
+MAX_RUNG_WORK = 60_000  # ops of a step, squared, times its rungs: a long one has none
 
 
 class BudgetSearch(Generic[P]):
@@ -89,6 +96,8 @@ class BudgetSearch(Generic[P]):
             if program.arena_bytes > budget_bytes:
                 message = f"no program of '{self.entry.name}' fits {budget_bytes:,} bytes"
                 raise BudgetError(message, budget_bytes=budget_bytes, minimum_bytes=program.arena_bytes)
+        if budget_bytes is not None and self.entry.combines_others:
+            program = self._fastest_of_rungs(budget_bytes, program)
         host_bytes = self.hints.host_budget_bytes
         if host_bytes is not None and program.host_bytes > host_bytes:
             message = f"'{self.entry.name}' needs more than {host_bytes:,} bytes of the host"
@@ -156,6 +165,20 @@ class BudgetSearch(Generic[P]):
             best = self._faster_single(budget_bytes, best)
         return best or min(tried, key=lambda program: program.arena_bytes)
 
+    def _fastest_of_rungs(self, budget_bytes: int, best: P) -> P:
+        """`best`, or where the strategy's search does better for a smaller budget, the program of that: it fits too."""
+        enough: float | None = None
+        for rung in rungs_below(budget_bytes // ALIGN * ALIGN, MAX_RUNG_WORK // max(1, len(self.graph.ops) ** 2)):
+            if enough is None:
+                enough = NEAR * least_seconds(self.graph, self.costs, budget_bytes, self.hints.host_budget_bytes)
+            if best.seconds <= enough:
+                break
+            program = self._attempt(rung)
+            if program.arena_bytes > rung:
+                break
+            best = min(best, program, key=lambda program: program.seconds)
+        return best
+
     def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
         """`best`, or where requests for less made it slower than a single strategy is, the program of that one."""
         for entry in single_strategies():
@@ -167,6 +190,15 @@ class BudgetSearch(Generic[P]):
         return best
 
 
+def rungs_below(budget_bytes: int, count: int) -> list[int]:
+    """At most `count` budgets of the ladder below this one, from the largest on."""
+    octaves = range(max(0, budget_bytes.bit_length() - 3), budget_bytes.bit_length())
+    steps = range(RUNGS_PER_OCTAVE, 2 * RUNGS_PER_OCTAVE)
+    ladder = {(1 << octave) * step // RUNGS_PER_OCTAVE // ALIGN * ALIGN for octave in octaves for step in steps}
+    below = sorted((rung for rung in ladder if 0 < rung < budget_bytes), reverse=True)
+    return [below[number - 1] for number in RUNGS[:count] if number <= len(below)]
+
+
 def fastest_under_budget(budget_bytes: int, first: P, build_for: Callable[[int], P | None]) -> P | None:
     """The fastest program found within the budget, or None.
 
@@ -175,7 +207,7 @@ def fastest_under_budget(budget_bytes: int, first: P, build_for: Callable[[int],
     """
     request, too_much = budget_bytes, budget_bytes
     best: P | None = None
-    over = first.arena_bytes - budget_bytes
+    over = min(first.arena_bytes - budget_bytes, max(1, budget_bytes // (2 * FIRST_SHARE)))
     for doubling in range(1, DOUBLINGS + 1):
         request = budget_bytes - (over << doubling)
         if request <= 0:

@@ -9,7 +9,7 @@ import pytest
 
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError
-from layermem.planning.budget_search import DOUBLINGS, HALVINGS, BudgetSearch, fastest_under_budget
+from layermem.planning.budget_search import DOUBLINGS, FIRST_SHARE, HALVINGS, BudgetSearch, fastest_under_budget
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.utils.units import ALIGN
@@ -56,11 +56,18 @@ def _remembered(wasted, rng, nbytes):
     return wasted.setdefault(nbytes, rng.randint(1, 9000))
 
 
-@pytest.mark.parametrize("over", [1, 300, 5000])
+@pytest.mark.parametrize("over", [1, 300, 1500])
 def test_the_search_ends_near_the_largest_budget_that_fits(over):
     found, asked = searched(lambda nbytes: over)
     assert asked[0] == BUDGET - 2 * over
     assert BUDGET - 2 * over <= found.asked <= BUDGET - over  # by `over` and no less: the rest is not in use
+
+
+def test_one_placement_that_misses_by_far_does_not_decide_how_far_the_search_goes():
+    """A program far over the budget: those for a little less fit, and are quicker than those for much less."""
+    found, asked = searched(lambda nbytes: 60_000 if nbytes > 99_000 else 0)
+    assert asked[0] == BUDGET - 2 * (BUDGET // (2 * FIRST_SHARE))
+    assert found.asked > 98_000
 
 
 def test_the_quickest_of_the_programs_that_fit_is_taken():
@@ -73,7 +80,7 @@ def test_the_quickest_of_the_programs_that_fit_is_taken():
 
 
 def test_less_is_asked_for_twice_as_fast_each_time_until_it_fits():
-    found, asked = searched(lambda nbytes: 101_000 - nbytes if nbytes > 90_000 else 0)
+    found, asked = searched(lambda nbytes: max(1000, 101_000 - nbytes) if nbytes > 90_000 else 0)
     assert asked[:4] == [98_000, 96_000, 92_000, 84_000]
     assert all(84_000 < nbytes < 92_000 for nbytes in asked[4:])
     assert found.asked == max(nbytes for nbytes in asked if nbytes <= 90_000)
@@ -90,8 +97,11 @@ def test_plans_that_were_tried_are_skipped_and_bytes_run_out():
     def ask(nbytes):
         asked.append(nbytes)
 
-    assert fastest_under_budget(BUDGET, PlacedPlan(BUDGET, 10_000), ask) is None
-    assert asked == [80_000, 60_000, 20_000]
+    assert fastest_under_budget(BUDGET, PlacedPlan(BUDGET, 1_000), ask) is None
+    assert asked == [98_000, 96_000, 92_000, 84_000, 68_000, 36_000]
+    asked.clear()
+    assert fastest_under_budget(6, PlacedPlan(6, 1), ask) is None
+    assert asked == [4, 2]
 
 
 def test_a_program_as_quick_as_the_one_that_was_over_ends_the_search():

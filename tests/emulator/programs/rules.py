@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pycuda.driver  # noqa: F401  (loads the driver's library)
 
-
 N = 64
 GLOBAL, THREAD_LOCAL, NON_BLOCKING, UNTIMED = 0, 1, 1, 2
 DYNAMIC, CARVEOUT, STATIC, REGISTERS = 8, 9, 1, 4
