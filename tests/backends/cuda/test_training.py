@@ -337,6 +337,34 @@ def test_garbage_waits_until_a_step_is_captured():
     assert done.stdout.split() == ["2", "True"]
 
 
+RELEASED = """
+import gc, sys
+from collections import Counter
+from layermem.backends.cuda.driver.graph import Library
+from layermem.backends.base import get_device
+from layermem.solver.solver import Solver
+
+called, call = Counter(), Library.__call__
+
+def counted(self, name, *arguments):
+    called[name] += 1
+    call(self, name, *arguments)
+
+Library.__call__ = counted
+with Solver(sys.argv[1], device=get_device("cuda", graph=True)) as solver:
+    solver.step(4)
+del solver
+gc.collect()
+print(*(called[name] for name in ("cuGraphInstantiateWithFlags", "cuGraphExecDestroy", "cuGraphDestroy")))
+"""
+
+
+def test_captured_steps_give_their_graphs_back():
+    done = run(RELEASED, DIGITS)
+    made, *destroyed = done.stdout.split()
+    assert done.returncode == 0 and int(made) >= 2 and destroyed == [made, made], done.stdout + done.stderr
+
+
 def test_a_captured_step_cannot_be_poisoned():
     (answer,) = trained([{"net": "chain", "steps": 1, "graph": True, "poison": True}])
     assert answer["error"].startswith("InputError: a captured step cannot poison")

@@ -36,6 +36,7 @@ GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
 SHARED_BYTES = 48 << 10  # of a block without an opt-in, static ones among them
 WHOLE_CARVEOUT = 100  # percent of the memory that shared memory and the L1 cache divide
 ONE_WARP = 32  # threads
+USUAL_CLOCK = 1.5e9  # where a driver does not say
 DELAY_SECONDS = 50e-6  # longer than it takes to launch a few kernels
 LATER = "once other programs have ended"
 
@@ -322,7 +323,7 @@ class Driver:
 
     def delay(self, stream: str) -> Callable[[], None]:
         """A call that keeps a stream busy for a moment, so that the host is ahead of it with what comes behind."""
-        cycles = int(DELAY_SECONDS * self.gpu.clock)
+        cycles = int(DELAY_SECONDS * (self.gpu.clock or USUAL_CLOCK))
         pause = launch("delay", "delay", "DelayArgs", 1, ONE_WARP, cycles=cycles)
         return self.launcher(pause, pause.args, stream)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 from weakref import finalize
@@ -39,9 +40,10 @@ class Library:
 
 def _destroy(library: Library, graph: Handle, launchable: Handle) -> None:
     """Give back the memory of a graph; the names of its nodes, by which arguments are updated, go with it."""
-    for name, handle in (("cuGraphExecDestroy", launchable), ("cuGraphDestroy", graph)):
-        if handle.value:
-            library(name, handle)
+    with suppress(DeviceError):  # a GPU that failed has taken them already
+        for name, handle in (("cuGraphExecDestroy", launchable), ("cuGraphDestroy", graph)):
+            if handle.value:
+                library(name, handle)
 
 
 class GraphCapture:
