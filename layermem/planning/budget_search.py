@@ -65,7 +65,7 @@ class Builder(Protocol[P_co]):
 DOUBLINGS = 6
 FIRST_SHARE = 32  # the first request is less by at most this part of the budget, however far placement missed it
 HALVINGS = 4
-AS_GOOD = 1.001  # times the seconds of the program that was over the budget: no use to look further
+AS_GOOD = 1.001  # times the seconds of a program: another one is no better
 NEAR = 1.02  # times the lower bound: a program this close to it hardly gains from a smaller budget's
 RUNGS_PER_OCTAVE = 32  # of a ladder of budgets, the same for each one asked for
 RUNGS = (1, 2, 3, 4, 6, 8, 12, 16)  # of the ladder, counted from the budget down
@@ -176,7 +176,8 @@ class BudgetSearch(Generic[P]):
             program = self._attempt(rung)
             if program.arena_bytes > rung:
                 break
-            best = min(best, program, key=lambda program: program.seconds)
+            if program.seconds * AS_GOOD < best.seconds:
+                best = program
         return best
 
     def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
