@@ -69,15 +69,18 @@ class Memory {
     void* allocate(std::size_t bytes, Block::Kind kind);  // filled with 0xFF: NaN; null when no memory is left
     void adopt(const void* start, std::size_t bytes);     // a variable of a module: never freed, not counted as used
     void forget(const void* start);
-    bool free(const void* start, Block::Kind kind);       // its addresses are never given out again
-    bool freed(const void* at) const;                     // whether it lies in what was an allocation
+    bool free(const void* start, Block::Kind kind);       // its addresses are not given out again for a while
+    bool freed(const void* at) const;                     // whether it lies in what was one till then
     // The block that holds the first byte, or null.
     const Block* find(const void* at, Block::Kind kind, const std::byte** start = nullptr) const;
     // Does one block hold all of the range?
     bool holds(const void* at, std::size_t bytes, Block::Kind kind) const;
 
   private:
+    void forget(const std::byte* start);
+
     std::map<const std::byte*, Block> blocks_, freed_;
+    std::deque<const std::byte*> order_;  // of freed_, the oldest first
     std::size_t pinned_ = 0;
 };
 

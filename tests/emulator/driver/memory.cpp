@@ -12,6 +12,7 @@ namespace fake_driver {
 namespace {
 
 constexpr std::size_t ALIGNMENT = 256;
+constexpr std::size_t KEPT = 64;  // freed blocks whose addresses are not given out again
 
 std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -51,8 +52,18 @@ bool Memory::free(const void* start, Block::Kind kind) {
     mmap(block.mapping, block.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     (kind == Block::DEVICE ? block.context->used : pinned_) -= block.bytes;
     freed_.insert(*found);
+    order_.push_back(found->first);
     blocks_.erase(found);
+    if (order_.size() > KEPT) forget(order_.front());
     return true;
+}
+
+// A process may have so many mappings and no more.
+void Memory::forget(const std::byte* start) {
+    const auto oldest = freed_.find(start);
+    munmap(oldest->second.mapping, oldest->second.mapped);
+    freed_.erase(oldest);
+    order_.pop_front();
 }
 
 bool Memory::freed(const void* at) const {

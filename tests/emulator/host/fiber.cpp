@@ -162,6 +162,10 @@ void Stacks::open_all() {
     open_ = COUNT;
 }
 
+Stacks::~Stacks() {
+    if (start_ != nullptr) munmap(start_, COUNT * BYTES);
+}
+
 void Stacks::reserve() {
     void* start = mmap(nullptr, COUNT * BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) no_memory();

@@ -33,6 +33,11 @@ class Stacks {
   public:
     static constexpr std::size_t BYTES = 256 * 1024;
 
+    Stacks() = default;
+    ~Stacks();  // where a module is unloaded: a process may have so many mappings and no more
+    Stacks(const Stacks&) = delete;
+    Stacks& operator=(const Stacks&) = delete;
+
     std::byte* at(unsigned index);
     bool holds(const void* address) const { return address >= start_ && address < start_ + COUNT * BYTES; }
 

@@ -21,11 +21,15 @@ import tempfile
 from pathlib import Path
 
 from layermem.backends.base import get_device
+from layermem.backends.cuda import CudaDevice
 from layermem.errors import LayermemError
 from layermem.proto.read import read_solver
 from layermem.solver.solver import Solver
 from tests.backends.cuda.missing_wait import MissingWaitDevice
 from tests.nets import NETS, solver_file
+
+
+MADE: list[CudaDevice] = []  # devices of one run, which are closed behind it
 
 
 def run(
@@ -48,8 +52,10 @@ def run(
         file.message.snapshot_prefix = f"{folder}/run"
         if missing_wait is not None:
             device = MissingWaitDevice(missing_wait, graph)
+            MADE.append(device)
         elif graph:
             device = get_device("cuda", graph=True)
+            MADE.append(device)
         if resume:
             with Solver(file, device=device, **options) as solver:
                 solver.step(resume)
@@ -86,6 +92,8 @@ def main() -> None:
             answers.append(run(job.pop("net"), job.pop("steps"), job.pop("device", device), **job))
         except LayermemError as error:
             answers.append({"error": f"{type(error).__name__}: {error}"})
+        while MADE:
+            MADE.pop().driver.close()
     print(json.dumps(answers))
 
 
