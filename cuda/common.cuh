@@ -60,10 +60,6 @@ template <int N>
 LM_FN float (&four(float (&all)[N], int i))[4] {
     return *reinterpret_cast<float (*)[4]>(all + i);
 }
-template <int N>
-LM_FN unsigned (&two(unsigned (&all)[N][2], int i))[2][2] {
-    return *reinterpret_cast<unsigned (*)[2][2]>(all + i);
-}
 
 // Writes the values, or adds them to what is there: gradients of several readers meet in one buffer.
 template <int V>

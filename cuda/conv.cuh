@@ -9,10 +9,12 @@
 //      conv_dgrad   image[p,c] = sum_ok out[o,k] w[k,t,c] + bias[c]        Convolution dgrad, Deconvolution fprop
 //      conv_wgrad   dw[k,t,c] = sum_o out[o,k] image[p,c]                  all weight gradients
 //
-//   launch   grid (tiles along M, tiles along N, groups x phases or groups x splits), block T::THREADS,
-//            dynamic shared memory Product::STAGES stages of T::STAGE_FLOATS floats
+//   launch   grid (tiles of C, 1, groups x phases or groups x splits), block T::THREADS, dynamic shared memory
+//            Product::STAGES stages of T::STAGE_FLOATS floats; tiles along N come first, so that those which read the
+//            same rows of A run together and find them in L2
 //   traffic  each operand once per tile of the other side, through L2; bound by arithmetic from about 50 FLOP/byte on
-//   assumes  tensors below 2^31 elements; _v4: channel runs, and so their addresses, are multiples of 16 bytes
+//   assumes  tensors below 2^31 elements; _v4: channel runs, and so their addresses, are multiples of 16 bytes, and
+//            images with their padding below 2^14 pixels a side
 //   ties     none; every sum runs in the order of k, whatever the tile
 //   source   Caffe base_conv_layer.cpp (im2col and gemm), with the gather done on the way into shared memory
 #pragma once
@@ -45,77 +47,110 @@ struct ConvFpropArgs {
     Epilogue epilogue;
 };
 
-// Applies the epilogue to row i of the warp's tile of C and stores it.  `row` is the offset of the row's first element
-// in out and residual, or -1 for a row beyond the problem; k is its first column, of `outputs`.  Called by all lanes.
-template <class T, class Product>
-LM_FN void store_row(const Product& product, int i, float* maps, int row, int k, int outputs, const float* bias,
-                     const Epilogue& epilogue) {
-    constexpr int COLUMNS = 32 / Product::LANES;  // of a lane, among the 32 of a word of mask bits
+// Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
+//
+// Bias and residual of several rows are loaded before the first of them is used: a load takes hundreds of cycles.
+template <int RUN, class T, class Product, class RowOf>
+LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, int columns, const Epilogue& epilogue) {
+    constexpr int AT_ONCE = 2, COLUMNS = Product::COLUMNS;
+    constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane among the 32 of a word of mask bits
+    float bias[COLUMNS] = {};
+    if (epilogue.bias != nullptr) {
 #pragma unroll
-    for (int word = 0; word < T::WARP_N / 32; ++word) {
-        unsigned bits = 0;
+        for (int j = 0; j < COLUMNS; j += RUN)
+            if (n0 + product.n_of(j) < columns) load<RUN>(part<RUN>(bias, j), epilogue.bias + n0 + product.n_of(j));
+    }
 #pragma unroll
-        for (int j = word * COLUMNS; j < (word + 1) * COLUMNS; ++j) {
-            const int column = product.n_of(j);
-            if (row < 0 || k + column >= outputs) continue;
-            const int at = row + k + column;
-            float y = product.at(i, j) + (bias != nullptr ? bias[k + column] : 0.0f);
-            if (epilogue.residual != nullptr) y = epilogue.residual[at] + y;
-            if (epilogue.relu) y = positive(y);
-            maps[at] = y;
-            if (y > 0.0f) bits |= 1u << column % 32;
+    for (int first = 0; first < Product::ROWS; first += AT_ONCE) {
+        float residual[AT_ONCE][COLUMNS];
+        if (epilogue.residual != nullptr) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int row = row_of(first + i);
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j += RUN)
+                    if (row >= 0 && n0 + product.n_of(j) < columns)
+                        load<RUN>(part<RUN>(residual[i], j), epilogue.residual + row + n0 + product.n_of(j));
+            }
         }
-        if (epilogue.mask == nullptr) continue;
 #pragma unroll
-        for (int distance = 1; distance < Product::LANES; distance *= 2) bits |= shuffle_xor(bits, distance);
-        const int byte = lane_of_warp() % Product::LANES, column = k + warp_n<T>() + 32 * word + 8 * byte;
-        if (byte < 4 && row >= 0 && column < outputs)
-            epilogue.mask[(row + column) / 8] = static_cast<unsigned char>(bits >> 8 * byte);
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const int row = row_of(first + i);
+#pragma unroll
+            for (int word = 0; word < T::WARP_N / 32; ++word) {
+                unsigned bits = 0;
+#pragma unroll
+                for (int j = word * OF_WORD; j < (word + 1) * OF_WORD; j += RUN) {
+                    const int column = n0 + product.n_of(j);
+                    float y[RUN];
+#pragma unroll
+                    for (int e = 0; e < RUN; ++e) {
+                        y[e] = product.at(first + i, j + e);
+                        if (epilogue.bias != nullptr) y[e] += bias[j + e];
+                        if (epilogue.residual != nullptr) y[e] = residual[i][j + e] + y[e];
+                        if (epilogue.relu) y[e] = positive(y[e]);
+                        if (y[e] > 0.0f) bits |= 1u << (product.n_of(j) % 32 + e);
+                    }
+                    if (row >= 0 && column < columns) store<RUN>(c + row + column, y);
+                }
+                if (epilogue.mask == nullptr) continue;
+#pragma unroll
+                for (int distance = 1; distance < Product::LANES; distance *= 2) bits |= shuffle_xor(bits, distance);
+                const int byte = lane_of_warp() % Product::LANES, column = n0 + warp_n<T>() + 32 * word + 8 * byte;
+                if (byte < 4 && row >= 0 && column < columns)
+                    epilogue.mask[(row + column) / 8] = static_cast<unsigned char>(bits >> 8 * byte);
+            }
+        }
     }
 }
+
+// The block's tile of C, of `columns` columns.
+template <class T>
+struct Place {
+    int m, n;
+
+    LM_MEMBER explicit Place(int columns) {
+        const int across = (columns + T::N - 1) / T::N, row = static_cast<int>(blockIdx.x) / across;
+        m = row * T::M;
+        n = (static_cast<int>(blockIdx.x) - row * across) * T::N;
+    }
+};
 
 // conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
 template <class T, class Product, int V>
 LM_FN void conv_fprop(const ConvFpropArgs& p) {
     LM_DYN_SHARED(float, shared);
-    LM_SHARED(int4, windows, [T::M]);  // (offset of the window's first tap, its row, its column, window or -1)
+    LM_SHARED(int4, windows, [T::M]);  // (offset of the window's first tap, its row, its column, -)
     const ConvProblem& conv = p.problem;
-    const int group = blockIdx.z, first = blockIdx.x * T::M, n0 = blockIdx.y * T::N;
+    const Place<T> place(conv.outputs);
+    const int group = blockIdx.z, first = place.m, n0 = place.n;
     const int count = conv.images * conv.maps_h * conv.maps_w, depth = conv.kernel_h * conv.kernel_w * conv.channels;
     for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
         const int window = first + i, line = window / conv.maps_w, image = line / conv.maps_h;
         const int h = (line - image * conv.maps_h) * conv.stride_h - conv.pad_h;
         const int w = (window - line * conv.maps_w) * conv.stride_w - conv.pad_w;
-        const bool there = window < count;
-        windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch, there ? h : OUTSIDE, w,
-                               there ? window : -1);
+        windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch,
+                               window < count ? h : OUTSIDE, w, 0);
     }
     block_sync();
-    const Taps taps = {p.image + group * conv.channels,
-                       conv.height,
-                       conv.width,
-                       conv.image_pitch,
-                       conv.dilation_h,
-                       conv.dilation_w,
-                       depth,
-                       p.by_channels,
-                       p.by_kernel_w};
+    const Taps taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch, p.by_channels};
+    const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
     const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
+    TapRows<Product, T::M, T::THREADS, V> a(windows, taps, steps);
+    MatrixRows<Product, T::N, T::THREADS, V> b(filter, n0, conv.outputs, depth);
     Product product;
-    multiply<T>(
-        shared, depth,
-        [&](float* a_tile, float* b_tile, int k0) {
-            load_taps<T::M, T::THREADS, V>(a_tile, windows, taps, k0);
-            load_rows<T::N, T::THREADS, V>(b_tile, filter, n0, conv.outputs, depth, k0);
-        },
-        product);
-    const float* bias = p.epilogue.bias != nullptr ? p.epilogue.bias + group * conv.outputs : nullptr;
-#pragma unroll
-    for (int i = 0; i < Product::ROWS; ++i) {
-        const int window = windows[product.m_of(i)].w;
-        const int row = window < 0 ? -1 : window * conv.maps_pitch + group * conv.outputs;
-        store_row<T>(product, i, p.maps, row, n0, conv.outputs, bias, p.epilogue);
-    }
+    multiply<T>(shared, depth, a, b, product);
+    const int first_output = group * conv.outputs;
+    const auto row_of = [&](int i) {
+        const int window = first + product.m_of(i);
+        return window < count ? window * conv.maps_pitch + first_output : -1;
+    };
+    Epilogue epilogue = p.epilogue;
+    if (epilogue.bias != nullptr) epilogue.bias += first_output;
+    if (conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0)
+        store_tile<4, T>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+    else
+        store_tile<1, T>(product, p.maps, row_of, n0, conv.outputs, epilogue);
 }
 
 struct ConvDgradArgs {
@@ -150,6 +185,44 @@ LM_FN PhaseAxis phase_axis(int phase, int kernel, int stride, int pad, int dilat
     return c;
 }
 
+// The taps of a phase, in the maps and in the weights.
+struct PhaseTaps {
+    TapSteps maps;
+    int pitch;               // of an output in the weights
+    int first, right, down;  // offsets there: of the first tap, and from tap to tap
+};
+
+LM_FN PhaseTaps phase_taps(const PhaseAxis& down, const PhaseAxis& right, const ConvProblem& conv) {
+    const TapSteps maps = {-down.step, -right.step, down.taps * right.taps * conv.outputs,
+                           short_divider(right.taps > 0 ? right.taps : 1)};
+    const int line = conv.kernel_w * conv.channels;
+    return {maps, conv.kernel_h * line, down.first * line + right.first * conv.channels, right.every * conv.channels,
+            down.every * line};
+}
+
+// The weights of one column of a dgrad: element k is that of (tap of the phase, output).
+struct PhaseWeights {
+    const float* column;  // of tap 0 and output 0
+    Divider outputs;
+    const PhaseTaps& taps;  // read once a stage
+    bool column_inside;
+    int k;       // this lane's row of the next stage
+    int offset;  // of this one, or -1
+
+    LM_MEMBER void advance() {
+        const int tap = divide(k, outputs), output = k - tap * static_cast<int>(outputs.divisor);
+        const int r = divide(tap, taps.maps.across), s = tap - r * static_cast<int>(taps.maps.across.divisor);
+        offset = k < taps.maps.depth ? output * taps.pitch + taps.first + r * taps.down + s * taps.right : -1;
+        k += DEPTH;
+    }
+
+    LM_MEMBER const float* at(int k, bool& inside) const {
+        const int from = shuffle(offset, k);
+        inside = column_inside && from >= 0;
+        return column + from;
+    }
+};
+
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
 // and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
 // resume each other's sums add in the order of all outputs.
@@ -157,9 +230,9 @@ template <class T, class Product, int V>
 LM_FN void conv_dgrad(const ConvDgradArgs& p) {
     LM_DYN_SHARED(float, shared);
     LM_SHARED(int4, pixels, [T::M]);  // (offset of the window under tap 0, its row, its column, pixel or -1)
-    // Rows and columns; in shared memory, as is `taps`, to leave registers to the product.
+    // Rows and columns; in shared memory, as are `taps`, to leave registers to the product.
     LM_SHARED(PhaseAxis, axes, [2]);
-    LM_SHARED(Taps, taps, [1]);
+    LM_SHARED(PhaseTaps, taps, [1]);
     const ConvProblem& conv = p.problem;
     const PhaseAxis &down = axes[0], &right = axes[1];
     const int phases = conv.stride_h * conv.stride_w, group = blockIdx.z / phases;
@@ -169,81 +242,39 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
             phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
         axes[1] =
             phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
-        taps[0] = {p.maps + group * conv.outputs,
-                   conv.maps_h,
-                   conv.maps_w,
-                   conv.maps_pitch,
-                   -down.step,
-                   -right.step,
-                   down.taps * right.taps * conv.outputs,
-                   p.by_outputs,
-                   short_divider(right.taps > 0 ? right.taps : 1)};
+        taps[0] = phase_taps(down, right, conv);
     }
     block_sync();
-    const int first = blockIdx.x * T::M, n0 = blockIdx.y * T::N, count = conv.images * down.pixels * right.pixels;
+    const Place<T> place(conv.channels);
+    const int first = place.m, n0 = place.n, count = conv.images * down.pixels * right.pixels;
     if (first >= count) return;  // phases differ in size
     for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
         const int pixel = first + i, line = pixel / right.pixels, image = line / down.pixels;
         const int h = line - image * down.pixels, w = pixel - line * right.pixels;
         const int row = h + down.lead, column = w + right.lead;
-        const int place =
+        const int at =
             (image * conv.height + h * conv.stride_h + down.start) * conv.width + w * conv.stride_w + right.start;
         const bool there = pixel < count;
         pixels[i] = make_int4(((image * conv.maps_h + row) * conv.maps_w + column) * conv.maps_pitch,
-                              there ? row : OUTSIDE, column, there ? place : -1);
+                              there ? row : OUTSIDE, column, there ? at : -1);
     }
     block_sync();
-    const int taps_all = conv.kernel_h * conv.kernel_w;
-    const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * taps_all * conv.channels;
+    const Taps maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, p.by_outputs};
     const int c = n0 + my_column<T::N, V>();
-    const auto weight = [&](int k, bool& inside) {
-        const int tap = divide(k, p.by_outputs), output = k - tap * conv.outputs;
-        const int r = divide(tap, taps[0].across), s = tap - r * right.taps;
-        inside = inside && k < taps[0].depth;
-        const int t = (down.first + r * down.every) * conv.kernel_w + right.first + s * right.every;
-        return (output * taps_all + t) * conv.channels + c;
-    };
+    const float* filter = p.filter + (static_cast<long long>(group) * conv.outputs * taps[0].pitch + c);
+    TapRows<Product, T::M, T::THREADS, V> a(pixels, maps, taps[0].maps);
+    Columns<T::N, T::THREADS, V, PhaseWeights> b = {
+        {filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), 0}};
     Product product;
-    constexpr int RUN = V < Product::RUN ? V : Product::RUN;
-    if (p.resume) {
-#pragma unroll
-        for (int i = 0; i < Product::ROWS; ++i) {
-            const int pixel = pixels[product.m_of(i)].w;
-            if (pixel < 0) continue;
-#pragma unroll
-            for (int j = 0; j < Product::COLUMNS; j += RUN) {
-                const int channel = n0 + product.n_of(j);
-                if (channel >= conv.channels) continue;
-                float values[RUN];
-                load<RUN>(values, p.image + pixel * conv.image_pitch + group * conv.channels + channel);
-#pragma unroll
-                for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e]);
-            }
-        }
-    }
-    multiply<T>(
-        shared, taps[0].depth,
-        [&](float* a_tile, float* b_tile, int k0) {
-            load_taps<T::M, T::THREADS, V>(a_tile, pixels, taps[0], k0);
-            load_columns<T::N, T::THREADS, V>(b_tile, filter, c < conv.channels, k0, weight);
-        },
-        product);
-#pragma unroll
-    for (int i = 0; i < Product::ROWS; ++i) {
+    const auto row_of = [&](int i) {
         const int pixel = pixels[product.m_of(i)].w;
-        if (pixel < 0) continue;
-#pragma unroll
-        for (int j = 0; j < Product::COLUMNS; j += RUN) {
-            const int channel = n0 + product.n_of(j);
-            if (channel >= conv.channels) continue;
-            float values[RUN];
-#pragma unroll
-            for (int e = 0; e < RUN; ++e)
-                values[e] =
-                    product.at(i, j + e) + (p.bias != nullptr ? p.bias[group * conv.channels + channel + e] : 0.0f);
-            put<RUN>(p.image + pixel * conv.image_pitch + group * conv.channels + channel, values, p.accumulate);
-        }
-    }
+        return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
+    };
+    if (p.resume) load_tile<V>(product, p.image, row_of, n0, conv.channels);
+    multiply<T>(shared, taps[0].maps.depth, a, b, product);
+    const Epilogue epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
+                               p.accumulate ? p.image : nullptr, nullptr, 0};
+    store_tile<V, T>(product, p.image, row_of, n0, conv.channels, epilogue);
 }
 
 struct ConvWgradArgs {
@@ -261,6 +292,58 @@ struct ConvWgradArgs {
     int accumulate;
 };
 
+// A column of the maps: element k is that of window k, at `pitch` from the one before.
+struct MapsColumn {
+    const float* next;  // the first of the next stage
+    int pitch, left;    // windows from there on
+
+    LM_MEMBER void advance() {
+        next += static_cast<long long>(DEPTH) * pitch;
+        left -= DEPTH;
+    }
+
+    LM_MEMBER const float* at(int k, bool& inside) const {
+        inside = k - DEPTH < left;
+        return next + static_cast<long long>(k - DEPTH) * pitch;
+    }
+};
+
+// A column of what windows see of the image: element k is the pixel under one tap of window start + k.
+template <int V>
+struct ImageColumn {
+    const float* image;  // under the tap of a window in the corner
+    const ConvProblem& conv;
+    Divider by_window, by_columns;
+    int next, end;     // this lane's window of the next stage, and the one behind the last
+    int down, right;   // of the tap; down is OUTSIDE where this column is not there
+    int offset, h, w;  // of this lane's window; h is OUTSIDE where that is not there
+    Pair place;        // h and w
+
+    LM_MEMBER void advance() {
+        const int window = next;
+        const int image = divide(window, by_window), rest = window - image * static_cast<int>(by_window.divisor);
+        const int line = divide(rest, by_columns);
+        h = line * conv.stride_h;
+        w = (rest - line * static_cast<int>(by_columns.divisor)) * conv.stride_w;
+        offset = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
+        if (window >= end) h = OUTSIDE;
+        place = Pair(h, w);
+        next += DEPTH;
+    }
+
+    LM_MEMBER const float* at(int k, bool& inside) const {
+        if constexpr (V == 4) {
+            const Pair tap(down, right), seen(shuffle(place.both, k));
+            inside = are_natural(seen + tap, Pair(conv.height - 1, conv.width - 1) - tap - seen);
+        } else {
+            const int row = shuffle(h, k) + down, pixel = shuffle(w, k) + right;
+            inside = static_cast<unsigned>(row) < static_cast<unsigned>(conv.height) &&
+                     static_cast<unsigned>(pixel) < static_cast<unsigned>(conv.width);
+        }
+        return image + shuffle(offset, k);
+    }
+};
+
 // conv_wgrad: M = K/g, N = (r, s, c), k = windows of the split's images.
 //
 // With a slice of the batch, k are the whole stages of windows that lie in it: the first stage begins where one of the
@@ -271,8 +354,9 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     LM_DYN_SHARED(float, shared);
     const ConvProblem& conv = p.problem;
     const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
-    const int m0 = blockIdx.x * T::M, n0 = blockIdx.y * T::N;
     const int each = conv.maps_h * conv.maps_w, width = conv.kernel_h * conv.kernel_w * conv.channels;
+    const Place<T> place(width);
+    const int m0 = place.m, n0 = place.n;
     const int begin = split * p.images_each, end = min(begin + p.images_each, p.images_whole);  // of the split
     const int last = p.first_image + conv.images;
     const int before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;  // windows summed earlier
@@ -281,65 +365,29 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     if (depth <= 0) return;  // less than a stage
 
     const int m = m0 + my_column<T::M, V>();
-    const auto value = [&](int k, bool& inside) {
-        inside = inside && k < depth;
-        return (start + k) * conv.maps_pitch + group * conv.outputs + m;
-    };
     const int n = n0 + my_column<T::N, V>(), tap = divide(n, p.by_channels), c = n - tap * conv.channels;
     const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
     const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
-    const auto seen = [&](int k, bool& inside) {
-        const int window = start + k, image = divide(window, p.by_window), rest = window - image * each;
-        const int line = divide(rest, p.by_columns), column = rest - line * conv.maps_w;
-        const int h = line * conv.stride_h + down, w = column * conv.stride_w + right;
-        inside = inside && k < depth && static_cast<unsigned>(h) < static_cast<unsigned>(conv.height) &&
-                 static_cast<unsigned>(w) < static_cast<unsigned>(conv.width);
-        return ((image * conv.height + h) * conv.width + w) * conv.image_pitch + group * conv.channels + c;
-    };
+    const float* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
+    const float* image =
+        p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch + group * conv.channels + c);
+    Columns<T::M, T::THREADS, V, MapsColumn> a = {{maps, conv.maps_pitch, m < conv.outputs ? depth : 0}};
+    Columns<T::N, T::THREADS, V, ImageColumn<V>> b = {{image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
+                                                       start + depth, n < width ? down : OUTSIDE, right, 0, 0, 0,
+                                                       Pair()}};
     Product product;
-    constexpr int RUN = V < Product::RUN ? V : Product::RUN;
     const bool ends = last >= end;
     const int groups = gridDim.z / p.splits;
     const long long of_group = static_cast<long long>(conv.outputs) * width;
     float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
-    if (before > 0) {
-        const float* begun = p.begun + group * of_group;
-#pragma unroll
-        for (int i = 0; i < Product::ROWS; ++i) {
-            const int k = m0 + product.m_of(i);
-            if (k >= conv.outputs) continue;
-#pragma unroll
-            for (int j = 0; j < Product::COLUMNS; j += RUN) {
-                const int column = n0 + product.n_of(j);
-                if (column >= width) continue;
-                float values[RUN];
-                load<RUN>(values, begun + k * width + column);
-#pragma unroll
-                for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e]);
-            }
-        }
-    }
-    multiply<T>(
-        shared, depth,
-        [&](float* a_tile, float* b_tile, int k0) {
-            load_columns<T::M, T::THREADS, V>(a_tile, p.maps, m < conv.outputs, k0, value);
-            load_columns<T::N, T::THREADS, V>(b_tile, p.image, n < width, k0, seen);
-        },
-        product);
-#pragma unroll
-    for (int i = 0; i < Product::ROWS; ++i) {
+    const auto row_of = [&](int i) {
         const int k = m0 + product.m_of(i);
-        if (k >= conv.outputs) continue;
-#pragma unroll
-        for (int j = 0; j < Product::COLUMNS; j += RUN) {
-            const int column = n0 + product.n_of(j);
-            if (column >= width) continue;
-            float values[RUN];
-#pragma unroll
-            for (int e = 0; e < RUN; ++e) values[e] = product.at(i, j + e);
-            put<RUN>(dw + k * width + column, values, ends && p.accumulate);
-        }
-    }
+        return k < conv.outputs ? k * width : -1;
+    };
+    if (before > 0) load_tile<V>(product, p.begun + group * of_group, row_of, n0, width);
+    multiply<T>(shared, depth, a, b, product);
+    const Epilogue epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
+    store_tile<V, T>(product, dw, row_of, n0, width, epilogue);
 }
 
 // ---- instances ------------------------------------------------------------------------------------------------------

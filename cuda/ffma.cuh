@@ -1,7 +1,8 @@
 // The product in fp32: every element of C is one chain of fmaf in the order of k.
 //
-// A warp is 4 x 8 lanes.  Along a tile of rows the lanes take turns; along a tile of columns a lane holds runs of four:
-// either way the eight lanes that read at once meet all banks once.  16 FFMA for each 16 bytes read, at 8 x 8 a thread.
+// A warp is 4 x 8 lanes.  Along the rows of a tile of rows the lanes take turns; along a tile of columns, and in C, a
+// lane holds runs of four columns.  The eight lanes that read at once meet all banks once.  16 FFMA for each 16 bytes
+// read, at 8 x 8 a thread.
 #pragma once
 #include "implicit_gemm.cuh"
 
@@ -10,26 +11,31 @@ namespace lm {
 template <class T, bool A_ROWS, bool B_ROWS>
 struct Ffma {
     static constexpr int STAGES = 2;
-    static constexpr int ROWS = T::WARP_M / 4, COLUMNS = T::WARP_N / 8, RUN = B_ROWS ? 1 : 4;
+    static constexpr int ROWS = T::WARP_M / 4, COLUMNS = T::WARP_N / 8;
     static constexpr int LANES = 8;
+    static constexpr bool ROWS_IN_REGISTERS = true;
     static_assert(A_ROWS || !B_ROWS, "no product needs A in columns and B in rows");
 
     float sum[ROWS][COLUMNS] = {};
+
+    // The column of B that lies in this row of a tile of rows: a lane's four are eight rows apart.
+    LM_MEMBER static int column_of_row(int row) { return row / 32 * 32 + row % 8 * 4 + row / 8 % 4; }
 
     LM_MEMBER int m_of(int i) const {
         const int lane = lane_of_warp() / 8;
         return warp_m<T>() + (A_ROWS ? 4 * i + lane : i / 4 * 16 + lane * 4 + i % 4);
     }
-    LM_MEMBER int n_of(int j) const {
-        const int lane = lane_of_warp() % 8;
-        return warp_n<T>() + (B_ROWS ? 8 * j + lane : j / 4 * 32 + lane * 4 + j % 4);
-    }
+    LM_MEMBER int n_of(int j) const { return warp_n<T>() + j / 4 * 32 + lane_of_warp() % 8 * 4 + j % 4; }
     LM_MEMBER float at(int i, int j) const { return sum[i][j]; }
     LM_MEMBER void set(int i, int j, float value) { sum[i][j] = value; }
 
-    LM_MEMBER void add(const float* a_tile, const float* b_tile) {
-        a_tile += warp_m<T>() * (A_ROWS ? DEPTH : 1);
-        b_tile += warp_n<T>() * (B_ROWS ? DEPTH : 1);
+    LM_MEMBER void begin(const float*) {}
+
+    template <class Copies, class Turn>
+    LM_MEMBER void add(const float* stage, Copies copies, Turn turn) {
+        copies(0, 1);
+        const float* a_tile = stage + warp_m<T>() * (A_ROWS ? DEPTH : 1);
+        const float* b_tile = stage + T::A_FLOATS + warp_n<T>() * (B_ROWS ? DEPTH : 1);
 #pragma unroll 1
         for (int chunk = 0; chunk < DEPTH / 4; ++chunk) {
             if constexpr (B_ROWS)
@@ -37,6 +43,7 @@ struct Ffma {
             else
                 add_columns(a_tile, b_tile, chunk);
         }
+        turn();
     }
 
   private:
@@ -64,8 +71,7 @@ struct Ffma {
     }
 
     // Two k's at a time: those of a whole chunk would not fit into the registers beside the sums.  Element (k, 4 c + e)
-    // of a tile of columns lies in chunk c ^ 2 (k % 4); with k = 4 chunk + 2 half + step, the bits of c, half and
-    // step part.
+    // of a tile of columns lies in chunk c ^ k % 4, with k = 4 chunk + 2 half + step.
     LM_MEMBER void add_columns(const float* a_tile, const float* b_tile, int chunk) {
         const int lane_m = lane_of_warp() / 8, lane_n = lane_of_warp() % 8;
 #pragma unroll 1
@@ -85,12 +91,11 @@ struct Ffma {
             for (int step = 0; step < 2; ++step) {
                 float b[COLUMNS];
                 if constexpr (!A_ROWS) {
-                    const int lane = (lane_m ^ step << 1) * 4;
+                    const int lane = (lane_m ^ (2 * half + step)) * 4;
 #pragma unroll
-                    for (int i = 0; i < ROWS; i += 4)
-                        load<4>(four(a[step], i), a_row + step * T::M + lane + (i / 4 % 2 ^ half) * 16 + i / 8 * 32);
+                    for (int i = 0; i < ROWS; i += 4) load<4>(four(a[step], i), a_row + step * T::M + lane + i * 4);
                 }
-                const int lane = (lane_n ^ step << 1 ^ half << 2) * 4;
+                const int lane = (lane_n ^ (2 * half + step)) * 4;
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j += 4) load<4>(four(b, j), b_row + step * T::N + lane + 8 * j);
 #pragma unroll

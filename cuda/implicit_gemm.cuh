@@ -7,8 +7,11 @@
 //   pipeline                  a ring of stages: while one is multiplied, the next are copied; one barrier a stage
 //   product                   what a warp does with a stage: ffma.cuh (fp32), mma.cuh (tensor cores)
 //
-// 16-byte chunk j of row r lies at chunk j ^ (r & 7) in a tile of rows and at j ^ ((r & 3) << 1) in one of columns: the
-// lanes of a warp then meet different banks, whichever product reads.
+// 16-byte chunk j of row r lies at chunk j ^ (r & 7) in a tile of rows and at j ^ (r & 3) in one of columns: the lanes of
+// a warp then meet different banks, whichever product reads.
+//
+// A product stores runs of four neighbours of a row of C.  What it reads of a tile of columns, it may choose; rows of B
+// in a tile of rows are put where they give the same (Product::column_of_row).
 #pragma once
 #include "common.cuh"
 
@@ -26,9 +29,15 @@ struct Tile {
 
 LM_FN int in_rows(int row, int k) { return row * DEPTH + ((k / 4 ^ (row & 7)) * 4 + k % 4); }
 
+// The same of row + i STRIDE.
+template <int STRIDE>
+LM_FN int in_rows(int row, int i, int k) {
+    return STRIDE % 8 == 0 ? in_rows(row, k) + i * STRIDE * DEPTH : in_rows(row + i * STRIDE, k);
+}
+
 template <int WIDTH>
 LM_FN int in_columns(int k, int column) {
-    return k * WIDTH + ((column / 4 ^ (k & 3) << 1) * 4 + column % 4);
+    return k * WIDTH + ((column / 4 ^ (k & 3)) * 4 + column % 4);
 }
 
 LM_FN int lane_of_warp() { return static_cast<int>(threadIdx.x) % WARP; }
@@ -45,6 +54,29 @@ LM_FN int warp_n() {
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------
+//
+// What a thread copies of each stage, of A or of B:
+//      COPIES                how many
+//      advance()             prepares those of the next stage, at first of the one from k = 0 on; called by all lanes
+//      copy(tile, i)         starts number i, zeros beyond the operand; called by all lanes
+// Thread n copies V elements from k = n % (DEPTH / V) V on of a tile of rows, or from column n % (WIDTH / V) V on.
+
+constexpr int OUTSIDE = -(1 << 30);  // as h: a row that is not there
+
+// A row and a column of 15 bits and a sign each, in one register: those of images below 2^14 pixels a side.
+struct Pair {
+    unsigned both;
+
+    LM_MEMBER Pair() {}
+    LM_MEMBER Pair(int h, int w)  // a row that is not there stays below zero, whatever is added
+        : both((static_cast<unsigned>(max(h, -(1 << 14))) << 16) + static_cast<unsigned>(w)) {}
+    LM_MEMBER explicit Pair(unsigned both) : both(both) {}
+    LM_MEMBER Pair operator+(Pair other) const { return Pair(both + other.both); }
+    LM_MEMBER Pair operator-(Pair other) const { return Pair(both - other.both); }
+};
+
+// Whether no number of two pairs is below zero.  A column below zero borrows from its row, but is seen itself.
+LM_FN bool are_natural(Pair a, Pair b) { return ((a.both | b.both) & 0x80008000u) == 0; }
 
 // Rows that look at an image [..][height][width][pitch] through taps: row i, tap (r, s), channel c is the element
 // (h + r step_h, w + s step_w, c) with (offset, h, w) from a table, zero outside the image.
@@ -52,58 +84,118 @@ LM_FN int warp_n() {
 struct Taps {
     const float* image;
     int height, width, pitch;
-    int step_h, step_w;
-    int depth;  // of k
-    Divider channels, across;
+    Divider channels;
 };
 
-constexpr int OUTSIDE = -(1 << 30);  // as h: a row that is not there
+struct TapSteps {
+    int step_h, step_w;
+    int depth;  // of k
+    Divider across;
+};
 
-// Starts the copy of rows [ROWS][DEPTH] from k0 on.
-template <int ROWS, int THREADS, int V>
-LM_FN void load_taps(float* tile, const int4* table, const Taps& taps, int k0) {
-    constexpr int CHUNKS = DEPTH / V, AT_ONCE = THREADS / CHUNKS;
-    const int k = static_cast<int>(threadIdx.x) % CHUNKS * V;
-    const int tap = divide(k0 + k, taps.channels), c = k0 + k - tap * static_cast<int>(taps.channels.divisor);
-    const int r = divide(tap, taps.across), s = tap - r * static_cast<int>(taps.across.divisor);
-    const int down = r * taps.step_h, right = s * taps.step_w;
-    const int shift = (down * taps.width + right) * taps.pitch + c;
-    const bool deep = k0 + k < taps.depth;
-#pragma unroll 2
-    for (int row = static_cast<int>(threadIdx.x) / CHUNKS; row < ROWS; row += AT_ONCE) {
-        const int4 at = table[row];
-        const bool inside = deep && static_cast<unsigned>(at.y + down) < static_cast<unsigned>(taps.height) &&
-                            static_cast<unsigned>(at.z + right) < static_cast<unsigned>(taps.width);
-        async_copy<4 * V>(tile + in_rows(row, k), taps.image + (inside ? at.x + shift : 0), inside);
+template <class Product, int ROWS, int THREADS, int V>
+struct TapRows {
+    static constexpr int CHUNKS = DEPTH / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
+    static constexpr bool IN_REGISTERS = V == 4 && Product::ROWS_IN_REGISTERS;  // else each copy reads the table
+
+    const int4* table;
+    const Taps taps;
+    const TapSteps& steps;  // read once a stage
+    int row, k;             // of the first copy, k of the next stage
+    int offsets[IN_REGISTERS ? COPIES : 1];
+    Pair places[IN_REGISTERS ? COPIES : 1];
+    int down, right;   // the tap of this stage,
+    unsigned shift;    // as an offset, with the channel,
+    Pair tap, behind;  // and what it adds to a place and leaves of the image
+
+    LM_MEMBER TapRows(const int4* table, const Taps& taps, const TapSteps& steps)
+        : table(table), taps(taps), steps(steps), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
+        if constexpr (IN_REGISTERS) {
+#pragma unroll
+            for (int i = 0; i < COPIES; ++i) {
+                const int4 at = table[row + i * STRIDE];
+                offsets[i] = at.x;
+                places[i] = Pair(at.y, at.z);
+            }
+        }
     }
-}
 
-// Starts the copy of rows first.. of a matrix [count][depth], from k0 on.
-template <int ROWS, int THREADS, int V>
-LM_FN void load_rows(float* tile, const float* matrix, int first, int count, int depth, int k0) {
-    constexpr int CHUNKS = DEPTH / V, AT_ONCE = THREADS / CHUNKS;
-    const int k = static_cast<int>(threadIdx.x) % CHUNKS * V;
-#pragma unroll 2
-    for (int row = static_cast<int>(threadIdx.x) / CHUNKS; row < ROWS; row += AT_ONCE) {
-        const bool inside = first + row < count && k0 + k < depth;
-        async_copy<4 * V>(tile + in_rows(row, k), matrix + (inside ? (first + row) * depth + k0 + k : 0), inside);
+    LM_MEMBER void advance() {
+        const int number = divide(k, taps.channels), c = k - number * static_cast<int>(taps.channels.divisor);
+        const int r = divide(number, steps.across), s = number - r * static_cast<int>(steps.across.divisor);
+        down = r * steps.step_h, right = s * steps.step_w;
+        shift = static_cast<unsigned>(down * taps.width + right) * static_cast<unsigned>(taps.pitch) + c;
+        if (k >= steps.depth) down = OUTSIDE;
+        tap = Pair(down, right);
+        behind = Pair(taps.height - 1, taps.width - 1) - tap;
+        k += DEPTH;
     }
-}
 
-// Starts the copy of a tile of columns: element (k, column) is source(k) + column, or zero where that says no.
-// `source(k, inside)` gives the offset of column 0 in `matrix`.
+    LM_MEMBER void copy(float* tile, int i) const {
+        int offset;
+        bool inside;
+        if constexpr (IN_REGISTERS) {
+            offset = offsets[i];
+            inside = are_natural(places[i] + tap, behind - places[i]);
+        } else {
+            const int4 at = table[row + i * STRIDE];
+            offset = at.x;
+            inside = static_cast<unsigned>(at.y + down) < static_cast<unsigned>(taps.height) &&
+                     static_cast<unsigned>(at.z + right) < static_cast<unsigned>(taps.width);
+        }
+        async_copy<4 * V>(tile + in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V),
+                          taps.image + static_cast<int>(offset + shift), inside);
+    }
+};
+
+// Rows of a matrix [count][depth], from row `first` on; Product::column_of_row says which.
+template <class Product, int ROWS, int THREADS, int V>
+struct MatrixRows {
+    static constexpr int CHUNKS = DEPTH / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
+
+    const float* next;  // this thread's first element of the next stage
+    int depth, row, k, rows_left;
+    int rows_here;
+
+    LM_MEMBER MatrixRows(const float* matrix, int first, int count, int depth)
+        : depth(depth), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
+        first += Product::column_of_row(row);
+        next = matrix + (static_cast<long long>(first) * depth + k);
+        rows_left = count - first;
+    }
+
+    LM_MEMBER void advance() {
+        rows_here = k < depth ? rows_left : 0;
+        k += DEPTH;
+        next += DEPTH;
+    }
+
+    LM_MEMBER void copy(float* tile, int i) const {
+        const int behind = Product::column_of_row(i * STRIDE);  // bits of row and of i STRIDE part
+        async_copy<4 * V>(tile + in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V),
+                          next - DEPTH + static_cast<long long>(behind) * depth, behind < rows_here);
+    }
+};
+
+// A tile of columns.  Source:
+//      advance()             as above; lane i may prepare row i
+//      at(k, inside)         this thread's element of row k of the stage, and whether it is there; called by all lanes
 template <int WIDTH, int THREADS, int V, class Source>
-LM_FN void load_columns(float* tile, const float* matrix, bool column_inside, int k0, Source source) {
-    constexpr int CHUNKS = WIDTH / V, AT_ONCE = THREADS / CHUNKS;
+struct Columns {
+    static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = DEPTH / STRIDE;
     static_assert(THREADS % CHUNKS == 0, "a thread keeps its column");
-    const int column = static_cast<int>(threadIdx.x) % CHUNKS * V;
-#pragma unroll 1
-    for (int k = static_cast<int>(threadIdx.x) / CHUNKS; k < DEPTH; k += AT_ONCE) {
-        bool inside = column_inside;
-        const int offset = source(k0 + k, inside);
-        async_copy<4 * V>(tile + in_columns<WIDTH>(k, column), matrix + (inside ? offset : 0), inside);
+
+    Source source;
+
+    LM_MEMBER void advance() { source.advance(); }
+
+    LM_MEMBER void copy(float* tile, int i) {
+        const int k = static_cast<int>(threadIdx.x) / CHUNKS + i * STRIDE;
+        bool inside;
+        const float* from = source.at(k, inside);
+        async_copy<4 * V>(tile + in_columns<WIDTH>(k, static_cast<int>(threadIdx.x) % CHUNKS * V), from, inside);
     }
-}
+};
 
 // The column that this thread loads: V elements from here.
 template <int WIDTH, int V>
@@ -114,29 +206,90 @@ LM_FN int my_column() {
 // ---- the whole product ----------------------------------------------------------------------------------------------
 //
 // A product holds a thread's share of the block's tile of C:
-//      ROWS, COLUMNS         how many elements, RUN of them side by side; LANES of a warp share a row
+//      ROWS, COLUMNS         how many elements, four columns side by side; LANES of a warp share a row
 //      m_of(i), n_of(j)      where they lie in the tile         at(i, j), set(i, j, value)     their values
-//      add(a_tile, b_tile)   += the product of a stage          STAGES       of its ring
+//      begin(stage)          before the first stage             STAGES       of its ring
+//      ROWS_IN_REGISTERS     whether it leaves registers for what TapRows knows of rows
+//      add(stage, copies, turn)      += the product of a stage.  It calls copies(from, to) for parts of PARTS of the
+//                            copies of a later stage, and then turn(), which gives the next stage.
 
-// Over k in [0, depth): `load_stage(a_tile, b_tile, k0)` starts the copies of one stage.
-template <class T, class Product, class LoadStage>
-LM_FN void multiply(float* shared, int depth, LoadStage load_stage, Product& product) {
-    constexpr int STAGES = Product::STAGES;
+// Over k in [0, depth), in stages that `a` and `b` load.
+template <class T, class Product, class A, class B>
+LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
+    constexpr int STAGES = Product::STAGES, COPIES = A::COPIES + B::COPIES;
     const int steps = (depth + DEPTH - 1) / DEPTH;
-    const auto start = [&](int step) {
-        if (step < steps) {
-            float* stage = shared + step % STAGES * T::STAGE_FLOATS;
-            load_stage(stage, stage + T::A_FLOATS, step * DEPTH);
-        }
-        async_commit();  // an empty group keeps the count
+    float* to = shared;  // the stage that is filled
+    const auto advance = [&] {
+        a.advance();
+        b.advance();
     };
-    for (int step = 0; step < STAGES - 1; ++step) start(step);
+    const auto copies = [&](int part, int parts) {
+        if constexpr (COPIES <= 16) {
+#pragma unroll
+            for (int i = 0; i < COPIES; ++i) {
+                if (i < COPIES * part / parts || i >= COPIES * (part + 1) / parts) continue;
+                if (i < A::COPIES)
+                    a.copy(to, i);
+                else
+                    b.copy(to + T::A_FLOATS, i - A::COPIES);
+            }
+        } else if (part == 0) {  // copies of 4 bytes: written out they would take more registers than there are
+#pragma unroll 2
+            for (int i = 0; i < A::COPIES; ++i) a.copy(to, i);
+#pragma unroll 2
+            for (int i = 0; i < B::COPIES; ++i) b.copy(to + T::A_FLOATS, i);
+        }
+    };
+    const auto behind = [&](auto* stage) {
+        auto* next = stage + T::STAGE_FLOATS;
+        return next == shared + STAGES * T::STAGE_FLOATS ? next - STAGES * T::STAGE_FLOATS : next;
+    };
+    for (int step = 0; step < STAGES - 1; ++step) {
+        advance();
+        copies(0, 1);
+        async_commit();
+        to = behind(to);
+    }
+    async_wait<STAGES - 2>();
+    block_sync();
+    const float* stage = shared;
+    product.begin(stage);
+#pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        async_wait<STAGES - 2>();
-        block_sync();  // the stage is complete, and no thread reads the one before it any more
-        start(step + STAGES - 1);
-        const float* stage = shared + step % STAGES * T::STAGE_FLOATS;
-        product.add(stage, stage + T::A_FLOATS);
+        advance();  // beyond the last one these are zeros, so that no copy is in a branch
+        product.add(stage, copies, [&] {
+            async_commit();
+            to = behind(to);
+            async_wait<STAGES - 2>();
+            block_sync();  // the next stage is complete, and no thread reads the one before this any more
+            if (step + 1 < steps) stage = behind(stage);
+            return stage;
+        });
+    }
+    async_wait<0>();
+}
+
+// Elements i to i + N - 1 of a longer array, as an array.
+template <int N, int ALL>
+LM_FN float (&part(float (&all)[ALL], int i)) [N] { return *reinterpret_cast<float (*)[N]>(all + i); }
+
+// Element (i, j) of C lies `row_of(i)` + n0 + n_of(j) behind `c`, or is not there: where row_of(i) is -1, or from column
+// `columns` on.  RUN is 4 where runs of four columns are aligned to 16 bytes, else 1.
+template <int RUN, class Product, class RowOf>
+LM_FN void load_tile(Product& product, const float* c, RowOf row_of, int n0, int columns) {
+#pragma unroll
+    for (int i = 0; i < Product::ROWS; ++i) {
+        const int row = row_of(i);
+        if (row < 0) continue;
+#pragma unroll
+        for (int j = 0; j < Product::COLUMNS; j += RUN) {
+            const int column = n0 + product.n_of(j);
+            if (column >= columns) continue;
+            float values[RUN];
+            load<RUN>(values, c + row + column);
+#pragma unroll
+            for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e]);
+        }
     }
 }
 

@@ -7,6 +7,10 @@
 // A fragment is always read for eight k's, in the layout of mma m16n8k8: lane 4 g + t has k = t and t + 4.  BF16 takes
 // two such fragments as one of m16n8k16: a lane's pair is then (t, t + 4) instead of neighbours, for both operands
 // alike, and a sum over k does not mind.
+//
+// 32 columns of C belong to four mma's, column 16 e + 4 t + b to number b and its column 2 t + e: so a lane, which gets
+// columns 2 t and 2 t + 1 of each, holds runs of four, and finds runs of four of B in a tile of columns.  The rows of an
+// A in columns are dealt out alike, in runs of two mma's and their two halves.
 #pragma once
 #include "implicit_gemm.cuh"
 
@@ -18,144 +22,186 @@ enum class Precision { TF32, FP32X3, BF16 };
 using T128x128 = Tile<128, 128, 64, 64, 2>;
 using T128x64 = Tile<128, 64, 64, 32, 3>;
 using T64x64 = Tile<64, 64, 32, 32, 4>;
-using T128x32 = Tile<128, 32, 32, 32, 4>;
+using T128x32 = Tile<128, 32, 32, 32, 3>;
 
 template <class T, bool A_ROWS, bool B_ROWS, Precision PRECISION>
 struct Mma {
     static constexpr int STAGES = 3;
     static constexpr int BLOCKS_M = T::WARP_M / 16, BLOCKS_N = T::WARP_N / 8;  // of 16 x 8
-    static constexpr int ROWS = 2 * BLOCKS_M, COLUMNS = 2 * BLOCKS_N, RUN = 2;
+    static constexpr int ROWS = 2 * BLOCKS_M, COLUMNS = 2 * BLOCKS_N;
     static constexpr int LANES = 4;
+    // Products by shuffles need the registers for themselves, as do operands in two parts.
+    static constexpr bool AHEAD = LM_ARCH >= 800;
+    static constexpr bool ROWS_IN_REGISTERS = AHEAD && PRECISION != Precision::FP32X3;
 
     float sum[BLOCKS_M][BLOCKS_N][4] = {};
 
-    LM_MEMBER int m_of(int i) const { return warp_m<T>() + 8 * i + lane_of_warp() / 4; }
-    LM_MEMBER int n_of(int j) const { return warp_n<T>() + j / 2 * 8 + lane_of_warp() % 4 * 2 + j % 2; }
-    LM_MEMBER float at(int i, int j) const { return sum[i / 2][j / 2][i % 2 * 2 + j % 2]; }
-    LM_MEMBER void set(int i, int j, float value) { sum[i / 2][j / 2][i % 2 * 2 + j % 2] = value; }
+    // The column of B that lies in this row of a tile of rows.
+    LM_MEMBER static int column_of_row(int row) { return row / 32 * 32 + run_of(row % 8) + row / 8 % 4; }
 
-    LM_MEMBER void add(const float* a_tile, const float* b_tile) {
-        a_tile += warp_m<T>() * (A_ROWS ? DEPTH : 1);
-        b_tile += warp_n<T>() * (B_ROWS ? DEPTH : 1);
-#pragma unroll 1  // or fragments of the next step would want registers during this one
-        for (int k = 0; k < DEPTH; k += PRECISION == Precision::BF16 ? 16 : 8) {
-            if constexpr (PRECISION == Precision::BF16)
-                add_sixteen(a_tile, b_tile, k);
-            else
-                add_eight(a_tile, b_tile, k);
+    LM_MEMBER int m_of(int i) const {
+        const int g = lane_of_warp() / 4;
+        return warp_m<T>() + (A_ROWS ? 8 * i + g : i / 4 * 32 + i / 2 % 2 * 8 + pair_of(g) + i % 2);
+    }
+    LM_MEMBER int n_of(int j) const {
+        return warp_n<T>() + j / 8 * 32 + run_of(lane_of_warp() % 4 * 2 + j / 4 % 2) + j % 4;
+    }
+    LM_MEMBER float at(int i, int j) const { return sum[i / 2][j / 8 * 4 + j % 4][i % 2 * 2 + j / 4 % 2]; }
+    LM_MEMBER void set(int i, int j, float value) { sum[i / 2][j / 8 * 4 + j % 4][i % 2 * 2 + j / 4 % 2] = value; }
+
+    LM_MEMBER void begin(const float* stage) {
+        load_a(stage, 0, 0);
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; j += GROUP_N) load_b(stage, j, 0);
+    }
+
+    // Fragments are read one row of blocks ahead of their products, those of the next stage once turn() has ended all
+    // reading of this one.
+    template <class Copies, class Turn>
+    LM_MEMBER void add(const float* stage, Copies copies, Turn turn) {
+        const float* next = stage;
+#pragma unroll AHEAD ? STEPS : 1
+        for (int k = 0; k < STEPS; ++k) {
+            unsigned b_big[BLOCKS_N][2], b_small[BLOCKS_N][2];
+#pragma unroll
+            for (int j = 0; j < BLOCKS_N; ++j)
+#pragma unroll
+                for (int r = 0; r < 2; ++r) operand(b_big[j][r], b_small[j][r], b[buffer(k)][j][r]);
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M; ++i) {
+                if (k == STEPS - 1 && i == BLOCKS_M - 1)
+                    next = turn();
+                else
+                    copies(k * BLOCKS_M + i, STEPS * BLOCKS_M - 1);
+                if constexpr (AHEAD) read_ahead(stage, next, i, k);
+                unsigned a_big[4], a_small[4];
+#pragma unroll
+                for (int r = 0; r < 4; ++r) operand(a_big[r], a_small[r], a[buffer(k)][i][r]);
+                if constexpr (PRECISION == Precision::FP32X3) {
+#pragma unroll
+                    for (int j = 0; j < BLOCKS_N; ++j) mma_tf32(sum[i][j], a_small, b_big[j]);
+#pragma unroll
+                    for (int j = 0; j < BLOCKS_N; ++j) mma_tf32(sum[i][j], a_big, b_small[j]);
+                }
+#pragma unroll
+                for (int j = 0; j < BLOCKS_N; ++j) {
+                    if constexpr (PRECISION == Precision::BF16)
+                        mma_bf16(sum[i][j], a_big, b_big[j]);
+                    else
+                        mma_tf32(sum[i][j], a_big, b_big[j]);
+                }
+                if constexpr (!AHEAD) read_ahead(stage, next, i, k);
+            }
         }
     }
 
   private:
-    // Where a lane finds its elements of a tile of columns, (k + t, 8 block + g): the swizzle makes four offsets of it.
-    template <int WIDTH>
-    struct Lane {
-        int offset[4];
+    static constexpr int EIGHTS = PRECISION == Precision::BF16 ? 2 : 1, STEPS = DEPTH / 8 / EIGHTS;  // products along k
+    static constexpr int GROUP_N = B_ROWS ? 2 : 4;  // blocks of B that are read at once
 
-        LM_MEMBER Lane() {
-            const int g = lane_of_warp() / 4, t = lane_of_warp() % 4;
-#pragma unroll
-            for (int c = 0; c < 4; ++c) offset[c] = t * WIDTH + 8 * (c ^ t) + g;
-        }
-        LM_MEMBER unsigned operator()(const float* tile, int block, int k) const {
-            return __float_as_uint(tile[offset[block & 3] + 8 * (block & ~3) + k * WIDTH]);
-        }
-    };
+    // Fragments of two steps along k in turns: packed for BF16, else as they lie in shared memory.
+    unsigned a[AHEAD ? 2 : 1][BLOCKS_M][4], b[AHEAD ? 2 : 1][BLOCKS_N][2];
 
-    // a0 (g, t)  a1 (g + 8, t)  a2 (g, t + 4)  a3 (g + 8, t + 4) of block i, for eight k's.
-    LM_MEMBER void load_a(unsigned (&a)[4], const float* a_tile, int i, int k) {
-        if constexpr (A_ROWS) {
-            const int lane = lane_of_warp();
-            load_matrix(a, a_tile + in_rows(16 * i + lane % 16, k + lane / 16 * 4));
-        } else {
-            const Lane<T::M> mine;
+    LM_MEMBER static int buffer(int step) { return AHEAD ? step % 2 : 0; }
+
+    // The first of a run of four of 32 and of a run of two, for eight lanes: four rows of a tile of columns meet all banks
+    // once.
+    LM_MEMBER static int run_of(int g) { return g % 2 * 16 + g / 2 * 4; }
+    LM_MEMBER static int pair_of(int g) { return g % 2 * 2 + g / 2 % 2 * 16 + g / 4 * 4; }
+
+    // Starts the reads that are due during the products of row of blocks i in step k.
+    LM_MEMBER void read_ahead(const float* stage, const float* next, int i, int k) {
+        const int then = (k + 1) % STEPS;
+        if (i + 1 < BLOCKS_M)
+            load_a(stage, i + 1, k);
+        else
+            load_a(k + 1 == STEPS ? next : stage, 0, then);
+        // Of B a part each, but where another stage begins, and where packing or operands in two parts take registers.
+        constexpr bool IN_PARTS = PRECISION == Precision::TF32;
 #pragma unroll
-            for (int r = 0; r < 4; ++r) a[r] = mine(a_tile, 2 * i + r % 2, k + r / 2 * 4);
-        }
+        for (int j = 0; j < BLOCKS_N; j += GROUP_N)
+            if (IN_PARTS && k + 1 < STEPS ? j / GROUP_N * BLOCKS_M / (BLOCKS_N / GROUP_N) == i : i + 1 == BLOCKS_M)
+                load_b(k + 1 == STEPS ? next : stage, j, then);
     }
 
-    // b0 (t, g)  b1 (t + 4, g) of blocks j and j + 1.
-    LM_MEMBER void load_b(unsigned (&b)[2][2], const float* b_tile, int j, int k) {
-        if constexpr (B_ROWS) {
-            const int lane = lane_of_warp();
-            unsigned both[4];
-            load_matrix(both, b_tile + in_rows(8 * j + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 4));
-#pragma unroll
-            for (int r = 0; r < 4; ++r) b[r / 2][r % 2] = both[r];
-        } else {
-            const Lane<T::N> mine;
-#pragma unroll
-            for (int r = 0; r < 4; ++r) b[r / 2][r % 2] = mine(b_tile, j + r / 2, k + r % 2 * 4);
-        }
+    // The lane's elements of row k + t of a tile of columns, from column `first` + run_of(g), or `first` + pair_of(g), on.
+    template <int WIDTH, int N>
+    LM_MEMBER static void load_columns(float (&to)[N], const float* tile, int first, int k) {
+        const int g = lane_of_warp() / 4, t = lane_of_warp() % 4;
+        const int lane = in_columns<WIDTH>(t, N == 4 ? run_of(g) : pair_of(g));
+        load<N>(to, tile + (lane ^ first % 32) + first / 32 * 32 + k * WIDTH);
     }
 
-    // x -> its tf32 bits, and what they leave of it.
-    LM_MEMBER static unsigned big(unsigned x) { return tf32_round(__uint_as_float(x)); }
-    LM_MEMBER static unsigned small(unsigned x, unsigned big) {
-        return tf32_round(__uint_as_float(x) - __uint_as_float(big & 0xffffe000u));
-    }
-
-    LM_MEMBER void add_eight(const float* a_tile, const float* b_tile, int k) {
-        unsigned b[BLOCKS_N][2], b_small[BLOCKS_N][2];
+    // Packs the fragments of two eights, or takes that of one.
+    template <int N>
+    LM_MEMBER static void take(unsigned (&fragment)[N], const unsigned (&eights)[EIGHTS][N]) {
 #pragma unroll
-        for (int j = 0; j < BLOCKS_N; j += 2) load_b(two(b, j), b_tile, j, k);
-#pragma unroll
-        for (int j = 0; j < BLOCKS_N; ++j)
-#pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                const unsigned x = b[j][r];
-                b[j][r] = big(x);
-                if constexpr (PRECISION == Precision::FP32X3) b_small[j][r] = small(x, b[j][r]);
+        for (int r = 0; r < N; ++r) {
+            if constexpr (PRECISION == Precision::BF16) {
+                const unsigned* x = eights[r / (N / 2)] + r % (N / 2);
+                fragment[r] = bf16_pack(__uint_as_float(x[0]), __uint_as_float(x[N / 2]));
+            } else {
+                fragment[r] = eights[0][r];
             }
+        }
+    }
+
+    // a0 (g, t)  a1 (g + 8, t)  a2 (g, t + 4)  a3 (g + 8, t + 4) of block i.
+    LM_MEMBER void load_a(const float* stage, int i, int step) {
+        unsigned eights[EIGHTS][4];
 #pragma unroll
-        for (int i = 0; i < BLOCKS_M; ++i) {
-            unsigned a[4], a_small[4];
-            load_a(a, a_tile, i, k);
+        for (int eight = 0; eight < EIGHTS; ++eight) {
+            const int k = 8 * (step * EIGHTS + eight);
+            if constexpr (A_ROWS) {
+                const int lane = lane_of_warp();
+                const float* tile = stage + warp_m<T>() * DEPTH;
+                load_matrix(eights[eight], tile + 16 * i * DEPTH + (in_rows(lane % 16, lane / 16 * 4) ^ k));
+            } else {
 #pragma unroll
-            for (int r = 0; r < 4; ++r) {
-                const unsigned x = a[r];
-                a[r] = big(x);
-                if constexpr (PRECISION == Precision::FP32X3) a_small[r] = small(x, a[r]);
-            }
+                for (int half = 0; half < 2; ++half) {
+                    float both[2];
+                    load_columns<T::M>(both, stage + warp_m<T>(), i / 2 * 32 + i % 2 * 8, k + 4 * half);
 #pragma unroll
-            for (int j = 0; j < BLOCKS_N; ++j) {
-                if constexpr (PRECISION == Precision::FP32X3) {
-                    mma_tf32(sum[i][j], a_small, b[j]);
-                    mma_tf32(sum[i][j], a, b_small[j]);
+                    for (int e = 0; e < 2; ++e) eights[eight][2 * half + e] = __float_as_uint(both[e]);
                 }
-                mma_tf32(sum[i][j], a, b[j]);
             }
         }
+        take(a[buffer(step)][i], eights);
     }
 
-    LM_MEMBER static unsigned pair(unsigned low, unsigned high) {
-        return bf16_pack(__uint_as_float(low), __uint_as_float(high));
-    }
-
-    LM_MEMBER void add_sixteen(const float* a_tile, const float* b_tile, int k) {
-        unsigned b[BLOCKS_N][2];
+    // b0 (t, g)  b1 (t + 4, g) of blocks j to j + GROUP_N - 1.
+    LM_MEMBER void load_b(const float* stage, int j, int step) {
+        stage += T::A_FLOATS;
+        unsigned eights[GROUP_N][EIGHTS][2];
 #pragma unroll
-        for (int j = 0; j < BLOCKS_N; j += 2)
+        for (int eight = 0; eight < EIGHTS; ++eight) {
+            const int k = 8 * (step * EIGHTS + eight);
+            if constexpr (B_ROWS) {
+                const int lane = lane_of_warp();
+                const float* tile = stage + warp_n<T>() * DEPTH;
+                unsigned both[4];
+                load_matrix(both, tile + 8 * j * DEPTH + (in_rows(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 4) ^ k));
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                unsigned eight[2][2];
-                load_b(eight, b_tile, j, k + 8 * half);
+                for (int r = 0; r < 4; ++r) eights[r / 2][eight][r % 2] = both[r];
+            } else {
 #pragma unroll
-                for (int block = 0; block < 2; ++block) b[j + block][half] = pair(eight[block][0], eight[block][1]);
+                for (int half = 0; half < 2; ++half) {
+                    float run[4];
+                    load_columns<T::N>(run, stage + warp_n<T>(), j / 4 * 32, k + 4 * half);
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) eights[e][eight][half] = __float_as_uint(run[e]);
+                }
             }
-#pragma unroll
-        for (int i = 0; i < BLOCKS_M; ++i) {
-            unsigned a[4];
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                unsigned eight[4];
-                load_a(eight, a_tile, i, k + 8 * half);
-                a[2 * half] = pair(eight[0], eight[2]);
-                a[2 * half + 1] = pair(eight[1], eight[3]);
-            }
-#pragma unroll
-            for (int j = 0; j < BLOCKS_N; ++j) mma_bf16(sum[i][j], a, b[j]);
         }
+#pragma unroll
+        for (int each = 0; each < GROUP_N; ++each) take(b[buffer(step)][j + each], eights[each]);
+    }
+
+    // The operand of what was taken, and that of what rounding leaves.
+    LM_MEMBER static void operand(unsigned& big, unsigned& small, unsigned x) {
+        big = PRECISION == Precision::BF16 ? x : tf32_round(__uint_as_float(x));
+        if constexpr (PRECISION == Precision::FP32X3)
+            small = tf32_round(__uint_as_float(x) - __uint_as_float(big & 0xffffe000u));
     }
 };
 

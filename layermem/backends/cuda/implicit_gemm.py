@@ -21,6 +21,7 @@ DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
+PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
 PART_COST = 50  # multiply-adds that take as long as writing and reading one element of a partial sum
 
 
@@ -108,6 +109,13 @@ def windows(problem: ConvProblem) -> int:
     return problem.out_h * problem.out_w
 
 
+def vector_width_of(problem: ConvProblem, *counts: int) -> int:
+    """Floats per access, where runs of channels or outputs are of `counts`."""
+    sides = zip((problem.h, problem.w), problem.pad, strict=True)
+    large = any(side + 2 * pad >= PAIRED_PIXELS for side, pad in sides)
+    return 1 if large else vector_width(*counts)
+
+
 def tile_for(m: int, n: int, repeat: int) -> Tile:
     """The fastest tile for `repeat` matrices of m x n, when each multiprocessor computes one whole tile at a time."""
 
@@ -119,7 +127,8 @@ def tile_for(m: int, n: int, repeat: int) -> Tile:
 
 
 def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
-    return ceil_div(m, tile.m), ceil_div(n, tile.n), repeat
+    """Tiles of one matrix, those along n first."""
+    return ceil_div(m, tile.m) * ceil_div(n, tile.n), 1, repeat
 
 
 class Epilogue(NamedTuple):
@@ -149,9 +158,9 @@ def conv_fprop(
     tile = tile_for(problem.positions, outputs, problem.groups)
     matrices = problem.positions, outputs, problem.groups
     return engine.launch(
-        "conv_fprop", vector_width(channels), "ConvFpropArgs", tile, matrices, maps=maps, image=image, filter=weights,
-        problem=problem_struct(problem), by_channels=divider(channels), by_kernel_w=divider(problem.kernel[1]),
-        epilogue=epilogue._asdict(),
+        "conv_fprop", vector_width_of(problem, channels), "ConvFpropArgs", tile, matrices, maps=maps, image=image,
+        filter=weights, problem=problem_struct(problem), by_channels=divider(channels),
+        by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(),
     )  # fmt: skip
 
 
@@ -169,10 +178,11 @@ def conv_dgrad(
     m = problem.n * ceil_div(problem.h, stride_h) * ceil_div(problem.w, stride_w)  # of the largest phase
     repeat = problem.groups * stride_h * stride_w
     tile = tile_for(m, channels, repeat)
+    width = vector_width_of(problem, channels, outputs, maps_pitch)
     return engine.launch(
-        "conv_dgrad", vector_width(channels, outputs, maps_pitch), "ConvDgradArgs", tile, (m, channels, repeat),
-        image=image, maps=maps, filter=weights, bias=bias, problem=problem_struct(problem, maps_pitch),
-        by_outputs=divider(outputs), accumulate=accumulate, resume=resume,
+        "conv_dgrad", width, "ConvDgradArgs", tile, (m, channels, repeat), image=image, maps=maps, filter=weights,
+        bias=bias, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs), accumulate=accumulate,
+        resume=resume,
     )  # fmt: skip
 
 
@@ -224,9 +234,10 @@ def wgrad_splits(
     those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
     channels, outputs = group_channels(problem)
     matrices = outputs, prod(problem.kernel) * channels, problem.groups * len(splits)
+    width = vector_width_of(problem, channels, outputs, maps_pitch)
     return engine.launch(
-        "conv_wgrad", vector_width(channels, outputs, maps_pitch), "ConvWgradArgs", split.tile, matrices, dw=dw,
-        begun=begun, left=left, maps=maps, image=image, problem=problem_struct(problem, maps_pitch),
+        "conv_wgrad", width, "ConvWgradArgs", split.tile, matrices, dw=dw, begun=begun, left=left, maps=maps,
+        image=image, problem=problem_struct(problem, maps_pitch),
         by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,
         first_split=splits.start, first_image=first, images_whole=images, accumulate=accumulate,

@@ -94,7 +94,8 @@ def disassembled(cubin: bytes) -> dict[str, Code]:
     return {name: _code(text) for name, text in zip(parts[1::2], parts[2::2])}
 
 
-LINE = re.compile(r"^(\.L_\w+):|^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)$", re.MULTILINE)
+# Labels, and instructions but those that are never executed (@!PT), which the compiler puts in front of some copies.
+LINE = re.compile(r"^(\.L_\w+):|^\s+/\*[0-9a-f]{4,}\*/\s+(?:@(?!!PT)!?U?P\w+\s+)?([A-Z][\w.]*)(.*)$", re.MULTILINE)
 REGISTER = re.compile(r"(?<![A-Z])R(\d+)(\.64)?")
 
 

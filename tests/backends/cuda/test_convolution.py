@@ -7,7 +7,7 @@ import pytest
 
 from layermem.backends.arena import UNTOUCHED
 from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_workspace_bytes, split_of, tile_for
+from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_workspace_bytes, split_of, tile_for, vector_width_of
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
@@ -60,6 +60,19 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
         got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
     assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize("shape", [(1, 4, 1, 2**14 - 3), (1, 4, 2**14 - 2, 1)])
+def test_an_image_may_be_long(shape, precision, rng):
+    """Below 2^14 pixels a side a place is a pair in one register; beyond, kernels that copy four bytes at once run."""
+    window = f"kernel_h: {min(3, shape[2])} kernel_w: {min(3, shape[3])}"
+    pad = f"pad_h: {int(shape[2] > 1)} pad_w: {int(shape[3] > 1)}"
+    layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: 4 {window} {pad} }}', shape)
+    assert vector_width_of(layer.record.problem, 4) == (4 if max(shape) + 2 < 2**14 else 1)
+    xs, ws = filled(rng, layer, shape)
+    bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1"), PRECISION_BOUNDS.get(precision, (1e-5,))[0])
+    Case(layer, xs, ws, Way(precision=precision), bounds, rng=rng).check_once()
 
 
 def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
