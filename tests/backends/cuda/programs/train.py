@@ -28,7 +28,6 @@ from layermem.solver.solver import Solver
 from tests.backends.cuda.missing_wait import MissingWaitDevice
 from tests.nets import NETS, solver_file
 
-
 MADE: list[CudaDevice] = []  # devices of one run, which are closed behind it
 
 
