@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from itertools import compress, product
 
 import h5py
 import numpy as np
@@ -154,12 +155,13 @@ def test_a_schedule_that_omits_a_wait_is_caught():
     job = {"net": "residual", "steps": 1, "strategy": "inter"}
     (right,) = trained([job])
     assert right["waits"]
-    without_wait = [{**job, "missing_wait": tick} for tick in right["waits"]]
-    wrong = dict.fromkeys(right["waits"], 0)
-    for order in LAZY:
-        for tick, answer in zip(right["waits"], trained(without_wait, streams=order), strict=True):
-            wrong[tick] += answer.get("parameters") != right["parameters"]
-    assert all(wrong.values()), wrong
+    missed = right["waits"]
+    for seed, order in product(range(3), LAZY):  # what an order makes of a wait is drawn
+        if missed:
+            answers = trained([{**job, "missing_wait": tick} for tick in missed], streams=order, seed=seed)
+            same = [all(answer.get(what) == right[what] for what in ("losses", "parameters")) for answer in answers]
+            missed = list(compress(missed, same))
+    assert not missed
 
 
 @pytest.mark.parametrize("net", ["residual", "dropout", "chain"])
