@@ -116,7 +116,7 @@ def find_gpu(name: str) -> GpuSpec:
     if known is None:
         near = _near(name)
         meant = f"did you mean {' or '.join(near)}? " if near else ""
-        raise InputError(f"unknown GPU '{name}' ({meant}`layermem devices --gpus` lists them)")
+        raise InputError(f"unknown GPU '{name}' ({meant}give one that `layermem devices --gpus` lists)")
     return known
 
 

@@ -49,10 +49,10 @@ def read_kept(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -
         return None
     origin = origin_of(read_lines(path, what=WHAT))
     if (origin.get("gpu"), origin.get("device"), origin.get("fingerprint")) != (gpu.name, device, fingerprint):
-        raise InputError("is not of this GPU, step and precision", path=str(path))
+        raise InputError("is not of this GPU, step and precision; remove it", path=str(path))
     costs = read_costs(path, device, gpu)
     if not costs.measured:
-        raise InputError("has no time of any op", path=str(path))
+        raise InputError("has no time of any op; remove it", path=str(path))
     return replace(costs, is_kept=True)
 
 

@@ -1,6 +1,7 @@
 """What the campaigns share: seeds that are printed, inputs that depend on them alone, and how many there are."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,12 +45,13 @@ def test_one_input_is_begun_in_no_time(tmp_path):
     assert [index for index, _ in Campaign("nets", 0, 7, tmp_path).inputs()] == [0]
 
 
-def test_make_check_runs_every_campaign_with_a_new_seed():
-    done = subprocess.run(["make", "-n", "check"], cwd=ROOT, capture_output=True, text=True, check=True)
-    lines = [line for line in done.stdout.splitlines() if "--seconds" in line]
-    tools = [line.split()[1] for line in lines]
-    assert tools == [f"tools/{name}.py" for name in ("random_nets", "random_ranks", "fuzz", "crash")]
-    assert not any("--seed" in line for line in lines)
+def test_make_check_runs_every_campaign_always_from_one_seed_and_make_campaign_from_new_ones():
+    for goal, seeded in (("check", True), ("campaign", False)):
+        done = subprocess.run(["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=True)
+        lines = [line for line in done.stdout.splitlines() if "--seconds" in line]
+        tools = [line.split()[1] for line in lines]
+        assert tools == [f"tools/{name}.py" for name in ("random_nets", "random_ranks", "fuzz", "crash")]
+        assert [re.search(r"--seed \d+", line) is not None for line in lines] == [seeded] * 4
 
 
 def test_another_build_of_the_native_module_is_loaded_where_it_is_named(tmp_path):
