@@ -49,10 +49,10 @@ struct ConvFpropArgs {
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
 //
-// Bias and residual of several rows are loaded before the first of them is used: a load takes hundreds of cycles.
-template <int RUN, class T, class Product, class RowOf>
+// Bias and the residual of AT_ONCE rows are loaded before the first of them is used: a load takes hundreds of cycles.
+template <int RUN, class T, int AT_ONCE, class Product, class RowOf>
 LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, int columns, const Epilogue& epilogue) {
-    constexpr int AT_ONCE = 2, COLUMNS = Product::COLUMNS;
+    constexpr int COLUMNS = Product::COLUMNS;
     constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane among the 32 of a word of mask bits
     float bias[COLUMNS] = {};
     if (epilogue.bias != nullptr) {
@@ -147,10 +147,11 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
     };
     Epilogue epilogue = p.epilogue;
     if (epilogue.bias != nullptr) epilogue.bias += first_output;
+    constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
     if (conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0)
-        store_tile<4, T>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+        store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
     else
-        store_tile<1, T>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+        store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
 }
 
 struct ConvDgradArgs {
@@ -274,7 +275,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
     multiply<T>(shared, taps[0].maps.depth, a, b, product);
     const Epilogue epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
                                p.accumulate ? p.image : nullptr, nullptr, 0};
-    store_tile<V, T>(product, p.image, row_of, n0, conv.channels, epilogue);
+    store_tile<V, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue);
 }
 
 struct ConvWgradArgs {
@@ -387,7 +388,7 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     if (before > 0) load_tile<V>(product, p.begun + group * of_group, row_of, n0, width);
     multiply<T>(shared, depth, a, b, product);
     const Epilogue epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
-    store_tile<V, T>(product, dw, row_of, n0, width, epilogue);
+    store_tile<V, T, 2>(product, dw, row_of, n0, width, epilogue);
 }
 
 // ---- instances ------------------------------------------------------------------------------------------------------

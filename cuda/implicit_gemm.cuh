@@ -240,8 +240,8 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
             for (int i = 0; i < B::COPIES; ++i) b.copy(to + T::A_FLOATS, i);
         }
     };
-    const auto behind = [&](auto* stage) {
-        auto* next = stage + T::STAGE_FLOATS;
+    const auto behind = [&](float* stage) {
+        float* next = stage + T::STAGE_FLOATS;
         return next == shared + STAGES * T::STAGE_FLOATS ? next - STAGES * T::STAGE_FLOATS : next;
     };
     for (int step = 0; step < STAGES - 1; ++step) {
@@ -252,7 +252,7 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
     }
     async_wait<STAGES - 2>();
     block_sync();
-    const float* stage = shared;
+    float* stage = shared;
     product.begin(stage);
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {

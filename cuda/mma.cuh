@@ -117,7 +117,7 @@ struct Mma {
         else
             load_a(k + 1 == STEPS ? next : stage, 0, then);
         // Of B a part each, but where another stage begins, and where packing or operands in two parts take registers.
-        constexpr bool IN_PARTS = PRECISION == Precision::TF32;
+        constexpr bool IN_PARTS = AHEAD && PRECISION == Precision::TF32;
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j += GROUP_N)
             if (IN_PARTS && k + 1 < STEPS ? j / GROUP_N * BLOCKS_M / (BLOCKS_N / GROUP_N) == i : i + 1 == BLOCKS_M)

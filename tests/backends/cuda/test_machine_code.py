@@ -156,8 +156,8 @@ def _reads_as_a_tensor_core_product(name: str, loop: Mapping[str, int], precisio
         assert loop["LDSM.16.M88.4"], name
     if vectors == "v1":
         return
-    if product == "fprop":
-        assert not any(o.startswith("LDS.") or o == "LDS" for o in loop), name
+    if product == "fprop":  # where rows are not in registers a copy reads theirs from a table
+        assert precision == "fp32x3" or not any(o.startswith("LDS.") or o == "LDS" for o in loop), name
     else:  # one in columns in runs of four or two; a dgrad also reads the taps of its phase, once a stage
         assert loop["LDS.128"] and loop["LDS"] <= 4 and (product == "dgrad" or loop["LDS.64"]), name
     if tile == "128x128":
