@@ -22,6 +22,9 @@ from tools.ptxas_report import digest_of, read_report
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
+WITHOUT_KERNELS = {"step_scalars"}  # a variable alone
+
+
 @pytest.fixture(scope="module")
 def report() -> tuple[Mapping[str, str], list[ptxas_report.Row]]:
     return read_report()
@@ -31,7 +34,7 @@ def test_the_report_is_that_of_the_sources(report):
     digests, rows = report
     stale = [module for module in modules() if digests.get(module) != digest_of(module)]
     assert not stale and digests.keys() == set(modules()), f"{stale}: run python tools/ptxas_report.py"
-    assert {row.module for row in rows} == set(modules())
+    assert {row.module for row in rows} == set(modules()) - WITHOUT_KERNELS
 
 
 def test_no_kernel_spills_on_any_architecture(report):
