@@ -165,6 +165,11 @@ def test_the_toolkit_s_programs_are_found_on_the_path_in_a_named_toolkit_and_in_
     [
         ("import pycuda._driver", r"built for another Python than \d+\.\d+"),
         ("raise ImportError('x.so: undefined symbol: cuCtxCreate_v4')", "newer CUDA than this driver"),
+        (  # PyCUDA itself warns of this one
+            "import warnings\nwarnings.warn('the version does not match')\n"
+            "raise ImportError('x.so: undefined symbol: cuArrayCreate_v2')",
+            "newer CUDA than this driver",
+        ),
         ("raise ImportError('libcuda.so.1: cannot open shared object file')", "NVIDIA's driver is not .*--device cpu"),
     ],
 )

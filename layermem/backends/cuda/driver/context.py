@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -65,7 +66,9 @@ PYCUDA_MISSING = (
 def pycuda() -> Any:
     """pycuda.driver, initialised; CudaUnavailable says what is missing and how to get it."""
     try:
-        import pycuda.driver as cuda
+        with warnings.catch_warnings():  # of an old driver: the error below says what to do
+            warnings.simplefilter("ignore")
+            import pycuda.driver as cuda
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "pycuda":
             raise
