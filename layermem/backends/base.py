@@ -19,11 +19,12 @@ import numpy.typing as npt
 from layermem.backends.arena import Arena
 from layermem.backends.comm_thread import Bound as Bound
 from layermem.backends.comm_thread import CommCalls
+from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.registry import StepContext
 from layermem.distributed.transport import Transport
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import COMM, Op
-from layermem.ops import BandRules, InnerProduct, OpRecord, Tensor
+from layermem.ops import NARROW, BandRules, InnerProduct, OpRecord, Tensor
 from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
 from layermem.utils.text import choices
@@ -33,11 +34,15 @@ Batch = Mapping[str, Sequence[npt.NDArray[Any]]]  # arrays (NCHW) by input layer
 NextBatch = Callable[[], "Batch | None"]  # fetches the batch after this one, None after the last
 
 
+STORAGES = ("fp32", *NARROW)
+
+
 class Device:
     """Base of all devices; the defaults serve devices that compute in the host's memory, one instruction at a time."""
 
     name = ""
     real = "float32"  # element type of blobs
+    storage = "fp32"  # of activations: in 16 bits where it is one of NARROW (graph/storage.py)
     shares_host_memory = True  # its arena and the host's are the same memory: offloading to it frees nothing
     fusions: frozenset[str] = frozenset()  # names of the fused ops that it runs (OpRecord.fusion)
 
@@ -54,13 +59,23 @@ class Device:
     @property
     def arithmetic(self) -> str:
         """What the bits of results depend on beside the net: snapshots record it."""
-        return self.title
+        return self.title + self._of_storage
+
+    @property
+    def _of_storage(self) -> str:
+        return "" if self.storage == "fp32" else f" storing {self.storage}"
 
     def nbytes(self, tensor: Tensor) -> int:
         return tensor.count * np.dtype(self.dtype(tensor)).itemsize
 
     def dtype(self, tensor: Tensor) -> str:
-        return self.real if tensor.dtype == "float32" else tensor.dtype
+        """The NumPy element type of the tensor in memory; bits where NumPy has no such type."""
+        return self.real if tensor.dtype == "float32" else BITS.get(tensor.dtype, tensor.dtype)
+
+    def _set_storage(self, storage: str) -> None:
+        if storage not in STORAGES:
+            raise InputError(f"unknown storage '{storage}' (choose from {', '.join(STORAGES)})")
+        self.storage = storage
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         """Bytes that an op with these roles needs while it runs."""
@@ -96,6 +111,27 @@ class Device:
     def bind(self, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
         """`arrays`: stored (channels-last) views by role, and "workspace" and "host_workspace" as bytes."""
         raise NotImplementedError
+
+    def view(self, memory: Memory, begin: int, tensor: Tensor) -> Memory:
+        """A tensor at byte `begin` of what an arena gave for some bytes, or for a tensor."""
+        begins, dtype = memory.reshape(-1).view(np.uint8)[begin:], np.dtype(self.dtype(tensor))
+        return begins[: tensor.count * dtype.itemsize].view(dtype).reshape(tensor.stored)
+
+    def bind_widen(self, source: Memory, target: Memory, dtype: str, stream: str) -> Bound:
+        """`target` in fp32 = `source` in `dtype`, one of NARROW."""
+
+        def run() -> None:
+            target[...] = widened(source, dtype)
+
+        return run
+
+    def bind_narrow(self, source: Memory, target: Memory, dtype: str, stream: str) -> Bound:
+        """`target` in `dtype` = `source` in fp32, rounded to nearest even."""
+
+        def run() -> None:
+            target[...] = narrowed(source, dtype)
+
+        return run
 
     def bind_copy(self, source: Memory, target: Memory) -> Bound:
         """A copy of bytes between the device's arena and the host's."""

@@ -18,6 +18,7 @@ from layermem.cli.options import (
     add_json,
     add_nets,
     add_ranks,
+    add_storage,
     add_strategies,
     add_verb,
     budget_of,
@@ -57,6 +58,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(verbs, "fit", description, EXAMPLE, more=_more)
     add_nets(parser)
     add_device(parser)
+    add_storage(parser)
     add_gpu(parser)
     parser.add_argument("--costs", help=argparse.SUPPRESS)  # refused by combinations.py: it is of one size
     add_measure(parser, keeps=False)

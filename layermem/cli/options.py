@@ -30,7 +30,7 @@ WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
 DEVICE_OPTIONS = (
     ("threads", "--threads", "threads", "cpu"), ("precision", "--precision", "precision", "cuda"),
     ("cuda_graph", "--cuda-graph", "graph", "cuda"), ("transport", "--transport", "transport", "cuda"),
-    ("gpu", "--card", "planned_gpu", "cuda"),
+    ("gpu", "--card", "planned_gpu", "cuda"), ("storage", "--storage", "storage", ""),
 )  # fmt: skip
 
 
@@ -117,6 +117,7 @@ def add_net_or_solver(parser: Options, *, required: bool = True) -> None:
     """Either --net or --solver, and the options that decide shapes and costs."""
     add_nets(parser, required=required)
     add_device(parser)
+    add_storage(parser)
     add_costs(parser)
 
 
@@ -139,6 +140,15 @@ def add_device(parser: Options) -> None:
     parser.add_argument(
         "--precision", metavar="P", help="matrix products on cuda in fp32, fp32x3, tf32 or bf16 (default: fp32)"
     )
+
+
+def add_storage(parser: Options) -> None:
+    """--storage."""
+    parser.add_argument(
+        "--storage", metavar="S",
+        help="activations and their gradients are stored in fp32, or in the 16 bits of bf16; parameters, sums and "
+        "arithmetic stay in fp32 (default: fp32)",
+    )  # fmt: skip
 
 
 def add_gpu(parser: Options) -> None:
@@ -337,7 +347,7 @@ def device_of(arguments: argparse.Namespace) -> Device:
         value = getattr(arguments, option, None)
         if value is None or value is False:
             continue
-        if name != owner:
+        if owner and name != owner:
             raise InputError(
                 f"{flag} needs --device {owner}, and the device is {name}; give that device, or leave it out"
             )

@@ -44,6 +44,7 @@ def job_record(arguments: argparse.Namespace) -> dict[str, Value]:
         "costs": arguments.costs,
         "plan": arguments.load,
         "precision": arguments.precision,
+        "storage": arguments.storage,
         "allow_python": arguments.allow_python,
     }  # fmt: skip
 
@@ -117,8 +118,8 @@ def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
     file = with_iter_size(read_solver(str(start["solver_file"])), given.get("iter_size"))
     check_solver(file)
     ranks = ranks_of(file, given.get("ranks", 1))
-    precision = given.get("precision")
-    device = get_device(str(start.get("device")), **({"precision": precision} if precision else {}))
+    settings = {name: given[name] for name in ("precision", "storage") if given.get(name)}
+    device = get_device(str(start.get("device")), **settings)
     nets = nets_of_run(
         file, batch=given.get("batch"), data=given.get("data"), inputs=given.get("inputs") or {},
         level=given.get("level", 0), stages=given.get("stages") or (), allow_python=allow_python,

@@ -20,6 +20,7 @@ from layermem.cli.options import (
     add_input,
     add_iter_size,
     add_net_state,
+    add_storage,
     add_strategy,
     add_threads,
     add_verb,
@@ -73,6 +74,7 @@ def add_verbs(verbs: Verbs) -> None:
     )
     train.add_argument("--solver", metavar="F", required=True, help="the solver prototxt")
     add_device(train)
+    add_storage(train)
     add_threads(train)
     train.add_argument(
         "--transport", choices=("mpi", "nccl"), help="on cuda: what carries gradients between ranks (default: mpi)"
@@ -124,6 +126,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_weights(test, "weights, by layer name", required=True)
     test.add_argument("--iterations", metavar="N", type=int, default=50, help="number of batches (default: 50)")
     add_device(test)
+    add_storage(test)
     add_threads(test)
     test.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
     test.add_argument("-b", "--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")

@@ -58,6 +58,14 @@ def in_two_passes(graph: Graph, first: int, last: int, device: Device) -> Graph:
     return replace(graph, buffers=buffers, ops=tuple(found), fused_updates=tuple(fused))
 
 
+def passes_of(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
+    """The two passes of a BatchNorm that needs them; what they alone share is added to `buffers`.  `op` itself where
+    nothing says how to compute y again."""
+    if op.kind == FORWARD:
+        return [op] if op.recompute is None else _forward_passes(op, op.node, buffers, device)
+    return _backward_passes(op, op.node, buffers, device)
+
+
 def stages(ops: Iterable[Op]) -> list[list[Op]]:
     """`ops` in their order, cut where one reads what a first pass before it sums over all items."""
     found: list[list[Op]] = [[]]

@@ -6,9 +6,12 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from layermem.ops import BatchSlice, OpRecord, Tensor
+from layermem.ops import NARROW, BatchSlice, OpRecord, Tensor
+
+if TYPE_CHECKING:
+    from layermem.graph.storage import Pass
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
@@ -64,6 +67,7 @@ class Op:
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
     share_of     of a band of rows: the op of all rows, and its share of them
     stream       that it runs on: COMPUTE, or COMM for what ranks do together
+    passes       over parts of its items, where it has operands that are stored in 16 bits (graph/storage.py)
     node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
                  layers  the names of all layers that the node stands for
     """
@@ -91,6 +95,7 @@ class Op:
     views: Mapping[str, BatchSlice] = field(default_factory=dict)
     share_of: tuple[str, float] | None = None
     stream: str = COMPUTE
+    passes: tuple[Pass, ...] = ()
 
     @cached_property
     def view_of(self) -> dict[str, BatchSlice]:
@@ -258,6 +263,12 @@ class Graph:
         parts = [(op.name, op.name.rpartition("@")[0], op.record.part) for op in self.ops if op.record.part is not None]
         first = {base: name for name, base, part in parts if part.is_first}
         return {name: first[base] for name, base, part in parts if not part.is_first}
+
+    @cached_property
+    def storage(self) -> str:
+        """How activations are stored: "fp32", or the one of NARROW that some are in."""
+        dtypes = {b.tensor.dtype for b in self.buffers.values()}
+        return next((word for word, dtype in NARROW.items() if dtype in dtypes), "fp32")
 
     def of_kind(self, kind: str) -> list[Op]:
         return [op for op in self.ops if op.kind == kind]

@@ -13,15 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import bands, slices
+from layermem.graph import bands, storage
 from layermem.graph.bands import ROWS, BandedWeights, Bands
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.slices import Cut, sliced_graph
+from layermem.graph.storage import Storage
 
 
-class Device(slices.Device, bands.Device, Protocol):
-    """What slices of the batch and bands of rows need."""
+class Device(storage.Device, bands.Device, Protocol):
+    """What slices of the batch, bands of rows and storage in 16 bits need."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,12 @@ class StepSlicer:
         share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple,
     ):  # fmt: skip
         self.net, self._of_one_machine, self._share = net, tuple(graphs), share
-        self.whole, *others = share(graphs)
-        self.beside = tuple(others)
         self._step, self._make_beside, self._device = step, beside, device
         self._tests, self._test = tests, test or step
+        self._storages = [Storage(each, self._test, device) for each in tests]
+        self._storage = Storage(net, step, device)
+        self.whole, *others = self._stored(share(graphs))
+        self.beside = tuple(others)
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
         self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
@@ -88,7 +91,7 @@ class StepSlicer:
     @property
     def of_one_machine(self) -> Graph:
         """The step without slices, before ranks share it: what costs are measured with."""
-        return self._of_one_machine[0]
+        return self._storage.of(self._of_one_machine[0])
 
     @property
     def items(self) -> int:
@@ -99,10 +102,17 @@ class StepSlicer:
         """All graphs, the step in `slices`; InputError, with the layer and its line, where it cannot be."""
         if slices not in self._sliced:
             try:
-                self._sliced[slices] = tuple(self._share(self._graphs(slices)))
+                self._sliced[slices] = self._stored(self._share(self._graphs(slices)))
             except InputError as error:
                 raise self.net.placed(error) from None
         return self._sliced[slices]
+
+    def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
+        """The step, what shares its arena, and the test nets, with their activations as the device stores them."""
+        step, *beside = graphs
+        first_test = len(beside) - len(self._tests)
+        tests = (storage.of(graph) for storage, graph in zip(self._storages, beside[first_test:]))
+        return self._storage.of(step), *beside[:first_test], *tests
 
     def _graphs(self, slices: Slices) -> tuple[Graph, ...]:
         def make(net: Net) -> Graph:

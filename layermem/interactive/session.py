@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from layermem.backends.base import Device
 from layermem.backends.registry import StepContext
+from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
 from layermem.graph.sections import BACKWARD_HOLD, FORWARD_HOLD, Section, section_graph
@@ -78,6 +79,9 @@ class Session:
 
     def __init__(self, net: Net, device: Device, memory: Memory, seed: int):
         net.check_runnable(device.name, device.implements)
+        if device.storage != "fp32":
+            what = f"is run by hand, where blobs are in fp32; leave the storage {device.storage} out"
+            raise InputError(what, path=str(net.path))
         self.net, self.device, self.memory, self.seed = net, device, memory, seed
         self.context: StepContext = {"seed": seed, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner: Runner | None = None

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeVar
 
-ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1}
+ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1, "bfloat16": 2}
+NARROW = {"bf16": "bfloat16"}  # element types of 16 bits by the word of users (graph/storage.py)
 CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
 OPEN = ".open"  # "dw0.open" that of what they carry beside it
 WHOLE = ".whole"  # "x1.whole" that of the whole batch's blob beside a slice's x1

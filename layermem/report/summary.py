@@ -29,7 +29,8 @@ KIND_NAMES = {
 def summary(report: PlanReport, *, minimum: bool = False) -> str:
     """The lines that `plan` prints and `train` begins with; `minimum`: with the least budget, which is a search."""
     budget = f"   budget {format_bytes(report.budget_bytes)}" if report.budget_bytes is not None else ""
-    lines = [f"{printable(report.job.title)}   device {report.device}   strategy {report.strategy}{budget}"]
+    storage = f"   storage {report.storage}" if report.storage != "fp32" else ""
+    lines = [f"{printable(report.job.title)}   device {report.device}{storage}   strategy {report.strategy}{budget}"]
     lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in plan_facts(report, minimum=minimum)]
     return "\n".join(lines) + "\n"
 
@@ -163,6 +164,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "base": report.base or None,
         "slices": report.job.graphs[0].slices or None,
         "device": report.device,
+        "storage": report.storage,
         "gpu": report.job.costs.gpu.name if report.job.costs.gpu is not None else None,
         "costs": "measured" if report.job.costs.measured else "modelled",
         "ranks": report.job.ranks.size,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from layermem.backends.arena import POISON, Arena
 from layermem.backends.base import Bound, Device, Memory, NextBatch, sequence
 from layermem.backends.registry import StepContext
+from layermem.backends.storage import bind_op
 from layermem.errors import DeviceError
 from layermem.graph.ops import FORWARD, Op
 from layermem.schedule.ir import Instruction, Residency, Schedule
@@ -84,7 +85,7 @@ class Executor:
             role: self._array(self.schedule.residencies[rid], role, instruction.op)
             for role, rid in instruction.roles.items()
         }
-        return self.device.bind(instruction.op, arrays, context)
+        return bind_op(self.device, instruction.op, arrays, context)
 
     def _bytes(self, r: Residency) -> Memory:
         return (self.host if r.host else self.arena).span(r.offset, r.nbytes)

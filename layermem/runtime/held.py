@@ -7,6 +7,7 @@ from typing import Any
 import numpy.typing as npt
 
 from layermem.backends.arena import axes_of_caffe
+from layermem.backends.narrow import BITS, widened
 from layermem.runtime.runner import Runner
 
 Array = npt.NDArray[Any]
@@ -25,9 +26,11 @@ class Held:
         return buffer in self._at
 
     def read(self, buffer: str) -> Array:
-        """The buffer in NCHW order: a view of the arena where the host can reach it, else a copy."""
+        """The buffer in NCHW order: a view of the arena where the host can reach it and it is in fp32, else a copy."""
         r = self.schedule.residencies[self._at[buffer]]
         tensor, device, arena = self.schedule.graph.buffers[buffer].tensor, self.runner.device, self.runner.arena
+        if tensor.dtype in BITS:
+            return widened(arena.read(r.offset, tensor, device.dtype(tensor)), tensor.dtype)
         if device.shares_host_memory:
             return axes_of_caffe(arena.view(r.offset, tensor, device.dtype(tensor)))
         return arena.read(r.offset, tensor, device.dtype(tensor))

@@ -18,6 +18,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import MakeStep, StepSlicer
+from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
@@ -237,9 +238,21 @@ def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints()
     elif ranks != Ranks():
         raise InputError("ranks share the training of a net, and this is its TEST phase; leave --ranks and "
                          "--iter-size out", path=str(net.path))  # fmt: skip
-    graphs = (forward_graph(net, device),) if slicer is None else (slicer.whole, *slicer.beside)
+    if slicer is None:
+        storage = Storage(net, lambda each: forward_graph(each, device), device)
+        graphs = [storage.of(forward_graph(net, device))]
+    else:
+        graphs = [slicer.whole, *slicer.beside]
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
     known = resolve_hints(hints, net, device.default_host_bytes())
     return Job(
-        title_of(net), (net,), graphs, costs, MOMENTUM.history_count, known, device.free_bytes, slicer, ranks=ranks
+        title_of(net),
+        (net,),
+        tuple(graphs),
+        costs,
+        MOMENTUM.history_count,
+        known,
+        device.free_bytes,
+        slicer,
+        ranks=ranks,
     )

@@ -43,8 +43,8 @@ class CpuDevice(ReferenceDevice):
         }
     )  # fmt: skip
 
-    def __init__(self, threads: int | None = None):
-        super().__init__()
+    def __init__(self, threads: int | None = None, storage: str = "fp32"):
+        super().__init__(storage=storage)
         if ISA in os.environ:
             _set_isa(os.environ[ISA])
         if threads is not None:
@@ -54,7 +54,7 @@ class CpuDevice(ReferenceDevice):
 
     @property
     def arithmetic(self) -> str:
-        return f"{self.name} {cpu.active_isa()}"
+        return f"{self.name} {cpu.active_isa()}{self._of_storage}"
 
     def describe(self) -> str:
         return f"native kernels for {cpu.active_isa()}, {cpu.threads()} threads"
@@ -69,10 +69,16 @@ class CpuDevice(ReferenceDevice):
         return cpu_kernels.sums_in_place(record, step, role)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
-        return row_bands(record)
+        return row_bands(record) if self.storage == "fp32" else None
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cpu_kernels.implements(record, step)
+
+    def bind_widen(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
+        return cpu.widen_bf16(target.size, out=target.ctypes.data, x=source.ctypes.data)
+
+    def bind_narrow(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
+        return cpu.narrow_bf16(target.size, out=target.ctypes.data, x=source.ctypes.data)
 
     def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:
         call = CpuCall.from_arrays(arrays, context, accumulated=op.accumulates, layer=op.layer_name)

@@ -21,6 +21,7 @@ from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
+from layermem.backends.cuda.half import narrow_bf16, widen_bf16
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
@@ -40,6 +41,7 @@ from layermem.ops import (
     Python,
     ReadsLabels,
     ReduceScatter,
+    Tensor,
 )
 from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
@@ -65,8 +67,9 @@ class CudaDevice(Device):
 
     def __init__(
         self, index: int = 0, precision: str = "fp32", graph: bool = False, transport: str = "mpi",
-        planned_gpu: str | None = None,
+        planned_gpu: str | None = None, storage: str = "fp32",
     ):  # fmt: skip
+        self._set_storage(storage)
         if transport not in TRANSPORTS:
             raise InputError(f"unknown transport '{transport}' (choose from {', '.join(TRANSPORTS)})")
         if precision not in ENGINES:
@@ -209,7 +212,9 @@ class CudaDevice(Device):
         return not accumulates and cuda_kernels.sums_in_place(record, step, role)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
-        return BandRules(DEPTH, adds_dx=False)  # dgrad sums whole stages of outputs, and adds dx after them
+        return (
+            BandRules(DEPTH, adds_dx=False) if self.storage == "fp32" else None
+        )  # dgrad sums whole stages of outputs, and adds dx after them
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cuda_kernels.implements(record, step) or isinstance(
@@ -280,6 +285,19 @@ class CudaDevice(Device):
             start()
 
         return run
+
+    def view(self, memory: DeviceSpan | HostBytes, begin: int, tensor: Tensor) -> DeviceSpan | HostBytes:
+        if not isinstance(memory, DeviceSpan):
+            return memory[begin : begin + self.nbytes(tensor)]
+        return DeviceSpan(memory.address + begin, self.nbytes(tensor), tensor)
+
+    def bind_widen(self, source: DeviceSpan, target: DeviceSpan, dtype: str, stream: str) -> Bound:
+        convert = widen_bf16(target.address, source.address, target.count)
+        return self._bind_launches([convert], StepContext(), stream)
+
+    def bind_narrow(self, source: DeviceSpan, target: DeviceSpan, dtype: str, stream: str) -> Bound:
+        convert = narrow_bf16(target.address, source.address, target.count)
+        return self._bind_launches([convert], StepContext(), stream)
 
     def bind_copy(self, source: DeviceSpan | HostBytes, target: DeviceSpan | HostBytes) -> Bound:
         if isinstance(source, DeviceSpan):

@@ -110,7 +110,7 @@ def _layouts(module: str) -> dict[str, Layout]:
     return known
 
 
-DECLARATION = re.compile(r"(?:const )?(unsigned long long|unsigned char|\w+)\s*(\*?)\s*(.+)", re.DOTALL)
+DECLARATION = re.compile(r"(?:const )?(unsigned long long|unsigned char|unsigned short|\w+)\s*(\*?)\s*(.+)", re.DOTALL)
 
 
 def _layout(name: str, body: str, known: Mapping[str, Layout]) -> Layout | None:

@@ -1,6 +1,7 @@
-// Strided copies, transpositions and interpolation.
+// Strided copies, transpositions, interpolation, and conversions between fp32 and 16 bits.
 #include "cpu/bindings/define.h"
 #include "cpu/kernels/copy.h"
+#include "cpu/kernels/half.h"
 #include "cpu/kernels/resize.h"
 
 namespace py = pybind11;
@@ -31,6 +32,19 @@ void bind_interp(py::module_& m) {
             arg("accumulate") = false});
 }
 
+void bind_half(py::module_& m) {
+    define(m, "widen_bf16",
+           [](int64_t count, Address out, Address x) {
+               return BoundLaunch{widen_bf16(count, at<float>(out), at<uint16_t>(x))};
+           },
+           {arg("count"), kw_only(), arg("out"), arg("x")});
+    define(m, "narrow_bf16",
+           [](int64_t count, Address out, Address x) {
+               return BoundLaunch{narrow_bf16(count, at<uint16_t>(out), at<float>(x))};
+           },
+           {arg("count"), kw_only(), arg("out"), arg("x")});
+}
+
 }  // namespace
 
 void bind_copy(py::module_& m) {
@@ -54,6 +68,7 @@ void bind_copy(py::module_& m) {
            {arg("shape"), kw_only(), arg("out"), arg("out_strides"), arg("x"), arg("x_strides"),
             arg("accumulate") = false});
     bind_interp(m);
+    bind_half(m);
 }
 
 }  // namespace layermem::cpu

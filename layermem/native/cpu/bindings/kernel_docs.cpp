@@ -201,6 +201,10 @@ Copies
     interp_forward(*, n, c, size, out, begin, region, y, x)                 the pixels of x that are sampled: `region`
     interp_backward(*, n, c, size, out, begin, region, dx, dy, accumulate)  from `begin` on; size of x, out of y: (h, w)
 
+Blobs in 16 bits
+    widen_bf16(count, *, out, x)                            out in fp32 = x in bfloat16
+    narrow_bf16(count, *, out, x)                           out in bfloat16 = x in fp32, ties to even
+
 machine
     threads() set_threads(n) available_isas() active_isa() set_isa(name or "auto"): for launches made from then on
 )";

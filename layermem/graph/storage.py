@@ -1,0 +1,409 @@
+"""Activations in 16 bits: blobs, their gradients and what forward stashes of them, in every tier of memory.
+
+A kernel computes in fp32 all the same.  An op that touches such a buffer runs as one or two passes over parts of its
+items: the operands of a part are widened into the workspace, the kernel runs on them, and its results are rounded to
+nearest even where they are stored.  Parts are slices of the batch (ops.OpRecord), so the results have the bits of the
+whole op on whole operands, whatever the size of a part: sums are carried, and a BatchNorm takes its two passes.
+
+    conv1.forward          widen x of items 0..3, y = x * w, round y    the same for items 4..7, ..
+    conv1.wgrad            dw0 is carried in the workspace from part to part; the last one makes it
+    an op that mixes items, or has too few to divide: one part, with copies of its whole operands
+
+In 16 bits are blobs, gradients and stashes of two axes or more in fp32 that depend on a parameter.  In fp32 stay
+
+    parameters, their gradients, optimizer state, sums, statistics, losses
+    inputs, labels, and what is computed of these alone
+    what layers without a backward make, such as an ArgMax; what is handed to the host
+
+source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et al., "A Study of BFLOAT16 for Deep
+        Learning Training", 2019
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Protocol
+
+from layermem.errors import InputError
+from layermem.graph import slices
+from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes, passes_of
+from layermem.graph.needs import NO_GRADIENT
+from layermem.graph.net import Net
+from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
+from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, CopyOut, Feed, OpRecord, Python, Silence, Tensor
+from layermem.utils.units import aligned
+
+PART_BYTES = 8 << 20  # of the widened operands of a part, if an item does not take more
+ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
+OF_HOST = (CopyOut, Feed, Python)  # records whose operands the host reads or writes
+
+
+class Device(slices.Device, Protocol):
+    """What storage needs of a device, beside what slices need.  storage: one of NARROW, or fp32."""
+
+    storage: str
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What the kernel of a part has under one role.
+
+    source   the op's role whose bytes these are, "" for what is only in the workspace
+    tensor   as the kernel takes it
+    stored   as it is in `source`
+    divided  whether each part has its own items of `source`
+    place    where it is in the workspace, None where the kernel works on `source` itself
+    """
+
+    source: str
+    tensor: Tensor
+    stored: Tensor
+    divided: bool = False
+    place: int | None = None
+    reads: bool = False
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run of a kernel: `op` with the record, the roles and the accumulations of these items; operand `begins` in
+    bytes of its source, by role."""
+
+    op: Op
+    begins: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A kernel over all items of an op, part by part.
+
+    op        with the record of the whole, and all roles that a part may have
+    record    of the items of one part
+    items     that the op has;  count  items of a part
+    operands  by role
+    sums      roles of results that are summed over the items;  begins  those that the first part reads
+    in_place  those that are carried in place of the result
+    workspace_place, workspace_bytes   what the kernel itself uses
+    """
+
+    op: Op
+    record: OpRecord
+    items: BatchSlice
+    count: int
+    operands: Mapping[str, Operand]
+    sums: frozenset[str] = frozenset()
+    begins: frozenset[str] = frozenset()
+    in_place: frozenset[str] = frozenset()
+    workspace_place: int = 0
+    workspace_bytes: int = 0
+
+    def parts(self) -> Iterator[Part]:
+        if self.count == self.items.count:
+            yield Part(self.op, dict.fromkeys(self.operands, 0))
+            return
+        for first in range(0, self.items.count, self.count):
+            part = BatchSlice(self.items.first + first, self.count, self.items.items)
+            begins = {
+                role: first // self.count * each.stored.nbytes if each.divided else 0
+                for role, each in self.operands.items()
+                if self._has(role, part)
+            }
+            yield Part(self._op_of(part, begins), begins)
+
+    def roles(self, part: BatchSlice) -> list[str]:
+        return [role for role in self.operands if self._has(role, part)]
+
+    def _has(self, role: str, part: BatchSlice) -> bool:
+        return role not in self.sums or part.is_last or (part.is_first and role in self.begins)
+
+    def _op_of(self, part: BatchSlice, roles: Collection[str]) -> Op:
+        own = [
+            role
+            for role in self.op.accumulates
+            if role in roles and not role.endswith(CARRY) and (part.is_last or role not in self.sums)
+        ]
+        accumulates = (*own, *(role + CARRY for role in own if role in self.in_place))
+        return replace(self.op, record=self.record.of_slice(part, self.op.record), accumulates=accumulates)
+
+
+class Storage:
+    """How a device stores the activations of a net's graphs.
+
+    net, make   what the graphs are of, and what makes the graph of the same net with another batch
+    """
+
+    def __init__(self, net: Net, make: Callable[[Net], Graph], device: Device):
+        self.net, self._make, self.device = net, make, device
+        self._parts: dict[int, _PartGraph | None] = {net.items: None}
+        self._made: dict[int, tuple[Graph, Graph]] = {}  # by identity, with what keeps that
+
+    def of(self, graph: Graph) -> Graph:
+        """`graph` with its activations as the device stores them."""
+        if self.device.storage not in NARROW:
+            return graph
+        if id(graph) not in self._made:
+            self._made[id(graph)] = graph, _Narrowing(graph, self).graph()
+        return self._made[id(graph)][1]
+
+    def part_graph(self, count: int) -> _PartGraph | None:
+        """The graph of the net with `count` items; None where that cannot be."""
+        if count not in self._parts:
+            try:
+                self._parts[count] = _PartGraph(self._make(self.net.with_items(count)), self.device)
+            except InputError:  # such as a Reshape to a fixed number of items
+                self._parts[count] = None
+        return self._parts[count]
+
+
+class _Narrowing:
+    """One graph, and the graphs of parts of its batch."""
+
+    def __init__(self, graph: Graph, storage: Storage):
+        self.whole, self.storage, self.device = graph, storage, storage.device
+        self.dtype = NARROW[storage.device.storage]
+        self.narrow = _narrow_buffers(graph)
+        self._counts: dict[int, int] = {}  # items of a part by node
+        self._of_node: dict[int, list[Op]] = {}
+        for op in graph.ops:
+            if self._converts(op):
+                self._of_node.setdefault(op.node, []).append(op)
+
+    def graph(self) -> Graph:
+        buffers = {name: self._stored(buffer) for name, buffer in self.whole.buffers.items()}
+        ops, fused = (tuple(map(self._op, each)) for each in (self.whole.ops, self.whole.fused_updates))
+        return replace(self.whole, buffers=buffers, ops=ops, fused_updates=fused)
+
+    def _stored(self, buffer: Buffer) -> Buffer:
+        if buffer.name not in self.narrow:
+            return buffer
+        tensor = buffer.tensor.of(self.dtype)
+        return replace(buffer, tensor=tensor, nbytes=tensor.nbytes)
+
+    # -- ops ---------------------------------------------------------------------------------------------------
+
+    def _op(self, op: Op) -> Op:
+        """`op` in passes over parts, where it touches narrow buffers."""
+        recompute = None if op.recompute is None else self._op(op.recompute)
+        if not self._converts(op):
+            return replace(op, recompute=recompute) if recompute is not op.recompute else op
+        overlays = tuple(each for each in op.overlays if (each.out in self.narrow) == (each.over in self.narrow))
+        passes = self._passes(op)
+        return replace(
+            op, recompute=recompute, overlays=overlays, passes=passes, nbytes=op.nbytes + self._more_traffic(op),
+            workspace_bytes=max(map(workspace_end, passes)),
+        )  # fmt: skip
+
+    def _converts(self, op: Op) -> bool:
+        return not isinstance(op.record, Silence) and not self.narrow.isdisjoint(op.touches)
+
+    def _more_traffic(self, op: Op) -> int:
+        """Bytes that conversions read and write, beside those of the kernel, which works on the widened operands."""
+        touched = [b for b in (*op.reads, *op.updates, *op.updates, *op.writes) if b in self.narrow]
+        wide = sum(self._viewed(op, b).nbytes for b in touched)
+        return wide + sum(self._viewed(op, b).of(self.dtype).nbytes for b in touched)
+
+    def _viewed(self, op: Op, buffer: str) -> Tensor:
+        tensor = self.whole.buffers[buffer].tensor
+        return op.view_of[buffer].rows_of(tensor) if buffer in op.view_of else tensor
+
+    def _operand_tensor(self, op: Op, role: str) -> Tensor:
+        tensor = self.whole.buffers[op.roles[role]].tensor
+        return op.views[role].rows_of(tensor) if role in op.views else tensor
+
+    def _passes(self, op: Op) -> tuple[Pass, ...]:
+        part = op.record.part
+        items = part or BatchSlice(0, self.storage.net.items, self.storage.net.items)
+        count = self._count(op, items)
+        whole = (self._in_one_part(op, items),)
+        divided = self._divided(op, items, count) if count < items.count else None
+        # where parts carry more than they spare, as of many weights, one part takes less
+        return min(whole, divided or whole, key=lambda passes: max(map(workspace_end, passes)))
+
+    def _in_one_part(self, op: Op, items: BatchSlice) -> Pass:
+        """The op itself, on copies of its whole operands."""
+        layout = _Layout()
+        operands = {role: self._operand(op, role, self._operand_tensor(op, role), layout) for role in op.roles}
+        return Pass(
+            op, op.record, items, items.count, operands, workspace_place=layout.end, workspace_bytes=op.workspace_bytes
+        )
+
+    def _operand(self, op: Op, role: str, tensor: Tensor, layout: _Layout, divided: bool = False) -> Operand:
+        """An operand in memory, converted where it is narrow: one copy for all roles of a buffer."""
+        buffer = op.roles[role]
+        reads = buffer in op.reads or buffer in op.updates or role in op.accumulates
+        writes = buffer in op.updates or buffer in op.writes
+        if buffer not in self.narrow:
+            return Operand(role, tensor, tensor, divided, None, reads, writes)
+        place = layout.take(tensor.nbytes, buffer)
+        return Operand(role, tensor, tensor.of(self.dtype), divided, place, reads, writes)
+
+    # -- parts -------------------------------------------------------------------------------------------------
+
+    def _count(self, op: Op, items: BatchSlice) -> int:
+        """Items of a part of `op`, which are those of all ops of its node."""
+        if op.node not in self._counts:
+            wide = max(map(self._wide_bytes, self._of_node.get(op.node, [op])))
+            count = items.count
+            while wide * count > PART_BYTES * items.count and count % 2 == 0:
+                count //= 2
+            self._counts[op.node] = count
+        return self._counts[op.node]
+
+    def _wide_bytes(self, op: Op) -> int:
+        """Of the narrow operands of `op` in fp32."""
+        return sum(self._operand_tensor(op, role).nbytes for role, b in op.roles.items() if b in self.narrow)
+
+    def _divided(self, op: Op, items: BatchSlice, count: int) -> tuple[Pass, ...] | None:
+        """The op in parts of `count` items, or None where that is not possible."""
+        small = self.storage.part_graph(count)
+        like = None if small is None else small.op_like(op)
+        if small is None or like is None:
+            return None
+        layout = _Layout()
+        if op.record.part is None and needs_two_passes(op):
+            buffers = dict(self.whole.buffers)
+            ops = passes_of(op, buffers, self.device)
+            own = {name: layout.take(b.nbytes) for name, b in buffers.items() if name not in self.whole.buffers}
+        else:
+            ops, buffers, own = [op], dict(self.whole.buffers), {}
+        begin, passes = layout.end, []
+        for each in ops:
+            made = self._pass(each, like, small, items, count, _Layout(begin), buffers, own)
+            if made is None:
+                return None
+            passes.append(made)
+        return tuple(passes)
+
+    def _pass(
+        self, op: Op, like: Op, small: _PartGraph, items: BatchSlice, count: int, layout: _Layout,
+        buffers: Mapping[str, Buffer], own: Mapping[str, int],
+    ) -> Pass | None:  # fmt: skip
+        summed = op.record.batch_sums(op.step)
+        if summed is None:
+            return None
+        sums = frozenset(role for role in summed if role in op.roles or role + CARRY in op.roles)
+        operands: dict[str, Operand] = {}
+        for role, buffer in op.roles.items():
+            if buffer in own:
+                tensor = buffers[buffer].tensor
+                operands[role] = Operand("", tensor, tensor, place=own[buffer])
+                continue
+            tensor = self._operand_tensor(op, role)
+            part = tensor if role in sums or role not in like.roles else small.buffers[like.roles[role]].tensor
+            divided = part != tensor
+            if divided and (part.shape[0] * (items.count // count), *part.shape[1:]) != tensor.shape:
+                return None
+            written = buffer in op.writes or buffer in op.updates
+            if written and not divided and role not in sums and not role.endswith((CARRY, OPEN)):
+                return None
+            if divided and buffer not in self.narrow and part.nbytes % ALIGNED:
+                return None
+            operands[role] = self._operand(op, role, part, layout, divided)
+        for role in op.record.counted_whole if op.record.part is None else ():
+            if op.roles[role] in self.narrow:
+                return None
+            whole = self._operand_tensor(op, role)
+            operands[role + WHOLE] = Operand(role, whole, whole, reads=True)
+        made = Pass(op, like.record, items, count, operands, sums)
+        return self._with_carries(made, layout)
+
+    def _with_carries(self, made: Pass, layout: _Layout) -> Pass | None:
+        """`made` with what its parts carry of sums, and the workspace of its kernel."""
+        op, device = made.op, self.device
+        firsts = sorted({0, made.count, made.items.count - made.count})
+        parts = [BatchSlice(made.items.first + first, made.count, made.items.items) for first in firsts]
+        record = made.record.of_slice(parts[0], op.record)
+        operands, in_place = dict(made.operands), set()
+        for role in sorted(made.sums):
+            nbytes = device.carry_bytes(record, op.step, role)
+            if nbytes is None:
+                return None
+            for suffix, size in ((CARRY, nbytes), (OPEN, device.open_bytes(record, op.step, role))):
+                tensor = Tensor((size,), "uint8")
+                if op.record.part is None and size:
+                    operands[role + suffix] = Operand("", tensor, tensor, place=layout.take(size))
+                elif op.record.part is not None and self._carried_bytes(op, role + suffix) != size:
+                    return None  # what slices carry has another form than what smaller parts do
+            if role + CARRY in operands and device.sums_in_place(record, op.step, role, role in op.accumulates):
+                in_place.add(role)
+        part = op.record.part
+        begins = {role for role in in_place if role in op.accumulates} if part is None else (
+            {role for role in made.sums if not part.is_last} if part.is_first else set()
+        )  # fmt: skip
+        made = replace(made, operands=operands, in_place=frozenset(in_place), begins=frozenset(begins))
+        nbytes = max(
+            device.workspace_bytes(made.record.of_slice(each, op.record), op.step, made.roles(each)) for each in parts
+        )
+        return replace(made, workspace_place=layout.end, workspace_bytes=nbytes)
+
+    def _carried_bytes(self, op: Op, role: str) -> int:
+        return self.whole.buffers[op.roles[role]].nbytes if role in op.roles else 0
+
+
+class _PartGraph:
+    """The step with the batch of a part, its BatchNorms as they are and in two passes."""
+
+    def __init__(self, graph: Graph, device: Device):
+        nodes = max((op.node for op in graph.ops), default=0)
+        both = (graph, in_two_passes(graph, 0, nodes, device))
+        self.buffers = {name: buffer for each in both for name, buffer in each.buffers.items()}
+        self._ops = {op.name: op for each in reversed(both) for op in each.ops}
+
+    def op_like(self, op: Op) -> Op | None:
+        """The same op of the part's batch, if there is one: without the number of its slice."""
+        found = self._ops.get(op.name.partition("@")[0])
+        return found if found is not None and type(found.record) is type(op.record) else None
+
+
+@dataclass
+class _Layout:
+    """Places in a workspace, one behind the other; a buffer has one."""
+
+    end: int = 0
+    places: dict[str, int] = field(default_factory=dict)
+
+    def take(self, nbytes: int, buffer: str = "") -> int:
+        if buffer not in self.places:
+            self.places[buffer], self.end = self.end, self.end + aligned(nbytes)
+        return self.places[buffer] if buffer else self.places.pop(buffer)
+
+
+def workspace_end(made: Pass) -> int:
+    """Bytes of the workspace of a pass: converted operands, what parts carry, and what the kernel uses."""
+    return made.workspace_place + made.workspace_bytes
+
+
+# -- which buffers are narrow ------------------------------------------------------------------------------------------
+
+
+def _narrow_buffers(graph: Graph) -> frozenset[str]:
+    """Names of the buffers of `graph` that are stored in 16 bits."""
+    of_host = {_base(b) for op in graph.ops if isinstance(op.record, OF_HOST) for b in op.touches}
+    learned = {b.name for b in graph.buffers.values() if b.kind == PARAMETER}
+    narrow: set[str] = set()  # base names
+    for op in graph.ops:
+        for name in op.writes if op.layer_type not in NO_GRADIENT else ():
+            buffer, base = graph.buffers[name], _base(name)
+            if buffer.kind in (DATA, STASH) and not learned.isdisjoint((*op.reads, *op.updates)):
+                learned.add(name)
+            blob = base.removesuffix(".diff")
+            follows = blob in narrow if buffer.kind == DIFF else name in learned
+            if follows and _is_activation(op, buffer) and (buffer.kind != DIFF or blob != base):
+                narrow.add(base)
+    names = (b.name for b in graph.buffers.values() if b.kind in (DATA, STASH, DIFF))
+    return frozenset(name for name in names if _base(name) in narrow - of_host)
+
+
+def _is_activation(op: Op, buffer: Buffer) -> bool:
+    """Whether what `op` writes is one value, or more, for each item and further axes."""
+    summed = op.record.batch_sums(op.step) or ()
+    if buffer.persistent or buffer.tensor.dtype != "float32" or len(buffer.tensor.shape) < 2:
+        return False
+    return prod(buffer.tensor.shape) > 0 and all(op.roles[role] != buffer.name for role in summed if role in op.roles)
+
+
+def _base(name: str) -> str:
+    """The name without the number of its slice."""
+    return name.partition("@")[0]

@@ -1,0 +1,12 @@
+// Arrays between fp32 and 16 bits, as blobs are stored (layermem/graph/storage.py).
+#pragma once
+#include <cstdint>
+
+#include "cpu/kernels/launch.h"
+
+namespace layermem::cpu {
+
+Launch widen_bf16(int64_t count, float* out, const uint16_t* in);
+Launch narrow_bf16(int64_t count, uint16_t* out, const float* in);
+
+}  // namespace layermem::cpu
