@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from layermem.backends.base import Bound, Device, Memory, sequence
 from layermem.backends.registry import StepContext
 from layermem.graph.ops import Op
-from layermem.graph.storage import Part, Pass
+from layermem.graph.passes import Part, Pass
 from layermem.ops import Tensor
-
-WORKSPACES = ("workspace", "host_workspace")
 
 
 def bind_op(device: Device, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
     """The op on the arrays that its roles name, in the form in which they are stored."""
     if not op.passes:
         return device.bind(op, arrays, context)
-    calls = (call for each in op.passes for part in each.parts() for call in _part(device, each, part, arrays, context))
+    calls = (
+        call for each in op.passes for part in each.parts() for call in _part(device, op, each, part, arrays, context)
+    )
     return sequence([*calls])
 
 
 def _part(
-    device: Device, made: Pass, part: Part, arrays: Mapping[str, Memory], context: StepContext
+    device: Device, op: Op, made: Pass, part: Part, arrays: Mapping[str, Memory], context: StepContext
 ) -> Iterator[Bound]:
     """Widen what the kernel reads, run it, and round what it writes."""
-    workspace, stream = arrays["workspace"], made.op.stream
+    workspace, stream = arrays["workspace"], op.stream
     taken = Tensor((made.workspace_bytes,), "uint8")
     operands: dict[str, Memory] = {"workspace": device.view(workspace, made.workspace_place, taken)}
     after: list[Bound] = []
@@ -40,5 +41,6 @@ def _part(
             yield device.bind_widen(source, operands[role], operand.stored.dtype, stream)
         if source is not None and operand.writes:
             after.append(device.bind_narrow(operands[role], source, operand.stored.dtype, stream))
-    yield device.bind(part.op, operands, context)
+    run = replace(op, record=part.record, step=made.step, accumulates=part.accumulates, passes=())
+    yield device.bind(run, operands, context)
     yield from after

@@ -6,12 +6,10 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from layermem.graph.passes import Pass
 from layermem.ops import NARROW, BatchSlice, OpRecord, Tensor
-
-if TYPE_CHECKING:
-    from layermem.graph.storage import Pass
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 

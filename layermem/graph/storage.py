@@ -21,7 +21,7 @@ source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Protocol
@@ -32,7 +32,8 @@ from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes, pa
 from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
-from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, CopyOut, Feed, OpRecord, Python, Silence, Tensor
+from layermem.graph.passes import Operand, Pass
+from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, CopyOut, Feed, Python, Silence, Tensor
 from layermem.utils.units import aligned
 
 PART_BYTES = 8 << 20  # of the widened operands of a part, if an item does not take more
@@ -44,88 +45,6 @@ class Device(slices.Device, Protocol):
     """What storage needs of a device, beside what slices need.  storage: one of NARROW, or fp32."""
 
     storage: str
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What the kernel of a part has under one role.
-
-    source   the op's role whose bytes these are, "" for what is only in the workspace
-    tensor   as the kernel takes it
-    stored   as it is in `source`
-    divided  whether each part has its own items of `source`
-    place    where it is in the workspace, None where the kernel works on `source` itself
-    """
-
-    source: str
-    tensor: Tensor
-    stored: Tensor
-    divided: bool = False
-    place: int | None = None
-    reads: bool = False
-    writes: bool = False
-
-
-@dataclass(frozen=True)
-class Part:
-    """One run of a kernel: `op` with the record, the roles and the accumulations of these items; operand `begins` in
-    bytes of its source, by role."""
-
-    op: Op
-    begins: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A kernel over all items of an op, part by part.
-
-    op        with the record of the whole, and all roles that a part may have
-    record    of the items of one part
-    items     that the op has;  count  items of a part
-    operands  by role
-    sums      roles of results that are summed over the items;  begins  those that the first part reads
-    in_place  those that are carried in place of the result
-    workspace_place, workspace_bytes   what the kernel itself uses
-    """
-
-    op: Op
-    record: OpRecord
-    items: BatchSlice
-    count: int
-    operands: Mapping[str, Operand]
-    sums: frozenset[str] = frozenset()
-    begins: frozenset[str] = frozenset()
-    in_place: frozenset[str] = frozenset()
-    workspace_place: int = 0
-    workspace_bytes: int = 0
-
-    def parts(self) -> Iterator[Part]:
-        if self.count == self.items.count:
-            yield Part(self.op, dict.fromkeys(self.operands, 0))
-            return
-        for first in range(0, self.items.count, self.count):
-            part = BatchSlice(self.items.first + first, self.count, self.items.items)
-            begins = {
-                role: first // self.count * each.stored.nbytes if each.divided else 0
-                for role, each in self.operands.items()
-                if self._has(role, part)
-            }
-            yield Part(self._op_of(part, begins), begins)
-
-    def roles(self, part: BatchSlice) -> list[str]:
-        return [role for role in self.operands if self._has(role, part)]
-
-    def _has(self, role: str, part: BatchSlice) -> bool:
-        return role not in self.sums or part.is_last or (part.is_first and role in self.begins)
-
-    def _op_of(self, part: BatchSlice, roles: Collection[str]) -> Op:
-        own = [
-            role
-            for role in self.op.accumulates
-            if role in roles and not role.endswith(CARRY) and (part.is_last or role not in self.sums)
-        ]
-        accumulates = (*own, *(role + CARRY for role in own if role in self.in_place))
-        return replace(self.op, record=self.record.of_slice(part, self.op.record), accumulates=accumulates)
 
 
 class Storage:
@@ -192,7 +111,7 @@ class _Narrowing:
         passes = self._passes(op)
         return replace(
             op, recompute=recompute, overlays=overlays, passes=passes, nbytes=op.nbytes + self._more_traffic(op),
-            workspace_bytes=max(map(workspace_end, passes)),
+            workspace_bytes=max(each.workspace_end for each in passes),
         )  # fmt: skip
 
     def _converts(self, op: Op) -> bool:
@@ -219,15 +138,16 @@ class _Narrowing:
         whole = (self._in_one_part(op, items),)
         divided = self._divided(op, items, count) if count < items.count else None
         # where parts carry more than they spare, as of many weights, one part takes less
-        return min(whole, divided or whole, key=lambda passes: max(map(workspace_end, passes)))
+        return min(whole, divided or whole, key=lambda passes: max(each.workspace_end for each in passes))
 
     def _in_one_part(self, op: Op, items: BatchSlice) -> Pass:
         """The op itself, on copies of its whole operands."""
         layout = _Layout()
         operands = {role: self._operand(op, role, self._operand_tensor(op, role), layout) for role in op.roles}
         return Pass(
-            op, op.record, items, items.count, operands, workspace_place=layout.end, workspace_bytes=op.workspace_bytes
-        )
+            op.record, op.record, op.step, items, items.count, operands, op.accumulates,
+            workspace_place=layout.end, workspace_bytes=op.workspace_bytes,
+        )  # fmt: skip
 
     def _operand(self, op: Op, role: str, tensor: Tensor, layout: _Layout, divided: bool = False) -> Operand:
         """An operand in memory, converted where it is narrow: one copy for all roles of a buffer."""
@@ -306,15 +226,15 @@ class _Narrowing:
                 return None
             whole = self._operand_tensor(op, role)
             operands[role + WHOLE] = Operand(role, whole, whole, reads=True)
-        made = Pass(op, like.record, items, count, operands, sums)
-        return self._with_carries(made, layout)
+        made = Pass(op.record, like.record, op.step, items, count, operands, op.accumulates, sums)
+        return self._with_carries(op, made, layout)
 
-    def _with_carries(self, made: Pass, layout: _Layout) -> Pass | None:
+    def _with_carries(self, op: Op, made: Pass, layout: _Layout) -> Pass | None:
         """`made` with what its parts carry of sums, and the workspace of its kernel."""
-        op, device = made.op, self.device
+        device = self.device
         firsts = sorted({0, made.count, made.items.count - made.count})
         parts = [BatchSlice(made.items.first + first, made.count, made.items.items) for first in firsts]
-        record = made.record.of_slice(parts[0], op.record)
+        record = made.record_of(parts[0])
         operands, in_place = dict(made.operands), set()
         for role in sorted(made.sums):
             nbytes = device.carry_bytes(record, op.step, role)
@@ -333,9 +253,7 @@ class _Narrowing:
             {role for role in made.sums if not part.is_last} if part.is_first else set()
         )  # fmt: skip
         made = replace(made, operands=operands, in_place=frozenset(in_place), begins=frozenset(begins))
-        nbytes = max(
-            device.workspace_bytes(made.record.of_slice(each, op.record), op.step, made.roles(each)) for each in parts
-        )
+        nbytes = max(device.workspace_bytes(made.record_of(each), op.step, made.roles(each)) for each in parts)
         return replace(made, workspace_place=layout.end, workspace_bytes=nbytes)
 
     def _carried_bytes(self, op: Op, role: str) -> int:
@@ -368,11 +286,6 @@ class _Layout:
         if buffer not in self.places:
             self.places[buffer], self.end = self.end, self.end + aligned(nbytes)
         return self.places[buffer] if buffer else self.places.pop(buffer)
-
-
-def workspace_end(made: Pass) -> int:
-    """Bytes of the workspace of a pass: converted operands, what parts carry, and what the kernel uses."""
-    return made.workspace_place + made.workspace_bytes
 
 
 # -- which buffers are narrow ------------------------------------------------------------------------------------------
