@@ -102,6 +102,11 @@ class Op:
         whole = {buffer for role, buffer in self.roles.items() if role not in self.views}
         return {buffer: items for buffer, items in viewed.items() if buffer not in whole}
 
+    @cached_property
+    def launches(self) -> int:
+        """1, or what its passes take."""
+        return sum(each.launches for each in self.passes) or 1
+
     @property
     def kernel(self) -> str:
         """ "Pool.backward": record and step, as people read them."""

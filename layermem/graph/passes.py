@@ -73,6 +73,12 @@ class Pass:
         """Bytes of the workspace: copies of operands, what parts carry, and what the kernel uses."""
         return self.workspace_place + self.workspace_bytes
 
+    @property
+    def launches(self) -> int:
+        """Kernels and conversions that it takes."""
+        converted = sum(each.reads + each.writes for each in self.operands.values() if each.place is not None)
+        return self.items.count // self.count * (1 + converted)
+
     def parts(self) -> Iterator[Part]:
         if self.count == self.items.count:
             yield Part(self.whole, dict.fromkeys(self.operands, 0), self.accumulates)

@@ -36,15 +36,19 @@ from layermem.graph.passes import Operand, Pass
 from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, CopyOut, Feed, Python, Silence, Tensor
 from layermem.utils.units import aligned
 
-PART_BYTES = 8 << 20  # of the widened operands of a part, if an item does not take more
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
 OF_HOST = (CopyOut, Feed, Python)  # records whose operands the host reads or writes
 
 
 class Device(slices.Device, Protocol):
-    """What storage needs of a device, beside what slices need.  storage: one of NARROW, or fp32."""
+    """What storage needs of a device, beside what slices need.
+
+    storage     one of NARROW, or fp32
+    part_bytes  of the widened operands of a part, if an item does not take more
+    """
 
     storage: str
+    part_bytes: int
 
 
 class Storage:
@@ -166,7 +170,7 @@ class _Narrowing:
         if op.node not in self._counts:
             wide = max(map(self._wide_bytes, self._of_node.get(op.node, [op])))
             count = items.count
-            while wide * count > PART_BYTES * items.count and count % 2 == 0:
+            while wide * count > self.device.part_bytes * items.count and count % 2 == 0:
                 count //= 2
             self._counts[op.node] = count
         return self._counts[op.node]

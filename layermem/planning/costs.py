@@ -1,6 +1,6 @@
 """What ops and copies cost: seconds from a model of the device, or as measured on the user's own.
 
-The model: an op takes the longer of its arithmetic and its memory traffic, plus a launch; a copy its bytes over the
+The model: an op takes the longer of its arithmetic and its memory traffic, plus its launches; a copy its bytes over the
 link.  Rates are those of a typical device, or, for a GPU whose published rates are known (gpus.py), the share of them
 that the model has of one GPU's.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link,
 `link.d2h` and `link.h2d`, in bytes per second; what it does not name is modelled.  Comments at its head name the net,
@@ -127,7 +127,7 @@ class Costs:
             name, share = op.share_of[0], share * op.share_of[1]
         if name in self.measured:
             return min(launch, self.measured[name]) + max(0.0, self.measured[name] - launch) * share
-        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch
+        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch * op.launches
 
     def communication(self, record: Communication) -> float:
         """Seconds that ranks take together: what each sends, and what it adds up of the others.

@@ -82,6 +82,7 @@ class CudaDevice(Device):
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
 
     shares_host_memory = False
+    part_bytes = 64 << 20  # enough to keep all multiprocessors busy
     fusions = frozenset(FUSIONS)
 
     @property
