@@ -37,6 +37,7 @@ from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, CopyOut, Feed, 
 from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
+LEAST_PARTS = 8  # of the largest op, also where that is small: its copies are a small share of the step
 OF_HOST = (CopyOut, Feed, Python)  # records whose operands the host reads or writes
 
 
@@ -92,6 +93,8 @@ class _Narrowing:
         for op in graph.ops:
             if self._converts(op):
                 self._of_node.setdefault(op.node, []).append(op)
+        largest = max((self._wide_bytes(op) for ops in self._of_node.values() for op in ops), default=0)
+        self.part_bytes = min(self.device.part_bytes, largest // LEAST_PARTS)
 
     def graph(self) -> Graph:
         buffers = {name: self._stored(buffer) for name, buffer in self.whole.buffers.items()}
@@ -170,7 +173,7 @@ class _Narrowing:
         if op.node not in self._counts:
             wide = max(map(self._wide_bytes, self._of_node.get(op.node, [op])))
             count = items.count
-            while wide * count > self.device.part_bytes * items.count and count % 2 == 0:
+            while wide * count > self.part_bytes * items.count and count % 2 == 0:
                 count //= 2
             self._counts[op.node] = count
         return self._counts[op.node]
