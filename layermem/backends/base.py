@@ -24,7 +24,7 @@ from layermem.backends.registry import StepContext
 from layermem.distributed.transport import Transport
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import COMM, Op
-from layermem.ops import NARROW, BandRules, InnerProduct, OpRecord, Tensor
+from layermem.ops import FP32, NARROW, BandRules, InnerProduct, OpRecord, Tensor
 from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
 from layermem.utils.text import choices
@@ -34,7 +34,7 @@ Batch = Mapping[str, Sequence[npt.NDArray[Any]]]  # arrays (NCHW) by input layer
 NextBatch = Callable[[], "Batch | None"]  # fetches the batch after this one, None after the last
 
 
-STORAGES = ("fp32", *NARROW)
+STORAGES = (FP32, *NARROW)
 
 
 class Device:
@@ -42,7 +42,7 @@ class Device:
 
     name = ""
     real = "float32"  # element type of blobs
-    storage = "fp32"  # of activations: in 16 bits where it is one of NARROW (graph/storage.py)
+    storage = FP32  # of activations: in 16 bits where it is one of NARROW (graph/storage.py)
     part_bytes = 8 << 20  # of an op in fp32, where activations are in 16 bits: few enough to stay in a cache
     shares_host_memory = True  # its arena and the host's are the same memory: offloading to it frees nothing
     fusions: frozenset[str] = frozenset()  # names of the fused ops that it runs (OpRecord.fusion)
@@ -64,7 +64,7 @@ class Device:
 
     @property
     def _of_storage(self) -> str:
-        return "" if self.storage == "fp32" else f" storing {self.storage}"
+        return "" if self.storage == FP32 else f" storing {self.storage}"
 
     def nbytes(self, tensor: Tensor) -> int:
         return tensor.count * np.dtype(self.dtype(tensor)).itemsize

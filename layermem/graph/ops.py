@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from layermem.graph.passes import Pass
-from layermem.ops import NARROW, BatchSlice, OpRecord, Tensor
+from layermem.ops import FP32, NARROW, BatchSlice, OpRecord, Tensor
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
@@ -271,7 +271,7 @@ class Graph:
     def storage(self) -> str:
         """How activations are stored: "fp32", or the one of NARROW that some are in."""
         dtypes = {b.tensor.dtype for b in self.buffers.values()}
-        return next((word for word, dtype in NARROW.items() if dtype in dtypes), "fp32")
+        return next((word for word, dtype in NARROW.items() if dtype in dtypes), FP32)
 
     def of_kind(self, kind: str) -> list[Op]:
         return [op for op in self.ops if op.kind == kind]

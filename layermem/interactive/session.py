@@ -19,6 +19,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
 from layermem.graph.sections import BACKWARD_HOLD, FORWARD_HOLD, Section, section_graph
 from layermem.job import Budget, Job, resolve_costs, resolve_hints, title_of
+from layermem.ops import FP32
 from layermem.planning.hints import Hints
 from layermem.proto.blobs import Blob
 from layermem.report.plan_report import PlanReport, evaluate
@@ -79,7 +80,7 @@ class Session:
 
     def __init__(self, net: Net, device: Device, memory: Memory, seed: int):
         net.check_runnable(device.name, device.implements)
-        if device.storage != "fp32":
+        if device.storage != FP32:
             what = f"is run by hand, where blobs are in fp32; leave the storage {device.storage} out"
             raise InputError(what, path=str(net.path))
         self.net, self.device, self.memory, self.seed = net, device, memory, seed

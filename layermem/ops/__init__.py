@@ -5,6 +5,7 @@ from layermem.ops.affine_norm import AffineNorm
 from layermem.ops.axpy import Axpy
 from layermem.ops.base import (
     CARRY,
+    FP32,
     ITEMSIZE,
     MAX_COUNT,
     NARROW,
@@ -65,6 +66,7 @@ from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 __all__ = [
     "ACCUMULATE",
     "CARRY",
+    "FP32",
     "ITEMSIZE",
     "LRN",
     "MAX_COUNT",

@@ -16,6 +16,7 @@ from math import prod
 from typing import TypeVar
 
 ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1, "bfloat16": 2}
+FP32 = "fp32"  # as the word of users
 NARROW = {"bf16": "bfloat16"}  # element types of 16 bits by the word of users (graph/storage.py)
 CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
 OPEN = ".open"  # "dw0.open" that of what they carry beside it

@@ -16,6 +16,7 @@ from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.job import NO_SLICES, Budget, Job, PathName
+from layermem.ops import FP32
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
@@ -100,6 +101,8 @@ class PlanReport:
         refusal = self.refusal
         if self.job.slices == NO_SLICES and not refusal.host and can_slice(self.job):
             refusal = refusal.with_detail("slices", "none; --slices auto runs layers in slices of the batch")
+        if self.storage == FP32 and not refusal.host:
+            refusal = refusal.with_detail("storage", "fp32; --storage bf16 halves the bytes of activations")
         return add_suggestions(refusal, self._search)
 
     def feasible_program(self) -> Program:

@@ -9,6 +9,7 @@ peak at         backward conv2.wgrad (tick 22 of 31)
 from __future__ import annotations
 
 from layermem.job import Job
+from layermem.ops import FP32
 from layermem.planning.bounds import is_sliced
 from layermem.report.plan_report import PlanReport, kind_of
 from layermem.report.refusal import host_budget_facts
@@ -29,7 +30,7 @@ KIND_NAMES = {
 def summary(report: PlanReport, *, minimum: bool = False) -> str:
     """The lines that `plan` prints and `train` begins with; `minimum`: with the least budget, which is a search."""
     budget = f"   budget {format_bytes(report.budget_bytes)}" if report.budget_bytes is not None else ""
-    storage = f"   storage {report.storage}" if report.storage != "fp32" else ""
+    storage = f"   storage {report.storage}" if report.storage != FP32 else ""
     lines = [f"{printable(report.job.title)}   device {report.device}{storage}   strategy {report.strategy}{budget}"]
     lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in plan_facts(report, minimum=minimum)]
     return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
 from layermem.graph.ops import Op
-from layermem.ops import BandRules, InnerProduct, OpRecord
+from layermem.ops import FP32, BandRules, InnerProduct, OpRecord
 
 ISA = "LAYERMEM_ISA"
 
@@ -43,7 +43,7 @@ class CpuDevice(ReferenceDevice):
         }
     )  # fmt: skip
 
-    def __init__(self, threads: int | None = None, storage: str = "fp32"):
+    def __init__(self, threads: int | None = None, storage: str = FP32):
         super().__init__(storage=storage)
         if ISA in os.environ:
             _set_isa(os.environ[ISA])
@@ -69,7 +69,7 @@ class CpuDevice(ReferenceDevice):
         return cpu_kernels.sums_in_place(record, step, role)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
-        return row_bands(record) if self.storage == "fp32" else None
+        return row_bands(record) if self.storage == FP32 else None
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cpu_kernels.implements(record, step)

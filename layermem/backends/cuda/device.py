@@ -31,6 +31,7 @@ from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Op
 from layermem.ops import (
+    FP32,
     AllGather,
     BandRules,
     Communication,
@@ -67,7 +68,7 @@ class CudaDevice(Device):
 
     def __init__(
         self, index: int = 0, precision: str = "fp32", graph: bool = False, transport: str = "mpi",
-        planned_gpu: str | None = None, storage: str = "fp32",
+        planned_gpu: str | None = None, storage: str = FP32,
     ):  # fmt: skip
         self._set_storage(storage)
         if transport not in TRANSPORTS:
@@ -213,9 +214,9 @@ class CudaDevice(Device):
         return not accumulates and cuda_kernels.sums_in_place(record, step, role)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
-        return (
-            BandRules(DEPTH, adds_dx=False) if self.storage == "fp32" else None
-        )  # dgrad sums whole stages of outputs, and adds dx after them
+        if self.storage != FP32:
+            return None  # sums of bands would be rounded
+        return BandRules(DEPTH, adds_dx=False)  # dgrad sums whole stages of outputs, and adds dx after them
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cuda_kernels.implements(record, step) or isinstance(

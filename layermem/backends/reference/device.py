@@ -13,7 +13,7 @@ from layermem.backends.reference.blas import use_one_thread
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
-from layermem.ops import BandRules, InnerProduct, OpRecord
+from layermem.ops import FP32, BandRules, InnerProduct, OpRecord
 
 
 @register_device("reference")
@@ -22,10 +22,10 @@ class ReferenceDevice(Device):
 
     fusions = frozenset({"BatchNormScale"})
 
-    def __init__(self, real: str = "float32", storage: str = "fp32"):
+    def __init__(self, real: str = "float32", storage: str = FP32):
         self.real = real
         self._set_storage(storage)
-        if real != "float32" and storage != "fp32":
+        if real != "float32" and storage != FP32:
             raise InputError(f"blobs of {real} are stored as they are; leave the storage {storage} out")
         use_one_thread()
 
@@ -40,7 +40,7 @@ class ReferenceDevice(Device):
         return None if nbytes is None else nbytes * np.dtype(self.real).itemsize // np.dtype(np.float32).itemsize
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
-        return BandRules(sums_dx=False) if self.storage == "fp32" else None  # sums of bands would be rounded
+        return BandRules(sums_dx=False) if self.storage == FP32 else None  # sums of bands would be rounded
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return REGISTRY.implements(record, step)
