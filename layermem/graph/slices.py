@@ -22,6 +22,7 @@ source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches"
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -51,6 +52,7 @@ from layermem.utils.similar import did_you_mean
 ALL = "whole"  # how a Cut of all layers is written
 FORM = "give it as FIRST..LAST/COUNT with names of layers, such as conv1_1..pool2/4, or as whole/4"
 OTHERWISE = "slice other layers, as FIRST..LAST/COUNT, or none"
+NUMBER = re.compile(r"@\d+/\d+$")  # of a slice, behind a name
 
 
 class Device(op_builder.Device, Protocol):
@@ -122,6 +124,11 @@ def slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int
     Raises InputError for a layer that cannot be sliced.
     """
     return _Slicer(whole, small, cut, device, items).graph()
+
+
+def whole_name(name: str) -> str:
+    """The name of a buffer or an op without the number of its slice."""
+    return NUMBER.sub("", name)
 
 
 class _Slicer:

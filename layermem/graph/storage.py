@@ -13,7 +13,7 @@ In 16 bits are blobs, gradients and stashes of two axes or more in fp32 that dep
 
     parameters, their gradients, optimizer state, sums, statistics, losses
     inputs, labels, and what is computed of these alone
-    what layers without a backward make, such as an ArgMax; what is handed to the host
+    what layers without a backward make, such as an ArgMax; the mask of a Pooling; what is handed to the host
 
 source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et al., "A Study of BFLOAT16 for Deep
         Learning Training", 2019
@@ -33,6 +33,7 @@ from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
 from layermem.graph.passes import Operand, Pass
+from layermem.graph.slices import whole_name
 from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, CopyOut, Feed, Python, Silence, Tensor
 from layermem.utils.units import aligned
 
@@ -278,7 +279,7 @@ class _PartGraph:
 
     def op_like(self, op: Op) -> Op | None:
         """The same op of the part's batch, if there is one: without the number of its slice."""
-        found = self._ops.get(op.name.partition("@")[0])
+        found = self._ops.get(whole_name(op.name))
         return found if found is not None and type(found.record) is type(op.record) else None
 
 
@@ -300,12 +301,14 @@ class _Layout:
 
 def _narrow_buffers(graph: Graph) -> frozenset[str]:
     """Names of the buffers of `graph` that are stored in 16 bits."""
-    of_host = {_base(b) for op in graph.ops if isinstance(op.record, OF_HOST) for b in op.touches}
+    of_host = {whole_name(b) for op in graph.ops if isinstance(op.record, OF_HOST) for b in op.touches}
     learned = {b.name for b in graph.buffers.values() if b.kind == PARAMETER}
     narrow: set[str] = set()  # base names
     for op in graph.ops:
         for name in op.writes if op.layer_type not in NO_GRADIENT else ():
-            buffer, base = graph.buffers[name], _base(name)
+            buffer, base = graph.buffers[name], whole_name(name)
+            if any(op.roles.get(role) == name for role in op.record.indices):
+                continue
             if buffer.kind in (DATA, STASH) and not learned.isdisjoint((*op.reads, *op.updates)):
                 learned.add(name)
             blob = base.removesuffix(".diff")
@@ -313,7 +316,7 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
             if follows and _is_activation(op, buffer) and (buffer.kind != DIFF or blob != base):
                 narrow.add(base)
     names = (b.name for b in graph.buffers.values() if b.kind in (DATA, STASH, DIFF))
-    return frozenset(name for name in names if _base(name) in narrow - of_host)
+    return frozenset(name for name in names if whole_name(name) in narrow - of_host)
 
 
 def _is_activation(op: Op, buffer: Buffer) -> bool:
@@ -322,8 +325,3 @@ def _is_activation(op: Op, buffer: Buffer) -> bool:
     if buffer.persistent or buffer.tensor.dtype != "float32" or len(buffer.tensor.shape) < 2:
         return False
     return prod(buffer.tensor.shape) > 0 and all(op.roles[role] != buffer.name for role in summed if role in op.roles)
-
-
-def _base(name: str) -> str:
-    """The name without the number of its slice."""
-    return name.partition("@")[0]

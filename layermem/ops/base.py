@@ -171,6 +171,11 @@ class OpRecord:
         """Roles of blobs that a slice also reads as a whole, as "x1.whole": what all of their items say counts."""
         return ()
 
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """Roles of results that are indices: whole numbers, which 16 bits would round (graph/storage.py)."""
+        return ()
+
     def of_slice(self: R, part: BatchSlice, whole: R) -> R:
         """This record, of the step with a batch of `part.count`, as that of one slice of `whole`."""
         return replace(self, part=part)

@@ -28,6 +28,10 @@ class Pool(PerItem):
         return self.y.of("uint8" if self.taps <= 256 else "int32")
 
     @property
+    def indices(self) -> tuple[str, ...]:
+        return ("y1",)
+
+    @property
     def windows(self) -> tuple[Window, Window]:
         return self.rows, self.columns
 
