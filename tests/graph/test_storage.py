@@ -1,0 +1,239 @@
+"""Which buffers are stored in 16 bits, and the passes of the ops that touch them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from layermem.backends.base import Device
+from layermem.backends.cpu import CpuDevice
+from layermem.data import probe
+from layermem.graph import storage
+from layermem.graph.net import Net
+from layermem.graph.ops import Graph, Op
+from layermem.graph.slices import Cut, sliced_graph, whole_name
+from layermem.graph.storage import Storage
+from layermem.graph.train import Rule, forward_graph, train_graph
+from layermem.ops import CARRY, NARROW
+from layermem.proto.read import read_net_text
+from layermem.solver.build import reported
+from layermem.utils.units import aligned
+from tests.nets import CHAIN, DATA, LOSS, NETS, RESIDUAL, conv, norm, relu
+
+EVEN = DATA.replace("dim: 6 dim: 5", "dim: 6 dim: 4")  # an item has 288 bytes: parts begin at multiples of 16
+SMALL = f"{EVEN} {conv('conv1', 'data', 4, 3)} {conv('conv2', 'conv1', 2, 1)} {LOSS % 'conv2'}"
+IN_32 = {"parameter", "history", "gradient", "state"}  # kinds of buffers
+
+
+@pytest.fixture(params=NARROW)
+def device(request: pytest.FixtureRequest) -> Device:
+    return CpuDevice(storage=request.param)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of one item."""
+    monkeypatch.setattr(storage, "PART_BYTES", 1)
+
+
+def net_of(text: str, phase: int = 0) -> Net:
+    return Net(read_net_text(text), phase, probe=probe)
+
+
+def stored(text: str, device: Device, cut: str | None = None, outputs: tuple[str, ...] = (), phase: int = 0) -> Graph:
+    """The step of a net, or its forward in TEST, as the device stores it."""
+    net = net_of(text, phase)
+
+    def make(each: Net) -> Graph:
+        if phase:
+            return forward_graph(each, device)
+        return train_graph(each, device, Rule("SGD", 1), outputs=outputs or [r.version for r in reported(each)])
+
+    graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
+    return Storage(net, make, device).of(graph)
+
+
+def narrow_names(graph: Graph) -> set[str]:
+    return {b.name for b in graph.buffers.values() if b.tensor.dtype in NARROW.values()}
+
+
+def all_ops(graph: Graph) -> Iterator[Op]:
+    for op in (*graph.ops, *graph.fused_updates):
+        yield op
+        if op.recompute is not None:
+            yield op.recompute
+
+
+# -- which buffers -----------------------------------------------------------------------------------------------------
+
+
+def test_activations_and_their_gradients_are_in_16_bits(device):
+    graph = stored(SMALL, device)
+    assert narrow_names(graph) == {"conv1", "conv2", "score", "conv1.diff", "conv2.diff", "score.diff"}
+    assert graph.storage == device.storage
+    assert graph.buffers["conv1"].nbytes == 4 * 4 * 6 * 4 * 2 == graph.buffers["conv1.diff"].nbytes
+
+
+def test_of_fp32_the_graph_is_the_one_that_is_given(device):
+    graph = stored(SMALL, CpuDevice())
+    assert narrow_names(graph) == set() and graph.storage == "fp32" and not any(op.passes for op in graph.ops)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_inputs_labels_losses_and_what_outlives_a_step_are_in_32_bits(device, name):
+    graph = stored(NETS[name], device)
+    names, buffers = narrow_names(graph), graph.buffers
+    inputs = {b for op in graph.ops if op.record.family == "Feed" for b in op.writes}
+    assert names and names.isdisjoint({*inputs, "label", "loss", "loss.diff"})
+    assert all(b.name not in names for b in buffers.values() if b.kind in IN_32 or b.persistent)
+    assert all(len(buffers[b].tensor.shape) >= 2 for b in names)
+    copied = {b for op in graph.ops if op.record.family == "CopyOut" for b in op.touches}
+    assert copied and names.isdisjoint(copied)
+
+
+def test_statistics_of_a_batch_norm_are_in_32_bits(device):
+    graph = stored(RESIDUAL, device)
+    statistics = [b for b in graph.buffers.values() if b.name.endswith((".mean", ".inv_std"))]
+    assert statistics and {b.tensor.dtype for b in statistics} == {"float32"}
+
+
+def test_the_mask_of_a_pooling_is_in_32_bits(device):
+    """Its indices have more bits than 16-bit types have, as have the labels in the next test."""
+    text = NETS["segnet"]
+    assert "mask" not in narrow_names(stored(text, device, outputs=("loss",)))
+    assert {"pool", "up"} <= narrow_names(stored(text, device, outputs=("loss",)))
+
+
+def test_labels_stay_in_32_bits_whatever_their_name(device):
+    text = SMALL.replace('"label"', '"score@label"').replace('"score"', '"score@it"')
+    assert narrow_names(stored(text, device)) >= {"score@it", "conv1"}
+    assert "score@label" not in narrow_names(stored(text, device))
+
+
+def test_what_layers_without_a_backward_make_is_in_32_bits(device):
+    best = 'layer { name: "best" type: "ArgMax" bottom: "conv1" top: "best" argmax_param { axis: 1 } }'
+    flat = 'layer { name: "flat" type: "Flatten" bottom: "best" top: "flat" }'
+    names = narrow_names(stored(f"{SMALL} {best} {flat}", device, phase=1))
+    assert {"conv1", "conv2", "score"} <= names and names.isdisjoint({"best", "flat", "accuracy", "loss"})
+
+
+def test_what_is_handed_to_the_host_is_in_32_bits(device):
+    assert "conv1" not in narrow_names(stored(SMALL, device, outputs=("conv1", "loss")))
+
+
+@pytest.mark.parametrize("cut", ["whole/2", "..conv2/4"])
+def test_slices_store_what_the_whole_step_does(device, cut):
+    text = CHAIN.replace("dim: 6 dim: 5", "dim: 6 dim: 4")
+    whole, sliced = narrow_names(stored(text, device)), narrow_names(stored(text, device, cut))
+    assert {whole_name(name) for name in sliced} == whole and sliced - whole
+
+
+def test_slices_with_batch_norms_store_what_the_whole_step_does(device):
+    whole, sliced = (narrow_names(stored(RESIDUAL, device, cut)) for cut in (None, "..sum_relu/2"))
+    names = {whole_name(name) for name in sliced}
+    assert whole <= names and not any("sums" in name for name in names)
+
+
+# -- ops ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_op_that_touches_16_bits_has_passes_and_no_other_one(device, name):
+    graph = stored(NETS[name], device)
+    names = narrow_names(graph)
+    for op in all_ops(graph):
+        touches = not names.isdisjoint(op.touches) and op.record.family != "Silence"
+        assert bool(op.passes) == touches, op.name
+        assert op.workspace_bytes == max((each.workspace_end for each in op.passes), default=op.workspace_bytes)
+        for overlay in op.overlays:
+            assert graph.buffers[overlay.out].nbytes == graph.buffers[overlay.over].nbytes
+
+
+def test_what_is_in_16_bits_is_not_placed_over_what_is_in_32():
+    """The first layer behind the data writes half of its bytes."""
+    text = f"""
+        {EVEN} layer {{ name: "scale" type: "Scale" bottom: "data" top: "scale" }} {relu("scale")} {LOSS % "scale"}
+    """
+    wide, narrow = (stored(text, CpuDevice(storage=word), outputs=("loss",)) for word in ("fp32", "bf16"))
+    over = {(each.out, each.over) for op in wide.ops for each in op.overlays}
+    kept = {(each.out, each.over) for op in narrow.ops for each in op.overlays}
+    names = narrow_names(narrow)
+    assert kept == {(out, under) for out, under in over if (out in names) == (under in names)} and kept < over
+
+
+def test_an_op_of_few_bytes_is_one_part(device):
+    (one,) = stored(SMALL, device).by_name["conv2.forward"].passes
+    assert one.count == 4 and [part.begins for part in one.parts()] == [dict.fromkeys(one.operands, 0)]
+    # x [4,4,6,4] and y [4,2,6,4] in fp32, each a multiple of 256 bytes
+    assert (one.operands["x0"].place, one.operands["y0"].place, one.workspace_place) == (0, 1536, 1536 + 768)
+    assert one.operands["w0"].place is None
+
+
+def test_a_part_has_its_items_of_each_operand(device, small_parts):
+    (made,) = stored(SMALL, device).by_name["conv1.forward"].passes
+    assert made.count == 1 and made.operands["y0"].tensor.shape == (1, 4, 6, 4)
+    assert made.operands["x0"].place is None and made.operands["y0"].place == 0
+    begins = [(part.begins["x0"], part.begins["y0"], part.begins["w0"]) for part in made.parts()]
+    assert begins == [(288 * i, 192 * i, 0) for i in range(4)]
+    assert [str(part.record.part) for part in made.parts()] == [f"items {i}..{i} of 4" for i in range(4)]
+    assert made.workspace_place == aligned(4 * 6 * 4 * 4)
+
+
+def test_the_last_part_makes_what_is_summed_over_the_items(device, small_parts):
+    (made,) = stored(SMALL, device).by_name["conv2.wgrad"].passes
+    parts = list(made.parts())
+    assert ["dw0" in part.begins for part in parts] == [False, False, False, True]
+    assert all("dw0" + CARRY in part.begins for part in parts)
+    carry = made.operands["dw0" + CARRY]
+    assert carry.source == "" and carry.place is not None and "dw0" in made.sums
+
+
+def test_a_part_of_a_slice_is_one_of_its_items(device, small_parts):
+    op = stored(SMALL, device, "whole/2").by_name["conv2.forward@2/2"]
+    assert [str(part.record.part) for part in op.passes[0].parts()] == ["items 2..2 of 4", "items 3..3 of 4"]
+
+
+def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
+    text = f"""
+        {EVEN.replace("dim: 6 dim: 4", "dim: 60 dim: 40")} {conv("conv1", "data", 4, 3)} {norm("conv1")}
+        {LOSS % "conv1"}
+    """
+    graph = stored(text, device)
+    norms = [op for op in graph.ops if op.record.family.startswith("BatchNorm")]
+    steps = [[each.step for each in op.passes] for op in norms]
+    assert steps == [["statistics", "recompute"], ["gradient_sums", "input_gradient"]]
+    assert all(each.count == 1 for op in norms for each in op.passes)
+    wide = graph.buffers["conv1"].tensor.of("float32").nbytes
+    assert all(op.workspace_bytes < wide for op in norms)
+
+
+@pytest.mark.parametrize("items", [3, 5])
+def test_an_odd_number_of_items_is_one_part(device, small_parts, items):
+    graph = stored(SMALL.replace("dim: 4 dim: 3", f"dim: {items} dim: 3").replace("{ dim: 4 }", f"{{ dim: {items} }}"),
+                   device)  # fmt: skip
+    assert {len(list(each.parts())) for op in graph.ops for each in op.passes} == {1}
+
+
+def test_a_net_of_fixed_items_is_in_one_part(device, small_parts):
+    fixed = """layer { name: "fixed" type: "Reshape" bottom: "conv2" top: "fixed"
+                       reshape_param { shape { dim: 4 dim: 48 } } }"""
+    graph = stored(SMALL.replace(LOSS % "conv2", fixed + LOSS % "fixed"), device)
+    assert {len(list(each.parts())) for op in graph.ops for each in op.passes} == {1}
+
+
+def test_parts_that_carry_more_than_they_spare_are_one_part(device, small_parts):
+    """The weights of `score` have more bytes than an item of what it reads."""
+    (made,) = stored(SMALL.replace("num_output: 5", "num_output: 500"), device).by_name["score.wgrad"].passes
+    assert len(list(made.parts())) == 1
+
+
+def test_parts_spare_workspace(device, small_parts, monkeypatch):
+    text = SMALL.replace("dim: 6 dim: 4", "dim: 60 dim: 40")
+    small = stored(text, device).by_name["conv1.forward"]
+    monkeypatch.setattr(storage, "PART_BYTES", 1 << 30)
+    large = stored(text, device).by_name["conv1.forward"]
+    assert large.workspace_bytes - small.workspace_bytes >= 3 * 4 * 60 * 40 * 4
+
+
+def test_conversions_count_as_traffic(device):
+    wide, narrow = (stored(SMALL, each).by_name["conv2.forward"] for each in (CpuDevice(), device))
+    assert narrow.nbytes == wide.nbytes + (4 * 4 * 24 + 4 * 2 * 24) * (4 + 2)
