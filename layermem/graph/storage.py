@@ -13,7 +13,8 @@ In 16 bits are blobs, gradients and stashes of two axes or more in fp32 that dep
 
     parameters, their gradients, optimizer state, sums, statistics, losses
     inputs, labels, and what is computed of these alone
-    what layers without a backward make, such as an ArgMax; the mask of a Pooling; what is handed to the host
+    what layers without a backward make, such as an ArgMax; the mask of a Pooling; what is handed to the host,
+    or to other ranks
 
 source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et al., "A Study of BFLOAT16 for Deep
         Learning Training", 2019
@@ -34,12 +35,12 @@ from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
 from layermem.graph.passes import Operand, Pass
 from layermem.graph.slices import whole_name
-from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, CopyOut, Feed, Python, Silence, Tensor
+from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, Communication, CopyOut, Feed, Python, Silence, Tensor
 from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
 LEAST_PARTS = 8  # of the largest op, also where that is small: its copies are a small share of the step
-OF_HOST = (CopyOut, Feed, Python)  # records whose operands the host reads or writes
+AS_THEY_ARE = (Communication, CopyOut, Feed, Python)  # records whose operands the host or another rank reads or writes
 
 
 class Device(slices.Device, Protocol):
@@ -301,7 +302,7 @@ class _Layout:
 
 def _narrow_buffers(graph: Graph) -> frozenset[str]:
     """Names of the buffers of `graph` that are stored in 16 bits."""
-    of_host = {whole_name(b) for op in graph.ops if isinstance(op.record, OF_HOST) for b in op.touches}
+    as_they_are = {whole_name(b) for op in graph.ops if isinstance(op.record, AS_THEY_ARE) for b in op.touches}
     learned = {b.name for b in graph.buffers.values() if b.kind == PARAMETER}
     narrow: set[str] = set()  # base names
     for op in graph.ops:
@@ -316,7 +317,7 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
             if follows and _is_activation(op, buffer) and (buffer.kind != DIFF or blob != base):
                 narrow.add(base)
     names = (b.name for b in graph.buffers.values() if b.kind in (DATA, STASH, DIFF))
-    return frozenset(name for name in names if whole_name(name) in narrow - of_host)
+    return frozenset(name for name in names if whole_name(name) in narrow - as_they_are)
 
 
 def _is_activation(op: Op, buffer: Buffer) -> bool:
