@@ -113,7 +113,7 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
     print_table(
         [*HEADINGS, *(MEASURED if measured else []), *in_slices],
         [[*row, *(str(report.slices or "") for _ in in_slices)] for row, report in zip(rows, reports)],
-        title=f"{job.title} on {first.device}{budget}",
+        title=f"{job.title} on {first.target}{budget}",
         optional=OPTIONAL,
     )
     facts = [
@@ -157,6 +157,7 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
     return {
         "net": job.title,
         "device": first.device,
+        "storage": first.storage,
         "gpu": job.costs.gpu.name if job.costs.gpu is not None else None,
         "costs": "measured" if job.costs.measured else "modelled",
         "ranks": job.ranks.size,
@@ -204,4 +205,4 @@ def _plot(job: Job, reports: list[PlanReport], path: str) -> None:
         # One that combines others comes last, with the budgets of their best points: the curves are then comparable.
         others = pareto_front([point for points in curves.values() for point in points]) if combines else []
         curves[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
-    draw_memory(shown, curves, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].device}")
+    draw_memory(shown, curves, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].target}")

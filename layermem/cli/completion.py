@@ -92,10 +92,17 @@ def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
     return completer
 
 
+def _storages() -> Iterable[str]:
+    from layermem.backends.base import STORAGES
+
+    return STORAGES
+
+
 VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "strategy": _strategies,
     "strategies": _strategies,
     "device": _devices,
     "gpu": _gpus,
     "precision": lambda: ("fp32", "fp32x3", "tf32", "bf16"),
+    "storage": _storages,
 }

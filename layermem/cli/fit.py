@@ -291,7 +291,7 @@ def _print(fits: list[Fit], what: str, arguments: argparse.Namespace, most: int)
         places = [format_bytes(report.peak_bytes), format_bytes(host) if host else ""]
         rows.append([fit.strategy, size, *places, format_seconds(report.seconds), format_change(report.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
-    device = next((fit.report.device for fit in fits if fit.report is not None), "")
+    device = next((fit.report.target for fit in fits if fit.report is not None), "")
     file, budget = arguments.solver or arguments.net, arguments.budget
     if arguments.gpu:
         budget = format_bytes(parse_bytes(budget))

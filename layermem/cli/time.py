@@ -129,7 +129,7 @@ def _print_layers(job: Job, seconds: Mapping[str, float]) -> None:
     sums = [format_seconds(sum(each.seconds.get(kind, 0.0) for each in layers)) for kind in kinds]
     total = [f"{len(layers)} rows", "", *sums, "", ""]
     print_table(
-        HEADINGS, rows, total=total, title=f"{job.title} on {job.graphs[0].device}", optional=(">GB/s", ">GFLOP/s")
+        HEADINGS, rows, total=total, title=f"{job.title} on {job.graphs[0].target}", optional=(">GB/s", ">GFLOP/s")
     )
 
 

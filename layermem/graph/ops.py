@@ -273,6 +273,11 @@ class Graph:
         dtypes = {b.tensor.dtype for b in self.buffers.values()}
         return next((word for word, dtype in NARROW.items() if dtype in dtypes), FP32)
 
+    @property
+    def target(self) -> str:
+        """The device, and the storage of activations where it is not fp32: "cpu, storage bf16"."""
+        return self.device if self.storage == "fp32" else f"{self.device}, storage {self.storage}"
+
     def of_kind(self, kind: str) -> list[Op]:
         return [op for op in self.ops if op.kind == kind]
 

@@ -205,6 +205,10 @@ class PlanReport:
         return self.job.graphs[0].storage
 
     @property
+    def target(self) -> str:
+        return self.job.graphs[0].target
+
+    @property
     def fragmentation_bytes(self) -> int:
         """Bytes of the peak above the peak live bytes."""
         return self.peak_bytes - self.program.max_live_bytes
