@@ -11,10 +11,9 @@ from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.reference import ReferenceDevice
 from layermem.backends.storage import bind_op
 from layermem.errors import InputError
-from layermem.graph import storage
 from layermem.graph.ops import Graph, Op
 from layermem.ops import NARROW, Tensor
-from tests.graph.test_storage import SMALL, stored
+from tests.graph.test_storage import SMALL, limit_parts, stored
 
 DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}
 
@@ -56,7 +55,7 @@ def results(text: str, name: str, device: Device) -> dict[str, np.ndarray]:
 def test_results_have_the_same_bits_for_parts_of_every_size(name, device, monkeypatch):
     found = []
     for nbytes in (1 << 30, 3000, 1):
-        monkeypatch.setattr(storage, "PART_BYTES", nbytes)
+        limit_parts(monkeypatch, nbytes)
         found.append(results(SMALL, name, device))
     assert found[0] and all(
         each[role].tobytes() == value.tobytes() for each in found for role, value in found[0].items()

@@ -29,10 +29,16 @@ def device(request: pytest.FixtureRequest) -> Device:
     return CpuDevice(storage=request.param)
 
 
+def limit_parts(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Parts of so many bytes, or of one item, in graphs that are made from now on."""
+    monkeypatch.setattr(Device, "part_bytes", nbytes)
+    monkeypatch.setattr(storage, "LEAST_PARTS", 1)
+
+
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of one item."""
-    monkeypatch.setattr(storage, "PART_BYTES", 1)
+    limit_parts(monkeypatch, 1)
 
 
 def net_of(text: str, phase: int = 0) -> Net:
@@ -160,7 +166,15 @@ def test_what_is_in_16_bits_is_not_placed_over_what_is_in_32():
     assert kept == {(out, under) for out, under in over if (out in names) == (under in names)} and kept < over
 
 
-def test_an_op_of_few_bytes_is_one_part(device):
+def test_parts_are_an_eighth_of_the_largest_op_at_most(device):
+    text = SMALL.replace("dim: 6 dim: 4", "dim: 60 dim: 40")
+    graph = stored(text, device)
+    passes = [made for op in graph.ops for made in op.passes if len(list(made.parts())) > 1]
+    assert passes and max(made.workspace_place for made in passes) < graph.by_name["conv1.forward"].nbytes // 4
+
+
+def test_an_op_of_few_bytes_is_one_part(device, monkeypatch):
+    limit_parts(monkeypatch, 1 << 30)
     (one,) = stored(SMALL, device).by_name["conv2.forward"].passes
     assert one.count == 4 and [part.begins for part in one.parts()] == [dict.fromkeys(one.operands, 0)]
     # x [4,4,6,4] and y [4,2,6,4] in fp32, each a multiple of 256 bytes
@@ -229,7 +243,7 @@ def test_parts_that_carry_more_than_they_spare_are_one_part(device, small_parts)
 def test_parts_spare_workspace(device, small_parts, monkeypatch):
     text = SMALL.replace("dim: 6 dim: 4", "dim: 60 dim: 40")
     small = stored(text, device).by_name["conv1.forward"]
-    monkeypatch.setattr(storage, "PART_BYTES", 1 << 30)
+    limit_parts(monkeypatch, 1 << 30)
     large = stored(text, device).by_name["conv1.forward"]
     assert large.workspace_bytes - small.workspace_bytes >= 3 * 4 * 60 * 40 * 4
 
