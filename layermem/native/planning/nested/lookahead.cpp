@@ -50,6 +50,14 @@ LookaheadWalk::LookaheadWalk(const LayoutGraph& graph, std::vector<OpId> order, 
         for (Item item : forms_[p].reads) uses_[item].push_back(p);
         for (Item item : again_[p].reads) recomputed_from_[item].push_back(p);
     }
+    outputs_.resize(items);
+    for (Item item = 0; item < static_cast<Item>(items); ++item)
+        for (Item input : again_[producer_[item]].reads) outputs_[input].push_back(item);
+    last_need_.assign(items, -1);
+    for (auto item = static_cast<Item>(items) - 1; item >= 0; --item) {
+        if (!uses_[item].empty()) last_need_[item] = uses_[item].back();
+        for (Item output : outputs_[item]) last_need_[item] = std::max(last_need_[item], last_need_[output]);
+    }
     count_other_bytes(decisions);
 }
 
@@ -123,6 +131,11 @@ std::optional<std::vector<OpId>> LookaheadWalk::run(Bytes budget_bytes, Exponent
     exponents_ = exponents;
     used_bytes_ = 0;
     resident_.assign(items, 0);
+    residents_.clear(items);
+    stale_needs_.fill(items);
+    stale_costs_.fill(items);
+    passed_ = 0;
+    produced_ = 0;
     locked_.assign(items, 0);
     next_use_.assign(items, 0);
     need_.assign(items, kNever);
@@ -130,6 +143,7 @@ std::optional<std::vector<OpId>> LookaheadWalk::run(Bytes budget_bytes, Exponent
     in_chain_.assign(order_.size(), 0);
     result_.clear();
     for (Position p = 0; p < static_cast<Position>(order_.size()); ++p) {
+        while (produced_ < static_cast<Item>(items) && producer_[produced_] <= p) ++produced_;
         if (p == drop_at_)
             for (Item item : dropped_)
                 if (resident_[item]) evict(item);
@@ -174,7 +188,7 @@ std::vector<Position> LookaheadWalk::missing_producers(const std::vector<Item>& 
 bool LookaheadWalk::run_form(const Form& form, Position at, bool is_recompute, OpId op) {
     for (Item item : form.writes)
         if (!resident_[item]) {
-            resident_[item] = 1;  // so that find_needs() does not count its recomputation
+            set_resident(item, true);  // so that find_needs() does not count its recomputation
             used_bytes_ += bytes_[item];
         }
     const Bytes limit = budget_bytes_ - (is_recompute ? before_[at] : during_[at]) - form.workspace_bytes;
@@ -189,10 +203,10 @@ bool LookaheadWalk::run_form(const Form& form, Position at, bool is_recompute, O
 // lie on it, for it leaves no byte beside that output.
 bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now, Bytes limit) {
     find_needs(now);
-    const auto items = static_cast<Item>(buffer_of_.size());
     auto reads = [&](Item item) { return std::find(form.reads.begin(), form.reads.end(), item) != form.reads.end(); };
-    for (Item item = 0; item < items; ++item)
-        if (resident_[item] && !locked_[item] && need_[item] == kNever && !reads(item)) evict(item);
+    residents_.for_each([&](Item item) {
+        if (!locked_[item] && need_[item] == kNever && !reads(item)) evict(item);
+    });
     // The overlays that are possible here, each out and each over once.
     std::vector<const Form::Overlay*> overlays;
     auto begins_here = [&](const Form::Overlay& o) {
@@ -223,14 +237,14 @@ bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now
         Item best = -1;
         const Form::Overlay* best_overlay = nullptr;
         double most = -1;
-        for (Item item = 0; item < items; ++item) {
-            if (!resident_[item] || locked_[item] || bytes_[item] == 0 || reads(item)) continue;
+        residents_.for_each([&](Item item) {
+            if (locked_[item] || bytes_[item] == 0 || reads(item)) return;
             const double value = score(item, now);
             if (value > most) {
                 most = value;
                 best = item;
             }
-        }
+        });
         for (const Form::Overlay* o : overlays) {
             if (std::any_of(taken.begin(), taken.end(),
                             [&](BufferId b) { return b == o->out_buffer || b == buffer_of_[o->over]; }))
@@ -247,9 +261,9 @@ bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now
             grant(*best_overlay);
             saved += best_overlay->bytes;
             consumed.push_back(best);
-            resident_[best] = 0;  // as the needs of others see it; its bytes go with the op
+            set_resident(best, false);  // as the needs of others see it; its bytes go with the op
             find_needs_without(best, now);
-            resident_[best] = 1;
+            set_resident(best, true);
         } else {
             evict(best);
             find_needs_without(best, now);
@@ -260,8 +274,18 @@ bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now
 }
 
 void LookaheadWalk::evict(Item item) {
-    resident_[item] = 0;
+    set_resident(item, false);
     used_bytes_ -= bytes_[item];
+}
+
+void LookaheadWalk::set_resident(Item item, bool resident) {
+    resident_[item] = resident;
+    if (resident)
+        residents_.add(item);
+    else
+        residents_.remove(item);
+    forget_needs_of_inputs(item);
+    forget_costs_of_outputs(item);
 }
 
 double LookaheadWalk::score(Item item, Position now) const {
@@ -272,41 +296,69 @@ double LookaheadWalk::score(Item item, Position now) const {
 
 // cost   seconds to recompute a value from what is resident; what two of its inputs share counts twice
 // need   position of the first op from `now` on that reads a value, or the recomputation of an evicted one that will
+//
+// Both are computed anew only where something changed that they depend on; of the costs those of values that were there
+// and are still needed.  A step counts as if all were.
 void LookaheadWalk::find_needs(Position now) {
     const auto items = static_cast<Item>(buffer_of_.size());
     steps_ += items;
-    find_costs(0);
+    for (; passed_ < now; ++passed_)
+        for (Item item : forms_[passed_].reads) stale_needs_.add(item);
+    find_costs(0, now);
     find_needs_below(items, now);
 }
 
 // The same after one eviction: costs change above the item, needs below it.
 void LookaheadWalk::find_needs_without(Item evicted, Position now) {
     steps_ += static_cast<int64_t>(buffer_of_.size()) / 2;
-    find_costs(evicted + 1);
+    find_costs(evicted + 1, now);
     find_needs_below(evicted, now);
 }
 
-void LookaheadWalk::find_costs(Item first) {
-    for (Item item = first; item < static_cast<Item>(buffer_of_.size()); ++item) {
-        const Position p = producer_[item];
-        double cost = again_seconds_[p];
-        for (Item input : again_[p].reads)
-            if (!resident_[input]) cost += cost_[input];
+void LookaheadWalk::find_costs(Item first, Position now) {
+    stale_costs_.take_rising(first, produced_, [&](Item item) {
+        if (last_need_[item] < now) return;  // recomputed no more
+        const double cost = cost_of(item);
+        if (cost == cost_[item]) return;
         cost_[item] = cost;
-    }
+        if (!resident_[item]) forget_costs_of_outputs(item);
+    });
 }
 
 void LookaheadWalk::find_needs_below(Item end, Position now) {
-    for (Item item = end - 1; item >= 0; --item) {
-        const auto& uses = uses_[item];
-        size_t& next = next_use_[item];
-        while (next < uses.size() && uses[next] < now) ++next;
-        double need = next < uses.size() ? uses[next] : kNever;
-        for (Position p : recomputed_from_[item])
-            for (Item output : again_[p].writes)
-                if (!resident_[output] && output > item) need = std::min(need, need_[output] + 0.5);
+    stale_needs_.take_falling(end, [&](Item item) {
+        const double need = need_of(item, now);
+        if (need == need_[item]) return;
         need_[item] = need;
-    }
+        if (!resident_[item]) forget_needs_of_inputs(item);
+    });
+}
+
+double LookaheadWalk::cost_of(Item item) const {
+    const Position p = producer_[item];
+    double cost = again_seconds_[p];
+    for (Item input : again_[p].reads)
+        if (!resident_[input]) cost += cost_[input];
+    return cost;
+}
+
+double LookaheadWalk::need_of(Item item, Position now) {
+    const auto& uses = uses_[item];
+    size_t& next = next_use_[item];
+    while (next < uses.size() && uses[next] < now) ++next;
+    double need = next < uses.size() ? uses[next] : kNever;
+    for (Position p : recomputed_from_[item])
+        for (Item output : again_[p].writes)
+            if (!resident_[output] && output > item) need = std::min(need, need_[output] + 0.5);
+    return need;
+}
+
+void LookaheadWalk::forget_needs_of_inputs(Item item) {
+    for (Item input : again_[producer_[item]].reads) stale_needs_.add(input);
+}
+
+void LookaheadWalk::forget_costs_of_outputs(Item item) {
+    for (Item output : outputs_[item]) stale_costs_.add(output);
 }
 
 }  // namespace layermem::planning::nested

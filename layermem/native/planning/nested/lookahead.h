@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "planning/liveness/layout.h"
+#include "planning/nested/item_set.h"
 
 namespace layermem::planning::nested {
 
@@ -70,8 +71,13 @@ class LookaheadWalk {
     bool evict_until_fits(const Form& form, Position at, Position now, Bytes limit);
     void find_needs(Position now);
     void find_needs_without(Item evicted, Position now);
-    void find_costs(Item first);
+    void find_costs(Item first, Position now);
     void find_needs_below(Item end, Position now);
+    double need_of(Item item, Position now);
+    double cost_of(Item item) const;
+    void set_resident(Item item, bool resident);
+    void forget_needs_of_inputs(Item item);
+    void forget_costs_of_outputs(Item item);
     std::vector<Position> missing_producers(const std::vector<Item>& wanted);
     double score(Item item, Position now) const;
     void evict(Item item);
@@ -88,6 +94,8 @@ class LookaheadWalk {
     std::vector<Bytes> bytes_;                            // per item
     std::vector<Position> producer_;                      // per item: position of its producer in the order
     std::vector<std::vector<Position>> uses_;             // per item: positions that read it
+    std::vector<std::vector<Item>> outputs_;              // per item: those whose recomputation reads it
+    std::vector<Position> last_need_;                     // per item: last use of it, or of what is computed from it
     std::vector<Form> forms_, again_;                     // per position: the op, and its recomputation
     std::vector<char> repeatable_;                        // per position
     std::vector<Seconds> again_seconds_;                  // per position
@@ -99,10 +107,15 @@ class LookaheadWalk {
     Exponents exponents_{};
     Bytes budget_bytes_ = 0, used_bytes_ = 0;
     std::vector<char> resident_;
+    ItemSet residents_;                // the same
     std::vector<int32_t> locked_;      // per item: how many coming ops forbid its eviction
     std::vector<char> in_chain_;       // per position: its op is about to run again
     std::vector<size_t> next_use_;     // per item: index in uses_
     std::vector<double> need_, cost_;  // per item: position of the next need, seconds to recompute it
+    // Items whose need or cost may be another one by now: few change from one eviction to the next.
+    ItemSet stale_needs_, stale_costs_;
+    Position passed_ = 0;  // positions below it are no next uses any more
+    Item produced_ = 0;    // items below it are produced at this position or before
     std::vector<OpId> result_;
     int64_t steps_ = 0;
 };
