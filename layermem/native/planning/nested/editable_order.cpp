@@ -23,8 +23,14 @@ void remove_slot(std::vector<Slot>& list, std::vector<int32_t>& index, Slot slot
 }  // namespace
 
 EditableOrder::EditableOrder(const LayoutGraph& graph, const std::vector<OpId>& order, int overlays)
-    : graph_(graph), overlays_(overlays) {
+    : graph_(graph), overlays_of_(graph.ops().size()) {
     graph.lay_out({order, {}, overlays, 1.0});  // throws if the order does not run
+    for (size_t op = 0; op < graph.ops().size(); ++op)
+        for (const liveness::OverlayRule& rule : graph.ops()[op].overlays) {
+            const bool persistent = graph.buffers()[rule.out].persistent;
+            if ((rule.kind & overlays) && persistent == graph.buffers()[rule.over].persistent)
+                overlays_of_[op].push_back({rule.out, rule.over, persistent});
+        }
     build(order);
 }
 
@@ -243,12 +249,23 @@ void EditableOrder::change_uses(BufferId buffer, const Use& use, bool insert) {
         --end;
     }
     find_intervals(buffer, begin, end, after_);
-    for (const auto* list : {&before_, &after_})
-        for (const Interval& each : *list) {
-            touched_.push_back(each.first);
-            touched_.push_back(each.last);
-        }
+    touch_difference();
     if (!persistent) add_difference(graph_.buffers()[buffer].bytes);
+}
+
+// Slots where residencies begin or end in one of before_ and after_ alone.
+void EditableOrder::touch_difference() {
+    auto touch_missing = [&](const auto& list, const auto& others, Slot Interval::* end) {
+        for (const Interval& each : list) {
+            auto is_same = [&](const Interval& other) { return other.*end == each.*end; };
+            if (!overlays_of_[forms_[each.*end]].empty() && std::none_of(others.begin(), others.end(), is_same))
+                touched_.push_back(each.*end);
+        }
+    };
+    for (auto end : {&Interval::first, &Interval::last}) {
+        touch_missing(before_, after_, end);
+        touch_missing(after_, before_, end);
+    }
 }
 
 // The bytes of after_ less those of before_, each range of slots at once.
@@ -301,15 +318,13 @@ void EditableOrder::update_overlays() {
         if (forms_[slot] < 0) continue;
         granted_.clear();
         Bytes bytes = 0, permanent_bytes = 0;
-        for (const liveness::OverlayRule& rule : form(slot).overlays) {
-            const bool persistent = graph_.buffers()[rule.out].persistent;
-            if (!(rule.kind & overlays_) || persistent != graph_.buffers()[rule.over].persistent ||
-                !begins_at(rule.out, slot) || !ends_at(rule.over, slot))
+        for (const Overlay& overlay : overlays_of_[forms_[slot]]) {
+            auto is_party = [&](BufferId b) { return b == overlay.out || b == overlay.over; };
+            if (!begins_at(overlay.out, slot) || !ends_at(overlay.over, slot) ||
+                std::any_of(granted_.begin(), granted_.end(), is_party))
                 continue;
-            auto is_party = [&](BufferId b) { return b == rule.out || b == rule.over; };
-            if (std::any_of(granted_.begin(), granted_.end(), is_party)) continue;
-            granted_.insert(granted_.end(), {rule.out, rule.over});
-            (persistent ? permanent_bytes : bytes) += graph_.buffers()[rule.out].bytes;
+            granted_.insert(granted_.end(), {overlay.out, overlay.over});
+            (overlay.persistent ? permanent_bytes : bytes) += graph_.buffers()[overlay.out].bytes;
         }
         set_overlays(slot, bytes, permanent_bytes);
     }

@@ -82,6 +82,11 @@ class EditableOrder {
         bool inserted;
     };
 
+    struct Overlay {  // one that the mask allows
+        BufferId out, over;
+        bool persistent;
+    };
+
     Slot slot_at(liveness::Position position) const;
     void build(const std::vector<OpId>& order);
     void place(Slot slot, OpId op, OpId form);
@@ -89,6 +94,7 @@ class EditableOrder {
     template <class Visit>
     void for_each_use(OpId form, Slot slot, Visit visit) const;
     void change_uses(BufferId buffer, const Use& use, bool insert);
+    void touch_difference();
     void add_difference(Bytes bytes);
     void find_intervals(BufferId buffer, size_t begin, size_t end, std::vector<Interval>& intervals) const;
     size_t find(BufferId buffer, Slot slot) const;
@@ -98,7 +104,7 @@ class EditableOrder {
     void set_overlays(Slot slot, Bytes bytes, Bytes permanent_bytes);
 
     const LayoutGraph& graph_;
-    const int overlays_;
+    std::vector<std::vector<Overlay>> overlays_of_;  // per op
     Slot slots_ = 0;
     LiveTree tree_{1};
     Seconds recompute_seconds_ = 0;

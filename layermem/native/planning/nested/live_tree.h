@@ -15,8 +15,7 @@ class LiveTree {
   public:
     explicit LiveTree(Slot slots) {
         while (size_ < slots) size_ *= 2;
-        most_.assign(2 * static_cast<size_t>(size_), 0);
-        added_.assign(2 * static_cast<size_t>(size_), 0);
+        nodes_.assign(2 * static_cast<size_t>(size_), {});
     }
 
     // To every slot of [begin, end).
@@ -27,26 +26,25 @@ class LiveTree {
             if (low % 2) add_below(low++, bytes);
             if (high % 2) add_below(--high, bytes);
         }
-        update_above(begin + size_);
-        update_above(end + size_ - 1);
+        update_above(begin + size_, end - 1 + size_);
     }
 
-    Bytes max() const { return most_[1]; }
+    Bytes max() const { return nodes_[1].most; }
 
     // Over [begin, end), which is not empty.
     Bytes max(Slot begin, Slot end) const {
         Slot low = begin + size_, high = end - 1 + size_;  // both inclusive; maxima below them, without what lies above
-        Bytes left = most_[low], right = most_[high];
+        Bytes left = nodes_[low].most, right = nodes_[high].most;
         while (low / 2 != high / 2) {
-            if (low % 2 == 0) left = std::max(left, most_[low + 1]);
-            if (high % 2) right = std::max(right, most_[high - 1]);
+            if (low % 2 == 0) left = std::max(left, nodes_[low + 1].most);
+            if (high % 2) right = std::max(right, nodes_[high - 1].most);
             low /= 2;
             high /= 2;
-            left += added_[low];
-            right += added_[high];
+            left += nodes_[low].added;
+            right += nodes_[high].added;
         }
         Bytes most = std::max(left, right);
-        for (Slot node = low / 2; node; node /= 2) most += added_[node];
+        for (Slot node = low / 2; node; node /= 2) most += nodes_[node].added;
         return most;
     }
 
@@ -55,26 +53,40 @@ class LiveTree {
         Slot node = 1;
         while (node < size_) {
             node *= 2;
-            if (most_[node] < most_[node + 1]) ++node;
+            if (nodes_[node].most < nodes_[node + 1].most) ++node;
         }
         return node - size_;
     }
 
   private:
-    // most_[n] is the maximum below node n of all that was added there and at n itself; leaves are the slots.
+    struct Node {
+        Bytes most = 0;   // of all that was added at the node and below it; leaves are the slots
+        Bytes added = 0;  // at the node itself
+    };
     void add_below(Slot node, Bytes bytes) {
-        most_[node] += bytes;
-        added_[node] += bytes;
+        nodes_[node].most += bytes;
+        nodes_[node].added += bytes;
     }
-    void update_above(Slot node) {
-        for (node /= 2; node; node /= 2) {
-            const Slot below = 2 * node;
-            most_[node] = std::max(most_[below], most_[below + 1]) + added_[node];
+    // Whether the maximum of a node changed.
+    bool update(Slot node) {
+        const Slot below = 2 * node;
+        const Bytes most = std::max(nodes_[below].most, nodes_[below + 1].most) + nodes_[node].added;
+        const bool changed = most != nodes_[node].most;
+        nodes_[node].most = most;
+        return changed;
+    }
+    // From the first and the last leaf of a range up to where their paths meet, then as far as anything changes.
+    void update_above(Slot first, Slot last) {
+        for (first /= 2, last /= 2; first != last; first /= 2, last /= 2) {
+            update(first);
+            update(last);
         }
+        if (first) update(first);
+        for (first /= 2; first && update(first);) first /= 2;
     }
 
-    Slot size_ = 1;  // a power of two
-    std::vector<Bytes> most_, added_;
+    Slot size_ = 1;            // a power of two
+    std::vector<Node> nodes_;  // the root is at 1, and below node n are 2 n and 2 n + 1
 };
 
 }  // namespace layermem::planning::nested
