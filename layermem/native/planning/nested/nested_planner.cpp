@@ -42,11 +42,13 @@ NestedPlanner::NestedPlanner(LayoutGraph graph, std::vector<OpId> order, const s
 
 NestedPlan NestedPlanner::measure(std::vector<OpId> order) {
     measured_ += kPositionSteps * static_cast<int64_t>(order.size());
+    if (order == last_measured_.order) return last_measured_;  // as of two walks within nearly the same bytes
     const liveness::Plan plan{std::move(order), {}, overlays_, 1.0};
     const liveness::Layout layout = graph_.lay_out(plan);
     NestedPlan result{plan.order, 0, graph_.peak_live_bytes(plan, layout)};
     for (size_t p = 0; p < plan.order.size(); ++p)
         if (layout.ops[p] != plan.order[p]) result.recompute_seconds += graph_.ops()[layout.ops[p]].seconds;
+    last_measured_ = result;
     return result;
 }
 
@@ -76,6 +78,9 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
     const int64_t improve_end = work() + kImproveWork / 100 * work_percent;
     std::optional<NestedPlan> best;
     for (size_t i = 0; i < std::min(fitting.size(), kImproved); ++i) {
+        auto is_same = [&](const NestedPlan& other) { return other.order == fitting[i].order; };
+        const auto end = fitting.begin() + static_cast<std::ptrdiff_t>(i);
+        if (std::any_of(fitting.begin(), end, is_same)) continue;  // walks within other bytes often agree
         NestedPlan improved = remove_needless(fitting[i], budget_bytes, improve_end, interrupt);
         if (!best || improved.recompute_seconds < best->recompute_seconds) best = std::move(improved);
     }

@@ -63,6 +63,7 @@ class NestedPlanner {
     std::vector<char> is_dropped_;  // per buffer
     LookaheadWalk walk_;
     int64_t measured_ = 0;  // work of measure(), in steps
+    NestedPlan last_measured_;
 };
 
 }  // namespace layermem::planning::nested
