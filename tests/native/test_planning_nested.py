@@ -6,6 +6,7 @@ forms its gradient from the gradients of v's readers and the values that they re
 
 import random
 from itertools import combinations
+from math import inf, sqrt
 
 import pytest
 
@@ -141,3 +142,124 @@ def test_what_is_dropped_runs_again_whatever_the_budget():
 
 def test_a_plan_below_what_every_walk_needs_is_none():
     assert Values([1, 1], [4, 4], [(0, 1)]).planner.plan(7, []) is None
+
+
+EXPONENTS = (
+    (2, 2), (2, 1), (1, 1), (2, 3), (1, 2), (3, 2), (3, 3), (2, 0), (1, 0), (0, 1), (0, 2), (3, 1), (4, 2), (4, 3),
+    (4, 4), (1, 3), (2, 4), (3, 4), (4, 1), (3, 0), (0, 0), (0, 3), (1, 4), (4, 0), (0, 4),
+)  # fmt: skip
+
+
+class PlainWalk:
+    """The walk of native/planning/nested/lookahead.h over Values, which forms every need and cost anew each time."""
+
+    def __init__(self, values):
+        self.values, free, count = values, values.free, values.free.count
+        self.count, self.size, self.time = count, free.size, free.time
+        self.before = [values.members(free.before[v]) for v in range(count)]
+        backward = list(reversed(range(count)))
+        self.reads = [*self.before, *(values.members(free.reads[v]) for v in backward)]  # values, by position
+        self.uses = [[p for p, reads in enumerate(self.reads) if v in reads] for v in range(count)]
+        gradients = [values.members(free.after[v]) for v in backward]
+        self.during, self.just_before = [0] * (2 * count), [0] * (2 * count)
+        for v in range(count):  # gradient v: from its own op to the last one that reads it
+            first = 2 * count - 1 - v
+            last = max((count + i for i, reads in enumerate(gradients) if v in reads), default=first)
+            for p in range(first, last + 1):
+                self.during[p] += self.size[v]
+                self.just_before[p] += self.size[v] if p > first else 0
+
+    def run(self, budget, exponents):
+        self.resident, self.locked, self.result = set(), [0] * self.count, []
+        for p, reads in enumerate(self.reads):
+            chain = self.missing(reads)
+            for v in [*reads, *(x for q in chain for x in self.before[q])]:
+                self.locked[v] += 1
+            for q in chain:
+                for v in self.before[q]:
+                    self.locked[v] -= 1
+                if not self.run_op(self.before[q], [q], p, budget - self.just_before[p], q, exponents):
+                    return None
+            for v in reads:
+                self.locked[v] -= 1
+            writes = [p] if p < self.count else []
+            if not self.run_op(reads, writes, p + 1, budget - self.during[p], p, exponents):
+                return None
+        return [self.values.order[op] for op in self.result]
+
+    def missing(self, wanted):
+        chain, stack = set(), [v for v in wanted if v not in self.resident]
+        while stack:
+            v = stack.pop()
+            if v not in chain:
+                chain.add(v)
+                stack += [x for x in self.before[v] if x not in self.resident]
+        return sorted(chain)
+
+    def run_op(self, reads, writes, now, limit, op, exponents):
+        self.resident |= set(writes)
+        for v in writes:
+            self.locked[v] += 1
+        fits = self.used() <= limit or self.evict(reads, now, limit, exponents)
+        for v in writes:
+            self.locked[v] -= 1
+        self.result.append(op)
+        return fits
+
+    def used(self):
+        return sum(self.size[v] for v in self.resident)
+
+    def evict(self, reads, now, limit, exponents):
+        need, cost = [inf] * self.count, [0.0] * self.count
+        self.find_costs(cost, 0)
+        self.find_needs(need, self.count, now)
+        free = [v for v in self.resident if not self.locked[v] and need[v] == inf and v not in reads]
+        self.resident -= set(free)
+        while self.used() > limit:
+            best, most = None, -1.0
+            for v in sorted(self.resident):
+                if not self.locked[v] and self.size[v] and v not in reads:
+                    distance = need[v] - now + 1
+                    value = self.size[v] * halves(distance, exponents[0]) / halves(max(cost[v], 1e-12), exponents[1])
+                    best, most = (v, value) if value > most else (best, most)
+            if best is None:
+                return False
+            self.resident.remove(best)
+            self.find_costs(cost, best + 1)
+            self.find_needs(need, best, now)
+        return True
+
+    def find_costs(self, cost, first):
+        for v in range(first, self.count):
+            cost[v] = self.time[v] + sum(cost[x] for x in self.before[v] if x not in self.resident)
+
+    def find_needs(self, need, end, now):
+        for v in reversed(range(end)):
+            own = next((p for p in self.uses[v] if p >= now), inf)
+            evicted = [w for w in range(self.count) if v in self.before[w] and w not in self.resident]
+            need[v] = min([own, *(need[w] + 0.5 for w in evicted)])
+
+
+def halves(x, count):
+    result = sqrt(x) if count % 2 else 1.0
+    for _ in range(count // 2):
+        result *= x
+    return result
+
+
+def test_walks_are_those_that_form_every_need_and_cost_anew():
+    for seed in range(1, 26):
+        values = random_values(seed)
+        walk = PlainWalk(values)
+        order = walk.run(2 * values.live_bytes(values.order), EXPONENTS[0])
+        least = values.live_bytes(order), order
+        for exponents in EXPONENTS:
+            low, high = 0.0, 1.25 * least[0]
+            for _ in range(10):
+                middle = (low + high) / 2
+                order = walk.run(int(middle), exponents)
+                low, high = (middle, high) if order is None else (low, middle)
+                if order is not None and values.live_bytes(order) < least[0]:
+                    least = values.live_bytes(order), order
+        found = values.planner.minimum()
+        assert (found.live_bytes, found.order) == least, seed
