@@ -40,16 +40,24 @@ class Fitting:
 
     make      the job of a size, kept for the last few
     sizes     those to look at; a number is the place of one, from 1
-    same_ops  the nets of all sizes have the same ops
+    same_ops  the nets of all sizes have the same ops, until one is found that has others
     """
 
     def __init__(self, make: Callable[[int], Job], sizes: Sequence[int], budget_bytes: int, *, same_ops: bool):
         self.make, self.sizes, self.budget_bytes, self.same_ops = make, sizes, budget_bytes, same_ops
+        self.ops: list[str] = []  # names of those of the first size that was looked at
         self.recent: list[int] = []  # numbers whose jobs were made last
         self.planned = 1  # the largest number at which a strategy has made a plan: the next one begins there
 
     def fit(self, strategy: str, at_least: int = 0) -> Fit:
         """The fit of `strategy`; the first `at_least` of the sizes are known to fit."""
+        try:
+            return self._fit(strategy, at_least)
+        except _OtherOps:
+            self.same_ops = False
+            return self._fit(strategy, at_least)
+
+    def _fit(self, strategy: str, at_least: int) -> Fit:
 
         def measure(number: int) -> int:
             try:
@@ -112,8 +120,17 @@ class Fitting:
 
     def _job(self, number: int) -> Job:
         job = self.make(self.sizes[number - 1])
+        if self.same_ops:
+            ops = [op.name for op in job.graphs[0].ops]
+            self.ops = self.ops or ops
+            if ops != self.ops:
+                raise _OtherOps
         self.recent = [*(each for each in self.recent if each != number), number][-RECENT:]
         return job
+
+
+class _OtherOps(Exception):
+    """A size has other ops: a recurrent layer unrolls as many steps as its batch axis is long."""
 
 
 def _is_of_one_size(plan: Plan, job: Job) -> bool:

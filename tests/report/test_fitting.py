@@ -9,18 +9,26 @@ from layermem.report.comparison import min_live_bytes, min_memory_plan
 from layermem.report.fitting import Fitting
 
 NET = "prototxt/digits/train_val.prototxt"
+STEPS = """
+    layer { name: "words" type: "DummyData" top: "x" top: "cont" dummy_data_param {
+        shape { dim: 4 dim: 2 dim: 3 } shape { dim: 4 dim: 2 }
+        data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 1 } } }
+    layer { name: "lstm" type: "LSTM" bottom: "x" bottom: "cont" top: "lstm"
+            recurrent_param { num_output: 4 weight_filler { type: "xavier" } } }
+    layer { name: "loss" type: "Reduction" bottom: "lstm" top: "loss" loss_weight: 1 }
+"""
 STRATEGIES = ["liveness", "recompute", "nested", "hybrid", "auto"]
 
 
 class Jobs:
     """Jobs by batch size, and how many were made."""
 
-    def __init__(self, hints=Hints()):
-        self.hints, self.known = hints, {}
+    def __init__(self, hints=Hints(), net=NET):
+        self.hints, self.net, self.known = hints, net, {}
 
     def __call__(self, batch):
         if batch not in self.known:
-            self.known[batch] = job_of(build_net(NET, "TRAIN", batch=batch), device="reference", hints=self.hints)
+            self.known[batch] = job_of(build_net(self.net, "TRAIN", batch=batch), device="reference", hints=self.hints)
         return self.known[batch]
 
 
@@ -81,3 +89,12 @@ def test_what_is_known_to_fit_is_not_looked_for_and_nothing_fits_a_byte():
     assert Fitting(jobs, range(1, 10_000), 3 << 20, same_ops=True).fit("liveness", at_least=most).size == most
     nothing = Fitting(jobs, range(1, 10_000), 1, same_ops=True).fit("liveness")
     assert nothing.size == 0 and nothing.report is None
+
+
+@pytest.mark.parametrize("strategy", ["liveness", "recompute-approx"])
+def test_of_a_net_whose_ops_grow_with_its_batch_axis_every_size_is_planned(strategy, tmp_path):
+    (tmp_path / "steps.prototxt").write_text(STEPS)
+    jobs, budget_bytes = Jobs(net=tmp_path / "steps.prototxt"), 8 << 10
+    fits = [Fitting(jobs, range(1, 40), budget_bytes, same_ops=same).fit(strategy) for same in (True, False)]
+    assert fits[0].size == fits[1].size > 1 and fits[0].report.feasible
+    assert min_live_bytes(jobs(fits[0].size + 1), strategy) > budget_bytes
