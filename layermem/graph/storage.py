@@ -171,13 +171,13 @@ class _Narrowing:
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _count(self, op: Op, items: BatchSlice) -> int:
-        """Items of a part of `op`, which are those of all ops of its node."""
+        """Items of a part of `op`, which are those of all ops of its node: as many as `part_bytes` hold of a number
+        that divides the items, or one."""
         if op.node not in self._counts:
             wide = max(map(self._wide_bytes, self._of_node.get(op.node, [op])))
-            count = items.count
-            while wide * count > self.part_bytes * items.count and count % 2 == 0:
-                count //= 2
-            self._counts[op.node] = count
+            counts = (items.count // parts for parts in range(1, items.count + 1) if items.count % parts == 0)
+            fitting = (count for count in counts if wide * count <= self.part_bytes * items.count)
+            self._counts[op.node] = next(fitting, 1)
         return self._counts[op.node]
 
     def _wide_bytes(self, op: Op) -> int:
