@@ -494,7 +494,10 @@ class Solver:
     def _note_device(self, device: str) -> None:
         """A note if a snapshot was written by kernels with other bits."""
         if device and device != self.device.arithmetic:
-            advice = "use that device and storage, and LAYERMEM_ISA for its instruction set, for the bits of an uninterrupted run"
+            advice = (
+                "use that device and storage, and LAYERMEM_ISA for its instruction set, for the bits of an "
+                "uninterrupted run"
+            )
             self._note(f"the snapshot was written on '{device}' and goes on on '{self.device.arithmetic}': {advice}")
 
     # -- initialization --------------------------------------------------------------------------------------------
