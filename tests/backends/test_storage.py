@@ -97,7 +97,7 @@ def test_a_view_is_a_tensor_at_a_byte_of_what_an_arena_gives(device, dtype):
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_devices_have_a_storage_which_their_arithmetic_names(name):
-    assert STORAGES == ("fp32", *NARROW) and get_device(name).storage == "fp32"
+    assert tuple(NARROW) == STORAGES[1:] and STORAGES[0] == "fp32" and get_device(name).storage == "fp32"
     for word in NARROW:
         narrow = get_device(name, storage=word)
         assert narrow.arithmetic == f"{get_device(name).arithmetic} storing {word}" and narrow.storage == word

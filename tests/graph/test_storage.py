@@ -7,13 +7,15 @@ import pytest
 from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.data import probe
+from layermem.distributed.ranks import Ranks
 from layermem.graph import storage
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph, Op
+from layermem.graph.sharing import shared_graphs
 from layermem.graph.slices import Cut, sliced_graph, whole_name
 from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph
-from layermem.ops import CARRY, NARROW
+from layermem.ops import CARRY, NARROW, Communication
 from layermem.proto.read import read_net_text
 from layermem.solver.build import reported
 from layermem.utils.units import aligned
@@ -126,6 +128,16 @@ def test_what_is_handed_to_the_host_is_in_32_bits(device):
     assert "conv1" not in narrow_names(stored(SMALL, device, outputs=("conv1", "loss")))
 
 
+def test_what_ranks_exchange_is_in_32_bits(device):
+    """Such as the statistics of all batches, which have two axes."""
+    net = net_of(RESIDUAL)
+    (step,) = shared_graphs([train_graph(net, device, Rule("SGD", 1))], net, device, Ranks(0, 2, 2))
+    graph = Storage(net, lambda each: train_graph(each, device, Rule("SGD", 1)), device).of(step)
+    exchanged = {b for op in graph.ops if isinstance(op.record, Communication) for b in op.touches}
+    assert any(name.endswith(".batches") for name in exchanged) and exchanged.isdisjoint(narrow_names(graph))
+    assert "stem" in {name.partition("_")[0] for name in narrow_names(graph)}
+
+
 @pytest.mark.parametrize("cut", ["whole/2", "..conv2/4"])
 def test_slices_store_what_the_whole_step_does(device, cut):
     text = CHAIN.replace("dim: 6 dim: 5", "dim: 6 dim: 4")
@@ -220,11 +232,12 @@ def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
     assert all(op.workspace_bytes < wide for op in norms)
 
 
-@pytest.mark.parametrize("items", [3, 5])
-def test_an_odd_number_of_items_is_one_part(device, small_parts, items):
-    graph = stored(SMALL.replace("dim: 4 dim: 3", f"dim: {items} dim: 3").replace("{ dim: 4 }", f"{{ dim: {items} }}"),
-                   device)  # fmt: skip
-    assert {len(list(each.parts())) for op in graph.ops for each in op.passes} == {1}
+@pytest.mark.parametrize(("items", "parts"), [(9, 3), (10, 5), (12, 4), (7, 7), (3, 1)])
+def test_the_items_of_a_part_are_the_most_that_fit_of_those_that_divide_the_batch(device, items, parts, monkeypatch):
+    monkeypatch.setattr(storage, "PART_BYTES", 3 * (4 + 2) * 6 * 4 * 4)  # three items of conv1 and conv2
+    text = SMALL.replace("dim: 4 dim: 3", f"dim: {items} dim: 3").replace("{ dim: 4 }", f"{{ dim: {items} }}")
+    (made,) = stored(text, device).by_name["conv2.forward"].passes
+    assert len(list(made.parts())) == parts and made.count * parts == items
 
 
 def test_a_net_of_fixed_items_is_in_one_part(device, small_parts):
