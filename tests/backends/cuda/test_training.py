@@ -16,6 +16,7 @@ from layermem.backends.cuda.device import CudaDevice
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
+from layermem.ops import NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import run, trained
@@ -78,6 +79,40 @@ def test_slices_of_the_batch_change_no_bit(net, cuts):
     answers = trained([job, *({**job, **way} for way in ways)])
     assert all("error" not in answer for answer in answers), answers
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("storage", NARROW)
+@pytest.mark.parametrize(
+    ("net", "cuts"),
+    [("chain", ["whole/2"]), ("inception", ["..pool/4"]), ("dropout", ["whole/4"]), ("residual", ["..sum_relu/2"])],
+)
+def test_activations_in_16_bits_are_the_same_under_every_plan(net, cuts, storage):
+    job = {"net": net, "steps": 2, "poison": True, "fields": RULES.get(net, {}), "storage": storage}
+    ways = [
+        {"strategy": strategy, "slices": cut, "part_bytes": part}
+        for strategy in ("hybrid", "recompute", "nested") for cut in (None, *cuts) for part in (1, 4096)
+    ]  # fmt: skip
+    answers = trained([job, *({**job, **way} for way in ways)])
+    assert all("error" not in answer for answer in answers), answers
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("storage", NARROW)
+@pytest.mark.parametrize("net", [net for net in NETS if net not in NOT_ON_CUDA])
+def test_activations_in_16_bits_learn_what_they_do_on_the_reference(net, storage):
+    job = {"net": net, "steps": 2, "fields": RULES.get(net, {}), "storage": storage}
+    mine, reference, wide = trained([job, {**job, "device": "reference"}, {**job, "storage": "fp32"}])
+    same_numbers(mine, reference, 0.01)
+    same_numbers(mine, wide, 0.05)
+    assert mine["losses"] != wide["losses"]
+
+
+@pytest.mark.parametrize("storage", NARROW)
+def test_a_captured_step_converts_as_one_that_is_not(storage):
+    job = {"net": "residual", "steps": 3, "storage": storage, "part_bytes": 4096}
+    plain, captured, resumed = trained([job, {**job, "graph": True}, {**job, "resume": 1}])
+    assert captured["graphs"] > 0 and plain["losses"] == captured["losses"]
+    assert plain["parameters"] == captured["parameters"] == resumed["parameters"]
 
 
 @pytest.mark.parametrize("fields", [{}, {"type": "Adam", "base_lr": 0.002, "iter_size": 2}], ids=["SGD", "held Adam"])

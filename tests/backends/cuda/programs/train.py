@@ -7,6 +7,7 @@ A run names a net of tests/nets.py or a solver file, and how many `steps`; what 
     labels      least and most of its labels
     missing_wait   number of a row whose waits are left out
     graph       whether the device captures its steps
+    storage     of its activations; part_bytes  those of a part of an op
     resume      steps after which a snapshot is saved and a new solver goes on from it
 An answer has the losses, a hash of all parameters, bytes of both arenas, the graphs that were captured, and the rows
 that wait for other streams.
@@ -23,6 +24,8 @@ from pathlib import Path
 from layermem.backends.base import get_device
 from layermem.backends.cuda import CudaDevice
 from layermem.errors import LayermemError
+from layermem.graph import storage as graph_storage
+from layermem.graph.storage import PART_BYTES
 from layermem.proto.read import read_solver
 from layermem.solver.solver import Solver
 from tests.backends.cuda.missing_wait import MissingWaitDevice
@@ -39,8 +42,11 @@ def run(
     graph: bool = False,
     resume: int = 0,
     finish: bool = False,
+    storage: str = "fp32",
+    part_bytes: int = PART_BYTES,
     **options,
 ) -> dict:
+    graph_storage.PART_BYTES = part_bytes
     with tempfile.TemporaryDirectory() as folder:
         fields, (least, most) = options.pop("fields", {}), options.pop("labels", (0, 5))
         if net in NETS:
@@ -52,9 +58,10 @@ def run(
         if missing_wait is not None:
             device = MissingWaitDevice(missing_wait, graph)
             MADE.append(device)
-        elif graph:
-            device = get_device("cuda", graph=True)
-            MADE.append(device)
+        elif graph or storage != "fp32":
+            own = device if isinstance(device, str) else "cuda"
+            device = get_device(own, storage=storage, **({"graph": True} if graph else {}))
+            MADE.extend([device] * (own == "cuda"))
         if resume:
             with Solver(file, device=device, **options) as solver:
                 solver.step(resume)
