@@ -2,10 +2,11 @@
 
     python tools/random_nets.py [--seconds 60 | --count N] [--seed S] [--only N] [--sliced]
 
-A net of tools/campaign/net_grammar.py gets a random solver, device and instruction set.  Strategy `caffe` trains it for
-two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or one between), a
-host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a snapshot; and
-half of them in slices of the batch: the whole step, layers from the input, or a range, where these can be sliced.
+A net of tools/campaign/net_grammar.py gets a random solver, device, instruction set and storage.  Strategy `caffe`
+trains it for two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or
+one between), a host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a
+snapshot; and half of them in slices of the batch: the whole step, layers from the input, or a range, where these can be
+sliced.  Where activations are stored in 16 bits, each run has its own size of the parts that ops run in.
 With --sliced nets keep the items of a batch apart, and all runs are in slices.
 
 findings   snapshots or losses whose bits differ from those of `caffe`; training that diverges in one run only
@@ -32,12 +33,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem._native import cpu
 from layermem.backends.arena import WORD
-from layermem.backends.base import Device
+from layermem.backends.base import STORAGES, Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, DivergenceError, InputError
+from layermem.graph import storage
 from layermem.graph.ops import FORWARD
 from layermem.job import NO_SLICES, Job
+from layermem.ops import NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.report.events import Event, Stepped, Tested
@@ -80,6 +83,7 @@ class Run:
     threads: int = 1
     poison: bool = False
     resumed_at: int = 0
+    part_bytes: int = storage.PART_BYTES  # of the operands in 16 bits, widened: one part, or several
     slices: str = NO_SLICES
 
     @staticmethod
@@ -93,6 +97,7 @@ class Run:
             rng.randint(1, 4),
             rng.random() < 0.3,
             rng.choice((0, 0, 0, rng.randrange(1, iterations))),
+            rng.choice((storage.PART_BYTES, 4096, 1)),
         )
 
     def sliced(self, rng: random.Random, job: Job) -> Run:
@@ -153,6 +158,7 @@ def in_slices(runs: Sequence[Run], rng: random.Random, job: Job, always: bool) -
 def train(text: str, run: Run, device: Device, iterations: int, folder: Path) -> tuple[str, ...]:
     """The bytes of the last snapshot and the losses in hexadecimal, or DIVERGED; Different for a wrong prediction."""
     file = read_solver_text(f'snapshot_prefix: "{folder}/run"\n{text}', str(folder / "solver.prototxt"))
+    storage.PART_BYTES = run.part_bytes
     if isinstance(device, CpuDevice):
         cpu.set_threads(run.threads)
     options = {"spill": folder} if run.host == "spill" else {"host_budget": HOST_BUDGETS[run.host]}
@@ -249,7 +255,8 @@ def reset_peak() -> None:
 def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path, sliced: bool = False) -> None:
     iterations = rng.randint(2, 3)
     text = solver_text(rng, iterations, sliced)
-    device = ReferenceDevice() if rng.random() < 0.15 else CpuDevice()
+    make = ReferenceDevice if rng.random() < 0.15 else CpuDevice
+    device = make(storage=rng.choice(STORAGES))
     if isinstance(device, CpuDevice):
         cpu.set_isa(rng.choice(cpu.available_isas()))
     runs = [Run.random(rng, iterations, text.count("layer {")) for _ in range(RUNS)]
@@ -268,6 +275,7 @@ def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path, sl
             if bits != expected:
                 raise Different("ends in other bits than strategy caffe")
             campaign.count("diverged runs" if bits == DIVERGED else "runs")
+            campaign.count("runs in 16 bits", device.storage in NARROW)
             campaign.count("runs in slices", run.slices != NO_SLICES)
         except BudgetError as error:
             if error.host or run.host == "little":

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem._native import cpu
-from layermem.backends.base import Device
+from layermem.backends.base import STORAGES, Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.distributed.loopback import Loopback, run_ranks
@@ -140,7 +140,8 @@ def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path) ->
     iterations, micro_batches = rng.randint(2, 3), rng.choice(MICRO_BATCHES)
     text = re.sub(r"iter_size: \d+\n?", "", solver_text(rng, iterations))
     text = f"iter_size: {micro_batches}\n{text}"
-    device = ReferenceDevice() if rng.random() < 0.15 else CpuDevice()
+    make = ReferenceDevice if rng.random() < 0.15 else CpuDevice
+    device = make(storage=rng.choice(STORAGES))
     if isinstance(device, CpuDevice):
         cpu.set_isa(rng.choice(cpu.available_isas()))
     sizes = [size for size in range(1, micro_batches + 1) if micro_batches % size == 0]
