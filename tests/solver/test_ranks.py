@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from layermem.backends.base import get_device
 from layermem.distributed.loopback import run_ranks
 from layermem.errors import BudgetError, DivergenceError, InputError
+from layermem.ops import NARROW
 from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, conv, norm, relu, solver_file
 from tests.solver.test_digits import FILE, read_solver
@@ -86,6 +88,18 @@ def test_no_number_of_ranks_changes_a_bit(device, folder):
         assert values_of(others) == values_of(events)
         assert all(measured == predicted for predicted, measured, _, _ in results)
         assert len({(loss, str(outputs)) for _, _, loss, outputs in results}) == 1
+
+
+@pytest.mark.parametrize("storage", NARROW)
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_no_number_of_ranks_changes_a_bit_of_activations_in_16_bits(name, storage, folder):
+    device = get_device(name, storage=storage)
+    alone, events, _ = trained(folder, 1, device=device)
+    assert alone != trained(folder, 1, device=name)[0]
+    for size in (2, 4):
+        files, others, results = trained(folder, size, device=device, slices="whole/2" if size == 2 else None)
+        assert files == alone and values_of(others) == values_of(events)
+        assert all(measured == predicted for predicted, measured, _, _ in results)
 
 
 @pytest.mark.parametrize("strategy", ["liveness", "recompute", "auto"])
