@@ -118,10 +118,17 @@ class _Narrowing:
             return replace(op, recompute=recompute) if recompute is not op.recompute else op
         overlays = tuple(each for each in op.overlays if (each.out in self.narrow) == (each.over in self.narrow))
         passes = self._passes(op)
+        carried = self._carried_on(op) if any(each.count < each.items.count for each in passes) else ()
         return replace(
-            op, recompute=recompute, overlays=overlays, passes=passes, nbytes=op.nbytes + self._more_traffic(op),
+            op, recompute=recompute, overlays=overlays, passes=passes, updates=(*op.updates, *carried),
+            reads=tuple(b for b in op.reads if b not in carried), nbytes=op.nbytes + self._more_traffic(op),
             workspace_bytes=max(each.workspace_end for each in passes),
         )  # fmt: skip
+
+    def _carried_on(self, op: Op) -> tuple[str, ...]:
+        """What earlier slices carry to `op` and it only reads: its parts but the last one write to it as well."""
+        carries = {b for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
+        return tuple(b for b in op.reads if b in carries)
 
     def _converts(self, op: Op) -> bool:
         return not isinstance(op.record, Silence) and not self.narrow.isdisjoint(op.touches)
