@@ -218,6 +218,20 @@ def test_a_part_of_a_slice_is_one_of_its_items(device, small_parts):
     assert [str(part.record.part) for part in op.passes[0].parts()] == ["items 2..2 of 4", "items 3..3 of 4"]
 
 
+def test_the_last_slice_writes_what_is_carried_where_it_has_parts(device, small_parts, monkeypatch):
+    """As one part it only reads that, and makes the gradient of it."""
+    parts = stored(SMALL, device, "whole/2").by_name["conv2.wgrad@2/2"]
+    monkeypatch.setattr(storage, "PART_BYTES", 1 << 20)
+    one = stored(SMALL, device, "whole/2").by_name["conv2.wgrad@2/2"]
+    carries = {"conv2.wgrad.dw0.carry", "conv2.wgrad.dw1.carry"}
+    assert (
+        len(list(parts.passes[0].parts())) == 2
+        and carries <= set(parts.updates)
+        and len(set(parts.touches)) == len(parts.touches)
+    )
+    assert len(list(one.passes[0].parts())) == 1 and not carries <= set(one.updates) and parts.overlays == one.overlays
+
+
 def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
     text = f"""
         {EVEN.replace("dim: 6 dim: 4", "dim: 60 dim: 40")} {conv("conv1", "data", 4, 3)} {norm("conv1")}
