@@ -37,7 +37,6 @@ from layermem.backends.base import STORAGES, Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, DivergenceError, InputError
-from layermem.graph import storage
 from layermem.graph.ops import FORWARD
 from layermem.job import NO_SLICES, Job
 from layermem.ops import NARROW
@@ -83,7 +82,7 @@ class Run:
     threads: int = 1
     poison: bool = False
     resumed_at: int = 0
-    part_bytes: int = storage.PART_BYTES  # of the operands in 16 bits, widened: one part, or several
+    part_bytes: int = Device.part_bytes  # of the operands in 16 bits, widened: one part, or several
     slices: str = NO_SLICES
 
     @staticmethod
@@ -97,7 +96,7 @@ class Run:
             rng.randint(1, 4),
             rng.random() < 0.3,
             rng.choice((0, 0, 0, rng.randrange(1, iterations))),
-            rng.choice((storage.PART_BYTES, 4096, 1)),
+            rng.choice((Device.part_bytes, 4096, 1)),
         )
 
     def sliced(self, rng: random.Random, job: Job) -> Run:
@@ -158,7 +157,7 @@ def in_slices(runs: Sequence[Run], rng: random.Random, job: Job, always: bool) -
 def train(text: str, run: Run, device: Device, iterations: int, folder: Path) -> tuple[str, ...]:
     """The bytes of the last snapshot and the losses in hexadecimal, or DIVERGED; Different for a wrong prediction."""
     file = read_solver_text(f'snapshot_prefix: "{folder}/run"\n{text}', str(folder / "solver.prototxt"))
-    storage.PART_BYTES = run.part_bytes
+    device.part_bytes = run.part_bytes
     if isinstance(device, CpuDevice):
         cpu.set_threads(run.threads)
     options = {"spill": folder} if run.host == "spill" else {"host_budget": HOST_BUDGETS[run.host]}

@@ -43,7 +43,8 @@ class Device:
     name = ""
     real = "float32"  # element type of blobs
     storage = FP32  # of activations: in 16 bits where it is one of NARROW (graph/storage.py)
-    part_bytes = 8 << 20  # of an op in fp32, where activations are in 16 bits: few enough to stay in a cache
+    least_parts = 8  # of the largest op, where activations are in 16 bits
+    part_bytes = 8 << 20  # of an op in fp32, where activations are in 16 bits: they stay in a cache
     shares_host_memory = True  # its arena and the host's are the same memory: offloading to it frees nothing
     fusions: frozenset[str] = frozenset()  # names of the fused ops that it runs (OpRecord.fusion)
 

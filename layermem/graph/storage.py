@@ -39,7 +39,6 @@ from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, Communication, 
 from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
-LEAST_PARTS = 8  # of the largest op, also where that is small: its copies are a small share of the step
 AS_THEY_ARE = (Communication, CopyOut, Feed, Python)  # records whose operands the host or another rank reads or writes
 
 
@@ -47,11 +46,13 @@ class Device(slices.Device, Protocol):
     """What storage needs of a device, beside what slices need.
 
     storage     one of NARROW, or fp32
-    part_bytes  of the widened operands of a part, if an item does not take more
+    part_bytes  of the widened operands of a part, if an item does not take more; least_parts  of the largest op, also
+                where that is small: its copies are a small share of the step
     """
 
     storage: str
     part_bytes: int
+    least_parts: int
 
 
 class Storage:
@@ -96,7 +97,7 @@ class _Narrowing:
             if self._converts(op):
                 self._of_node.setdefault(op.node, []).append(op)
         largest = max((self._wide_bytes(op) for ops in self._of_node.values() for op in ops), default=0)
-        self.part_bytes = min(self.device.part_bytes, largest // LEAST_PARTS)
+        self.part_bytes = min(self.device.part_bytes, largest // self.device.least_parts)
 
     def graph(self) -> Graph:
         buffers = {name: self._stored(buffer) for name, buffer in self.whole.buffers.items()}

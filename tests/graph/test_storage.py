@@ -8,7 +8,6 @@ from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.data import probe
 from layermem.distributed.ranks import Ranks
-from layermem.graph import storage
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph, Op
 from layermem.graph.sharing import shared_graphs
@@ -34,7 +33,7 @@ def device(request: pytest.FixtureRequest) -> Device:
 def limit_parts(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
     """Parts of so many bytes, or of one item, in graphs that are made from now on."""
     monkeypatch.setattr(Device, "part_bytes", nbytes)
-    monkeypatch.setattr(storage, "LEAST_PARTS", 1)
+    monkeypatch.setattr(Device, "least_parts", 1)
 
 
 @pytest.fixture
@@ -221,7 +220,7 @@ def test_a_part_of_a_slice_is_one_of_its_items(device, small_parts):
 def test_the_last_slice_writes_what_is_carried_where_it_has_parts(device, small_parts, monkeypatch):
     """As one part it only reads that, and makes the gradient of it."""
     parts = stored(SMALL, device, "whole/2").by_name["conv2.wgrad@2/2"]
-    monkeypatch.setattr(storage, "PART_BYTES", 1 << 20)
+    limit_parts(monkeypatch, 1 << 20)
     one = stored(SMALL, device, "whole/2").by_name["conv2.wgrad@2/2"]
     carries = {"conv2.wgrad.dw0.carry", "conv2.wgrad.dw1.carry"}
     assert (
@@ -248,7 +247,7 @@ def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
 
 @pytest.mark.parametrize(("items", "parts"), [(9, 3), (10, 5), (12, 4), (7, 7), (3, 1)])
 def test_the_items_of_a_part_are_the_most_that_fit_of_those_that_divide_the_batch(device, items, parts, monkeypatch):
-    monkeypatch.setattr(storage, "PART_BYTES", 3 * (4 + 2) * 6 * 4 * 4)  # three items of conv1 and conv2
+    limit_parts(monkeypatch, 3 * (4 + 2) * 6 * 4 * 4)  # three items of conv1 and conv2
     text = SMALL.replace("dim: 4 dim: 3", f"dim: {items} dim: 3").replace("{ dim: 4 }", f"{{ dim: {items} }}")
     (made,) = stored(text, device).by_name["conv2.forward"].passes
     assert len(list(made.parts())) == parts and made.count * parts == items

@@ -12,7 +12,6 @@ from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, InputError
-from layermem.graph import storage
 from layermem.interactive.net import Net as NetByHand
 from layermem.job import NO_SLICES
 from layermem.ops import NARROW
@@ -22,6 +21,7 @@ from layermem.report.plan_report import evaluate
 from layermem.solver.build import build_nets, job_of
 from layermem.solver.solver import Solver
 from layermem.utils.units import aligned
+from tests.graph.test_storage import limit_parts
 from tests.nets import CHAIN, INCEPTION, NETS, RESIDUAL, solver_file
 
 DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}
@@ -65,7 +65,7 @@ def test_every_plan_and_every_size_of_parts_gives_the_same_bits(device, name, tm
     file = solver_of(name, tmp_path)
     bits = trained(file, device, strategy="caffe")
     for number, strategy in enumerate(STRATEGIES):
-        monkeypatch.setattr(storage, "PART_BYTES", (1, 4096)[number % 2])
+        limit_parts(monkeypatch, (1, 4096)[number % 2])
         assert trained(file, device, strategy=strategy) == bits, strategy
 
 
@@ -82,8 +82,8 @@ def test_slices_give_the_bits_of_the_whole_step(device, name, cut, tmp_path, mon
     text = NETS[name].replace(*next(iter(WIDE.items())))
     file = solver_of(text, tmp_path)
     bits = trained(file, device)
-    for nbytes in (storage.PART_BYTES, 1):
-        monkeypatch.setattr(storage, "PART_BYTES", nbytes)
+    for nbytes in (1 << 23, 1):
+        limit_parts(monkeypatch, nbytes)
         for strategy in ("liveness", "nested"):
             assert trained(file, device, strategy=strategy, slices=cut) == bits
 
@@ -95,14 +95,14 @@ def test_slices_give_the_bits_of_the_whole_step(device, name, cut, tmp_path, mon
 def test_held_and_clipped_gradients_have_the_same_bits(device, text, fields, tmp_path, monkeypatch):
     file = solver_of(text, tmp_path, **fields)
     bits = trained(file, device, strategy="caffe")
-    monkeypatch.setattr(storage, "PART_BYTES", 1)
+    limit_parts(monkeypatch, 1)
     for strategy, slices in (("hybrid", NO_SLICES), ("recompute", NO_SLICES), ("nested", "..score/2")):
         assert trained(file, device, strategy=strategy, slices=slices) == bits
 
 
 @pytest.mark.parametrize("text", [CHAIN, INCEPTION, RESIDUAL], ids=["chain", "inception", "residual"])
 def test_the_least_budget_of_a_strategy_is_kept(device, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "PART_BYTES", 1 << 14)
+    limit_parts(monkeypatch, 1 << 14)
     file = solver_of(text.replace(*next(iter(WIDE.items()))), tmp_path)
     bits = trained(file, device)
     least = evaluate(job_of(build_nets(file), file, device), "nested").minimum_bytes
@@ -142,7 +142,7 @@ def test_a_snapshot_of_another_storage_is_resumed_with_a_warning(device, tmp_pat
 
 
 def test_activations_take_fewer_bytes(device, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "PART_BYTES", 1 << 16)
+    limit_parts(monkeypatch, 1 << 16)
     file = solver_of(INCEPTION.replace("dim: 6 dim: 5", "dim: 96 dim: 96"), tmp_path)
     peaks = []
     for each in (type(device)(), device):

@@ -24,8 +24,6 @@ from pathlib import Path
 from layermem.backends.base import get_device
 from layermem.backends.cuda import CudaDevice
 from layermem.errors import LayermemError
-from layermem.graph import storage as graph_storage
-from layermem.graph.storage import PART_BYTES
 from layermem.proto.read import read_solver
 from layermem.solver.solver import Solver
 from tests.backends.cuda.missing_wait import MissingWaitDevice
@@ -43,10 +41,9 @@ def run(
     resume: int = 0,
     finish: bool = False,
     storage: str = "fp32",
-    part_bytes: int = PART_BYTES,
+    part_bytes: int | None = None,
     **options,
 ) -> dict:
-    graph_storage.PART_BYTES = part_bytes
     with tempfile.TemporaryDirectory() as folder:
         fields, (least, most) = options.pop("fields", {}), options.pop("labels", (0, 5))
         if net in NETS:
@@ -61,6 +58,8 @@ def run(
         elif graph or storage != "fp32":
             own = device if isinstance(device, str) else "cuda"
             device = get_device(own, storage=storage, **({"graph": True} if graph else {}))
+            if part_bytes is not None:
+                device.part_bytes, device.least_parts = part_bytes, 1
             MADE.extend([device] * (own == "cuda"))
         if resume:
             with Solver(file, device=device, **options) as solver:
