@@ -81,7 +81,7 @@ class StepSlicer:
         self._step, self._make_beside, self._device = step, beside, device
         self._tests, self._test = tests, test or step
         self._storages = [Storage(each, self._test, device) for each in tests]
-        self._storage = Storage(net, step, device)
+        self._storage = Storage(net, self._shared_step, device)
         self.whole, *others = self._stored(share(graphs))
         self.beside = tuple(others)
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
@@ -91,7 +91,9 @@ class StepSlicer:
     @property
     def of_one_machine(self) -> Graph:
         """The step without slices, before ranks share it: what costs are measured with."""
-        return self._storage.of(self._of_one_machine[0])
+        alone = self._of_one_machine[0]
+        storage = self._storage if self._storage.has(alone) else Storage(self.net, self._step, self._device)
+        return storage.of(alone)
 
     @property
     def items(self) -> int:
@@ -106,6 +108,10 @@ class StepSlicer:
             except InputError as error:
                 raise self.net.placed(error) from None
         return self._sliced[slices]
+
+    def _shared_step(self, net: Net) -> Graph:
+        """The step of a net in the form in which ranks share it."""
+        return self._share([self._step(net), *self._of_one_machine[1:]])[0]
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         """The step, what shares its arena, and the test nets, with their activations as the device stores them."""

@@ -74,6 +74,10 @@ class Storage:
             self._made[id(graph)] = graph, _Narrowing(graph, self).graph()
         return self._made[id(graph)][1]
 
+    def has(self, graph: Graph) -> bool:
+        """Whether it was asked for `graph` before."""
+        return id(graph) in self._made
+
     def part_graph(self, count: int) -> _PartGraph | None:
         """The graph of the net with `count` items; None where that cannot be."""
         if count not in self._parts:
