@@ -223,6 +223,7 @@ struct NormalizeArgs {
     float* y;
     const float* x;
     const float* residual;  // [outer][C][inner], or null; only with a factor
+    unsigned char* mask;    // one bit per element, set where y > 0 (pointwise.cuh), or null
     const float* mean;
     const float* inv_std;
     AffineRelu epilogue;
@@ -243,6 +244,15 @@ LM_FN unsigned group_at(int g) {
     return (blockIdx.x * (256u * GROUPS) + 256u * g + threadIdx.x) * V;
 }
 
+// The bits of the V elements from i on, of lanes whose elements follow each other; called by all lanes.
+template <int V>
+LM_FN void put_bits(unsigned char* mask, unsigned bits, unsigned i, unsigned count) {
+    bits <<= i % 8;
+#pragma unroll
+    for (int distance = 1; distance < 8 / V; distance *= 2) bits |= shuffle_xor(bits, distance);
+    if (i % 8 == 0 && i < count) mask[i / 8] = static_cast<unsigned char>(bits);
+}
+
 template <int V>
 LM_FN void normalize(const NormalizeArgs& p) {
     const unsigned count = static_cast<unsigned>(p.count);
@@ -257,25 +267,29 @@ LM_FN void normalize(const NormalizeArgs& p) {
 #pragma unroll
     for (int g = 0; g < NORMALIZE_GROUPS; ++g) {
         const unsigned i = group_at<V, NORMALIZE_GROUPS>(g);
-        if (i >= count) return;
-        const int c = channel_at(i, p.by_inner, p.by_channels);
-        float (&x)[V] = values[g], mean[V] = {}, inv_std[V];
-        load<V>(inv_std, p.inv_std + c);
-        if (p.mean != nullptr) load<V>(mean, p.mean + c);
+        unsigned bits = 0;
+        if (i < count) {
+            const int c = channel_at(i, p.by_inner, p.by_channels);
+            float (&x)[V] = values[g], mean[V] = {}, inv_std[V];
+            load<V>(inv_std, p.inv_std + c);
+            if (p.mean != nullptr) load<V>(mean, p.mean + c);
 #pragma unroll
-        for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
-        if (p.epilogue.factor != nullptr) {
-            float factor[V], bias[V];
-            load<V>(factor, p.epilogue.factor + c);
-            load<V>(bias, p.epilogue.bias + c);
+            for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
+            if (p.epilogue.factor != nullptr) {
+                float factor[V], bias[V];
+                load<V>(factor, p.epilogue.factor + c);
+                load<V>(bias, p.epilogue.bias + c);
 #pragma unroll
-            for (int v = 0; v < V; ++v) {
-                x[v] = x[v] * factor[v] + bias[v];
-                if (p.residual != nullptr) x[v] = residuals[g][v] + x[v];
-                if (p.epilogue.relu) x[v] = positive(x[v]);
+                for (int v = 0; v < V; ++v) {
+                    x[v] = x[v] * factor[v] + bias[v];
+                    if (p.residual != nullptr) x[v] = residuals[g][v] + x[v];
+                    if (p.epilogue.relu) x[v] = positive(x[v]);
+                    if (x[v] > 0.0f) bits |= 1u << v;
+                }
             }
+            put<V>(p.y + i, x, p.accumulate);
         }
-        put<V>(p.y + i, x, p.accumulate);
+        if (p.mask != nullptr) put_bits<V>(p.mask, bits, i, count);
     }
 }
 LM_KERNEL(normalize_v4, NormalizeArgs, p, 256) { normalize<4>(p); }

@@ -7,6 +7,7 @@
 //      conv_fprop   out[o,k] = sum_tc image[p,c] w[k,t,c] + bias[k], then residual, ReLU and its mask
 //                   Convolution and InnerProduct fprop, Deconvolution dgrad
 //      conv_dgrad   image[p,c] = sum_ok out[o,k] w[k,t,c] + bias[c]        Convolution dgrad, Deconvolution fprop
+//                   zero where a ReLU made image[p,c] so
 //      conv_wgrad   dw[k,t,c] = sum_o out[o,k] image[p,c]                  all weight gradients
 //
 //   launch   grid (tiles of C, 1, groups x phases or groups x splits), block T::THREADS, dynamic shared memory
@@ -49,9 +50,13 @@ struct ConvFpropArgs {
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
 //
-// Bias and the residual of AT_ONCE rows are loaded before the first of them is used: a load takes hundreds of cycles.
+// Elements whose bit of `kept` is not set become zero, laid out as Epilogue::mask; a null pointer keeps all.
+//
+// Bias, the residual and the bits of AT_ONCE rows are loaded before the first of them is used: a load takes hundreds of
+// cycles; but for bits of single elements, whose loads would take more registers than there are.
 template <int RUN, class T, int AT_ONCE, class Product, class RowOf>
-LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, int columns, const Epilogue& epilogue) {
+LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, int columns, const Epilogue& epilogue,
+                      const unsigned char* kept = nullptr) {
     constexpr int COLUMNS = Product::COLUMNS;
     constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane among the 32 of a word of mask bits
     float bias[COLUMNS] = {};
@@ -63,6 +68,18 @@ LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, in
 #pragma unroll
     for (int first = 0; first < Product::ROWS; first += AT_ONCE) {
         float residual[AT_ONCE][COLUMNS];
+        unsigned bits_kept[AT_ONCE][COLUMNS / RUN];  // of each run, the first one lowest
+        if (RUN > 1 && kept != nullptr) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int row = row_of(first + i);
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j += RUN) {
+                    const unsigned at = row + n0 + product.n_of(j);
+                    if (row >= 0 && n0 + product.n_of(j) < columns) bits_kept[i][j / RUN] = kept[at / 8] >> at % 8;
+                }
+            }
+        }
         if (epilogue.residual != nullptr) {
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
@@ -83,12 +100,17 @@ LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, in
                 for (int j = word * OF_WORD; j < (word + 1) * OF_WORD; j += RUN) {
                     const int column = n0 + product.n_of(j);
                     float y[RUN];
+                    if (RUN == 1 && kept != nullptr && row >= 0 && column < columns) {
+                        const unsigned at = row + column;
+                        bits_kept[i][j / RUN] = kept[at / 8] >> at % 8;
+                    }
 #pragma unroll
                     for (int e = 0; e < RUN; ++e) {
                         y[e] = product.at(first + i, j + e);
                         if (epilogue.bias != nullptr) y[e] += bias[j + e];
                         if (epilogue.residual != nullptr) y[e] = residual[i][j + e] + y[e];
                         if (epilogue.relu) y[e] = positive(y[e]);
+                        if (kept != nullptr && (bits_kept[i][j / RUN] >> e & 1u) == 0) y[e] = 0.0f;
                         if (y[e] > 0.0f) bits |= 1u << (product.n_of(j) % 32 + e);
                     }
                     if (row >= 0 && column < columns) store<RUN>(c + row + column, y);
@@ -158,7 +180,9 @@ struct ConvDgradArgs {
     float* image;
     const float* maps;
     const float* filter;
-    const float* bias;  // or null
+    const float* bias;          // or null
+    const unsigned char* kept;  // null, or one bit per element of image: those without it become zero, which is the
+                                // backward of the ReLU that made image
     ConvProblem problem;
     Divider by_outputs;
     int accumulate;
@@ -275,7 +299,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
     multiply<T>(shared, taps[0].maps.depth, a, b, product);
     const Epilogue epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
                                p.accumulate ? p.image : nullptr, nullptr, 0};
-    store_tile<V, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue);
+    store_tile<V, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
 }
 
 struct ConvWgradArgs {

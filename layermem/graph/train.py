@@ -17,6 +17,15 @@ from layermem import ops
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
+from layermem.graph.masked_dgrad import (
+    BOTTOM_MASK,
+    MASK,
+    masked_dgrads,
+    masks_gradient,
+    with_masks,
+    with_relu,
+    without_relu,
+)
 from layermem.graph.needs import Needs, needs_of, wants_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
@@ -114,7 +123,9 @@ class GraphBuilder:
     """Walks the nodes of `net` forward, backward, and over the parameters."""
 
     def __init__(self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool):
-        self.net, self.nodes, self.device, self.needs, self.held = net, nodes, device, needs, held
+        self.net, self.nodes, self.device, self.held = net, nodes, device, held
+        self.masked = masked_dgrads(nodes, needs, device)
+        self.needs = with_masks(needs, self.masked.values(), nodes)
         self.ops = OpBuilder(device, str(net.path))
         self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
 
@@ -171,9 +182,15 @@ class GraphBuilder:
 
     def _backward_ops(self, index: int, node: OpNode, wants: Collection[str]) -> None:
         emitter = node.emitter
-        steps = emitter.backward(wants, self.needs.saved[index])
+        steps = list(emitter.backward(wants, self.needs.saved[index]))
+        if index in self.masked.values():
+            steps = without_relu(steps)
+        if index in self.masked:
+            steps = list(with_relu(steps))
         read = {role for step in steps for role in step.reads}
         roles = {**_roles(node), **{name: f"{emitter.name}.{name}" for name in self.needs.stash[index]}}
+        if index in self.masked:
+            roles[BOTTOM_MASK] = f"{self.nodes[self.masked[index]].emitter.name}.{MASK}"
         for i, top in enumerate(node.tops):
             diff = roles[f"dy{i}"] = f"{top}.diff"
             if f"dy{i}" in read and diff not in self.ops.written:  # no gradient reaches this top
@@ -258,8 +275,13 @@ def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
     first, *later = (f"{version}.diff" for version in net.versions[name])
     if first in graph.buffers:
         return first
-    changed = [diff for diff in later[:1] if any(op.step == "relu_backward" for op in graph.readers.get(diff, ()))]
+    changed = [diff for diff in later[:1] if any(_masks(op, diff) for op in graph.ops)]
     return changed[0] if len(later) == 1 and changed else None
+
+
+def _masks(op: Op, diff: str) -> bool:
+    """Whether `op` ends the gradient `diff` with the backward of a ReLU."""
+    return masks_gradient(op.step, op.roles) and diff in (*op.updates, *op.writes)
 
 
 def _roles(node: OpNode) -> dict[str, str]:

@@ -27,7 +27,7 @@ from layermem.ops.communication import (
     ReduceScatter,
     RowSquares,
 )
-from layermem.ops.convolution import Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
+from layermem.ops.convolution import MASKED_DGRAD, Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
 from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
@@ -69,6 +69,7 @@ __all__ = [
     "FP32",
     "ITEMSIZE",
     "LRN",
+    "MASKED_DGRAD",
     "MAX_COUNT",
     "MVN",
     "NARROW",

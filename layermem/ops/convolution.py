@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, Tensor, Window, epilogue_name
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
+MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
+
 
 @dataclass(frozen=True)
 class ConvProblem:
@@ -92,6 +94,8 @@ class Conv(OpRecord):
 
     forward   y{i} = x{i} * w0 [+ w1] [+ x1] [relu]; writes mask (1 bit per element: y > 0) where it is declared
     wgrad   dw0, dw1 from x{i} and dy{i}        dgrad   dx{i} from dy{i} and w0
+    With the role bottom_mask, dgrad ends with the backward of the ReLU that made x0: the sum in dx0 is cleared where
+    the bit of bottom_mask is
     """
 
     problem: ConvProblem

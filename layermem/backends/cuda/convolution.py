@@ -1,7 +1,8 @@
 """Convolution and Deconvolution: conv_fprop, conv_dgrad and conv_wgrad; a Deconvolution exchanges image and maps.
 
 A residual, a ReLU and its mask are part of the epilogue of conv_fprop, except where channels are not a multiple of
-eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.
+eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.  The
+backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     for i in range(op.pairs):
         dx = f"dx{i}"
         if dx in call:
-            yield conv_dgrad(engine, problem, call[dx], call[f"dy{i}"], call["w0"], accumulate=call.accumulates(dx))
+            yield conv_dgrad(
+                engine, problem, call[dx], call[f"dy{i}"], call["w0"], accumulate=call.accumulates(dx),
+                kept=call["bottom_mask"],
+            )  # fmt: skip
 
 
 @kernel(Deconv, "forward")

@@ -166,10 +166,11 @@ def conv_fprop(
 
 def conv_dgrad(
     engine: Engine, problem: ConvProblem, image: int, maps: int, weights: int, bias: int = 0, accumulate: bool = False,
-    *, maps_pitch: int = 0, resume: bool = False,
+    *, maps_pitch: int = 0, resume: bool = False, kept: int = 0,
 ) -> Launch:  # fmt: skip
     """A strided dgrad is one problem per phase, stride_h x stride_w of them.
 
+    kept         bits of the image: elements without theirs become zero; 0 keeps all
     maps_pitch   given where the maps, and the rows of the weights, are a band of more; `resume`: the image holds the
                  sums over the bands before, and this one goes on from there
     """
@@ -181,8 +182,8 @@ def conv_dgrad(
     width = vector_width_of(problem, channels, outputs, maps_pitch)
     return engine.launch(
         "conv_dgrad", width, "ConvDgradArgs", tile, (m, channels, repeat), image=image, maps=maps, filter=weights,
-        bias=bias, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs), accumulate=accumulate,
-        resume=resume,
+        bias=bias, kept=kept, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs),
+        accumulate=accumulate, resume=resume,
     )  # fmt: skip
 
 

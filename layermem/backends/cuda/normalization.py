@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
@@ -35,13 +34,13 @@ def affine_relu(call: CudaCall, relu: bool) -> StructValues:
 
 def normalize(
     op: BatchNorm, y: int, x: int, mean: int, inv_std: int, accumulate: bool = False,
-    epilogue: StructValues = NO_EPILOGUE, residual: int = 0,
+    epilogue: StructValues = NO_EPILOGUE, residual: int = 0, mask: int = 0,
 ) -> Launch:  # fmt: skip
     at = Columns.of(op.x)
     return launch(
         "normalization", f"normalize_v{at.v}", "NormalizeArgs",
-        ceil_div(op.x.count, THREADS * at.v * NORMALIZE_GROUPS), y=y, x=x, residual=residual, mean=mean,
-        inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
+        ceil_div(op.x.count, THREADS * at.v * NORMALIZE_GROUPS), y=y, x=x, residual=residual, mask=mask,
+        mean=mean, inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
         by_channels=divider(at.columns), count=op.x.count, accumulate=accumulate,
     )  # fmt: skip
 
@@ -208,11 +207,11 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: CudaCall) -> Iterator[L
 
 
 def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int) -> Iterator[Launch]:
-    """y = relu(factor (x - mean) inv_std + bias + residual); a ReLU that leaves a mask is a launch of its own."""
-    epilogue = affine_relu(call, op.relu and "mask" not in call)
-    yield normalize(op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=call["x1"])
-    if "mask" in call:
-        yield relu_in_place(op.x, call["y0"], call["mask"])
+    """y = relu(factor (x - mean) inv_std + bias + residual)"""
+    epilogue, residual = affine_relu(call, op.relu), call["x1"]
+    yield normalize(
+        op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=residual, mask=call["mask"]
+    )
 
 
 def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:

@@ -16,7 +16,8 @@ from layermem.backends.cuda.device import CudaDevice
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
-from layermem.ops import NARROW
+from layermem.graph.train import Rule, train_graph
+from layermem.ops import MASKED_DGRAD, NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import run, trained
@@ -148,6 +149,35 @@ def test_products_with_residual_epilogues_learn_what_the_reference_learns_under_
     solver.write_text(solver_text() + f"net_param {{ name: 'preactivated' {PREACTIVATED} }}\n")
     job = {"net": str(solver), "steps": 3}
     jobs = [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
+    reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
+    for answer in answers:
+        same_numbers(answer, reference, 1e-5)
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+MASKED = f"""
+    {DATA} {conv("stem", "data", 8, 3)} {relu("stem")} {conv("c", "stem", 8, 3)} {relu("c")}
+    {conv("p", "c", 16, 1).replace("kernel_size: 1", "kernel_size: 1 stride: 2")} {norm("p")}
+    {conv("a", "c", 16, 3).replace("kernel_size: 3", "kernel_size: 3 stride: 2")} {norm("a")}
+    layer {{ name: "one" type: "Eltwise" bottom: "p" bottom: "a" top: "one" }} {relu("one")}
+    {conv("b", "one", 16, 3)} {norm("b")}
+    layer {{ name: "two" type: "Eltwise" bottom: "one" bottom: "b" top: "two" }} {relu("two")}
+    {conv("d", "two", 8, 1)} {norm("d")} {relu("d")} {LOSS % "d"}
+"""
+
+
+def test_relus_in_the_epilogues_of_data_gradients_change_no_bit_under_any_strategy(tmp_path):
+    net = Net(read_net_text(MASKED), 0)
+    graph = train_graph(net, CudaDevice(), Rule("SGD", 1))
+    assert sum("bottom_mask" in op.roles for op in graph.ops) == 4
+    assert all(op.step != "relu_backward" for op in graph.ops)
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
+    job = {"net": str(solver), "steps": 3}
+    jobs = [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
+    cuts = ["..c_relu/2", "..one_relu/4", "p..two_relu/2", "..b/2", "whole/2"]
+    jobs += [{**job, "slices": cut, "strategy": strategy} for cut in cuts for strategy in ("nested", "hybrid")]
+    jobs += [{**job, "without": [MASKED_DGRAD], "strategy": strategy} for strategy in ("liveness", "recompute")]
     reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
     for answer in answers:
         same_numbers(answer, reference, 1e-5)

@@ -8,6 +8,7 @@ A run names a net of tests/nets.py or a solver file, and how many `steps`; what 
     missing_wait   number of a row whose waits are left out
     graph       whether the device captures its steps
     storage     of its activations; part_bytes  those of a part of an op
+    without     fused ops that the device does not have
     resume      steps after which a snapshot is saved and a new solver goes on from it
 An answer has the losses, a hash of all parameters, bytes of both arenas, the graphs that were captured, and the rows
 that wait for other streams.
@@ -19,6 +20,7 @@ import hashlib
 import json
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from layermem.backends.base import get_device
@@ -38,6 +40,7 @@ def run(
     device: object,
     missing_wait: int | None = None,
     graph: bool = False,
+    without: Collection[str] = (),
     resume: int = 0,
     finish: bool = False,
     storage: str = "fp32",
@@ -55,9 +58,10 @@ def run(
         if missing_wait is not None:
             device = MissingWaitDevice(missing_wait, graph)
             MADE.append(device)
-        elif graph or storage != "fp32":
+        elif graph or without or storage != "fp32":
             own = device if isinstance(device, str) else "cuda"
             device = get_device(own, storage=storage, **({"graph": True} if graph else {}))
+            device.fusions -= set(without)
             if part_bytes is not None:
                 device.part_bytes, device.least_parts = part_bytes, 1
             MADE.extend([device] * (own == "cuda"))
