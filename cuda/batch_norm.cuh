@@ -1,6 +1,6 @@
 // BatchNorm: y = (x - mean) inv_std, a channel at a time, and its gradient.
 //
-//   forward    batch_moments -> batch_statistics -> normalize
+//   forward    batch_moments, or the epilogue of conv_fprop -> batch_statistics -> normalize
 //              global_statistics -> normalize             where the moving averages are used instead
 //              without normalize: the statistics step of slices of a batch, by which the first two go on from each other
 //   recompute  normalize alone, from the kept statistics
@@ -10,24 +10,15 @@
 //   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
 //   assumes    _v4: columns and pitch are multiples of 4, buffers aligned to 16 bytes; elements below 2^31
-//   precision  a thread sums distances from the first value it sees; (count, mean, M2) of threads, then of parts, are
-//              merged pairwise in a fixed order.  No difference of large squares anywhere
-//   source     Chan, Golub, LeVeque (1979) for the merging; Caffe batch_norm_layer.cu for the rest
+//   precision  moments of 128 rows, then of all, are merged pairwise in a fixed order (moments.cuh).  No difference of
+//              large squares anywhere
+//   source     Caffe batch_norm_layer.cu
 #pragma once
 #include "channel_sums.cuh"
+#include "moments.cuh"
 #include "step_scalars.cuh"
 
 namespace lm {
-
-struct Moments {
-    float count, mean, m2;
-};
-
-LM_FN Moments merge(const Moments& a, const Moments& b) {
-    if (b.count == 0.0f) return a;
-    const float count = a.count + b.count, delta = b.mean - a.mean, share = b.count / count;
-    return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
-}
 
 // As sum_columns, for moments: `own(row, end, step, column, moments)` gathers a thread's rows, of which
 // those up to `at.here` are at hand; those before row 0 were in earlier slices of the batch.
@@ -55,68 +46,110 @@ LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
     }
 }
 
-// batch_moments: (count, mean, M2) of each part.  What a slice of the batch leaves open are the first value of each
-// thread, the sum of distances from it and that of their squares.
-//   parts [parts][3][C] float written       at.open [blocks across][256][3 V] float written and read
-//   launch   as channel_sums: grid (ceil(C / (width V)), parts), block 256
+// batch_moments: the moments of each unit of rows (moments.cuh).
+//   parts [units][2][C] float written     x [outer][C][inner] float read
+//   at.open [128][C] float written and read: the rows of a unit that goes on in a later slice of the batch
+//   launch   grid across x ceil(units / (32 / width)), block 256: width lanes across the columns, and eight along the rows
+//            of each unit
 struct MomentsArgs {
     float* parts;
     const float* x;
-    Columns at;
+    Columns at;         // rows_each is that of a unit
+    int across, units;  // blocks across the columns; units from at.first_part on
 };
+
+constexpr int UNIT_LINES = 8;  // threads along the rows of a unit
+
+// The sums over each group of what `term` makes of a thread's values; all threads of the unit get them.
+template <int V, class Term>
+LM_FN void sum_unit(float (*lanes)[GROUPS * V], int width, int line, Term term, float (&sums)[GROUPS][V]) {
+    const int thread = threadIdx.x;
+    block_sync();  // no thread reads the sums before these any more
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+            float terms[GROUP_ROWS / UNIT_LINES];
+#pragma unroll
+            for (int i = 0; i < GROUP_ROWS / UNIT_LINES; ++i) terms[i] = term(g, i, v);
+            lanes[thread][g * V + v] = sum_apart(terms);
+        }
+    }
+    for (int half = UNIT_LINES / 2; half > 0; half /= 2) {
+        block_sync();
+        if (line < half) {
+#pragma unroll
+            for (int i = 0; i < GROUPS * V; ++i) lanes[thread][i] += lanes[thread + half * width][i];
+        }
+    }
+    block_sync();
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g)
+#pragma unroll
+        for (int v = 0; v < V; ++v) sums[g][v] = lanes[thread - line * width][g * V + v];
+}
 
 template <int V>
 LM_FN void batch_moments(const MomentsArgs& p) {
-    merge_columns<V>(
-        p.at,
-        [&](int row, int end, int step, int column, Moments(&moments)[V]) {
-            float first[V], sum[V] = {}, squares[V] = {};
-            float* open = p.at.open + (static_cast<int>(blockIdx.x) * COLUMN_THREADS + threadIdx.x) * (3 * V);
-            const int begun = row < 0 ? (step - 1 - row) / step : 0;  // rows that earlier slices had
-            row += begun * step;
-            int count = begun;
-            if (begun > 0) {
+    constexpr int LINES = UNIT_LINES, EACH = GROUP_ROWS / LINES;  // rows of a group that a thread has
+    LM_SHARED(float, lanes, [COLUMN_THREADS][GROUPS * V]);
+    const Columns& at = p.at;
+    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width % LINES;
+    const int block = static_cast<int>(blockIdx.x) / p.across;
+    const int number = block * (COLUMN_THREADS / LINES / at.width) + thread / at.width / LINES;
+    const int column = ((static_cast<int>(blockIdx.x) - block * p.across) * at.width + lane) * V;
+    const bool is_mine = number < p.units && column < at.columns;
+    const int begin = (at.first_part + number) * UNIT_ROWS - at.first;  // from the first row at hand
+    const int rows = is_mine ? at.rows - at.first : 0;                  // behind it, in this slice and in later ones
+    float values[GROUPS][EACH][V] = {};
 #pragma unroll
-                for (int v = 0; v < V; ++v) {
-                    first[v] = open[v];
-                    sum[v] = open[V + v];
-                    squares[v] = open[2 * V + v];
-                }
-            } else {
-                if (row >= p.at.here) return;
-                load<V>(first, p.x + offset_of<V>(p.at, row, column));
-                row += step;
-                count = 1;
+    for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            const int within = GROUP_ROWS * g + LINES * i + line, row = begin + within;
+            const float* from = row < 0 ? at.open + within * at.columns + column : p.x + offset_of<V>(at, row, column);
+            if (is_mine && row < min(rows, at.here)) load<V>(values[g][i], from);
+        }
+    }
+    const bool ends_here = min(begin + UNIT_ROWS, rows) <= at.here;
+    if (is_mine && !ends_here) {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                const int within = GROUP_ROWS * g + LINES * i + line, row = begin + within;
+                if (row >= 0 && row < at.here) store<V>(at.open + within * at.columns + column, values[g][i]);
             }
-            visit_rows<V>(p.at, {p.x}, row, min(end, p.at.here), step, column, [&](int, const float (&values)[1][V]) {
-                ++count;
+        }
+    }
+    float means[GROUPS][V], m2[GROUPS][V];
+    sum_unit<V>(lanes, at.width, line, [&](int g, int i, int v) { return values[g][i][v]; }, means);
 #pragma unroll
-                for (int v = 0; v < V; ++v) {
-                    const float distance = values[0][v] - first[v];
-                    sum[v] += distance;
-                    squares[v] = fmaf(distance, distance, squares[v]);
-                }
-            });
-            if (end > p.at.here) {
+    for (int g = 0; g < GROUPS; ++g)
 #pragma unroll
-                for (int v = 0; v < V; ++v) {
-                    open[v] = first[v];
-                    open[V + v] = sum[v];
-                    open[2 * V + v] = squares[v];
-                }
-                return;
-            }
-            const float n = static_cast<float>(count);
-#pragma unroll
-            for (int v = 0; v < V; ++v)
-                moments[v] = {n, first[v] + sum[v] / n, positive(squares[v] - sum[v] * (sum[v] / n))};
+        for (int v = 0; v < V; ++v)
+            means[g][v] /= static_cast<float>(rows_within<GROUP_ROWS>(begin + GROUP_ROWS * g, rows));
+    sum_unit<V>(
+        lanes, at.width, line,
+        [&](int g, int i, int v) {
+            const float distance = values[g][i][v] - means[g][v];
+            return begin + GROUP_ROWS * g + LINES * i + line < rows ? distance * distance : 0.0f;
         },
-        [&](int column, const Moments& m) {
-            float* part = p.parts + 3 * part_of(p.at) * p.at.columns + column;
-            part[0] = m.count;
-            part[p.at.columns] = m.mean;
-            part[2 * p.at.columns] = m.m2;
+        m2);
+    if (line != 0 || !is_mine || !ends_here) return;
+    float mean[V], squares[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+        const Moments all = merge_groups([&](int g) {
+            const float count = static_cast<float>(rows_within<GROUP_ROWS>(begin + GROUP_ROWS * g, rows));
+            return Moments{count, means[g][v], m2[g][v]};
         });
+        mean[v] = all.mean;
+        squares[v] = all.m2;
+    }
+    float* part = p.parts + 2 * (at.first_part + number) * at.columns + column;
+    store<V>(part, mean);
+    store<V>(part + at.columns, squares);
 }
 LM_KERNEL(batch_moments_v4, MomentsArgs, p, COLUMN_THREADS) { batch_moments<4>(p); }
 LM_KERNEL(batch_moments_v1, MomentsArgs, p, COLUMN_THREADS) { batch_moments<1>(p); }
@@ -124,15 +157,16 @@ LM_KERNEL(batch_moments_v1, MomentsArgs, p, COLUMN_THREADS) { batch_moments<1>(p
 // batch_statistics: mean and 1 / sqrt(variance + eps) of the batch, and the moving sums of (mean, unbiased
 // variance, 1).
 //   mean, inv_std [C] float written     sums of means, of variances [C] and of weights [1] float updated
-//   launch   grid (ceil(C / width), 1), block 256; `at` is over the parts, whose pitch is 3 C
+//   launch   grid (ceil(C / width), 1), block 256; `at` is over the parts, whose pitch is 2 C
 struct StatisticsArgs {
     float* mean;
     float* inv_std;
     float* sum_means;
     float* sum_variances;
     float* sum_weights;
-    const float* parts;
+    const float* parts;  // [units][2][C] of `rows` rows
     Columns at;
+    int rows;
     float eps, fraction, unbiased;  // unbiased: n / (n - 1)
 };
 
@@ -146,10 +180,13 @@ LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
     merge_columns<1>(
         p.at,
         [&](int row, int end, int step, int column, Moments(&moments)[1]) {
-            visit_rows<1>(p.at, {p.parts, p.parts + channels, p.parts + 2 * channels}, row, end, step, column,
-                          [&](int, const float (&part)[3][1]) {
-                              const Moments next = {part[0][0], part[1][0], part[2][0]};
+            int unit = row;
+            visit_rows<1>(p.at, {p.parts, p.parts + channels}, row, end, step, column,
+                          [&](int, const float (&part)[2][1]) {
+                              const float count = static_cast<float>(rows_within<UNIT_ROWS>(unit * UNIT_ROWS, p.rows));
+                              const Moments next = {count, part[0][0], part[1][0]};
                               moments[0] = moments[0].count == 0.0f ? next : merge(moments[0], next);
+                              unit += step;
                           });
         },
         [&](int column, const Moments& m) {

@@ -13,6 +13,7 @@
 //   launch   grid (tiles of C, 1, groups x phases or groups x splits), block T::THREADS, dynamic shared memory
 //            Product::STAGES stages of T::STAGE_FLOATS floats; tiles along N come first, so that those which read the
 //            same rows of A run together and find them in L2
+//   moments  of a channel, for the BatchNorm behind it, are stored by the block that has a unit of rows as its tile
 //   traffic  each operand once per tile of the other side, through L2; bound by arithmetic from about 50 FLOP/byte on
 //   assumes  tensors below 2^31 elements; _v4: channel runs, and so their addresses, are multiples of 16 bytes, and
 //            images with their padding below 2^14 pixels a side
@@ -20,6 +21,7 @@
 //   source   Caffe base_conv_layer.cpp (im2col and gemm), with the gather done on the way into shared memory
 #pragma once
 #include "implicit_gemm.cuh"
+#include "moments.cuh"
 
 namespace lm {
 
@@ -46,6 +48,7 @@ struct ConvFpropArgs {
     ConvProblem problem;
     Divider by_channels, by_kernel_w;
     Epilogue epilogue;
+    float* moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of 128 rows
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -126,6 +129,55 @@ LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, in
     }
 }
 
+// Stores the moments of each column of the tile, of which the first `rows` rows are there: `parts` is where those of its
+// column 0 go, and pitch as far behind it the M2's.  Called by all threads of the block; `shared` holds the ring of stages.
+template <class T, class Product>
+LM_FN void store_moments(const Product& product, float* shared, const float* bias, float* parts, int pitch, int rows,
+                         int n0, int columns) {
+    constexpr int EACH = Product::LANES;  // rows of a group that a lane has
+    static_assert(T::M == UNIT_ROWS && T::WARP_M % GROUP_ROWS == 0, "a tile is a unit, and a warp has whole groups");
+    block_sync();  // no thread reads the last stage any more
+#pragma unroll
+    for (int q = 0; q < T::WARP_M / GROUP_ROWS; ++q) {
+        const int first = warp_m<T>() + q * GROUP_ROWS;
+        const float count = static_cast<float>(rows_within<GROUP_ROWS>(first, rows));
+        float* group = shared + 2 * (first / GROUP_ROWS) * T::N;
+#pragma unroll
+        for (int j = 0; j < Product::COLUMNS; ++j) {
+            const int n = product.n_of(j);
+            const float added = bias != nullptr && n0 + n < columns ? bias[n0 + n] : 0.0f;
+            float values[EACH], terms[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                values[i] = product.at(q * EACH + i, j);
+                if (bias != nullptr) values[i] += added;
+                if (product.m_of(q * EACH + i) >= rows) values[i] = 0.0f;
+                terms[i] = values[i];
+            }
+            const float mean = sum_lanes<EACH>(sum_apart(terms)) / count;
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                const float distance = values[i] - mean;
+                terms[i] = product.m_of(q * EACH + i) < rows ? distance * distance : 0.0f;
+            }
+            const float m2 = sum_lanes<EACH>(sum_apart(terms));
+            if (lane_of_warp() < Product::LANES) {
+                group[n] = mean;
+                group[T::N + n] = m2;
+            }
+        }
+    }
+    block_sync();
+    for (int n = threadIdx.x; n < T::N && n0 + n < columns; n += T::THREADS) {
+        const Moments all = merge_groups([&](int g) {
+            const float* group = shared + 2 * g * T::N + n;
+            return Moments{static_cast<float>(rows_within<GROUP_ROWS>(g * GROUP_ROWS, rows)), group[0], group[T::N]};
+        });
+        parts[n0 + n] = all.mean;
+        parts[pitch + n0 + n] = all.m2;
+    }
+}
+
 // The block's tile of C, of `columns` columns.
 template <class T>
 struct Place {
@@ -174,6 +226,12 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
         store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
     else
         store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+    if constexpr (T::M == UNIT_ROWS) {
+        if (p.moments != nullptr)
+            store_moments<T>(product, shared, epilogue.bias,
+                             p.moments + 2 * (first / UNIT_ROWS) * conv.maps_pitch + first_output, conv.maps_pitch,
+                             count - first, n0, conv.outputs);
+    }
 }
 
 struct ConvDgradArgs {

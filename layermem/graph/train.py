@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from layermem import ops
+from layermem.graph.conv_moments import MOMENTS, leaving_moments, moments_of, reading_moments
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
@@ -124,8 +125,10 @@ class GraphBuilder:
 
     def __init__(self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool):
         self.net, self.nodes, self.device, self.held = net, nodes, device, held
+        self.moments = moments_of(nodes, device)
         self.masked = masked_dgrads(nodes, needs, device)
-        self.needs = with_masks(needs, self.masked.values(), nodes)
+        self.relus = set(self.masked.values())  # nodes whose gradient comes masked
+        self.needs = with_masks(needs, self.relus, nodes)
         self.ops = OpBuilder(device, str(net.path))
         self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
 
@@ -150,7 +153,7 @@ class GraphBuilder:
             for name in node.params:
                 param = self.net.params[name].param
                 self.ops.buffer(name, STATE if param.carried else PARAMETER, param.tensor, persistent=True)
-            self._forward_op(index, node, {**_roles(node), **stash})
+            self._forward_op(index, node, {**_roles(node), **stash, **self._moments_of(index)})
             for top in node.tops:
                 if top in delivered:
                     step = Step("forward", ("x0",), (), record=ops.CopyOut(top))
@@ -160,8 +163,19 @@ class GraphBuilder:
         name = f"{node.emitter.name}.forward"
         step = node.emitter.recompute()
         recompute = None if step is None else self.ops.make_step(name, FORWARD, step, roles, node, index)
-        op = self.ops.make_step(name, FORWARD, node.emitter.forward(), roles, node, index)
+        forward = node.emitter.forward()
+        if MOMENTS in roles:
+            forward = leaving_moments(forward) if self.moments[index] == index else reading_moments(forward)
+        op = self.ops.make_step(name, FORWARD, forward, roles, node, index)
         self.ops.ops.append(replace(op, recompute=recompute))
+
+    def _moments_of(self, index: int) -> dict[str, str]:
+        """The buffer of the moments that a node leaves or reads, by role."""
+        if index not in self.moments:
+            return {}
+        maker = self.nodes[self.moments[index]].emitter
+        assert isinstance(maker.record, ops.Conv)
+        return {MOMENTS: self.ops.buffer(f"{maker.name}.{MOMENTS}", STASH, maker.record.problem.moments)}
 
     # -- backward ----------------------------------------------------------------------------------------------
 
@@ -183,7 +197,7 @@ class GraphBuilder:
     def _backward_ops(self, index: int, node: OpNode, wants: Collection[str]) -> None:
         emitter = node.emitter
         steps = list(emitter.backward(wants, self.needs.saved[index]))
-        if index in self.masked.values():
+        if index in self.relus:
             steps = without_relu(steps)
         if index in self.masked:
             steps = list(with_relu(steps))

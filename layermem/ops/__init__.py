@@ -27,7 +27,17 @@ from layermem.ops.communication import (
     ReduceScatter,
     RowSquares,
 )
-from layermem.ops.convolution import MASKED_DGRAD, Conv, ConvNd, ConvNdProblem, ConvProblem, Deconv, DeconvNd
+from layermem.ops.convolution import (
+    CONV_MOMENTS,
+    MASKED_DGRAD,
+    MOMENTS_ROWS,
+    Conv,
+    ConvNd,
+    ConvNdProblem,
+    ConvProblem,
+    Deconv,
+    DeconvNd,
+)
 from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
@@ -67,10 +77,12 @@ __all__ = [
     "ACCUMULATE",
     "CARRY",
     "FP32",
+    "CONV_MOMENTS",
     "ITEMSIZE",
     "LRN",
     "MASKED_DGRAD",
     "MAX_COUNT",
+    "MOMENTS_ROWS",
     "MVN",
     "NARROW",
     "OPEN",

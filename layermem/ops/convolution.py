@@ -17,6 +17,8 @@ from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, Tensor, Window, epilog
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
+CONV_MOMENTS = "Conv.forward+moments"  # forward may write moments
+MOMENTS_ROWS = 128  # of a unit of them
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ class ConvProblem:
         """Multiply-adds of fprop, dgrad or wgrad."""
         return self.positions * self.filter.count
 
+    @property
+    def moments(self) -> Tensor:
+        """Those of the maps."""
+        return Tensor((-(-self.positions // MOMENTS_ROWS), 2, self.k))
+
 
 @dataclass(frozen=True)
 class Conv(OpRecord):
@@ -95,7 +102,9 @@ class Conv(OpRecord):
     forward   y{i} = x{i} * w0 [+ w1] [+ x1] [relu]; writes mask (1 bit per element: y > 0) where it is declared
     wgrad   dw0, dw1 from x{i} and dy{i}        dgrad   dx{i} from dy{i} and w0
     With the role bottom_mask, dgrad ends with the backward of the ReLU that made x0: the sum in dx0 is cleared where
-    the bit of bottom_mask is
+    the bit of bottom_mask is not set.  With the role moments, forward also leaves the mean, and the sum of squared
+    distances from it, of each channel of y0 in every MOMENTS_ROWS pixels of the batch: [units][2][K], for the BatchNorm
+    that reads y0
     """
 
     problem: ConvProblem

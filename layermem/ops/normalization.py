@@ -36,6 +36,8 @@ class BatchNorm(OpRecord):
 
     forward     y0, mean, inv_std [C] from x0, and moves the averages w0, w1 [C], w2 [1] by `fraction`;
                 with global_stats y0 from x0 and the averages
+                where the role moments is there, the statistics are merged of what it holds (Conv), and x0 is not read
+                for them
     recompute   y0 from x0, mean, inv_std: the same bits, and no average moves
     backward    dx0 from x0, mean, inv_std, dy0; with global_stats from w1, w2, dy0
 

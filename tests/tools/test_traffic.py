@@ -24,6 +24,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 
 X, Y, FILTER = 4 * 8 * 4 * 36, 4 * 8 * 8 * 36, 4 * 8 * 4  # data; conv, bn, elu, sum; filter
 C = 4 * 8  # a number of each channel
+MOMENTS = 3 * 2 * C  # mean and M2 of 128 rows, of 288
 WEIGHTS, SCORES = 4 * 4 * 8 * 36, 4 * 8 * 4  # of ip
 
 
@@ -43,19 +44,28 @@ def moved(by_kernel: dict[str, list[traffic.Traffic]], kernel: str) -> int:
 
 
 def test_products_move_their_operands_once(by_kernel):
-    assert moved(by_kernel, "Conv.forward") == X + FILTER + Y
+    assert moved(by_kernel, "Conv.forward") == X + FILTER + Y + (Y + MOMENTS)  # for the BatchNorm: a launch of its own
     assert moved(by_kernel, "Conv.wgrad") == Y + X + FILTER
     assert moved(by_kernel, "InnerProduct.dgrad") == SCORES + WEIGHTS + Y
 
 
-def test_batch_norm_reads_its_input_twice_forward_and_both_inputs_twice_backward(by_kernel):
-    parts = 3 * C  # count, mean and M2
+def test_batch_norm_reads_its_input_once_forward_and_both_inputs_twice_backward(by_kernel):
     averages = 2 * (2 * C + 4)  # read and written
-    assert moved(by_kernel, "BatchNorm.forward") == (Y + parts) + (parts + 2 * C + averages) + (Y + 2 * C + Y)
+    assert moved(by_kernel, "BatchNorm.forward") == (MOMENTS + 2 * C + averages) + (Y + 2 * C + Y)
     sums = aligned(2 * C)  # of dy and of dy y, alone in a workspace
     assert moved(by_kernel, "BatchNorm.backward") == (2 * Y + 2 * C + sums) + (2 * Y + 2 * C + sums + Y)
     operands = sum(each.operands for each in by_kernel["BatchNorm.forward"])
-    assert operands == Y + Y + 2 * C + averages
+    assert operands == Y + MOMENTS + Y + 2 * C + averages
+
+
+def test_a_convolution_of_large_tiles_leaves_moments_on_its_way_out(tmp_path):
+    path = tmp_path / "large.prototxt"
+    path.write_text(NET.replace("num_output: 8", "num_output: 128").replace("dim: 6", "dim: 96"), encoding="utf-8")
+    schedule = api.compile(path, device=get_device("cuda"), strategy="liveness").train
+    (product,) = (each for each in traffic.step_traffic(schedule) if each.kernel == "Conv.forward")
+    rows = 8 * 96 * 96
+    assert product.moved == product.operands == 4 * (rows * 4 + 4 * 128 + rows * 128 + rows // 128 * 2 * 128)
+    assert [name for name, _ in product.launches] == ["convolution.conv_fprop_128x64_v4"]
 
 
 def test_a_sum_copies_its_gradient_and_a_gradient_that_is_added_to_is_read_too(by_kernel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
@@ -14,6 +15,8 @@ from layermem.utils.units import aligned
 BLOCKS = 1056  # of a sum with rows enough: eight on each of 132 multiprocessors, and as many on any other GPU
 MIN_ROWS = 8  # that a thread sums before the rows are split further
 MAX_LANES = 32  # across the columns
+
+C = TypeVar("C", bound="Columns")
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ class Columns:
     alike: int = 0
 
     @classmethod
-    def of(cls, tensor: Tensor, axis: int = 1) -> Columns:
+    def of(cls: type[C], tensor: Tensor, axis: int = 1) -> C:
         """The blob as Caffe's `axis` divides it."""
         return cls(*tensor.around(axis))
 
-    def within(self, part: BatchSlice | None) -> Columns:
+    def within(self: C, part: BatchSlice | None) -> C:
         """The blob of the whole batch, of which this one is a slice."""
         if part is None:
             return self

@@ -2,7 +2,8 @@
 
 A residual, a ReLU and its mask are part of the epilogue of conv_fprop, except where channels are not a multiple of
 eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.  The
-backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).
+backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).  Moments for the
+BatchNorm behind it are part of that of conv_fprop, where its tiles are units of them, else a launch of their own.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from layermem.backends.cuda.implicit_gemm import (
     conv_dgrad,
     conv_fprop,
     epilogue_of,
+    writes_moments,
 )
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.moments import Units, batch_moments
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -36,8 +39,11 @@ from layermem.ops import Conv, Deconv
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = ENGINES[call.precision], op.problem
     epilogue = epilogue_of(op, call, problem)
+    in_epilogue = call["moments"] if writes_moments(problem) else 0
     for i in range(op.pairs):
-        yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue)
+        yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue, in_epilogue)
+    if call["moments"] and not in_epilogue:
+        yield from batch_moments(Units.of(problem.maps), call["y0"], call["moments"])
     if op.relu and not epilogue.relu:
         yield relu_in_place(op.problem.maps, call["y0"], call["mask"])
 

@@ -32,6 +32,7 @@ from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Op
 from layermem.ops import (
     FP32,
+    CONV_MOMENTS,
     MASKED_DGRAD,
     AllGather,
     BandRules,
@@ -50,8 +51,8 @@ from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
-           "Conv+residual+relu", MASKED_DGRAD, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
-           "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
+           "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, "Eltwise+relu", "InnerProduct+relu",
+           "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
 POLL_SECONDS = 1e-4  # between looks at what NCCL does

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
-from layermem.ops import Conv, ConvProblem, InnerProduct
+from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 
 SMS = 128  # multiprocessors of the nominal GPU
 DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
@@ -46,14 +46,19 @@ class Engine(NamedTuple):
     stages: int
 
     def launch(
-        self, product: str, vector: int, args: str, tile: Tile, matrices: tuple[int, int, int], **values: StructValue
-    ) -> Launch:
+        self, product: str, vector: int, args: str, tile: Tile, matrices: tuple[int, int, int], *,
+        keeps_rows: bool = False, **values: StructValue,
+    ) -> Launch:  # fmt: skip
         """`product` is conv_fprop, conv_dgrad or conv_wgrad of `matrices`: rows, columns and how many there are.
 
-        No tile changes a bit, so smaller ones are alternatives."""
+        No tile changes a bit, so smaller ones are alternatives; with keeps_rows those of as many rows."""
         function, grid, block, shared = self._blocks(product, vector, tile, matrices)
         first = launch(self.module, function, args, grid, block, shared=shared, base=values)
-        others = (self._blocks(product, vector, each, matrices) for each in self._smaller(tile))
+        others = (
+            self._blocks(product, vector, each, matrices)
+            for each in self._smaller(tile)
+            if not keeps_rows or each.m == tile.m
+        )
         alternatives = (
             replace(first, function=function, grid=grid, block=block, shared=shared)
             for function, grid, block, shared in others
@@ -151,16 +156,28 @@ def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -
     return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu)
 
 
+def fprop_tile(problem: ConvProblem) -> Tile:
+    _, outputs = group_channels(problem)
+    return tile_for(problem.positions, outputs, problem.groups)
+
+
+def writes_moments(problem: ConvProblem) -> bool:
+    """Whether the rows of a tile of conv_fprop are a unit of moments."""
+    return fprop_tile(problem).m == MOMENTS_ROWS
+
+
 def conv_fprop(
-    engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE
-) -> Launch:
+    engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE,
+    moments: int = 0,
+) -> Launch:  # fmt: skip
+    """moments   where the moments of the maps go, if writes_moments(problem)"""
     channels, outputs = group_channels(problem)
-    tile = tile_for(problem.positions, outputs, problem.groups)
     matrices = problem.positions, outputs, problem.groups
     return engine.launch(
-        "conv_fprop", vector_width_of(problem, channels), "ConvFpropArgs", tile, matrices, maps=maps, image=image,
-        filter=weights, problem=problem_struct(problem), by_channels=divider(channels),
-        by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(),
+        "conv_fprop", vector_width_of(problem, channels), "ConvFpropArgs", fprop_tile(problem), matrices,
+        keeps_rows=moments != 0, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
+        by_channels=divider(channels),
+        by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
     )  # fmt: skip
 
 

@@ -12,12 +12,13 @@ from collections.abc import Collection, Iterator
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.moments import MOMENTS, Units, batch_moments
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 
-MOMENTS, SUMS = 3, 2  # numbers of a channel: count, mean, M2; the sums of dy and of dy y
+SUMS = 2  # numbers of a channel: the sums of dy and of dy y
 NORMALIZE_GROUPS, BACKWARD_GROUPS = 4, 2  # of V elements, that a thread takes, as in cuda/batch_norm.cuh
 MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
 LRN_ELEMENTS = 2048  # of the pixels that a block takes
@@ -54,22 +55,19 @@ def global_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int) ->
 
 
 def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, memory: int) -> Iterator[Launch]:
-    """`memory` holds the moments of parts; in a slice it is what slices carry, and the last one writes mean and
+    """`memory` holds the moments of units; in a slice it is what slices carry, and the last one writes mean and
     inv_std."""
-    at, n = Columns.of(op.x).within(op.part), op.per_channel
-    parts, open_moments = at.carried(memory, MOMENTS) if at.here else (memory, 0)
-    for grid, struct in at.runs(open_moments):
-        yield launch(
-            "normalization", f"batch_moments_v{at.v}", "MomentsArgs", grid, parts=parts, x=call["x0"], at=struct
-        )
+    at, n = units_of(op), op.per_channel
+    if "moments" not in call:
+        yield from batch_moments(at, call["x0"], memory)
     if not at.ends_here:
         return
     lanes = merge_lanes(at.parts)
     over_parts = {**Columns(at.parts, at.columns, pitch=MOMENTS * at.columns).struct(at.parts), "width": lanes}
     yield launch(
         "normalization", "batch_statistics", "StatisticsArgs", ceil_div(at.columns, lanes), mean=mean,
-        inv_std=inv_std, sum_means=call["w0"], sum_variances=call["w1"], sum_weights=call["w2"], parts=parts,
-        at=over_parts, eps=op.eps, fraction=op.fraction, unbiased=n / (n - 1) if n > 1 else 1.0,
+        inv_std=inv_std, sum_means=call["w0"], sum_variances=call["w1"], sum_weights=call["w2"], parts=memory,
+        at=over_parts, rows=n, eps=op.eps, fraction=op.fraction, unbiased=n / (n - 1) if n > 1 else 1.0,
     )  # fmt: skip
 
 
@@ -83,9 +81,17 @@ def statistics_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     return sum(aligned(FLOAT * op.channels) for stash in ("mean", "inv_std") if stash not in roles)
 
 
-def moment_bytes(op: BatchNorm) -> int:
-    at = Columns.of(op.x)
-    return FLOAT * MOMENTS * at.parts * at.columns
+def units_of(op: BatchNorm) -> Units:
+    return Units.of(op.x).within(op.part)
+
+
+def moment_bytes(op: BatchNorm, roles: Collection[str]) -> int:
+    """Of the workspace; none where the convolution before has left them."""
+    return 0 if "moments" in roles else units_of(op).nbytes
+
+
+def moments_address(op: BatchNorm, call: CudaCall, workspace: Workspace) -> int:
+    return call["moments"] or workspace.take(units_of(op).nbytes)
 
 
 def gradient_sums(
@@ -147,7 +153,7 @@ def input_gradient(op: BatchNorm, call: CudaCall, sums: int, epilogue: StructVal
 
 
 def batch_norm_forward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
-    return statistics_bytes(op, roles) + (0 if op.global_stats else moment_bytes(op))
+    return statistics_bytes(op, roles) + (0 if op.global_stats else moment_bytes(op, roles))
 
 
 @kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes)
@@ -157,7 +163,7 @@ def batch_norm_forward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     if op.global_stats:
         yield global_statistics(op, call, mean, inv_std)
     else:
-        yield from batch_statistics(op, call, mean, inv_std, workspace.take(moment_bytes(op)))
+        yield from batch_statistics(op, call, mean, inv_std, moments_address(op, call, workspace))
     yield normalize(op, call["y0"], call["x0"], mean, inv_std)
 
 
@@ -197,7 +203,7 @@ def batch_norm_scale_forward(op: BatchNormScale, call: CudaCall) -> Iterator[Lau
     if op.norm.global_stats:
         yield global_statistics(op.norm, call, mean, inv_std)
     else:
-        yield from batch_statistics(op.norm, call, mean, inv_std, workspace.take(moment_bytes(op.norm)))
+        yield from batch_statistics(op.norm, call, mean, inv_std, moments_address(op.norm, call, workspace))
     yield from apply_statistics(op, call, mean, inv_std)
 
 
@@ -233,8 +239,9 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[La
 
 def carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     """Moments and sums are carried once, and all results are made of them."""
-    numbers = {"mean": MOMENTS, "sums": SUMS}.get(role)
-    return 0 if numbers is None else Columns.of(op.x).within(op.part).carry_bytes(numbers)
+    if role == "mean":
+        return Units.of(op.x).within(op.part).carry_bytes()
+    return Columns.of(op.x).within(op.part).carry_bytes(SUMS) if role == "sums" else 0
 
 
 @kernel(BatchNorm, "statistics", carry=carry_bytes)

@@ -17,7 +17,7 @@ from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
 from layermem.graph.train import Rule, train_graph
-from layermem.ops import MASKED_DGRAD, NARROW
+from layermem.ops import CONV_MOMENTS, MASKED_DGRAD, NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import run, trained
@@ -166,10 +166,11 @@ MASKED = f"""
 """
 
 
-def test_relus_in_the_epilogues_of_data_gradients_change_no_bit_under_any_strategy(tmp_path):
+def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_strategy(tmp_path):
     net = Net(read_net_text(MASKED), 0)
     graph = train_graph(net, CudaDevice(), Rule("SGD", 1))
     assert sum("bottom_mask" in op.roles for op in graph.ops) == 4
+    assert sum("moments" in op.roles for op in graph.ops) == 2 * 4
     assert all(op.step != "relu_backward" for op in graph.ops)
     solver = tmp_path / "solver.prototxt"
     solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
@@ -177,7 +178,8 @@ def test_relus_in_the_epilogues_of_data_gradients_change_no_bit_under_any_strate
     jobs = [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
     cuts = ["..c_relu/2", "..one_relu/4", "p..two_relu/2", "..b/2", "whole/2"]
     jobs += [{**job, "slices": cut, "strategy": strategy} for cut in cuts for strategy in ("nested", "hybrid")]
-    jobs += [{**job, "without": [MASKED_DGRAD], "strategy": strategy} for strategy in ("liveness", "recompute")]
+    apart = [[MASKED_DGRAD], [CONV_MOMENTS], [MASKED_DGRAD, CONV_MOMENTS]]
+    jobs += [{**job, "without": fusions, "strategy": "recompute"} for fusions in apart]
     reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
     for answer in answers:
         same_numbers(answer, reference, 1e-5)

@@ -1,0 +1,57 @@
+// Mean and squared distances of a channel over rows, in units of 128 rows, each added up in one order, whatever adds:
+// the epilogue of conv_fprop, from its tile in registers (conv.cuh), or batch_moments, from memory (batch_norm.cuh).
+//
+//   unit u   rows 128 u .. 128 u + 127 of [rows][C], as far as they are there; (mean, M2), M2 the sum of squared
+//            distances from the mean; merged of the moments of four groups, (0, 1) and (2, 3) first
+//   group    32 rows: their mean, then M2.  Row r is added to row r + 16, that to r + 8, + 4, + 2 and + 1; rows that are
+//            not there are zeros
+//   parts    [units][2][C] float: means and M2's
+//   source   Chan, Golub, LeVeque (1979) for the merging
+#pragma once
+#include "common.cuh"
+
+namespace lm {
+
+constexpr int UNIT_ROWS = 128, GROUP_ROWS = 32, GROUPS = UNIT_ROWS / GROUP_ROWS;
+
+struct Moments {
+    float count, mean, m2;
+};
+
+LM_FN Moments merge(const Moments& a, const Moments& b) {
+    if (b.count == 0.0f) return a;
+    const float count = a.count + b.count, delta = b.mean - a.mean, share = b.count / count;
+    return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
+}
+
+// The moments of a unit whose groups are group(0) .. group(3).
+template <class Group>
+LM_FN Moments merge_groups(Group group) {
+    return merge(merge(group(0), group(1)), merge(group(2), group(3)));
+}
+
+// Rows of `rows` that lie in the group, or the unit, of SIZE rows from `first` on.
+template <int SIZE>
+LM_FN int rows_within(int first, int rows) {
+    return max(0, min(SIZE, rows - first));
+}
+
+// The sum of R neighbouring levels of the tree: of values that lie 32 / R rows apart.
+template <int R>
+LM_FN float sum_apart(float (&values)[R]) {
+#pragma unroll
+    for (int half = R / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int i = 0; i < half; ++i) values[i] += values[i + half];
+    return values[0];
+}
+
+// The sum of the levels below: over lanes whose values lie one row apart, EACH lanes share a row.
+template <int EACH>
+LM_FN float sum_lanes(float value) {
+#pragma unroll
+    for (int distance = WARP / 2; distance >= EACH; distance /= 2) value += shuffle_xor(value, distance);
+    return value;
+}
+
+}  // namespace lm

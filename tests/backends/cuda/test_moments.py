@@ -1,0 +1,169 @@
+"""Moments of a channel: those that conv_fprop leaves are those of batch_moments, whole or in slices, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES, conv_fprop, writes_moments
+from layermem.backends.cuda.moments import Units, batch_moments
+from layermem.ops import BatchNorm, BatchSlice, Conv, ConvProblem, Tensor, Window
+from tests.backends.cuda.harness import Memory, Way, run_op
+from tests.emulator import emulate
+from tests.emulator.emulate import WAYS
+
+PRECISIONS = list(ENGINES)
+STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
+
+
+def problem_of(n: int, c: int, k: int, size: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> ConvProblem:
+    window = Window(size, kernel, stride, kernel // 2)
+    return ConvProblem(n, c, k, window, window, groups)
+
+
+PROBLEMS = {
+    "one tile of some rows": problem_of(1, 4, 8, 5),
+    "rows of many tiles": problem_of(3, 8, 40, 15),
+    "columns of two tiles": problem_of(2, 4, 136, 9),
+    "strided": problem_of(2, 4, 36, 17, 3, 2),
+    "groups": problem_of(2, 8, 24, 9, 3, groups=2),
+    "one float at a time": problem_of(2, 3, 7, 12, 3),
+    "a group of rows alone": problem_of(1, 4, 4, 13),  # 169 = 128 + 32 + 9
+}
+
+
+def tree(values: np.ndarray) -> np.ndarray:
+    """Sums of 32 rows, those half of them apart first."""
+    while len(values) > 1:
+        half = len(values) // 2
+        values = values[:half] + values[half:]
+    return values[0]
+
+
+def moments(x: np.ndarray) -> np.ndarray:
+    """Of x [rows][C], as cuda/moments.cuh has it."""
+    made = []
+    for begin in range(0, len(x), 128):
+        groups = []
+        for first in range(begin, min(begin + 128, len(x)), 32):
+            here = x[first : first + 32]
+            there = np.zeros((32, x.shape[1]), np.float32)
+            there[: len(here)] = here
+            count = np.float32(len(here))
+            mean = tree(there) / count
+            distances = there - mean
+            distances[len(here) :] = 0
+            groups.append((count, mean, tree(distances * distances)))
+        while len(groups) > 1:
+            groups = [merge(*groups[i : i + 2]) for i in range(0, len(groups), 2)]
+        made.append(np.stack(groups[0][1:]))
+    return np.stack(made)
+
+
+def merge(a, b=None):
+    if b is None:
+        return a
+    count, delta = a[0] + b[0], b[1] - a[1]
+    share = b[0] / count
+    return count, a[1] + delta * share, a[2] + b[2] + delta * delta * a[0] * share
+
+
+def operands(problem: ConvProblem, rng: np.random.Generator, memory: Memory) -> dict[str, np.ndarray]:
+    like = {"x0": problem.image.shape, "w0": problem.filter.shape, "w1": (problem.k,)}
+    return {role: memory.stored(rng.standard_normal(shape) + 1, np.float32) for role, shape in like.items()}
+
+
+def forward(problem: ConvProblem, way: Way, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+    """y0 [rows][K], its moments, and the number of launches."""
+    memory = Memory()
+    y = memory.bytes(problem.maps.nbytes).view(np.float32)
+    found = memory.bytes(problem.moments.nbytes).view(np.float32).reshape(problem.moments.shape)
+    arrays = {**operands(problem, rng, memory), "y0": y, "moments": found}
+    launches = run_op(Conv(problem, bias=True), "forward", arrays, way=way)
+    memory.check()
+    return y.reshape(-1, problem.k), found, launches
+
+
+def of_blob(y: np.ndarray) -> np.ndarray:
+    """What batch_moments makes of y [rows][C]."""
+    memory = Memory()
+    at, x = Units(*y.shape), memory.stored(y, np.float32)
+    found = memory.bytes(at.nbytes).view(np.float32)
+    for launch in batch_moments(at, x.ctypes.data, found.ctypes.data):
+        kernels = emulate.load(f"cuda/{launch.module}.cu")
+        kernels.launch(launch.function, launch.grid, launch.block, launch.args, launch.shared, buffers=[x, found])
+    memory.check()
+    return found.reshape(at.parts, 2, at.columns)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (31, 8), (128, 7), (300, 20), (700, 130), (513, 260), (4100, 3)], ids=str)
+def test_units_are_added_up_in_the_stated_order(shape, rng):
+    x = (rng.standard_normal(shape) + 3).astype(np.float32)
+    np.testing.assert_array_equal(of_blob(x), moments(x))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precision, rng, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    y, found, launches = forward(PROBLEMS[name], Way(precision=precision), rng)
+    np.testing.assert_array_equal(found, moments(y))
+    assert launches == (1 if tile.m == 128 else 2)
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("name", ["rows of many tiles", "groups", "one float at a time"])
+def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):
+    for tile in TILES:
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        y, found, _ = forward(PROBLEMS[name], way, rng)
+        np.testing.assert_array_equal(found, moments(y))
+
+
+def test_tiles_of_other_rows_are_no_alternatives_where_moments_are_left():
+    problem = problem_of(32, 64, 128, 56)
+    assert writes_moments(problem)
+    plain, leaving = (conv_fprop(ENGINES["fp32"], problem, 256, 512, 768, moments=at) for at in (0, 1024))
+    names = [[each.function for each in launch.alternatives] for launch in (plain, leaving)]
+    assert "conv_fprop_64x64_v4" in names[0]
+    assert names[1] == [name for name in names[0] if name != "conv_fprop_64x64_v4"] and names[1]
+
+
+def test_a_batch_norm_takes_moments_in_place_of_its_input(rng):
+    shape, channels = (3, 20, 9, 11), 20
+    record, memory = BatchNorm(Tensor(shape), 1e-5, 0.9), Memory()
+    x = memory.stored(rng.standard_normal(shape), np.float32)
+    found = []
+    for given in ({}, {"moments": memory.stored(moments(x.reshape(-1, channels)), np.float32)}):
+        made = {"y0": memory.stored(np.zeros(shape), np.float32)}
+        made |= {role: memory.stored(np.zeros(channels), np.float32) for role in ("mean", "inv_std", "w0", "w1")}
+        made["w2"] = memory.stored(np.zeros(1), np.float32)
+        run_op(record, "forward", {"x0": x, **given, **made})
+        found.append(made)
+    for role, array in found[0].items():
+        np.testing.assert_array_equal(found[1][role], array, err_msg=role)
+
+
+@pytest.mark.parametrize("shape", [(12, 8, 7, 7), (12, 3, 5, 5), (12, 20, 16, 16), (12, 36), (12, 5, 70)], ids=str)
+@pytest.mark.parametrize("counts", [(6, 6), (1,) * 12, (3, 9), (4, 4, 4)], ids=str)
+def test_slices_add_up_the_units_of_the_whole_batch(shape, counts):
+    outer, columns, inner = Tensor(shape).around(1)
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((outer, columns, inner)) + 3).astype(np.float32)
+    whole = Units(outer, columns, inner)
+    sizes = [Units(outer * n // 12, columns, inner).within(BatchSlice(0, n, 12)).carry_bytes() for n in counts]
+    memory = Memory()
+    carried, first = memory.bytes(max(sizes)), 0
+    for count in counts:
+        at = Units(outer * count // 12, columns, inner).within(BatchSlice(first, count, 12))
+        here = memory.stored(x[outer * first // 12 : outer * (first + count) // 12], np.float32)
+        for launch in batch_moments(at, here.ctypes.data, carried.ctypes.data):
+            kernels = emulate.load(f"cuda/{launch.module}.cu")
+            buffers = [here, carried]
+            kernels.launch(launch.function, launch.grid, launch.block, launch.args, launch.shared, buffers=buffers)
+        first += count
+    memory.check()
+    found = carried[: whole.nbytes].view(np.float32).reshape(whole.parts, 2, columns)
+    np.testing.assert_array_equal(found, moments(x.transpose(0, 2, 1).reshape(-1, columns)))
