@@ -30,6 +30,7 @@ from typing import Protocol
 from layermem.errors import InputError
 from layermem.graph import slices
 from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes, passes_of
+from layermem.graph.conv_moments import without_moments
 from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
@@ -71,8 +72,12 @@ class Storage:
         if self.device.storage not in NARROW:
             return graph
         if id(graph) not in self._made:
-            self._made[id(graph)] = graph, _Narrowing(graph, self).graph()
+            self._made[id(graph)] = graph, _Narrowing(self._base(graph), self).graph()
         return self._made[id(graph)][1]
+
+    def _base(self, graph: Graph) -> Graph:
+        """Without statistics of values that are not rounded yet."""
+        return without_moments(graph, 0, max((op.node for op in graph.ops), default=0), self.device)
 
     def has(self, graph: Graph) -> bool:
         """Whether it was asked for `graph` before."""
@@ -82,7 +87,7 @@ class Storage:
         """The graph of the net with `count` items; None where that cannot be."""
         if count not in self._parts:
             try:
-                self._parts[count] = _PartGraph(self._make(self.net.with_items(count)), self.device)
+                self._parts[count] = _PartGraph(self._base(self._make(self.net.with_items(count))), self.device)
             except InputError:  # such as a Reshape to a fixed number of items
                 self._parts[count] = None
         return self._parts[count]

@@ -76,8 +76,8 @@ from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 __all__ = [
     "ACCUMULATE",
     "CARRY",
-    "FP32",
     "CONV_MOMENTS",
+    "FP32",
     "ITEMSIZE",
     "LRN",
     "MASKED_DGRAD",

@@ -31,8 +31,8 @@ from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Op
 from layermem.ops import (
-    FP32,
     CONV_MOMENTS,
+    FP32,
     MASKED_DGRAD,
     AllGather,
     BandRules,
