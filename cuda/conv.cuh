@@ -129,11 +129,10 @@ LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, in
     }
 }
 
-// Stores the moments of each column of the tile, of which the first `rows` rows are there: `parts` is where those of its
-// column 0 go, and pitch as far behind it the M2's.  Called by all threads of the block; `shared` holds the ring of stages.
+// The moments of the tile, of which the first `rows` rows are there, in two steps: those of each group of rows, while the
+// tile is in registers, into `shared`, which holds the ring of stages; then those of the unit.  Called by all threads.
 template <class T, class Product>
-LM_FN void store_moments(const Product& product, float* shared, const float* bias, float* parts, int pitch, int rows,
-                         int n0, int columns) {
+LM_FN void group_moments(const Product& product, float* shared, const float* bias, int rows, int n0, int columns) {
     constexpr int EACH = Product::LANES;  // rows of a group that a lane has
     static_assert(T::M == UNIT_ROWS && T::WARP_M % GROUP_ROWS == 0, "a tile is a unit, and a warp has whole groups");
     block_sync();  // no thread reads the last stage any more
@@ -167,8 +166,15 @@ LM_FN void store_moments(const Product& product, float* shared, const float* bia
             }
         }
     }
+}
+
+// Those of column n0 go to parts[n0], and pitch behind it.
+template <class T>
+LM_FN void store_moments(const float* shared, float* parts, int pitch, int rows, int n0, int columns) {
     block_sync();
-    for (int n = threadIdx.x; n < T::N && n0 + n < columns; n += T::THREADS) {
+    static_assert(T::N <= T::THREADS, "a thread has a column");
+    const int n = threadIdx.x;
+    if (n < T::N && n0 + n < columns) {
         const Moments all = merge_groups([&](int g) {
             const float* group = shared + 2 * g * T::N + n;
             return Moments{static_cast<float>(rows_within<GROUP_ROWS>(g * GROUP_ROWS, rows)), group[0], group[T::N]};
@@ -194,7 +200,9 @@ struct Place {
 template <class T, class Product, int V>
 LM_FN void conv_fprop(const ConvFpropArgs& p) {
     LM_DYN_SHARED(float, shared);
-    LM_SHARED(int4, windows, [T::M]);  // (offset of the window's first tap, its row, its column, -)
+    // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
+    // the registers
+    LM_SHARED(int4, windows, [T::M]);
     const ConvProblem& conv = p.problem;
     const Place<T> place(conv.outputs);
     const int group = blockIdx.z, first = place.m, n0 = place.n;
@@ -204,7 +212,7 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
         const int h = (line - image * conv.maps_h) * conv.stride_h - conv.pad_h;
         const int w = (window - line * conv.maps_w) * conv.stride_w - conv.pad_w;
         windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch,
-                               window < count ? h : OUTSIDE, w, 0);
+                               window < count ? h : OUTSIDE, w, window < count ? window : -1);
     }
     block_sync();
     const Taps taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch, p.by_channels};
@@ -216,21 +224,24 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
     multiply<T>(shared, depth, a, b, product);
     const int first_output = group * conv.outputs;
     const auto row_of = [&](int i) {
-        const int window = first + product.m_of(i);
-        return window < count ? window * conv.maps_pitch + first_output : -1;
+        const int window = windows[product.m_of(i)].w;
+        return window >= 0 ? window * conv.maps_pitch + first_output : -1;
     };
     Epilogue epilogue = p.epilogue;
     if (epilogue.bias != nullptr) epilogue.bias += first_output;
+    if constexpr (T::M == UNIT_ROWS) {
+        if (p.moments != nullptr)
+            group_moments<T>(product, shared, epilogue.bias, count - windows[0].w, n0, conv.outputs);
+    }
     constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
     if (conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0)
         store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
     else
         store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
-    if constexpr (T::M == UNIT_ROWS) {
+    if constexpr (T::M == UNIT_ROWS) {  // now that no register holds the tile
         if (p.moments != nullptr)
-            store_moments<T>(product, shared, epilogue.bias,
-                             p.moments + 2 * (first / UNIT_ROWS) * conv.maps_pitch + first_output, conv.maps_pitch,
-                             count - first, n0, conv.outputs);
+            store_moments<T>(shared, p.moments + 2 * (windows[0].w / UNIT_ROWS) * conv.maps_pitch + first_output,
+                             conv.maps_pitch, count - windows[0].w, n0, conv.outputs);
     }
 }
 
