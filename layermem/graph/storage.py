@@ -36,10 +36,25 @@ from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
 from layermem.graph.passes import Operand, Pass
 from layermem.graph.slices import whole_name
-from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, Communication, CopyOut, Feed, Python, Silence, Tensor
+from layermem.ops import (
+    CARRY,
+    NARROW,
+    OPEN,
+    WHOLE,
+    BatchNorm,
+    BatchNormScale,
+    BatchSlice,
+    Communication,
+    CopyOut,
+    Feed,
+    Python,
+    Silence,
+    Tensor,
+)
 from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
+NORMS = (BatchNorm, BatchNormScale)  # records with averages, which an op of a rank leaves to others
 AS_THEY_ARE = (Communication, CopyOut, Feed, Python)  # records whose operands the host or another rank reads or writes
 
 
@@ -327,7 +342,8 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
             buffer, base = graph.buffers[name], whole_name(name)
             if any(op.roles.get(role) == name for role in op.record.indices):
                 continue
-            if buffer.kind in (DATA, STASH) and not learned.isdisjoint((*op.reads, *op.updates)):
+            depends = isinstance(op.record, NORMS) or not learned.isdisjoint((*op.reads, *op.updates))
+            if buffer.kind in (DATA, STASH) and depends:
                 learned.add(name)
             blob = base.removesuffix(".diff")
             follows = blob in narrow if buffer.kind == DIFF else name in learned

@@ -25,6 +25,10 @@ NORMS = f"""
     layer {{ name: "drop" type: "Dropout" bottom: "fc" top: "fc" dropout_param {{ dropout_ratio: 0.4 }} }}
     {LOSS % "fc"}
 """
+NORM_OF_DATA = f"""
+    {DATA} layer {{ name: "norm" type: "BatchNorm" bottom: "data" top: "norm" }}
+    {conv("conv1", "norm", 4, 3)} {LOSS % "conv1"}
+"""
 ADAM = {
     "type": "Adam", "momentum": 0.9, "momentum2": 0.99, "clip_gradients": 2.0, "iter_size": MICRO_BATCHES,
     "base_lr": 0.01, "display": 2, "test_interval": 2, "random_seed": 5, "snapshot_after_train": True,
@@ -37,7 +41,7 @@ def solver_of(net: str, folder: Path):
         file.message.iter_size, file.message.test_interval, file.message.display = MICRO_BATCHES, 3, 2
         file.message.clip_gradients = 2.0
         return file
-    return solver_file(NORMS, folder, **ADAM)
+    return solver_file(net, folder, **ADAM)
 
 
 def trained(folder: Path, size: int, net: str = NORMS, *, iterations: int = 4, device: str = "cpu", **options):
@@ -91,13 +95,14 @@ def test_no_number_of_ranks_changes_a_bit(device, folder):
 
 
 @pytest.mark.parametrize("storage", NARROW)
+@pytest.mark.parametrize("net", [NORMS, NORM_OF_DATA], ids=["norms", "norm_of_data"])
 @pytest.mark.parametrize("name", ["reference", "cpu"])
-def test_no_number_of_ranks_changes_a_bit_of_activations_in_16_bits(name, storage, folder):
+def test_no_number_of_ranks_changes_a_bit_of_activations_in_16_bits(name, net, storage, folder):
     device = get_device(name, storage=storage)
-    alone, events, _ = trained(folder, 1, device=device)
-    assert alone != trained(folder, 1, device=name)[0]
+    alone, events, _ = trained(folder, 1, net, device=device)
+    assert alone != trained(folder, 1, net, device=name)[0]
     for size in (2, 4):
-        files, others, results = trained(folder, size, device=device, slices="whole/2" if size == 2 else None)
+        files, others, results = trained(folder, size, net, device=device, slices="whole/2" if size == 2 else None)
         assert files == alone and values_of(others) == values_of(events)
         assert all(measured == predicted for predicted, measured, _, _ in results)
 
