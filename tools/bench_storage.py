@@ -115,8 +115,9 @@ def main() -> None:
     arguments = parser.parse_args()
     lines = [
         "# Activations in 16 bits: bytes and times\n",
-        f"Made by `python tools/bench_storage.py` on {machine()}. Plans only, but for the",
-        "last section; device cuda in tf32 and cpu, by the model of their costs. SGD with momentum.\n",
+        f"Made by `python tools/bench_storage.py` on {machine()}.",
+        "Plans only, but for the last section; device cuda in tf32 and cpu, by the model of their costs. SGD with",
+        "momentum.\n",
         *peaks(arguments.only),
         *under_budgets(arguments.only),
         *(measured(arguments.only) if arguments.measure else ()),
