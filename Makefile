@@ -84,7 +84,7 @@ test: native $(VENV)/.pycuda
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
-# Sources that passed once pass again: new seeds are for `make campaign`.
+# Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
 check: lint types test sanitize-fast
 	$(MAKE) -j3 -O campaign SEED=$(CHECK_SEED)
 

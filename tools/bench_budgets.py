@@ -2,9 +2,10 @@
 
     python tools/bench_budgets.py                    the rows of docs/benchmarks/recompute.md
     python tools/bench_budgets.py resnet50 vgg16     rows of these nets
+    python tools/bench_budgets.py --apart 'Conv.*'   no masks or moments in epilogues (Device.fusions)
 
 Costs are those of device cuda in precision tf32, with the link of the row each way (0: none).  An overhead is against
-every op once; `bound` is what no plan can do better (planning/bounds.py).
+every op once, as is the bound, what no plan can do better (planning/bounds.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -42,17 +44,19 @@ ROWS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nets", nargs="*", help="folders below prototxt/ (all of the table)")
+    parser.add_argument("--apart", metavar="GLOB", default="", help="fused ops that run as the ops of their layers")
     args = parser.parse_args()
-    print("| net, batch | link, GB/s | budget, MiB | auto | run again | gaps on the host | bound | seconds to plan |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| net, batch | link, GB/s | budget, MiB | ms | auto | run again | gaps on the host | bound | seconds to plan |")
+    print("|" + "---|" * 9)
     for net, batch, link, budgets in ROWS:
         if not args.nets or net in args.nets:
-            for line in lines(net, batch, link, budgets):
+            for line in lines(net, batch, link, budgets, args.apart):
                 print(line, flush=True)
 
 
-def lines(net: str, batch: int, link: int, budgets: tuple[int, ...]) -> Iterator[str]:
+def lines(net: str, batch: int, link: int, budgets: tuple[int, ...], apart: str) -> Iterator[str]:
     device = get_device("cuda", precision="tf32")
+    device.fusions = frozenset(name for name in device.fusions if not fnmatchcase(name, apart))
     built = build_net(NETS / net / "train_val.prototxt", batch=batch)
     [graph, *_] = job_of_net(built, device, model_costs(device.title)).graphs
     costs = model_costs(device.title)
@@ -65,11 +69,12 @@ def lines(net: str, batch: int, link: int, budgets: tuple[int, ...]) -> Iterator
         plan = get_strategy("auto").make(graph, costs, budget * MIB, evaluator, Hints())
         seconds = time.process_time() - began
         fits = evaluator.live_bytes(plan) <= budget * MIB
-        overhead = format_change(evaluator.estimate_seconds(plan) / once - 1) if fits else "-"
+        predicted = evaluator.estimate_seconds(plan)
+        cells = f"{predicted * 1e3:.1f} | {format_change(predicted / once - 1)}" if fits else "- | -"
         bound = format_change(least_seconds(graph, costs, budget * MIB) / once - 1)
         again = len(plan.order) - len(set(plan.order))
         yield (
-            f"| {net} x{batch} | {link or 'none'} | {budget:,} | {overhead} | {again} | {len(plan.decisions)} "
+            f"| {net} x{batch} | {link or 'none'} | {budget:,} | {cells} | {again} | {len(plan.decisions)} "
             f"| {bound} | {seconds:.1f} |"
         )
 

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 import pytest
 
 from layermem.backends.cuda.implicit_gemm import ENGINES
-from layermem.backends.cuda.kernel_images import build
-from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
 from layermem.backends.cuda.kernel_images.toolkit import program
-from tests.backends.cuda.sass import Code, _code, disassembled, disassembler
-from tests.emulator.build import CACHE
+from tests.backends.cuda.sass import Code, _code, disassembled
 from tools import ptxas_report
 from tools.ptxas_report import digest_of, read_report
+from tools.sass import engine
 
 # ---- the report -----------------------------------------------------------------------------------------------------
 
@@ -94,23 +92,14 @@ def test_the_compiler_still_says_what_the_report_states(architecture, report):
 PRODUCTS = {"fp32": "FFMA", "fp32x3": "HMMA.1688.F32.TF32", "tf32": "HMMA.1688.F32.TF32", "bf16": "HMMA.16816.F32.BF16"}
 COPY = "LDGSTS"
 compiles = pytest.mark.skipif(
-    disassembler() is None or (Nvrtc.find() or build.Nvcc.find()) is None,
-    reason="it takes a CUDA compiler and nvdisasm: pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm",
+    not engine.can_run(),
+    reason="it takes a CUDA compiler and nvdisasm: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm",
 )
 
 
-@pytest.fixture(scope="module")
-def code(monkeypatch_module):
-    """The code of a module for sm_90, compiled once for all runs of these tests."""
-    monkeypatch_module.setenv("LAYERMEM_CACHE", str(CACHE / "cubins"))
-    monkeypatch_module.delenv("LAYERMEM_KERNELS", raising=False)
-    return lambda module: disassembled(build.image(module, "90"))
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
+def code(module: str) -> dict[str, Code]:
+    """That of a module for sm_90, compiled once for all runs of these tests and those of tools/sass_model.py."""
+    return disassembled(engine.cubin_of(module, "90"))
 
 
 def engine_kernels(found: Mapping[str, Code]) -> dict[str, Code]:
@@ -119,7 +108,7 @@ def engine_kernels(found: Mapping[str, Code]) -> dict[str, Code]:
 
 @compiles
 @pytest.mark.parametrize("precision", ENGINES)
-def test_main_loops_are_copies_that_do_not_wait_and_products(precision, code):
+def test_main_loops_are_copies_that_do_not_wait_and_products(precision):
     product, kernels = PRODUCTS[precision], engine_kernels(code(ENGINES[precision].module))
     assert len(kernels) == 24
     for name, each in kernels.items():
@@ -180,7 +169,7 @@ SCALAR = {
 
 @compiles
 @pytest.mark.parametrize("module", MEMORY_BOUND)
-def test_kernels_that_memory_bounds_move_16_bytes_at_a_time(module, code):
+def test_kernels_that_memory_bounds_move_16_bytes_at_a_time(module):
     for name, each in code(module).items():
         if name.endswith("_v1") or name in SCALAR:
             continue
@@ -205,7 +194,7 @@ REDUCTIONS = {  # kernels that read large blobs to add them up, by module
 
 @compiles
 @pytest.mark.parametrize("module", REDUCTIONS)
-def test_reductions_have_four_loads_in_flight(module, code):
+def test_reductions_have_four_loads_in_flight(module):
     named = REDUCTIONS[module].split("|")
     found = {name: each for name, each in code(module).items() if any(fnmatch.fnmatchcase(name, n) for n in named)}
     assert len(found) >= len(named)
@@ -217,7 +206,7 @@ def test_reductions_have_four_loads_in_flight(module, code):
 @pytest.mark.parametrize(
     "module, kernel, copies", [("channel_sums", "sum_splits", 4), ("normalization", "lrn_across", 1)]
 )
-def test_copies_to_shared_memory_do_not_wait(module, kernel, copies, code):
+def test_copies_to_shared_memory_do_not_wait(module, kernel, copies):
     """No register holds what they bring, so all of a thread's copies up to the wait are in flight."""
     found = {name: each for name, each in code(module).items() if name.startswith(kernel) and name.endswith("_v4")}
     assert found
@@ -227,7 +216,7 @@ def test_copies_to_shared_memory_do_not_wait(module, kernel, copies, code):
 
 
 @compiles
-def test_batch_norm_has_four_loads_in_flight_where_it_has_no_loop(code):
+def test_batch_norm_has_four_loads_in_flight_where_it_has_no_loop():
     found = code("normalization")
     launches = ("normalize", "batch_norm_backward", "batch_moments")
     for name in (f"{launch}_v{v}" for launch in launches for v in (1, 4)):
