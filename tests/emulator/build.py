@@ -31,7 +31,7 @@ _COMMON = (
     *("-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"),
 )
 _MACHINE = ("launch.cpp", "machine.cpp", "fiber.cpp", "warp.cpp", "copies.cpp")
-_SANITIZE = ("-fsanitize=address,undefined,bounds-strict", "-fno-sanitize-recover=all", "-g")
+_SANITIZE = ("-fsanitize=address,undefined,bounds-strict", "-fno-sanitize-recover=all", "-g1")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Mode:
 MODES = {
     "plain": Mode(kernel=("-O2",), machine=("-O2", "-ftree-vectorize"), link=("-shared",)),
     "asan": Mode(
-        kernel=("-O1", *_SANITIZE),
+        kernel=("-Og", *_SANITIZE),
         machine=("-O1", *_SANITIZE),
         link=_SANITIZE,
         sources=(*_MACHINE, "worker.cpp"),
