@@ -4,7 +4,7 @@
 # make test      set up with the tools for development, and run all tests
 # make fast      the tests of one minute
 # make check     what every commit passes: format, lint, types, all tests, the quick tests of the native extension under
-#                AddressSanitizer and UBSan, and a minute of each campaign from seed CHECK_SEED, the same each time
+#                AddressSanitizer and UBSan, and half a minute of each campaign from seed CHECK_SEED, the same each time
 # make docs      the documentation as a site, in build/site: open build/site/index.html
 # make campaign  random nets, mutated files and interrupted training, side by side with `make -j3 -O`: SECONDS of each
 #                (60), each time with a new seed; SEED=N repeats one
@@ -86,7 +86,7 @@ fast: native
 
 # Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
 check: lint types test sanitize-fast
-	$(MAKE) -j3 -O campaign SEED=$(CHECK_SEED)
+	$(MAKE) -j3 -O campaign SECONDS=30 SEED=$(CHECK_SEED)
 
 # Broken links, and pages in no navigation, are errors.
 docs: setup
