@@ -286,8 +286,10 @@ def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: Pla
             groups.setdefault(gap.buffer if gap.buffer in state else gap, []).append(gap)
     by_size = sorted(groups.values(), key=lambda gaps: -graph.buffers[gaps[0].buffer].nbytes)
     for gaps in by_size[:attempts]:
-        removed = set(gaps)
-        tried = replace(plan, decisions={gap: d for gap, d in plan.decisions.items() if gap not in removed})
+        decisions = dict(plan.decisions)
+        for gap in gaps:
+            del decisions[gap]
+        tried = replace(plan, decisions=decisions)
         if evaluator.live_bytes(tried) <= budget_bytes:
             tried_seconds = evaluator.estimate_seconds(tried)
             if tried_seconds <= seconds:
