@@ -1,46 +1,53 @@
 // Activations: y = f(x) and dx = dy f', the derivative from whichever of x and y the layer reads.
-//   y, dx [count] float written (dx maybe added to)     x, dy, source [count] float read     mask a bit per element
+//   y, dx [count] written (dx maybe added to)     x, dy, source [count] read     mask a bit per element
+//   float, or 16 bits (element.cuh) in kernels whose names end in the type's
 //   launch   <type>_forward, <type>_backward: pointwise.cuh with 2 groups, grid ceil(count / 2048), block 256
 //            *_mask: eight elements a thread, grid ceil(count / 2048), block 256
-//   traffic  8 bytes per element and input beyond the first 4: bound by memory
+//   traffic  8 bytes per element and input beyond the first 4, half of it in 16 bits: bound by memory
 //   assumes  count below 2^31
 //   source   Caffe relu_layer.cu and its neighbours; formulas as in layermem/backends/reference/activation.py
 #include "pointwise.cuh"
 
 using namespace lm;
 
+template <class T>
 struct ForwardArgs {
-    float* y;
-    const float* x;
+    T* y;
+    const T* x;
     unsigned char* mask;  // or null
     int count;
     float alpha, beta, gamma;  // of the function (layermem/ops/activation.py)
 };
 
+template <class T>
 struct BackwardArgs {
-    float* dx;
-    const float* dy;
-    const float* source;  // x or y
+    T* dx;
+    const T* dy;
+    const T* source;  // x or y
     const unsigned char* mask;
     int count, accumulate;
     float alpha, beta, gamma;
 };
 
 #define LM_FORWARD(name, expression)                                                               \
-    LM_KERNEL(name##_forward, ForwardArgs, p, POINTWISE_THREADS) {                                 \
+    template <class T>                                                                             \
+    LM_FN void name##_forward_of(const ForwardArgs<T>& p) {                                        \
         pointwise<1, 2>(p.y, {p.x}, p.count, false, [&](const float (&in)[1], unsigned) -> float { \
             const float x = in[0];                                                                 \
             return expression;                                                                     \
         });                                                                                        \
-    }
+    }                                                                                              \
+    LM_KERNEL_OF_ELEMENTS(name##_forward, ForwardArgs, POINTWISE_THREADS, name##_forward_of)
 
 #define LM_BACKWARD(name, from, expression)                                                                           \
-    LM_KERNEL(name##_backward, BackwardArgs, p, POINTWISE_THREADS) {                                                  \
+    template <class T>                                                                                                \
+    LM_FN void name##_backward_of(const BackwardArgs<T>& p) {                                                         \
         pointwise<2, 2>(p.dx, {p.dy, p.source}, p.count, p.accumulate, [&](const float (&in)[2], unsigned) -> float { \
             const float dy = in[0], from = in[1];                                                                     \
             return expression;                                                                                        \
         });                                                                                                           \
-    }
+    }                                                                                                                 \
+    LM_KERNEL_OF_ELEMENTS(name##_backward, BackwardArgs, POINTWISE_THREADS, name##_backward_of)
 
 // One activation: y from x, and dx from dy and x or y, whichever `from` names.
 #define LM_ACTIVATION(name, forward, from, backward) LM_FORWARD(name, forward) LM_BACKWARD(name, from, backward)
@@ -78,15 +85,17 @@ LM_ACTIVATION(swish, x* sigmoid(p.alpha* x), x, dy* swish_slope(x, p.alpha))
 LM_FORWARD(threshold, x > p.alpha ? 1.0f : 0.0f)
 
 // scaled: dx = a dy, for functions that are linear in x
-LM_KERNEL(scaled_backward, BackwardArgs, p, POINTWISE_THREADS) {
+template <class T>
+LM_FN void scaled_backward_of(const BackwardArgs<T>& p) {
     pointwise<1, 4>(p.dx, {p.dy}, p.count, p.accumulate,
                     [&](const float (&in)[1], unsigned) { return p.alpha * in[0]; });
 }
+LM_KERNEL_OF_ELEMENTS(scaled_backward, BackwardArgs, POINTWISE_THREADS, scaled_backward_of)
 
 // ---- with one bit per element ---------------------------------------------------------------------------------------
 
-template <class F, class Bit>
-LM_FN void forward_with_mask(const ForwardArgs& p, F f, Bit bit) {
+template <class T, class F, class Bit>
+LM_FN void forward_with_mask(const ForwardArgs<T>& p, F f, Bit bit) {
     const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
     float values[8];
@@ -101,17 +110,22 @@ LM_FN void forward_with_mask(const ForwardArgs& p, F f, Bit bit) {
     put_eight(p.y, values, at, count, false);
 }
 
-LM_KERNEL(relu_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
+template <class T>
+LM_FN void relu_with_mask(const ForwardArgs<T>& p) {
     forward_with_mask(p, [&](float x) { return relu(x, p.alpha); }, [](float x) { return x > 0.0f; });
 }
+LM_KERNEL_OF_ELEMENTS(relu_forward_mask, ForwardArgs, POINTWISE_THREADS, relu_with_mask)
 
-LM_KERNEL(clip_forward_mask, ForwardArgs, p, POINTWISE_THREADS) {
+template <class T>
+LM_FN void clip_with_mask(const ForwardArgs<T>& p) {
     forward_with_mask(
         p, [&](float x) { return clip(x, p.alpha, p.beta); }, [&](float x) { return x >= p.alpha && x <= p.beta; });
 }
+LM_KERNEL_OF_ELEMENTS(clip_forward_mask, ForwardArgs, POINTWISE_THREADS, clip_with_mask)
 
 // mask_backward: dx = dy where the bit is set, else a dy
-LM_KERNEL(mask_backward, BackwardArgs, p, POINTWISE_THREADS) {
+template <class T>
+LM_FN void mask_backward_of(const BackwardArgs<T>& p) {
     const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
     if (at >= count) return;
     float values[8];
@@ -121,6 +135,7 @@ LM_KERNEL(mask_backward, BackwardArgs, p, POINTWISE_THREADS) {
     for (int e = 0; e < 8; ++e) values[e] = bits >> e & 1u ? values[e] : p.alpha != 0.0f ? p.alpha * values[e] : 0.0f;
     put_eight(p.dx, values, at, count, p.accumulate);
 }
+LM_KERNEL_OF_ELEMENTS(mask_backward, BackwardArgs, POINTWISE_THREADS, mask_backward_of)
 
 // ---- with a learned slope -------------------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@
 //   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward, which is a step of its own in slices
 //   a Scale, a sum and a ReLU that follow may run in the same passes:
 //   y = relu(factor (x - mean) inv_std + bias + added)
-//   x, y, dy, dx [outer][C][inner] float; inner is 1 for channels-last
-//   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written: bound by memory
-//   assumes    _v4: columns and pitch are multiples of 4, buffers aligned to 16 bytes; elements below 2^31
+//   x, y, dy, dx [outer][C][inner] float, or 16 bits (element.cuh) in kernels whose names end in the type's; all else
+//   is float; inner is 1 for channels-last
+//   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written; half in 16 bits: bound by memory
+//   assumes    _v4: columns and pitch are multiples of 4, buffers aligned to four elements; elements below 2^31
 //   precision  moments of 128 rows, then of all, are merged pairwise in a fixed order (moments.cuh).  No difference of
 //              large squares anywhere
 //   source     Caffe batch_norm_layer.cu
@@ -47,13 +48,14 @@ LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
 }
 
 // batch_moments: the moments of each unit of rows (moments.cuh).
-//   parts [units][2][C] float written     x [outer][C][inner] float read
+//   parts [units][2][C] float written     x [outer][C][inner] read
 //   at.open [128][C] float written and read: the rows of a unit that goes on in a later slice of the batch
 //   launch   grid across x ceil(units / (32 / width)), block 256: width lanes across the columns, and eight along the rows
 //            of each unit
+template <class T>
 struct MomentsArgs {
     float* parts;
-    const float* x;
+    const T* x;
     Columns at;         // rows_each is that of a unit
     int across, units;  // blocks across the columns; units from at.first_part on
 };
@@ -89,8 +91,8 @@ LM_FN void sum_unit(float (*lanes)[GROUPS * V], int width, int line, Term term, 
         for (int v = 0; v < V; ++v) sums[g][v] = lanes[thread - line * width][g * V + v];
 }
 
-template <int V>
-LM_FN void batch_moments(const MomentsArgs& p) {
+template <int V, class T>
+LM_FN void batch_moments_of(const MomentsArgs<T>& p) {
     constexpr int LINES = UNIT_LINES, EACH = GROUP_ROWS / LINES;  // rows of a group that a thread has
     LM_SHARED(float, lanes, [COLUMN_THREADS][GROUPS * V]);
     const Columns& at = p.at;
@@ -107,8 +109,16 @@ LM_FN void batch_moments(const MomentsArgs& p) {
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             const int within = GROUP_ROWS * g + LINES * i + line, row = begin + within;
-            const float* from = row < 0 ? at.open + within * at.columns + column : p.x + offset_of<V>(at, row, column);
-            if (is_mine && row < min(rows, at.here)) load<V>(values[g][i], from);
+            if constexpr (sizeof(T) == sizeof(float)) {  // one load, whatever the address
+                const float* from =
+                    row < 0 ? at.open + within * at.columns + column : p.x + offset_of<V>(at, row, column);
+                if (is_mine && row < min(rows, at.here)) load<V>(values[g][i], from);
+            } else if (is_mine && row < min(rows, at.here)) {
+                if (row < 0)
+                    load<V>(values[g][i], at.open + within * at.columns + column);
+                else
+                    load<V>(values[g][i], p.x + offset_of<V>(at, row, column));
+            }
         }
     }
     const bool ends_here = min(begin + UNIT_ROWS, rows) <= at.here;
@@ -151,8 +161,8 @@ LM_FN void batch_moments(const MomentsArgs& p) {
     store<V>(part, mean);
     store<V>(part + at.columns, squares);
 }
-LM_KERNEL(batch_moments_v4, MomentsArgs, p, COLUMN_THREADS) { batch_moments<4>(p); }
-LM_KERNEL(batch_moments_v1, MomentsArgs, p, COLUMN_THREADS) { batch_moments<1>(p); }
+LM_KERNEL_OF_ELEMENTS(batch_moments_v4, MomentsArgs, COLUMN_THREADS, batch_moments_of<4>)
+LM_KERNEL_OF_ELEMENTS(batch_moments_v1, MomentsArgs, COLUMN_THREADS, batch_moments_of<1>)
 
 // batch_statistics: mean and 1 / sqrt(variance + eps) of the batch, and the moving sums of (mean, unbiased
 // variance, 1).
@@ -256,11 +266,12 @@ struct AffineRelu {
 // normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
 //   launch   a thread takes 4 V elements: grid ceil(count / (1024 V)), block 256
 //   overlay  y may lie on x or on the residual
+template <class T>
 struct NormalizeArgs {
-    float* y;
-    const float* x;
-    const float* residual;  // [outer][C][inner], or null; only with a factor
-    unsigned char* mask;    // one bit per element, set where y > 0 (pointwise.cuh), or null
+    T* y;
+    const T* x;
+    const T* residual;    // [outer][C][inner], or null; only with a factor
+    unsigned char* mask;  // one bit per element, set where y > 0 (pointwise.cuh), or null
     const float* mean;
     const float* inv_std;
     AffineRelu epilogue;
@@ -290,8 +301,8 @@ LM_FN void put_bits(unsigned char* mask, unsigned bits, unsigned i, unsigned cou
     if (i % 8 == 0 && i < count) mask[i / 8] = static_cast<unsigned char>(bits);
 }
 
-template <int V>
-LM_FN void normalize(const NormalizeArgs& p) {
+template <int V, class T>
+LM_FN void normalize_of(const NormalizeArgs<T>& p) {
     const unsigned count = static_cast<unsigned>(p.count);
     float values[NORMALIZE_GROUPS][V], residuals[NORMALIZE_GROUPS][V];
 #pragma unroll
@@ -329,8 +340,8 @@ LM_FN void normalize(const NormalizeArgs& p) {
         if (p.mask != nullptr) put_bits<V>(p.mask, bits, i, count);
     }
 }
-LM_KERNEL(normalize_v4, NormalizeArgs, p, 256) { normalize<4>(p); }
-LM_KERNEL(normalize_v1, NormalizeArgs, p, 256) { normalize<1>(p); }
+LM_KERNEL_OF_ELEMENTS(normalize_v4, NormalizeArgs, 256, normalize_of<4>)
+LM_KERNEL_OF_ELEMENTS(normalize_v1, NormalizeArgs, 256, normalize_of<1>)
 
 // Clears the gradients of what a ReLU has cut off; y is normalized.
 template <int V>
@@ -346,20 +357,21 @@ LM_FN void apply_relu_mask(float (&dy)[V], const float (&y)[V], const AffineRelu
 
 // gradient_sums: of dy, and of dy y, y = (x - mean) inv_std; where a ReLU follows, of the dy that it lets through.
 // They are the gradients of bias and factor, where a Scale follows.
-//   parts [parts][2][C] float written     x, dy [outer][C][inner], mean, inv_std [C] float read
+//   parts [parts][2][C] float written     x, dy [outer][C][inner] read, mean, inv_std [C] float read
 //   launch   as channel_sums
+template <class T>
 struct GradientSumsArgs {
     float* parts;
-    const float* x;
-    const float* dy;
+    const T* x;
+    const T* dy;
     const float* mean;
     const float* inv_std;
     AffineRelu epilogue;
     Columns at;
 };
 
-template <int V>
-LM_FN void gradient_sums(const GradientSumsArgs& p) {
+template <int V, class T>
+LM_FN void gradient_sums_of(const GradientSumsArgs<T>& p) {
     const int column = column_of<V>(p.at);
     float mean[V] = {}, inv_std[V] = {};
     if (column < p.at.columns) {
@@ -385,16 +397,17 @@ LM_FN void gradient_sums(const GradientSumsArgs& p) {
             store<V>(part + p.at.columns, sums[1]);
         });
 }
-LM_KERNEL(gradient_sums_v4, GradientSumsArgs, p, COLUMN_THREADS) { gradient_sums<4>(p); }
-LM_KERNEL(gradient_sums_v1, GradientSumsArgs, p, COLUMN_THREADS) { gradient_sums<1>(p); }
+LM_KERNEL_OF_ELEMENTS(gradient_sums_v4, GradientSumsArgs, COLUMN_THREADS, gradient_sums_of<4>)
+LM_KERNEL_OF_ELEMENTS(gradient_sums_v1, GradientSumsArgs, COLUMN_THREADS, gradient_sums_of<1>)
 
 // batch_norm_backward: dx = (dy - mean(dy) - y mean(dy y)) inv_std, times factor where a Scale follows
-//   dx float written or added to; may lie on dy or x      sums [2][C] float read
+//   dx written or added to; may lie on dy or x      sums [2][C] float read
 //   launch   a thread takes 2 V elements: grid ceil(count / (512 V)), block 256
+template <class T>
 struct BatchNormBackwardArgs {
-    float* dx;
-    const float* dy;
-    const float* x;
+    T* dx;
+    const T* dy;
+    const T* x;
     const float* mean;
     const float* inv_std;
     const float* sums;
@@ -404,8 +417,8 @@ struct BatchNormBackwardArgs {
     float inv_count;  // 1 / elements of a channel
 };
 
-template <int V>
-LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
+template <int V, class T>
+LM_FN void batch_norm_backward_of(const BatchNormBackwardArgs<T>& p) {
     const unsigned count = static_cast<unsigned>(p.count);
     float inputs[BACKWARD_GROUPS][V], gradients[BACKWARD_GROUPS][V];
 #pragma unroll
@@ -440,7 +453,7 @@ LM_FN void batch_norm_backward(const BatchNormBackwardArgs& p) {
         put<V>(p.dx + i, dy, p.accumulate);
     }
 }
-LM_KERNEL(batch_norm_backward_v4, BatchNormBackwardArgs, p, 256) { batch_norm_backward<4>(p); }
-LM_KERNEL(batch_norm_backward_v1, BatchNormBackwardArgs, p, 256) { batch_norm_backward<1>(p); }
+LM_KERNEL_OF_ELEMENTS(batch_norm_backward_v4, BatchNormBackwardArgs, 256, batch_norm_backward_of<4>)
+LM_KERNEL_OF_ELEMENTS(batch_norm_backward_v1, BatchNormBackwardArgs, 256, batch_norm_backward_of<1>)
 
 }  // namespace lm

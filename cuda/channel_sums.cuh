@@ -12,7 +12,7 @@
 // they meet.  A part that a slice does not finish leaves the sums of its threads in `open`, and the next slice goes on
 // from there, so that every addition is one of the whole batch.
 #pragma once
-#include "common.cuh"
+#include "element.cuh"
 
 namespace lm {
 
@@ -48,8 +48,8 @@ LM_FN int offset_of(const Columns& at, unsigned row, int column) {
 }
 
 // Calls use(offset, in) for the rows first, first + step, .. before end, in this order: in[k] are the V columns of x[k].
-template <int V, int INPUTS, class Use>
-LM_FN void visit_rows(const Columns& at, const float* const (&x)[INPUTS], int first, int end, int step, int column,
+template <int V, int INPUTS, class T, class Use>
+LM_FN void visit_rows(const Columns& at, const T* const (&x)[INPUTS], int first, int end, int step, int column,
                       Use use) {
     constexpr int ROWS = IN_FLIGHT<V> / INPUTS > 0 ? IN_FLIGHT<V> / INPUTS : 1;
     const unsigned stop = static_cast<unsigned>(end);  // unsigned: rows behind the last may pass 2^31
@@ -72,8 +72,8 @@ LM_FN void visit_rows(const Columns& at, const float* const (&x)[INPUTS], int fi
 
 // Sums K terms per element: term(offset, in, values) fills values[K][V] from the V columns of each x at that offset.
 // At the end of a part finish(column, sums) is called for the V columns by one thread each.
-template <int K, int V, int INPUTS, class Term, class Finish>
-LM_FN void sum_columns(const Columns& at, const float* const (&x)[INPUTS], Term term, Finish finish) {
+template <int K, int V, int INPUTS, class T, class Term, class Finish>
+LM_FN void sum_columns(const Columns& at, const T* const (&x)[INPUTS], Term term, Finish finish) {
     LM_SHARED(float, lanes, [COLUMN_THREADS][K * V]);
     const int thread = threadIdx.x, line = thread / at.width, lines = COLUMN_THREADS / at.width;
     const int column = column_of<V>(at);

@@ -1,7 +1,7 @@
 // dropout: y = x scale where the element's random word reaches the threshold, else 0.  Backward is the same on dy.
-//   y [count] float written or added to     x [count] float, step read
+//   y [count] float written or added to     x [count] float, step read; both in 16 bits in dropout_bf16
 //   launch   four elements, and one call of the generator, a thread: grid ceil(count / 1024), block 256
-//   traffic  8 bytes per element; about 25 integer operations each: bound by memory, nearly by arithmetic
+//   traffic  8 bytes per element, 4 in 16 bits; about 25 integer operations each: bound by memory, nearly by arithmetic
 //   assumes  count + first below 2^32
 //   source   layermem/layers/dropout.py: key (seed, stream), counter (e / 4, 0, step), word e % 4, where e counts from
 //            the first element of the batch, of which these elements begin at `first`
@@ -10,9 +10,10 @@
 
 using namespace lm;
 
+template <class T>
 struct DropoutArgs {
-    float* y;
-    const float* x;
+    T* y;
+    const T* x;
     const StepScalars* step;
     int count, accumulate;
     unsigned first;
@@ -20,7 +21,8 @@ struct DropoutArgs {
     float scale;
 };
 
-LM_KERNEL(dropout, DropoutArgs, p, POINTWISE_THREADS) {
+template <class T>
+LM_FN void dropout_of(const DropoutArgs<T>& p) {
     const unsigned group = blockIdx.x * POINTWISE_THREADS + threadIdx.x + p.first / 4;
     const StepScalars now = *p.step;
     const uint4 random = philox(make_uint4(group, 0, now.step_low, now.step_high), now.seed, p.stream);
@@ -33,3 +35,4 @@ LM_KERNEL(dropout, DropoutArgs, p, POINTWISE_THREADS) {
         return word >= p.threshold ? in[0] * p.scale : 0.0f;
     });
 }
+LM_KERNEL_OF_ELEMENTS(dropout, DropoutArgs, POINTWISE_THREADS, dropout_of)

@@ -1,30 +1,35 @@
 // Kernels whose element i of the output needs element i of the inputs alone, 16 bytes at a time.
 //
-//   launch   grid ceil(count / (256 x 4 GROUPS)), block 256; buffers that are not aligned to 16 bytes, as slices of a
-//            blob may be, are read and written element by element
+//   launch   grid ceil(count / (256 x 4 GROUPS)), block 256; buffers that are not aligned to four elements, as slices
+//            of a blob may be, are read and written element by element
 //   overlay  all inputs of a thread are read before it writes, so the output may lie on any input
 #pragma once
-#include "common.cuh"
+#include "element.cuh"
 
 namespace lm {
 
 constexpr int POINTWISE_THREADS = 256;
 
-LM_FN bool is_aligned(const float* address) { return (reinterpret_cast<unsigned long long>(address) & 15) == 0; }
+// Whether four elements can be moved at once.
+template <class T>
+LM_FN bool is_aligned(const T* address) {
+    return (reinterpret_cast<unsigned long long>(address) & (4 * sizeof(T) - 1)) == 0;
+}
 
 // Four elements from `at` on; what lies beyond `total` is zero.  Below `quads` they are moved at once.
-LM_FN void load_quad(float (&to)[4], const float* x, unsigned at, unsigned quads, unsigned total) {
+template <class T>
+LM_FN void load_quad(float (&to)[4], const T* x, unsigned at, unsigned quads, unsigned total) {
     if (at + 4 <= quads)
         load<4>(to, x + at);
     else
 #pragma unroll
-        for (int e = 0; e < 4; ++e) to[e] = at + e < total ? x[at + e] : 0.0f;
+        for (int e = 0; e < 4; ++e) to[e] = at + e < total ? widened(x[at + e]) : 0.0f;
 }
 
 // y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements in flight a thread and
 // input, and of y where it is added to.
-template <int INPUTS, int GROUPS, class F>
-LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool accumulate, F f) {
+template <int INPUTS, int GROUPS, class T, class F>
+LM_FN void pointwise(T* y, const T* const (&x)[INPUTS], int count, bool accumulate, F f) {
     float in[GROUPS][INPUTS][4], before[GROUPS][4];
     const unsigned first = 4u * (blockIdx.x * (POINTWISE_THREADS * GROUPS) + threadIdx.x),
                    total = static_cast<unsigned>(count);
@@ -56,7 +61,7 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
         else
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-                if (at + e < total) y[at + e] = out[e];
+                if (at + e < total) store_one(y + at + e, out[e]);
     }
 }
 
@@ -67,17 +72,19 @@ LM_FN void pointwise(float* y, const float* const (&x)[INPUTS], int count, bool 
 
 LM_FN unsigned first_of_eight() { return 8u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x); }
 
-LM_FN void load_eight(float (&to)[8], const float* x, unsigned at, unsigned count) {
+template <class T>
+LM_FN void load_eight(float (&to)[8], const T* x, unsigned at, unsigned count) {
     if (at + 8 <= count && is_aligned(x)) {
         load<4>(four(to, 0), x + at);
         load<4>(four(to, 4), x + at + 4);
     } else {
 #pragma unroll
-        for (int e = 0; e < 8; ++e) to[e] = at + e < count ? x[at + e] : 0.0f;
+        for (int e = 0; e < 8; ++e) to[e] = at + e < count ? widened(x[at + e]) : 0.0f;
     }
 }
 
-LM_FN void put_eight(float* y, float (&values)[8], unsigned at, unsigned count, bool accumulate) {
+template <class T>
+LM_FN void put_eight(T* y, float (&values)[8], unsigned at, unsigned count, bool accumulate) {
     if (at + 8 <= count && is_aligned(y)) {
         put<4>(y + at, four(values, 0), accumulate);
         put<4>(y + at + 4, four(values, 4), accumulate);

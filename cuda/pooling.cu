@@ -1,6 +1,7 @@
 // Pooling: the largest, or the mean, of each window.
 //   y [N,Ho,Wo,C] float, argmax [N,Ho,Wo,C] byte or int, written     x [N,H,W,C] float read
 //   dx [N,H,W,C] float written or added to                           dy, argmax read
+//   x, y, dx, dy in 16 bits (element.cuh) in kernels whose names end in the type's
 //   launch   one thread per V channels of a window (forward) or of a pixel (backward): grid ceil(count / (256 V)),
 //            block 256
 //   traffic  forward 4|x| + 8|y| bytes, backward 4|dx| + up to ceil(kernel/stride)^2 5|y|, mostly from L2: bound by
@@ -9,17 +10,18 @@
 //   ties     the first in row-major order wins, so a recompute gives back the same bits
 //   backward gathers: each pixel visits the windows over it, row by row, and is written once
 //   source   Caffe src/caffe/layers/pooling_layer.cu
-#include "common.cuh"
+#include "element.cuh"
 #include "step_scalars.cuh"
 
 using namespace lm;
 
 constexpr int THREADS = 256;
 
+template <class T>
 struct PoolArgs {
-    float* y;        // or dx
-    const float* x;  // or dy
-    void* argmax;    // or null
+    T* y;          // or dx
+    const T* x;    // or dy
+    void* argmax;  // or null
     int height, width, channels, rows, columns;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     Divider by_runs, by_columns, by_rows;  // channels / V; columns and rows of what is written
@@ -32,8 +34,8 @@ struct Place {
     int item, row, column, channel;
 };
 
-template <int V>
-LM_FN Place place_of(const PoolArgs& p, unsigned i) {
+template <int V, class T>
+LM_FN Place place_of(const PoolArgs<T>& p, unsigned i) {
     const int pixel = divide(i, p.by_runs), line = divide(pixel, p.by_columns), item = divide(line, p.by_rows);
     return {item, line - item * static_cast<int>(p.by_rows.divisor),
             pixel - line * static_cast<int>(p.by_columns.divisor), static_cast<int>(i - pixel * p.by_runs.divisor) * V};
@@ -55,8 +57,8 @@ LM_FN int clipped(int at, int kernel, int stride, int pad, int size) {
     return min(start + kernel, size + pad) - start;
 }
 
-template <int V>
-LM_FN void max_forward(const PoolArgs& p) {
+template <int V, class T>
+LM_FN void max_forward(const PoolArgs<T>& p) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<V>(p, i);
@@ -89,8 +91,8 @@ LM_FN void max_forward(const PoolArgs& p) {
     }
 }
 
-template <int V>
-LM_FN void average_forward(const PoolArgs& p) {
+template <int V, class T>
+LM_FN void average_forward(const PoolArgs<T>& p) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<V>(p, i);
@@ -115,8 +117,8 @@ constexpr int WINDOWS = 4;  // over a pixel, whose loads are in flight together
 
 // The windows over pixel `at`, in the order of memory: load(slot, offset of the window's element, row, column) for up
 // to WINDOWS of them, then use(slot) for each.
-template <class Load, class Use>
-LM_FN void windows_over(const PoolArgs& p, const Place& at, Load load, Use use) {
+template <class T, class Load, class Use>
+LM_FN void windows_over(const PoolArgs<T>& p, const Place& at, Load load, Use use) {
     const int h = at.row + p.pad_h, w = at.column + p.pad_w;
     const int first_row = h < p.kernel_h ? 0 : divide(h - p.kernel_h, p.by_stride_h) + 1;
     const int first_column = w < p.kernel_w ? 0 : divide(w - p.kernel_w, p.by_stride_w) + 1;
@@ -141,19 +143,20 @@ LM_FN void windows_over(const PoolArgs& p, const Place& at, Load load, Use use) 
 }
 
 // What argmax says of V channels from `window` on: their bytes in one word; or `window` where it holds ints.
-template <int V>
-LM_FN unsigned load_winners(const PoolArgs& p, int window) {
+template <int V, class T>
+LM_FN unsigned load_winners(const PoolArgs<T>& p, int window) {
     if (p.wide) return static_cast<unsigned>(window);
     const unsigned char* bytes = static_cast<const unsigned char*>(p.argmax) + window;
     return V == 4 ? *reinterpret_cast<const unsigned*>(bytes) : *bytes;
 }
 
-LM_FN int winner_of(const PoolArgs& p, unsigned winners, int v) {
+template <class T>
+LM_FN int winner_of(const PoolArgs<T>& p, unsigned winners, int v) {
     return p.wide ? static_cast<const int*>(p.argmax)[winners + v] : static_cast<int>(winners >> 8 * v & 255u);
 }
 
-template <int V>
-LM_FN void max_backward(const PoolArgs& p) {
+template <int V, class T>
+LM_FN void max_backward(const PoolArgs<T>& p) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<V>(p, i);
@@ -174,8 +177,8 @@ LM_FN void max_backward(const PoolArgs& p) {
     put<V>(p.y + i * V, sum, p.accumulate);
 }
 
-template <int V>
-LM_FN void average_backward(const PoolArgs& p) {
+template <int V, class T>
+LM_FN void average_backward(const PoolArgs<T>& p) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<V>(p, i);
@@ -195,9 +198,9 @@ LM_FN void average_backward(const PoolArgs& p) {
     put<V>(p.y + i * V, sum, p.accumulate);
 }
 
-#define LM_POOLING(name)                                              \
-    LM_KERNEL(pool_##name##_v4, PoolArgs, p, THREADS) { name<4>(p); } \
-    LM_KERNEL(pool_##name##_v1, PoolArgs, p, THREADS) { name<1>(p); }
+#define LM_POOLING(name)                                                \
+    LM_KERNEL_OF_ELEMENTS(pool_##name##_v4, PoolArgs, THREADS, name<4>) \
+    LM_KERNEL_OF_ELEMENTS(pool_##name##_v1, PoolArgs, THREADS, name<1>)
 
 LM_POOLING(max_forward)
 LM_POOLING(average_forward)
@@ -207,7 +210,7 @@ LM_POOLING(average_backward)
 // ---- mask, STOCHASTIC: one thread per window -------------------------------------------------------------------------
 
 // pool_max_mask: y = the index within the plane height x width of the element that argmax names.
-LM_KERNEL(pool_max_mask, PoolArgs, p, THREADS) {
+LM_KERNEL(pool_max_mask, PoolArgs<float>, p, THREADS) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<1>(p, i);
@@ -219,7 +222,7 @@ LM_KERNEL(pool_max_mask, PoolArgs, p, THREADS) {
 
 // Calls visit(element, tap) for the elements of window i, row by row, until it returns false.
 template <class Visit>
-LM_FN void visit_window(const PoolArgs& p, unsigned i, Visit visit) {
+LM_FN void visit_window(const PoolArgs<float>& p, unsigned i, Visit visit) {
     const Place at = place_of<1>(p, i);
     const Span down = span_of(at.row, p.kernel_h, p.stride_h, p.pad_h, p.height);
     const Span right = span_of(at.column, p.kernel_w, p.stride_w, p.pad_w, p.width);
@@ -234,7 +237,7 @@ LM_FN void visit_window(const PoolArgs& p, unsigned i, Visit visit) {
 // where it never does.
 //   source   layermem/layers/pooling.py; the random word of window i as in dropout.cu
 struct StochasticArgs {
-    PoolArgs of;
+    PoolArgs<float> of;
     const StepScalars* step;
     unsigned first;  // window of the batch
     unsigned stream;
@@ -269,7 +272,7 @@ LM_KERNEL(pool_stochastic_forward, StochasticArgs, p, THREADS) {
 }
 
 // pool_stochastic_average: y = sum x^2 / sum x, or 0 where that sum is not positive.
-LM_KERNEL(pool_stochastic_average, PoolArgs, p, THREADS) {
+LM_KERNEL(pool_stochastic_average, PoolArgs<float>, p, THREADS) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     float total = 0.0f, squares = 0.0f;

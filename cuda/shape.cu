@@ -5,7 +5,7 @@
 //   traffic        8 bytes per element, 12 where it is added: bound by memory
 //   assumes        _v4: runs, pitches and addresses are multiples of 16 bytes
 //   source         layermem/backends/reference/shape.py and resize.py (Crop)
-#include "common.cuh"
+#include "element.cuh"
 
 using namespace lm;
 
@@ -17,16 +17,17 @@ LM_FN int my_first() {
 }
 
 // copy_runs: y[o, i] = x[o, i] for runs of `run` elements, o-th at o y_pitch and o x_pitch.  Concat, Slice, Tile.
+template <class T>
 struct RunsArgs {
-    float* y;
-    const float* x;
+    T* y;
+    const T* x;
     Divider by_run;
     int count, y_pitch, x_pitch;  // count: outer * run
     int accumulate;
 };
 
-template <int V>
-LM_FN void copy_runs(const RunsArgs& p) {
+template <int V, class T>
+LM_FN void copy_runs_of(const RunsArgs<T>& p) {
     const int first = my_first<V>();
     if (static_cast<unsigned>(first) >= static_cast<unsigned>(p.count)) return;
     const int outer = divide(first, p.by_run), i = first - outer * static_cast<int>(p.by_run.divisor);
@@ -34,8 +35,8 @@ LM_FN void copy_runs(const RunsArgs& p) {
     load<V>(values, p.x + outer * p.x_pitch + i);
     put<V>(p.y + outer * p.y_pitch + i, values, p.accumulate);
 }
-LM_KERNEL(copy_runs_v4, RunsArgs, p, THREADS) { copy_runs<4>(p); }
-LM_KERNEL(copy_runs_v1, RunsArgs, p, THREADS) { copy_runs<1>(p); }
+LM_KERNEL_OF_ELEMENTS(copy_runs_v4, RunsArgs, THREADS, copy_runs_of<4>)
+LM_KERNEL_OF_ELEMENTS(copy_runs_v1, RunsArgs, THREADS, copy_runs_of<1>)
 
 // sum_runs: y[o, i] = sum over t of x[o, t, i], t rising.  Tile backward.
 struct SumRunsArgs {
@@ -67,23 +68,25 @@ LM_KERNEL(sum_runs_v1, SumRunsArgs, p, THREADS) { sum_runs<1>(p); }
 //   launch   one block per 32 x 32 tile: grid (ceil(columns/32), ceil(rows/32), min(items, 65535)), block 256
 //            (32 across, 8 down); through shared memory, so that both sides move whole lines
 //   x may lie in pinned host memory: then this is the copy across the link as well
+template <class T>
 struct TransposeArgs {
-    float* y;
-    const float* x;
+    T* y;
+    const T* x;
     int items, rows, columns;  // of x
     int accumulate;
 };
 
-LM_KERNEL(transpose, TransposeArgs, p, THREADS) {
+template <class T>
+LM_FN void transpose_of(const TransposeArgs<T>& p) {
     LM_SHARED(float, tile, [32][33]);
     const int across = threadIdx.x % 32, down = threadIdx.x / 32;
     const int row0 = blockIdx.y * 32, column0 = blockIdx.x * 32;
     for (int item = blockIdx.z; item < p.items; item += gridDim.z) {
-        const float* x = p.x + static_cast<long long>(item) * p.rows * p.columns;
-        float* y = p.y + static_cast<long long>(item) * p.rows * p.columns;
+        const T* x = p.x + static_cast<long long>(item) * p.rows * p.columns;
+        T* y = p.y + static_cast<long long>(item) * p.rows * p.columns;
         for (int i = down; i < 32; i += THREADS / 32)
             if (row0 + i < p.rows && column0 + across < p.columns)
-                tile[i][across] = x[(row0 + i) * p.columns + column0 + across];
+                tile[i][across] = widened(x[(row0 + i) * p.columns + column0 + across]);
         block_sync();
         for (int i = down; i < 32; i += THREADS / 32)
             if (column0 + i < p.columns && row0 + across < p.rows)
@@ -91,17 +94,20 @@ LM_KERNEL(transpose, TransposeArgs, p, THREADS) {
         block_sync();
     }
 }
+LM_KERNEL_OF_ELEMENTS(transpose, TransposeArgs, THREADS, transpose_of)
 
 // reorder: the elements of x in Caffe's order under other axes, where both sides have several channels and several
 // places.
+template <class T>
 struct ReorderArgs {
-    float* y;
-    const float* x;
+    T* y;
+    const T* x;
     Divider y_item, y_channels, x_item, x_places;  // an item's elements, and its channels or places
     int count, accumulate;
 };
 
-LM_KERNEL(reorder, ReorderArgs, p, THREADS) {
+template <class T>
+LM_FN void reorder_of(const ReorderArgs<T>& p) {
     const int at = my_first<1>();
     if (static_cast<unsigned>(at) >= static_cast<unsigned>(p.count)) return;
     const int y_item = p.y_item.divisor, y_channels = p.y_channels.divisor, y_places = y_item / y_channels;
@@ -111,8 +117,9 @@ LM_KERNEL(reorder, ReorderArgs, p, THREADS) {
     const int x_item = p.x_item.divisor, x_places = p.x_places.divisor, x_channels = x_item / x_places;
     const int n = divide(e, p.x_item), left = e - n * x_item;
     const int c = divide(left, p.x_places), i = left - c * x_places;
-    put(p.y + at, p.x[n * x_item + i * x_channels + c], p.accumulate);
+    put(p.y + at, widened(p.x[n * x_item + i * x_channels + c]), p.accumulate);
 }
+LM_KERNEL_OF_ELEMENTS(reorder, ReorderArgs, THREADS, reorder_of)
 
 // crop: y[i] = x[i + shift] in four axes, in the order of memory; zero outside x.  Crop forward, and backward with
 // negative shifts.

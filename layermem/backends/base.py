@@ -102,6 +102,13 @@ class Device:
         what it is added to."""
         return False
 
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]:
+        """Of the roles of an op, in these element types, those in 16 bits that its kernel takes as they are; the others
+        are converted (graph/storage.py).  Both ways have the same bits."""
+        return frozenset()
+
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         """How this device computes `record`, the whole one, in bands of the rows of its weights (graph/bands.py); None
         where their bits would not be those of the whole."""

@@ -11,6 +11,7 @@ call, which says where: addresses or arrays by role, which roles accumulate, the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
@@ -21,8 +22,8 @@ import numpy.typing as npt
 from layermem.distributed.transport import Transport
 from layermem.errors import LayermemError
 from layermem.ops import CARRY as CARRY
+from layermem.ops import NARROW, OpRecord
 from layermem.ops import OPEN as OPEN
-from layermem.ops import OpRecord
 
 R = TypeVar("R", bound=OpRecord)  # the record
 C = TypeVar("C")  # the backend's call
@@ -31,7 +32,11 @@ T = TypeVar("T")  # what binding returns: launches, or nothing where the kernel 
 WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
 CarryRule = Callable[[R, str], "int | None"]  # (record, a summed role) -> bytes; None: not in slices
 OpenRule = Callable[[R, str], int]  # (record, a summed role) -> bytes beside those
+NarrowRule = Callable[[R], str]  # (record) -> a pattern of roles
 InPlaceRule = Callable[[R, str], bool]  # (record, a summed role) -> whether slices carry the result itself
+
+
+NO_ROLES: frozenset[str] = frozenset()
 
 
 class UndeclaredRole(LayermemError):
@@ -43,6 +48,11 @@ class UndeclaredRole(LayermemError):
             f"{op} did not declare {names}, which its kernel needs (declared: {' '.join(declared) or 'nothing'}); "
             "correct the steps of its layer in layermem/layers"
         )
+
+
+def storage_of(dtypes: Collection[str]) -> str:
+    """The word of the type of 16 bits among these, "" if there is none (KernelCall.storage)."""
+    return next((word for word, dtype in NARROW.items() if dtype in dtypes), "")
 
 
 class StepContext(TypedDict, total=False):
@@ -81,6 +91,7 @@ class KernelCall:
     counts       elements by role
     accumulated  roles whose result is added to what is there
     layer        name of the layer, for errors
+    storage      "" or the word of NARROW of the roles that the kernel takes in 16 bits (KernelRegistry.takes)
     """
 
     addresses: Mapping[str, int]
@@ -88,6 +99,7 @@ class KernelCall:
     accumulated: Collection[str] = ()
     context: StepContext = field(default_factory=StepContext)
     layer: str = ""
+    storage: str = ""
 
     def __getitem__(self, role: str) -> int:
         """The address of `role`, 0 where the op does not have it."""
@@ -119,15 +131,19 @@ class KernelCall:
 
 
 class KernelRegistry(Generic[C, T]):
-    """The kernels of one backend, and the workspace that each needs."""
+    """The kernels of one backend, and the workspace that each needs.
 
-    def __init__(self, backend: str):
-        self.backend = backend
+    adds_narrow   whether its kernels add to what is there in 16 bits
+    """
+
+    def __init__(self, backend: str, *, adds_narrow: bool = False):
+        self.backend, self.adds_narrow = backend, adds_narrow
         self._kernels: dict[tuple[type[OpRecord], str], Callable[..., T]] = {}
         self._workspaces: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
         self._in_place: dict[tuple[type[OpRecord], str], Callable[..., bool]] = {}
         self._carries: dict[tuple[type[OpRecord], str], Callable[..., int | None]] = {}
         self._open: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
+        self._narrow: dict[tuple[type[OpRecord], str], str | Callable[..., str]] = {}
 
     def kernel(
         self,
@@ -137,9 +153,11 @@ class KernelRegistry(Generic[C, T]):
         carry: CarryRule[R] | None = None,
         open: OpenRule[R] | None = None,
         in_place: InPlaceRule[R] | None = None,
+        narrow: str | NarrowRule[R] | None = None,
     ) -> Callable[[Callable[[R, C], T]], Callable[[R, C], T]]:
         """Register the kernel of `record`'s `steps`, and the rules of its workspace and of what slices of a batch
-        carry and leave open, in bytes."""
+        carry and leave open, in bytes.  `narrow` matches the roles that it also takes in 16 bits, all of them in the
+        same type; it writes each of their elements once, so that the result is rounded once."""
 
         def register(function: Callable[[R, C], T]) -> Callable[[R, C], T]:
             for step in steps:
@@ -152,6 +170,8 @@ class KernelRegistry(Generic[C, T]):
                     self._open[record, step] = open
                 if in_place is not None:
                     self._in_place[record, step] = in_place
+                if narrow is not None:
+                    self._narrow[record, step] = narrow
             return function
 
         return register
@@ -181,6 +201,21 @@ class KernelRegistry(Generic[C, T]):
         """Whether "{role}.carry" is `role` itself, incomplete: the last slice may have both in the same memory."""
         rule = self._in_place.get((type(record), step))
         return rule is not None and rule(record, role)
+
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]:
+        """Those of the roles with these element types that the kernel takes in 16 bits: all that it can take so, where
+        all of them are; else none."""
+        rule = self._narrow.get((type(record), step))
+        if rule is None:
+            return NO_ROLES
+        pattern = re.compile(rule if isinstance(rule, str) else rule(record))
+        matching = frozenset(role for role in dtypes if pattern.fullmatch(role))
+        types = {dtypes[role] for role in matching}
+        if len(types) != 1 or types.isdisjoint(NARROW.values()):
+            return NO_ROLES
+        return NO_ROLES if not self.adds_narrow and not matching.isdisjoint(accumulates) else matching
 
     def names(self) -> list[str]:
         """ "Pool.forward" and so on, for tests that look for ops without a kernel."""

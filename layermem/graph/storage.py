@@ -1,10 +1,13 @@
 """Activations in 16 bits: blobs, their gradients and what forward stashes of them, in every tier of memory.
 
-A kernel computes in fp32 all the same.  An op that touches such a buffer runs as one or two passes over parts of its
-items: the operands of a part are widened into the workspace, the kernel runs on them, and its results are rounded to
-nearest even where they are stored.  Parts are slices of the batch (ops.OpRecord), so the results have the bits of the
-whole op on whole operands, whatever the size of a part: sums are carried, and a BatchNorm takes its two passes.
+Ops compute in fp32 all the same.  Where the device has a kernel that takes the operands in 16 bits as they are, it
+widens what it loads and rounds what it stores, and the op runs as it is (Device.takes).  Another op that touches such a
+buffer runs as one or two passes over parts of its items: the operands of a part are widened into the workspace, the
+kernel runs on them, and its results are rounded to nearest even where they are stored.  Both have the same bits.  Parts
+are slices of the batch (ops.OpRecord), so the results have the bits of the whole op on whole operands, whatever the
+size of a part: sums are carried, and a BatchNorm takes its two passes.
 
+    conv1_relu.forward     y = max(x, 0) by a kernel for 16 bits
     conv1.forward          widen x of items 0..3, y = x * w, round y    the same for items 4..7, ..
     conv1.wgrad            dw0 is carried in the workspace from part to part; the last one makes it
     an op that mixes items, or has too few to divide: one part, with copies of its whole operands
@@ -22,7 +25,8 @@ source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Protocol
@@ -47,6 +51,7 @@ from layermem.ops import (
     Communication,
     CopyOut,
     Feed,
+    OpRecord,
     Python,
     Silence,
     Tensor,
@@ -62,6 +67,7 @@ class Device(slices.Device, Protocol):
     """What storage needs of a device, beside what slices need.
 
     storage     one of NARROW, or fp32
+    takes       which roles of an op, by their element types, its kernel takes in 16 bits
     part_bytes  of the widened operands of a part, if an item does not take more; least_parts  of the largest op, also
                 where that is small: its copies are a small share of the step
     """
@@ -69,6 +75,10 @@ class Device(slices.Device, Protocol):
     storage: str
     part_bytes: int
     least_parts: int
+
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]: ...
 
 
 class Storage:
@@ -116,9 +126,10 @@ class _Narrowing:
         self.dtype = NARROW[storage.device.storage]
         self.narrow = _narrow_buffers(graph)
         self._counts: dict[int, int] = {}  # items of a part by node
+        self._converted_of: dict[object, frozenset[str]] = {}  # by what _taken() depends on
         self._of_node: dict[int, list[Op]] = {}
         for op in graph.ops:
-            if self._converts(op):
+            if self._converted(op):
                 self._of_node.setdefault(op.node, []).append(op)
         largest = max((self._wide_bytes(op) for ops in self._of_node.values() for op in ops), default=0)
         self.part_bytes = min(self.device.part_bytes, largest // self.device.least_parts)
@@ -137,11 +148,14 @@ class _Narrowing:
     # -- ops ---------------------------------------------------------------------------------------------------
 
     def _op(self, op: Op) -> Op:
-        """`op` in passes over parts, where it touches narrow buffers."""
+        """`op` on narrow buffers, where it touches some: as it is, or in passes over parts."""
         recompute = None if op.recompute is None else self._op(op.recompute)
-        if not self._converts(op):
+        if not self._is_narrow(op):
             return replace(op, recompute=recompute) if recompute is not op.recompute else op
         overlays = tuple(each for each in op.overlays if (each.out in self.narrow) == (each.over in self.narrow))
+        if not self._converted(op):
+            saved = self._more_traffic(op)
+            return replace(op, recompute=recompute, overlays=overlays, nbytes=op.nbytes + saved)
         passes = self._passes(op)
         carried = self._carried_on(op) if any(each.count < each.items.count for each in passes) else ()
         return replace(
@@ -155,14 +169,38 @@ class _Narrowing:
         carries = {b for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
         return tuple(b for b in op.reads if b in carries)
 
-    def _converts(self, op: Op) -> bool:
+    def _is_narrow(self, op: Op) -> bool:
         return not isinstance(op.record, Silence) and not self.narrow.isdisjoint(op.touches)
 
+    def _converted(self, op: Op) -> frozenset[str]:
+        """The narrow buffers of `op` that its kernel takes in fp32."""
+        if not self._is_narrow(op):
+            return frozenset()
+        key = (op.name, op.step, tuple(op.roles.items()), op.accumulates)
+        if key not in self._converted_of:
+            self._converted_of[key] = self.narrow.intersection(op.touches) - self._taken(op)
+        return self._converted_of[key]
+
+    def _taken(self, op: Op) -> frozenset[str]:
+        """The narrow buffers that its kernel takes as they are: under all of their roles, and written under one."""
+        known = self.whole.buffers  # without what passes leave to each other, which is in fp32
+        dtypes = {role: self._stored(known[b]).tensor.dtype for role, b in op.roles.items() if b in known}
+        taken = self.device.takes(op.record, op.step, dtypes, op.accumulates)
+        buffers = frozenset(op.roles[role] for role in taken)
+        written = Counter(b for b in op.roles.values() if b in op.writes or b in op.updates)
+        others = {b for role, b in op.roles.items() if role not in taken}
+        return buffers if others.isdisjoint(buffers) and all(written[b] < 2 for b in buffers) else frozenset()
+
     def _more_traffic(self, op: Op) -> int:
-        """Bytes that conversions read and write, beside those of the kernel, which works on the widened operands."""
-        touched = [b for b in (*op.reads, *op.updates, *op.updates, *op.writes) if b in self.narrow]
-        wide = sum(self._viewed(op, b).nbytes for b in touched)
-        return wide + sum(self._viewed(op, b).of(self.dtype).nbytes for b in touched)
+        """Bytes that the op moves beside those on operands in fp32: conversions read and write, and a kernel that takes
+        16 bits moves less."""
+        converted, total = self._converted(op), 0
+        for b in (*op.reads, *op.updates, *op.updates, *op.writes):
+            if b in self.narrow:
+                tensor = self._viewed(op, b)
+                wide, narrow = tensor.nbytes, tensor.of(self.dtype).nbytes
+                total += wide + narrow if b in converted else narrow - wide
+        return total
 
     def _viewed(self, op: Op, buffer: str) -> Tensor:
         tensor = self.whole.buffers[buffer].tensor
@@ -191,12 +229,14 @@ class _Narrowing:
         )  # fmt: skip
 
     def _operand(self, op: Op, role: str, tensor: Tensor, layout: _Layout, divided: bool = False) -> Operand:
-        """An operand in memory, converted where it is narrow: one copy for all roles of a buffer."""
+        """An operand in memory, converted where the kernel takes it in fp32: one copy for all roles of a buffer."""
         buffer = op.roles[role]
         reads = buffer in op.reads or buffer in op.updates or role in op.accumulates
         writes = buffer in op.updates or buffer in op.writes
         if buffer not in self.narrow:
             return Operand(role, tensor, tensor, divided, None, reads, writes)
+        if buffer not in self._converted(op):
+            return Operand(role, tensor.of(self.dtype), tensor.of(self.dtype), divided, None, reads, writes)
         place = layout.take(tensor.nbytes, buffer)
         return Operand(role, tensor, tensor.of(self.dtype), divided, place, reads, writes)
 
@@ -213,8 +253,9 @@ class _Narrowing:
         return self._counts[op.node]
 
     def _wide_bytes(self, op: Op) -> int:
-        """Of the narrow operands of `op` in fp32."""
-        return sum(self._operand_tensor(op, role).nbytes for role, b in op.roles.items() if b in self.narrow)
+        """Of the operands of `op` that are converted, in fp32."""
+        converted = self._converted(op)
+        return sum(self._operand_tensor(op, role).nbytes for role, b in op.roles.items() if b in converted)
 
     def _divided(self, op: Op, items: BatchSlice, count: int) -> tuple[Pass, ...] | None:
         """The op in parts of `count` items, or None where that is not possible."""

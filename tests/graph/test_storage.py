@@ -154,12 +154,14 @@ def test_slices_with_batch_norms_store_what_the_whole_step_does(device):
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_every_op_that_touches_16_bits_has_passes_and_no_other_one(device, name):
+def test_every_op_whose_kernel_does_not_take_16_bits_has_passes_and_no_other_one(device, name):
     graph = stored(NETS[name], device)
     names = narrow_names(graph)
     for op in all_ops(graph):
-        touches = not names.isdisjoint(op.touches) and op.record.family != "Silence"
-        assert bool(op.passes) == touches, op.name
+        dtypes = {role: graph.buffers[b].tensor.dtype for role, b in op.roles.items()}
+        taken = {op.roles[role] for role in device.takes(op.record, op.step, dtypes, op.accumulates)}
+        converts = not names.intersection(op.touches) <= taken and op.record.family != "Silence"
+        assert bool(op.passes) == converts, op.name
         assert op.workspace_bytes == max((each.workspace_end for each in op.passes), default=op.workspace_bytes)
         for overlay in op.overlays:
             assert graph.buffers[overlay.out].nbytes == graph.buffers[overlay.over].nbytes
@@ -272,6 +274,60 @@ def test_parts_spare_workspace(device, small_parts, monkeypatch):
     limit_parts(monkeypatch, 1 << 30)
     large = stored(text, device).by_name["conv1.forward"]
     assert large.workspace_bytes - small.workspace_bytes >= 3 * 4 * 60 * 40 * 4
+
+
+CONCAT = f"""
+    {EVEN} {conv("a", "data", 4, 1)} {conv("b", "data", 2, 1)}
+    layer {{ name: "both" type: "Concat" bottom: "a" bottom: "b" top: "both" }} {LOSS % "both"}
+"""
+
+
+def test_an_op_that_takes_16_bits_runs_as_it_is_and_moves_half_the_bytes(device):
+    """No workspace, no passes: a Concat copies elements."""
+    (wide, wide_back), (narrow, back) = (
+        [stored(CONCAT, each).by_name[name] for name in ("both.forward", "both.backward")]
+        for each in (CpuDevice(), device)
+    )
+    assert not narrow.passes and narrow.workspace_bytes == 0 and narrow.launches == 1
+    assert wide.nbytes == 2 * narrow.nbytes and wide_back.nbytes == 2 * back.nbytes and not back.passes
+
+
+def test_where_one_operand_is_in_fp32_the_others_are_converted(device):
+    text = CONCAT.replace('bottom: "b" top', 'bottom: "data" top')
+    (made,) = stored(text, device).by_name["both.forward"].passes
+    places = {role: operand.place is not None for role, operand in made.operands.items()}
+    assert places == {"x0": True, "x1": False, "y0": True}
+
+
+class Partly(CpuDevice):
+    """Takes what a Conv reads in 16 bits, and converts what it writes."""
+
+    def takes(self, record, step, dtypes, accumulates):  # type: ignore[no-untyped-def]
+        return frozenset({"x0"} if record.family == "Conv" and step == "forward" else ())
+
+
+def test_an_op_of_which_some_operands_are_taken_converts_the_rest(device, small_parts):
+    partly = Partly(storage=device.storage)
+    op, converted = (stored(SMALL, each).by_name["conv2.forward"] for each in (partly, device))
+    (made,) = op.passes
+    x, y = made.operands["x0"], made.operands["y0"]
+    assert x.place is None and x.tensor == x.stored and x.tensor.dtype == NARROW[device.storage]
+    assert y.place == 0 and y.tensor.dtype == "float32" and op.workspace_bytes < converted.workspace_bytes
+    wide = 4 * 4 * 24 * 4
+    assert converted.nbytes - op.nbytes == (wide + wide // 2) + wide // 2  # no conversion, and half to read
+
+
+def test_a_buffer_that_is_written_under_two_roles_is_converted(device):
+    """A kernel that takes 16 bits would round it twice."""
+    shape = "eltwise_param { operation: SUM }"
+    text = f"""
+        {EVEN} {conv("a", "data", 4, 1)}
+        layer {{ name: "sum" type: "Eltwise" bottom: "a" bottom: "a" top: "sum" {shape} }} {LOSS % "sum"}
+    """
+    graph = stored(text, device)
+    for op in graph.ops:
+        roles = [b for b in op.roles.values() if b in op.writes or b in op.updates]
+        assert op.passes or len(roles) == len(set(roles))
 
 
 def test_conversions_count_as_traffic(device):

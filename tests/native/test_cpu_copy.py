@@ -1,5 +1,6 @@
 """Copies of the cpu device: rows, blocks and transposes."""
 
+import numpy as np
 import pytest
 
 from layermem._native import cpu
@@ -22,6 +23,22 @@ def test_copied_rows_keep_clear_of_their_neighbours(rows, width, isa, every_way)
     want[:, 4 : 4 + width] = x[:, 2 : 2 + width]
     sums[:, 4 : 4 + width] += x[:, 2 : 2 + width]
     assert (out == want).all() and (added == sums).all()
+
+
+@pytest.mark.parametrize("rows, width", [(1, 100), (2, 400_002), (500, 3), (77, 64), (3, 262_144), (2, 0), (0, 5)])
+def test_copied_bytes_keep_clear_of_their_neighbours(rows, width, every_way):
+    rng = np.random.default_rng(rows)
+    x, frame = (rng.integers(0, 256, (rows, width + more), np.uint8) for more in (6, 10))
+
+    def make(memory):
+        X, out = x.copy(), frame.copy()
+        cpu.copy_bytes(rows, width, out=at(out) + 4, out_pitch=width + 10, x=at(X) + 2, x_pitch=width + 6)()
+        return (out,)
+
+    (out,) = every_way(make)
+    want = frame.copy()
+    want[:, 4 : 4 + width] = x[:, 2 : 2 + width]
+    assert (out == want).all()
 
 
 @pytest.mark.parametrize("n, rows, columns", [(1, 1, 1), (3, 3, 91), (2, 50, 33), (1, 3, 70000), (2, 400, 17)])

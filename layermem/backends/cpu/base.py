@@ -28,13 +28,17 @@ class CpuCall(KernelCall):
 
     arrays: Mapping[str, Array] = field(default_factory=dict)
 
+    def itemsize(self, role: str) -> int:
+        """Bytes of an element."""
+        return int(self.arrays[role].itemsize)
+
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, Array], context: StepContext, *, accumulated: Collection[str] = (), layer: str = ""
     ) -> CpuCall:
         addresses = {role: int(array.ctypes.data) for role, array in arrays.items()}
         counts = {role: array.size for role, array in arrays.items()}
-        return cls(addresses, counts, frozenset(accumulated), context, layer, arrays)
+        return cls(addresses, counts, frozenset(accumulated), context, layer, arrays=arrays)
 
 
 cpu_kernels: KernelRegistry[CpuCall, Launches] = KernelRegistry("cpu")

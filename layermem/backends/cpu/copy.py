@@ -10,11 +10,32 @@ from layermem.backends.cpu.base import CpuCall, Launch
 from layermem.ops import Tensor
 from layermem.utils.units import aligned
 
+FLOAT = 4  # bytes
+
+
+def copy_rows(
+    rows: int, width: int, *, itemsize: int, out: int, out_pitch: int, x: int, x_pitch: int, accumulate: bool
+) -> Launch:
+    """Rows of elements of `itemsize` bytes, pitches in elements; what is in 16 bits is copied as it is."""
+    if itemsize == FLOAT:
+        return cpu.copy_rows(rows, width, out=out, out_pitch=out_pitch, x=x, x_pitch=x_pitch, accumulate=accumulate)
+    assert not accumulate, "what is in 16 bits is not added to (KernelRegistry.takes)"
+    return cpu.copy_bytes(
+        rows, itemsize * width, out=out, out_pitch=itemsize * out_pitch, x=x, x_pitch=itemsize * x_pitch
+    )  # fmt: skip
+
 
 def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
     """`out` = `x`, or nothing to do where both have the same bytes."""
     if call[out] == call[x] and not call.accumulates(out):
         return []
+    if call.itemsize(out) != FLOAT:
+        return [
+            copy_rows(
+                1, call.count(out), itemsize=call.itemsize(out), out=call[out], out_pitch=0, x=call[x], x_pitch=0,
+                accumulate=call.accumulates(out),
+            )
+        ]  # fmt: skip
     return [
         cpu.pointwise("scale", call.count(out), out=call[out], a=call[x], alpha=1.0, accumulate=call.accumulates(out))
     ]

@@ -68,6 +68,11 @@ class CpuDevice(ReferenceDevice):
     def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
         return cpu_kernels.sums_in_place(record, step, role)
 
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]:
+        return cpu_kernels.takes(record, step, dtypes, accumulates)
+
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         return row_bands(record) if self.storage == FP32 else None
 

@@ -6,26 +6,26 @@ from collections.abc import Collection
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
-from layermem.backends.cpu.copy import copy_unless_shared, reorder, reorder_workspace_bytes
+from layermem.backends.cpu.copy import copy_rows, copy_unless_shared, reorder, reorder_workspace_bytes
 from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tensor, Tile
 
 
-@kernel(Concat, "forward")
+@kernel(Concat, "forward", narrow=r"x\d+|y0")
 def concat_forward(op: Concat, call: CpuCall) -> list[Launch]:
     return gather(op, call, "y0", "x")
 
 
-@kernel(Concat, "backward")
+@kernel(Concat, "backward", narrow=r"dx\d+|dy0")
 def concat_backward(op: Concat, call: CpuCall) -> list[Launch]:
     return scatter(op, call, "dy0", "dx")
 
 
-@kernel(Slice, "forward")
+@kernel(Slice, "forward", narrow=r"x0|y\d+")
 def slice_forward(op: Slice, call: CpuCall) -> list[Launch]:
     return scatter(op, call, "x0", "y")
 
 
-@kernel(Slice, "backward")
+@kernel(Slice, "backward", narrow=r"dx0|dy\d+")
 def slice_backward(op: Slice, call: CpuCall) -> list[Launch]:
     return gather(op, call, "dx0", "dy")
 
@@ -34,11 +34,11 @@ def gather(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]:
     """Copy the parts, roles `stem`0 .., into `whole`."""
     rows, size, inner = op.whole.around(op.along)
     return [
-        cpu.copy_rows(
-            rows, width, out=call[whole] + offset, out_pitch=size * inner, x=call[part], x_pitch=width,
-            accumulate=call.accumulates(whole),
+        copy_rows(
+            rows, width, itemsize=call.itemsize(whole), out=call[whole] + offset, out_pitch=size * inner,
+            x=call[part], x_pitch=width, accumulate=call.accumulates(whole),
         )
-        for part, width, offset in copied_parts(op, call, stem)
+        for part, width, offset in copied_parts(op, call, stem, call.itemsize(whole))
         if not (op.view and call[whole] == call[part] and not call.accumulates(whole))
     ]  # fmt: skip
 
@@ -47,23 +47,23 @@ def scatter(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]
     """Copy `whole` into its parts, roles `stem`0 .."""
     rows, size, inner = op.whole.around(op.along)
     return [
-        cpu.copy_rows(
-            rows, width, out=call[part], out_pitch=width, x=call[whole] + offset, x_pitch=size * inner,
-            accumulate=call.accumulates(part),
+        copy_rows(
+            rows, width, itemsize=call.itemsize(whole), out=call[part], out_pitch=width,
+            x=call[whole] + offset, x_pitch=size * inner, accumulate=call.accumulates(part),
         )
-        for part, width, offset in copied_parts(op, call, stem)
+        for part, width, offset in copied_parts(op, call, stem, call.itemsize(whole))
         if not (op.view and call[whole] == call[part] and not call.accumulates(part))
     ]  # fmt: skip
 
 
-def copied_parts(op: Partition, call: CpuCall, stem: str) -> list[tuple[str, int, int]]:
+def copied_parts(op: Partition, call: CpuCall, stem: str, itemsize: int) -> list[tuple[str, int, int]]:
     """(role, elements of a row, bytes before its first row in the whole) of the parts that the op has."""
     _, _, inner = op.whole.around(op.along)
     sizes = [(f"{stem}{i}", part.shape[op.along], op.starts[i]) for i, part in enumerate(op.parts)]
-    return [(role, size * inner, 4 * start * inner) for role, size, start in sizes if role in call]
+    return [(role, size * inner, itemsize * start * inner) for role, size, start in sizes if role in call]
 
 
-@kernel(Split, "forward")
+@kernel(Split, "forward", narrow=r"x0|y\d+")
 def split_forward(op: Split, call: CpuCall) -> list[Launch]:
     tops = [f"y{i}" for i in range(op.tops) if f"y{i}" in call]
     return [launch for top in tops for launch in copy_unless_shared(call, top, "x0")]
@@ -85,12 +85,21 @@ def reshape_workspace_bytes(op: Reshape, roles: Collection[str]) -> int:
     return reorder_workspace_bytes(op.y, op.x)
 
 
-@kernel(Reshape, "forward", workspace=reshape_workspace_bytes)
+def forward_blobs(op: Reshape) -> str:
+    """Those that are taken in 16 bits: where both sides have one order."""
+    return "x0|y0" if op.view else ""
+
+
+def backward_blobs(op: Reshape) -> str:
+    return "dx0|dy0" if op.view else ""
+
+
+@kernel(Reshape, "forward", workspace=reshape_workspace_bytes, narrow=forward_blobs)
 def reshape_forward(op: Reshape, call: CpuCall) -> list[Launch]:
     return reshape(op, call, "y0", "x0", op.y, op.x)
 
 
-@kernel(Reshape, "backward", workspace=reshape_workspace_bytes)
+@kernel(Reshape, "backward", workspace=reshape_workspace_bytes, narrow=backward_blobs)
 def reshape_backward(op: Reshape, call: CpuCall) -> list[Launch]:
     return reshape(op, call, "dx0", "dy0", op.x, op.y)
 

@@ -23,19 +23,21 @@ def parameters(alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> Par
     return {"alpha": alpha, "beta": beta, "gamma": gamma}
 
 
-@kernel(Pointwise, "forward")
+@kernel(Pointwise, "forward", narrow="x0|y0")
 def pointwise_forward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
-    function = f"{op.kind.value}_forward" + ("_mask" if "mask" in call else "")
+    function = f"{op.kind.value}_forward" + ("_mask" if "mask" in call else "") + call.suffix
     yield launch(
         "activation", function, "ForwardArgs", ceil_div(op.x.count, PER_BLOCK), y=call["y0"], x=call["x0"],
         mask=call["mask"], count=op.x.count, **parameters(op.alpha, op.beta, op.gamma),
     )  # fmt: skip
 
 
-@kernel(Pointwise, "backward")
+@kernel(Pointwise, "backward", narrow="x0|y0|dx0|dy0")
 def pointwise_backward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
     if op.has_constant_slope:
-        yield scale_gradient(op.x, call["dx0"], call["dy0"], op.alpha * op.beta, call.accumulates("dx0"))
+        yield scale_gradient(
+            op.x, call["dx0"], call["dy0"], op.alpha * op.beta, call.accumulates("dx0"), call.suffix
+        )  # fmt: skip
         return
     if "mask" in call:
         function, source = "mask_backward", 0
@@ -44,16 +46,17 @@ def pointwise_backward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
         function, source = f"{op.kind.value}_backward", call.require("y0", "x0")
         values = parameters(op.alpha, op.beta, op.gamma)
     yield launch(
-        "activation", function, "BackwardArgs", ceil_div(op.x.count, PER_BLOCK), dx=call["dx0"], dy=call["dy0"],
-        source=source, mask=call["mask"], count=op.x.count, accumulate=call.accumulates("dx0"), **values,
+        "activation", function + call.suffix, "BackwardArgs", ceil_div(op.x.count, PER_BLOCK), dx=call["dx0"],
+        dy=call["dy0"], source=source, mask=call["mask"], count=op.x.count, accumulate=call.accumulates("dx0"),
+        **values,
     )  # fmt: skip
 
 
-def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool) -> Launch:
-    """dx = factor dy"""
+def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool, suffix: str = "") -> Launch:
+    """dx = factor dy; `suffix`: as CudaCall has it."""
     return launch(
-        "activation", "scaled_backward", "BackwardArgs", ceil_div(x.count, 2 * PER_BLOCK), dx=dx, dy=dy, source=0,
-        mask=0, count=x.count, accumulate=accumulate, **parameters(factor),
+        "activation", f"scaled_backward{suffix}", "BackwardArgs", ceil_div(x.count, 2 * PER_BLOCK), dx=dx, dy=dy,
+        source=0, mask=0, count=x.count, accumulate=accumulate, **parameters(factor),
     )  # fmt: skip
 
 
@@ -68,12 +71,12 @@ def relu_in_place(y: Tensor, address: int, mask: int) -> Launch:
     )  # fmt: skip
 
 
-@kernel(ReluMask, "relu_backward")
+@kernel(ReluMask, "relu_backward", narrow="y0|dy0")
 def apply_mask(op: ReluMask, call: CudaCall) -> Iterator[Launch]:
     function, source = ("mask_backward", 0) if "mask" in call else ("relu_backward", call.require("y0"))
     yield launch(
-        "activation", function, "BackwardArgs", ceil_div(op.y.count, PER_BLOCK), dx=call["dy0"], dy=call["dy0"],
-        source=source, mask=call["mask"], count=op.y.count, accumulate=False, **parameters(),
+        "activation", function + call.suffix, "BackwardArgs", ceil_div(op.y.count, PER_BLOCK), dx=call["dy0"],
+        dy=call["dy0"], source=source, mask=call["mask"], count=op.y.count, accumulate=False, **parameters(),
     )  # fmt: skip
 
 

@@ -14,11 +14,21 @@ from dataclasses import dataclass, replace
 
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import CARRY, OPEN, KernelCall, KernelRegistry
-from layermem.ops import BatchSlice, Tensor
+from layermem.ops import ITEMSIZE, NARROW, BatchSlice, Tensor
 from layermem.utils.units import aligned
 
 FLOAT = 4  # bytes
 NO_ERROR = -(2**31)  # an error flag as long as every label is valid
+
+
+def suffix(storage: str) -> str:
+    """Behind the names of kernels for blobs in this storage (KernelCall)."""
+    return f"_{storage}" if storage else ""
+
+
+def itemsize(storage: str) -> int:
+    """Bytes of an element of such a blob."""
+    return ITEMSIZE[NARROW[storage]] if storage else FLOAT
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,16 @@ class CudaCall(KernelCall):
     error_flag: int = 0
     step_scalars: int = 0
 
+    @property
+    def suffix(self) -> str:
+        """Behind the names of kernels for blobs in 16 bits."""
+        return suffix(self.storage)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of such a blob, or of a float."""
+        return itemsize(self.storage)
+
     def sums(self, role: str) -> bool:
         """Whether the op adds to the sum `role`: it has the role itself, or what slices of the batch carry of it."""
         return role in self or role + CARRY in self
@@ -47,7 +67,7 @@ class CudaCall(KernelCall):
         return self[role + OPEN]
 
 
-cuda_kernels: KernelRegistry[CudaCall, Iterable[Launch]] = KernelRegistry("cuda")
+cuda_kernels: KernelRegistry[CudaCall, Iterable[Launch]] = KernelRegistry("cuda", adds_narrow=True)
 kernel = cuda_kernels.kernel
 
 

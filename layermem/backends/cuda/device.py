@@ -24,7 +24,7 @@ from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by
 from layermem.backends.cuda.half import narrow_bf16, widen_bf16
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.registry import StepContext
+from layermem.backends.registry import StepContext, storage_of
 from layermem.distributed.group import Group
 from layermem.distributed.nccl import Nccl
 from layermem.distributed.transport import Transport
@@ -215,6 +215,11 @@ class CudaDevice(Device):
         """Sums are added to what is there when they are complete, as without slices."""
         return not accumulates and cuda_kernels.sums_in_place(record, step, role)
 
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]:
+        return cuda_kernels.takes(record, step, dtypes, accumulates)
+
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         if self.storage != FP32:
             return None  # sums of bands would be rounded
@@ -266,6 +271,7 @@ class CudaDevice(Device):
             accumulated=frozenset(op.accumulates),
             context=context,
             layer=op.layer_name,
+            storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
             precision=self.precision,
             error_flag=flag,
             step_scalars=self.step_scalars[op.stream].address,

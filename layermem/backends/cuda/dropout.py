@@ -13,12 +13,12 @@ from layermem.ops import BatchSlice, Dropout, Tensor
 PER_BLOCK = 1024  # elements
 
 
-@kernel(Dropout, "forward")
+@kernel(Dropout, "forward", narrow="x0|y0")
 def dropout_forward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
     yield from dropout(op, call, call["y0"], call["x0"], False)
 
 
-@kernel(Dropout, "backward")
+@kernel(Dropout, "backward", narrow="dx0|dy0")
 def dropout_backward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
     yield from dropout(op, call, call["dx0"], call["dy0"], call.accumulates("dx0"))
 
@@ -30,10 +30,10 @@ def first_element(part: BatchSlice | None, tensor: Tensor) -> int:
 
 def dropout(op: Dropout, call: CudaCall, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
     if op.identity:
-        yield from copy(y, x, op.x.count, accumulate)
+        yield from copy(y, x, op.x.count, accumulate, call.storage)
         return
     yield launch(
-        "dropout", "dropout", "DropoutArgs", ceil_div(op.x.count, PER_BLOCK), y=y, x=x, count=op.x.count,
+        "dropout", f"dropout{call.suffix}", "DropoutArgs", ceil_div(op.x.count, PER_BLOCK), y=y, x=x, count=op.x.count,
         accumulate=accumulate, first=first_element(op.part, op.x), threshold=op.threshold, scale=op.scale,
         stream=op.stream & WORD, step=call.step_scalars,
     )  # fmt: skip

@@ -18,19 +18,20 @@ PER_BLOCK = 1024  # elements; with a ReLU twice as many
 
 def combine(
     function: str, y: int, xs: Sequence[int], count: int, *, winner: int = 0, wide: bool = False,
-    coefficients: Sequence[float] = (), mask: int = 0,
+    coefficients: Sequence[float] = (), mask: int = 0, suffix: str = "",
 ) -> Launch:  # fmt: skip
+    """`suffix`: as CudaCall has it."""
     check_inputs(len(xs))
     per_block = 2 * PER_BLOCK if function == "eltwise_sum_relu" else PER_BLOCK
     return launch(
-        "eltwise", function, "EltwiseArgs", ceil_div(count, per_block), y=y, winner=winner, mask=mask, x=xs,
+        "eltwise", function + suffix, "EltwiseArgs", ceil_div(count, per_block), y=y, winner=winner, mask=mask, x=xs,
         coefficients=coefficients or (1.0,) * len(xs), inputs=len(xs), count=count, wide=wide,
     )  # fmt: skip
 
 
-def sum_blobs(y: int, xs: Sequence[int], count: int) -> Launch:
+def sum_blobs(y: int, xs: Sequence[int], count: int, suffix: str = "") -> Launch:
     """y = x0 + x1 + ..  Every element is read before it is written, so y may be one of xs."""
-    return combine("eltwise_sum", y, xs, count)
+    return combine("eltwise_sum", y, xs, count, suffix=suffix)
 
 
 def check_inputs(count: int) -> None:
@@ -48,20 +49,20 @@ def wide(op: Eltwise) -> bool:
     return op.bottoms > 256
 
 
-@kernel(Eltwise, "forward")
+@kernel(Eltwise, "forward", narrow=r"x\d+|y0")
 def eltwise_forward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
-    xs, y, count = addresses(call, "x", op.bottoms), call["y0"], op.x.count
+    xs, y, count, suffix = addresses(call, "x", op.bottoms), call["y0"], op.x.count, call.suffix
     if op.relu:
-        yield combine("eltwise_sum_relu", y, xs, count, coefficients=op.coeffs, mask=call["mask"])
+        yield combine("eltwise_sum_relu", y, xs, count, coefficients=op.coeffs, mask=call["mask"], suffix=suffix)
     elif op.operation == "SUM":
-        yield combine("eltwise_sum", y, xs, count, coefficients=op.coeffs)
+        yield combine("eltwise_sum", y, xs, count, coefficients=op.coeffs, suffix=suffix)
     elif op.operation == "PROD":
-        yield combine("eltwise_product", y, xs, count)
+        yield combine("eltwise_product", y, xs, count, suffix=suffix)
     else:
-        yield combine("eltwise_max", y, xs, count, winner=call["winner"], wide=wide(op))
+        yield combine("eltwise_max", y, xs, count, winner=call["winner"], wide=wide(op), suffix=suffix)
 
 
-@kernel(Eltwise, "backward")
+@kernel(Eltwise, "backward", narrow=r"x\d+|y0|dx\d+|dy0")
 def eltwise_backward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
     if op.relu:
         yield sum_relu_backward(op, call)
@@ -76,15 +77,15 @@ def eltwise_backward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
 def sum_backward(op: Eltwise, call: CudaCall, i: int) -> Iterator[Launch]:
     dx, dy, accumulate = call[f"dx{i}"], call["dy0"], call.accumulates(f"dx{i}")
     if op.coeffs[i] == 1:
-        yield from copy(dx, dy, op.x.count, accumulate)
+        yield from copy(dx, dy, op.x.count, accumulate, call.storage)
     else:
-        yield scale_gradient(op.x, dx, dy, op.coeffs[i], accumulate)
+        yield scale_gradient(op.x, dx, dy, op.coeffs[i], accumulate, call.suffix)
 
 
 def max_backward(op: Eltwise, call: CudaCall, i: int) -> Iterator[Launch]:
     yield launch(
-        "eltwise", "eltwise_max_backward", "MaxBackwardArgs", ceil_div(op.x.count, PER_BLOCK), dx=call[f"dx{i}"],
-        dy=call["dy0"], winner=call["winner"], which=i, count=op.x.count, wide=wide(op),
+        "eltwise", f"eltwise_max_backward{call.suffix}", "MaxBackwardArgs", ceil_div(op.x.count, PER_BLOCK),
+        dx=call[f"dx{i}"], dy=call["dy0"], winner=call["winner"], which=i, count=op.x.count, wide=wide(op),
         accumulate=call.accumulates(f"dx{i}"),
     )  # fmt: skip
 
@@ -92,8 +93,9 @@ def max_backward(op: Eltwise, call: CudaCall, i: int) -> Iterator[Launch]:
 def product_backward(op: Eltwise, call: CudaCall) -> Launch:
     check_inputs(op.bottoms)
     return launch(
-        "eltwise", "eltwise_product_backward", "ProductBackwardArgs", ceil_div(op.x.count, PRODUCT_THREADS),
-        PRODUCT_THREADS, shared=4 * PRODUCT_THREADS * op.bottoms, dx=addresses(call, "dx", op.bottoms),
+        "eltwise", f"eltwise_product_backward{call.suffix}", "ProductBackwardArgs",
+        ceil_div(op.x.count, PRODUCT_THREADS), PRODUCT_THREADS, shared=4 * PRODUCT_THREADS * op.bottoms,
+        dx=addresses(call, "dx", op.bottoms),
         x=addresses(call, "x", op.bottoms), dy=call["dy0"], accumulates=accumulating_inputs(op, call),
         inputs=op.bottoms, count=op.x.count,
     )  # fmt: skip
@@ -102,8 +104,9 @@ def product_backward(op: Eltwise, call: CudaCall) -> Launch:
 def sum_relu_backward(op: Eltwise, call: CudaCall) -> Launch:
     check_inputs(op.bottoms)
     return launch(
-        "eltwise", "eltwise_sum_relu_backward", "SumBackwardArgs", ceil_div(op.x.count, 2 * PER_BLOCK),
-        dx=addresses(call, "dx", op.bottoms), coefficients=op.coeffs, dy=call["dy0"], y=call["y0"],
+        "eltwise", f"eltwise_sum_relu_backward{call.suffix}", "SumBackwardArgs",
+        ceil_div(op.x.count, 2 * PER_BLOCK), dx=addresses(call, "dx", op.bottoms), coefficients=op.coeffs,
+        dy=call["dy0"], y=call["y0"],
         mask=call["mask"], accumulates=accumulating_inputs(op, call), inputs=op.bottoms, count=op.x.count,
     )  # fmt: skip
 
@@ -113,6 +116,6 @@ def accumulating_inputs(op: Eltwise, call: CudaCall) -> int:
     return sum(1 << i for i in range(op.bottoms) if call.accumulates(f"dx{i}"))
 
 
-@kernel(ResidualGrad, "residual_backward")
+@kernel(ResidualGrad, "residual_backward", narrow="dx1|dy0")
 def residual_backward(op: ResidualGrad, call: CudaCall) -> Iterator[Launch]:
-    yield from copy(call["dx1"], call["dy0"], op.x.count, call.accumulates("dx1"))
+    yield from copy(call["dx1"], call["dy0"], op.x.count, call.accumulates("dx1"), call.storage)

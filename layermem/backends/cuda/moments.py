@@ -33,12 +33,13 @@ class Units(Columns):
         return open_rows + aligned(FLOAT * MOMENTS_ROWS * self.columns) * self.leaves_part
 
 
-def batch_moments(at: Units, x: int, memory: int) -> Iterator[Launch]:
-    """The moments of the units at hand, in `memory`; in a slice that is what slices carry."""
+def batch_moments(at: Units, x: int, memory: int, suffix: str = "") -> Iterator[Launch]:
+    """The moments of the units at hand, in `memory`; in a slice that is what slices carry.  `suffix`: as CudaCall has
+    it."""
     parts, open_rows = at.carried(memory, MOMENTS) if at.here else (memory, 0)
     each = THREADS // UNIT_LINES // at.lanes  # units of a block
     for (across, units), struct in at.runs(open_rows):
         yield launch(
-            "normalization", f"batch_moments_v{at.v}", "MomentsArgs", across * ceil_div(units, each), parts=parts, x=x,
-            at=struct, across=across, units=units,
+            "normalization", f"batch_moments_v{at.v}{suffix}", "MomentsArgs", across * ceil_div(units, each),
+            parts=parts, x=x, at=struct, across=across, units=units,
         )  # fmt: skip

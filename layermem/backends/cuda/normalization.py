@@ -21,6 +21,7 @@ from layermem.utils.units import aligned
 SUMS = 2  # numbers of a channel: the sums of dy and of dy y
 NORMALIZE_GROUPS, BACKWARD_GROUPS = 4, 2  # of V elements, that a thread takes, as in cuda/batch_norm.cuh
 MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
+FORWARD_BLOBS, BACKWARD_BLOBS = "x0|x1|y0", "x0|dx0|dy0"  # roles that may be in 16 bits
 LRN_ELEMENTS = 2048  # of the pixels that a block takes
 
 # -- launches ----------------------------------------------------------------------------------------------------------
@@ -35,11 +36,11 @@ def affine_relu(call: CudaCall, relu: bool) -> StructValues:
 
 def normalize(
     op: BatchNorm, y: int, x: int, mean: int, inv_std: int, accumulate: bool = False,
-    epilogue: StructValues = NO_EPILOGUE, residual: int = 0, mask: int = 0,
+    epilogue: StructValues = NO_EPILOGUE, residual: int = 0, mask: int = 0, suffix: str = "",
 ) -> Launch:  # fmt: skip
     at = Columns.of(op.x)
     return launch(
-        "normalization", f"normalize_v{at.v}", "NormalizeArgs",
+        "normalization", f"normalize_v{at.v}{suffix}", "NormalizeArgs",
         ceil_div(op.x.count, THREADS * at.v * NORMALIZE_GROUPS), y=y, x=x, residual=residual, mask=mask,
         mean=mean, inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
         by_channels=divider(at.columns), count=op.x.count, accumulate=accumulate,
@@ -59,7 +60,7 @@ def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, mem
     inv_std."""
     at, n = units_of(op), op.per_channel
     if "moments" not in call:
-        yield from batch_moments(at, call["x0"], memory)
+        yield from batch_moments(at, call["x0"], memory, call.suffix)
     if not at.ends_here:
         return
     lanes = merge_lanes(at.parts)
@@ -103,7 +104,7 @@ def gradient_sums(
     parts, open_sums = at.carried(memory, SUMS) if at.here else (memory, 0)
     return parts, [
         launch(
-            "normalization", f"gradient_sums_v{at.v}", "GradientSumsArgs", grid, parts=parts, x=call["x0"],
+            "normalization", f"gradient_sums_v{at.v}{call.suffix}", "GradientSumsArgs", grid, parts=parts, x=call["x0"],
             dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"], epilogue=epilogue, at=struct,
         )
         for grid, struct in at.runs(open_sums)
@@ -141,7 +142,7 @@ def scale_gradients(op: BatchNormScale, call: CudaCall, sums: int) -> Iterator[L
 def input_gradient(op: BatchNorm, call: CudaCall, sums: int, epilogue: StructValues = NO_EPILOGUE) -> Launch:
     at = Columns.of(op.x)
     return launch(
-        "normalization", f"batch_norm_backward_v{at.v}", "BatchNormBackwardArgs",
+        "normalization", f"batch_norm_backward_v{at.v}{call.suffix}", "BatchNormBackwardArgs",
         ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS), dx=call["dx0"], dy=call["dy0"], x=call["x0"],
         mean=call["mean"], inv_std=call["inv_std"], sums=sums, epilogue=epilogue, by_inner=divider(at.inner),
         by_channels=divider(at.columns), count=op.x.count, accumulate=call.accumulates("dx0"),
@@ -156,7 +157,7 @@ def batch_norm_forward_workspace_bytes(op: BatchNorm, roles: Collection[str]) ->
     return statistics_bytes(op, roles) + (0 if op.global_stats else moment_bytes(op, roles))
 
 
-@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes)
+@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes, narrow=FORWARD_BLOBS)
 def batch_norm_forward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     mean, inv_std = statistics_addresses(op, call, workspace)
@@ -164,25 +165,25 @@ def batch_norm_forward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
         yield global_statistics(op, call, mean, inv_std)
     else:
         yield from batch_statistics(op, call, mean, inv_std, moments_address(op, call, workspace))
-    yield normalize(op, call["y0"], call["x0"], mean, inv_std)
+    yield normalize(op, call["y0"], call["x0"], mean, inv_std, suffix=call.suffix)
 
 
-@kernel(BatchNorm, "recompute")
+@kernel(BatchNorm, "recompute", narrow=FORWARD_BLOBS)
 def batch_norm_recompute(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
-    yield normalize(op, call["y0"], call["x0"], call["mean"], call["inv_std"])
+    yield normalize(op, call["y0"], call["x0"], call["mean"], call["inv_std"], suffix=call.suffix)
 
 
 def batch_norm_backward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     return 2 * aligned(FLOAT * op.channels) if op.global_stats else gradient_bytes(op)
 
 
-@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace_bytes)
+@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_backward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     if op.global_stats:
         inv_std, mean = workspace.take(FLOAT * op.channels), workspace.take(FLOAT * op.channels)
         yield global_statistics(op, call, mean, inv_std)
-        yield normalize(op, call["dx0"], call["dy0"], 0, inv_std, call.accumulates("dx0"))
+        yield normalize(op, call["dx0"], call["dy0"], 0, inv_std, call.accumulates("dx0"), suffix=call.suffix)
         return
     sums, launches = whole_gradient_sums(op, call)
     yield from launches
@@ -196,7 +197,7 @@ def batch_norm_scale_forward_workspace_bytes(op: BatchNormScale, roles: Collecti
     return batch_norm_forward_workspace_bytes(op.norm, roles)
 
 
-@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes)
+@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes, narrow=FORWARD_BLOBS)
 def batch_norm_scale_forward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     mean, inv_std = statistics_addresses(op.norm, call, workspace)
@@ -207,7 +208,7 @@ def batch_norm_scale_forward(op: BatchNormScale, call: CudaCall) -> Iterator[Lau
     yield from apply_statistics(op, call, mean, inv_std)
 
 
-@kernel(BatchNormScale, "recompute")
+@kernel(BatchNormScale, "recompute", narrow=FORWARD_BLOBS)
 def batch_norm_scale_recompute(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     yield from apply_statistics(op, call, call["mean"], call["inv_std"])
 
@@ -216,15 +217,16 @@ def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int
     """y = relu(factor (x - mean) inv_std + bias + residual)"""
     epilogue, residual = affine_relu(call, op.relu), call["x1"]
     yield normalize(
-        op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=residual, mask=call["mask"]
-    )
+        op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=residual, mask=call["mask"],
+        suffix=call.suffix,
+    )  # fmt: skip
 
 
 def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
     return gradient_bytes(op.norm)
 
 
-@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes)
+@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     epilogue = affine_relu(call, op.relu)
     sums, launches = whole_gradient_sums(op.norm, call, epilogue)
@@ -244,12 +246,12 @@ def carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     return Columns.of(op.x).within(op.part).carry_bytes(SUMS) if role == "sums" else 0
 
 
-@kernel(BatchNorm, "statistics", carry=carry_bytes)
+@kernel(BatchNorm, "statistics", carry=carry_bytes, narrow=FORWARD_BLOBS)
 def batch_norm_statistics(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     yield from batch_statistics(op, call, call["mean"], call["inv_std"], call.carry("mean"))
 
 
-@kernel(BatchNormScale, "statistics", carry=carry_bytes)
+@kernel(BatchNormScale, "statistics", carry=carry_bytes, narrow=FORWARD_BLOBS)
 def batch_norm_scale_statistics(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     yield from batch_norm_statistics(op.norm, call)
 
@@ -263,24 +265,24 @@ def last_gradient_sums(op: BatchNorm, call: CudaCall, epilogue: StructValues = N
         yield merge_parts(at.parts, SUMS * at.columns, call["sums"], parts, False)
 
 
-@kernel(BatchNorm, "gradient_sums", carry=carry_bytes)
+@kernel(BatchNorm, "gradient_sums", carry=carry_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_gradient_sums(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     yield from last_gradient_sums(op, call)
 
 
-@kernel(BatchNormScale, "gradient_sums", carry=carry_bytes)
+@kernel(BatchNormScale, "gradient_sums", carry=carry_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     yield from last_gradient_sums(op.norm, call, affine_relu(call, op.relu))
     if "sums" in call:
         yield from scale_gradients(op, call, call["sums"])
 
 
-@kernel(BatchNorm, "input_gradient")
+@kernel(BatchNorm, "input_gradient", narrow=BACKWARD_BLOBS)
 def batch_norm_input_gradient(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     yield input_gradient(op, call, call["sums"])
 
 
-@kernel(BatchNormScale, "input_gradient")
+@kernel(BatchNormScale, "input_gradient", narrow=BACKWARD_BLOBS)
 def batch_norm_scale_input_gradient(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
     yield input_gradient(op.norm, call, call["sums"], affine_relu(call, op.relu))
 
@@ -297,7 +299,9 @@ def moving_average(op: MovingAverage, call: CudaCall) -> Iterator[Launch]:
 # -- LRN ---------------------------------------------------------------------------------------------------------------
 
 
-def lrn(op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, accumulate: bool = False) -> Launch:
+def lrn(
+    op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, accumulate: bool = False, suffix: str = ""
+) -> Launch:  # fmt: skip
     n, channels, height, width = op.x.shape
     rows = 0 if not op.across else 3 if dy else 1  # of each pixel in shared memory
     if op.across and channels > MAX_LRN_CHANNELS:
@@ -305,7 +309,7 @@ def lrn(op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, acc
     pixels, each, v = n * height * width, max(1, LRN_ELEMENTS // channels), vector_width(channels)
     blocks = ceil_div(pixels, each) if op.across else ceil_div(op.x.count, THREADS * v)
     return launch(
-        "normalization", f"{function}_v{v}", "LrnArgs", blocks, shared=FLOAT * rows * each * channels, y=y, x=x,
+        "normalization", f"{function}_v{v}{suffix}", "LrnArgs", blocks, shared=FLOAT * rows * each * channels, y=y, x=x,
         dy=dy, ratio=ratio, pixels_all=pixels, pixels=each, height=height, width=width, channels=channels,
         size=op.size, by_channels=divider(channels),
         by_width=divider(width), by_height=divider(height), alpha=op.alpha, k=op.k, beta=op.beta,
@@ -313,20 +317,21 @@ def lrn(op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, acc
     )  # fmt: skip
 
 
-@kernel(LRN, "forward")
+@kernel(LRN, "forward", narrow="x0|y0")
 def lrn_forward(op: LRN, call: CudaCall) -> Iterator[Launch]:
-    yield lrn(op, "lrn_across_forward" if op.across else "lrn_within_forward", call["y0"], call["x0"])
+    function = "lrn_across_forward" if op.across else "lrn_within_forward"
+    yield lrn(op, function, call["y0"], call["x0"], suffix=call.suffix)
 
 
 def lrn_backward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
     return 0 if op.across else op.x.nbytes
 
 
-@kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes)
+@kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes, narrow="x0|dx0|dy0")
 def lrn_backward(op: LRN, call: CudaCall) -> Iterator[Launch]:
     dx, x, dy, accumulate = call["dx0"], call["x0"], call["dy0"], call.accumulates("dx0")
     if op.across:
-        yield lrn(op, "lrn_across_backward", dx, x, dy, accumulate=accumulate)
+        yield lrn(op, "lrn_across_backward", dx, x, dy, accumulate=accumulate, suffix=call.suffix)
         return
     for function in ("lrn_within_ratio", "lrn_within_backward"):
-        yield lrn(op, function, dx, x, dy, call.workspace, accumulate)
+        yield lrn(op, function, dx, x, dy, call.workspace, accumulate, call.suffix)

@@ -19,10 +19,10 @@ def mask_workspace_bytes(op: Pool, roles: Collection[str]) -> int:
     return op.argmax.nbytes if "y1" in roles and "argmax" not in roles else 0
 
 
-@kernel(Pool, "forward", workspace=mask_workspace_bytes)
+@kernel(Pool, "forward", workspace=mask_workspace_bytes, narrow="x0|y0")
 def pool_forward(op: Pool, call: CudaCall) -> Iterator[Launch]:
     argmax = call["argmax"] or (call.workspace if "y1" in call else 0)
-    yield pool(op, "forward", op.y, call["y0"], call["x0"], argmax, False)
+    yield pool(op, "forward", op.y, call["y0"], call["x0"], argmax, False, call.suffix)
     if "y1" in call:
         yield launch(
             "pooling", "pool_max_mask", "PoolArgs", ceil_div(op.y.count, THREADS),
@@ -30,9 +30,11 @@ def pool_forward(op: Pool, call: CudaCall) -> Iterator[Launch]:
         )  # fmt: skip
 
 
-@kernel(Pool, "backward")
+@kernel(Pool, "backward", narrow="dx0|dy0")
 def pool_backward(op: Pool, call: CudaCall) -> Iterator[Launch]:
-    yield pool(op, "backward", op.x, call["dx0"], call["dy0"], call["argmax"], call.accumulates("dx0"))
+    yield pool(
+        op, "backward", op.x, call["dx0"], call["dy0"], call["argmax"], call.accumulates("dx0"), call.suffix
+    )  # fmt: skip
 
 
 def arguments(op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, accumulate: bool) -> StructValues:
@@ -50,10 +52,12 @@ def arguments(op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, ac
     }  # fmt: skip
 
 
-def pool(op: Pool, step: str, written: Tensor, y: int, x: int, argmax: int, accumulate: bool) -> Launch:
+def pool(
+    op: Pool, step: str, written: Tensor, y: int, x: int, argmax: int, accumulate: bool, suffix: str
+) -> Launch:  # fmt: skip
     v = vector_width(op.y.shape[1])
     return launch(
-        "pooling", f"pool_{'max' if op.method == 'MAX' else 'average'}_{step}_v{v}", "PoolArgs",
+        "pooling", f"pool_{'max' if op.method == 'MAX' else 'average'}_{step}_v{v}{suffix}", "PoolArgs",
         ceil_div(written.count // v, THREADS), base=arguments(op, written, v, y, x, argmax, accumulate),
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Layouts of kernel argument structs, read from their declarations in the CUDA sources.
 
-Each kernel takes one plain struct, declared in its source and nowhere else.  `layout(module, struct)` parses that
+Each kernel takes one plain struct, declared in its source and nowhere else; one that is a template of the element type
+of blobs has pointers to these, whose layout is the same for every type.  `layout(module, struct)` parses that
 declaration, so what the host packs and what the kernel reads cannot drift apart.
 """
 
@@ -117,7 +118,7 @@ def _layout(name: str, body: str, known: Mapping[str, Layout]) -> Layout | None:
     """None for a struct with members that are not plain: no kernel takes it."""
     members: list[Member] = []
     end, widest = 0, 1
-    for declaration in filter(None, (d.strip() for d in body.split(";"))):
+    for declaration in filter(None, (d.strip() for d in re.sub(r"<\w+>", "", body).split(";"))):
         match = DECLARATION.fullmatch(declaration)
         kind = match and (POINTER if match[2] else SCALARS.get(match[1]) or known.get(match[1]))
         if not match or not kind:

@@ -39,6 +39,11 @@ class ReferenceDevice(Device):
         nbytes = REGISTRY.carry_bytes(record, step, role)  # of blobs in float32
         return None if nbytes is None else nbytes * np.dtype(self.real).itemsize // np.dtype(np.float32).itemsize
 
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]:
+        return REGISTRY.takes(record, step, dtypes, accumulates)
+
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         return BandRules(sums_dx=False) if self.storage == FP32 else None  # sums of bands would be rounded
 

@@ -1,4 +1,7 @@
-"""Shape layers: copies between Caffe's axes.  A copy onto itself is left out, so that a view costs nothing."""
+"""Shape layers: copies between Caffe's axes, also of elements of 16 bits as they are.
+
+A copy onto itself is left out, so that a view costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ def part(op: Partition | Tile, whole: Array, start: int, size: int) -> Array:
     return whole[(slice(None),) * op.along + (slice(start, start + size),)]
 
 
-@kernel(Concat, "forward")
+@kernel(Concat, "forward", narrow=r"x\d+|y0")
 def concat_forward(op: Concat, call: ReferenceCall) -> None:
     for start, x in zip(op.starts, call.all("x"), strict=True):
         copy(part(op, call["y0"], start, x.shape[op.along]), x)
 
 
-@kernel(Concat, "backward")
+@kernel(Concat, "backward", narrow=r"dx\d+|dy0")
 def concat_backward(op: Concat, call: ReferenceCall) -> None:
     for i, start in enumerate(op.starts):
         if f"dx{i}" in call:
@@ -30,19 +33,19 @@ def concat_backward(op: Concat, call: ReferenceCall) -> None:
             copy(dx, part(op, call["dy0"], start, dx.shape[op.along]))
 
 
-@kernel(Slice, "forward")
+@kernel(Slice, "forward", narrow=r"x0|y\d+")
 def slice_forward(op: Slice, call: ReferenceCall) -> None:
     for start, y in zip(op.starts, call.all("y"), strict=True):
         copy(y, part(op, call["x0"], start, y.shape[op.along]))
 
 
-@kernel(Slice, "backward")
+@kernel(Slice, "backward", narrow=r"dx0|dy\d+")
 def slice_backward(op: Slice, call: ReferenceCall) -> None:
     for start, dy in zip(op.starts, call.all("dy"), strict=True):
         copy(part(op, call["dx0"], start, dy.shape[op.along]), dy)
 
 
-@kernel(Split, "forward")
+@kernel(Split, "forward", narrow=r"x0|y\d+")
 def split_forward(op: Split, call: ReferenceCall) -> None:
     for y in call.all("y"):
         copy(y, call["x0"])
@@ -56,17 +59,17 @@ def split_backward(op: Split, call: ReferenceCall) -> None:
     copy(call["dx0"], total)
 
 
-@kernel(Reshape, "forward")
+@kernel(Reshape, "forward", narrow="x0|y0")
 def reshape_forward(op: Reshape, call: ReferenceCall) -> None:
     copy(call["y0"], call["x0"])
 
 
-@kernel(Reshape, "backward")
+@kernel(Reshape, "backward", narrow="dx0|dy0")
 def reshape_backward(op: Reshape, call: ReferenceCall) -> None:
     copy(call["dx0"], call["dy0"])
 
 
-@kernel(Tile, "forward")
+@kernel(Tile, "forward", narrow="x0|y0")
 def tile_forward(op: Tile, call: ReferenceCall) -> None:
     size = call["x0"].shape[op.along]
     for i in range(op.tiles):

@@ -79,9 +79,10 @@ class Memory:
 
 def run_op(
     record: OpRecord, step: str, arrays: Mapping[str, np.ndarray], *, accumulates: Collection[str] = (),
-    context: Mapping | None = None, way: Way = PLAIN,
+    context: Mapping | None = None, way: Way = PLAIN, storage: str = "",
 ) -> int:  # fmt: skip
-    """Run one step of a record on float32 arrays in the order of memory; the number of launches.
+    """Run one step of a record on float32 arrays in the order of memory; the number of launches.  `storage`: of the
+    arrays of 16 bits, if there are some.
 
     The workspace is made here, of exactly the bytes that the op needs.
     """
@@ -98,6 +99,7 @@ def run_op(
         addresses={role: address for role, address in addresses.items() if role not in BESIDE},
         counts={role: array.size for role, array in arrays.items()},
         accumulated=accumulates,
+        storage=storage,
         precision=way.precision,
         error_flag=addresses["error_flag"],
         step_scalars=addresses["step_scalars"],

@@ -10,6 +10,7 @@ from layermem.backends.cuda import cuda_kernels, implicit_gemm
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.ops import NARROW
 from tests.backends.cuda.harness import Way, case_of, first_step, kernel_names, record_of
 from tests.cases import CASES, select
 from tests.emulator.emulate import WAYS
@@ -35,10 +36,13 @@ def launched(case: OpCase, precision: str = "fp32") -> set[str]:
     steps = [first_step(layer, wants), layer.recompute(), *layer.backward(wants)]
     found = set()
     for step in filter(None, steps):
-        roles = (*step.reads, *step.writes, *step.updates)
-        call = CudaCall({r: 256 * (i + 1) for i, r in enumerate(roles)}, precision=precision)
-        launches = cuda_kernels.bind(record_of(layer, step), step.step, call)
-        found |= {f"{launch.module}.{launch.function}" for launch in launches}
+        roles, record = (*step.reads, *step.writes, *step.updates), record_of(layer, step)
+        for word, dtype in (("", "float32"), *NARROW.items()):
+            if word and not cuda_kernels.takes(record, step.step, dict.fromkeys(roles, dtype), ()):
+                continue
+            call = CudaCall({r: 256 * (i + 1) for i, r in enumerate(roles)}, storage=word, precision=precision)
+            launches = cuda_kernels.bind(record, step.step, call)
+            found |= {f"{launch.module}.{launch.function}" for launch in launches}
     return found
 
 

@@ -55,6 +55,11 @@ void bind_copy(py::module_& m) {
         },
         {arg("rows"), arg("width"), kw_only(), arg("out"), arg("out_pitch"), arg("x"), arg("x_pitch"),
          arg("accumulate") = false});
+    define(m, "copy_bytes",
+           [](int64_t rows, int64_t width, Address out, int64_t out_pitch, Address x, int64_t x_pitch) {
+               return BoundLaunch{copy_bytes({at<char>(out), at<char>(x), rows, width, out_pitch, x_pitch})};
+           },
+           {arg("rows"), arg("width"), kw_only(), arg("out"), arg("out_pitch"), arg("x"), arg("x_pitch")});
     define(m, "transpose",
            [](int64_t n, int64_t rows, int64_t columns, Address out, Address x, bool accumulate) {
                return BoundLaunch{transpose(n, rows, columns, at<float>(out), at<float>(x), accumulate)};

@@ -196,6 +196,7 @@ Rows of a table; index: whole numbers as floats, ValueError for one out of range
 
 Copies
     copy_rows(rows, width, *, out, out_pitch, x, x_pitch, accumulate)       Concat, Slice: in floats, from any address
+    copy_bytes(rows, width, *, out, out_pitch, x, x_pitch)                  the same of elements in 16 bits: in bytes
     transpose(n, rows, columns, *, out, x, accumulate)      out [n][columns][rows]; NCHW in: rows c, columns h w
     copy_block(shape, *, out, out_strides, x, x_strides, accumulate)        strides in floats; Crop, Tile, permutations
     interp_forward(*, n, c, size, out, begin, region, y, x)                 the pixels of x that are sampled: `region`

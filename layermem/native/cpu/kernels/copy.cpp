@@ -2,6 +2,7 @@
 #include "cpu/kernels/copy.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "cpu/threads/thread_pool.h"
@@ -99,6 +100,24 @@ Launch copy_rows(const StridedCopy& args) {
                 part.width = end - begin;
                 kernels.copy_rows(part, 0, 1);
             });
+    };
+}
+
+Launch copy_bytes(const ByteRows& args) {
+    if (args.rows < 0 || args.width < 0) throw std::invalid_argument("copy_bytes: rows and width must not be negative");
+    constexpr int64_t kTaskBytes = kTaskFloats * 4;
+    return [=] {
+        if (args.width == 0) return;
+        const int64_t step = std::max<int64_t>(1, kTaskBytes / args.width);      // rows of a task
+        const int64_t pieces = step > 1 ? 1 : ceil_div(args.width, kTaskBytes);  // of a row, where one has many
+        parallel_for(ceil_div(args.rows, step) * pieces, [&](int64_t task) {
+            const int64_t first = task / pieces * step, last = std::min(args.rows, first + step);
+            const int64_t begin = task % pieces * kTaskBytes;
+            const int64_t end = pieces == 1 ? args.width : std::min(args.width, begin + kTaskBytes);
+            for (int64_t row = first; row < last; ++row)
+                std::memcpy(args.out + row * args.out_pitch + begin, args.in + row * args.in_pitch + begin,
+                            static_cast<size_t>(end - begin));
+        });
     };
 }
 

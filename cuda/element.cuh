@@ -1,0 +1,84 @@
+// Elements of blobs in fp32 or in 16 bits: widened where a kernel loads them, rounded to nearest even where it stores
+// them, computed with in fp32.  So a kernel on 16 bits has the bits of the one on floats between conversions (half.cu).
+//
+//   a kernel is a template of the element T of its blobs; its instances for Bf16 have names that end in _bf16
+//   V elements are moved at once where the address is a multiple of V sizeof(T)
+#pragma once
+#include "common.cuh"
+
+namespace lm {
+
+struct Bf16 {
+    unsigned short bits;
+    static LM_MEMBER float low(unsigned both) { return bf16_low(both); }
+    static LM_MEMBER float high(unsigned both) { return bf16_high(both); }
+    static LM_MEMBER unsigned pack(float low, float high) { return bf16_pack(low, high); }
+    static LM_MEMBER Bf16 round(float x) { return {bf16_round(x)}; }
+};
+
+LM_FN float widened(float x) { return x; }
+
+template <class T>
+LM_FN float widened(T x) {
+    return T::low(x.bits);
+}
+
+LM_FN void store_one(float* to, float x) { *to = x; }
+
+template <class T>
+LM_FN void store_one(T* to, float x) {
+    *to = T::round(x);
+}
+
+// As those of floats (common.cuh).
+template <int V, class T>
+LM_FN void load(float (&to)[V], const T* from) {
+    check_aligned(from, V * 2);
+    if constexpr (V == 4) {
+        const uint2 all = *reinterpret_cast<const uint2*>(from);
+        to[0] = T::low(all.x);
+        to[1] = T::high(all.x);
+        to[2] = T::low(all.y);
+        to[3] = T::high(all.y);
+    } else {
+        static_assert(V == 1, "one element or four");
+        to[0] = widened(*from);
+    }
+}
+
+template <int V, class T>
+LM_FN void store(T* to, const float (&from)[V]) {
+    check_aligned(to, V * 2);
+    if constexpr (V == 4) {
+        uint2 all;
+        all.x = T::pack(from[0], from[1]);
+        all.y = T::pack(from[2], from[3]);
+        *reinterpret_cast<uint2*>(to) = all;
+    } else {
+        static_assert(V == 1, "one element or four");
+        *to = T::round(from[0]);
+    }
+}
+
+template <int V, class T>
+LM_FN void put(T* to, float (&values)[V], bool accumulate) {
+    if (accumulate) {
+        float before[V];
+        load<V>(before, to);
+#pragma unroll
+        for (int i = 0; i < V; ++i) values[i] = before[i] + values[i];
+    }
+    store<V>(to, values);
+}
+
+template <class T>
+LM_FN void put(T* to, float value, bool accumulate) {
+    *to = T::round(accumulate ? widened(*to) + value : value);
+}
+
+}  // namespace lm
+
+// The instances of kernel `name`, whose body is a function of Args<T>: for floats, and for each type of 16 bits.
+#define LM_KERNEL_OF_ELEMENTS(name, Args, threads, ...)          \
+    LM_KERNEL(name, Args<float>, p, threads) { __VA_ARGS__(p); } \
+    LM_KERNEL(name##_bf16, Args<lm::Bf16>, p, threads) { __VA_ARGS__(p); }
