@@ -119,10 +119,11 @@ def test_every_module_has_its_head_comment():
         assert path.read_text(encoding="utf-8").startswith("// "), path.name
 
 
+DEFINES_KERNELS = ("element.cuh", "primitives.cuh")  # by macros, without one of their own
 WITH_KERNELS = [
     path
     for path in sorted(SOURCES.glob("*.cu*"))
-    if path.name != "primitives.cuh" and "LM_KERNEL(" in path.read_text(encoding="utf-8")
+    if path.name not in DEFINES_KERNELS and "LM_KERNEL(" in path.read_text(encoding="utf-8")
 ]
 
 
