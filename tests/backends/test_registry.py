@@ -74,3 +74,14 @@ def test_no_backend_computes_a_slope_from_roles_that_the_op_does_not_declare(ker
     bound = call({"dy0": 64, "dx0": 128}, {"dy0": 6, "dx0": 6}, layer="a")
     with pytest.raises(UndeclaredRole, match="layer 'a' did not declare 'y0'"):
         list(kernels.bind(record, step, bound))
+
+
+def test_a_kernel_takes_in_16_bits_what_it_declares_where_all_of_that_is_so():
+    for adds in (False, True):
+        kernels: KernelRegistry[KernelCall, str] = KernelRegistry("test", adds_narrow=adds)
+        kernels.kernel(Pointwise, "forward", narrow="x0|y0")(lambda op, call: "")
+        record, all_narrow = Pointwise(Kind.RELU, X), {"x0": "bfloat16", "y0": "bfloat16", "mask": "uint8"}
+        assert kernels.takes(record, "forward", all_narrow, ()) == {"x0", "y0"}
+        assert not kernels.takes(record, "forward", {**all_narrow, "x0": "float32"}, ())
+        assert not kernels.takes(record, "backward", all_narrow, ())
+        assert bool(kernels.takes(record, "forward", all_narrow, ("y0",))) == adds
