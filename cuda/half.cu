@@ -1,9 +1,9 @@
-// Between fp32 and bfloat16: parts of blobs are widened before a kernel and rounded behind it.
+// Between fp32 and the formats of 16 bits: parts of blobs are widened before a kernel and rounded behind it.
 //   launch   V elements per thread: grid ceil(count / (256 V)), block 256
 //   traffic  6 bytes per element: bound by memory
 //   assumes  count < 2^31; _v4: count is a multiple of 4, floats are aligned to 16 bytes and the others to 8
 //   source   layermem/backends/narrow.py
-#include "common.cuh"
+#include "half.cuh"
 
 using namespace lm;
 
@@ -11,47 +11,61 @@ constexpr int THREADS = 256;
 
 LM_FN unsigned my_element() { return blockIdx.x * static_cast<unsigned>(THREADS) + threadIdx.x; }
 
-// widen_bf16: y [count] float written, x [count] bfloat16 read.
+// widen_bf16, widen_fp16: y [count] float written, x [count] in 16 bits read.
 struct WidenArgs {
     float* y;
     const unsigned short* x;
     int count;
 };
 
-LM_KERNEL(widen_bf16_v4, WidenArgs, p, THREADS) {
+template <class Format>
+LM_FN void widen_four(const WidenArgs& p) {
     const unsigned first = 4u * my_element();
     if (first >= static_cast<unsigned>(p.count)) return;
     check_aligned(p.x + first, 8);
     const uint2 bits = *reinterpret_cast<const uint2*>(p.x + first);
-    const float values[4] = {bf16_low(bits.x), bf16_high(bits.x), bf16_low(bits.y), bf16_high(bits.y)};
+    const float values[4] = {Format::low(bits.x), Format::high(bits.x), Format::low(bits.y), Format::high(bits.y)};
     store<4>(p.y + first, values);
 }
 
-LM_KERNEL(widen_bf16_v1, WidenArgs, p, THREADS) {
+template <class Format>
+LM_FN void widen_one(const WidenArgs& p) {
     const unsigned i = my_element();
-    if (i < static_cast<unsigned>(p.count)) p.y[i] = bf16_low(p.x[i]);
+    if (i < static_cast<unsigned>(p.count)) p.y[i] = Format::low(p.x[i]);
 }
 
-// narrow_bf16: y [count] bfloat16 written, x [count] float read; ties to even, and every NaN becomes 0x7fff.
+LM_KERNEL(widen_bf16_v4, WidenArgs, p, THREADS) { widen_four<Bf16>(p); }
+LM_KERNEL(widen_bf16_v1, WidenArgs, p, THREADS) { widen_one<Bf16>(p); }
+LM_KERNEL(widen_fp16_v4, WidenArgs, p, THREADS) { widen_four<Fp16>(p); }
+LM_KERNEL(widen_fp16_v1, WidenArgs, p, THREADS) { widen_one<Fp16>(p); }
+
+// narrow_bf16, narrow_fp16: y [count] in 16 bits written, x [count] float read; ties to even, every NaN becomes 0x7fff.
 struct NarrowArgs {
     unsigned short* y;
     const float* x;
     int count;
 };
 
-LM_KERNEL(narrow_bf16_v4, NarrowArgs, p, THREADS) {
+template <class Format>
+LM_FN void narrow_four(const NarrowArgs& p) {
     const unsigned first = 4u * my_element();
     if (first >= static_cast<unsigned>(p.count)) return;
     float values[4];
     load<4>(values, p.x + first);
     check_aligned(p.y + first, 8);
     uint2 bits;
-    bits.x = bf16_pack(values[0], values[1]);
-    bits.y = bf16_pack(values[2], values[3]);
+    bits.x = Format::pack(values[0], values[1]);
+    bits.y = Format::pack(values[2], values[3]);
     *reinterpret_cast<uint2*>(p.y + first) = bits;
 }
 
-LM_KERNEL(narrow_bf16_v1, NarrowArgs, p, THREADS) {
+template <class Format>
+LM_FN void narrow_one(const NarrowArgs& p) {
     const unsigned i = my_element();
-    if (i < static_cast<unsigned>(p.count)) p.y[i] = bf16_round(p.x[i]);
+    if (i < static_cast<unsigned>(p.count)) p.y[i] = Format::round(p.x[i]);
 }
+
+LM_KERNEL(narrow_bf16_v4, NarrowArgs, p, THREADS) { narrow_four<Bf16>(p); }
+LM_KERNEL(narrow_bf16_v1, NarrowArgs, p, THREADS) { narrow_one<Bf16>(p); }
+LM_KERNEL(narrow_fp16_v4, NarrowArgs, p, THREADS) { narrow_four<Fp16>(p); }
+LM_KERNEL(narrow_fp16_v1, NarrowArgs, p, THREADS) { narrow_one<Fp16>(p); }

@@ -42,7 +42,7 @@ BUILD = Path("build/native")
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ISA_FLAGS: dict[str, list[str]] = {"base": []}
 if X86:
-    ISA_FLAGS["avx2"] = ["-mavx2", "-mfma"]
+    ISA_FLAGS["avx2"] = ["-mavx2", "-mfma", "-mf16c"]
     ISA_FLAGS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
 
 SANITIZE = os.environ.get("LAYERMEM_SANITIZE", "")

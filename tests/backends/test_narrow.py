@@ -64,10 +64,26 @@ def test_subnormal_numbers_of_bfloat16_are_kept():
     assert bits([smallest, -smallest, smallest / 2, smallest * 1.5, 2.0**-149]) == [1, 0x8001, 0, 2, 0]
 
 
+def test_float16_has_5_bits_of_exponent_and_10_of_fraction():
+    assert bits([0.0, -0.0, 1.0, -2.0, 0.333], "float16") == [0x0000, 0x8000, 0x3C00, 0xC000, 0x3554]
+    assert bits([2048.0, 2049.0, 2050.0, 2051.0], "float16") == [0x6800, 0x6800, 0x6801, 0x6802]
+
+
+def test_what_is_past_the_largest_float16_becomes_infinity():
+    around = [65504.0, 65519.9, 65520.0, 65536.0, 1e30]
+    assert bits(around, "float16") == [0x7BFF, 0x7BFF, 0x7C00, 0x7C00, 0x7C00]
+    assert bits([-each for each in around], "float16") == [0xFBFF, 0xFBFF, 0xFC00, 0xFC00, 0xFC00]
+
+
+def test_subnormal_numbers_of_float16_are_kept():
+    least = 2.0**-24
+    assert bits([least, -least, least / 2, least * 1.5, 2.0**-14, 2.0**-40], "float16") == [1, 0x8001, 0, 2, 0x400, 0]
+
+
 def test_every_nan_of_float32_is_a_nan():
     """Those whose upper half is the one of an infinity, and those that rounding would carry over."""
     made = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000], np.uint32).view(np.float32)
-    assert narrowed(made, "bfloat16").tolist() == [NAN] * 5
+    assert all(narrowed(made, dtype).tolist() == [NAN] * 5 for dtype in NARROW.values())
 
 
 def test_the_shape_stays():

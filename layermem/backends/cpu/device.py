@@ -24,6 +24,8 @@ from layermem.graph.ops import Op
 from layermem.ops import FP32, BandRules, InnerProduct, OpRecord
 
 ISA = "LAYERMEM_ISA"
+WIDEN = {"bfloat16": cpu.widen_bf16, "float16": cpu.widen_fp16}
+NARROW = {"bfloat16": cpu.narrow_bf16, "float16": cpu.narrow_fp16}
 
 
 def _set_isa(name: str) -> None:
@@ -80,10 +82,10 @@ class CpuDevice(ReferenceDevice):
         return cpu_kernels.implements(record, step)
 
     def bind_widen(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
-        return cpu.widen_bf16(target.size, out=target.ctypes.data, x=source.ctypes.data)
+        return WIDEN[dtype](target.size, out=target.ctypes.data, x=source.ctypes.data)
 
     def bind_narrow(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
-        return cpu.narrow_bf16(target.size, out=target.ctypes.data, x=source.ctypes.data)
+        return NARROW[dtype](target.size, out=target.ctypes.data, x=source.ctypes.data)
 
     def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:
         call = CpuCall.from_arrays(arrays, context, accumulated=op.accumulates, layer=op.layer_name)

@@ -21,7 +21,7 @@ from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
-from layermem.backends.cuda.half import narrow_bf16, widen_bf16
+from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext, storage_of
@@ -302,11 +302,11 @@ class CudaDevice(Device):
         return DeviceSpan(memory.address + begin, self.nbytes(tensor), tensor)
 
     def bind_widen(self, source: DeviceSpan, target: DeviceSpan, dtype: str, stream: str) -> Bound:
-        convert = widen_bf16(target.address, source.address, target.count)
+        convert = widen(target.address, source.address, target.count, dtype)
         return self._bind_launches([convert], StepContext(), stream)
 
     def bind_narrow(self, source: DeviceSpan, target: DeviceSpan, dtype: str, stream: str) -> Bound:
-        convert = narrow_bf16(target.address, source.address, target.count)
+        convert = narrow(target.address, source.address, target.count, dtype)
         return self._bind_launches([convert], StepContext(), stream)
 
     def bind_copy(self, source: DeviceSpan | HostBytes, target: DeviceSpan | HostBytes) -> Bound:

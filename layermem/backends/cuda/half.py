@@ -1,20 +1,22 @@
-"""Between fp32 and bfloat16: what is stored in 16 bits is widened before a kernel, and rounded behind it."""
+"""Between fp32 and 16 bits: what is stored in those is widened before a kernel, and rounded behind it."""
 
 from __future__ import annotations
 
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
+from layermem.ops import NARROW
 
 VECTOR = 4  # elements that a thread of the wide form converts
+WORDS = {dtype: word for word, dtype in NARROW.items()}
 
 
-def widen_bf16(y: int, x: int, count: int) -> Launch:
-    """y [count] in fp32 = x in bfloat16."""
-    return _convert("widen_bf16", "WidenArgs", y, x, count, is_wide=y % 16 == 0 and x % 8 == 0)
+def widen(y: int, x: int, count: int, dtype: str) -> Launch:
+    """y [count] in fp32 = x in `dtype`."""
+    return _convert(f"widen_{WORDS[dtype]}", "WidenArgs", y, x, count, is_wide=y % 16 == 0 and x % 8 == 0)
 
 
-def narrow_bf16(y: int, x: int, count: int) -> Launch:
-    """y [count] in bfloat16 = x in fp32, rounded to nearest even."""
-    return _convert("narrow_bf16", "NarrowArgs", y, x, count, is_wide=x % 16 == 0 and y % 8 == 0)
+def narrow(y: int, x: int, count: int, dtype: str) -> Launch:
+    """y [count] in `dtype` = x in fp32, rounded to nearest even."""
+    return _convert(f"narrow_{WORDS[dtype]}", "NarrowArgs", y, x, count, is_wide=x % 16 == 0 and y % 8 == 0)
 
 
 def _convert(function: str, args: str, y: int, x: int, count: int, *, is_wide: bool) -> Launch:

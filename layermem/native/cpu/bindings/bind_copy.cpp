@@ -32,17 +32,29 @@ void bind_interp(py::module_& m) {
             arg("accumulate") = false});
 }
 
+template <Launch (*widen)(int64_t, float*, const uint16_t*)>
+void bind_widen(py::module_& m, const char* name) {
+    define(m, name,
+           [](int64_t count, Address out, Address x) {
+               return BoundLaunch{widen(count, at<float>(out), at<uint16_t>(x))};
+           },
+           {arg("count"), kw_only(), arg("out"), arg("x")});
+}
+
+template <Launch (*narrow)(int64_t, uint16_t*, const float*)>
+void bind_narrow(py::module_& m, const char* name) {
+    define(m, name,
+           [](int64_t count, Address out, Address x) {
+               return BoundLaunch{narrow(count, at<uint16_t>(out), at<float>(x))};
+           },
+           {arg("count"), kw_only(), arg("out"), arg("x")});
+}
+
 void bind_half(py::module_& m) {
-    define(m, "widen_bf16",
-           [](int64_t count, Address out, Address x) {
-               return BoundLaunch{widen_bf16(count, at<float>(out), at<uint16_t>(x))};
-           },
-           {arg("count"), kw_only(), arg("out"), arg("x")});
-    define(m, "narrow_bf16",
-           [](int64_t count, Address out, Address x) {
-               return BoundLaunch{narrow_bf16(count, at<uint16_t>(out), at<float>(x))};
-           },
-           {arg("count"), kw_only(), arg("out"), arg("x")});
+    bind_widen<widen_bf16>(m, "widen_bf16");
+    bind_narrow<narrow_bf16>(m, "narrow_bf16");
+    bind_widen<widen_fp16>(m, "widen_fp16");
+    bind_narrow<narrow_fp16>(m, "narrow_fp16");
 }
 
 }  // namespace

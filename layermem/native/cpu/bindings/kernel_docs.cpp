@@ -205,6 +205,8 @@ Copies
 Blobs in 16 bits
     widen_bf16(count, *, out, x)                            out in fp32 = x in bfloat16
     narrow_bf16(count, *, out, x)                           out in bfloat16 = x in fp32, ties to even
+    widen_fp16(count, *, out, x)                            out in fp32 = x in float16
+    narrow_fp16(count, *, out, x)                           out in float16 = x in fp32, likewise
 
 machine
     threads() set_threads(n) available_isas() active_isa() set_isa(name or "auto"): for launches made from then on

@@ -19,7 +19,8 @@ std::vector<Isa> detect() {
     __builtin_cpu_init();
     add_built(Isa::base, &base::copy_kernels);
     // Each condition covers every -m flag that compile_native.py gives to the files of that ISA.
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) add_built(Isa::avx2, &avx2::copy_kernels);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        add_built(Isa::avx2, &avx2::copy_kernels);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq"))
         add_built(Isa::avx512, &avx512::copy_kernels);

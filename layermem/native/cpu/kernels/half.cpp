@@ -6,21 +6,34 @@
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
+namespace {
 
-Launch widen_bf16(int64_t count, float* out, const uint16_t* in) {
+// convert: a member of HalfKernels
+template <class Out, class In>
+Launch converting(void (*convert)(Out*, const In*, int64_t), int64_t count, Out* out, const In* in) {
     check_count(count);
-    return [=, &kernels = half_kernels()] {
+    return [=] {
         parallel_for_ranges(count, kTaskElements,
-                            [&](int64_t begin, int64_t end) { kernels.widen(out + begin, in + begin, end - begin); });
+                            [&](int64_t begin, int64_t end) { convert(out + begin, in + begin, end - begin); });
     };
 }
 
+}  // namespace
+
+Launch widen_bf16(int64_t count, float* out, const uint16_t* in) {
+    return converting(half_kernels().widen_bf16, count, out, in);
+}
+
 Launch narrow_bf16(int64_t count, uint16_t* out, const float* in) {
-    check_count(count);
-    return [=, &kernels = half_kernels()] {
-        parallel_for_ranges(count, kTaskElements,
-                            [&](int64_t begin, int64_t end) { kernels.narrow(out + begin, in + begin, end - begin); });
-    };
+    return converting(half_kernels().narrow_bf16, count, out, in);
+}
+
+Launch widen_fp16(int64_t count, float* out, const uint16_t* in) {
+    return converting(half_kernels().widen_fp16, count, out, in);
+}
+
+Launch narrow_fp16(int64_t count, uint16_t* out, const float* in) {
+    return converting(half_kernels().narrow_fp16, count, out, in);
 }
 
 }  // namespace layermem::cpu

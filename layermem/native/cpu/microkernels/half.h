@@ -1,4 +1,5 @@
-// Between fp32 and 16 bits: bfloat16, the upper half of a float.
+// Between fp32 and 16 bits: bfloat16, the upper half of a float, and float16 (IEEE 754 binary16: 5 bits of exponent,
+// 10 of fraction).
 #pragma once
 #include <cstdint>
 
@@ -6,9 +7,14 @@
 
 namespace layermem::cpu {
 
+using Widen = void (*)(float* out, const uint16_t* in, int64_t count);
+using Narrow = void (*)(uint16_t* out, const float* in, int64_t count);  // ties to even; every NaN becomes 0x7fff
+
 struct HalfKernels {
-    void (*widen)(float* out, const uint16_t* in, int64_t count);
-    void (*narrow)(uint16_t* out, const float* in, int64_t count);  // ties to even; every NaN becomes 0x7fff
+    Widen widen_bf16;
+    Narrow narrow_bf16;
+    Widen widen_fp16;
+    Narrow narrow_fp16;
 };
 LAYERMEM_KERNEL_TABLE(HalfKernels, half_kernels)
 
