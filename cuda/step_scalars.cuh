@@ -3,6 +3,7 @@
 //   rate, correction         of the learning rate, by cuda/update.cu
 //   seed, step_low, _high    key and counter of random numbers, by cuda/dropout.cu and cuda/pooling.cu
 //   averaged                 batches that move averages, by cuda/batch_norm.cuh
+//   loss_scale               a power of two, by cuda/fill.cu and cuda/update.cu
 //   source  layermem/backends/cuda/step_scalars.py packs it
 #pragma once
 #include "primitives.cuh"
@@ -13,6 +14,7 @@ struct StepScalars {
     double rate;       // of the solver; that of a parameter is local_rate()
     float correction;  // Adam
     int averaged;      // -1: all that there are
+    float loss_scale;
     unsigned seed, step_low, step_high;
 };
 

@@ -1,6 +1,7 @@
 // Update rules: w changes by its gradient and its history.  Formulas and order as in
 // layermem/backends/reference/update.py.
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float, step read
+//   scaled   dw and norm are loss_scale times what they stand for; where norm is not finite, nothing is written
 //   launch   one thread per four elements: grid ceil(count / 1024), block 256
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory
 //   assumes  buffers aligned to 16 bytes; w too, unless it has `first` elements of other ranks before it
@@ -20,14 +21,16 @@ struct UpdateArgs {
     double lr_mult;
     int first, count;  // elements of w, and the `count` elements of dw, h0 and h1 are those from `first` on
     int l1;
-    float clip, part, decay;  // part: 1 / iter_size
+    int scaled;
+    float clip, part, decay;  // clip: negative for none; part: 1 / iter_size
     float momentum, momentum2, delta, rms_decay;
 };
 
 LM_FN float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 
-// The gradient as the rules see it: clipped, divided, decayed, in the order of Caffe's solver.
-LM_FN float gradient(const UpdateArgs& p, float g, float w, float clipping) {
+// The gradient as the rules see it: without its scale, clipped, divided, decayed, in the order of Caffe's solver.
+LM_FN float gradient(const UpdateArgs& p, float g, float w, float unscale, float clipping) {
+    g *= unscale;
     g *= clipping;
     g *= p.part;
     if (p.decay != 0.0f) g += p.decay * (p.l1 ? sign(w) : w);
@@ -42,8 +45,11 @@ template <int HISTORY_COUNT, class Rule>
 LM_FN void update(const UpdateArgs& p, Rule rule) {
     const unsigned first = 4u * (blockIdx.x * 256u + threadIdx.x), count = static_cast<unsigned>(p.count);
     if (first >= count) return;
-    const float clipping = p.norm != nullptr && *p.norm > p.clip ? p.clip / *p.norm : 1.0f;
-    const auto step = [&](float g, One& one) { rule(gradient(p, g, one.w, clipping), one); };
+    const float unscale = p.scaled ? 1.0f / p.step->loss_scale : 1.0f;  // exact: a power of two
+    const float norm = p.norm != nullptr ? *p.norm * unscale : 0.0f;
+    if (p.scaled && !(norm < infinity())) return;
+    const float clipping = p.clip >= 0.0f && norm > p.clip ? p.clip / norm : 1.0f;
+    const auto step = [&](float g, One& one) { rule(gradient(p, g, one.w, unscale, clipping), one); };
     float* own = p.w + p.first;
     if (p.first % 4 == 0 && first + 4 <= count) {
         float w[4], g[4], h0[4], h1[4] = {};

@@ -860,6 +860,11 @@ RECORDS = {
                                     context={**SETTINGS, "clip": 0.5}),
     "SGD with L1 decay": RecordCase(update("SGD"), "update", {"dw0": WEIGHTS}, updates=state("SGD"),
                                     context={**SETTINGS, "regularization": "L1", "iter_size": 3}),
+    "SGD with a loss scale": RecordCase(
+        replace(update("SGD"), scaled=True), "update", {"dw0": WEIGHTS, "norm": SCALAR},
+        updates=state("SGD"), context={**SETTINGS, "loss_scale": 1024.0}),
+    "Fill with a loss scale": RecordCase(ops.Fill(0.3, scaled=True), "fill", writes={"y0": SCALAR},
+                                         context={"loss_scale": 1024.0}),
     "Fill with 0": RecordCase(ops.Fill(0.0), "fill", writes={"y0": WEIGHTS}),
     "Fill with 0.3": RecordCase(ops.Fill(0.3), "fill", writes={"y0": SCALAR}),
     "GradientNorm": RecordCase(ops.GradientNorm(), "forward", {"x0": WEIGHTS, "x1": Tensor((3,)), "x2": Tensor(())},

@@ -60,6 +60,7 @@ class StepContext(TypedDict, total=False):
 
     seed, step     key and counter of random numbers; `step` counts batches
     iteration      of the solver; rate  the learning rate now
+    loss_scale     by which gradients are multiplied;  skipped  iterations without an update, as gradients overflowed
     momentum ..    settings of the update rules, which no iteration changes
     transport      to the other ranks;  averaged  how many batches of theirs move averages, where these are not all
     batch          arrays (NCHW) by input layer;  results  arrays by output blob, set by the step
@@ -69,6 +70,8 @@ class StepContext(TypedDict, total=False):
     step: int
     iteration: int
     rate: float
+    loss_scale: float
+    skipped: int
     momentum: float
     momentum2: float
     rms_decay: float

@@ -105,4 +105,5 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "gpu": _gpus,
     "precision": lambda: ("fp32", "fp32x3", "tf32", "bf16"),
     "storage": _storages,
+    "loss_scale": lambda: ("dynamic", "1024", "65536"),
 }

@@ -146,8 +146,8 @@ def add_storage(parser: Options) -> None:
     """--storage."""
     parser.add_argument(
         "--storage", metavar="S",
-        help="activations and their gradients are stored in fp32, or in the 16 bits of bf16; parameters, sums and "
-        "arithmetic stay in fp32 (default: fp32)",
+        help="activations and their gradients are stored in fp32, or in the 16 bits of bf16 or fp16; parameters, sums "
+        "and arithmetic stay in fp32 (default: fp32)",
     )  # fmt: skip
 
 

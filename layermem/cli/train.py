@@ -75,6 +75,11 @@ def add_verbs(verbs: Verbs) -> None:
     train.add_argument("--solver", metavar="F", required=True, help="the solver prototxt")
     add_device(train)
     add_storage(train)
+    train.add_argument(
+        "--loss-scale", metavar="N",
+        help="with --storage fp16: gradients are multiplied by N, a power of two, or by a dynamic scale that overflows "
+        "halve (default: dynamic)",
+    )  # fmt: skip
     add_threads(train)
     train.add_argument(
         "--transport", choices=("mpi", "nccl"), help="on cuda: what carries gradients between ranks (default: mpi)"
@@ -205,7 +210,8 @@ def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Ev
         seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
         allow_nan=arguments.allow_nan, log=early_events.append, data=arguments.data,
         inputs=read_shapes(arguments.input), allow_python=arguments.allow_python,
-        iter_size=arguments.iter_size, restart=arguments.restart, transport=arguments.group.transport,
+        iter_size=arguments.iter_size, loss_scale=arguments.loss_scale, restart=arguments.restart,
+        transport=arguments.group.transport,
     )  # fmt: skip
 
 

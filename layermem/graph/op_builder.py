@@ -20,9 +20,11 @@ class Device(Protocol):
     """What the training graph needs of a device: a plan is made for one.
 
     fusions   names of the fused ops that it runs (OpRecord.fusion)
+    storage   of activations; gradients are scaled for one of SCALED
     """
 
     fusions: frozenset[str]
+    storage: str
 
     @property
     def title(self) -> str: ...

@@ -18,7 +18,7 @@ reduces and gathers in one order, whatever their plans: each touches the buffer 
 order is that of the parameters in the net, so it does not depend on slices, devices or budgets.
 
 BatchNorm: each rank's kernel leaves the statistics of its batch, all ranks collect those of all, and move the averages
-batch by batch.  clip_gradients: squares are summed row by row, collected, and summed in the order of rows.
+batch by batch.  clip_gradients, loss scale: squares are summed row by row, collected, and summed in the order of rows.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ from layermem.graph.ops import (
     Op,
     unique,
 )  # fmt: skip
-from layermem.graph.train import GRADIENT_NORM, HOLD
+from layermem.graph.train import HOLD
 from layermem.ops import (
     ACCUMULATE,
     AllGather,
     BatchNorm,
     BatchNormScale,
     Communication,
+    CopyOut,
     GradientNorm,
     MovingAverage,
     NormOfRows,
@@ -120,9 +121,12 @@ class _Sharing:
         self.graph, self.device, self.ranks = graph, device, ranks
         self.buffers = dict(graph.buffers)
         self.update_ops = self._in_order(net)
+        norms = [op for op in graph.ops if isinstance(op.record, GradientNorm)] if self.update_ops else []
+        self.norm = norms[0] if norms else None
+        self.norm_outputs = [op for op in graph.ops if self.norm and self._hands_over(op, self.norm)]
         self.removed = {op.name for op in graph.ops if isinstance(op.record, (Update, GradientNorm))}
+        self.removed |= {op.name for op in self.norm_outputs}
         self.base = [op for op in graph.ops if op.name not in self.removed and op.name != HOLD]
-        self.clips = any(isinstance(op.record, GradientNorm) for op in graph.ops) and bool(self.update_ops)
         self.stream = COMM if ranks.size > 1 else COMPUTE
         self.added: list[tuple[int, Op]] = []
         self.ordered = False  # whether an op has written ORDER
@@ -158,12 +162,12 @@ class _Sharing:
         for number, bucket in enumerate(buckets):
             diffs = [op.roles["dw0"] for op in bucket]
             self._reduce(number, bucket, [parts[diff] for diff in diffs], max(final[diff] for diff in diffs))
-            if number and ranks.sub_steps == 1 and not self.clips:
+            if number and ranks.sub_steps == 1 and not self.norm:
                 self._update_bucket(number - 1, buckets[number - 1], ready)
         if ranks.sub_steps == 1:
-            if self.clips:
-                self._clip()
-            for number, bucket in list(enumerate(buckets))[0 if self.clips else len(buckets) - 1 :]:
+            if self.norm:
+                self._norm_of(self.norm)
+            for number, bucket in list(enumerate(buckets))[0 if self.norm else len(buckets) - 1 :]:
                 self._update_bucket(number, bucket, ready)
         return self._graph()
 
@@ -171,8 +175,8 @@ class _Sharing:
         zeroes, self.base = self.base, []
         for op in self.update_ops:
             self._own_sum(op, persistent=True)
-        if self.clips:
-            self._clip()
+        if self.norm:
+            self._norm_of(self.norm)
         at = dict.fromkeys((op.name for op in self.update_ops), 0)
         if self.ranks.size == 1:
             for op in reversed(self.update_ops):
@@ -269,7 +273,7 @@ class _Sharing:
         own: dict[str, str] = {}  # average -> statistics of this rank's batch
         fractions: dict[str, tuple[float, tuple[str, ...]]] = {}
         for index, op in enumerate(self.base):
-            norm = _norm_of(op)
+            norm = _batch_norm_of(op)
             if norm is None or norm.global_stats or op.roles.get("w0") not in op.updates:
                 continue
             averages = tuple(op.roles[role] for role in AVERAGES)
@@ -366,7 +370,12 @@ class _Sharing:
         moved = sum(self.buffers[b].nbytes * (1 + (b in op.updates)) for b in op.touches if b != op.roles["w0"])
         return replace(shared, nbytes=moved + 2 * self.buffers[op.roles["dw0"]].nbytes)
 
-    def _clip(self) -> None:
+    @staticmethod
+    def _hands_over(op: Op, norm: Op) -> bool:
+        """Whether `op` gives the result of `norm` to the host."""
+        return isinstance(op.record, CopyOut) and norm.roles["y0"] in op.reads
+
+    def _norm_of(self, whole: Op) -> None:
         """The norm of all gradients, from the squares of their rows."""
         at = max((place for place, _ in self.added), default=0)
         own: dict[str, str] = {}  # parameter -> squares of the own rows
@@ -391,12 +400,14 @@ class _Sharing:
             self._add_in_order(at, self._make(
                 "squares.collect", UPDATE, record, "collect", reads=reads, writes=role_map("y", squares),
             ))  # fmt: skip
-        norm = self._declare(GRADIENT_NORM, DIFF, Tensor(()))
+        norm = self._declare(whole.roles["y0"], DIFF, Tensor(()))
         rows = sum(self.buffers[name].tensor.count for name in squares)
         self._add(at, self._make(
-            "clip", UPDATE, NormOfRows(rows), "forward", reads=role_map("x", squares), writes={"y0": norm},
+            whole.name, UPDATE, NormOfRows(rows), "forward", reads=role_map("x", squares), writes={"y0": norm},
             stream=self.stream,
         ))  # fmt: skip
+        for op in self.norm_outputs:
+            self._add(at, op)
 
 
 def _part(diff: str) -> str:
@@ -418,7 +429,7 @@ def _renamed(op: Op, names: Mapping[str, str]) -> Op:
     )  # fmt: skip
 
 
-def _norm_of(op: Op) -> BatchNorm | None:
+def _batch_norm_of(op: Op) -> BatchNorm | None:
     record = op.record
     if isinstance(record, BatchNormScale):
         return record.norm

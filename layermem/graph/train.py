@@ -53,7 +53,8 @@ __all__ = ["Device", "Rule", "forward_graph", "train_graph", "update_graph"]
 
 HOLD = "hold"  # the op that reads what is kept to the end of a step
 SCALAR = Tensor(())
-GRADIENT_NORM = "clip.norm"  # the buffer that clip_gradients divides by
+CLIP = "clip"  # the op that computes the norm of all gradients, where clip_gradients divides by it
+OVERFLOW = "overflow"  # where it only shows whether all gradients are finite
 ZERO = Step("fill", (), ("y0",), record=ops.Fill(0.0))
 
 
@@ -130,6 +131,7 @@ class GraphBuilder:
         self.relus = set(self.masked.values())  # nodes whose gradient comes masked
         self.needs = with_masks(needs, self.relus, nodes)
         self.ops = OpBuilder(device, str(net.path))
+        self.scaled = device.storage in ops.SCALED
         self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
 
     def graph(self, name: str, warnings: tuple[str, ...] = ()) -> Graph:
@@ -189,9 +191,9 @@ class GraphBuilder:
                 self._backward_ops(index, node, self.needs.wants[index])
 
     def _seed(self, blob: str, weight: float, index: int) -> None:
-        """The gradient of the objective with respect to a loss: its weight."""
+        """The gradient of the objective with respect to a loss: its weight, times the loss scale if there is one."""
         diff = self.ops.buffer(f"{blob}.diff", DIFF, self.net.blobs[blob])
-        step = Step("fill", (), ("y0",), record=ops.Fill(weight))
+        step = Step("fill", (), ("y0",), record=ops.Fill(weight, self.scaled))
         self.ops.add(f"{blob}.seed", BACKWARD, step, {"y0": diff}, node=index)
 
     def _backward_ops(self, index: int, node: OpNode, wants: Collection[str]) -> None:
@@ -222,23 +224,30 @@ class GraphBuilder:
     # -- updates -----------------------------------------------------------------------------------------------
 
     def updates(self, rule: Rule, clip: bool) -> None:
-        """Append the updates, and the norm of all gradients before them where they are clipped."""
-        if clip:
-            norm = self.ops.buffer(GRADIENT_NORM, DIFF, SCALAR)
-            diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
-            step = Step("forward", tuple(diffs), ("y0",), record=ops.GradientNorm())
-            self.ops.add("clip", UPDATE, step, {**diffs, "y0": norm})
-        self.ops.ops = with_updates(self.ops.ops, [self._update(rule, name, clip) for name in self.needs.learned])
+        """Append the updates, and the norm of all gradients before them where they are clipped or scaled."""
+        norm = self._norm(CLIP if clip else OVERFLOW) if clip or (self.scaled and self.needs.learned) else None
+        self.ops.ops = with_updates(self.ops.ops, [self._update(rule, name, norm) for name in self.needs.learned])
 
-    def _update(self, rule: Rule, name: str, clip: bool) -> Op:
+    def _norm(self, name: str) -> str:
+        """The buffer with the norm of all gradients; it is handed to the host where it shows an overflow."""
+        norm = self.ops.buffer(f"{name}.norm", DIFF, SCALAR)
+        diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
+        step = Step("forward", tuple(diffs), ("y0",), record=ops.GradientNorm())
+        self.ops.add(name, UPDATE, step, {**diffs, "y0": norm})
+        if self.scaled:
+            step = Step("forward", ("x0",), (), record=ops.CopyOut(norm))
+            self.ops.add(f"{norm}.output", UPDATE, step, {"x0": norm})
+        return norm
+
+    def _update(self, rule: Rule, name: str, norm: str | None) -> Op:
         param = self.net.params[name].param
         blobs = [
             self.ops.buffer(f"{name}.h{i}", HISTORY, param.tensor, persistent=True) for i in range(rule.history_count)
         ]
         state = role_map("h", blobs)
-        roles = {"w0": name, "dw0": self.gradient(name), **state, **({"norm": GRADIENT_NORM} if clip else {})}
-        record = ops.Update(rule.name, name, param.tensor, param.lr_mult, param.decay_mult)
-        reads = ("dw0", "norm") if clip else ("dw0",)
+        roles = {"w0": name, "dw0": self.gradient(name), **state, **({} if norm is None else {"norm": norm})}
+        record = ops.Update(rule.name, name, param.tensor, param.lr_mult, param.decay_mult, scaled=self.scaled)
+        reads = ("dw0",) if norm is None else ("dw0", "norm")
         step = Step("update", reads, (), ("w0", *state), flops=4 * param.tensor.count)
         return self.ops.make(f"{name}.update", UPDATE, record, step, roles, node=-1)
 

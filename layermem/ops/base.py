@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeVar
 
-ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1, "bfloat16": 2}
+ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1, "bfloat16": 2, "float16": 2}
 FP32 = "fp32"  # as the word of users
-NARROW = {"bf16": "bfloat16"}  # element types of 16 bits by the word of users (graph/storage.py)
+NARROW = {"bf16": "bfloat16", "fp16": "float16"}  # element types of 16 bits by the word of users (graph/storage.py)
+SCALED = ("fp16",)  # those with too few exponents for gradients: these are multiplied by a loss scale
 CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
 OPEN = ".open"  # "dw0.open" that of what they carry beside it
 WHOLE = ".whole"  # "x1.whole" that of the whole batch's blob beside a slice's x1

@@ -24,6 +24,7 @@ class CopyOut(OpRecord):
 
 @dataclass(frozen=True)
 class Fill(PerItem):
-    """fill   y0 = value (added where the op accumulates)"""
+    """fill   y0 = value (added where the op accumulates), times the loss scale of the step where it is `scaled`"""
 
     value: float
+    scaled: bool = False

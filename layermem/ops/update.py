@@ -16,6 +16,8 @@ class Update(OpRecord):
 
     tensor      of dw0, h0 and h1: the parameter's, or that of some of its rows
     first_row   of these; w0 has all rows
+    scaled      dw0 and norm are multiplied by the loss scale of the step, which is divided out before all else; nothing
+                changes where norm is not finite
     """
 
     rule: str
@@ -24,6 +26,7 @@ class Update(OpRecord):
     lr_mult: float = 1.0
     decay_mult: float = 1.0
     first_row: int = 0
+    scaled: bool = False
 
     @property
     def first_element(self) -> int:

@@ -112,8 +112,8 @@ class Plan:
             raise InputError(f"was made {made}, and this step is planned {here}; plan it the same way", path=path)
         if fingerprint != graph.fingerprint:
             raise InputError(
-                f"was made for another net, batch, device or precision (it says {str(fingerprint)[:40]}, this is "
-                f"{graph.fingerprint}); make it again",
+                f"was made for another net, batch, device, precision or storage (it says {str(fingerprint)[:40]}, "
+                f"this is {graph.fingerprint}); make it again",
                 path=path,
             )
         try:

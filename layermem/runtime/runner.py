@@ -36,6 +36,7 @@ class Runner:
     ):  # fmt: skip
         self.program, self.device, self.context = program, device, context
         context.setdefault("results", {})
+        context.setdefault("loss_scale", 1.0)
         context.setdefault("batch", {})
         if memory is None:
             if program.arena_bytes >= LARGE_BYTES:

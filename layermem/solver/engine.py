@@ -1,7 +1,7 @@
 """Runs the nets of a solver in one arena: one training iteration, or one test, at a time.  No files and no loop.
 
 All ops read the context for values that change between batches: `step` counts batches (it seeds dropout), `iteration`
-counts updates, `rate` is the learning rate of the iteration.
+counts updates, `rate` is the learning rate of the iteration, `loss_scale` what its gradients are multiplied by.
 
 Ranks share the micro-batches of an iteration and the batches of a test (distributed/ranks.py).  What they compute is
 gathered, so that sums are those of one rank, in the order of the batches, on every rank.
@@ -22,7 +22,7 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.train import HOLD
+from layermem.graph.train import CLIP, HOLD, OVERFLOW
 from layermem.proto.schema import Message
 from layermem.report.events import Output
 from layermem.runtime.held import Held
@@ -31,6 +31,7 @@ from layermem.schedule.program import Program
 from layermem.solver.average_precision import AveragePrecision
 from layermem.solver.build import Nets, reported
 from layermem.solver.feeds import Feeds
+from layermem.solver.loss_scale import LossScale
 from layermem.solver.parameters import Parameters
 from layermem.solver.recording import Recording
 from layermem.solver.rules import learning_rate, rule_of, settings
@@ -48,9 +49,10 @@ class Engine:
     def __init__(
         self, nets: Nets, param: Message, graphs: Sequence[Graph], program: Program, device: Device, *,
         spill: Path | None = None, poison: bool = False, noise: int | None = None, group: Group | None = None,
+        loss_scale: LossScale | None = None,
     ):  # fmt: skip
         self.nets, self.param, self.noise = nets, param, noise
-        self.group = group or Group()
+        self.group, self.loss_scale = group or Group(), loss_scale
         self.ranks = Ranks(self.group.rank, self.group.size, param.iter_size)
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         if self.group.transport is not None:
@@ -107,6 +109,8 @@ class Engine:
         requests      carried to the other ranks"""
         ranks, size = self.ranks, self.param.iter_size
         self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
+        if self.loss_scale is not None:
+            self.context["loss_scale"], self.context["skipped"] = self.loss_scale.scale, self.loss_scale.skipped
         objectives = []
         for sub_step in range(ranks.sub_steps):
             self.context["step"] = iteration * size + ranks.micro_batch(sub_step)
@@ -115,8 +119,10 @@ class Engine:
             objectives.append(self._objective(0, values))
             self._recordings[0].add(values)
         on_gradient()
-        if self._first_test > 1:
-            self._around(lambda: self.runner.run(1))
+        updated = self._around(lambda: self.runner.run(1)) if self._first_test > 1 else values
+        if self.loss_scale is not None:
+            norms = [updated[name] for name in (f"{CLIP}.norm", f"{OVERFLOW}.norm") if name in updated]
+            self.loss_scale.count(float(norms[0]) if norms else 0.0)
         self._recordings[0].write()
         self.context["step"] = iteration * size + size - 1
         last = self._outputs(0, values) if ranks.rank == ranks.size - 1 else ()

@@ -2,9 +2,9 @@
 
     PREFIX_iter_N.caffemodel          the weights, for any Caffe program; with HDF5 both names end in .h5
     PREFIX_iter_N.solverstate         Caffe's SolverState: iteration, optimizer state, path of the weights
-    PREFIX_iter_N.solverstate.json    state that Caffe does not save: seed, data positions, displayed losses, device;
-                                      what recurrent layers leave for the next iteration; and the hashes of the
-                                      other two files, to detect a mixture of two runs
+    PREFIX_iter_N.solverstate.json    state that Caffe does not save: seed, data positions, displayed losses, device,
+                                      loss scale; what recurrent layers leave for the next iteration; and the hashes
+                                      of the other two files, to detect a mixture of two runs
 
 The files are written together, the solverstate last, so a snapshot is complete or absent (utils/files.py).  A
 solverstate without the JSON file resumes as in Caffe.
@@ -33,6 +33,7 @@ from layermem.proto.schema import Message
 from layermem.proto.weights import FileLayers, Weights, open_weights, weights_content
 from layermem.solver.checks import LARGEST_RATE
 from layermem.solver.feeds import Position
+from layermem.solver.loss_scale import SavedScale, is_saved_scale
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
 from layermem.utils import files
@@ -64,6 +65,7 @@ class Extra(TypedDict):
     states: dict[str, SavedState]  # of layers that carry one from step to step; none in an earlier version
     base_lr: float | None  # that was set while it ran, in place of the solver's
     ranks: int  # that wrote it, for information only
+    loss_scale: SavedScale | None  # None without one, and in an earlier version
 
 
 class SavedExtra(Extra):
@@ -230,7 +232,7 @@ def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
         )
     if extra["state_sha256"] != state.digest() or extra["iteration"] != state.iteration:
         raise InputError(f"does not belong to '{state_path}'; copy both files from the same run", path=path)
-    earlier: dict[str, object] = {"device": "", "states": {}, "base_lr": None, "ranks": 1}
+    earlier: dict[str, object] = {"device": "", "states": {}, "base_lr": None, "ranks": 1, "loss_scale": None}
     return cast("SavedExtra", {**earlier, **extra, "losses": [*map(float, extra["losses"])]})
 
 
@@ -239,7 +241,7 @@ def _fault(extra: object) -> str | None:
     if not isinstance(extra, dict):
         return "it is no JSON object"
     for name, valid in FIELDS.items():
-        if name in ("device", "states", "base_lr") and name not in extra:  # written by an earlier version
+        if name in ("device", "states", "base_lr", "loss_scale") and name not in extra:  # written by an earlier version
             continue
         if name not in extra:
             return f"it has no {name}"
@@ -287,6 +289,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
     "losses": lambda value: isinstance(value, list) and all(map(_is_number, value)),
     "feeds": lambda value: isinstance(value, list) and all(map(_is_position, value)),
     "base_lr": lambda value: value is None or (_is_number(value) and 0 <= value <= LARGEST_RATE),
+    "loss_scale": is_saved_scale,
     "states": lambda value: isinstance(value, dict) and all(map(_is_state, value.values())),
 }
 

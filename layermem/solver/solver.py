@@ -44,6 +44,7 @@ from layermem.solver.build import Nets, build_nets, job_of
 from layermem.solver.callbacks import Callbacks
 from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver
 from layermem.solver.engine import Engine, Outputs
+from layermem.solver.loss_scale import GROWTH_INTERVAL, LossScale, loss_scale_of
 from layermem.solver.measure import ONCE, measure_once, measure_step
 from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
@@ -112,6 +113,7 @@ class Solver:
                  "*.diff" holds the gradients of parameters
     log          called with events.*; report.log.Log() prints Caffe's lines
     iter_size    micro-batches of an iteration, instead of the solver's
+    loss_scale   of a device that stores fp16 (docs/storage.md): "dynamic", the default there, or a power of two
     restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
     transport    to the other ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
                  same methods; only the first one logs and saves snapshots
@@ -150,6 +152,7 @@ class Solver:
         keep: str | Sequence[str] = (),
         log: Callable[[Event], None] | None = None,
         iter_size: int | None = None,
+        loss_scale: str | float | None = None,
         restart: bool = False,
         transport: Transport | None = None,
     ):
@@ -167,6 +170,7 @@ class Solver:
             """All that a rank can do, and find wrong, on its own."""
             self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), iter_size)
             self.param = self.file.message
+            self.loss_scale = loss_scale_of(self.device.storage, loss_scale)
             check_solver(self.file)
             ranks = ranks_of(self.file, self.group.size, self.group.rank)
             self.max_iter = self._end(iterations)
@@ -200,6 +204,7 @@ class Solver:
         self._engine = Engine(
             self.nets, self.param, job.graphs, self.program, self.device,
             spill=None if spill is None else Path(spill), poison=poison, noise=noise_seed(data), group=self.group,
+            loss_scale=self.loss_scale,
         )  # fmt: skip
         self.runner = self._engine.runner
         self.iteration = 0
@@ -236,6 +241,9 @@ class Solver:
             if not self.interrupted:
                 self._show_final_loss()
                 self._test_if_due()
+        if self.loss_scale is not None:
+            scale, skipped = self.loss_scale.scale, self.loss_scale.skipped
+            self._note(f"loss scale {scale:g}; {skipped} of {self.iteration} updates were skipped by overflow")
         self.log(events.Finished(self.iteration, self.interrupted))
 
     def step(self, count: int) -> None:
@@ -303,15 +311,29 @@ class Solver:
 
     def _iterate(self) -> None:
         self.callbacks.call("on_start")
+        before = None if self.loss_scale is None else replace(self.loss_scale)
         loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"), self._requests)
         self._losses.append(loss)
         self.outputs = {output.name: output.values for output in outputs}
         if self.param.display and self.iteration % self.param.display == 0:
             self._display(outputs)
         self._check_loss(loss)
+        if before is not None:
+            self._note_scale(before)
         self.iteration += 1
         self.log(events.Stepped(self.iteration, loss, self.loss, self._engine.context["rate"], outputs))
         self.callbacks.call("on_iteration")
+
+    def _note_scale(self, before: LossScale) -> None:
+        """A note where the update of this iteration was skipped, or the scale has grown."""
+        now = self.loss_scale
+        assert now is not None
+        if now.skipped > before.skipped:
+            what = f"gradients overflowed at loss scale {before.scale:g}, and the update is skipped"
+            goes_on = "" if now.scale == before.scale else f"; loss scale {now.scale:g}"
+            self._note(f"Iteration {self.iteration}: {what}{goes_on}")
+        elif now.scale > before.scale:
+            self._note(f"Iteration {self.iteration}: loss scale {now.scale:g}, after {GROWTH_INTERVAL} updates")
 
     def _display(self, outputs: Outputs) -> None:
         now = time.monotonic()
@@ -339,9 +361,10 @@ class Solver:
     def _divergence(self, what: str) -> DivergenceError:
         """Training has diverged, and what to do."""
         last = f"the last snapshot is '{self._last_snapshot}'" if self._last_snapshot else "there is no snapshot yet"
+        wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
         return DivergenceError(
-            f"{what}: training has diverged, and {last}; use a base_lr below {self.param.base_lr:g}, or clip_gradients "
-            "(--allow-nan continues in spite of it)"
+            f"{what}: training has diverged, and {last}; use a base_lr below {self.param.base_lr:g}, or "
+            f"clip_gradients{wider} (--allow-nan continues in spite of it)"
         )
 
     def _stopping(self) -> bool:
@@ -445,6 +468,7 @@ class Solver:
             states=snapshots.saved_states(parameters.states()),
             base_lr=self._base_lr,
             ranks=self.group.size,
+            loss_scale=None if self.loss_scale is None else self.loss_scale.saved(),
         )
         snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
 
@@ -486,6 +510,8 @@ class Solver:
             self.set_base_lr(saved.extra["base_lr"])
             self._note(f"the snapshot goes on with base_lr {self.param.base_lr:g}, which was set while it ran")
         self._note_device(saved.extra["device"])
+        if self.loss_scale is not None and (note := self.loss_scale.restore(saved.extra["loss_scale"])):
+            self._note(note)
         for note in self._engine.open_feeds.restore(saved.extra["feeds"]):
             self._note(note)
         for name in dict.fromkeys(name for net in self.nets.all for name in net.python_sources):
@@ -571,6 +597,7 @@ class Solver:
             ("seed", self.seed),
             ("first iteration", self.iteration),
             ("weights", self._engine.parameters.digest()),
+            ("loss scale", None if self.loss_scale is None else self.loss_scale.saved()),
         ]
         self.group.check_same(values, "give all ranks the same files and options")
         together = [("row bands", communication_of(self.job.graphs))]

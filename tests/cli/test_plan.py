@@ -122,7 +122,7 @@ def test_a_plan_of_another_net_is_refused(layermem, tmp_path):
     path = tmp_path / "plan.json"
     layermem("plan", "--net", NET, "--save", path)
     ended = layermem("plan", "--net", NET, "--batch", "2", "--load", path)
-    assert ended.code == 2 and "was made for another net, batch, device or precision" in ended.sentence
+    assert ended.code == 2 and "was made for another net, batch, device, precision or storage" in ended.sentence
     path.write_text("{}")
     assert layermem("plan", "--net", NET, "--load", path).code == 2
 

@@ -56,5 +56,9 @@ def to_caffe_order(stored: Array) -> Array:
 
 @kernel(Fill, "fill")
 def fill(op: Fill, call: CpuCall) -> list[Launch]:
-    accumulate = call.accumulates("y0")
-    return [cpu.pointwise("fill", call.count("y0"), out=call["y0"], alpha=op.value, accumulate=accumulate)]
+    count, out, accumulate, context = call.count("y0"), call["y0"], call.accumulates("y0"), call.context
+
+    def fill_with(value: float) -> Launch:
+        return cpu.pointwise("fill", count, out=out, alpha=value, accumulate=accumulate)
+
+    return [lambda: fill_with(op.value * context["loss_scale"])()] if op.scaled else [fill_with(op.value)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import isfinite, sqrt
 from typing import TypedDict
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.reference.update import updates_with_this_one
 from layermem.ops import GradientNorm, Update
 
 
@@ -35,20 +36,24 @@ def rule_settings(op: Update, call: CpuCall) -> RuleSettings:
 
 class UpdateLaunch:
     """The native launch of an update, called with the rate of this iteration and a factor of the gradient, which
-    stands for clipping and iter_size."""
+    stands for the loss scale, clipping and iter_size."""
 
     def __init__(self, op: Update, call: CpuCall, launch: cpu.UpdateLaunch):
         self.op, self.launch, self.context = op, launch, call.context
         self.norm = call.arrays.get("norm")
 
     def __call__(self) -> None:
-        context = self.context
+        context, scale = self.context, self.context["loss_scale"] if self.op.scaled else 1.0
+        norm = 0.0 if self.norm is None else float(self.norm) / scale
+        if self.op.scaled and not isfinite(norm):
+            return
         gain = 1.0 / context["iter_size"]
-        if self.norm is not None and float(self.norm) > context["clip"]:
-            gain *= context["clip"] / float(self.norm)
+        if 0 <= context["clip"] < norm:
+            gain *= context["clip"] / norm
+        gain /= scale
         rate = context["rate"] * self.op.lr_mult
         if self.op.rule == "Adam":
-            t = context["iteration"] + 1
+            t = updates_with_this_one(context)
             rate *= sqrt(1 - context["momentum2"] ** t) / (1 - context["momentum"] ** t)
         self.launch(rate, gain)
 

@@ -13,8 +13,12 @@ PER_BLOCK = 1024  # elements
 
 @kernel(Fill, "fill")
 def fill(op: Fill, call: CudaCall) -> Iterator[Launch]:
-    count = call.count("y0")
-    yield launch(
-        "fill", "fill", "FillArgs", ceil_div(count, PER_BLOCK), y=call["y0"], count=count, value=op.value,
-        accumulate=call.accumulates("y0"),
-    )  # fmt: skip
+    count, accumulate = call.count("y0"), call.accumulates("y0")
+    blocks = ceil_div(count, PER_BLOCK)
+    if op.scaled:
+        yield launch(
+            "fill", "fill_scaled", "FillScaledArgs", blocks, y=call["y0"], step=call.step_scalars, count=count,
+            value=op.value, accumulate=accumulate,
+        )  # fmt: skip
+        return
+    yield launch("fill", "fill", "FillArgs", blocks, y=call["y0"], count=count, value=op.value, accumulate=accumulate)

@@ -20,7 +20,8 @@ def pack_step_scalars(context: StepContext) -> bytes:
     seed, step = context.get("seed", 0), context.get("step", 0)
     data, _ = layout(MODULE, "StepScalars").pack({
         "rate": context.get("rate", 0.0), "correction": adam_correction(context),
-        "averaged": context.get("averaged", ALL_BATCHES), "seed": seed & WORD, "step_low": step & WORD,
+        "averaged": context.get("averaged", ALL_BATCHES),
+        "loss_scale": context.get("loss_scale", 1.0), "seed": seed & WORD, "step_low": step & WORD,
         "step_high": step >> 32 & WORD,
     })  # fmt: skip
     return data
@@ -35,5 +36,5 @@ def adam_correction(context: StepContext) -> float:
     momentum, momentum2 = context.get("momentum", 0.0), context.get("momentum2", 0.0)
     if not (0 <= momentum < 1 and 0 <= momentum2 <= 1):
         return 0.0
-    t = context.get("iteration", 0) + 1
+    t = context.get("iteration", 0) + 1 - context.get("skipped", 0)
     return sqrt(1 - momentum2**t) / (1 - momentum**t)

@@ -27,7 +27,7 @@ def update(op: Update, count: int, call: CudaCall) -> Launch:
     return launch(
         "update", f"update_{op.rule.lower()}", "UpdateArgs", ceil_div(count, PER_BLOCK), w=call["w0"],
         dw=call["dw0"], h0=call["h0"], h1=call["h1"], norm=call["norm"], step=call.step_scalars,
-        lr_mult=op.lr_mult, first=op.first_element, count=count,
+        lr_mult=op.lr_mult, first=op.first_element, count=count, scaled=op.scaled,
         l1=Later(lambda context: context["regularization"] == "L1"),
         clip=Later(lambda context: context["clip"]),
         part=Later(lambda context: 1 / context["iter_size"]),

@@ -13,7 +13,7 @@ from layermem.backends.reference.blas import use_one_thread
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
-from layermem.ops import FP32, BandRules, InnerProduct, OpRecord
+from layermem.ops import FP32, SCALED, BandRules, InnerProduct, OpRecord
 
 
 @register_device("reference")
@@ -55,7 +55,7 @@ class ReferenceDevice(Device):
         views = {role: axes_of_caffe(array) for role, array in arrays.items()}
         call = ReferenceCall(views, context, op=op.name, layer=op.layer_name)
         if not op.accumulates:
-            return partial(_run, op, partial(REGISTRY.bind, op.record, op.step, call))
+            return partial(self._run, op, partial(REGISTRY.bind, op.record, op.step, call))
 
         def run_and_add() -> None:
             parts = {role: axes_of_caffe(np.empty(arrays[role].shape, arrays[role].dtype)) for role in op.accumulates}
@@ -64,15 +64,16 @@ class ReferenceDevice(Device):
             for role, part in parts.items():
                 views[role] += part
 
-        return partial(_run, op, run_and_add)
+        return partial(self._run, op, run_and_add)
 
-
-def _run(op: Op, kernel: Bound) -> None:
-    """Run a kernel; DeviceError, with the layer, where NumPy is refused memory for what it computes aside."""
-    try:
-        kernel()
-    except MemoryError as error:
-        raise DeviceError(
-            f"layer '{op.layer_name}' needs more memory beside the arena than this machine gives ({error}); use "
-            "--device cpu, which needs none, or a smaller --batch"
-        ) from error
+    def _run(self, op: Op, kernel: Bound) -> None:
+        """Run a kernel; DeviceError, with the layer, where NumPy is refused memory for what it computes aside."""
+        overflow = "ignore" if self.storage in SCALED else None  # it is expected: the loss scale follows it
+        try:
+            with np.errstate(over=overflow, invalid=overflow):
+                kernel()
+        except MemoryError as error:
+            raise DeviceError(
+                f"layer '{op.layer_name}' needs more memory beside the arena than this machine gives ({error}); use "
+                "--device cpu, which needs none, or a smaller --batch"
+            ) from error

@@ -23,7 +23,7 @@ def copy_out(op: CopyOut, call: ReferenceCall) -> None:
 
 @kernel(Fill, "fill")
 def fill(op: Fill, call: ReferenceCall) -> None:
-    call["y0"][...] = op.value
+    call["y0"][...] = op.value * call.context["loss_scale"] if op.scaled else op.value
 
 
 @kernel(GradientNorm, "forward")

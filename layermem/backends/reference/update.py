@@ -1,6 +1,7 @@
 """Update rules: w changes by its gradient and its history.
 
-g = dw, clipped, divided by iter_size, plus decay (L2: w, L1: sign w);  r = rate lr_mult;  m = momentum
+g = dw without its loss scale, clipped, divided by iter_size, plus decay (L2: w, L1: sign w)
+r = rate lr_mult;  m = momentum
     SGD       h <- m h + r g                                   w <- w - h
     Nesterov  v <- m h + r g                                   w <- w - ((1 + m) v - m h);   h <- v
     AdaGrad   h <- h + g^2                                     w <- w - r g / (sqrt h + delta)
@@ -9,7 +10,7 @@ g = dw, clipped, divided by iter_size, plus decay (L2: w, L1: sign w);  r = rate
               h1 <- m h1 + (1 - m) u^2                         w <- w - r u
     Adam      h0 <- m h0 + (1 - m) g;  h1 <- m2 h1 + (1 - m2) g^2
                                                                w <- w - r c h0 / (sqrt h1 + delta)
-              c = sqrt(1 - m2^t) / (1 - m^t),  t = iteration + 1
+              c = sqrt(1 - m2^t) / (1 - m^t),  t = updates with this one
 source  Caffe src/caffe/solvers
 """
 
@@ -21,20 +22,28 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
+from layermem.backends.registry import StepContext
 from layermem.ops import ACCUMULATE, Update
 
 
 def effective_gradient(op: Update, call: ReferenceCall) -> Array:
     """A new array: the gradient as the rules see it, in the order clip, iter_size, decay of Caffe's solver."""
-    g = np.array(call["dw0"])
-    if "norm" in call and float(call["norm"]) > call.context["clip"]:
-        g *= g.dtype.type(call.context["clip"] / call["norm"])
+    g, scale, clip = np.array(call["dw0"]), call.context["loss_scale"] if op.scaled else 1.0, call.context["clip"]
+    if scale != 1:
+        g *= g.dtype.type(1 / scale)
+    if "norm" in call and 0 <= clip < float(call["norm"]) / scale:
+        g *= g.dtype.type(clip / (call["norm"] / g.dtype.type(scale)))
     if call.context["iter_size"] > 1:
         g *= g.dtype.type(1 / call.context["iter_size"])
     decay = g.dtype.type(call.context["weight_decay"] * op.decay_mult)
     if decay:
         g += decay * (call["w0"] if call.context["regularization"] == "L2" else np.sign(call["w0"]))
     return g
+
+
+def updates_with_this_one(context: StepContext) -> int:
+    """As Adam counts them: without the iterations that were skipped."""
+    return context["iteration"] + 1 - context.get("skipped", 0)
 
 
 Rate = np.floating[Any]  # of the gradient's type
@@ -56,6 +65,8 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 def update(op: Update, call: ReferenceCall) -> None:
     if op.rule == ACCUMULATE:
         call["w0"][...] += call["dw0"]
+        return
+    if op.scaled and not np.isfinite(call["norm"]):
         return
     if call["w0"].shape != call["dw0"].shape:  # the own rows of a rank
         rows = slice(op.first_row, op.first_row + len(call["dw0"]))
@@ -104,7 +115,7 @@ def adadelta(call: ReferenceCall, g: Array, r: Rate) -> None:
 @rule("Adam")
 def adam(call: ReferenceCall, g: Array, r: Rate) -> None:
     m, m2 = g.dtype.type(call.context["momentum"]), g.dtype.type(call.context["momentum2"])
-    t = call.context["iteration"] + 1
+    t = updates_with_this_one(call.context)
     correction = g.dtype.type(np.sqrt(1 - call.context["momentum2"] ** t) / (1 - call.context["momentum"] ** t))
     call["h0"][...] = m * call["h0"] + (1 - m) * g
     call["h1"][...] = m2 * call["h1"] + (1 - m2) * (g * g)

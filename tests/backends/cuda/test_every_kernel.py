@@ -22,8 +22,9 @@ ORDERS = [Way(*way) for way in WAYS if way[0] == "plain"]
 
 
 BESIDE = {
-    "channel_sums.sum_splits_v1", "communication.ordered_sum", "delay.delay", "fill.fill",
+    "channel_sums.sum_splits_v1", "communication.ordered_sum", "delay.delay", "fill.fill", "fill.fill_scaled",
     "half.narrow_bf16_v1", "half.narrow_bf16_v4", "half.widen_bf16_v1", "half.widen_bf16_v4",
+    "half.narrow_fp16_v1", "half.narrow_fp16_v4", "half.widen_fp16_v1", "half.widen_fp16_v4",
     "im2col.gather_windows", "normalization.move_averages", "update.accumulate", "update.square_root",
     "update.square_sums",
 }  # and update rules  # fmt: skip

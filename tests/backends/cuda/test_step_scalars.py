@@ -18,15 +18,28 @@ from tests.emulator import fake_driver
 
 
 def test_the_struct_has_the_values_of_the_context():
-    context = {"seed": 2**40 + 7, "step": 3 * 2**32 + 5, "averaged": 2, "rate": 0.1, "iteration": 4}
+    context = {
+        "seed": 2**40 + 7,
+        "step": 3 * 2**32 + 5,
+        "averaged": 2,
+        "rate": 0.1,
+        "iteration": 4,
+        "loss_scale": 1024.0,
+    }
     momenta = {"momentum": 0.9, "momentum2": 0.999}
-    rate, correction, averaged, *random = struct.unpack("dfiIII4x", pack_step_scalars({**context, **momenta}))
-    assert rate == 0.1 and averaged == 2 and random == [7, 5, 3]
+    rate, correction, averaged, scale, *random = struct.unpack("dfifIII", pack_step_scalars({**context, **momenta}))
+    assert rate == 0.1 and averaged == 2 and scale == 1024 and random == [7, 5, 3]
     assert correction == np.float32(math.sqrt(1 - 0.999**5) / (1 - 0.9**5))
 
 
-def test_what_a_context_lacks_is_zero_and_all_batches_move_averages():
-    assert struct.unpack("dfiIII4x", pack_step_scalars({})) == (0.0, 1.0, -1, 0, 0, 0)
+def test_what_a_context_lacks_is_zero_all_batches_move_averages_and_gradients_have_no_scale():
+    assert struct.unpack("dfifIII", pack_step_scalars({})) == (0.0, 1.0, -1, 1.0, 0, 0, 0)
+
+
+def test_adam_counts_the_iterations_that_were_not_skipped():
+    momenta = {"momentum": 0.9, "momentum2": 0.999}
+    skipping, plain = {"iteration": 7, "skipped": 3}, {"iteration": 4}
+    assert pack_step_scalars({**momenta, **skipping}) == pack_step_scalars({**momenta, **plain})
 
 
 @pytest.mark.parametrize("momentum, momentum2", [(1.0, 0.999), (0.9, 2.0), (-3.0, 0.0)])

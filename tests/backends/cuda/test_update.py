@@ -40,6 +40,37 @@ def test_a_rule_moves_weights_and_optimizer_state_as_its_definition_does(rule, c
         close(role, got[role], value, 2e-6)
 
 
+@pytest.mark.parametrize("clip", [-1.0, 0.5])
+@pytest.mark.parametrize("rule", HISTORY_COUNTS)
+def test_a_loss_scale_is_divided_out_bit_for_bit(rule, clip, rng):
+    """Before gradients are clipped and weights decay."""
+    found = []
+    weights, gradient, state = rng.standard_normal(1502), rng.standard_normal(1502), rng.random((2, 1502))
+    for scale in (1, 65536):
+        memory = Memory()
+        arrays = {"w0": weights, "dw0": np.float32(gradient) * np.float32(scale), "norm": np.array(3.0 * scale)}
+        arrays |= {f"h{i}": state[i] for i in range(HISTORY_COUNTS[rule])}
+        got = {role: memory.stored(a, np.float32) for role, a in arrays.items()}
+        record = Update(rule, "w", Tensor((1502,)), scaled=scale > 1)
+        run_op(record, "update", got, context={**SETTINGS, "clip": clip, "loss_scale": float(scale)})
+        memory.check()
+        found.append([value.tobytes() for role, value in got.items() if role not in ("dw0", "norm")])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("norm", [np.inf, np.nan])
+@pytest.mark.parametrize("rule", HISTORY_COUNTS)
+def test_gradients_that_overflow_change_nothing(rule, norm, rng):
+    memory = Memory()
+    arrays = {"w0": rng.standard_normal(1502), "dw0": np.full(1502, norm), "norm": np.array(norm)}
+    arrays |= {f"h{i}": rng.random(1502) for i in range(HISTORY_COUNTS[rule])}
+    got = {role: memory.stored(a, np.float32) for role, a in arrays.items()}
+    before = {role: value.tobytes() for role, value in got.items()}
+    context = {**SETTINGS, "loss_scale": 65536.0}
+    run_op(Update(rule, "w", Tensor((1502,)), scaled=True), "update", got, context=context)
+    assert {role: value.tobytes() for role, value in got.items()} == before
+
+
 @pytest.mark.parametrize("first", [0, 1, 3])
 @pytest.mark.parametrize("rule", HISTORY_COUNTS)
 def test_rows_of_a_parameter_change_as_they_do_with_all_rows(rule, first, rng):
@@ -91,6 +122,9 @@ def test_a_gradient_may_start_as_a_number(value, count):
     run_op(Fill(value), "fill", {"y0": y})
     memory.check()
     assert (y == np.float32(value)).all()
+    run_op(Fill(value, scaled=True), "fill", {"y0": y}, context={"loss_scale": 1024.0})
+    memory.check()
+    assert (y == np.float32(value) * 1024).all()
 
 
 @pytest.mark.parametrize("count", [1, 4, 1027])

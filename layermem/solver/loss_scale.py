@@ -1,0 +1,124 @@
+"""Loss scale: a power of two by which the gradient of the loss is multiplied, so that small gradients do not underflow.
+
+    backward begins with scale * loss_weight (ops.Fill), so that all gradients are multiplied by it; an update divides
+    it out before all else (ops.Update), exactly, but where a number is subnormal
+
+    overflow   the norm of all gradients, on all ranks and of all micro-batches, is infinite or NaN: no parameter and no
+               optimizer state changes, and the iteration counts as skipped
+    dynamic    half of it after an overflow, twice after GROWTH_INTERVAL updates in a row
+
+source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; PyTorch torch/amp/grad_scaler.py, its defaults
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypedDict
+
+from layermem.errors import InputError
+from layermem.ops import SCALED
+
+DYNAMIC = "dynamic"
+FIRST = 65536.0  # GradScaler's init_scale
+GROWTH_INTERVAL = 2000  # updates
+LEAST, LARGEST = 2.0**-32, 2.0**32  # of a dynamic scale
+
+
+class SavedScale(TypedDict):
+    """What a snapshot has of it."""
+
+    setting: str
+    scale: float
+    good_steps: int
+    skipped: int
+
+
+@dataclass
+class LossScale:
+    """setting     "dynamic", or the number that was given
+    scale       of the next iteration
+    good_steps  updates since the scale changed, or since an overflow
+    skipped     iterations without an update so far
+    """
+
+    setting: str
+    scale: float
+    good_steps: int = 0
+    skipped: int = 0
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.setting == DYNAMIC
+
+    def count(self, norm: float) -> bool:
+        """Take in the norm of the gradients of an iteration: whether it was finite, and parameters were updated."""
+        is_good = math.isfinite(norm)
+        self.skipped += not is_good
+        self.good_steps = self.good_steps + 1 if is_good else 0
+        if self.is_dynamic and not is_good:
+            self.scale = max(self.scale / 2, LEAST)
+        elif self.is_dynamic and self.good_steps == GROWTH_INTERVAL:
+            self.scale, self.good_steps = min(self.scale * 2, LARGEST), 0
+        return is_good
+
+    def saved(self) -> SavedScale:
+        return {
+            "setting": self.setting, "scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped,
+        }  # fmt: skip
+
+    def restore(self, saved: SavedScale | None) -> str | None:
+        """Go on with the scale of a snapshot; a sentence where it was written with another one."""
+        if saved is None:
+            return f"the snapshot has no loss scale: it begins with {self.scale:g}"
+        self.skipped = saved["skipped"]
+        if saved["setting"] == self.setting:
+            self.scale, self.good_steps = saved["scale"], saved["good_steps"]
+            return None
+        return (
+            f"the snapshot was written with --loss-scale {saved['setting']} and goes on with {self.setting}, from "
+            f"{self.scale:g}: give --loss-scale {saved['setting']} for the bits of an uninterrupted run"
+        )
+
+
+def loss_scale_of(storage: str, given: str | float | None) -> LossScale | None:
+    """That of a run whose activations are stored so; None where gradients are not scaled.
+
+    InputError for what is no power of two from 1 to 2^32, and for a scale of a storage that needs none.
+    """
+    if storage not in SCALED:
+        if given is None or str(given) == "1":
+            return None
+        raise InputError(
+            f"a loss scale is for the storage {' or '.join(SCALED)}, and {storage} has exponents enough for gradients; "
+            f"leave --loss-scale out, or give --storage {SCALED[0]}"
+        )
+    if given is None or given == DYNAMIC:
+        return LossScale(DYNAMIC, FIRST)
+    scale = _number(given)
+    if not 1 <= scale <= LARGEST or math.frexp(scale)[0] != 0.5:
+        raise InputError(
+            f"cannot scale the loss by '{str(given)[:24]}'; give --loss-scale dynamic, or a power of two from 1 to "
+            f"{LARGEST:.0f}, by which gradients are divided exactly"
+        )
+    return LossScale(f"{scale:.0f}", scale)
+
+
+def _number(given: str | float) -> float:
+    """NaN for what is none."""
+    try:
+        return float(given)
+    except ValueError:
+        return math.nan
+
+
+def is_saved_scale(value: object) -> bool:
+    """Whether it is what a snapshot can have: a SavedScale, or None."""
+    if value is None:
+        return True
+    if not isinstance(value, dict) or value.keys() != SavedScale.__annotations__.keys():
+        return False
+    scale, counts = value["scale"], (value["good_steps"], value["skipped"])
+    is_scale = isinstance(scale, int | float) and LEAST <= scale <= LARGEST and math.frexp(scale)[0] == 0.5
+    are_counts = all(isinstance(count, int) and 0 <= count < 2**31 for count in counts)
+    return isinstance(value["setting"], str) and is_scale and are_counts
