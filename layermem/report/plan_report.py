@@ -102,7 +102,7 @@ class PlanReport:
         if self.job.slices == NO_SLICES and not refusal.host and can_slice(self.job):
             refusal = refusal.with_detail("slices", "none; --slices auto runs layers in slices of the batch")
         if self.storage == FP32 and not refusal.host:
-            refusal = refusal.with_detail("storage", "fp32; --storage bf16 halves the bytes of activations")
+            refusal = refusal.with_detail("storage", "fp32; --storage bf16 or fp16 halves the bytes of activations")
         return add_suggestions(refusal, self._search)
 
     def feasible_program(self) -> Program:

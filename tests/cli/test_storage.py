@@ -69,7 +69,7 @@ def test_a_plan_of_another_storage_is_refused(layermem, tmp_path, storage):
     path = tmp_path / "plan.json"
     assert layermem(*VERBS["plan"], "--save", path).code == 0
     ended = layermem(*VERBS["plan"], "--load", path, *storage)
-    assert ended.code == 2 and "was made for another" in ended.sentence
+    assert ended.code == 2 and "was made for another net, batch, device, precision or storage" in ended.sentence
 
 
 def test_training_and_its_test_run_in_it_and_measure_what_was_predicted(layermem, solver, tmp_path, storage):  # noqa: F811
@@ -82,6 +82,17 @@ def test_training_and_its_test_run_in_it_and_measure_what_was_predicted(layermem
     weights = tmp_path / "digits_iter_2.caffemodel"
     tested = layermem("test", *NET[:2], "--weights", weights, "--iterations", "1", *storage)
     assert tested.code == 0 and "accuracy" in tested.out
+
+
+def test_a_loss_scale_is_one_of_training_in_fp16(layermem, solver, tmp_path):  # noqa: F811
+    words = ("train", "--solver", solver(), "--iterations", 2)
+    ended = layermem(*words, "--storage", "fp16", "--loss-scale", 2**32)
+    assert ended.code == 0, ended.err
+    assert "gradients overflowed at loss scale 4.29497e+09, and the update is skipped" in ended.out
+    assert "loss scale 4.29497e+09; 2 of 2 updates were skipped by overflow" in ended.out
+    refused = layermem(*words, "--loss-scale", "dynamic")
+    assert refused.code == 2 and "a loss scale is for the storage fp16" in refused.sentence
+    assert layermem(*words, "--storage", "fp16", "--loss-scale", "1000").code == 2
 
 
 def test_the_plan_of_a_run_is_made_again_in_its_storage(layermem, solver, tmp_path, monkeypatch, storage):  # noqa: F811

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class ReferenceDevice(Device):
 
     def _run(self, op: Op, kernel: Bound) -> None:
         """Run a kernel; DeviceError, with the layer, where NumPy is refused memory for what it computes aside."""
-        overflow = "ignore" if self.storage in SCALED else None  # it is expected: the loss scale follows it
+        overflow: Literal["ignore"] | None = "ignore" if self.storage in SCALED else None  # the loss scale follows it
         try:
             with np.errstate(over=overflow, invalid=overflow):
                 kernel()
