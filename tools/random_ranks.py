@@ -40,7 +40,7 @@ from layermem.solver.build import build_nets, job_of
 from layermem.solver.sharing import ranks_of
 from layermem.solver.solver import Solver
 from tools.campaign.session import Campaign, add_arguments, time_limit
-from tools.random_nets import DIVERGED, LIMIT, Different, solver_text, written_bytes
+from tools.random_nets import DIVERGED, LIMIT, Different, loss_scale_for, solver_text, written_bytes
 
 RUNS = 3  # of a net, beside the one on one rank
 MICRO_BATCHES = (2, 3, 4, 4, 6)
@@ -99,6 +99,7 @@ def train_rank(
     with Solver(
         file, device=device, strategy=run.strategy, budget=budget, poison=run.poison, snapshot=snapshot, iterations=end,
         log=log, slices=slices, host_budget=HOST_BYTES, transport=transport,
+        loss_scale=loss_scale_for(text, device),
     ) as solver:  # fmt: skip
         solver.step(end - solver.iteration)
         measured, predicted = solver.runner.measured_peak_bytes, solver.program.arena_bytes

@@ -234,7 +234,7 @@ class GraphBuilder:
         diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
         step = Step("forward", tuple(diffs), ("y0",), record=ops.GradientNorm())
         self.ops.add(name, UPDATE, step, {**diffs, "y0": norm})
-        if self.scaled:
+        if self.scaled and self.needs.learned:
             step = Step("forward", ("x0",), (), record=ops.CopyOut(norm))
             self.ops.add(f"{norm}.output", UPDATE, step, {"x0": norm})
         return norm

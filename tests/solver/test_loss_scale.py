@@ -289,3 +289,15 @@ def test_a_loss_that_overflows_names_the_storage_that_does_not(tmp_path):
     wider = pytest.raises(DivergenceError, match="--storage bf16, as numbers above 65504 are infinite in fp16")
     with Solver(solver_of(large, tmp_path), device=CpuDevice(storage="fp16")) as solver, wider:
         solver.step(1)
+
+
+@pytest.mark.parametrize("iter_size", [1, 2])
+def test_a_net_without_anything_to_learn_has_no_overflow(iter_size, tmp_path):
+    """Also where its gradients, which are none, are to be clipped."""
+    frozen = CHAIN.replace("param { lr_mult: 1 } param { lr_mult: 2 decay_mult: 0 }", "")
+    frozen = frozen.replace("convolution_param", "param { lr_mult: 0 } param { lr_mult: 0 } convolution_param")
+    frozen = frozen.replace("inner_product_param", "param { lr_mult: 0 } param { lr_mult: 0 } inner_product_param")
+    file = solver_of(frozen, tmp_path, iter_size=iter_size, clip_gradients=1)
+    with Solver(file, device=CpuDevice(storage="fp16")) as solver:
+        solver.step(2)
+        assert solver.loss_scale.skipped == 0
