@@ -101,7 +101,7 @@ def test_nvcc_compiles_a_module_and_says_what_is_wrong_with_another():
 def test_nvrtc_compiles_modules_and_says_what_is_wrong_with_another():
     nvrtc = Nvrtc.find()
     assert nvrtc is not None
-    for module in ("dropout", "pooling", "shape"):  # test_machine_code.py compiles most others
+    for module in ("dropout", "half", "pooling", "shape"):  # test_machine_code.py compiles most others
         assert nvrtc.cubin(build.whole_source(module), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
     with pytest.raises(DeviceError, match="expected"):
         nvrtc.cubin("int x", "sm_90", ())
