@@ -1,5 +1,5 @@
 // dropout: y = x scale where the element's random word reaches the threshold, else 0.  Backward is the same on dy.
-//   y [count] float written or added to     x [count] float, step read; both in 16 bits in dropout_bf16
+//   y [count] float written or added to     x [count] float, step read; both in 16 bits in dropout_bf16, _fp16
 //   launch   four elements, and one call of the generator, a thread: grid ceil(count / 1024), block 256
 //   traffic  8 bytes per element, 4 in 16 bits; about 25 integer operations each: bound by memory, nearly by arithmetic
 //   assumes  count + first below 2^32

@@ -1,20 +1,13 @@
 // Elements of blobs in fp32 or in 16 bits: widened where a kernel loads them, rounded to nearest even where it stores
 // them, computed with in fp32.  So a kernel on 16 bits has the bits of the one on floats between conversions (half.cu).
 //
-//   a kernel is a template of the element T of its blobs; its instances for Bf16 have names that end in _bf16
+//   a kernel is a template of the element T of its blobs; its instances for Bf16 and Fp16 have names that end in
+//   _bf16 and _fp16
 //   V elements are moved at once where the address is a multiple of V sizeof(T)
 #pragma once
-#include "common.cuh"
+#include "half.cuh"
 
 namespace lm {
-
-struct Bf16 {
-    unsigned short bits;
-    static LM_MEMBER float low(unsigned both) { return bf16_low(both); }
-    static LM_MEMBER float high(unsigned both) { return bf16_high(both); }
-    static LM_MEMBER unsigned pack(float low, float high) { return bf16_pack(low, high); }
-    static LM_MEMBER Bf16 round(float x) { return {bf16_round(x)}; }
-};
 
 LM_FN float widened(float x) { return x; }
 
@@ -27,7 +20,7 @@ LM_FN void store_one(float* to, float x) { *to = x; }
 
 template <class T>
 LM_FN void store_one(T* to, float x) {
-    *to = T::round(x);
+    *to = T{T::round(x)};
 }
 
 // As those of floats (common.cuh).
@@ -56,7 +49,7 @@ LM_FN void store(T* to, const float (&from)[V]) {
         *reinterpret_cast<uint2*>(to) = all;
     } else {
         static_assert(V == 1, "one element or four");
-        *to = T::round(from[0]);
+        *to = T{T::round(from[0])};
     }
 }
 
@@ -73,12 +66,13 @@ LM_FN void put(T* to, float (&values)[V], bool accumulate) {
 
 template <class T>
 LM_FN void put(T* to, float value, bool accumulate) {
-    *to = T::round(accumulate ? widened(*to) + value : value);
+    *to = T{T::round(accumulate ? widened(*to) + value : value)};
 }
 
 }  // namespace lm
 
 // The instances of kernel `name`, whose body is a function of Args<T>: for floats, and for each type of 16 bits.
-#define LM_KERNEL_OF_ELEMENTS(name, Args, threads, ...)          \
-    LM_KERNEL(name, Args<float>, p, threads) { __VA_ARGS__(p); } \
-    LM_KERNEL(name##_bf16, Args<lm::Bf16>, p, threads) { __VA_ARGS__(p); }
+#define LM_KERNEL_OF_ELEMENTS(name, Args, threads, ...)                    \
+    LM_KERNEL(name, Args<float>, p, threads) { __VA_ARGS__(p); }           \
+    LM_KERNEL(name##_bf16, Args<lm::Bf16>, p, threads) { __VA_ARGS__(p); } \
+    LM_KERNEL(name##_fp16, Args<lm::Fp16>, p, threads) { __VA_ARGS__(p); }

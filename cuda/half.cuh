@@ -9,6 +9,7 @@
 namespace lm {
 
 struct Bf16 {
+    unsigned short bits;
     static LM_MEMBER unsigned short round(float x) { return bf16_round(x); }
     static LM_MEMBER unsigned pack(float low, float high) { return bf16_pack(low, high); }
     static LM_MEMBER float low(unsigned both) { return bf16_low(both); }
@@ -17,6 +18,7 @@ struct Bf16 {
 
 // IEEE 754 binary16: 5 bits of exponent, 10 of fraction.
 struct Fp16 {
+    unsigned short bits;
     static LM_MEMBER unsigned short round(float x) {
 #if !defined(LM_EMULATE)
         unsigned short bits;
@@ -30,7 +32,8 @@ struct Fp16 {
             const unsigned rounded = __float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3f000000u;
             return static_cast<unsigned short>(sign | rounded);
         }
-        return static_cast<unsigned short>(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
+        return static_cast<unsigned short>(sign |
+                                           ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
 #endif
     }
 

@@ -48,6 +48,11 @@ def test_static_shared_memory_is_what_every_gpu_has(report):
     assert all(row.shared <= 48 * 1024 for row in report[1])
 
 
+def without_element(name: str) -> str:
+    """The name of the kernel on floats."""
+    return re.sub("_(bf16|fp16)$", "", name)
+
+
 def catalogue() -> set[tuple[str, str]]:
     """Module and pattern of each name in the catalogue of cuda/README.md; V stands for 1 and 4."""
     text = (SOURCES / "README.md").read_text(encoding="utf-8")
@@ -68,7 +73,7 @@ def test_the_catalogue_names_every_kernel_and_no_other(report):
 
     def means(entry: tuple[str, str], kernel: tuple[str, str]) -> bool:
         """For blobs in 16 bits it is the same, with the type behind its name."""
-        return entry[0] == kernel[0] and fnmatch.fnmatchcase(kernel[1].removesuffix("_bf16"), entry[1])
+        return entry[0] == kernel[0] and fnmatch.fnmatchcase(without_element(kernel[1]), entry[1])
 
     assert not [kernel for kernel in kernels if not any(means(entry, kernel) for entry in named)]
     assert not [entry for entry in named if not any(means(entry, kernel) for kernel in kernels)]
@@ -173,7 +178,7 @@ SCALAR = {
 def test_kernels_that_memory_bounds_move_four_elements_at_a_time(module):
     """Which are 16 bytes, or 8 of a blob in 16 bits: parts of sums are floats there too."""
     for name, each in code(module).items():
-        of_floats = name.removesuffix("_bf16")
+        of_floats = without_element(name)
         if of_floats.endswith("_v1") or of_floats in SCALAR:
             continue
         counts = each.counts()
