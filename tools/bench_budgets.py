@@ -46,7 +46,9 @@ def main() -> None:
     parser.add_argument("nets", nargs="*", help="folders below prototxt/ (all of the table)")
     parser.add_argument("--apart", metavar="GLOB", default="", help="fused ops that run as the ops of their layers")
     args = parser.parse_args()
-    print("| net, batch | link, GB/s | budget, MiB | ms | auto | run again | gaps on the host | bound | seconds to plan |")
+    print(
+        "| net, batch | link, GB/s | budget, MiB | ms | auto | run again | gaps on the host | bound | seconds to plan |"
+    )
     print("|" + "---|" * 9)
     for net, batch, link, budgets in ROWS:
         if not args.nets or net in args.nets:

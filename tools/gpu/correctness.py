@@ -1,4 +1,5 @@
-"""Every kernel against double precision on the host, twice, with the same bits."""
+"""Every kernel against double precision on the host, or against kernels whose bits it must have; twice, with the same
+bits."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from tests.backends.cuda.harness import Case, Way, case_of
 from tests.backends.cuda.on_gpu import Gpu
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case, select
+from tools.gpu.exact import PRODUCTS as EXACT_PRODUCTS
+from tools.gpu.exact import Exact, exact_cases
 from tools.gpu.results import Options, Results
 
 PRODUCTS = ("Convolution by quads", "Convolution", "Convolution, grouped", "Deconvolution", "InnerProduct",
@@ -28,7 +31,7 @@ class Check(NamedTuple):
 
     name: str
     precision: str
-    make: Callable[[Way], Case]
+    make: Callable[[Way], Case | Exact]
     tile: implicit_gemm.Tile | None = None
 
 
@@ -68,6 +71,9 @@ def checks(brief: bool) -> Iterator[Check]:
         for name in PRODUCTS[: 1 if brief else None]:
             for tile in TILES[-1:] if brief else TILES:
                 yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
+    for name, make in exact_cases(brief):
+        for precision in ENGINES if name.startswith(EXACT_PRODUCTS) else ["fp32"]:
+            yield Check(name, precision, make)
     if brief:
         return
     for kind in ("Convolution", "Deconvolution"):

@@ -19,6 +19,7 @@ from tests.backends.cuda.harness import Way, case_of
 from tests.backends.cuda.on_gpu import Gpu
 from tests.cases import CASES, select
 from tools.gpu.correctness import FEW, Check
+from tools.gpu.exact import exact_cases
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.results import Options, Results
 
@@ -48,6 +49,8 @@ def checks(brief: bool) -> Iterator[Check]:
         for name in PRODUCTS:
             for tile in TILES[-1:] if brief else TILES:
                 yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
+    for name, make in exact_cases(brief):
+        yield Check(name, "fp32", make)
 
 
 class NotingGpu(Gpu):

@@ -9,8 +9,8 @@ from layermem.backends.cuda import cuda_kernels, implicit_gemm
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.implicit_gemm import TILES
 from layermem.layers import Layer
-from layermem.ops import ReluMask
-from tests.backends.cuda.harness import Case, Memory, Way, layer_of, run_op
+from tests.backends.cuda.harness import Case, Way, layer_of
+from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
 from tests.cases import PRECISION_BOUNDS, RELU_EDGES, edge_case
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale, with_epilogue, with_saved
@@ -110,35 +110,6 @@ def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
     want, got = sequence(inner, xs, ws, dy, way), Case(layer, xs, ws, way=way).run_unchecked(dy)
     for role in ("y0", "mask", "dx0", "dw0", "dw1", *(["dx1"] if added else [])):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
-
-
-MASKS = {
-    "whole bytes of two tiles": ("kernel_size: 1", 40, (3, 136, 9, 5)),
-    "in two groups": ("kernel_size: 3 pad: 1 group: 2", 12, (2, 48, 7, 5)),
-    "one by one, strided": ("kernel_size: 1 stride: 2", 24, (2, 64, 7, 9)),  # pixels under no window are masked too
-    "by threes": ("kernel_size: 3 stride: 2 pad: 1", 9, (2, 8, 9, 6)),
-    "bytes of two pixels": ("kernel_size: 2", 8, (2, 4, 5, 5)),
-    "one float at a time": ("kernel_size: 3 pad: 1", 5, (1, 7, 6, 5)),
-}
-
-
-def masked_dgrad(name: str, accumulate: bool, way: Way, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """dx0 of a dgrad and the ReLU backward behind it: as one op, and one after the other."""
-    settings, outputs, shape = MASKS[name]
-    layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} {settings} }}', shape)
-    memory, (top,) = Memory(), layer.tops
-    dy, w, before = (rng.standard_normal(s) for s in (top.shape, layer.params[0].tensor.shape, shape))
-    before[0, 0, 0, 0] = np.nan  # is cleared too, and not multiplied
-    bits = rng.integers(0, 256, -(-before.size // 8), np.uint8)
-    bits[0] &= 0xFE
-    operands = {"dy0": memory.stored(dy, np.float32), "w0": memory.stored(w, np.float32)}
-    together, apart = memory.stored(before, np.float32), memory.stored(before, np.float32)
-    mask = memory.stored(bits, np.uint8)
-    adds = ["dx0"] if accumulate else []
-    run_op(layer.record, "dgrad", {**operands, "dx0": together, "bottom_mask": mask}, accumulates=adds, way=way)
-    run_op(layer.record, "dgrad", {**operands, "dx0": apart}, accumulates=adds, way=way)
-    run_op(ReluMask(layer.bottoms[0]), "relu_backward", {"dy0": apart, "mask": mask}, way=way)
-    return together, apart
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

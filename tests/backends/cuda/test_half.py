@@ -6,43 +6,15 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda.half import VECTOR, narrow, widen
-from layermem.backends.cuda.launch import THREADS, Launch
+from layermem.backends.cuda.launch import THREADS
 from layermem.backends.narrow import BITS, NAN, narrowed, widened
-from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way
-from tests.emulator import emulate
+from tests.backends.cuda.conversions import run_narrow, run_widen
+from tests.backends.cuda.harness import PLAIN, Way
 from tests.emulator.emulate import WAYS
 from tests.native.test_cpu_half import floats, same_numbers
 
 COUNTS = [1, 3, 4, 5, 255, 256, 1023, 1024, 1025, 4 * THREADS + 4]
 BEGINS = [0, 1, 4]  # elements in front: at those of 16 bytes, and off them
-
-
-def run(launch: Launch, buffers: list[np.ndarray], way: Way = PLAIN) -> None:
-    kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
-    kernels.launch(
-        launch.function, launch.grid, launch.block, launch.packed(CONTEXT), launch.shared, buffers=buffers
-    )  # fmt: skip
-
-
-def run_widen(source: np.ndarray, dtype: str, begin: int = 0, way: Way = PLAIN) -> np.ndarray:
-    """Of an array of bits; both sides lie `begin` elements behind an address of an arena."""
-    memory, count = Memory(), len(source)
-    x, y = memory.bytes(2 * (count + begin)).view(np.uint16), memory.bytes(4 * (count + begin)).view(np.float32)
-    x[begin:] = source
-    run(widen(y[begin:].ctypes.data, x[begin:].ctypes.data, count, dtype), [x, y], way)
-    memory.check()
-    assert (y[:begin].view(np.uint32) == 0xFFFFFFFF).all()
-    return y[begin:]
-
-
-def run_narrow(source: np.ndarray, dtype: str, begin: int = 0, way: Way = PLAIN) -> np.ndarray:
-    memory, count = Memory(), len(source)
-    x, y = memory.bytes(4 * (count + begin)).view(np.float32), memory.bytes(2 * (count + begin)).view(np.uint16)
-    x[begin:] = source
-    run(narrow(y[begin:].ctypes.data, x[begin:].ctypes.data, count, dtype), [x, y], way)
-    memory.check()
-    assert (y[:begin] == 0xFFFF).all()
-    return y[begin:]
 
 
 def check(count: int, begin: int, dtype: str, way: Way = PLAIN) -> None:

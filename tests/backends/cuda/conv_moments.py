@@ -1,0 +1,76 @@
+"""Moments that a convolution leaves, and the order in which they are added up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layermem.ops import Conv, ConvProblem, Window
+from tests.backends.cuda.harness import Memory, Way, run_op
+
+
+def problem_of(n: int, c: int, k: int, size: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> ConvProblem:
+    window = Window(size, kernel, stride, kernel // 2)
+    return ConvProblem(n, c, k, window, window, groups)
+
+
+PROBLEMS = {
+    "one tile of some rows": problem_of(1, 4, 8, 5),
+    "rows of many tiles": problem_of(3, 8, 40, 15),
+    "columns of two tiles": problem_of(2, 4, 136, 9),
+    "strided": problem_of(2, 4, 36, 17, 3, 2),
+    "groups": problem_of(2, 8, 24, 9, 3, groups=2),
+    "one float at a time": problem_of(2, 3, 7, 12, 3),
+    "a group of rows alone": problem_of(1, 4, 4, 13),  # 169 = 128 + 32 + 9
+}
+
+
+def tree(values: np.ndarray) -> np.ndarray:
+    """Sums of 32 rows, those half of them apart first."""
+    while len(values) > 1:
+        half = len(values) // 2
+        values = values[:half] + values[half:]
+    return values[0]
+
+
+def moments(x: np.ndarray) -> np.ndarray:
+    """Of x [rows][C], as cuda/moments.cuh has it."""
+    made = []
+    for begin in range(0, len(x), 128):
+        groups = []
+        for first in range(begin, min(begin + 128, len(x)), 32):
+            here = x[first : first + 32]
+            there = np.zeros((32, x.shape[1]), np.float32)
+            there[: len(here)] = here
+            count = np.float32(len(here))
+            mean = tree(there) / count
+            distances = there - mean
+            distances[len(here) :] = 0
+            groups.append((count, mean, tree(distances * distances)))
+        while len(groups) > 1:
+            groups = [merge(*groups[i : i + 2]) for i in range(0, len(groups), 2)]
+        made.append(np.stack(groups[0][1:]))
+    return np.stack(made)
+
+
+def merge(a, b=None):
+    if b is None:
+        return a
+    count, delta = a[0] + b[0], b[1] - a[1]
+    share = b[0] / count
+    return count, a[1] + delta * share, a[2] + b[2] + delta * delta * a[0] * share
+
+
+def operands(problem: ConvProblem, rng: np.random.Generator, memory: Memory) -> dict[str, np.ndarray]:
+    like = {"x0": problem.image.shape, "w0": problem.filter.shape, "w1": (problem.k,)}
+    return {role: memory.stored(rng.standard_normal(shape) + 1, np.float32) for role, shape in like.items()}
+
+
+def forward(problem: ConvProblem, way: Way, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+    """y0 [rows][K], its moments, and the number of launches."""
+    memory = Memory()
+    y = memory.bytes(problem.maps.nbytes).view(np.float32)
+    found = memory.bytes(problem.moments.nbytes).view(np.float32).reshape(problem.moments.shape)
+    arrays = {**operands(problem, rng, memory), "y0": y, "moments": found}
+    launches = run_op(Conv(problem, bias=True), "forward", arrays, way=way)
+    memory.check()
+    return y.reshape(-1, problem.k), found, launches

@@ -1,0 +1,80 @@
+"""Kernels that must leave the bits of others: epilogues of products beside the ops that they stand for, and kernels on
+blobs in 16 bits beside those in fp32 between conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from layermem.backends.narrow import narrowed, widened
+from layermem.ops import NARROW
+from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments
+from tests.backends.cuda.conversions import run_narrow, run_widen
+from tests.backends.cuda.harness import Way
+from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
+from tests.backends.cuda.narrow_steps import TAKING, taken_steps
+from tests.cases import CASES
+
+Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, as a kernel leaves it, as it must be
+PRODUCTS = ("dgrad + mask", "fprop + moments")  # cases that depend on the precision of products
+CONVERTED = ((1, 0), (1025, 1), (4100, 4), (100_000, 0))  # elements, and elements in front of the first one
+
+
+class Exact:
+    """As tests.backends.cuda.harness.Case, for pairs of results with the same bits."""
+
+    def __init__(self, pairs: Callable[[Way], Iterator[Pair]], way: Way):
+        self.pairs, self.way = pairs, way
+        self.errors: dict[str, float] = {}
+
+    def check(self) -> dict[str, np.ndarray]:
+        found = {}
+        for name, got, want in self.pairs(self.way):
+            assert got.tobytes() == want.tobytes(), f"{name} has other bits"
+            found[name] = got
+        return found
+
+    check_once = check
+
+
+def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
+    """Names, and what makes the case for a way; those of PRODUCTS are of every precision."""
+    few = slice(1 if brief else None)
+    for name in [*MASKS][few]:
+        yield f"{PRODUCTS[0]}: {name}", partial(Exact, partial(masked, name))
+    for name in [*PROBLEMS][few]:
+        yield f"{PRODUCTS[1]}: {name}", partial(Exact, partial(with_moments, name))
+    for word, dtype in NARROW.items():
+        yield f"conversions of {word}", partial(Exact, partial(conversions, dtype, CONVERTED[: 2 if brief else None]))
+        for name in TAKING[few]:
+            yield f"{name} in {word}", partial(Exact, partial(in_16_bits, name, word))
+
+
+def masked(name: str, way: Way) -> Iterator[Pair]:
+    for adds in (False, True):
+        together, apart = masked_dgrad(name, adds, way, np.random.default_rng(3))
+        yield f"dx0{' added' if adds else ''}", together, apart
+
+
+def with_moments(name: str, way: Way) -> Iterator[Pair]:
+    y, found, _ = forward(PROBLEMS[name], way, np.random.default_rng(3))
+    yield "moments", found, moments(y)
+
+
+def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Iterator[Pair]:
+    for count, begin in sizes:
+        rng = np.random.default_rng(count)
+        bits = rng.integers(0, 1 << 16, count, np.uint16)
+        numbers = ~np.isnan(widened(bits, dtype))  # a NaN may keep its bits, or not
+        yield f"{count} widened", run_widen(bits, dtype, begin, way)[numbers], widened(bits, dtype)[numbers]
+        values = np.float32(rng.standard_normal(count) * 2.0 ** rng.integers(-30, 20, count))
+        yield f"{count} narrowed", run_narrow(values, dtype, begin, way), narrowed(values, dtype)
+
+
+def in_16_bits(name: str, word: str, way: Way) -> Iterator[Pair]:
+    for taken in taken_steps(CASES[name], word):
+        direct, converted = (taken.run(each, way) for each in (True, False))
+        for role, want in converted.items():
+            yield f"{taken.step.step}: {role}", direct[role], want
