@@ -22,7 +22,7 @@ from layermem.solver.build import build_nets, job_of
 from layermem.solver.solver import Solver
 from layermem.utils.units import aligned
 from tests.graph.test_storage import limit_parts
-from tests.nets import CHAIN, INCEPTION, NETS, RESIDUAL, solver_file
+from tests.nets import CHAIN, DATA, INCEPTION, LOSS, NETS, RESIDUAL, conv, norm, solver_file
 
 DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}
 STRATEGIES = ["caffe", "liveness", "intra", "hybrid", "recompute", "nested"]
@@ -67,6 +67,23 @@ def test_every_plan_and_every_size_of_parts_gives_the_same_bits(device, name, tm
     for number, strategy in enumerate(STRATEGIES):
         limit_parts(monkeypatch, (1, 4096)[number % 2])
         assert trained(file, device, strategy=strategy) == bits, strategy
+
+
+ROWS_OF_ITEMS = f"""
+    {DATA} {conv("conv", "data", 4, 3)}
+    layer {{ name: "rows" type: "Flatten" bottom: "conv" top: "rows" flatten_param {{ axis: 0 end_axis: 2 }} }}
+    {norm("rows")}
+    layer {{ name: "back" type: "Reshape" bottom: "rows" top: "back" reshape_param {{
+            shape {{ dim: -1 dim: 4 dim: 24 dim: 20 }} }} }}
+    {LOSS % "back"}
+"""
+
+
+def test_a_batch_norm_of_several_rows_of_each_item_has_the_same_bits_in_parts(device, tmp_path, monkeypatch):
+    file = solver_of(ROWS_OF_ITEMS.replace(*next(iter(WIDE.items()))), tmp_path)
+    bits = trained(file, device)
+    limit_parts(monkeypatch, 1)
+    assert trained(file, device) == bits
 
 
 @pytest.mark.parametrize("name", ["chain", "residual", "inception", "dropout"])

@@ -81,7 +81,7 @@ def merge_moments(op: BatchNorm, call: ReferenceCall) -> Array | None:
     count, total = x[0].size // op.channels, np.zeros((2, op.channels))  # mean, squared differences from it
     if "mean" + CARRY in call:
         total = call["mean" + CARRY].view(np.float64)[: total.size].reshape(total.shape)
-    first = 0 if op.part is None else op.part.first
+    first = 0 if op.part is None else op.part.first * len(x) // op.part.count  # a Flatten makes several rows of an item
     for number, item in enumerate(x, first):
         mean = item.reshape(op.channels, -1).mean(axis=1)
         squares = ((item.reshape(op.channels, -1) - mean[:, None]) ** 2).sum(axis=1)
