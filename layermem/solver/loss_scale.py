@@ -87,7 +87,7 @@ def loss_scale_of(storage: str, given: str | float | None) -> LossScale | None:
     InputError for what is no power of two from 1 to 2^32, and for a scale of a storage that needs none.
     """
     if storage not in SCALED:
-        if given is None or str(given) == "1":
+        if given is None or _number(given) == 1:
             return None
         raise InputError(
             f"a loss scale is for the storage {' or '.join(SCALED)}, and {storage} has exponents enough for gradients; "

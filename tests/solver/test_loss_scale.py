@@ -107,7 +107,7 @@ def test_what_is_no_power_of_two_is_refused(given):
 
 @pytest.mark.parametrize("storage", ["fp32", "bf16"])
 def test_storages_with_the_exponents_of_fp32_have_none(storage):
-    assert loss_scale_of(storage, None) is loss_scale_of(storage, "1") is loss_scale_of(storage, 1) is None
+    assert all(loss_scale_of(storage, given) is None for given in (None, "1", 1, 1.0, "1.0"))
     for given in ("dynamic", "1024", 2):
         with pytest.raises(InputError, match=f"for the storage fp16, and {storage} has exponents enough"):
             loss_scale_of(storage, given)
