@@ -73,7 +73,7 @@ def test_a_plan_is_for_one_precision(layermem_here, solver, tmp_path):
     )
     for words in ((), ("--precision", "bf16")):
         refused = layermem_here("plan", "--solver", solver, "--device", "cuda", *words, "--load", plan)
-        assert refused.code == 2 and "another net, batch, device or precision" in " ".join(refused.err.split())
+        assert refused.code == 2 and "another net, batch, device, precision or storage" in " ".join(refused.err.split())
     loaded = layermem_here("plan", "--solver", solver, "--device", "cuda", "--precision", "tf32", "--load", plan)
     assert loaded.code == 0
 
