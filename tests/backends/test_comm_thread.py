@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -115,13 +116,12 @@ def test_an_error_of_the_caller_cancels_comm_and_joins_it(error):
 @pytest.mark.parametrize("waits", [True, False])
 def test_ctrl_c_while_the_caller_waits_ends_the_step(waits):
     """In the wait of an instruction, and at the end of the step."""
-    import _thread
-
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     cancelled = threading.Event()
 
     def wait() -> None:
         time.sleep(0.05)
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         cancelled.wait(30)
 
     rows = instructions((COMM, ()), (COMPUTE, (0,) if waits else ()))
