@@ -162,6 +162,13 @@ PRODUCTS = f"""
             weight_filler {{ type: "xavier" }} }} }}
     {LOSS % "rows"}
 """
+CLASSES = f"""
+    {DATA} {conv("stem", "data", 3, 3)}
+    layer {{ name: "plane" type: "Reshape" bottom: "stem" top: "plane" reshape_param {{
+            shape {{ dim: 0 dim: 1 dim: 18 dim: 5 }} }} }}
+    layer {{ name: "shares" type: "Softmax" bottom: "plane" top: "shares" softmax_param {{ axis: 2 }} }}
+    {LOSS % "shares"}
+"""
 NETS = {
     "chain": CHAIN,
     "inception": INCEPTION,
@@ -175,6 +182,7 @@ NETS = {
     "rows": ROWS,
     "wide": WIDE,
     "images within items": AXIS,
+    "classes along the height": CLASSES,
     "Euclidean": loss_net("EuclideanLoss", FIVE),
     "SigmoidCrossEntropy": loss_net("SigmoidCrossEntropyLoss", FIVE),
     "SmoothL1": loss_net("SmoothL1Loss", FIVE),

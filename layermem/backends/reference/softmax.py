@@ -11,7 +11,9 @@ from layermem.ops.softmax import LARGEST_LOSS, SMALLEST_SHARE
 
 
 def rows(op: Scores, x: Array) -> Array:
-    return np.moveaxis(x, op.along, -1).reshape(-1, op.classes)
+    """[rows, classes], in one layout: with a batch of one item they may be a view with strides, which NumPy sums in
+    another order."""
+    return np.ascontiguousarray(np.moveaxis(x, op.along, -1).reshape(-1, op.classes))
 
 
 def store(op: Scores, into: Array, values: Array) -> None:
