@@ -33,12 +33,12 @@ int current_core() { return sched_getcpu(); }
 
 // Moves this thread off the first `count` cores in `taken` if it may run on others, and leaves its affinity as it was.
 // Allocates nothing: it runs in workers, which have nowhere to report that memory is short.
-void move_off(const std::vector<std::atomic<int>>& taken, int count) {
+void move_off(const std::vector<std::atomic<int>>& taken, size_t count) {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed)) return;  // more cores than the set can represent
     cpu_set_t others = allowed;
-    for (int i = 0; i < count; ++i) {
-        const int core = taken[static_cast<size_t>(i)].load();
+    for (size_t i = 0; i < count; ++i) {
+        const int core = taken[i].load();
         if (core >= 0 && core < CPU_SETSIZE) CPU_CLR(core, &others);
     }
     if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others)) return;
@@ -46,19 +46,22 @@ void move_off(const std::vector<std::atomic<int>>& taken, int count) {
 }
 #else
 int current_core() { return -1; }
-void move_off(const std::vector<std::atomic<int>>&, int) {}
+void move_off(const std::vector<std::atomic<int>>&, size_t) {}
 #endif
 
-// One job at a time: run() publishes it under the mutex, then workers and the caller take task numbers from `next_`
-// until none is left.  A worker that wakes too late finds the job closed and does not touch it, so the caller waits
-// only for workers that have begun (`busy_`).
+// One job at a time: run() publishes it under the mutex, then workers and the caller take tasks until none is left.
+// Each thread has a share of consecutive tasks, takes those first, and then what is left of the shares of others.  So
+// the halves of a batch, say, stay with the same threads from one kernel to the next, and in the caches of their cores:
+// lines that another core has written cost more than those that none has.  A worker that wakes too late finds the job
+// closed and does not touch it, so the caller waits only for workers that have begun (`busy_`).
 class ThreadPool {
   public:
-    explicit ThreadPool(int workers) : cores_(static_cast<size_t>(workers) + 1) {
+    explicit ThreadPool(int workers)
+        : cores_(static_cast<size_t>(workers) + 1), shares_(static_cast<size_t>(workers) + 1) {
         for (auto& core : cores_) core.store(-1);
         workers_.reserve(static_cast<size_t>(workers));
         try {
-            for (int i = 0; i < workers; ++i) workers_.emplace_back([this, i] { serve(i + 1); });
+            for (size_t i = 1; i < cores_.size(); ++i) workers_.emplace_back([this, i] { serve(i); });
         } catch (const std::system_error&) {
             return;  // the system gives no more threads (ulimit -u, a container's pids limit): those that exist do the
         } catch (const std::bad_alloc&) {
@@ -87,14 +90,18 @@ class ThreadPool {
             const std::lock_guard<std::mutex> lock(mutex_);
             task_ = task;
             context_ = context;
-            count_ = count;
-            next_.store(first);
+            const auto threads = static_cast<int64_t>(shares_.size());
+            for (int64_t i = 0; i < threads; ++i) {
+                Share& share = shares_[static_cast<size_t>(i)];
+                share.next.store(first + chunk_begin(count - first, threads, i));
+                share.end = first + chunk_begin(count - first, threads, i + 1);
+            }
             cores_[0].store(current_core());
             open_ = true;
             generation_.fetch_add(1);
             if (sleepers_ > 0) wake_.notify_all();
         }
-        take_tasks();
+        take_tasks(0);
         std::unique_lock<std::mutex> lock(mutex_);
         open_ = false;  // workers that have not begun by now are not waited for
         if (busy_.load() == 0) return;
@@ -105,11 +112,23 @@ class ThreadPool {
     }
 
   private:
-    void take_tasks() {
-        for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) task_(context_, i);
+    // Tasks [next, end) are not taken yet.
+    struct alignas(64) Share {
+        std::atomic<int64_t> next{0};
+        int64_t end = 0;
+    };
+
+    void take_tasks(size_t self) {
+        for (size_t k = 0; k < shares_.size(); ++k) {
+            Share& share = shares_[(self + k) % shares_.size()];
+            while (share.next.load() < share.end) {
+                const int64_t i = share.next.fetch_add(1);
+                if (i < share.end) task_(context_, i);
+            }
+        }
     }
 
-    void serve(int self) {
+    void serve(size_t self) {
         uint64_t seen = 0;
         for (;;) {
             for (int i = 0; i < kSpinIterations && generation_.load() == seen; ++i) spin_pause();
@@ -127,7 +146,7 @@ class ThreadPool {
             if (!open_) continue;
             busy_.fetch_add(1);
             lock.unlock();
-            take_tasks();
+            take_tasks(self);
             lock.lock();
             if (busy_.fetch_sub(1) == 1) done_.notify_one();
         }
@@ -136,26 +155,25 @@ class ThreadPool {
     // The operating system may wake a sleeper on the core of the thread that notified it and leave it there, job after
     // job: in a virtual machine an idle core can look busy.  So a worker that wakes on the core of the caller, or of a
     // worker before it, moves away.
-    void find_core(int self) {
+    void find_core(size_t self) {
         const int here = current_core();
         bool shared = false;
-        for (int i = 0; i < self; ++i) shared |= cores_[static_cast<size_t>(i)].load() == here;
+        for (size_t i = 0; i < self; ++i) shared |= cores_[i].load() == here;
         if (here >= 0 && shared) move_off(cores_, self);
-        cores_[static_cast<size_t>(self)].store(current_core());
+        cores_[self].store(current_core());
     }
 
     std::vector<std::thread> workers_;
     std::vector<std::atomic<int>> cores_;  // where the caller (0) and each worker began their last job
+    std::vector<Share> shares_;            // of the job's tasks: the caller's (0) and each worker's
     std::mutex mutex_;                     // guards everything below that is not atomic
     std::condition_variable wake_, done_;
     std::atomic<uint64_t> generation_{0};  // changes with every job, and when the pool stops
-    std::atomic<int64_t> next_{0};         // the next task that is not taken
     std::atomic<int> busy_{0};             // workers inside the current job
     int sleepers_ = 0;
     bool open_ = false, stopping_ = false;
     Task task_ = nullptr;
     const void* context_ = nullptr;
-    int64_t count_ = 0;
 };
 
 // The pool of the process, for one kernel at a time.  A kernel that runs while another has the pool begins on its own
