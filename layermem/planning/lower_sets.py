@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import ceil
 
 from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
 from layermem.ops import CARRY, OPEN, BatchSlice
+from layermem.planning.bounds import least_bytes
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.phases import with_later_slices
@@ -48,6 +50,7 @@ MAX_SETS = 20_000
 TRIES = 8
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
 MEMORY_SLACK = 1.1  # the most with objective "memory"
+NEAR_BOUND = 1 + 1 / 256  # times the bytes below which no plan is: a search for fewer can gain hardly anything
 LEAST_OF_MODEL = 0.97  # a plan hardly needs less than this share of the bytes that the model counts for its chain
 SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
 LAST_SECONDS = 1e-6  # of a question for which nothing remains
@@ -126,8 +129,19 @@ class LowerSetPlanner:
         known = (*self._sublinear_candidates(evaluator), *self.min_memory_candidates)
         if any(candidate.live_bytes < nbytes for candidate in known):
             return True
+        if nbytes <= self.least_bytes:
+            return False
         most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MODEL) - 1
         return self.native.may_fit(most_of_model, time_limit=self._time_limit())
+
+    def is_near_bound(self, nbytes: int) -> bool:
+        """Whether no plan needs much less."""
+        return nbytes <= NEAR_BOUND * self.least_bytes
+
+    @cached_property
+    def least_bytes(self) -> int:
+        """Bytes below which no plan without copies can go."""
+        return least_bytes(self.graph, host_budget_bytes=0)
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that fits, if there is one."""
@@ -155,6 +169,10 @@ class LowerSetPlanner:
     def _fitting_candidate(self, budget_bytes: int, evaluator: PlanEvaluator) -> Candidate | None:
         """The dynamic program's plan, for decreasing requests until the plan's own bytes fit."""
         request = budget_bytes - self.persistent_bytes
+        # A search that ends in none takes longer than this question, which is needless where chains are known that fit.
+        is_known = any(each.live_bytes <= budget_bytes for each in self._sublinear_candidates(evaluator))
+        if not is_known and not self.native.may_fit(request, time_limit=self._time_limit()):
+            return None
         for _ in range(TRIES):
             chain = self.solve(request)
             if chain is None:
@@ -191,7 +209,8 @@ class LowerSetPlanner:
         return self.min_memory_candidates
 
     def _chains_near_minimum(self, fewest_bytes: Callable[[], int]) -> Iterator[_native.ChainReport]:
-        """Chains around the minimum of the model; `fewest_bytes` of a plan so far, those of earlier chains included.
+        """Chains around the minimum of the model, until a plan is near the bound; `fewest_bytes` of a plan so far, of
+        those of earlier chains too.
 
         A chain that recomputes least within some bytes, and is none of less bytes, needs nearly all of them: it is left
         out where that is more than the fewest."""
@@ -199,6 +218,8 @@ class LowerSetPlanner:
         yield least
         needed_bytes = least.model_peak_bytes  # by chains that are new at the next slack
         for slack in SLACK:
+            if self.is_near_bound(fewest_bytes()):
+                break
             goals = ["time"] if LEAST_OF_MODEL * needed_bytes < fewest_bytes() - self.persistent_bytes else []
             goals += ["memory"] if slack <= MEMORY_SLACK else []
             needed_bytes = int(least.model_peak_bytes * slack)

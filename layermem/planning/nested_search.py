@@ -153,11 +153,18 @@ class NestedPlanner:
         """The plan that needs the fewest bytes."""
         if self._least is None:
             plans = [self._plan(self.delayed.minimum().order, name)] if self.uses_walks else []
-            lower_sets = self._lower_set_planner(evaluator)
-            if not plans or lower_sets.may_need_less(evaluator.live_bytes(plans[0]), evaluator):
-                plans.append(lower_sets.min_memory_plan(name, evaluator))
+            if not plans or self._may_need_less(evaluator.live_bytes(plans[0]), evaluator):
+                plans.append(self._lower_set_planner(evaluator).min_memory_plan(name, evaluator))
             self._least = min(plans, key=evaluator.live_bytes)
         return Plan(name, self._least.order, {}, INTRA)
+
+    def _may_need_less(self, nbytes: int, evaluator: PlanEvaluator) -> bool:
+        """Whether a plan of lower sets may need fewer bytes, by more than a little.  Where none of the smallest family
+        does, one of a larger family seldom does."""
+        small = lower_set_planner(self.graph, self.costs, "approx", evaluator, self.hints)
+        if small.is_near_bound(nbytes) or not small.may_need_less(nbytes, evaluator):
+            return False
+        return self._lower_set_planner(evaluator).may_need_less(nbytes, evaluator)
 
     def _lower_set_planner(self, evaluator: PlanEvaluator) -> LowerSetPlanner:
         return lower_set_planner(self.graph, self.costs, "extended", evaluator, self.hints)

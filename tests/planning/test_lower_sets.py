@@ -8,6 +8,7 @@ from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import LowerSetPlanner, group_ops
 from layermem.planning.recomputation import matches
+from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import UNIT, a_second_each, chain
 from tests.planning.jobs import solver_job
 from tests.schedule.small_graphs import buffer, graph, op, repeatable
@@ -109,3 +110,22 @@ def test_a_planner_may_need_less_than_any_bytes_above_its_least(net):
     assert not planner.may_need_less(least_of_model // 2, job.arena)  # before any plan is made
     least = job.arena.live_bytes(planner.min_memory_plan("", job.arena))
     assert planner.may_need_less(least + 1, job.arena) and not planner.may_need_less(least // 2, job.arena)
+
+
+def test_where_a_plan_is_near_the_bound_no_other_chain_is_searched(monkeypatch):
+    net = chain(8)
+    planner, job = planner_of(net), ArenaPlanner([net], a_second_each(net))
+    asked = []
+    monkeypatch.setattr(planner, "solve", lambda budget_bytes, goal="time": asked.append(budget_bytes))
+    least = job.live_bytes(planner.min_memory_plan("", job))
+    assert asked and not planner.is_near_bound(least) and least > planner.least_bytes
+    monkeypatch.setattr(lower_sets, "NEAR_BOUND", least / planner.least_bytes)
+    planner.min_memory_candidates, asked[:] = [], []
+    assert job.live_bytes(planner.min_memory_plan("", job)) == least and not asked
+
+
+def test_what_is_below_the_bound_is_not_searched():
+    net = chain(8)
+    planner, job = planner_of(net), ArenaPlanner([net], a_second_each(net))
+    assert not planner.may_need_less(planner.least_bytes, job)
+    assert planner.plan_within(planner.least_bytes - 1, "", job) is None and not planner.native.searched_seconds
