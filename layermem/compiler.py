@@ -51,8 +51,8 @@ class Compiler:
         self.arena = arena or ArenaPlanner(graphs, costs)
         self.search = BudgetSearch(as_entry(strategy), graphs[0], costs, self.arena, hints, self.build)
 
-    def compile(self, budget_bytes: int | None) -> Program:
-        program = self.search.program(budget_bytes)
+    def compile(self, budget_bytes: int | None, *, search_minimum: bool = True) -> Program:
+        program = self.search.program(budget_bytes, search_minimum=search_minimum)
         self.arena.programs.check(program, lambda: check(*program.schedules))
         return program
 

@@ -88,11 +88,15 @@ class BudgetSearch(Generic[P]):
         self.evaluator, self.hints, self.build = evaluator, hints, build
         self._plans: dict[tuple[str, int | None], Plan] = {}
 
-    def program(self, budget_bytes: int | None) -> P:
-        """The fastest program that was found within the budget; BudgetError, with the minimum, if none was."""
+    def program(self, budget_bytes: int | None, *, search_minimum: bool = True) -> P:
+        """The fastest program that was found within the budget; BudgetError, with the minimum, if none was.
+
+        search_minimum   where neither the plan for the budget nor the one of least memory fits, look for the minimum,
+                         which may; otherwise the error has the bytes of the latter
+        """
         program = self._attempt(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
         if budget_bytes is not None and program.arena_bytes > budget_bytes:
-            program = self.min_memory_program
+            program = self.min_memory_program if search_minimum else self._attempt(MINIMUM_MEMORY)
             if program.arena_bytes > budget_bytes:
                 message = f"no program of '{self.entry.name}' fits {budget_bytes:,} bytes"
                 raise BudgetError(message, budget_bytes=budget_bytes, minimum_bytes=program.arena_bytes)

@@ -183,6 +183,8 @@ def _on_line(points: Sequence[tuple[int, int]], budget_bytes: int, low: int, hig
         len(known) == 1 and 0 < known[0][1] <= budget_bytes
     ):  # half of what would fit if bytes grew in proportion: a long line
         guess = known[0][0] * budget_bytes // known[0][1] // 2
+    elif len(known) == 1 and known[0][1] > budget_bytes:
+        guess = known[0][0] * budget_bytes // known[0][1]  # above it, by bytes that do not grow
     elif len(known) < 2 or known[0][1] == known[1][1]:
         guess = max(2 * low, 2)
     else:

@@ -7,8 +7,8 @@
 A plan names ops, and those of a net are the same at every batch size: a plan of least memory that was made at one size
 is measured at others in milliseconds, and reaches the largest of them where it fits.  There the strategy makes a plan
 anew, the one that its answer needs too.  Where that reaches further, the search goes on; where it does not, it ends.
-Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.  From CLOSE on, the size after the
-reach has no job where the bytes so far say that the plan is far over the budget there.
+Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.  From CONVEX_FROM on, the size
+after the reach has no job where the bytes so far say that the plan is far over the budget there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from layermem.errors import InputError
 from layermem.job import Job
 from layermem.planning.plan import Decision, Plan
 from layermem.report.comparison import TOO_LARGE, find_largest, min_live_bytes, min_memory_plan
-from layermem.report.plan_report import PlanReport, evaluate
+from layermem.report.plan_report import PlanReport, evaluate_if_fits
 
 RECENT = 3  # sizes at which a plan is measured first, since their jobs are at hand
-CLOSE = 100  # a size from which on the next one is so near that a plan made there would need hardly less
+CLOSE = 32  # a size from which on the next one is so near that a plan made there would need hardly less
+CONVEX_FROM = 16  # a number from which on what alignment adds is little beside the growth of live bytes
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ class Fitting:
         else:
             number = find_largest(measure, self.budget_bytes, len(self.sizes), at_least)
         while number:
-            report = evaluate(self._job(number), strategy, self.budget_bytes)
-            if report.feasible:
+            report = evaluate_if_fits(self._job(number), strategy, self.budget_bytes)
+            if report is not None:
                 return Fit(strategy, self.sizes[number - 1], report)
-            live_bytes = report.program.max_live_bytes
+            live_bytes = measure(number)
             if live_bytes <= self.budget_bytes:  # fragmentation needs a little more
                 number -= 1
             else:  # a plan of another size is smaller than those made here
@@ -115,7 +116,7 @@ class Fitting:
 
         points = [known, *((number, measure(number)) for number in self.recent if number != known[0])]
         # Live bytes are the most of many sums, each on a line: their slope only rises.  Copies take as long as they do.
-        convex_from = None if Decision.OFFLOAD in plan.decisions.values() else CLOSE
+        convex_from = None if Decision.OFFLOAD in plan.decisions.values() else CONVEX_FROM
         return find_largest(measure, self.budget_bytes, high - 1, low, points, convex_from)
 
     def _job(self, number: int) -> Job:

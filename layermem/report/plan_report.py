@@ -67,6 +67,20 @@ def evaluate(
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
 
 
+def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | None:
+    """The report of evaluate(), without a search for slices; None where neither the plan for the budget nor the one of
+    least memory fits, for which no minimum is searched."""
+    compiler = Compiler(job.graphs, strategy, job.costs, job.hints, job.arena)
+    try:
+        program = compiler.compile(budget_bytes, search_minimum=False)
+    except BudgetError as error:
+        if error.host:
+            raise describe_host_refusal(error, strategy) from None
+        return None
+    report_step("planned %s, strategy %s: peak %s", job.title, strategy, format_bytes(program.arena_bytes))
+    return PlanReport(job, strategy, budget_bytes, program, search=compiler.search)
+
+
 @dataclass(frozen=True, repr=False)
 class PlanReport:
     """A program for a job under a budget (bytes, None without).

@@ -10,6 +10,7 @@ import pytest
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import DOUBLINGS, FIRST_SHARE, HALVINGS, BudgetSearch, fastest_under_budget
+from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.utils.units import ALIGN
@@ -189,3 +190,10 @@ def test_a_minimum_far_below_the_first_is_found_in_few_requests_and_a_unit_less_
             search.program(found - 1)
         assert error.value.minimum_bytes == found
     assert StepwiseSearch(100, 5_000_000).min_memory_program.arena_bytes == 100 * ALIGN
+
+
+def test_without_a_search_for_the_minimum_a_refusal_looks_at_two_requests():
+    search = StepwiseSearch(10, 100)
+    with pytest.raises(BudgetError) as error:
+        search.program(9 * ALIGN, search_minimum=False)
+    assert search.requests == [9 * ALIGN, MINIMUM_MEMORY] and error.value.minimum_bytes == 100 * ALIGN

@@ -67,7 +67,7 @@ def test_a_search_makes_few_jobs():
     assert fit.size > 100 and len(jobs.known) <= 8
 
 
-@pytest.mark.parametrize(("budget_bytes", "beyond"), [(8 << 20, 0), (1 << 19, 1)])
+@pytest.mark.parametrize(("budget_bytes", "beyond"), [(8 << 20, 0), (3 << 17, 1)])
 def test_the_last_plan_is_made_at_the_answer_or_one_size_beyond_where_sizes_differ_much(
     monkeypatch, budget_bytes, beyond
 ):
