@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,7 @@ def add_verbs(verbs: Verbs) -> None:
         "--grow",
         choices=MAX_SIZE,
         default="batch",
-        help="what to grow: the batch, or a ResNet's depth (default: batch)",
+        help="what to grow: the batch (of a recurrent net its sequences) or a ResNet's depth (default: batch)",
     )
     limits = " or ".join(f"{name} {size:,}" for name, size in MAX_SIZE.items())
     parser.add_argument("--max", metavar="N", type=int, help=f"the largest size to try (default: {limits})")
@@ -122,20 +122,23 @@ Make = Callable[[int], "Job"]
 
 
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
-    """A function from batch size to job, and the sizes to try."""
+    """A function from batch size to job, and the sizes to try.  Of a recurrent net the sequences are the batch."""
     from layermem.api import build_net
     from layermem.graph.warnings import net_warnings
     from layermem.interactive.building import read_source
 
     given = read_shapes(arguments.input)
     source = read_source(arguments.net) if arguments.net else None  # once for all sizes
+    whole: Net | None = None  # the net as it is, if it is recurrent
 
-    def shapes(batch: int) -> dict[str, tuple[int, ...]]:
-        return {name: (batch, *shape[1:]) for name, shape in given.items()}
+    def shapes(batch: int) -> tuple[int | None, dict[str, tuple[int, ...]]]:
+        if whole is not None:
+            return None, whole.shapes_with_streams(batch)
+        return batch, {name: (batch, *shape[1:]) for name, shape in given.items()}
 
-    def net(batch: int) -> Net:
+    def net_in(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Net:
         return build_net(
-            source, arguments.phase or "TRAIN", batch=batch, inputs=shapes(batch), level=arguments.level,
+            source, arguments.phase or "TRAIN", batch=batch, inputs=shapes, level=arguments.level,
             stages=stages(arguments.stage), allow_python=arguments.allow_python,
         )  # fmt: skip
 
@@ -144,12 +147,19 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
 
         @lru_cache(JOBS_CACHED)
         def job(batch: int) -> Job:
-            return solver_job(arguments, device, batch, shapes(batch), hints=hints)
+            return solver_job(arguments, device, *shapes(batch), hints=hints)
 
-        print_warnings(job(1).warnings)
+        first = job(1)
+        if first.nets[0].shapes_with_streams(1):
+            whole = solver_job(arguments, device, None, given, hints=hints).nets[0]
+            job.cache_clear()
+        print_warnings(first.warnings)
         return job, range(1, max_size + 1)
-    print_warnings(net_warnings(net(1)))  # an error is raised here; during the search an InputError means "too large"
-    return _jobs(arguments, net), range(1, max_size + 1)
+    smallest = net_in(*shapes(1))  # an error is raised here; during the search an InputError means "too large"
+    print_warnings(net_warnings(smallest))
+    if smallest.shapes_with_streams(1):
+        whole = net_in(None, given)
+    return _jobs(arguments, lambda batch: net_in(*shapes(batch))), range(1, max_size + 1)
 
 
 def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:

@@ -19,6 +19,7 @@ from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, NO_ITEMS, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.known_types import known_types
 from layermem.layers.python import make_python_layer
+from layermem.layers.recurrent import RECURRENT
 from layermem.ops import OpRecord
 from layermem.proto.filter import filter_net
 from layermem.proto.names import number_repeated
@@ -270,6 +271,28 @@ class Net:
             self.file, self.phase, inputs={**self._inputs, **shapes}, probe=self._probe, level=self.level,
             stages=self.stages, allow_python=self._allow_python, noise=self._noise, number=self._number,
         )  # fmt: skip
+
+    def shapes_with_streams(self, streams: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tops from outside for so many sequences side by side, where a recurrent layer reads T steps of
+        N of them from outside: T stays.  None of a net without one, whose items are on axis 0."""
+        sources = {
+            top: self.blobs[top].shape
+            for layer in self.layers
+            if not layer.bottoms and layer.type not in NO_ITEMS
+            for top in layer.tops
+        }
+        marks = (layer.bottoms[1] for layer in self.layers if layer.type in RECURRENT)  # [T,N]: what goes on
+        steps_and_items = next((sources[blob] for blob in marks if blob in sources), None)
+        if steps_and_items is None:
+            return {}
+        steps, items = steps_and_items
+
+        def resize(shape: tuple[int, ...]) -> tuple[int, ...]:
+            if shape[:2] == (steps, items):
+                return steps, streams, *shape[2:]
+            return (streams, *shape[1:]) if shape[:1] == (items,) else shape  # beside them, an input of each sequence
+
+        return {top: resize(shape) for top, shape in sources.items()}
 
     # -- queries ----------------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer
 from layermem.layers.composite import composite
 from layermem.proto import schema
 
+RECURRENT = ("LSTM", "RNN")  # layers that this unrolls: axis 0 of what they read is time, axis 1 the items
+
 
 @layer("LSTMUnit")
 class LSTMUnit(Layer):

@@ -111,3 +111,23 @@ def test_the_largest_batch_of_a_gpu_fills_its_memory(layermem):
     ended = layermem("fit", *net, "--card", "GTX 1080", "--max", "4")
     text = " ".join(ended.out.split())
     assert "budget 7.00 GiB" in text and "8.87 TFLOP/s" in text and "cannot run there" in text
+
+
+RECURRENT = """
+    layer { name: "words" type: "DummyData" top: "x" top: "cont" dummy_data_param {
+        shape { dim: 4 dim: 2 dim: 3 } shape { dim: 4 dim: 2 }
+        data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 1 } } }
+    layer { name: "lstm" type: "LSTM" bottom: "x" bottom: "cont" top: "lstm"
+            recurrent_param { num_output: 8 weight_filler { type: "xavier" } } }
+    layer { name: "loss" type: "Reduction" bottom: "lstm" top: "loss" loss_weight: 1 }
+"""
+
+
+def test_of_a_recurrent_net_the_sequences_grow_and_their_steps_stay(layermem, prototxt):
+    net = prototxt(RECURRENT, "steps.prototxt")
+    budget = ("--budget", "64KiB", "--strategies", "liveness,nested")
+    for fit in json.loads(layermem("fit", "--net", net, *budget, "--json").out)["strategies"]:
+        for streams, fits in ((fit["batch"], 0), (fit["batch"] + 1, 3)):
+            shapes = ("--input", f"x=4,{streams},3", "--input", f"cont=4,{streams}")
+            words = ("--strategy", fit["strategy"], "--budget", "64KiB")
+            assert layermem("plan", "--net", net, *shapes, *words).code == fits

@@ -150,3 +150,25 @@ def test_a_loss_weight_that_is_no_number_is_refused(wrote, words):
 def test_a_multiplier_that_is_no_number_is_refused(field):
     with pytest.raises(InputError, match=f":5: layer 'ip.2.' has {field} inf of parameter 1; use a finite number"):
         net(IP % (f'name: "ip" param {{ }} param {{ {field}: inf }}', "y", "z"))
+
+
+STREAMS = """
+    layer { name: "words" type: "DummyData" top: "x" top: "cont" top: "static" top: "scale" dummy_data_param {
+        shape { dim: 4 dim: 2 dim: 3 } shape { dim: 4 dim: 2 } shape { dim: 2 dim: 5 } shape { dim: 7 } } }
+    layer { name: "lstm" type: "LSTM" bottom: "x" bottom: "cont" bottom: "static" top: "lstm"
+            recurrent_param { num_output: 4 } }
+    layer { name: "other" type: "Silence" bottom: "scale" }
+"""
+
+
+def test_more_streams_of_a_recurrent_net_leave_its_steps_as_they_are():
+    few = Net(read_net_text(STREAMS), 0)
+    shapes = few.shapes_with_streams(6)
+    assert shapes == {"x": (4, 6, 3), "cont": (4, 6), "static": (6, 5), "scale": (7,)}
+    many = Net(read_net_text(STREAMS), 0, inputs=shapes)
+    assert many.blobs["lstm"].shape == (4, 6, 4)
+    assert [node.layer.name for node in many.nodes] == [node.layer.name for node in few.nodes]
+
+
+def test_a_net_that_is_not_recurrent_has_no_streams():
+    assert net(LOSS % "").shapes_with_streams(6) == {}
