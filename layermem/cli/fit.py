@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure
@@ -97,15 +99,13 @@ def run_fit(arguments: argparse.Namespace) -> int:
         def show_size(name: str, size: int, done: int) -> None:
             show(f"{name}: {what} {size}", done)
 
-        fits = _fits(names, make, sizes, arguments, show_size)
-        if arguments.measure:
-            fits = [_measure(fit, device_of(arguments), arguments.budget) for fit in fits]
-    fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
+        rows = _fits(names, make, sizes, arguments, show_size)
+    rows.sort(key=lambda row: (-row.size, row.seconds or 0.0))
     if arguments.json:
-        print_json(_values(fits, what, arguments.budget, arguments.ranks))
+        print_json(_values(rows, what, arguments.budget, arguments.ranks))
     else:
-        _print(fits, what, arguments, sizes[-1])
-    return 0 if any(fit.size for fit in fits) else BudgetError.exit_code
+        _print(rows, what, arguments, sizes[-1])
+    return 0 if any(row.size for row in rows) else BudgetError.exit_code
 
 
 def _amount(arguments: argparse.Namespace) -> str:
@@ -233,40 +233,92 @@ def _sliced(arguments: argparse.Namespace, make: Make, sizes: range) -> tuple[Ma
 Show = Callable[[str, int, int], None]  # the strategy and the size that are planned, and the strategies done
 
 
-def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Fit]:
-    """The fits of all strategies.  One that combines others comes last: its search begins at their largest size.  Each
-    comes after the one that finds it a good place to begin at."""
+@dataclass(frozen=True)
+class Row:
+    """A fit as it is printed, None where nothing fits; `facts` are those of its job's costs, with their labels."""
+
+    strategy: str
+    size: int
+    peak_bytes: int | None = None
+    host_bytes: int | None = None
+    seconds: float | None = None
+    overhead: float | None = None
+    target: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, fit: Fit) -> Row:
+        from layermem.report.summary import costs_facts
+
+        report = fit.report
+        if report is None:
+            return cls(fit.strategy, fit.size)
+        warnings = (("warning", warning) for warning in report.job.costs.warnings(report.job.graphs[0]))
+        return cls(
+            fit.strategy, fit.size, report.peak_bytes, report.program.host_bytes, report.seconds, report.overhead,
+            report.target, (*costs_facts(report.job), *warnings),
+        )  # fmt: skip
+
+
+def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Row]:
+    """The fits of all strategies.  Those that fuse updates prepare nothing for the others: they are searched at the
+    same time.  What combines others comes last: its search begins at their largest size."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
+    from layermem.utils.parallel import begin_beside
+
+    same_ops = arguments.grow == "batch"
+
+    def search(names: Iterable[str], done: int = 0, at_least: int = 0) -> dict[str, Row]:
+        return _search(names, make, sizes, arguments, lambda name, size, more: show(name, size, done + more), at_least)
+
+    def search_silently(names: Iterable[str]) -> dict[str, Row]:
+        return _search(names, make, sizes, arguments, lambda name, size, done: None, 0)
+
+    combining = [name for name in names if get_strategy(name).combines_others]
+    offloading = (entry.name for entry in candidates_of_auto() if entry.offloads) if combining else ()
+    single = dict.fromkeys([*(name for name in names if name not in combining), *islice(offloading, 1)])
+    fusing = {name for name in single if get_strategy(name).fuses_updates}
+    fusing |= {get_strategy(name).fit_after for name in fusing} & single.keys() if same_ops else set()
+    others = [name for name in single if name not in fusing]
+    # A copy of the process cannot use what a device holds beside the host's memory, and its results have no jobs.
+    beside = bool(fusing and others) and device_of(arguments).shares_host_memory and not arguments.measure
+    rows_of_others = begin_beside(lambda: search_silently(others)) if beside else lambda: search(others, len(fusing))
+    rows = search([name for name in single if name in fusing])
+    rows |= rows_of_others()
+    rows |= search(combining, len(rows), max((row.size for row in rows.values()), default=0))
+    return [rows[name] for name in names]
+
+
+def _search(
+    names: Iterable[str], make: Make, sizes: range, arguments: argparse.Namespace, show: Show, at_least: int
+) -> dict[str, Row]:
+    """The fits of strategies over the same jobs, each after the one that finds it a good place to begin at.  A size of
+    `at_least`, if it is not 0, is known to fit."""
+    from layermem.planning.registry import get_strategy
     from layermem.report.fitting import Fitting
     from layermem.utils.units import parse_bytes
 
-    fits: dict[str, Fit] = {}
-    now = ("", 0)  # the strategy at work, and how many are done
+    rows: dict[str, Row] = {}
+    name = ""  # of the strategy at work
 
     def make_and_show(size: int) -> Job:
-        show(now[0], size, now[1])
+        show(name, size, len(rows))
         return make(size)
 
     fitting = Fitting(make_and_show, sizes, parse_bytes(arguments.budget), same_ops=arguments.grow == "batch")
-
-    def fit(name: str, done: int) -> None:
-        nonlocal now
-        entry = get_strategy(name)
-        offloading = (each.name for each in candidates_of_auto() if each.offloads)
-        before = next(offloading, "") if entry.combines_others else entry.fit_after if fitting.same_ops else ""
-        if before and before not in fits:
-            fit(before, done)
-        now = (name, done)
-        at_least = max((fit.size for fit in fits.values()), default=0) if entry.combines_others else 0
-        fits[name] = fitting.fit(name, sizes.index(at_least) + 1 if at_least else 0)
-
-    def turn(name: str) -> tuple[bool, bool]:
-        return get_strategy(name).combines_others, bool(get_strategy(name).fit_after)
-
-    for done, name in enumerate(sorted(names, key=turn)):
-        if name not in fits:
-            fit(name, done)
-    return [fits[name] for name in names]
+    waiting = list(names)
+    waiting.sort(key=lambda each: bool(get_strategy(each).fit_after))
+    while waiting:
+        before = get_strategy(waiting[0]).fit_after if fitting.same_ops else ""
+        if before and before not in rows:
+            waiting = [before, *(each for each in waiting if each != before)]
+            continue
+        name = waiting.pop(0)
+        fit = fitting.fit(name, sizes.index(at_least) + 1 if at_least else 0)
+        if arguments.measure:
+            fit = _measure(fit, device_of(arguments), arguments.budget)
+        rows[name] = Row.of(fit)
+    return rows
 
 
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:
@@ -285,36 +337,31 @@ def _measure(fit: Fit, device: Device, budget: str) -> Fit:
 # -- output -------------------------------------------------------------------------------------------------------
 
 
-def _print(fits: list[Fit], what: str, arguments: argparse.Namespace, most: int) -> None:
-    from layermem.report.summary import costs_facts
+def _print(rows: list[Row], what: str, arguments: argparse.Namespace, most: int) -> None:
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_change, format_seconds, parse_bytes
 
-    rows = []
-    for fit in fits:
-        if fit.report is None:
-            rows.append([fit.strategy, "none", "", "", "", ""])
+    lines = []
+    for row in rows:
+        if row.peak_bytes is None or row.seconds is None or row.overhead is None:
+            lines.append([row.strategy, "none", "", "", "", ""])
             continue
-        report, host = fit.report, fit.report.program.host_bytes
-        size = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}"
-        places = [format_bytes(report.peak_bytes), format_bytes(host) if host else ""]
-        rows.append([fit.strategy, size, *places, format_seconds(report.seconds), format_change(report.overhead)])
+        size = f">= {row.size:,}" if row.size == most else f"{row.size:,}"
+        places = [format_bytes(row.peak_bytes), format_bytes(row.host_bytes) if row.host_bytes else ""]
+        lines.append([row.strategy, size, *places, format_seconds(row.seconds), format_change(row.overhead)])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
-    device = next((fit.report.target for fit in fits if fit.report is not None), "")
-    file, budget = arguments.solver or arguments.net, arguments.budget
+    fitting = next((row for row in rows if row.size), Row("", 0))
+    device, file, budget = fitting.target, arguments.solver or arguments.net, arguments.budget
     if arguments.gpu:
         budget = format_bytes(parse_bytes(budget))
     ranks = f", first of {arguments.ranks} ranks" if (arguments.ranks or 1) > 1 else ""
-    print_table(headings, rows, title=f"{file}{f' on {device}' if device else ''}, budget {budget}{ranks}")
-    job = next((fit.report.job for fit in fits if fit.report is not None), None)
-    if job is not None:
-        warnings = [("warning", warning) for warning in job.costs.warnings(job.graphs[0])]
-        for label, text in [*costs_facts(job), *warnings]:
-            print(wrap(f"{label:<10}{text}"))
+    print_table(headings, lines, title=f"{file}{f' on {device}' if device else ''}, budget {budget}{ranks}")
+    for label, text in fitting.facts:
+        print(wrap(f"{label:<10}{text}"))
 
 
-def _values(fits: list[Fit], what: str, budget: str, ranks: int | None) -> dict[str, object]:
+def _values(rows: list[Row], what: str, budget: str, ranks: int | None) -> dict[str, object]:
     from layermem.utils.units import parse_bytes
 
     return {
@@ -322,13 +369,13 @@ def _values(fits: list[Fit], what: str, budget: str, ranks: int | None) -> dict[
         "ranks": ranks or 1,
         "strategies": [
             {
-                "strategy": fit.strategy,
-                what: fit.size,
-                "peak_bytes": fit.report.peak_bytes if fit.report else None,
-                "host_bytes": fit.report.program.host_bytes if fit.report else None,
-                "predicted_seconds": fit.report.seconds if fit.report else None,
-                "overhead": fit.report.overhead if fit.report else None,
+                "strategy": row.strategy,
+                what: row.size,
+                "peak_bytes": row.peak_bytes,
+                "host_bytes": row.host_bytes,
+                "predicted_seconds": row.seconds,
+                "overhead": row.overhead,
             }
-            for fit in fits
+            for row in rows
         ],
     }

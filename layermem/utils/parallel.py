@@ -1,8 +1,15 @@
-"""Two functions at the same time, on two cores: native searches run without the GIL (native/release_gil.h)."""
+"""Two functions at the same time, on two cores.
+
+run_both      in two threads: native searches run without the GIL (native/release_gil.h), Python does not
+begin_beside  in a copy of the process, for work in Python whose result is small
+"""
 
 from __future__ import annotations
 
+import os
+import pickle
 import threading
+import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,3 +42,38 @@ def run_both(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
     if error:
         raise error[0]
     return own, result[0]
+
+
+def begin_beside(function: Callable[[], A]) -> Callable[[], A]:
+    """Begin a function in a copy of this process, which ends with it; what is returned waits for its pickled result.
+
+    It must not need other threads of this process, nor what they hold.  Where there are no copies, or the copy fails,
+    the function runs here once its result is asked for: then errors are raised there.
+    """
+    if not hasattr(os, "fork"):
+        return function
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that a copy does not have: see above
+        child = os.fork()
+    if not child:
+        _write_result(function, writer)
+    os.close(writer)
+
+    def result() -> A:
+        with os.fdopen(reader, "rb") as pipe:
+            pickled = pipe.read()
+        os.waitpid(child, 0)
+        return pickle.loads(pickled)[0] if pickled else function()
+
+    return result
+
+
+def _write_result(function: Callable[[], object], writer: int) -> None:
+    """Write the result, or nothing if that fails, and end this process without what ends its original."""
+    try:
+        pickled = pickle.dumps((function(),))
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(pickled)
+    finally:
+        os._exit(0)

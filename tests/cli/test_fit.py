@@ -131,3 +131,10 @@ def test_of_a_recurrent_net_the_sequences_grow_and_their_steps_stay(layermem, pr
             shapes = ("--input", f"x=4,{streams},3", "--input", f"cont=4,{streams}")
             words = ("--strategy", fit["strategy"], "--budget", "64KiB")
             assert layermem("plan", "--net", net, *shapes, *words).code == fits
+
+
+def test_strategies_searched_beside_each_other_fit_what_they_fit_one_after_the_other(layermem, monkeypatch):
+    words = ("fit", "--net", NET, "--budget", "3MiB", "--json")
+    beside = layermem(*words).out
+    monkeypatch.setattr("layermem.utils.parallel.begin_beside", lambda function: function)
+    assert beside == layermem(*words).out
