@@ -10,8 +10,12 @@ A process that ends without close() has not finalized MPI: the launcher ends the
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
+import stat
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +35,35 @@ REMEDY = "pip install 'layermem[mpi]' mpich, in the environment of layermem"
 TAGS = 32768  # that every MPI has
 YIELD_SECONDS = 2e-3  # of a wait that only yields the core: messages under way arrive within it
 SLEEP_SECONDS = 2e-4  # between looks after that, while other ranks compute
+READ_SECONDS = 2.0  # for the launcher to read what a rank printed before it aborts
+FORWARD_SECONDS = 0.05  # for the launcher to pass it on
+
+
+def wait_until_read(streams: Sequence[int], seconds: float = READ_SECONDS) -> None:
+    """Give the launcher time to pass on what lies in these pipes: on an abort, it drops what it has not read.
+
+    Returns at once where none of the file descriptors `streams` is a pipe, and after `seconds` with bytes left unread.
+    """
+    pipes = [stream for stream in streams if _is_pipe(stream)]
+    end = time.monotonic() + seconds
+    while any(_unread(pipe) for pipe in pipes) and time.monotonic() < end:
+        time.sleep(SLEEP_SECONDS)
+    if pipes:
+        time.sleep(FORWARD_SECONDS)
+
+
+def _is_pipe(stream: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(stream).st_mode)
+    except OSError:  # closed
+        return False
+
+
+def _unread(pipe: int) -> int:
+    """Bytes in a pipe."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
@@ -147,6 +180,7 @@ class MpiTransport:
     def abort(self, code: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
+        wait_until_read((1, 2))
         self._world.Abort(code)
         os._exit(code)
 

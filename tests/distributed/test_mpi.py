@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -143,6 +145,37 @@ def test_a_message_of_another_size_ends_the_job(mpiexec, name, message):
     ended = mpiexec(name)
     assert ended.returncode == 4, ended.stderr
     assert message in ended.stderr
+
+
+def test_what_was_printed_is_read_before_an_abort():
+    reader, writer = os.pipe()
+    os.write(writer, b"layermem: a sentence")
+    read_at = []
+
+    def read_later() -> None:
+        time.sleep(0.1)
+        read_at.append(time.monotonic())
+        os.read(reader, 100)
+
+    thread = threading.Thread(target=read_later)
+    thread.start()
+    mpi.wait_until_read((writer,))
+    assert time.monotonic() > read_at[0]
+    thread.join()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_an_abort_waits_for_no_reader_that_is_not_there(tmp_path):
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    start = time.monotonic()
+    mpi.wait_until_read((writer,), seconds=0.01)
+    assert time.monotonic() - start < 1
+    os.close(reader)
+    os.close(writer)
+    with open(tmp_path / "log", "w") as log:
+        mpi.wait_until_read((log.fileno(), writer))  # no pipe, and closed
 
 
 def test_abort_ends_the_job_with_its_exit_code(mpiexec):
