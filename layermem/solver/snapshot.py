@@ -37,7 +37,7 @@ from layermem.solver.loss_scale import SavedScale, is_saved_scale
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
 from layermem.utils import files
-from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes, unreadable
 from layermem.utils.units import format_bytes
 
 VERSION = 1  # of the JSON
@@ -303,9 +303,12 @@ def _find_model(path: str, state: State, digest: str | None) -> str:
     if digest is None:
         return candidates[0]
     for model in candidates:
-        with open(model, "rb") as handle:
-            if _sha256(handle) == digest:
-                return model
+        try:
+            with open(model, "rb") as handle:
+                if _sha256(handle) == digest:
+                    return model
+        except OSError as error:
+            raise unreadable(model, "snapshot's weights", error) from None
     raise InputError("has changed since the snapshot; resume from another one", path=candidates[0])
 
 

@@ -30,7 +30,7 @@ def check_regular(path: Name, *, what: str) -> int:
     except FileNotFoundError:
         raise InputError(f"no such file; give an existing {what}", path=str(path)) from None
     except (OSError, ValueError) as error:
-        raise _unreadable(path, what, error) from None
+        raise unreadable(path, what, error) from None
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"is a folder; give the {what} inside it", path=str(path))
     if not stat.S_ISREG(status.st_mode):
@@ -49,7 +49,7 @@ def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
                 while size < len(raw) <= limit and (more := handle.read(CHUNK)):  # it has grown, or has no size (/proc)
                     raw += more
         except (OSError, ValueError) as error:
-            raise _unreadable(path, what, error) from None
+            raise unreadable(path, what, error) from None
     if max(size, len(raw)) > limit:
         raise InputError(
             f"is larger than {format_bytes(limit)}, the limit of a {what}; give the right file", path=str(path)
@@ -74,6 +74,7 @@ def file_beside(name: Name, folder: Path) -> Path:
     return folder / name if not exists(name) and exists(folder / name) else Path(name)
 
 
-def _unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError:
+def unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError:
+    """The error of a file that should be a `what`, which the system refused to open or to read."""
     reason = getattr(error, "strerror", None) or str(error)
     return InputError(f"cannot be read as a {what}: {reason}; give another file", path=str(path))

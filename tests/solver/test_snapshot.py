@@ -1,6 +1,7 @@
 """Snapshots: what other Caffe programs find in them, and what a resumed run makes of them."""
 
 import base64
+import errno
 import json
 import os
 import shutil
@@ -306,6 +307,17 @@ def test_files_that_are_no_snapshot_are_refused_in_a_sentence(tmp_path):
     assert "is truncated, or is not a solver state" in refused(tmp_path, "cut")
     (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\nrest")
     assert "is truncated, or is not a solver state" in refused(tmp_path, "cut.h5")
+
+
+def test_weights_that_the_system_does_not_read_are_refused(tmp_path, monkeypatch):
+    """The folder may have gone since they were found."""
+
+    def fail(handle):
+        raise OSError(errno.EIO, "Input/output error")
+
+    trained("chain", tmp_path)
+    monkeypatch.setattr("layermem.solver.snapshot._sha256", fail)
+    assert "cannot be read as a snapshot's weights: Input/output error; give another file" in refused(tmp_path)
 
 
 def test_parts_of_two_snapshots_are_never_taken_for_one(tmp_path):
