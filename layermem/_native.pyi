@@ -144,6 +144,7 @@ class NestedPlanner:
     def plan(
         self, budget_bytes: int, starts: Sequence[Sequence[int]], work_percent: int = 100
     ) -> NestedPlan | None: ...
+    def least_bytes_with_offloads(self, activations: Sequence[int], state: Sequence[int]) -> int: ...
     def plan_with_offloads(
         self,
         budget_bytes: int,

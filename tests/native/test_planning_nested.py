@@ -80,6 +80,28 @@ def test_no_plan_is_below_the_optimum_of_all_schedules_and_most_are_equal_to_it(
     assert equal >= EQUAL * cases
 
 
+def test_least_bytes_with_offloads_by_hand():
+    layout = LayoutGraph()
+    x, g, w = (layout.add_buffer(name, size, name == "w", 0.0, 0.0) for name, size in (("x", 4), ("g", 3), ("w", 8)))
+    make = layout.add_op("make", [w], [], [x], [], 1, 0.0)
+    use = layout.add_op("use", [x], [], [g], [], 0, 0.0)
+    planner = NestedPlanner(layout, [make, use], [x], [], 0, 0)
+    assert planner.least_bytes_with_offloads([], []) == 8 + 4 + 3  # at `use`
+    assert planner.least_bytes_with_offloads([], [w]) == 8 + 4 + 1  # at `make`, as the host has w at `use`
+
+
+def test_no_plan_with_offloads_needs_less_than_the_least_bytes():
+    found = 0
+    for seed in range(1, 26):
+        values = random_values(seed)
+        least = values.planner.least_bytes_with_offloads(list(range(values.free.count)), [])
+        assert values.mixed_plan(least - 1) is None
+        most = values.live_bytes(values.order)
+        for budget in range(least, most + 1, max(1, (most - least) // 8)):
+            found += (plan := values.mixed_plan(budget)) is not None and plan.live_bytes == least
+    assert found >= 10  # where the bound is the least that there is
+
+
 def test_no_plan_with_offloads_is_below_the_optimum_of_all_schedules_with_copies():
     equal = cases = 0
     for seed in range(1, 19):

@@ -83,6 +83,11 @@ void bind_nested(py::module_& m) {
         .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "work_percent"_a = 100,
              "The plan with the least recomputation that was found, or None; starts are orders to improve on; "
              "work_percent: of the usual limits of the search.")
+        .def(
+            "least_bytes_with_offloads",
+            [](const SharedNestedPlanner& shared, const std::vector<BufferId>& activations,
+               const std::vector<BufferId>& state) { return shared.planner.least_mixed_bytes({activations, state}); },
+            "activations"_a, "state"_a, "No plan with these offloads that keeps the order needs fewer bytes.")
         .def("plan_with_offloads", &plan_mixed, "budget_bytes"_a, "starts"_a, "activations"_a, "state"_a,
              "host_bytes"_a, "short_gap"_a, "copy_lead"_a, "limit_seconds"_a,
              "The quickest plan that was found, or None. activations: buffers that may be copied to the host, within "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace layermem::planning::nested {
 namespace {
@@ -87,10 +88,45 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
     return best;
 }
 
+Bytes NestedPlanner::least_mixed_bytes(const Offloads& offloads) const {
+    std::vector<char> may_leave(graph_.buffers().size(), 0);
+    for (const auto* list : {&evictable_, &offloads.activations, &offloads.state})
+        for (BufferId b : *list) may_leave.at(b) = 1;
+    const auto n = static_cast<Position>(order_.size());
+    const liveness::Layout layout = graph_.lay_out({order_, {}, overlays_, 1.0});
+    std::vector<Bytes> stays(n + 1, 0);
+    for (const liveness::Residency& r : layout.residencies) {
+        if (may_leave[r.buffer]) continue;
+        stays[r.permanent ? 0 : r.begin] += graph_.buffers()[r.buffer].bytes;
+        stays[r.permanent ? n : r.end] -= graph_.buffers()[r.buffer].bytes;
+    }
+    std::partial_sum(stays.begin(), stays.end(), stays.begin());
+    Bytes most = 0;
+    for (Position p = 0; p < n; ++p) {
+        const liveness::Op& op = graph_.ops()[order_[p]];
+        std::vector<BufferId> operands, overlaid;
+        auto add_once = [](std::vector<BufferId>& list, BufferId b) {
+            if (std::find(list.begin(), list.end(), b) == list.end()) list.push_back(b);
+        };
+        for (const auto* list : {&op.reads, &op.updates, &op.writes})
+            for (BufferId b : *list)
+                if (may_leave[b]) add_once(operands, b);
+        for (const liveness::OverlayRule& rule : op.overlays)
+            if (rule.kind & overlays_) add_once(overlaid, rule.out);
+        Bytes bytes = stays[p] + op.workspace_bytes;
+        for (BufferId b : operands) bytes += graph_.buffers()[b].bytes;
+        for (BufferId b : overlaid) bytes -= graph_.buffers()[b].bytes;
+        most = std::max(most, bytes);
+    }
+    return most;
+}
+
 // Walks within somewhat more bytes than the budget recompute less; offloads then make them fit.
 std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                                    const Offloads& offloads, Seconds limit_seconds,
                                                    const Interrupt& interrupt) {
+    // Plans of `starts` may run the ops in another order, where other bytes meet.
+    if (starts.empty() && least_mixed_bytes(offloads) > budget_bytes) return std::nullopt;
     LocalSearch search(graph_, is_dropped_, overlays_, offloads);
     LookaheadWalk walk(graph_, order_, evictable_, dropped_, drop_at_, overlays_,
                        search.decisions(search.draft(order_)));

@@ -46,6 +46,9 @@ class NestedPlanner {
     // those of a plan that is known: what takes longer before it is improved is left.
     std::optional<MixedPlan> mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                         const Offloads& offloads, Seconds limit_seconds, const Interrupt& interrupt);
+    // No mixed plan that runs the ops in this order needs fewer bytes: those of an op's operands and workspace, less all
+    // its overlays, and of what is in use then and can neither be evicted nor copied to the host.
+    Bytes least_mixed_bytes(const Offloads& offloads) const;
     // The plan of the fewest live bytes that was found.
     NestedPlan minimum(const Interrupt& interrupt);
 
