@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from math import inf
 
@@ -123,8 +123,13 @@ class _Search:
         for kinds in OFFLOADED_STATE:
             for copy_lead in COPY_LEADS:
                 request = self.budget_bytes, kinds, copy_lead, NEARLY * self.best_seconds, "auto"
-                plan = planner.plan_with_offloads(*request)
-                other = planner.plan_with_offloads(*request, delayed=True) if delayed else None
+                if delayed:
+                    plan, other = run_both(
+                        partial(planner.plan_with_offloads, *request),
+                        partial(planner.plan_with_offloads, *request, delayed=True),
+                    )
+                else:
+                    plan, other = planner.plan_with_offloads(*request), None
                 if other is not None and (plan is None or self._is_quicker(other, plan)):
                     plan = other
                 elif plan is not None:
