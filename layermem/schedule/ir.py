@@ -42,6 +42,12 @@ class Residency(NamedTuple):
     host: bool = False
     over: int | None = None
 
+    def ending(self, tick: int) -> Residency:  # these two in a third of the time of _replace()
+        return Residency(self.id, self.buffer, self.begin, tick, self.nbytes, self.offset, self.host, self.over)
+
+    def placed_at(self, offset: int) -> Residency:
+        return Residency(self.id, self.buffer, self.begin, self.end, self.nbytes, offset, self.host, self.over)
+
 
 class Instruction(NamedTuple):
     """One launch or copy.  `op` is None for a copy; `roles` maps an op's roles (and "workspace", "host_workspace") to

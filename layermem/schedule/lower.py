@@ -92,8 +92,10 @@ class _Emitter:
     def finished_residencies(self) -> list[Residency]:
         last: dict[int, Instruction] = {}
         for instruction in self.instructions:
-            last.update(dict.fromkeys((*instruction.reads, *instruction.writes), instruction))
-        return [r if r.end != UNKNOWN else r._replace(end=self._end(r, last[r.id])) for r in self.residencies]
+            for residencies in (instruction.reads, instruction.writes):
+                for rid in residencies:
+                    last[rid] = instruction
+        return [r if r.end != UNKNOWN else r.ending(self._end(r, last[r.id])) for r in self.residencies]
 
     # -- instructions ------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def place(
     """
     device = assign_offsets(lowered.residencies, persistent, target_bytes=target_bytes, seconds=seconds)
     host = assign_offsets(lowered.residencies, persistent, host=True, seconds=seconds)
-    placed = [r._replace(offset=(host if r.host else device).offset[r.id]) for r in lowered.residencies]
+    placed = [r.placed_at((host if r.host else device).offset[r.id]) for r in lowered.residencies]
     instructions = with_dependencies(lowered.instructions, placed)
     return Schedule(
         lowered.graph, lowered.plan, tuple(instructions), tuple(placed),
