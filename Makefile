@@ -3,13 +3,13 @@
 #                by recomputation and in slices of the batch
 # make test      set up with the tools for development, and run all tests
 # make fast      the tests of one minute
-# make check     what every commit passes: format, lint, types, all tests
-# make check-more  what changes of native code pass besides: the quick tests of the native extension under
-#                AddressSanitizer and UBSan, and half a minute of each campaign from seed CHECK_SEED, the same each time
+# make check     what every commit passes: format, lint, types, all tests, and half a minute of each campaign from seed
+#                CHECK_SEED, the same each time
 # make docs      the documentation as a site, in build/site: open build/site/index.html
 # make campaign  random nets, mutated files and interrupted training, side by side with `make -j3 -O`: SECONDS of each
 #                (60), each time with a new seed; SEED=N repeats one
-# make sanitize  all tests of the native extension under these, and those of threads under ThreadSanitizer: about four minutes on two cores
+# make sanitize  all tests of the native extension under AddressSanitizer and UBSan, and those of threads under
+#                ThreadSanitizer: about four minutes on two cores; `make sanitize-fast`: the quick ones under the first two
 # make sanitize-nets  NETS random nets (200) with the native extension under AddressSanitizer and UBSan; ten minutes
 # make native    rebuild layermem._native in place: what a change affects; GROUPED=1 takes half the time for all of it
 # make format    format Python and C++
@@ -28,7 +28,7 @@ CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h
 TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
-.PHONY: docs train test fast check check-more format lint types sanitize sanitize-fast sanitize-nets native native-here \
+.PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native native-here \
         kernels-here bindings-here setup campaign $(CAMPAIGNS) clean
 
 # .build: what builds the native module.  .base: what training needs, as bytecode too, whatever the environment says of
@@ -85,10 +85,8 @@ test: native $(VENV)/.pycuda
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
-check: lint types test
-
 # Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
-check-more: sanitize-fast
+check: lint types test
 	$(MAKE) -j3 -O campaign SECONDS=30 SEED=$(CHECK_SEED)
 
 # Broken links, and pages in no navigation, are errors.
