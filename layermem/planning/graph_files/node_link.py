@@ -24,10 +24,10 @@ from typing import Any
 
 from layermem.errors import InputError
 from layermem.utils.input_files import read_lines
-from layermem.utils.units import LIMIT
+from layermem.utils.units import LIMIT, format_bytes
 
 REMEDY = "give node-link JSON as networkx writes it, with whole numbers cost_ram and cost_cpu of each node"
-MAX_COST = 10**12
+MAX_COST = 10**15  # FLOPs of a node pass 10**12
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ def _graph(values: Any) -> NodeLinkGraph:
         raise ValueError("its order does not name every node once")
     if not nodes:
         raise ValueError("it has no nodes")
+    if sum(sizes) >= LIMIT:
+        raise ValueError(f"its outputs take more than {format_bytes(LIMIT)}, which no machine has")
     graph = NodeLinkGraph(str(facts.get("name", "")), sizes, costs, tuple(map(tuple, reads)), order)
     run_sequence(graph, order)
     return graph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable, Sequence
 
 from layermem.planning.graph_files.node_link import NodeLinkGraph, parse_node_link
 
@@ -24,13 +25,17 @@ def chain(layers: int) -> NodeLinkGraph:
     return parse_node_link(chain_text(layers))
 
 
+def graph_text(sizes: Sequence[int], costs: Sequence[int], links: Iterable[tuple[int, int]]) -> str:
+    """Nodes by their bytes and costs."""
+    nodes = [{"cost_ram": size, "cost_cpu": cost} for size, cost in zip(sizes, costs)]
+    return json.dumps({"nodes": nodes, "links": [{"source": a, "target": b} for a, b in links]})
+
+
 def random_graph(seed: int, count: int) -> NodeLinkGraph:
     """Nodes that read up to three of the twelve before them."""
     draw = random.Random(seed)
     links = {
         (draw.randrange(max(0, node - 12), node), node) for node in range(1, count) for _ in range(draw.randint(1, 3))
     }
-    nodes = [{"cost_ram": draw.randint(1, 60), "cost_cpu": draw.randint(0, 9)} for _ in range(count)]
-    return parse_node_link(
-        json.dumps({"nodes": nodes, "links": [{"source": a, "target": b} for a, b in sorted(links)]})
-    )
+    sizes, costs = zip(*((draw.randint(1, 60), draw.randint(0, 9)) for _ in range(count)))
+    return parse_node_link(graph_text(sizes, costs, sorted(links)))

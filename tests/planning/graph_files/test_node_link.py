@@ -6,7 +6,7 @@ import pytest
 
 from layermem.errors import InputError
 from layermem.planning.graph_files.node_link import parse_node_link, run_sequence, sequence_text
-from tests.planning.graph_files.node_links import chain
+from tests.planning.graph_files.node_links import chain, graph_text
 
 
 def test_both_forms_of_the_authors_are_read():
@@ -22,16 +22,16 @@ def test_both_forms_of_the_authors_are_read():
 
 
 def test_an_output_is_in_memory_until_the_last_run_that_reads_it():
-    graph = parse_node_link(
-        json.dumps({
-            "nodes": [{"cost_ram": size, "cost_cpu": cost} for size, cost in ((4, 1), (3, 1), (2, 5), (1, 1))],
-            "links": [{"source": a, "target": b} for a, b in ((0, 1), (1, 2), (0, 3), (2, 3))],
-        })
-    )  # fmt: skip
+    graph = parse_node_link(graph_text((4, 3, 2, 1), (1, 1, 5, 1), ((0, 1), (1, 2), (0, 3), (2, 3))))
     assert run_sequence(graph, [0, 1, 2, 3]) == (9, 8) and graph.order_bytes == 9
     assert run_sequence(graph, [0, 1, 2, 0, 3]) == (7, 9) and graph.least_bytes == 7
     text = "compute 0\ncompute 1\nforget 0\ncompute 2\nforget 1\ncompute 0\ncompute 3\nforget 0\nforget 2\nforget 3\n"
     assert sequence_text(graph, [0, 1, 2, 0, 3]) == text
+
+
+def test_costs_may_be_floating_point_operations():
+    """Node conv2d_5_backward of Checkmate's fcn_8_vgg."""
+    assert parse_node_link(graph_text([129499136], [1624437161984], ())).total_cost == 1624437161984
 
 
 NODE = '{"cost_ram": 1, "cost_cpu": 1}'
@@ -47,6 +47,7 @@ NODE = '{"cost_ram": 1, "cost_cpu": 1}'
         (f'{{"nodes": [{NODE}], "links": [{{"source": 0, "target": 9}}]}}', "target or 1 is 9"),
         (f'{{"nodes": [{NODE}], "links": [{{"source": 0, "target": 0}}]}}', "not in an order in which they can run"),
         (f'{{"graph": {{"order": [1]}}, "nodes": [{NODE}], "links": []}}', "does not name every node once"),
+        (graph_text([2**59, 2**59], [1, 1], ()), "its outputs take more than 1,048,576 TiB, which no machine has"),
         (
             f'{{"graph": {{"order": [1, 0]}}, "nodes": [{NODE}, {NODE}], "links": [{{"source": 0, "target": 1}}]}}',
             "node 1 reads node 0, which has not run",
