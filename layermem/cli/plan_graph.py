@@ -111,7 +111,7 @@ NOT_OF_JSON = {"objective": "time", "family": "extended", "model": "live", "read
 
 def _run_node_link(arguments: argparse.Namespace) -> int:
     from layermem.planning.graph_files.node_link import read_node_link, run_sequence, sequence_text
-    from layermem.planning.graph_files.splitting import plan_order
+    from layermem.planning.graph_files.node_order import plan_order
 
     for name, default in NOT_OF_JSON.items():
         if getattr(arguments, name) != default:

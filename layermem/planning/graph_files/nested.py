@@ -16,13 +16,14 @@ from layermem import _native
 from layermem.planning.graph_files.value_graph import ValueGraph
 
 Action = tuple[str, int]
-POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = (
-    80_000,
-    1_500,
-    600,
-)  # edits tried: at most, in small graphs, and fewer above
+POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = 80_000, 1_500, 600  # edits: at most, in small graphs, fewer above
 WORK_PERCENT = 50  # of the limits of the native search, since annealing improves its plan
 SEED = 0
+
+
+def polish_steps(count: int) -> int:
+    """Edits that annealing tries in a graph of `count` values."""
+    return min(POLISH_STEPS * LARGE_VALUES // max(LARGE_VALUES, count), STEPS_PER_VALUE * count)
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ class NestedPlanner:
         found = self.native.plan(budget_bytes, [self._ops(start) for start in starts], WORK_PERCENT)
         if found is None:
             return None
-        count = len(self.evictable)
-        steps = min(POLISH_STEPS * LARGE_VALUES // max(LARGE_VALUES, count), STEPS_PER_VALUE * count)
+        steps = polish_steps(len(self.evictable))
         return self._result(
             _native.polish_order(self.graph, found.order, self.evictable, [], 0, budget_bytes, steps, SEED)
         )
