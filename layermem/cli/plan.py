@@ -62,8 +62,9 @@ def add_verbs(verbs: Verbs) -> None:
     out.add_argument("--plot", metavar="OUT", help="plot the arena over time: OUT.png, .svg, .pdf or .html")
     out.add_argument("--trace", metavar="OUT.json", help="write a trace of the streams, for ui.perfetto.dev")
     out.add_argument(
-        "--export-graph", metavar="G.txt", help="write the step as a graph file, for `layermem plan-graph`"
-    )
+        "--export-graph", metavar="G.txt",
+        help="write the step as a graph file with the seconds of each function, for `layermem plan-graph`",
+    )  # fmt: skip
     parser.set_defaults(run=run_plan)
 
 
@@ -108,7 +109,7 @@ def _outputs(arguments: argparse.Namespace, report: PlanReport) -> None:
         from layermem.planning.graph_files.export import graph_file
         from layermem.planning.graph_files.text_format import write_graph
 
-        write_graph(graph_file(report.job.graphs[0]), arguments.export_graph)
+        write_graph(graph_file(report.job.graphs[0], report.job.costs), arguments.export_graph)
     if arguments.save:
         write_atomically(arguments.save, report.program.train.plan.to_json(report.job.graphs[0]).encode())
     if arguments.trace:

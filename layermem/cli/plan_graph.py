@@ -15,7 +15,7 @@ from layermem.cli.options import Verbs, add_json, add_verb, print_json
 from layermem.cli.verbosity import is_quiet
 from layermem.errors import BudgetError, InputError
 from layermem.utils.text import wrap
-from layermem.utils.units import format_below, format_exact_bytes, parse_bytes
+from layermem.utils.units import format_below, format_exact_bytes, format_seconds, parse_bytes
 
 if TYPE_CHECKING:
     from layermem.planning.graph_files.planner import GraphPlan
@@ -25,6 +25,7 @@ EXAMPLE = """\
   layermem plan --net unet/train_val.prototxt --export-graph unet.txt
   layermem plan-graph unet.txt --budget 50% --family exact
   layermem plan-graph unet.txt --budget 17% --family nested
+  layermem plan-graph unet.txt --budget 50% --op-costs authors
 """
 OBJECTIVES = {"time": "T", "memory": "M"}
 
@@ -59,6 +60,11 @@ def add_verbs(verbs: Verbs) -> None:
              "paper's formula assumes (default: file; inputs under model paper)",
     )  # fmt: skip
     parser.add_argument(
+        "--op-costs", choices=("file", "authors"), default="file",
+        help="file: seconds of each function, where the file gives them, as --export-graph writes; authors: 10 for a "
+             "convolution, 1 for any other (default: file)",
+    )  # fmt: skip
+    parser.add_argument(
         "--time-limit", metavar="S", type=float, default=60.0,
         help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
              "steps, so that every machine gets the same plan (default: 60)",
@@ -77,7 +83,8 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
         return _run_node_link(arguments)
     if not arguments.time_limit > 0:
         raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
-    planner = GraphPlanner(read_graph(arguments.graph), arguments.family, arguments.model, arguments.reads)
+    graph = read_graph(arguments.graph)
+    planner = GraphPlanner(graph, arguments.family, arguments.model, arguments.reads, arguments.op_costs)
     budget_bytes = None if arguments.budget is None else parse_bytes(arguments.budget, whole=planner.values.total_bytes)
     plan = planner.plan(budget_bytes, OBJECTIVES[arguments.objective], arguments.time_limit)
     if arguments.json:
@@ -101,12 +108,23 @@ def _print_figures(plan: GraphPlan) -> None:
     again, bound, gap = (
         f"{100 * cost / max(plan.cost_forward, 1):.1f} %" for cost in (plan.cost_recomputed, plan.cost_bound, gap_cost)
     )
-    figures = f"note: recomputes {plan.cost_recomputed} of {plan.cost_forward} ({again}) within "
-    figures += f"{format_exact_bytes(plan.peak_bytes)}; lower bound of any plan {plan.cost_bound} ({bound}), "
+    recomputed, forward, least = (
+        _cost_text(cost, plan.cost_unit) for cost in (plan.cost_recomputed, plan.cost_forward, plan.cost_bound)
+    )
+    figures = f"note: recomputes {recomputed} of {forward} ({again}) within "
+    figures += f"{format_exact_bytes(plan.peak_bytes)}; lower bound of any plan {least} ({bound}), "
     print(wrap(figures + f"optimality gap <= {gap}"), file=sys.stderr)
 
 
-NOT_OF_JSON = {"objective": "time", "family": "extended", "model": "live", "reads": None, "time_limit": 60.0}
+def _cost_text(cost: int, unit: str) -> str:
+    from layermem.planning.graph_files.text_format import NANOSECONDS
+
+    return format_seconds(cost / 1e9) if unit == NANOSECONDS else str(cost)
+
+
+NOT_OF_JSON = {
+    "objective": "time", "family": "extended", "model": "live", "reads": None, "op_costs": "file", "time_limit": 60.0,
+}  # fmt: skip
 
 
 def _run_node_link(arguments: argparse.Namespace) -> int:
@@ -154,7 +172,7 @@ def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:
 
 def _values(plan: GraphPlan) -> dict[str, object]:
     names = (
-        "feasible", "budget_bytes", "cost_forward", "cost_bound", "cost_recomputed", "peak_bytes", "peak_formula_bytes",
-        "reads", "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",
+        "feasible", "budget_bytes", "cost_unit", "cost_forward", "cost_bound", "cost_recomputed", "peak_bytes",
+        "peak_formula_bytes", "reads", "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",
     )  # fmt: skip
     return {name: getattr(plan, name) for name in names}

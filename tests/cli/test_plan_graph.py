@@ -1,6 +1,7 @@
 """`layermem plan-graph` and `--export-graph`."""
 
 import json
+import re
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.planning.graph_files.node_links import chain, chain_text
 NET = "prototxt/mnist/train_val.prototxt"
 KEYS = {
     "cost_forward", "cost_bound", "cost_recomputed", "peak_bytes", "peak_formula_bytes", "minimum_bytes", "lower_sets",
-    "seconds", "proven_optimal",
+    "seconds", "proven_optimal", "cost_unit",
 }  # fmt: skip
 
 
@@ -38,7 +39,41 @@ def test_json_has_the_keys_that_programs_rely_on(layermem, exported, options):
     ended = layermem("plan-graph", exported, "-b", "100%", "--json", *options)
     values = json.loads(ended.out)
     assert ended.code == 0 and set(values) >= KEYS
-    assert values["peak_bytes"] <= values["budget_bytes"] and values["cost_forward"] > 20
+    assert (
+        values["peak_bytes"] <= values["budget_bytes"] and values["cost_forward"] > 20 and values["cost_unit"] == "ns"
+    )
+
+
+def test_the_costs_of_a_plan_reach_plan_graph(layermem, tmp_path):
+    """conv2 takes half a second by the user's file, and of the authors' costs 10."""
+    path, costs = tmp_path / "mnist.txt", tmp_path / "costs.csv"
+    costs.write_text("op,seconds\nconv2.forward,0.5\nconv2.wgrad,0.25\nconv2.dgrad,0.125\n")
+    assert layermem("plan", "--net", NET, "--costs", costs, "--export-graph", path).code == 0
+    seconds = {f.writes: (f.seconds, b.seconds) for f, b in zip(read_graph(path).forward, read_graph(path).backward)}
+    assert max(seconds.values()) == (0.5, 0.375)
+    found = json.loads(layermem("plan-graph", path, "--json").out)
+    assert found["cost_unit"] == "ns" and found["cost_forward"] > 500_000_000
+    note = layermem("plan-graph", path).err
+    assert "note: recomputes " in note and re.search(r"of 50\d ms \(", note)
+    found = json.loads(layermem("plan-graph", path, "--op-costs", "authors", "--json").out)
+    assert found["cost_unit"] == "authors" and 20 < found["cost_forward"] < 40
+
+
+def test_measured_costs_are_exported(layermem, tmp_path):
+    path, costs = tmp_path / "mnist.txt", tmp_path / "costs.csv"
+    words = ("plan", "--net", NET, "--batch", 2, "--measure", "--costs", costs, "--export-graph", path)
+    assert layermem(*words).code == 0
+    measured = dict(line.split(",") for line in costs.read_text().splitlines() if not line.startswith("#"))
+    exported = [f.seconds for f in read_graph(path).forward]
+    assert len(exported) > 3 and set(exported) <= {float(value) for name, value in measured.items() if name != "op"}
+
+
+def test_a_file_that_gives_no_time_to_some_functions_is_refused_with_its_line(layermem, exported):
+    lines = exported.read_text().splitlines()
+    (first, *_) = (i for i, line in enumerate(lines) if line.startswith('{"seconds"'))
+    exported.write_text("\n".join([*lines[:first], "{}", *lines[first + 1 :]]) + "\n")
+    ended = layermem("plan-graph", exported)
+    assert ended.code == 2 and "mnist.txt:" in ended.sentence and "this function gives no seconds" in ended.sentence
 
 
 def test_a_budget_below_the_least_ends_with_3_and_names_it(layermem, exported):
@@ -112,5 +147,7 @@ def test_what_node_link_json_cannot_have_is_refused(layermem, tmp_path):
     assert "needs a budget; give --budget, such as" in layermem("plan-graph", path).sentence
     ended = layermem("plan-graph", path, "--budget", "80%", "--family", "exact")
     assert ended.code == 2 and "--family has no effect on node-link JSON; leave it out" in ended.sentence
+    ended = layermem("plan-graph", path, "--budget", "80%", "--op-costs", "authors")
+    assert ended.code == 2 and "--op-costs has no effect on node-link JSON; leave it out" in ended.sentence
     ended = layermem("plan-graph", path, "--budget", "1")
     assert ended.code == 3 and "no sequence was found within" in ended.sentence and "the largest run" in ended.sentence

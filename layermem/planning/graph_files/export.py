@@ -4,17 +4,22 @@ blob        a variable `_`; of a layer that reads nothing (data, labels): a netw
 parameter   a variable `/name`
 stash       part of its function, as in Chainer, and so not written
 backward    all backward ops of a layer are one function; that of a layer without any reads and adds nothing
+seconds     an attribute of each function, where the costs of ops are known: of its op, or of all that a backward is
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, Graph, Op, unique
 from layermem.ops import Fill
-from layermem.planning.graph_files.text_format import Function, GraphFile, Variable
+from layermem.planning.costs import Costs, as_written
+from layermem.planning.graph_files.text_format import SECONDS, Function, GraphFile, Variable
 
 
-def graph_file(graph: Graph) -> GraphFile:
-    """The file that describes one step of `graph`; updates are left out."""
+def graph_file(graph: Graph, costs: Costs | None = None) -> GraphFile:
+    """The file that describes one step of `graph`, and what its functions take by `costs`; updates are left out."""
     forward = [op for op in graph.ops if op.kind == FORWARD and op.node >= 0]
     inputs = [blob for op in forward if not op.reads for blob in op.writes if graph.buffers[blob].kind == DATA]
     number = {blob: str(i) for i, blob in enumerate(inputs)}
@@ -23,10 +28,17 @@ def graph_file(graph: Graph) -> GraphFile:
     variables = [Variable(graph.buffers[name].nbytes, _name(graph, name, number)) for name in names]
     layers = [op for op in forward if op.reads and any(blob in ids for blob in op.writes)]
     gradients = _gradients(graph)
-    functions = [_forward(op, ids) for op in layers]
-    backwards = [_backward(op, [b for b in graph.ops if b.kind == BACKWARD and b.node == op.node], ids, gradients)
-                 for op in layers]  # fmt: skip
+    steps = {op.node: [b for b in graph.ops if b.kind == BACKWARD and b.node == op.node] for op in layers}
+    functions = [replace(_forward(op, ids), attributes=_seconds([op], costs)) for op in layers]
+    backwards = [
+        replace(_backward(op, steps[op.node], ids, gradients), attributes=_seconds(steps[op.node], costs))
+        for op in layers
+    ]
     return GraphFile(tuple(variables), tuple(functions), tuple(backwards))
+
+
+def _seconds(ops: Sequence[Op], costs: Costs | None) -> dict[str, float]:
+    return {} if costs is None else {SECONDS: as_written(sum(costs.op(op) for op in ops))}
 
 
 def _name(graph: Graph, name: str, number: dict[str, str]) -> str:

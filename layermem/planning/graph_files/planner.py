@@ -21,7 +21,7 @@ from layermem.errors import InputError
 from layermem.planning.graph_files.bound import least_recomputed
 from layermem.planning.graph_files.nested import NestedPlanner
 from layermem.planning.graph_files.schedule_text import schedule_text
-from layermem.planning.graph_files.text_format import GraphFile, read_graph
+from layermem.planning.graph_files.text_format import AUTHORS, GraphFile, read_graph
 from layermem.planning.graph_files.value_graph import READS, ValueGraph
 
 OBJECTIVES = {"T": "time", "M": "memory"}
@@ -37,7 +37,10 @@ def default_reads(model: str) -> str:
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """What a plan costs (in the units of Function.cost) and takes (in bytes); without a plan, why not."""
+    """What a plan costs (in `cost_unit`) and takes (in bytes); without a plan, why not.
+
+    Searches over lower sets round costs whose sum is above 2^20 to 1/16,384 of it: so exact is `proven_optimal` then.
+    """
 
     feasible: bool
     budget_bytes: int
@@ -53,16 +56,20 @@ class GraphPlan:
     peak_formula_bytes: int | None = None  # the paper's max M_i of the chain
     chain: tuple[tuple[int, ...], ...] = ()  # L1 < L2 < ... < V, of variable ids
     reads: str = "file"  # what a backward is taken to read
+    cost_unit: str = AUTHORS  # NANOSECONDS, or AUTHORS: 10 for a convolution, 1 for any other function
     schedule: str = field(default="", repr=False)
 
 
 class GraphPlanner:
-    """A graph under one family, model and reads, for many budgets: the costs of segments are cached.
+    """A graph under one family, model, reads and op costs, for many budgets: the costs of segments are cached.
 
     Family "nested" starts from plans of the extended family.
     """
 
-    def __init__(self, graph: GraphFile, family: str = "extended", model: str = "live", reads: str | None = None):
+    def __init__(
+        self, graph: GraphFile, family: str = "extended", model: str = "live", reads: str | None = None,
+        op_costs: str = "file",
+    ):  # fmt: skip
         reads = reads or default_reads(model)
         if reads not in READS:
             raise InputError(f"unknown reads '{reads}' (choose from {', '.join(READS)})")
@@ -70,7 +77,7 @@ class GraphPlanner:
             raise InputError("model 'paper' is a formula for reads 'inputs'; use model 'live', or reads 'inputs'")
         if model == "paper" and family == NESTED:
             raise InputError("model 'paper' is a formula for lower sets; use model 'live' with family 'nested'")
-        self.values = ValueGraph(graph, reads)
+        self.values = ValueGraph(graph, reads, op_costs)
         if not self.values.variables:
             raise InputError(
                 "has no values to plan for: no function writes a variable named '_'; export it again", path=graph.path
@@ -104,7 +111,7 @@ class GraphPlanner:
             feasible=True,
             seconds=found.seconds,
             proven_optimal=optimal,
-            cost_recomputed=round(found.recompute_time),
+            cost_recomputed=sum(self.values.costs[i] for kind, i in found.actions if kind == "recompute"),
             peak_bytes=found.peak_bytes,
             peak_formula_bytes=self.values.formula_peak_bytes(found.lower_sets),
             chain=tuple(tuple(self.values.variables[node] for node in lower) for lower in found.lower_sets),
@@ -119,6 +126,7 @@ class GraphPlanner:
             "minimum_proven": minimum_proven,
             "lower_sets": self.native.lower_sets,
             "reads": self.values.reads,
+            "cost_unit": self.values.cost_unit,
             "cost_forward": sum(self.values.costs),
             "cost_bound": least_recomputed(self.values, budget_bytes),
         }
@@ -166,6 +174,7 @@ def plan_graph(
     model: str = "live",
     time_limit: float = 60.0,
     reads: str | None = None,
+    op_costs: str = "file",
 ) -> GraphPlan:
     """A plan for the graph file at `path` within `budget_bytes`, or within the least that will do.
 
@@ -176,5 +185,6 @@ def plan_graph(
                 are counted in steps, so that the answer is the same on every machine
     reads       file: a backward reads what the file lists (default of model live); inputs: the inputs of its function
                 (the paper's assumption, and its default)
+    op_costs    file: seconds of each function, where the file gives them; authors: 10 for a convolution, else 1
     """
-    return GraphPlanner(read_graph(path), family, model, reads).plan(budget_bytes, objective, time_limit)
+    return GraphPlanner(read_graph(path), family, model, reads, op_costs).plan(budget_bytes, objective, time_limit)

@@ -99,13 +99,13 @@ def _data(values: Iterable[int]) -> set[Array]:
     return {(v, DATA) for v in values}
 
 
-def run_schedule(graph: GraphFile, text: str, reads: str = "file") -> tuple[int, int]:
+def run_schedule(graph: GraphFile, text: str, reads: str = "file", op_costs: str = "file") -> tuple[int, int]:
     """(peak bytes, cost of all forward runs) of a schedule; InputError with its line where it cannot run.
 
     Peak counts the data and gradients of values.  Every parameter that some backward adds to must get its gradient
     from each of them, once.
     """
-    state = _ScheduleRun(ValueGraph(graph, reads))
+    state = _ScheduleRun(ValueGraph(graph, reads, op_costs))
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         try:
@@ -165,7 +165,7 @@ class _ScheduleRun:
         if not forward:
             self._add_gradients(index, [(v, GRADIENT) for v in self.graph.forward[index - half].writes], which)
         else:
-            self.cost += function.cost
+            self.cost += self.values.function_costs[index]
         self._allocate((function.writes[k], DATA if forward else GRADIENT) for k in which)
 
     def _add_gradients(self, index: int, of_outputs: list[Array], which: Iterable[int]) -> None:

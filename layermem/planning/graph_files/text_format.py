@@ -9,7 +9,8 @@ forward             a function: `forward` or `backward`
                     variable: its `gradient`, or its data, as an `input` or `output` of the forward
 0                   outputs `id`; a backward adds to the gradients of these
 Convolution2DFunction
-{"sx": 1, ...}      one line of JSON: attributes
+{"sx": 1, ...}      one line of JSON: attributes.  `seconds`, in all functions or in none, is what one run takes: an
+                    addition to the authors' form, in which attributes are whatever the framework has
 
 source  github.com/pfnet-research/recompute, scripts/dump.py (format); no code is taken from it
 """
@@ -27,6 +28,9 @@ from layermem.utils.input_files import read_lines
 from layermem.utils.units import LIMIT, format_bytes
 
 CONVOLUTION_COST, OTHER_COST = 10, 1
+SECONDS, MAX_SECONDS = "seconds", 1e4
+AUTHORS, NANOSECONDS = "authors", "ns"  # units of costs: CONVOLUTION_COST and OTHER_COST, or what `seconds` say
+OP_COSTS = ("file", AUTHORS)
 READ_KINDS = ("gradient", "input", "output")
 MAX_DIGITS, MAX_BYTES_DIGITS = 9, 19  # of a count or an id, and of bytes
 
@@ -60,6 +64,11 @@ class Function:
         """The authors' cost of one run: 10 if the type begins with Conv, else 1 (so a deconvolution counts 1)."""
         return CONVOLUTION_COST if self.type_name.startswith("Conv") else OTHER_COST
 
+    @property
+    def seconds(self) -> float | None:
+        """What one run takes, if the file says so."""
+        return self.attributes.get(SECONDS)
+
 
 @dataclass(frozen=True)
 class GraphFile:
@@ -69,6 +78,18 @@ class GraphFile:
     forward: tuple[Function, ...]
     backward: tuple[Function, ...]
     path: str | None = None
+
+    def costs(self, op_costs: str = "file") -> tuple[str, list[int]]:
+        """The unit of costs, and that of one run of each forward function: whole numbers, so that sums are exact.
+
+        By "file" they are nanoseconds, at least one, where it gives seconds; else those of the authors.
+        """
+        if op_costs not in OP_COSTS:
+            raise InputError(f"unknown op costs '{op_costs}' (choose from {', '.join(OP_COSTS)})")
+        seconds = [function.seconds for function in self.forward]
+        if op_costs == AUTHORS or None in seconds:
+            return AUTHORS, [function.cost for function in self.forward]
+        return NANOSECONDS, [max(1, round(1e9 * each)) for each in seconds if each is not None]
 
 
 class _Lines:
@@ -118,6 +139,7 @@ def parse_graph(text: str, path: str | None = None) -> GraphFile:
     half = function_count // 2
     graph = GraphFile(variables, tuple(functions[:half]), tuple(functions[half:]), path)
     _check_halves(graph)
+    _check_seconds(graph)
     return graph
 
 
@@ -149,6 +171,10 @@ def _function(lines: _Lines, variables: tuple[Variable, ...]) -> Function:
         raise lines.error(f"the attributes of {type_name} are not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise lines.error(f"the attributes of {type_name} are not a JSON object")
+    seconds = parsed.get(SECONDS, 0)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= MAX_SECONDS:
+        given = _short([json.dumps(seconds)])
+        raise lines.error(f"{type_name} gives {given} as its seconds; give a number from 0 to {MAX_SECONDS:,.0f}")
     return Function(kind, type_name, reads, writes, parsed, start)
 
 
@@ -197,6 +223,15 @@ def _check_halves(graph: GraphFile) -> None:
             if graph.variables[variable].is_value and variable not in writer:
                 what = f"nothing writes variable {variable}, which this function reads; add its writer before it"
                 raise InputError(what, path=graph.path, line=forward.line)
+
+
+def _check_seconds(graph: GraphFile) -> None:
+    """All functions say what they take, or none."""
+    functions = (*graph.forward, *graph.backward)
+    missing = [function for function in functions if function.seconds is None]
+    if missing and len(missing) < len(functions):
+        what = f"this function gives no seconds, and {len(functions) - len(missing)} others do"
+        raise InputError(f"{what}; give those of all, or of none", path=graph.path, line=missing[0].line)
 
 
 def read_graph(path: str | Path) -> GraphFile:

@@ -22,8 +22,9 @@ READS = ("file", "inputs")
 class ValueGraph:
     """The values of a graph file, numbered in topological order, and their bytes, costs and edges."""
 
-    def __init__(self, graph: GraphFile, reads: str = "file"):
+    def __init__(self, graph: GraphFile, reads: str = "file", op_costs: str = "file"):
         self.graph, self.reads = graph, reads
+        self.cost_unit, self.function_costs = graph.costs(op_costs)
         self.writer = {v: i for i, f in enumerate(graph.forward) for v in f.writes if graph.variables[v].is_value}
         self.variables = self._topological()
         self.node = {variable: i for i, variable in enumerate(self.variables)}
@@ -37,7 +38,7 @@ class ValueGraph:
             for v in {v for v, _ in function.reads if v in self.readers}:
                 self.readers[v].append(i)
         self.bytes = [graph.variables[v].bytes for v in self.variables]
-        self.costs = [graph.forward[self.writer[v]].cost for v in self.variables]
+        self.costs = [self.function_costs[self.writer[v]] for v in self.variables]
 
     @property
     def total_bytes(self) -> int:

@@ -4,7 +4,9 @@ import pytest
 
 from layermem.backends.base import get_device
 from layermem.graph.net import Net
+from layermem.graph.ops import BACKWARD, FORWARD
 from layermem.graph.train import Rule, train_graph
+from layermem.planning.costs import model_costs
 from layermem.planning.graph_files.export import graph_file
 from layermem.planning.graph_files.planner import GraphPlanner
 from layermem.planning.graph_files.schedule_text import run_schedule
@@ -13,9 +15,15 @@ from layermem.proto.read import read_net_text
 from tests.nets import NETS
 from tests.planning.chains import chain
 
+COSTS = model_costs("reference")
 
-def exported(net):
-    return graph_file(train_graph(Net(read_net_text(NETS[net]), 0), get_device("reference"), Rule("SGD", 1)))
+
+def graph_of(net):
+    return train_graph(Net(read_net_text(NETS[net]), 0), get_device("reference"), Rule("SGD", 1))
+
+
+def exported(net, costs=None):
+    return graph_file(graph_of(net), costs)
 
 
 def named(file, ids):
@@ -54,9 +62,21 @@ def test_the_data_need_no_gradient():
     assert not any(inputs & set(f.writes) for f in file.backward)
 
 
+def test_a_function_takes_what_its_ops_do_and_without_costs_says_nothing():
+    graph, file = graph_of("chain"), exported("chain", COSTS)
+    assert {f.seconds for f in (*exported("chain").forward, *exported("chain").backward)} == {None}
+    ops = [op for op in graph.ops if op.kind == FORWARD and op.node >= 0 and op.reads and op.writes]
+    assert len(ops) == len(file.forward)
+    for op, forward, backward in zip(ops, file.forward, file.backward):
+        again = [COSTS.op(step) for step in graph.ops if step.kind == BACKWARD and step.node == op.node]
+        assert forward.seconds == pytest.approx(COSTS.op(op)) and backward.seconds == pytest.approx(sum(again))
+
+
+@pytest.mark.parametrize("costs", [None, COSTS], ids=["authors", "seconds"])
 @pytest.mark.parametrize("net", NETS)
-def test_an_exported_net_reads_back_and_its_plan_runs(net):
-    file = exported(net)
+def test_an_exported_net_reads_back_and_its_plan_runs(net, costs):
+    file = exported(net, costs)
+    assert parse_graph(format_graph(file)).costs() == file.costs()
     assert format_graph(parse_graph(format_graph(file))) == format_graph(file)
     plan = GraphPlanner(file).plan()
     peak, cost = run_schedule(file, plan.schedule)

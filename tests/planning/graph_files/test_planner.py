@@ -1,9 +1,12 @@
 """Plans of graph files: of known cost on a chain, within any budget, and refused below the least."""
 
+from dataclasses import replace
+
 import pytest
 
 from layermem.errors import InputError
 from layermem.planning.graph_files.planner import GraphPlanner, plan_graph
+from layermem.planning.graph_files.schedule_text import run_schedule
 from layermem.planning.graph_files.text_format import parse_graph, write_graph
 from tests.planning.graph_files.small_files import CHAIN, graph_of
 
@@ -35,6 +38,22 @@ def test_a_chain_of_four_is_planned_as_by_hand(tmp_path, objective, chain, recom
     assert plan.minimum_proven and plan.proven_optimal and plan.lower_sets == 5
     refused = plan_graph(tmp_path / "g.txt", 499, objective, "exact", "paper")
     assert not refused.feasible and refused.proven_optimal and refused.schedule == ""
+
+
+@pytest.mark.parametrize("family", ["exact", "nested"])
+def test_what_is_recomputed_follows_the_seconds_of_the_file(family):
+    """a b c d within four values: a or b runs again, whichever is quicker; by the authors' costs, not a convolution."""
+    graph = graph_of([(0, 1), (1, 2), (2, 3)], [100] * 4, convolutions={0})
+    for a, b, again in ((9e-6, 1e-6, 1000), (2e-6, 9e-6, 2000)):
+        seconds = (a, b, 20e-6, 30e-6)
+        forward = [replace(f, attributes={"seconds": seconds[f.writes[0]]}) for f in graph.forward]
+        timed = replace(graph, forward=tuple(forward))
+        plan = GraphPlanner(timed, family).plan(400)
+        assert (plan.cost_unit, plan.cost_forward, plan.cost_recomputed) == ("ns", round(1e9 * sum(seconds)), again)
+        assert run_schedule(timed, plan.schedule)[1] == plan.cost_forward + again
+        plan = GraphPlanner(timed, family, op_costs="authors").plan(400)
+        assert (plan.cost_unit, plan.cost_forward, plan.cost_recomputed) == ("authors", 13, 1)
+        assert run_schedule(timed, plan.schedule, op_costs="authors")[1] == 14
 
 
 def test_the_paper_s_formula_is_for_its_own_assumption():

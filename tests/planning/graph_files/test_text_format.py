@@ -37,6 +37,16 @@ def test_a_file_is_read_and_written_back_to_the_letter(tmp_path):
         ("1 100 _", f"1 {2**60} _", 6, "take more than 1,048,576 TiB"),
         ('{"sx": 1}\nforward', "[" * 100_000 + "\nforward", 19, "are not JSON"),
         ('{"sx": 1}\nforward', f'{{"sx": {"1" * 5000}}}\nforward', 19, "are not JSON"),
+        (
+            '{"sx": 1}\nforward',
+            '{"seconds": -1}\nforward',
+            19,
+            "gives -1 as its seconds; give a number from 0 to 10,000",
+        ),
+        ('{"sx": 1}\nforward', '{"seconds": "1"}\nforward', 19, "as its seconds"),
+        ('{"sx": 1}\nforward', '{"seconds": true}\nforward', 19, "as its seconds"),
+        ('{"sx": 1}\nforward', '{"seconds": NaN}\nforward', 19, "gives NaN as its seconds"),
+        ('{"sx": 1}\nforward', '{"seconds": 1}\nforward', 7, "gives no seconds, and 1 others do; give those of all"),
     ],
 )
 def test_an_error_names_its_line(old, new, line, says):
@@ -44,6 +54,17 @@ def test_an_error_names_its_line(old, new, line, says):
     with pytest.raises(InputError, match=says) as caught:
         parse_graph(CHAIN.replace(old, new, 1), "g.txt")
     assert (caught.value.path, caught.value.line) == ("g.txt", line)
+
+
+def test_costs_are_nanoseconds_where_all_functions_give_seconds_and_else_those_of_the_authors():
+    graph = parse_graph(CHAIN)
+    assert graph.costs() == graph.costs("authors") == ("authors", [1, 10, 1])
+    seconds = CHAIN.replace("{}", '{"seconds": 2.5e-06}').replace('{"sx": 1}', '{"sx": 1, "seconds": 0}')
+    graph = parse_graph(seconds)
+    assert graph.costs() == ("ns", [2500, 1, 2500]) and graph.costs("authors") == ("authors", [1, 10, 1])
+    assert format_graph(graph) == seconds
+    with pytest.raises(InputError, match="unknown op costs 'weights'"):
+        graph.costs("weights")
 
 
 def test_a_file_cut_short_or_with_more_than_it_should_have_is_refused():
