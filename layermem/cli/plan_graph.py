@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import objective
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
+from layermem.cli.progress import show_progress
 from layermem.cli.verbosity import is_quiet
 from layermem.errors import BudgetError, InputError
 from layermem.utils.text import wrap
@@ -84,9 +85,11 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
     if not arguments.time_limit > 0:
         raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
     graph = read_graph(arguments.graph)
-    planner = GraphPlanner(graph, arguments.family, arguments.model, arguments.reads, arguments.op_costs)
-    budget_bytes = None if arguments.budget is None else parse_bytes(arguments.budget, whole=planner.values.total_bytes)
-    plan = planner.plan(budget_bytes, OBJECTIVES[arguments.objective], arguments.time_limit)
+    with show_progress(None, f"planning {arguments.graph}"):
+        planner = GraphPlanner(graph, arguments.family, arguments.model, arguments.reads, arguments.op_costs)
+        whole = planner.values.total_bytes
+        budget_bytes = None if arguments.budget is None else parse_bytes(arguments.budget, whole=whole)
+        plan = planner.plan(budget_bytes, OBJECTIVES[arguments.objective], arguments.time_limit)
     if arguments.json:
         print_json(_values(plan))
     elif plan.feasible:
@@ -138,7 +141,8 @@ def _run_node_link(arguments: argparse.Namespace) -> int:
     if arguments.budget is None:
         raise InputError("node-link JSON needs a budget; give --budget, such as --budget 80%", path=arguments.graph)
     budget_bytes = parse_bytes(arguments.budget, whole=graph.order_bytes)
-    sequence = plan_order(graph, budget_bytes)
+    with show_progress(None, f"planning {arguments.graph}"):
+        sequence = plan_order(graph, budget_bytes)
     if sequence is None:
         raise BudgetError(
             f"no sequence was found within {format_exact_bytes(budget_bytes)}; the largest run needs "

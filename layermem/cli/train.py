@@ -33,6 +33,7 @@ from layermem.cli.options import (
     strategies_text,
     weight_files,
 )
+from layermem.cli.progress import show_progress
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.cli.verbosity import is_quiet
 from layermem.errors import InputError
@@ -200,6 +201,13 @@ def _measures(arguments: argparse.Namespace) -> bool | str:
 
 
 def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Event]) -> Solver:
+    """The solver with its plan; what that takes past two seconds shows progress, on the first rank."""
+    planning = show_progress(None, f"planning {arguments.solver}") if arguments.group.is_first else nullcontext()
+    with planning:
+        return _planned_solver(arguments, device, early_events)
+
+
+def _planned_solver(arguments: argparse.Namespace, device: Device, early_events: list[Event]) -> Solver:
     from layermem import api
 
     return api.Solver(

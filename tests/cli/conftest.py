@@ -1,5 +1,7 @@
 """The command, run inside this process: what it printed, and its exit code."""
 
+import io
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -32,6 +34,23 @@ def layermem(capsys, monkeypatch):
         return Ended(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Makes standard error a terminal, on which progress shows at once, and returns what it shows.
+
+    A function for the test to call: pytest replaces standard error when fixtures are ready.
+    """
+
+    def show() -> io.StringIO:
+        stream = io.StringIO()
+        monkeypatch.setattr("layermem.cli.progress.DELAY_SECONDS", 0)
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys, "stderr", stream)
+        return stream
+
+    return show
 
 
 @pytest.fixture

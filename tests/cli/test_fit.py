@@ -1,8 +1,6 @@
 """`layermem fit`."""
 
-import io
 import json
-import sys
 
 import pytest
 
@@ -54,11 +52,8 @@ def test_of_a_solver_the_largest_batch_of_the_train_net_fits_beside_its_test_net
     assert "--phase needs --net" in layermem("fit", *solver, "--budget", "1MiB", "--phase", "TEST").sentence
 
 
-def test_a_terminal_sees_every_size_that_is_planned(layermem, monkeypatch):
-    stream = io.StringIO()
-    monkeypatch.setattr("layermem.cli.progress.DELAY_SECONDS", 0)
-    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys, "stderr", stream)
+def test_a_terminal_sees_every_size_that_is_planned(layermem, terminal):
+    stream = terminal()
     words = ("--budget", "30MiB", "--batch", "8", "--grow", "depth", "--max", "32", "--strategies", "liveness,caffe")
     assert layermem("fit", "--net", CIFAR, *words).code == 0
     for shown in ("liveness: depth 8", "liveness: depth 14", "caffe: depth 8", "0/2", "1/2"):

@@ -141,6 +141,17 @@ def test_node_link_json_is_planned_in_its_order_at_a_share_of_its_peak(layermem,
     assert [int(line.split()[1]) for line in lines if line.startswith("compute ")] == found["sequence"]
 
 
+def test_a_terminal_sees_that_a_graph_is_planned(layermem, exported, tmp_path, terminal):
+    path = tmp_path / "chain.json"
+    path.write_text(chain_text(8))
+    for words in ((exported,), (exported, "--family", "nested"), (path, "--budget", "80%")):
+        stream = terminal()
+        assert layermem("plan-graph", *words).code == 0
+        assert f"planning {words[0]}"[:40] in stream.getvalue()
+        stream = terminal()
+        assert layermem("plan-graph", *words, "--quiet").code == 0 and stream.getvalue() == ""
+
+
 def test_what_node_link_json_cannot_have_is_refused(layermem, tmp_path):
     path = tmp_path / "chain.json"
     path.write_text(chain_text(4))

@@ -45,6 +45,12 @@ def test_a_run_prints_its_plan_then_the_lines_of_caffe_then_both_peaks(layermem,
     assert "max RSS " in " ".join(lines[-2:]) and "expected " in " ".join(lines[-2:])
 
 
+def test_a_terminal_sees_that_a_run_is_planned(layermem, solver, terminal):
+    path, stream = solver(), terminal()
+    assert layermem("train", "--solver", path, "--iterations", "1").code == 0
+    assert "planning " in stream.getvalue()
+
+
 def test_at_the_minimum_it_trains_and_a_byte_below_nothing_is_written(layermem, solver, tmp_path):
     path = solver()
     refused = layermem("train", "--solver", path, "--budget", "1KiB", "--iterations", "1")
