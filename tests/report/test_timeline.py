@@ -46,6 +46,16 @@ def test_a_picture_of_the_arena_has_a_box_for_every_span(found):
     assert 0 < picture.turn < picture.seconds
 
 
+def test_a_picture_of_a_step_in_slices_has_a_box_for_every_piece(sliced, tmp_path):
+    picture = arena_picture(sliced)
+    pieces = [r for r in sliced.program.train.residencies if "@" in r.buffer]
+    assert len(pieces) == 12 and len(picture.boxes) == len(sliced.program.train.residencies)
+    for piece in pieces:
+        assert any((box.offset, box.nbytes) == (piece.offset, piece.nbytes) for box in picture.boxes)
+    draw_arena(sliced, str(tmp_path / "arena.html"))
+    assert (tmp_path / "arena.html").read_bytes().startswith(b"<!doctype html>")
+
+
 @pytest.mark.parametrize(
     ("ending", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("PDF", b"%PDF"), ("html", b"<!doctype html>")]
 )

@@ -58,3 +58,23 @@ def test_rows_of_one_stream_do_not_overlap_in_a_trace(found):
         if event["ph"] == "X":
             assert event["ts"] >= free[event["tid"]] - 1e-6
             free[event["tid"]] = event["ts"] + event["dur"]
+
+
+def test_a_trace_names_the_slices_and_what_each_of_them_touches(sliced):
+    rows = [event for event in json.loads(trace_text(sliced))["traceEvents"] if event["ph"] == "X"]
+    assert [row["name"] for row in rows] == [instruction.what for instruction in sliced.program.train.instructions]
+    names = [row["name"] for row in rows]
+    layers = ("conv1", "conv1_relu", "pool1")
+    assert {name for name in names if "@" in name} == {
+        f"{layer}.{step}@{slice}/2"
+        for layer in layers for step in ("forward", "wgrad" if layer == "conv1" else "backward") for slice in (1, 2)
+    }  # fmt: skip
+    first, second = (names.index(f"conv1.forward@{slice}/2") for slice in (1, 2))
+    assert second < first == second + len(layers)  # forward, the last slice runs first
+    (written,) = rows[second]["args"]["writes"]
+    assert written.startswith("conv1@2/2@") and rows[second + 1]["args"]["reads"] == [written]
+    carried = next(row for row in rows if row["name"] == "conv1.wgrad@2/2")["args"]
+    assert [place.partition("@")[0] for place in carried["reads"][-2:]] == [
+        "conv1.wgrad.dw0.carry",
+        "conv1.wgrad.dw1.carry",
+    ]

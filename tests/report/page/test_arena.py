@@ -25,6 +25,21 @@ def test_every_instruction_and_residency_of_the_schedule_is_in_the_data(report):
     assert max(offset + aligned(nbytes) for *_, offset, nbytes in found) == arena["peak_bytes"] == schedule.peak_bytes
 
 
+def test_slices_are_named_and_belong_to_the_layers_that_run_in_them(sliced):
+    page = unpack(pack(plan_page(sliced)))
+    arena, layers = page["arena"], page["net"]["layers"]["name"]
+    assert ["slices", "conv1..pool1 in 2"] in page["facts"]
+    each, buffers, names = arena["instructions"], arena["buffers"], arena["names"]
+    instructions = [(names[what], layers[layer]) for what, layer in zip(each["what"], each["layer"])]
+    assert [what for what, _ in instructions] == [i.what for i in sliced.program.train.instructions]
+    in_slices = [(what, layer) for what, layer in instructions if "@" in what]
+    assert len(in_slices) == 12 and all(what.startswith(f"{layer}.") for what, layer in in_slices)
+    pieces = {names[name]: (shape, layers[layer]) for name, shape, layer in zip(
+        buffers["name"], (arena["shapes"][s] for s in buffers["shape"]), buffers["layer"])}  # fmt: skip
+    assert pieces["conv1@1/2"] == pieces["conv1@2/2"] == ("2×4×6×5", "conv1") and "conv1" not in pieces
+    assert pieces["pool1"] == ("4×4×3×3", "pool1")  # both slices write their half of it
+
+
 def test_times_in_the_data_are_those_of_the_timeline(report):
     arena, timeline = plan_page(report)["arena"], report.timeline
     each, free = arena["instructions"], dict.fromkeys(range(len(STREAMS)), 0)
