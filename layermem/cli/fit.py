@@ -274,7 +274,6 @@ def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namesp
     """The fits of all strategies.  Those that fuse updates prepare nothing for the others: they are searched at the
     same time.  What combines others comes last: its search begins at their largest size."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
-    from layermem.utils.parallel import begin_beside
 
     same_ops = arguments.grow == "batch"
 
@@ -292,11 +291,40 @@ def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namesp
     others = [name for name in single if name not in fusing]
     # A copy of the process cannot use what a device holds beside the host's memory, and its results have no jobs.
     beside = bool(fusing and others) and device_of(arguments).shares_host_memory and not arguments.measure
-    rows_of_others = begin_beside(lambda: search_silently(others)) if beside else lambda: search(others, len(fusing))
-    rows = search([name for name in single if name in fusing])
-    rows |= rows_of_others()
+    if not beside:
+        rows = search([name for name in single if name in fusing])
+        rows |= search(others, len(rows))
+    else:
+        rows = _fits_of_both([name for name in single if name in fusing], others, search, search_silently)
     rows |= search(combining, len(rows), max((row.size for row in rows.values()), default=0))
     return [rows[name] for name in names]
+
+
+def _fits_of_both(
+    fusing: list[str],
+    others: list[str],
+    search: Callable[[Iterable[str], int], dict[str, Row]],
+    search_silently: Callable[[Iterable[str]], dict[str, Row]],
+) -> dict[str, Row]:
+    """The fits of both kinds, those of `others` in a copy of the process: first the ones that begin at each other's
+    sizes.  The rest, which are quick, fall to the process that is the first to be free; the answers are the same."""
+    from layermem.planning.registry import get_strategy
+    from layermem.utils.parallel import Once, begin_beside
+
+    before = {get_strategy(name).fit_after for name in others}
+    rest = [name for name in others if not get_strategy(name).fit_after and name not in before]
+    is_left = Once()
+
+    def search_others() -> dict[str, Row]:
+        rows = search_silently(name for name in others if name not in rest)
+        return rows | search_silently(rest) if is_left.take() else rows
+
+    rows_of_others = begin_beside(search_others)
+    rows = search(fusing, 0)
+    if is_left.take():
+        rows |= search(rest, len(rows))
+    rows |= rows_of_others()
+    return rows | search([name for name in rest if name not in rows], len(rows))  # if the copy failed with them
 
 
 def _search(

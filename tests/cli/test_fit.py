@@ -157,3 +157,21 @@ def test_strategies_searched_beside_each_other_fit_what_they_fit_one_after_the_o
     beside = layermem(*words).out
     monkeypatch.setattr("layermem.utils.parallel.begin_beside", lambda function: function)
     assert beside == layermem(*words).out
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_process_that_is_first_does_not_change_what_fits(layermem, monkeypatch, is_first):
+    words = (
+        "fit",
+        "--net",
+        NET,
+        "--budget",
+        "3MiB",
+        "--strategies",
+        "liveness,caffe,recompute-approx,nested",
+        "--json",
+    )
+    either = layermem(*words).out
+    monkeypatch.setattr("layermem.utils.parallel.begin_beside", lambda function: function)
+    monkeypatch.setattr("layermem.utils.parallel.Once.take", lambda work: is_first)
+    assert either == layermem(*words).out
