@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure
@@ -91,7 +92,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     max_size = MAX_SIZE[what] if arguments.max is None else arguments.max
     if max_size < 1:
         raise InputError(f"--max {max_size} is too small; give 1 or more")
-    make, sizes = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
+    make, sizes, words = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
     make, sizes = _sliced(arguments, make, sizes)
     names = select_strategies(arguments.strategies)
     with show_progress(len(names), "fitting") as show:
@@ -102,9 +103,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
         rows = _fits(names, make, sizes, arguments, show_size)
     rows.sort(key=lambda row: (-row.size, row.seconds or 0.0))
     if arguments.json:
-        print_json(_values(rows, what, arguments.budget, arguments.ranks))
+        print_json(_values(rows, what, words, arguments.budget, arguments.ranks))
     else:
-        _print(rows, what, arguments, sizes[-1])
+        _print(rows, what, words, arguments, sizes[-1])
     return 0 if any(row.size for row in rows) else BudgetError.exit_code
 
 
@@ -119,10 +120,12 @@ def _amount(arguments: argparse.Namespace) -> str:
 # -- jobs by size ------------------------------------------------------------------------------------------------
 
 Make = Callable[[int], "Job"]
+Words = Callable[[int], list[str]]  # the options with which `plan` has a size
 
 
-def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
-    """A function from batch size to job, and the sizes to try.  Of a recurrent net the sequences are the batch."""
+def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range, Words]:
+    """Functions from batch size to job, and to the options of `plan`, and the sizes to try.  Of a recurrent net the
+    sequences are the batch."""
     from layermem.api import build_net
     from layermem.graph.warnings import net_warnings
     from layermem.interactive.building import read_source
@@ -135,6 +138,11 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
         if whole is not None:
             return None, whole.shapes_with_streams(batch)
         return batch, {name: (batch, *shape[1:]) for name, shape in given.items()}
+
+    def words(batch: int) -> list[str]:
+        axis_0, by_name = shapes(batch)
+        inputs = [("--input", f"{name}={','.join(map(str, shape))}") for name, shape in by_name.items()]
+        return [*([] if axis_0 is None else ["--batch", str(axis_0)]), *chain.from_iterable(inputs)]
 
     def net_in(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Net:
         return build_net(
@@ -154,16 +162,17 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
             whole = solver_job(arguments, device, None, given, hints=hints).nets[0]
             job.cache_clear()
         print_warnings(first.warnings)
-        return job, range(1, max_size + 1)
+        return job, range(1, max_size + 1), words
     smallest = net_in(*shapes(1))  # an error is raised here; during the search an InputError means "too large"
     print_warnings(net_warnings(smallest))
     if smallest.shapes_with_streams(1):
         whole = net_in(None, given)
-    return _jobs(arguments, lambda batch: net_in(*shapes(batch))), range(1, max_size + 1)
+    return _jobs(arguments, lambda batch: net_in(*shapes(batch))), range(1, max_size + 1), words
 
 
-def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
-    """A function from depth to job, in the family of --net, and the depths to try."""
+def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range, Words]:
+    """A function from depth to job, in the family of --net, and the depths to try.  No option of `plan` gives a
+    depth."""
     from layermem.cli.options import net_of
     from layermem.graph.net import Net
     from layermem.graph.warnings import net_warnings
@@ -188,7 +197,8 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range]:
         text = resnet.cifar(depth, batch, 1) if match[2] else resnet.imagenet(depth, resnet.split(depth), batch, 1)
         return Net(read_net_text(str(text)), 0, stages=("dummy",))
 
-    return _jobs(arguments, net), range(8, max_size + 1, 6) if match[2] else range(38, max_size + 1, 3)
+    depths = range(8, max_size + 1, 6) if match[2] else range(38, max_size + 1, 3)
+    return _jobs(arguments, net), depths, lambda depth: []
 
 
 def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
@@ -264,7 +274,6 @@ def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namesp
     """The fits of all strategies.  Those that fuse updates prepare nothing for the others: they are searched at the
     same time.  What combines others comes last: its search begins at their largest size."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
-    from layermem.utils.parallel import begin_beside
 
     same_ops = arguments.grow == "batch"
 
@@ -282,11 +291,40 @@ def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namesp
     others = [name for name in single if name not in fusing]
     # A copy of the process cannot use what a device holds beside the host's memory, and its results have no jobs.
     beside = bool(fusing and others) and device_of(arguments).shares_host_memory and not arguments.measure
-    rows_of_others = begin_beside(lambda: search_silently(others)) if beside else lambda: search(others, len(fusing))
-    rows = search([name for name in single if name in fusing])
-    rows |= rows_of_others()
+    if not beside:
+        rows = search([name for name in single if name in fusing])
+        rows |= search(others, len(rows))
+    else:
+        rows = _fits_of_both([name for name in single if name in fusing], others, search, search_silently)
     rows |= search(combining, len(rows), max((row.size for row in rows.values()), default=0))
     return [rows[name] for name in names]
+
+
+def _fits_of_both(
+    fusing: list[str],
+    others: list[str],
+    search: Callable[[Iterable[str], int], dict[str, Row]],
+    search_silently: Callable[[Iterable[str]], dict[str, Row]],
+) -> dict[str, Row]:
+    """The fits of both kinds, those of `others` in a copy of the process: first the ones that begin at each other's
+    sizes.  The rest, which are quick, fall to the process that is the first to be free; the answers are the same."""
+    from layermem.planning.registry import get_strategy
+    from layermem.utils.parallel import Once, begin_beside
+
+    before = {get_strategy(name).fit_after for name in others}
+    rest = [name for name in others if not get_strategy(name).fit_after and name not in before]
+    is_left = Once()
+
+    def search_others() -> dict[str, Row]:
+        rows = search_silently(name for name in others if name not in rest)
+        return rows | search_silently(rest) if is_left.take() else rows
+
+    rows_of_others = begin_beside(search_others)
+    rows = search(fusing, 0)
+    if is_left.take():
+        rows |= search(rest, len(rows))
+    rows |= rows_of_others()
+    return rows | search([name for name in rest if name not in rows], len(rows))  # if the copy failed with them
 
 
 def _search(
@@ -337,7 +375,7 @@ def _measure(fit: Fit, device: Device, budget: str) -> Fit:
 # -- output -------------------------------------------------------------------------------------------------------
 
 
-def _print(rows: list[Row], what: str, arguments: argparse.Namespace, most: int) -> None:
+def _print(rows: list[Row], what: str, words: Words, arguments: argparse.Namespace, most: int) -> None:
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_change, format_seconds, parse_bytes
@@ -357,11 +395,14 @@ def _print(rows: list[Row], what: str, arguments: argparse.Namespace, most: int)
         budget = format_bytes(parse_bytes(budget))
     ranks = f", first of {arguments.ranks} ranks" if (arguments.ranks or 1) > 1 else ""
     print_table(headings, lines, title=f"{file}{f' on {device}' if device else ''}, budget {budget}{ranks}")
+    options = words(fitting.size) if fitting.size else []
+    if options and "--batch" not in options:  # what is a batch of sequences has its shapes
+        print(f"{'plan with':<10}{shlex.join(options)}")
     for label, text in fitting.facts:
         print(wrap(f"{label:<10}{text}"))
 
 
-def _values(rows: list[Row], what: str, budget: str, ranks: int | None) -> dict[str, object]:
+def _values(rows: list[Row], what: str, words: Words, budget: str, ranks: int | None) -> dict[str, object]:
     from layermem.utils.units import parse_bytes
 
     return {
@@ -371,6 +412,7 @@ def _values(rows: list[Row], what: str, budget: str, ranks: int | None) -> dict[
             {
                 "strategy": row.strategy,
                 what: row.size,
+                "options": words(row.size) if row.size else [],
                 "peak_bytes": row.peak_bytes,
                 "host_bytes": row.host_bytes,
                 "predicted_seconds": row.seconds,

@@ -51,6 +51,7 @@ TRIES = 8
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
 MEMORY_SLACK = 1.1  # the most with objective "memory"
 NEAR_BOUND = 1 + 1 / 256  # times the bytes below which no plan is: a search for fewer can gain hardly anything
+LEAST_OF_MINIMUM = 0.985  # no plan needs less than this share of the least that the model counts for any chain
 LEAST_OF_MODEL = 0.97  # a plan hardly needs less than this share of the bytes that the model counts for its chain
 SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
 LAST_SECONDS = 1e-6  # of a question for which nothing remains
@@ -131,7 +132,7 @@ class LowerSetPlanner:
             return True
         if nbytes <= self.least_bytes:
             return False
-        most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MODEL) - 1
+        most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MINIMUM) - 1
         return self.native.may_fit(most_of_model, time_limit=self._time_limit())
 
     def is_near_bound(self, nbytes: int) -> bool:

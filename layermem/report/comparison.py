@@ -25,7 +25,6 @@ from layermem.utils.parallel import run_both
 POINTS = 12  # budgets of a curve
 MAX_PLACED_OPS = 3000  # of a step, up to which the plans of a curve are placed
 STRAIGHT = 6  # guesses on a line before any other
-STEEP = 0.9  # of a slope that only rises: alignment and workspace may take a tenth off the next step
 TOO_LARGE = 2**62  # bytes of what cannot even be built
 
 Curve = list[tuple[int, float]]  # (bytes, overhead against the baseline)
@@ -134,13 +133,11 @@ def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
 
 def find_largest(
     measure: Callable[[int], int], budget_bytes: int, most: int, at_least: int = 0,
-    known: Sequence[tuple[int, int]] = (), convex_from: int | None = None,
+    known: Sequence[tuple[int, int]] = (),
 ) -> int:  # fmt: skip
     """The largest n from 1 to `most` with measure(n) <= `budget_bytes`; 0 if there is none.
 
-    `measure` does not decrease; `at_least` is known to fit, and `known` are some n with their measures.  From
-    `convex_from` on its slope hardly decreases either: n + 1 is not measured where the slope so far says that it is
-    over the budget.
+    `measure` does not decrease; `at_least` is known to fit, and `known` are some n with their measures.
 
     Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; in case they
     do not, every other guess halves the range once STRAIGHT of them have not ended the search.
@@ -150,27 +147,16 @@ def find_largest(
     points = sorted(known, key=lambda point: -abs(point[1] - budget_bytes))  # the nearest ones last
     guess, turn = _on_line(points, budget_bytes, low, high) if points else low + 1, 0
     while high - low > 1:
-        if convex_from is not None and convex_from <= low and _is_last(points, budget_bytes, low):
-            break
         nbytes = measure(guess)
         points.append((guess, nbytes))
         low, high = (guess, high) if nbytes <= budget_bytes else (low, guess)
         turn += 1
         halve = turn >= STRAIGHT and turn % 2 == 0
-        guess = _middle(low, high) if halve else _on_line(points, budget_bytes, low, high)
+        guess = middle_of(low, high) if halve else _on_line(points, budget_bytes, low, high)
     return low
 
 
-def _is_last(points: Sequence[tuple[int, int]], budget_bytes: int, low: int) -> bool:
-    """Whether `low` fits and low + 1 does not, as the line from the point before `low` through it says."""
-    before = max((point for point in points if point[0] < low), default=None)
-    own = next((nbytes for n, nbytes in points if n == low), None)
-    if before is None or own is None:
-        return False
-    return own + STEEP * (own - before[1]) / (low - before[0]) > budget_bytes
-
-
-def _middle(low: int, high: int) -> int:
+def middle_of(low: int, high: int) -> int:
     """Halfway, by ratio while the range is wide."""
     return min(
         max(round((max(low, 1) * high) ** 0.5) if high > 4 * max(low, 1) else (low + high) // 2, low + 1), high - 1

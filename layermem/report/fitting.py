@@ -7,8 +7,16 @@
 A plan names ops, and those of a net are the same at every batch size: a plan of least memory that was made at one size
 is measured at others in milliseconds, and reaches the largest of them where it fits.  There the strategy makes a plan
 anew, the one that its answer needs too.  Where that reaches further, the search goes on; where it does not, it ends.
-Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.  From CONVEX_FROM on, the size
-after the reach has no job where the bytes so far say that the plan is far over the budget there.
+Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.
+
+The bytes in use at each op are those of buffers, which grow in proportion to the size or not at all.  So those at two
+sizes are a line for each op, and the lines say where the plan ends to fit:
+
+    bytes  |            budget - - - - - - - /- -       a job is made there, to measure the plan.  The size after it
+           |                    o  /                    has none where the lines say that the plan is over the budget.
+           |   o  /                    /
+           |  /        /
+           +---+----------------+--------+---- size
 """
 
 from __future__ import annotations
@@ -16,15 +24,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from layermem.errors import InputError
 from layermem.job import Job
 from layermem.planning.plan import Decision, Plan
-from layermem.report.comparison import TOO_LARGE, find_largest, min_live_bytes, min_memory_plan
+from layermem.report.comparison import STRAIGHT, TOO_LARGE, find_largest, middle_of, min_live_bytes, min_memory_plan
 from layermem.report.plan_report import PlanReport, evaluate_if_fits
+from layermem.utils.units import aligned
 
 RECENT = 3  # sizes at which a plan is measured first, since their jobs are at hand
-CLOSE = 32  # a size from which on the next one is so near that a plan made there would need hardly less
-CONVEX_FROM = 16  # a number from which on what alignment adds is little beside the growth of live bytes
+CLOSE = 16  # a size from which on the next one is so near that a plan made there would need hardly less
+FAR = 8  # numbers between two sizes from which on what alignment adds is little beside the growth
+MOST = 2**40  # above all numbers
+STEEP = 0.98  # of the growth that lines foretell: alignment and workspace may take a little off the next step
 
 
 @dataclass(frozen=True)
@@ -48,7 +62,7 @@ class Fitting:
         self.make, self.sizes, self.budget_bytes, self.same_ops = make, sizes, budget_bytes, same_ops
         self.ops: list[str] = []  # names of those of the first size that was looked at
         self.recent: list[int] = []  # numbers whose jobs were made last
-        self.planned = 1  # the largest number at which a strategy has made a plan: the next one begins there
+        self.reached = 1  # the largest number that a strategy has reached: the next one begins there
 
     def fit(self, strategy: str, at_least: int = 0) -> Fit:
         """The fit of `strategy`; the first `at_least` of the sizes are known to fit."""
@@ -85,7 +99,7 @@ class Fitting:
         """The largest number at which live bytes fit, where all sizes have the same ops."""
         low, high = at_least, len(self.sizes) + 1  # low fits, high does not
         made: set[int] = set()
-        number = min(at_least if at_least >= CLOSE else at_least + 1 if at_least else self.planned, high - 1)
+        number = min(at_least if at_least >= CLOSE else at_least + 1 if at_least else self.reached, high - 1)
         while high - low > 1 and number not in made:
             try:
                 job = self._job(number)
@@ -97,8 +111,8 @@ class Fitting:
             nbytes = job.train_arena.live_bytes(plan)
             low, high = (max(low, number), high) if nbytes <= self.budget_bytes else (low, max(low + 1, number))
             low = self._reach(plan, (number, nbytes), low, high)
-            self.planned = max(self.planned, number)
             number = low if low >= CLOSE and not _is_of_one_size(plan, job) else low + 1
+        self.reached = max(self.reached, low)
         return low
 
     def _reach(self, plan: Plan, known: tuple[int, int], low: int, high: int) -> int:
@@ -114,10 +128,38 @@ class Fitting:
                 return TOO_LARGE
             return job.train_arena.live_bytes(plan)
 
-        points = [known, *((number, measure(number)) for number in self.recent if number != known[0])]
-        # Live bytes are the most of many sums, each on a line: their slope only rises.  Copies take as long as they do.
-        convex_from = None if Decision.OFFLOAD in plan.decisions.values() else CONVEX_FROM
-        return find_largest(measure, self.budget_bytes, high - 1, low, points, convex_from)
+        points = dict([known])
+        for number in self.recent:
+            if number != known[0]:
+                points[number] = measure(number)
+        # Copies hold bytes for as long as they take, which is no line.
+        is_straight = Decision.OFFLOAD not in plan.decisions.values()
+        low = max([low, *(n for n, nbytes in points.items() if n < high and nbytes <= self.budget_bytes)])
+        high = min([high, *(n for n, nbytes in points.items() if n > low and nbytes > self.budget_bytes)])
+        turn = 0
+        while high - low > 1:
+            lines = self._lines(plan, points)
+            if is_straight and low in points and lines.say_is_last(low, points[low], self.budget_bytes):
+                break
+            halve = (turn >= STRAIGHT and turn % 2 == 0) or points.get(high) == TOO_LARGE
+            guess = middle_of(low, high) if halve else min(max(lines.last_within(self.budget_bytes), low + 1), high - 1)
+            nbytes = points[guess] = measure(guess)
+            low, high = (guess, high) if nbytes <= self.budget_bytes else (low, guess)
+            turn += 1
+        return low
+
+    def _lines(self, plan: Plan, points: dict[int, int]) -> Lines:
+        """The lines through the size at which `plan` needs the most like the budget and another one, not too near."""
+        near, *others = sorted(
+            (number for number in points if points[number] < TOO_LARGE),
+            key=lambda number: abs(points[number] - self.budget_bytes),
+        )
+        others = [number for number in others if abs(number - near) >= FAR] or others[-1:]
+        ends = [(number, self._job(number).train_arena.live_profile(plan)) for number in (near, *others[:1])]
+        if len(ends) == 1:  # as if all but persistent buffers grew in proportion
+            persistent = sum(aligned(b.nbytes) for b in self._job(near).graphs[0].persistent())
+            ends.append((0, [persistent] * len(ends[0][1])))
+        return Lines(ends[0], ends[1])
 
     def _job(self, number: int) -> Job:
         job = self.make(self.sizes[number - 1])
@@ -128,6 +170,29 @@ class Fitting:
                 raise _OtherOps
         self.recent = [*(each for each in self.recent if each != number), number][-RECENT:]
         return job
+
+
+class Lines:
+    """Bytes in use at each op, at two numbers and along the line through them."""
+
+    def __init__(self, near: tuple[int, Sequence[int]], far: tuple[int, Sequence[int]]):
+        self.number, self.bytes = near[0], np.array(near[1], np.float64)
+        self.distance = abs(near[0] - far[0])
+        self.growth: npt.NDArray[np.float64] = (self.bytes - np.array(far[1], np.float64)) / (near[0] - far[0])
+
+    def last_within(self, budget_bytes: int) -> int:
+        """The last number at which all are within the budget, at most the largest that there is."""
+        rising = self.growth > 0
+        steps = (budget_bytes - self.bytes[rising]) / self.growth[rising]
+        return self.number + int(min(steps.min(initial=np.inf), MOST))
+
+    def say_is_last(self, number: int, nbytes: int, budget_bytes: int) -> bool:
+        """Whether a plan that takes `nbytes` there is over the budget at the next one."""
+        growth = float(np.max(self._at(number + 1)) - np.max(self._at(number)))
+        return self.distance >= FAR and nbytes + STEEP * growth > budget_bytes
+
+    def _at(self, number: int) -> npt.NDArray[np.float64]:
+        return self.bytes + (number - self.number) * self.growth
 
 
 class _OtherOps(Exception):

@@ -107,12 +107,25 @@ class ArenaPlanner:
         gaps = (gap for gap, decision in plan.decisions.items() if gap.use == -1 and decision is Decision.OFFLOAD)
         return frozenset(gap.buffer for gap in gaps if self.graphs[0].buffers[gap.buffer].persistent)
 
+    def live_profile(self, plan: Plan) -> list[int]:
+        """Bytes in use while each op runs, of the training step and then of the other graphs: the most are
+        live_bytes()."""
+        offloaded_state = self._offloaded_state(plan)
+        profile: list[int] = []
+        for index, each in enumerate(self.plans(plan)):
+            others = self._bytes_of_others(index, offloaded_state)
+            profile.extend(nbytes + others for nbytes in self.layouts[index].live_profile(each))
+        return profile
+
     # -- live bytes --------------------------------------------------------------------------------------------
 
     def _live_bytes(self, index: int, plan: Plan, offloaded_state: OffloadedState) -> int:
         """Most bytes in use while graph `index` runs, with the persistent buffers that only other graphs use."""
-        others = sum(self._persistent_bytes[name] for name in self._unused[index] if name not in offloaded_state)
-        return self.layouts[index].live_bytes(plan) + others
+        return self.layouts[index].live_bytes(plan) + self._bytes_of_others(index, offloaded_state)
+
+    def _bytes_of_others(self, index: int, offloaded_state: OffloadedState) -> int:
+        """Bytes on the device of persistent buffers that graph `index` does not use."""
+        return sum(self._persistent_bytes[name] for name in self._unused[index] if name not in offloaded_state)
 
     def _live_bytes_of_others(self, train: Plan, offloaded_state: OffloadedState) -> int:
         key = (offloaded_state, train.strategy, train.copy_lead)

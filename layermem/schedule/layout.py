@@ -71,6 +71,10 @@ class Layout:
         """Most aligned bytes in use at one tick."""
         return self._prepared(plan.order).measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead)[0]
 
+    def live_profile(self, plan: Plan) -> list[int]:
+        """Aligned bytes in use at each position of the plan's order."""
+        return self._prepared(plan.order).live_profile(_decisions(plan), _overlay_mask(plan), plan.copy_lead)
+
     def estimate_seconds(self, plan: Plan) -> float:
         """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
         order = self._prepared(plan.order)

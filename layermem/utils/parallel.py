@@ -2,6 +2,7 @@
 
 run_both      in two threads: native searches run without the GIL (native/release_gil.h), Python does not
 begin_beside  in a copy of the process, for work in Python whose result is small
+Once          work for whichever of the two processes is the first to be free
 """
 
 from __future__ import annotations
@@ -67,6 +68,18 @@ def begin_beside(function: Callable[[], A]) -> Callable[[], A]:
         return pickle.loads(pickled)[0] if pickled else function()
 
     return result
+
+
+class Once:
+    """Work that this process and its copies share: `take` is True in one of them, once."""
+
+    def __init__(self) -> None:
+        self._reader, writer = os.pipe()
+        os.write(writer, b"1")
+        os.close(writer)
+
+    def take(self) -> bool:
+        return bool(os.read(self._reader, 1))
 
 
 def _write_result(function: Callable[[], object], writer: int) -> None:

@@ -118,14 +118,33 @@ RECURRENT = """
 """
 
 
-def test_of_a_recurrent_net_the_sequences_grow_and_their_steps_stay(layermem, prototxt):
+def test_the_options_that_fit_prints_give_plan_its_answer_of_a_recurrent_net_too(layermem, prototxt):
     net = prototxt(RECURRENT, "steps.prototxt")
     budget = ("--budget", "64KiB", "--strategies", "liveness,nested")
     for fit in json.loads(layermem("fit", "--net", net, *budget, "--json").out)["strategies"]:
-        for streams, fits in ((fit["batch"], 0), (fit["batch"] + 1, 3)):
-            shapes = ("--input", f"x=4,{streams},3", "--input", f"cont=4,{streams}")
-            words = ("--strategy", fit["strategy"], "--budget", "64KiB")
-            assert layermem("plan", "--net", net, *shapes, *words).code == fits
+        words = ("--strategy", fit["strategy"], "--budget", "64KiB", "--json")
+        planned = layermem("plan", "--net", net, *fit["options"], *words)
+        assert planned.code == 0 and json.loads(planned.out)["peak_bytes"] == fit["peak_bytes"]
+        assert fit["options"] == ["--input", f"x=4,{fit['batch']},3", "--input", f"cont=4,{fit['batch']}"]
+        more = ("--input", f"x=4,{fit['batch'] + 1},3", "--input", f"cont=4,{fit['batch'] + 1}")
+        assert layermem("plan", "--net", net, *more, *words).code == 3
+    printed = layermem("fit", "--net", net, *budget).out.splitlines()
+    (options,) = (line.removeprefix("plan with ") for line in printed if line.startswith("plan with "))
+    largest = printed[2].split()
+    assert options == f"--input x=4,{largest[1]},3 --input cont=4,{largest[1]}"
+    assert layermem("plan", "--net", net, *options.split(), "--strategy", largest[0], "--budget", "64KiB").code == 0
+
+
+@pytest.mark.parametrize("which", [("--net", NET), ("--solver", "prototxt/digits/solver.prototxt")])
+def test_the_options_of_other_nets_are_their_batch_and_are_not_printed(layermem, which):
+    words = ("--budget", "4MiB", "--strategies", "liveness,caffe")
+    for fit in json.loads(layermem("fit", *which, *words, "--json").out)["strategies"]:
+        assert fit["options"] == ["--batch", str(fit["batch"])]
+    assert "plan with" not in layermem("fit", *which, *words).out
+    (nothing,) = json.loads(layermem("fit", *which, "--budget", "1KiB", "--strategies", "caffe", "--json").out)[
+        "strategies"
+    ]
+    assert nothing["options"] == []
 
 
 def test_strategies_searched_beside_each_other_fit_what_they_fit_one_after_the_other(layermem, monkeypatch):
@@ -133,3 +152,21 @@ def test_strategies_searched_beside_each_other_fit_what_they_fit_one_after_the_o
     beside = layermem(*words).out
     monkeypatch.setattr("layermem.utils.parallel.begin_beside", lambda function: function)
     assert beside == layermem(*words).out
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_process_that_is_first_does_not_change_what_fits(layermem, monkeypatch, is_first):
+    words = (
+        "fit",
+        "--net",
+        NET,
+        "--budget",
+        "3MiB",
+        "--strategies",
+        "liveness,caffe,recompute-approx,nested",
+        "--json",
+    )
+    either = layermem(*words).out
+    monkeypatch.setattr("layermem.utils.parallel.begin_beside", lambda function: function)
+    monkeypatch.setattr("layermem.utils.parallel.Once.take", lambda work: is_first)
+    assert either == layermem(*words).out

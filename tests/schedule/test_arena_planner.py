@@ -72,6 +72,12 @@ def test_bytes_of_the_training_graph_count_with_what_only_the_others_keep(graphs
     assert ArenaPlanner((train, small), a_second_each(train)).live_bytes(plan) == 1024 + 2 * 256
 
 
+def test_the_profile_is_the_bytes_of_each_op_of_all_graphs(arena, plan):
+    # train: w, h and v throughout, and x until dw is made; test: w and v, and no h
+    assert arena.live_profile(plan) == [1280, 1536, 1280, 2048, 3072]
+    assert max(arena.live_profile(plan)) == arena.live_bytes(plan)
+
+
 def test_state_on_the_host_is_there_for_the_other_graphs_too(arena, plan):
     """The test net fetches w for its op, and never has h; so they take y, z, w and v."""
     train, test = arena.plans(replace(plan, decisions=BOTH))

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from layermem.utils.parallel import begin_beside, run_both
+from layermem.utils.parallel import Once, begin_beside, run_both
 
 
 def test_both_run_at_the_same_time_and_return_in_order():
@@ -66,3 +66,10 @@ def test_where_the_copy_fails_the_function_runs_here(result):
 def test_without_copies_the_function_runs_here(monkeypatch):
     monkeypatch.delattr(os, "fork", raising=False)
     assert begin_beside(os.getpid)() == os.getpid()
+
+
+def test_shared_work_falls_to_one_of_the_process_and_its_copy():
+    work = Once()
+    result = begin_beside(work.take)
+    assert sorted([work.take(), result()]) == [False, True]
+    assert not work.take()

@@ -69,6 +69,9 @@ class LayoutOrder {
     Measures measure(const Decisions& decisions, int overlays, double copy_lead, bool timed) const {
         return planning::measure(graph_, order_, read(decisions), overlays, copy_lead, timed);
     }
+    std::vector<Bytes> live_profile(const Decisions& decisions, int overlays, double copy_lead) const {
+        return graph_.live_profile(overlays, graph_.lay_out(order_, read(decisions), copy_lead));
+    }
     py::list residencies(const Decisions& decisions, double copy_lead) const {
         py::list out;
         for (const Residency& r : graph_.lay_out(order_, read(decisions), copy_lead).residencies)
@@ -139,6 +142,8 @@ void bind_layout(py::module_& m) {
              "buffers"_a, "decisions"_a, py::keep_alive<1, 2>())
         .def("measure", &LayoutOrder::measure, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
              "(most bytes in use at one tick, estimated seconds of a step).")
+        .def("live_profile", &LayoutOrder::live_profile, "decisions"_a, "overlays"_a, "copy_lead"_a,
+             "Bytes in use at each position.")
         .def("comm_releases", &LayoutOrder::comm_releases, "copy_lead"_a,
              "(position, position before which its bytes are free) of each op on the stream of communication.")
         .def("residencies", &LayoutOrder::residencies, "decisions"_a, "copy_lead"_a,
