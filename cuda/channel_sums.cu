@@ -2,25 +2,27 @@
 //   channel_sums           y[c] = sum of x
 //   channel_sums_product   y[c] = sum of x b
 //   channel_sums_prelu     y[c] = sum of x b where b <= 0
-//   y [parts][columns] float written or added to      x, b [outer][columns][inner] float read
+//   y [parts][columns] float written or added to      x, b [outer][columns][inner] float read; of channel_sums, x may
+//                                                     have 16 bits
 //   launch   grid (ceil(columns / (width V)), parts), block 256
-//   traffic  4 |x| bytes: bound by memory
-//   assumes  _v4: columns and pitch are multiples of 4, x and y aligned to 16 bytes
+//   traffic  4 |x| bytes, or 2: bound by memory
+//   assumes  _v4: columns and pitch are multiples of 4, x and y aligned to 4 elements
 //   source   Caffe's products with a vector of ones (base_conv_layer.cpp, scale_layer.cu, prelu_layer.cu), without one
 #include "channel_sums.cuh"
 
 using namespace lm;
 
+template <class T>
 struct ChannelSumsArgs {
     float* y;
-    const float* x;
-    const float* b;
+    const T* x;
+    const T* b;
     Columns at;
     int accumulate;
 };
 
-template <int V, int INPUTS, class Term>
-LM_FN void channel_sums(const ChannelSumsArgs& p, const float* const (&inputs)[INPUTS], Term term) {
+template <int V, int INPUTS, class T, class Term>
+LM_FN void channel_sums(const ChannelSumsArgs<T>& p, const T* const (&inputs)[INPUTS], Term term) {
     sum_columns<1, V>(
         p.at, inputs,
         [&](int, const float (&in)[INPUTS][V], float (&values)[1][V]) {
@@ -33,16 +35,16 @@ LM_FN void channel_sums(const ChannelSumsArgs& p, const float* const (&inputs)[I
 }
 
 #define LM_CHANNEL_SUMS(name, V, expression)                                         \
-    LM_KERNEL(name##_v##V, ChannelSumsArgs, p, COLUMN_THREADS) {                     \
+    LM_KERNEL(name##_v##V, ChannelSumsArgs<float>, p, COLUMN_THREADS) {              \
         channel_sums<V>(p, {p.x, p.b}, [](float x, float b) { return expression; }); \
     }
 
-LM_KERNEL(channel_sums_v4, ChannelSumsArgs, p, COLUMN_THREADS) {
-    channel_sums<4>(p, {p.x}, [](float x, float) { return x; });
+template <int V, class T>
+LM_FN void channel_sums(const ChannelSumsArgs<T>& p) {
+    channel_sums<V>(p, {p.x}, [](float x, float) { return x; });
 }
-LM_KERNEL(channel_sums_v1, ChannelSumsArgs, p, COLUMN_THREADS) {
-    channel_sums<1>(p, {p.x}, [](float x, float) { return x; });
-}
+LM_KERNEL_OF_ELEMENTS(channel_sums_v4, ChannelSumsArgs, COLUMN_THREADS, channel_sums<4>)
+LM_KERNEL_OF_ELEMENTS(channel_sums_v1, ChannelSumsArgs, COLUMN_THREADS, channel_sums<1>)
 LM_CHANNEL_SUMS(channel_sums_product, 4, x* b)
 LM_CHANNEL_SUMS(channel_sums_product, 1, x* b)
 LM_CHANNEL_SUMS(channel_sums_prelu, 4, b > 0.0f ? 0.0f : x * b)

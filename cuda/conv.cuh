@@ -33,22 +33,25 @@ struct ConvProblem {
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
 
-// Epilogue of conv_fprop: y = relu(sum + bias + residual).  A null pointer leaves its term out.
+// Epilogue of conv_fprop: y = relu(sum + bias + residual).  A null pointer leaves its term out.  E: element of y.
+template <class E>
 struct Epilogue {
-    const float* bias;      // [K]
-    const float* residual;  // laid out as y; y itself to accumulate, or another blob, which y may overlay
-    unsigned char* mask;    // one bit per element of y, set where y > 0 (pointwise.cuh); K and K/g are multiples of 8
+    const float* bias;    // [K]
+    const E* residual;    // laid out as y; y itself to accumulate, or another blob, which y may overlay
+    unsigned char* mask;  // one bit per element of y, set where y > 0 (pointwise.cuh); K and K/g are multiples of 8
     int relu;
 };
 
+template <class Image, class Maps>
 struct ConvFpropArgs {
-    float* maps;
-    const float* image;
+    Maps* maps;
+    const Image* image;
     const float* filter;
     ConvProblem problem;
     Divider by_channels, by_kernel_w;
-    Epilogue epilogue;
-    float* moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of 128 rows
+    Epilogue<Maps> epilogue;
+    float* moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of 128 rows;
+                     // of maps in fp32 alone
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -57,8 +60,8 @@ struct ConvFpropArgs {
 //
 // Bias, the residual and the bits of AT_ONCE rows are loaded before the first of them is used: a load takes hundreds of
 // cycles; but for bits of single elements, whose loads would take more registers than there are.
-template <int RUN, class T, int AT_ONCE, class Product, class RowOf>
-LM_FN void store_tile(const Product& product, float* c, RowOf row_of, int n0, int columns, const Epilogue& epilogue,
+template <int RUN, class T, int AT_ONCE, class Product, class E, class RowOf>
+LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int columns, const Epilogue<E>& epilogue,
                       const unsigned char* kept = nullptr) {
     constexpr int COLUMNS = Product::COLUMNS;
     constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane among the 32 of a word of mask bits
@@ -197,8 +200,9 @@ struct Place {
 };
 
 // conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
-template <class T, class Product, int V>
-LM_FN void conv_fprop(const ConvFpropArgs& p) {
+template <class T, class Product, int V, class Image, class Maps>
+LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps>& p) {
+    constexpr bool HAS_MOMENTS = T::M == UNIT_ROWS && !IS_NARROW<Maps>;
     LM_DYN_SHARED(float, shared);
     // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
     // the registers
@@ -215,10 +219,11 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
                                window < count ? h : OUTSIDE, w, window < count ? window : -1);
     }
     block_sync();
-    const Taps taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch, p.by_channels};
+    const Taps<Image> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
+                              p.by_channels};
     const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
     const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
-    TapRows<Product, T::M, T::THREADS, V> a(windows, taps, steps);
+    TapRows<Product, T::M, T::THREADS, V, Image> a(windows, taps, steps);
     MatrixRows<Product, T::N, T::THREADS, V> b(filter, n0, conv.outputs, depth);
     Product product;
     multiply<T>(shared, depth, a, b, product);
@@ -227,9 +232,9 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
         const int window = windows[product.m_of(i)].w;
         return window >= 0 ? window * conv.maps_pitch + first_output : -1;
     };
-    Epilogue epilogue = p.epilogue;
+    Epilogue<Maps> epilogue = p.epilogue;
     if (epilogue.bias != nullptr) epilogue.bias += first_output;
-    if constexpr (T::M == UNIT_ROWS) {
+    if constexpr (HAS_MOMENTS) {
         if (p.moments != nullptr)
             group_moments<T>(product, shared, epilogue.bias, count - windows[0].w, n0, conv.outputs);
     }
@@ -238,16 +243,17 @@ LM_FN void conv_fprop(const ConvFpropArgs& p) {
         store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
     else
         store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
-    if constexpr (T::M == UNIT_ROWS) {  // now that no register holds the tile
+    if constexpr (HAS_MOMENTS) {  // now that no register holds the tile
         if (p.moments != nullptr)
             store_moments<T>(shared, p.moments + 2 * (windows[0].w / UNIT_ROWS) * conv.maps_pitch + first_output,
                              conv.maps_pitch, count - windows[0].w, n0, conv.outputs);
     }
 }
 
+template <class E>
 struct ConvDgradArgs {
-    float* image;
-    const float* maps;
+    E* image;
+    const E* maps;
     const float* filter;
     const float* bias;          // or null
     const unsigned char* kept;  // null, or one bit per element of image: those without it become zero, which is the
@@ -296,6 +302,8 @@ LM_FN PhaseTaps phase_taps(const PhaseAxis& down, const PhaseAxis& right, const 
 
 // The weights of one column of a dgrad: element k is that of (tap of the phase, output).
 struct PhaseWeights {
+    using Element = float;
+
     const float* column;  // of tap 0 and output 0
     Divider outputs;
     const PhaseTaps& taps;  // read once a stage
@@ -320,8 +328,8 @@ struct PhaseWeights {
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
 // and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
 // resume each other's sums add in the order of all outputs.
-template <class T, class Product, int V>
-LM_FN void conv_dgrad(const ConvDgradArgs& p) {
+template <class T, class Product, int V, class E>
+LM_FN void conv_dgrad(const ConvDgradArgs<E>& p) {
     LM_DYN_SHARED(float, shared);
     LM_SHARED(int4, pixels, [T::M]);  // (offset of the window under tap 0, its row, its column, pixel or -1)
     // Rows and columns; in shared memory, as are `taps`, to leave registers to the product.
@@ -353,12 +361,12 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
                               there ? row : OUTSIDE, column, there ? at : -1);
     }
     block_sync();
-    const Taps maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, p.by_outputs};
+    const Taps<E> maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, p.by_outputs};
     const int c = n0 + my_column<T::N, V>();
     const float* filter = p.filter + (static_cast<long long>(group) * conv.outputs * taps[0].pitch + c);
-    TapRows<Product, T::M, T::THREADS, V> a(pixels, maps, taps[0].maps);
-    Columns<T::N, T::THREADS, V, PhaseWeights> b = {
-        {filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), 0}};
+    TapRows<Product, T::M, T::THREADS, V, E> a(pixels, maps, taps[0].maps);
+    Columns<T::N, T::THREADS, V, PhaseWeights> b(
+        PhaseWeights{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), 0});
     Product product;
     const auto row_of = [&](int i) {
         const int pixel = pixels[product.m_of(i)].w;
@@ -366,17 +374,18 @@ LM_FN void conv_dgrad(const ConvDgradArgs& p) {
     };
     if (p.resume) load_tile<V>(product, p.image, row_of, n0, conv.channels);
     multiply<T>(shared, taps[0].maps.depth, a, b, product);
-    const Epilogue epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
-                               p.accumulate ? p.image : nullptr, nullptr, 0};
+    const Epilogue<E> epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
+                                  p.accumulate ? p.image : nullptr, nullptr, 0};
     store_tile<V, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
 }
 
+template <class Image, class Maps>
 struct ConvWgradArgs {
     float* dw;           // [K,kh,kw,C/g], or `splits` of them back to back
     const float* begun;  // [K,kh,kw,C/g] of the first split, as earlier slices left it
     float* left;         // the same of the last split, where it goes on in a later slice; may be `begun` of one split
-    const float* maps;
-    const float* image;
+    const Maps* maps;
+    const Image* image;
     ConvProblem problem;
     Divider by_window, by_columns, by_channels, by_kernel_w;  // Ho Wo, Wo, C/g, kw
     int splits, images_each;  // split i sums over images [i images_each, (i+1) images_each) of the whole batch
@@ -387,25 +396,30 @@ struct ConvWgradArgs {
 };
 
 // A column of the maps: element k is that of window k, at `pitch` from the one before.
+template <class E>
 struct MapsColumn {
-    const float* next;  // the first of the next stage
-    int pitch, left;    // windows from there on
+    using Element = E;
+
+    const E* next;    // the first of the next stage
+    int pitch, left;  // windows from there on
 
     LM_MEMBER void advance() {
         next += static_cast<long long>(DEPTH) * pitch;
         left -= DEPTH;
     }
 
-    LM_MEMBER const float* at(int k, bool& inside) const {
+    LM_MEMBER const E* at(int k, bool& inside) const {
         inside = k - DEPTH < left;
         return next + static_cast<long long>(k - DEPTH) * pitch;
     }
 };
 
 // A column of what windows see of the image: element k is the pixel under one tap of window start + k.
-template <int V>
+template <int V, class E>
 struct ImageColumn {
-    const float* image;  // under the tap of a window in the corner
+    using Element = E;
+
+    const E* image;  // under the tap of a window in the corner
     const ConvProblem& conv;
     Divider by_window, by_columns;
     int next, end;     // this lane's window of the next stage, and the one behind the last
@@ -425,7 +439,7 @@ struct ImageColumn {
         next += DEPTH;
     }
 
-    LM_MEMBER const float* at(int k, bool& inside) const {
+    LM_MEMBER const E* at(int k, bool& inside) const {
         if constexpr (V == 4) {
             const Pair tap(down, right), seen(shuffle(place.both, k));
             inside = are_natural(seen + tap, Pair(conv.height - 1, conv.width - 1) - tap - seen);
@@ -443,8 +457,8 @@ struct ImageColumn {
 // With a slice of the batch, k are the whole stages of windows that lie in it: the first stage begins where one of the
 // whole batch does, and so does what lies behind the last one, but for the end of the split.  A split that has begun
 // continues from `begun`, and one that does not end here goes to `left`, so that its sums are those of the whole batch.
-template <class T, class Product, int V>
-LM_FN void conv_wgrad(const ConvWgradArgs& p) {
+template <class T, class Product, int V, class Image, class Maps>
+LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     LM_DYN_SHARED(float, shared);
     const ConvProblem& conv = p.problem;
     const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
@@ -462,13 +476,14 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     const int n = n0 + my_column<T::N, V>(), tap = divide(n, p.by_channels), c = n - tap * conv.channels;
     const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
     const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
-    const float* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
-    const float* image =
+    const Maps* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
+    const Image* image =
         p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch + group * conv.channels + c);
-    Columns<T::M, T::THREADS, V, MapsColumn> a = {{maps, conv.maps_pitch, m < conv.outputs ? depth : 0}};
-    Columns<T::N, T::THREADS, V, ImageColumn<V>> b = {{image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
-                                                       start + depth, n < width ? down : OUTSIDE, right, 0, 0, 0,
-                                                       Pair()}};
+    Columns<T::M, T::THREADS, V, MapsColumn<Maps>> a(
+        MapsColumn<Maps>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
+    Columns<T::N, T::THREADS, V, ImageColumn<V, Image>> b(
+        ImageColumn<V, Image>{image, conv, p.by_window, p.by_columns, start + lane_of_warp(), start + depth,
+                              n < width ? down : OUTSIDE, right, 0, 0, 0, Pair()});
     Product product;
     const bool ends = last >= end;
     const int groups = gridDim.z / p.splits;
@@ -480,32 +495,53 @@ LM_FN void conv_wgrad(const ConvWgradArgs& p) {
     };
     if (before > 0) load_tile<V>(product, p.begun + group * of_group, row_of, n0, width);
     multiply<T>(shared, depth, a, b, product);
-    const Epilogue epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
+    const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
     store_tile<V, T, 2>(product, dw, row_of, n0, width, epilogue);
 }
 
 // ---- instances ------------------------------------------------------------------------------------------------------
 
-#define LM_CONV(tile, T, Product, V)                                               \
-    LM_KERNEL(conv_fprop_##tile##_v##V, ConvFpropArgs, p, T::THREADS, T::BLOCKS) { \
-        conv_fprop<T, Product<T, true, true>, V>(p);                               \
-    }                                                                              \
-    LM_KERNEL(conv_dgrad_##tile##_v##V, ConvDgradArgs, p, T::THREADS, T::BLOCKS) { \
-        conv_dgrad<T, Product<T, true, false>, V>(p);                              \
-    }                                                                              \
-    LM_KERNEL(conv_wgrad_##tile##_v##V, ConvWgradArgs, p, T::THREADS, T::BLOCKS) { \
-        conv_wgrad<T, Product<T, false, false>, V>(p);                             \
+template <class E>
+using FpropArgs = ConvFpropArgs<E, E>;
+template <class E>
+using WgradArgs = ConvWgradArgs<E, E>;
+template <class E>
+using DataFpropArgs = ConvFpropArgs<float, E>;  // an image in fp32, as the data of a net are
+template <class E>
+using DataWgradArgs = ConvWgradArgs<float, E>;
+
+#define LM_CONV(tile, T, Product, V, E)                                               \
+    LM_KERNEL(conv_fprop_##tile##_v##V, FpropArgs<E>, p, T::THREADS, T::BLOCKS) {     \
+        conv_fprop<T, Product<T, true, true>, V>(p);                                  \
+    }                                                                                 \
+    LM_KERNEL(conv_dgrad_##tile##_v##V, ConvDgradArgs<E>, p, T::THREADS, T::BLOCKS) { \
+        conv_dgrad<T, Product<T, true, false>, V>(p);                                 \
+    }                                                                                 \
+    LM_KERNEL(conv_wgrad_##tile##_v##V, WgradArgs<E>, p, T::THREADS, T::BLOCKS) {     \
+        conv_wgrad<T, Product<T, false, false>, V>(p);                                \
     }
 
-// All four tiles, for operands in runs of 16 bytes (V = 4) and for any operands (V = 1).
-#define LM_CONV_TILES(Product)             \
-    LM_CONV(128x128, T128x128, Product, 4) \
-    LM_CONV(128x64, T128x64, Product, 4)   \
-    LM_CONV(64x64, T64x64, Product, 4)     \
-    LM_CONV(128x32, T128x32, Product, 4)   \
-    LM_CONV(128x128, T128x128, Product, 1) \
-    LM_CONV(128x64, T128x64, Product, 1)   \
-    LM_CONV(64x64, T64x64, Product, 1)     \
-    LM_CONV(128x32, T128x32, Product, 1)
+#define LM_CONV_NARROW(tile, T, Product, V, E)                                             \
+    LM_CONV(tile, T, Product, V, E)                                                        \
+    LM_KERNEL(conv_fprop_data_##tile##_v##V, DataFpropArgs<E>, p, T::THREADS, T::BLOCKS) { \
+        conv_fprop<T, Product<T, true, true>, V>(p);                                       \
+    }                                                                                      \
+    LM_KERNEL(conv_wgrad_data_##tile##_v##V, DataWgradArgs<E>, p, T::THREADS, T::BLOCKS) { \
+        conv_wgrad<T, Product<T, false, false>, V>(p);                                     \
+    }
+
+// All four tiles, for operands in runs of four elements (V = 4) and for any operands (V = 1).
+#define LM_TILES(CONV, Product, E)         \
+    CONV(128x128, T128x128, Product, 4, E) \
+    CONV(128x64, T128x64, Product, 4, E)   \
+    CONV(64x64, T64x64, Product, 4, E)     \
+    CONV(128x32, T128x32, Product, 4, E)   \
+    CONV(128x128, T128x128, Product, 1, E) \
+    CONV(128x64, T128x64, Product, 1, E)   \
+    CONV(64x64, T64x64, Product, 1, E)     \
+    CONV(128x32, T128x32, Product, 1, E)
+
+#define LM_CONV_TILES(Product) LM_TILES(LM_CONV, Product, float)
+#define LM_CONV_NARROW_TILES(Product, E) LM_TILES(LM_CONV_NARROW, Product, E)
 
 }  // namespace lm

@@ -5,7 +5,4 @@
 
 using namespace lm;
 
-template <class T, bool A_ROWS, bool B_ROWS>
-using Product = Mma<T, A_ROWS, B_ROWS, Precision::FP32X3>;
-
-LM_CONV_TILES(Product)
+LM_CONV_TILES(MmaFp32x3)

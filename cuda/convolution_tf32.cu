@@ -4,7 +4,4 @@
 
 using namespace lm;
 
-template <class T, bool A_ROWS, bool B_ROWS>
-using Product = Mma<T, A_ROWS, B_ROWS, Precision::TF32>;
-
-LM_CONV_TILES(Product)
+LM_CONV_TILES(MmaTf32)

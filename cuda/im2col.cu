@@ -6,7 +6,7 @@
 //   assumes  elements below 2^31
 //   order    backward adds the taps in rising order
 //   source   Caffe im2col.cu
-#include "common.cuh"
+#include "element.cuh"
 
 using namespace lm;
 
@@ -75,14 +75,15 @@ LM_KERNEL(im2col_backward, Im2colArgs, p, 256) {
 // gather_windows: what a weight gradient needs of some windows, as matrices: the windows that a slice of the batch leaves
 // to the next one (layermem/backends/cuda/wgrad_slices.py).
 //   maps_rows  [count][K] float written     image_rows  [count][g][kh kw][C/g] float written, zero in the pad
-//   maps [N][Ho][Wo][K], image [N][height][width][C] float read
+//   maps [N][Ho][Wo][K], image [N][height][width][C] float, or both in 16 bits, read
 //   launch   one thread per element written, grid ceil(count (K + kh kw C) / 256), block 256
 //   traffic  8 bytes per element written
+template <class T>
 struct GatherWindowsArgs {
     float* maps_rows;
     float* image_rows;
-    const float* maps;
-    const float* image;
+    const T* maps;
+    const T* image;
     int height, width, channels, outputs;  // of all groups
     int kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     Divider by_row, by_group, by_channels, by_kernel_w;  // kh kw C, kh kw C/g, C/g, kw
@@ -90,10 +91,11 @@ struct GatherWindowsArgs {
     int first, count;                                    // windows, counted through all images
 };
 
-LM_KERNEL(gather_windows, GatherWindowsArgs, p, 256) {
+template <class T>
+LM_FN void gather_windows(const GatherWindowsArgs<T>& p) {
     const int at = blockIdx.x * 256 + threadIdx.x, i = at - p.count * p.outputs;
     if (i < 0) {
-        p.maps_rows[at] = p.maps[p.first * p.outputs + at];
+        p.maps_rows[at] = widened(p.maps[p.first * p.outputs + at]);
         return;
     }
     const int row = divide(i, p.by_row), element = i - row * static_cast<int>(p.by_row.divisor);
@@ -108,5 +110,7 @@ LM_KERNEL(gather_windows, GatherWindowsArgs, p, 256) {
     const int w = column * p.stride_w - p.pad_w + s * p.dilation_w;
     const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(p.height) &&
                         static_cast<unsigned>(w) < static_cast<unsigned>(p.width);
-    p.image_rows[i] = inside ? p.image[((n * p.height + h) * p.width + w) * p.channels + group * each + c] : 0.0f;
+    const int pixel = (n * p.height + h) * p.width + w;
+    p.image_rows[i] = inside ? widened(p.image[pixel * p.channels + group * each + c]) : 0.0f;
 }
+LM_KERNEL_OF_ELEMENTS(gather_windows, GatherWindowsArgs, 256, gather_windows)

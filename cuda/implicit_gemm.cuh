@@ -6,6 +6,7 @@
 //   order                     k rises, always in the same steps: no tile and no place in it changes a bit
 //   pipeline                  a ring of stages: while one is multiplied, the next are copied; one barrier a stage
 //   product                   what a warp does with a stage: ffma.cuh (fp32), mma.cuh (tensor cores)
+//   elements                  of blobs may have 16 bits (element.cuh): they are widened on their way, so tiles are fp32
 //
 // 16-byte chunk j of row r lies at chunk j ^ (r & 7) in a tile of rows and at j ^ (r & 3) in one of columns: the lanes of
 // a warp then meet different banks, whichever product reads.
@@ -13,7 +14,7 @@
 // A product stores runs of four neighbours of a row of C.  What it reads of a tile of columns, it may choose; rows of B
 // in a tile of rows are put where they give the same (Product::column_of_row).
 #pragma once
-#include "common.cuh"
+#include "element.cuh"
 
 namespace lm {
 
@@ -59,7 +60,11 @@ LM_FN int warp_n() {
 //      COPIES                how many
 //      advance()             prepares those of the next stage, at first of the one from k = 0 on; called by all lanes
 //      copy(tile, i)         starts number i, zeros beyond the operand; called by all lanes
+//      WIDENS                whether elements have 16 bits.  Then copy() loads, widens and stores, which takes as long as
+//                            memory does; so do fetch(i) and, later, place(tile, i), with other work between
 // Thread n copies V elements from k = n % (DEPTH / V) V on of a tile of rows, or from column n % (WIDTH / V) V on.
+//
+// E is the element of the operand in memory.
 
 constexpr int OUTSIDE = -(1 << 30);  // as h: a row that is not there
 
@@ -78,11 +83,73 @@ struct Pair {
 // Whether no number of two pairs is below zero.  A column below zero borrows from its row, but is seen itself.
 LM_FN bool are_natural(Pair a, Pair b) { return ((a.both | b.both) & 0x80008000u) == 0; }
 
+// V elements of 16 bits on their way from memory to a tile.
+template <int V>
+struct Fetched {
+    static_assert(V == 1 || V == 4, "one element or four");
+    unsigned words[(V + 1) / 2];
+
+    template <class E>
+    LM_MEMBER void fetch(const E* from, bool inside) {
+        check_aligned(inside ? from : nullptr, 2 * V);
+        if constexpr (V == 4) {
+            const uint2 both = inside ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+            words[0] = both.x, words[1] = both.y;
+        } else {
+            words[0] = inside ? from->bits : 0;
+        }
+    }
+
+    template <class E>
+    LM_MEMBER void place(float* to) const {
+        float wide[V];
+        wide[0] = E::low(words[0]);
+        if constexpr (V == 4) wide[1] = E::high(words[0]), wide[2] = E::low(words[1]), wide[3] = E::high(words[1]);
+        store<V>(to, wide);
+    }
+};
+
+template <class E>
+constexpr bool IS_NARROW = sizeof(E) == 2;
+
+// The copies of a thread: what Loader says of number i, its source and whether that is there, and its place in a tile.
+// Those of sixteen bytes are held in registers between fetch() and place().
+template <class E, int COPIES_, int V, class Loader>
+struct Copies {
+    static constexpr int COPIES = COPIES_;
+    static constexpr bool WIDENS = IS_NARROW<E>;
+
+    Fetched<V> held[WIDENS && V == 4 ? COPIES : 1];
+
+    LM_MEMBER Loader& loader() { return *static_cast<Loader*>(this); }
+
+    LM_MEMBER void copy(float* tile, int i) {
+        bool inside;
+        const E* from = loader().source_of(i, inside);
+        if constexpr (WIDENS) {
+            Fetched<V> elements;
+            elements.fetch(from, inside);
+            elements.template place<E>(tile + loader().place_of(i));
+        } else {
+            async_copy<4 * V>(tile + loader().place_of(i), from, inside);
+        }
+    }
+
+    LM_MEMBER void fetch(int i) {
+        bool inside;
+        const E* from = loader().source_of(i, inside);
+        held[i].fetch(from, inside);
+    }
+
+    LM_MEMBER void place(float* tile, int i) { held[i].template place<E>(tile + loader().place_of(i)); }
+};
+
 // Rows that look at an image [..][height][width][pitch] through taps: row i, tap (r, s), channel c is the element
 // (h + r step_h, w + s step_w, c) with (offset, h, w) from a table, zero outside the image.
 // k = (r across + s) channels + c.
+template <class E>
 struct Taps {
-    const float* image;
+    const E* image;
     int height, width, pitch;
     Divider channels;
 };
@@ -93,13 +160,13 @@ struct TapSteps {
     Divider across;
 };
 
-template <class Product, int ROWS, int THREADS, int V>
-struct TapRows {
+template <class Product, int ROWS, int THREADS, int V, class E>
+struct TapRows : Copies<E, ROWS * DEPTH / V / THREADS, V, TapRows<Product, ROWS, THREADS, V, E>> {
     static constexpr int CHUNKS = DEPTH / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
     static constexpr bool IN_REGISTERS = V == 4 && Product::ROWS_IN_REGISTERS;  // else each copy reads the table
 
     const int4* table;
-    const Taps taps;
+    const Taps<E> taps;
     const TapSteps& steps;  // read once a stage
     int row, k;             // of the first copy, k of the next stage
     int offsets[IN_REGISTERS ? COPIES : 1];
@@ -108,7 +175,7 @@ struct TapRows {
     unsigned shift;    // as an offset, with the channel,
     Pair tap, behind;  // and what it adds to a place and leaves of the image
 
-    LM_MEMBER TapRows(const int4* table, const Taps& taps, const TapSteps& steps)
+    LM_MEMBER TapRows(const int4* table, const Taps<E>& taps, const TapSteps& steps)
         : table(table), taps(taps), steps(steps), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
         if constexpr (IN_REGISTERS) {
 #pragma unroll
@@ -131,9 +198,8 @@ struct TapRows {
         k += DEPTH;
     }
 
-    LM_MEMBER void copy(float* tile, int i) const {
+    LM_MEMBER const E* source_of(int i, bool& inside) const {
         int offset;
-        bool inside;
         if constexpr (IN_REGISTERS) {
             offset = offsets[i];
             inside = are_natural(places[i] + tap, behind - places[i]);
@@ -143,14 +209,15 @@ struct TapRows {
             inside = static_cast<unsigned>(at.y + down) < static_cast<unsigned>(taps.height) &&
                      static_cast<unsigned>(at.z + right) < static_cast<unsigned>(taps.width);
         }
-        async_copy<4 * V>(tile + in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V),
-                          taps.image + static_cast<int>(offset + shift), inside);
+        return taps.image + static_cast<int>(offset + shift);
     }
+
+    LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V); }
 };
 
 // Rows of a matrix [count][depth], from row `first` on; Product::column_of_row says which.
 template <class Product, int ROWS, int THREADS, int V>
-struct MatrixRows {
+struct MatrixRows : Copies<float, ROWS * DEPTH / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V>> {
     static constexpr int CHUNKS = DEPTH / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
 
     const float* next;  // this thread's first element of the next stage
@@ -170,30 +237,34 @@ struct MatrixRows {
         next += DEPTH;
     }
 
-    LM_MEMBER void copy(float* tile, int i) const {
+    LM_MEMBER const float* source_of(int i, bool& inside) const {
         const int behind = Product::column_of_row(i * STRIDE);  // bits of row and of i STRIDE part
-        async_copy<4 * V>(tile + in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V),
-                          next - DEPTH + static_cast<long long>(behind) * depth, behind < rows_here);
+        inside = behind < rows_here;
+        return next - DEPTH + static_cast<long long>(behind) * depth;
     }
+
+    LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V); }
 };
 
 // A tile of columns.  Source:
+//      Element               of the operand
 //      advance()             as above; lane i may prepare row i
 //      at(k, inside)         this thread's element of row k of the stage, and whether it is there; called by all lanes
 template <int WIDTH, int THREADS, int V, class Source>
-struct Columns {
+struct Columns : Copies<typename Source::Element, DEPTH * WIDTH / V / THREADS, V, Columns<WIDTH, THREADS, V, Source>> {
     static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = DEPTH / STRIDE;
     static_assert(THREADS % CHUNKS == 0, "a thread keeps its column");
 
     Source source;
 
+    LM_MEMBER explicit Columns(const Source& source) : source(source) {}
+
     LM_MEMBER void advance() { source.advance(); }
 
-    LM_MEMBER void copy(float* tile, int i) {
-        const int k = static_cast<int>(threadIdx.x) / CHUNKS + i * STRIDE;
-        bool inside;
-        const float* from = source.at(k, inside);
-        async_copy<4 * V>(tile + in_columns<WIDTH>(k, static_cast<int>(threadIdx.x) % CHUNKS * V), from, inside);
+    LM_MEMBER int row_of(int i) const { return static_cast<int>(threadIdx.x) / CHUNKS + i * STRIDE; }
+    LM_MEMBER const typename Source::Element* source_of(int i, bool& inside) { return source.at(row_of(i), inside); }
+    LM_MEMBER int place_of(int i) const {
+        return in_columns<WIDTH>(row_of(i), static_cast<int>(threadIdx.x) % CHUNKS * V);
     }
 };
 
@@ -213,6 +284,21 @@ LM_FN int my_column() {
 //      add(stage, copies, turn)      += the product of a stage.  It calls copies(from, to) for parts of PARTS of the
 //                            copies of a later stage, and then turn(), which gives the next stage.
 
+constexpr int LATE = 4;  // a quarter of a stage, so that memory has time to answer
+
+template <class Operand>
+LM_FN void start(Operand& operand, float* tile, int i) {
+    if constexpr (Operand::WIDENS)
+        operand.fetch(i);
+    else
+        operand.copy(tile, i);
+}
+
+template <class Operand>
+LM_FN void finish(Operand& operand, float* tile, int i) {
+    if constexpr (Operand::WIDENS) operand.place(tile, i);
+}
+
 // Over k in [0, depth), in stages that `a` and `b` load.
 template <class T, class Product, class A, class B>
 LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
@@ -225,13 +311,27 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
     };
     const auto copies = [&](int part, int parts) {
         if constexpr (COPIES <= 16) {
+            // What is widened is fetched in the first parts, and placed LATE of `parts` later.
+            const int later = parts / LATE;
+            const auto is_due = [&](int i, int part, int parts) {
+                return i >= COPIES * part / parts && i < COPIES * (part + 1) / parts;
+            };
 #pragma unroll
             for (int i = 0; i < COPIES; ++i) {
-                if (i < COPIES * part / parts || i >= COPIES * (part + 1) / parts) continue;
+                const bool widens = i < A::COPIES ? A::WIDENS : B::WIDENS;
+                if (!is_due(i, part, widens ? parts - later : parts)) continue;
                 if (i < A::COPIES)
-                    a.copy(to, i);
+                    start(a, to, i);
                 else
-                    b.copy(to + T::A_FLOATS, i - A::COPIES);
+                    start(b, to + T::A_FLOATS, i - A::COPIES);
+            }
+#pragma unroll
+            for (int i = 0; i < COPIES; ++i) {
+                if (!is_due(i, part - later, parts - later)) continue;
+                if (i < A::COPIES)
+                    finish(a, to, i);
+                else
+                    finish(b, to + T::A_FLOATS, i - A::COPIES);
             }
         } else if (part == 0) {  // copies of 4 bytes: written out they would take more registers than there are
 #pragma unroll 2
@@ -275,8 +375,8 @@ LM_FN float (&part(float (&all)[ALL], int i)) [N] { return *reinterpret_cast<flo
 
 // Element (i, j) of C lies `row_of(i)` + n0 + n_of(j) behind `c`, or is not there: where row_of(i) is -1, or from column
 // `columns` on.  RUN is 4 where runs of four columns are aligned to 16 bytes, else 1.
-template <int RUN, class Product, class RowOf>
-LM_FN void load_tile(Product& product, const float* c, RowOf row_of, int n0, int columns) {
+template <int RUN, class Product, class E, class RowOf>
+LM_FN void load_tile(Product& product, const E* c, RowOf row_of, int n0, int columns) {
 #pragma unroll
     for (int i = 0; i < Product::ROWS; ++i) {
         const int row = row_of(i);

@@ -205,4 +205,11 @@ struct Mma {
     }
 };
 
+template <class T, bool A_ROWS, bool B_ROWS>
+using MmaTf32 = Mma<T, A_ROWS, B_ROWS, Precision::TF32>;
+template <class T, bool A_ROWS, bool B_ROWS>
+using MmaFp32x3 = Mma<T, A_ROWS, B_ROWS, Precision::FP32X3>;
+template <class T, bool A_ROWS, bool B_ROWS>
+using MmaBf16 = Mma<T, A_ROWS, B_ROWS, Precision::BF16>;
+
 }  // namespace lm

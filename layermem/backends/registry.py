@@ -32,7 +32,7 @@ T = TypeVar("T")  # what binding returns: launches, or nothing where the kernel 
 WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
 CarryRule = Callable[[R, str], "int | None"]  # (record, a summed role) -> bytes; None: not in slices
 OpenRule = Callable[[R, str], int]  # (record, a summed role) -> bytes beside those
-NarrowRule = Callable[[R], str]  # (record) -> a pattern of roles
+NarrowRule = Callable[[R], "str | Sequence[str]"]  # (record) -> a pattern of roles, or several, the first one first
 InPlaceRule = Callable[[R, str], bool]  # (record, a summed role) -> whether slices carry the result itself
 
 
@@ -53,6 +53,11 @@ class UndeclaredRole(LayermemError):
 def storage_of(dtypes: Collection[str]) -> str:
     """The word of the type of 16 bits among these, "" if there is none (KernelCall.storage)."""
     return next((word for word, dtype in NARROW.items() if dtype in dtypes), "")
+
+
+def narrow_roles(dtypes: Mapping[str, str]) -> frozenset[str]:
+    """Roles in 16 bits, by the element types of all."""
+    return frozenset(role for role, dtype in dtypes.items() if dtype in NARROW.values())
 
 
 class StepContext(TypedDict, total=False):
@@ -95,6 +100,7 @@ class KernelCall:
     accumulated  roles whose result is added to what is there
     layer        name of the layer, for errors
     storage      "" or the word of NARROW of the roles that the kernel takes in 16 bits (KernelRegistry.takes)
+    narrow       those roles
     """
 
     addresses: Mapping[str, int]
@@ -103,6 +109,7 @@ class KernelCall:
     context: StepContext = field(default_factory=StepContext)
     layer: str = ""
     storage: str = ""
+    narrow: Collection[str] = ()
 
     def __getitem__(self, role: str) -> int:
         """The address of `role`, 0 where the op does not have it."""
@@ -146,7 +153,7 @@ class KernelRegistry(Generic[C, T]):
         self._in_place: dict[tuple[type[OpRecord], str], Callable[..., bool]] = {}
         self._carries: dict[tuple[type[OpRecord], str], Callable[..., int | None]] = {}
         self._open: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
-        self._narrow: dict[tuple[type[OpRecord], str], str | Callable[..., str]] = {}
+        self._narrow: dict[tuple[type[OpRecord], str], str | Callable[..., str | Sequence[str]]] = {}
 
     def kernel(
         self,
@@ -160,7 +167,8 @@ class KernelRegistry(Generic[C, T]):
     ) -> Callable[[Callable[[R, C], T]], Callable[[R, C], T]]:
         """Register the kernel of `record`'s `steps`, and the rules of its workspace and of what slices of a batch
         carry and leave open, in bytes.  `narrow` matches the roles that it also takes in 16 bits, all of them in the
-        same type; it writes each of their elements once, so that the result is rounded once."""
+        same type; it writes each of their elements once, so that the result is rounded once.  Of several patterns the
+        first one whose roles are all in 16 bits counts."""
 
         def register(function: Callable[[R, C], T]) -> Callable[[R, C], T]:
             for step in steps:
@@ -210,15 +218,14 @@ class KernelRegistry(Generic[C, T]):
     ) -> frozenset[str]:
         """Those of the roles with these element types that the kernel takes in 16 bits: all that it can take so, where
         all of them are; else none."""
-        rule = self._narrow.get((type(record), step))
-        if rule is None:
-            return NO_ROLES
-        pattern = re.compile(rule if isinstance(rule, str) else rule(record))
-        matching = frozenset(role for role in dtypes if pattern.fullmatch(role))
-        types = {dtypes[role] for role in matching}
-        if len(types) != 1 or types.isdisjoint(NARROW.values()):
-            return NO_ROLES
-        return NO_ROLES if not self.adds_narrow and not matching.isdisjoint(accumulates) else matching
+        rule = self._narrow.get((type(record), step), ())
+        patterns = rule(record) if callable(rule) else rule
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            matching = frozenset(role for role in dtypes if re.fullmatch(pattern, role))
+            types = {dtypes[role] for role in matching}
+            if len(types) == 1 and not types.isdisjoint(NARROW.values()):
+                return NO_ROLES if not self.adds_narrow and not matching.isdisjoint(accumulates) else matching
+        return NO_ROLES
 
     def names(self) -> list[str]:
         """ "Pool.forward" and so on, for tests that look for ops without a kernel."""

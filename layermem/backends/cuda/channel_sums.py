@@ -134,16 +134,17 @@ class Columns:
 
 
 def channel_sums(
-    at: Columns, y: int, x: int, accumulate: bool, workspace: int, *, kind: str = "", b: int = 0
+    at: Columns, y: int, x: int, accumulate: bool, workspace: int, *, kind: str = "", b: int = 0, suffix: str = ""
 ) -> Iterator[Launch]:
     """y [columns] = or += sums over the rows of x (kind "_product", "_prelu": with b); workspace: at.part_bytes().
+    `suffix`: as CudaCall has it, if x is in 16 bits.
 
     With a slice of a batch, `workspace` is what slices carry, at.carry_bytes(), and only the last one writes y.
     """
     parts, open_sums = at.carried(workspace) if at.here else (workspace, 0)
     one = at.parts == 1
     for grid, struct in at.runs(open_sums):
-        yield _sum_part(at, kind, y if one else parts, x, b, accumulate and one, grid, struct)
+        yield _sum_part(at, kind, y if one else parts, x, b, accumulate and one, grid, struct, suffix)
     if at.ends_here and not one:
         yield merge_parts(at.parts, at.columns, y, parts, accumulate)
 
@@ -164,9 +165,10 @@ def merge_lanes(parts: int, most: int = MAX_LANES) -> int:
 
 
 def _sum_part(
-    at: Columns, kind: str, y: int, x: int, b: int, accumulate: bool, grid: tuple[int, int], struct: StructValues
+    at: Columns, kind: str, y: int, x: int, b: int, accumulate: bool, grid: tuple[int, int], struct: StructValues,
+    suffix: str = "",
 ) -> Launch:  # fmt: skip
     return launch(
-        "channel_sums", f"channel_sums{kind}_v{at.v}", "ChannelSumsArgs", grid, y=y, x=x, b=b, at=struct,
+        "channel_sums", f"channel_sums{kind}_v{at.v}{suffix}", "ChannelSumsArgs", grid, y=y, x=x, b=b, at=struct,
         accumulate=accumulate,
     )  # fmt: skip

@@ -14,11 +14,12 @@ from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import CudaCall, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.implicit_gemm import (
-    ENGINES,
     Epilogue,
     conv_dgrad,
     conv_fprop,
+    engine_of,
     epilogue_of,
+    masks_bytes,
     writes_moments,
 )
 from layermem.backends.cuda.launch import Launch
@@ -35,9 +36,16 @@ from layermem.ops import Conv, Deconv
 # -- forward and dgrad -------------------------------------------------------------------------------------------------
 
 
-@kernel(Conv, "forward")
+def narrow_fprop(op: Conv) -> list[str]:
+    """Roles in 16 bits: all blobs, or those of the maps where the image is in fp32.  Moments are of maps in fp32."""
+    if op.relu and not masks_bytes(op.problem):
+        return []
+    return [r"x\d+|y\d+|moments", *([] if op.residual else [r"y\d+|moments"])]
+
+
+@kernel(Conv, "forward", narrow=narrow_fprop)
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = ENGINES[call.precision], op.problem
+    engine, problem = engine_of(call, "x0"), op.problem
     epilogue = epilogue_of(op, call, problem)
     in_epilogue = call["moments"] if writes_moments(problem) else 0
     for i in range(op.pairs):
@@ -48,11 +56,12 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
         yield relu_in_place(op.problem.maps, call["y0"], call["mask"])
 
 
-@kernel(Conv, "dgrad")
+@kernel(Conv, "dgrad", narrow=r"dx\d+|dy\d+")
 def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = ENGINES[call.precision], op.problem
+    problem = op.problem
     for i in range(op.pairs):
         dx = f"dx{i}"
+        engine = engine_of(call, dx)
         if dx in call:
             yield conv_dgrad(
                 engine, problem, call[dx], call[f"dy{i}"], call["w0"], accumulate=call.accumulates(dx),
@@ -60,16 +69,16 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
             )  # fmt: skip
 
 
-@kernel(Deconv, "forward")
+@kernel(Deconv, "forward", narrow=r"x\d+|y\d+")
 def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = ENGINES[call.precision], op.problem
+    engine, problem = engine_of(call, "y0"), op.problem
     for i in range(op.pairs):
         yield conv_dgrad(engine, problem, call[f"y{i}"], call[f"x{i}"], call["w0"], call["w1"])
 
 
-@kernel(Deconv, "dgrad")
+@kernel(Deconv, "dgrad", narrow=r"dx\d+|dy\d+")
 def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = ENGINES[call.precision], op.problem
+    engine, problem = engine_of(call, "dy0"), op.problem
     for i in range(op.pairs):
         dx = f"dx{i}"
         if dx in call:
@@ -114,9 +123,14 @@ def bias_columns(op: Conv | Deconv) -> Columns:
     return Columns.of(op.problem.image if isinstance(op, Deconv) else op.problem.maps).within(op.part)
 
 
+def narrow_wgrad(op: Conv) -> list[str]:
+    """As of fprop.  Windows that slices leave each other are gathered of blobs of one type."""
+    return [r"x\d+|dy\d+", *([] if op.part is not None else [r"dy\d+"])]
+
+
 @kernel(
     Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
-    in_place=wgrad_in_place,
+    in_place=wgrad_in_place, narrow=narrow_wgrad,
 )  # fmt: skip
 def convolution_wgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="dy", image="x")
@@ -124,14 +138,14 @@ def convolution_wgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(
     Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
-    in_place=wgrad_in_place,
+    in_place=wgrad_in_place, narrow=r"x\d+|dy\d+",
 )  # fmt: skip
 def deconvolution_wgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="x", image="dy")
 
 
 def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterator[Launch]:
-    engine, problem = ENGINES[call.precision], op.problem
+    engine, problem = engine_of(call, f"{image}0"), op.problem
     for i in range(op.pairs):
         if call.sums("dw0"):
             accumulate = i > 0 or call.accumulates("dw0")
@@ -142,4 +156,4 @@ def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterat
         if call.sums("dw1"):
             accumulate = i > 0 or call.accumulates("dw1")
             sums = call.carry("dw1", call.workspace) + i * pair_carry_bytes(op, "dw1")
-            yield from channel_sums(bias_columns(op), call["dw1"], call[f"dy{i}"], accumulate, sums)
+            yield from channel_sums(bias_columns(op), call["dw1"], call[f"dy{i}"], accumulate, sums, suffix=call.suffix)

@@ -24,7 +24,7 @@ from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.registry import StepContext, storage_of
+from layermem.backends.registry import StepContext, narrow_roles, storage_of
 from layermem.distributed.group import Group
 from layermem.distributed.nccl import Nccl
 from layermem.distributed.transport import Transport
@@ -272,6 +272,7 @@ class CudaDevice(Device):
             context=context,
             layer=op.layer_name,
             storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
+            narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
             error_flag=flag,
             step_scalars=self.step_scalars[op.stream].address,

@@ -16,6 +16,7 @@ from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 
+PRECISIONS = ("fp32", "fp32x3", "tf32", "bf16")
 SMS = 128  # multiprocessors of the nominal GPU
 DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
@@ -40,10 +41,27 @@ TILES = (Tile(128, 128, 256, 1.0), Tile(128, 64, 128, 1.1), Tile(64, 64, 64, 1.2
 
 
 class Engine(NamedTuple):
-    """The module with the three kernels in one precision, and the stages of its shared-memory ring."""
+    """The three kernels in one precision, and the stages of their shared-memory ring.
 
-    module: str
+    storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
+    wide_image  whether the image is in fp32 all the same, as the data of a net are
+    """
+
+    precision: str
     stages: int
+    storage: str = ""
+    wide_image: bool = False
+
+    @property
+    def module(self) -> str:
+        """The source of the kernels, which are compiled for one type of blobs."""
+        of_precision = "" if self.precision == "fp32" else f"_{self.precision}"
+        return f"convolution{of_precision}" + (f"_on_{self.storage}" if self.storage else "")
+
+    @property
+    def on_fp32(self) -> Engine:
+        """That of blobs in fp32: the same bits, of what has been widened."""
+        return self._replace(storage="", wide_image=False)
 
     def launch(
         self, product: str, vector: int, args: str, tile: Tile, matrices: tuple[int, int, int], *,
@@ -70,8 +88,9 @@ class Engine(NamedTuple):
         self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
     ) -> tuple[str, tuple[int, int, int], int, int]:
         """Name of the kernel, grid, threads and dynamic shared memory of a block."""
-        threads = tile.threads if self.module == "convolution" else 128
-        return f"{product}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, self.shared_bytes(tile)
+        threads = tile.threads if self.precision == "fp32" else 128
+        blobs = "_data" if self.wide_image else ""
+        return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, self.shared_bytes(tile)
 
     def shared_bytes(self, tile: Tile) -> int:
         """Dynamic shared memory of a block."""
@@ -83,12 +102,13 @@ class Engine(NamedTuple):
         return sorted(smaller, key=self.shared_bytes, reverse=True)
 
 
-ENGINES = {
-    "fp32": Engine("convolution", 2),
-    "fp32x3": Engine("convolution_fp32x3", 3),
-    "tf32": Engine("convolution_tf32", 3),
-    "bf16": Engine("convolution_bf16", 3),
-}
+ENGINES = {precision: Engine(precision, 2 if precision == "fp32" else 3) for precision in PRECISIONS}
+
+
+def engine_of(call: CudaCall, image: str) -> Engine:
+    """The engine for a bound op; `image` is the role of the image."""
+    engine = ENGINES[call.precision]
+    return engine._replace(storage=call.storage, wide_image=image not in call.narrow) if call.storage else engine
 
 
 def group_channels(problem: ConvProblem) -> tuple[int, int]:
@@ -148,10 +168,15 @@ class Epilogue(NamedTuple):
 NO_EPILOGUE = Epilogue()
 
 
+def masks_bytes(problem: ConvProblem) -> bool:
+    """Whether no byte of a mask of the maps has bits of two pixels."""
+    _, outputs = group_channels(problem)
+    return outputs % MASK_BITS == 0
+
+
 def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -> Epilogue:
     """What of the epilogue runs in conv_fprop; a ReLU whose mask would share bytes does not."""
-    _, outputs = group_channels(problem)
-    relu = op.relu and not (call["mask"] and outputs % MASK_BITS)
+    relu = op.relu and not (call["mask"] and not masks_bytes(problem))
     residual = call["x1"] if op.residual else 0  # else x1 is the second bottom, if there is one
     return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu)
 
@@ -170,7 +195,7 @@ def conv_fprop(
     engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE,
     moments: int = 0,
 ) -> Launch:  # fmt: skip
-    """moments   where the moments of the maps go, if writes_moments(problem)"""
+    """moments   where the moments of the maps, in fp32, go, if writes_moments(problem)"""
     channels, outputs = group_channels(problem)
     matrices = problem.positions, outputs, problem.groups
     return engine.launch(

@@ -17,12 +17,13 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
 from layermem.backends.cuda.implicit_gemm import (
-    ENGINES,
     Epilogue,
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
+    engine_of,
     epilogue_of,
+    masks_bytes,
     split_of,
 )
 from layermem.backends.cuda.launch import Launch
@@ -80,6 +81,14 @@ def in_caffe_order(tensor: Tensor, address: int, reorders: bool, workspace: Work
     return target, list(reorder(target, plain(tensor), address, tensor))
 
 
+def narrow_blobs(op: InnerProduct) -> list[str]:
+    """Roles in 16 bits: those of a plain product, which stores each result once."""
+    in_steps = op.transpose or reorders_x(op) or reorders_y(op) or op.band is not None
+    if in_steps or (op.relu and not masks_bytes(conv_problem(op))):
+        return []
+    return [r"x\d|y0|dx0|dy0"]
+
+
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
@@ -87,12 +96,12 @@ def copies_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     return aligned(op.x.nbytes) * reorders_x(op) + aligned(op.y.nbytes) * reorders_y(op)
 
 
-@kernel(InnerProduct, "forward", workspace=copies_workspace_bytes)
+@kernel(InnerProduct, "forward", workspace=copies_workspace_bytes, narrow=narrow_blobs)
 def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     if op.transpose or reorders_y(op):
         yield from fprop_in_steps(op, call)
         return
-    engine, problem = ENGINES[call.precision], conv_problem(op)
+    engine, problem = engine_of(call, "x0"), conv_problem(op)
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
     epilogue = epilogue_of(op, call, problem)
     epilogue = epilogue._replace(bias=columns_of(op, epilogue.bias))
@@ -105,7 +114,7 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     """Where conv_fprop does not write y itself: the residual is copied to y first and the product added to it, and a
     ReLU runs in place."""
-    engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
+    engine, problem, workspace = engine_of(call, "x0"), conv_problem(op), Workspace(call.workspace)
     if op.residual:
         yield from copy(call["y0"], call["x1"], op.y.count)
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), workspace)
@@ -125,9 +134,9 @@ def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
-@kernel(InnerProduct, "dgrad", workspace=copies_workspace_bytes)
+@kernel(InnerProduct, "dgrad", workspace=copies_workspace_bytes, narrow=narrow_blobs)
 def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
-    engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
+    engine, problem, workspace = engine_of(call, "dx0"), conv_problem(op), Workspace(call.workspace)
     accumulate, reorders = call.accumulates("dx0"), reorders_x(op)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     dx = workspace.take(op.x.nbytes) if reorders else call["dx0"]
@@ -175,10 +184,10 @@ def bias_columns(op: InnerProduct) -> Columns:
 
 @kernel(
     InnerProduct, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
-    in_place=wgrad_in_place,
+    in_place=wgrad_in_place, narrow=narrow_blobs,
 )  # fmt: skip
 def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
-    engine, problem, workspace = ENGINES[call.precision], conv_problem(op), Workspace(call.workspace)
+    engine, problem, workspace = engine_of(call, "x0"), conv_problem(op), Workspace(call.workspace)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     yield from copies
     if call.sums("dw0"):
@@ -195,4 +204,4 @@ def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
         yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], maps, image, accumulate, memory)
     if call.sums("dw1"):
         sums, accumulate = call.carry("dw1", workspace.next), call.accumulates("dw1")
-        yield from channel_sums(bias_columns(op), call["dw1"], dy, accumulate, sums)
+        yield from channel_sums(bias_columns(op), call["dw1"], dy, accumulate, sums, suffix=call.suffix)

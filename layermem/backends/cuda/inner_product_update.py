@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.implicit_gemm import ENGINES, conv_wgrad, split_of
-from layermem.backends.cuda.inner_product import columns_of, conv_problem, whole_problem
+from layermem.backends.cuda.implicit_gemm import conv_wgrad, engine_of, split_of
+from layermem.backends.cuda.inner_product import columns_of, conv_problem, narrow_blobs, whole_problem
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update
 from layermem.ops import ConvProblem, InnerProductUpdate
@@ -37,19 +37,23 @@ def backward_update_workspace_bytes(op: InnerProductUpdate, roles: Collection[st
     return band_bytes(problem) + max(parts * band_bytes(problem) if parts > 1 else 0, bias)
 
 
-@kernel(InnerProductUpdate, "backward_update", workspace=backward_update_workspace_bytes)
+@kernel(
+    InnerProductUpdate, "backward_update", workspace=backward_update_workspace_bytes,
+    narrow=lambda op: narrow_blobs(op.product),
+)  # fmt: skip
 def backward_update(op: InnerProductUpdate, call: CudaCall) -> Iterator[Launch]:
     problem, workspace = conv_problem(op.product), Workspace(call.workspace)
     whole, dy = whole_problem(op.product), columns_of(op.product, call["dy0"])
     dw = workspace.take(band_bytes(problem))
     for first, rows in bands(problem):
         yield from conv_wgrad(
-            ENGINES[call.precision], replace(problem, k=rows), dw, dy + FLOAT * first, call["x0"], False,
+            engine_of(call, "x0"), replace(problem, k=rows), dw, dy + call.itemsize * first, call["x0"], False,
             workspace.next, split=split_of(whole), maps_pitch=whole.k,
         )  # fmt: skip
         offset = FLOAT * first * problem.c
         addresses = {role: call[role] + offset for role in ("w0", "h0", "h1") if role in call}
-        yield update(op.update, rows * problem.c, replace(call, addresses={**addresses, "dw0": dw}))
+        in_fp32 = replace(call, addresses={**addresses, "dw0": dw}, storage="", narrow=())
+        yield update(op.update, rows * problem.c, in_fp32)
     if "dw1" in call:
         at = Columns(op.product.rows, op.product.outputs)
-        yield from channel_sums(at, call["dw1"], call["dy0"], False, workspace.next)
+        yield from channel_sums(at, call["dw1"], call["dy0"], False, workspace.next, suffix=call.suffix)

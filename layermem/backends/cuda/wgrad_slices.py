@@ -23,7 +23,7 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from layermem.backends.cuda.base import FLOAT, Workspace
+from layermem.backends.cuda.base import FLOAT, Workspace, suffix
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     Engine,
@@ -172,7 +172,7 @@ class WgradSlice:
                 engine, self.problem, self.split, goal + behind, maps, image, self.splits, images=self.images,
                 first=self.first, begun=begun, left=left, accumulate=adds,
             )  # fmt: skip
-        yield from self._leave_rest(maps, image)
+        yield from self._leave_rest(engine, maps, image)
         if self.workspace_bytes:
             moves = self.exchanges_open and self.touched[-1] in self.splits
             yield sum_parts(
@@ -207,7 +207,7 @@ class WgradSlice:
         _, begin, end = self.split_at(self.first)
         at, left = self.first * each, self._windows_left()
         count = min(DEPTH - left, min(end, self.end * each) - at)
-        yield self._gather(maps, image, 0, count, left)
+        yield self._gather(engine, maps, image, 0, count, left)
         if left + count < DEPTH and at + count < end:
             return
         _, maps_rows, image_rows, _ = self.open_addresses()
@@ -216,26 +216,27 @@ class WgradSlice:
         stage = ConvProblem(left + count, self.seen, self.problem.k, PIXEL, PIXEL, self.problem.groups)
         split = Split(self.split.tile, images, 1)
         yield wgrad_splits(
-            engine, stage, split, dw, maps_rows, image_rows, range(1), images=images, first=windows_before,
+            engine.on_fp32, stage, split, dw, maps_rows, image_rows, range(1), images=images, first=windows_before,
             begun=begun, accumulate=accumulate,
         )  # fmt: skip
 
-    def _leave_rest(self, maps: int, image: int) -> Iterator[Launch]:
+    def _leave_rest(self, engine: Engine, maps: int, image: int) -> Iterator[Launch]:
         """The windows behind the last whole stage, for the next slice."""
         each = windows(self.problem)
         _, begin, end = self.split_at(self.end - 1)
         first, behind = self.first * each, self.end * each
         left = (behind - begin) % DEPTH
         if left and behind < end and behind - left >= first:
-            yield self._gather(maps, image, behind - left - first, left, 0)
+            yield self._gather(engine, maps, image, behind - left - first, left, 0)
 
-    def _gather(self, maps: int, image: int, first: int, count: int, row: int) -> Launch:
-        """`count` windows of this slice, from number `first` on, as rows from `row` on."""
+    def _gather(self, engine: Engine, maps: int, image: int, first: int, count: int, row: int) -> Launch:
+        """`count` windows of this slice, from number `first` on, as rows from `row` on, in fp32."""
         problem, seen = self.problem, self.seen
         _, maps_rows, image_rows, _ = self.open_addresses()
         (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w) = problem.stride, problem.pad, problem.dilation
         return launch(
-            "im2col", "gather_windows", "GatherWindowsArgs", ceil_div(count * (problem.k + seen), THREADS),
+            "im2col", f"gather_windows{suffix(engine.storage)}", "GatherWindowsArgs",
+            ceil_div(count * (problem.k + seen), THREADS),
             maps_rows=maps_rows + FLOAT * row * problem.k, image_rows=image_rows + FLOAT * row * seen, maps=maps,
             image=image, height=problem.h, width=problem.w, channels=problem.c, outputs=problem.k,
             kernel_w=problem.kernel[1], stride_h=stride_h, stride_w=stride_w, pad_h=pad_h, pad_w=pad_w,

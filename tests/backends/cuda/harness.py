@@ -100,6 +100,7 @@ def run_op(
         counts={role: array.size for role, array in arrays.items()},
         accumulated=accumulates,
         storage=storage,
+        narrow=[role for role, array in arrays.items() if array.dtype == np.uint16] if storage else (),
         precision=way.precision,
         error_flag=addresses["error_flag"],
         step_scalars=addresses["step_scalars"],

@@ -61,7 +61,8 @@ class Taken:
 
 
 def taken_steps(case: OpCase, word: str) -> Iterator[Taken]:
-    """The steps of a layer that kernels take in 16 bits, forward and backward, with their operands by the reference."""
+    """The steps of a layer that kernels take in 16 bits, forward and backward, with their operands by the reference;
+    also those that they take with bottoms in fp32, as the data of a net are."""
     rng = np.random.default_rng(11)
     layer = case.layer("small")
     xs, ws = case.inputs(layer, rng)
@@ -80,12 +81,13 @@ def taken_steps(case: OpCase, word: str) -> Iterator[Taken]:
         record, touched = record_of(layer, step), (*step.reads, *step.writes, *step.updates)
         floats = {role for role in touched if Run(layer).tensor(role).dtype == "float32"}
         dtypes = {role: NARROW[word] if role in floats else "uint8" for role in touched}
-        narrow = cuda_kernels.takes(record, step.step, dtypes, ())
+        of_data = {role: "float32" if role.startswith("x") else dtype for role, dtype in dtypes.items()}
+        taken = (cuda_kernels.takes(record, step.step, each, ()) for each in (dtypes, of_data))
         given = {role: np.array(truth.arrays[role]) for role in (*step.reads, *step.updates)}
         truth.step(step)
-        if narrow:
-            given |= {role: np.array(truth.arrays[role]) for role in step.writes}
-            yield Taken(layer, step, record, narrow, given, word)
+        given_back = {role: np.array(truth.arrays[role]) for role in step.writes}
+        for narrow in dict.fromkeys(filter(None, taken)):
+            yield Taken(layer, step, record, narrow, given | given_back, word)
 
 
 SMALL = [*(case.name for case in select("small")), "Slice"]

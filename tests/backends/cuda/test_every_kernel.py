@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from layermem.backends.cuda import cuda_kernels, implicit_gemm
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from layermem.backends.cuda.kernel_images.sources import modules
-from layermem.ops import NARROW
+from layermem.ops import NARROW, OpRecord
 from tests.backends.cuda.harness import Way, case_of, first_step, kernel_names, record_of
 from tests.cases import CASES, select
 from tests.emulator.emulate import WAYS
@@ -25,9 +26,21 @@ BESIDE = {
     "channel_sums.sum_splits_v1", "communication.ordered_sum", "delay.delay", "fill.fill", "fill.fill_scaled",
     "half.narrow_bf16_v1", "half.narrow_bf16_v4", "half.widen_bf16_v1", "half.widen_bf16_v4",
     "half.narrow_fp16_v1", "half.narrow_fp16_v4", "half.widen_fp16_v1", "half.widen_fp16_v4",
-    "im2col.gather_windows", "normalization.move_averages", "update.accumulate", "update.square_root",
+    "im2col.gather_windows", "im2col.gather_windows_bf16", "im2col.gather_windows_fp16", "normalization.move_averages", "update.accumulate", "update.square_root",
     "update.square_sums",
 }  # and update rules  # fmt: skip
+
+
+def ways_to_store(record: OpRecord, step: str, roles: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """The word of the type of 16 bits and the roles that kernels take so: none, all blobs, all but the bottoms."""
+    yield "", frozenset()
+    for word, dtype in NARROW.items():
+        all_narrow = {role: "float32" if role == "moments" else dtype for role in roles}
+        of_data = {role: "float32" if role.startswith("x") else each for role, each in all_narrow.items()}
+        for dtypes in (all_narrow, of_data):
+            taken = cuda_kernels.takes(record, step, dtypes, ())
+            if taken:
+                yield word, taken
 
 
 def launched(case: OpCase, precision: str = "fp32") -> set[str]:
@@ -38,10 +51,9 @@ def launched(case: OpCase, precision: str = "fp32") -> set[str]:
     found = set()
     for step in filter(None, steps):
         roles, record = (*step.reads, *step.writes, *step.updates), record_of(layer, step)
-        for word, dtype in (("", "float32"), *NARROW.items()):
-            if word and not cuda_kernels.takes(record, step.step, dict.fromkeys(roles, dtype), ()):
-                continue
-            call = CudaCall({r: 256 * (i + 1) for i, r in enumerate(roles)}, storage=word, precision=precision)
+        for word, narrow in ways_to_store(record, step.step, roles):
+            addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)}
+            call = CudaCall(addresses, storage=word, narrow=narrow, precision=precision)
             launches = cuda_kernels.bind(record, step.step, call)
             found |= {f"{launch.module}.{launch.function}" for launch in launches}
     return found

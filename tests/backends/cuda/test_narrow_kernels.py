@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from layermem.ops import NARROW
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps
@@ -47,12 +50,34 @@ def test_a_kernel_in_16_bits_stays_in_bounds_and_has_no_races(name, word, way):
     check(name, word, way)
 
 
-def test_the_kernels_bound_by_memory_are_among_them():
+@pytest.mark.parametrize("word", NARROW)
+@pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])
+@pytest.mark.parametrize("name", ["Convolution by quads", "Convolution", "InnerProduct + ReLU"])
+def test_a_product_on_tensor_cores_in_16_bits_has_the_bits_of_the_converted_operands(name, precision, word):
+    assert check(name, word, replace(PLAIN, precision=precision)) > 0
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("name", ["Convolution by quads", "Convolution, wide and odd"])
+def test_every_tile_in_16_bits_has_the_bits_of_the_converted_operands(name, tile, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    assert check(name, "bf16") > 0
+
+
+def test_all_kernels_but_those_of_single_layers_are_among_them():
     families = {CASES[name].layer("small").record.family for name in TAKING}
     assert families >= {
-        "BatchNorm", "BatchNormScale", "Concat", "Dropout", "Eltwise", "LRN", "Pointwise", "Pool", "Reshape", "Slice",
-        "Split",
+        "BatchNorm", "BatchNormScale", "Concat", "Conv", "Deconv", "Dropout", "Eltwise", "InnerProduct", "LRN",
+        "Pointwise", "Pool", "Reshape", "Slice", "Split",
     }  # fmt: skip
+
+
+def test_a_convolution_of_data_in_fp32_has_its_maps_in_16_bits():
+    record, dtypes = CASES["Convolution"].layer("small").record, {"x0": "float32", "y0": "float16", "w0": "float32"}
+    assert cuda_kernels.takes(record, "forward", dtypes, ()) == {"y0"}
+    assert cuda_kernels.takes(record, "forward", {**dtypes, "x0": "float16"}, ()) == {"x0", "y0"}
+    assert not cuda_kernels.takes(record, "forward", {**dtypes, "y0": "float32"}, ())
+    assert not cuda_kernels.takes(record, "forward", {**dtypes, "moments": "float32"}, ())
 
 
 def test_operands_of_which_one_is_in_fp32_are_not_taken():

@@ -1,0 +1,7 @@
+// The sums over windows of conv.cuh in fp32; blobs in float16.
+#include "ffma.cuh"
+#include "conv.cuh"
+
+using namespace lm;
+
+LM_CONV_NARROW_TILES(Ffma, Fp16)
