@@ -205,12 +205,10 @@ def test_the_exact_family_finds_the_optimum_of_every_chain(block):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_quick_bounds_of_a_segment_are_never_above_its_cost(seed):
+def test_the_quick_bound_of_a_peak_is_never_above_it(seed):
     planner = LowerSetPlanner(random_oracle(seed, most=24).native(), family="extended", model="live")
     sets = [frozenset(members) for members in planner.sets()]
     for upper in range(len(sets)):
         for lower in (i for i in range(upper) if sets[i] < sets[upper]):
             cost = planner.segment(lower, upper)
             assert cost["peak_bound"] <= cost["peak"], (lower, upper)
-            assert cost["recompute_bound"] <= cost["recompute"], (lower, upper)
-            assert cost["kept_bound"] <= cost["kept"], (lower, upper)

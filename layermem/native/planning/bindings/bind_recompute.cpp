@@ -176,8 +176,6 @@ py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
     out["kept"] = s.kept;
     out["peak"] = s.peak;
     out["peak_bound"] = s.peak_bound;
-    out["recompute_bound"] = s.recompute_bound;
-    out["kept_bound"] = s.kept_bound;
     return out;
 }
 
@@ -207,13 +205,13 @@ void bind_planner(py::module_& m) {
         .def("sets", &SharedPlanner::members_of_sets, "The lower sets, as lists of nodes, by size; {} first, V last.")
         .def("segment", &segment, "lower"_a, "upper"_a,
              "Costs of the segment between two sets, by their indices in sets(): recompute, kept, peak (above what is "
-             "kept below it), and the lower bounds of all three that the search uses.")
+             "kept below it), and the lower bound of the peak that the search uses.")
         .def_property_readonly(
             "segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); },
             "Pairs of sets that searches have considered.")
         .def_property_readonly(
             "segments_settled", [](const SharedPlanner& p) { return p.planner().segments_settled(); },
-            "Those whose exact costs were computed.");
+            "Those whose peaks were computed.");
 }
 
 }  // namespace

@@ -61,12 +61,9 @@ SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {
     constexpr int64_t kNeverStop = std::numeric_limits<int64_t>::max() / 4;
     constexpr int64_t kStopAtOnce = -1;
     auto peak_bound = [&](Bytes stop_above) { return costs.peak_bound(lower, upper, stop_above); };
-    auto time_bound = [&](Quanta stop_above) { return costs.time_bound(lower, upper, stop_above); };
     SegmentReport out;
     out.recompute = planner_.graph().time_of(exact.recompute);
-    out.recompute_bound = planner_.graph().time_of(std::max(time_bound(kNeverStop), time_bound(kStopAtOnce)));
     out.kept = exact.kept;
-    out.kept_bound = costs.kept_bound(lower, upper);
     out.peak = exact.peak;
     out.peak_bound = std::max(peak_bound(kNeverStop), peak_bound(kStopAtOnce));
     return out;

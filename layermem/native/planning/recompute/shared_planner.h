@@ -22,10 +22,10 @@ struct ChainReport {
     std::vector<liveness::Action> actions;
 };
 
-// What a segment costs, exactly and by the lower bounds that the search uses.
+// What a segment costs, and the lower bound of its peak that the search uses.
 struct SegmentReport {
-    double recompute = 0, recompute_bound = 0;  // in the unit of the graph
-    Bytes kept = 0, kept_bound = 0;
+    double recompute = 0;  // in the unit of the graph
+    Bytes kept = 0;
     Bytes peak = 0, peak_bound = 0;
 };
 
