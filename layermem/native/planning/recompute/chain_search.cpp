@@ -237,8 +237,8 @@ Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
                 return match != front.end() && match->key == origin.key && match->kept == origin.kept &&
                        origin.kept + in.edge->peak <= query_.budget_bytes;
             };
-            // Several edges may match: any of them gives the same time and bytes.
-            if (!in.edge->is_exact) continue;
+            // Several edges may match, with the same time and bytes: the first one is taken, whatever is known of it, so
+            // that answers do not depend on earlier searches.
             if (!graph_.make_exact(in.from, *in.edge, deadline_, is_origin)) continue;
             set = in.from;
             label = origin;
