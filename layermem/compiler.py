@@ -58,8 +58,8 @@ class Compiler:
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
         """The program of one plan; the search for offsets ends once they need no more than `target_bytes`."""
-        key = self.arena.key_of(plan), target_bytes
-        return self.arena.programs.get(key, plan, lambda: self._place(plan, target_bytes))
+        key = self.arena.key_of(plan)
+        return self.arena.programs.get(key, target_bytes, plan, lambda: self._place(plan, target_bytes))
 
     def _place(self, plan: Plan, target_bytes: int) -> Program:
         lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]

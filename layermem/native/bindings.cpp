@@ -15,6 +15,7 @@ void bind_distributed(pybind11::module_& m);  // distributed/bindings/bind_distr
 
 PYBIND11_MODULE(_native, m) {
     m.doc() = "native planning and CPU kernels of layermem";
+    layermem::planning::find_main_thread();
     layermem::planning::bind_recompute(m);
     layermem::planning::bind_layout(m);
     layermem::planning::bind_nested(m);

@@ -72,25 +72,34 @@ def lower_set_plan(
 
 
 def lower_set_planner(
-    graph: Graph, costs: Costs, family: str, evaluator: PlanEvaluator, hints: Hints
+    graph: Graph,
+    costs: Costs,
+    family: str,
+    evaluator: PlanEvaluator,
+    hints: Hints,
+    larger: LowerSetPlanner | None = None,
 ) -> LowerSetPlanner:
-    """A planner of `graph`, prepared once for all budgets."""
+    """A planner of `graph`, prepared once for all budgets; it shares what one of a `larger` family has prepared."""
     key = f"lower sets {graph.fingerprint} {family} {hints}"
-    return evaluator.cached(key, lambda: LowerSetPlanner(graph, costs, family, hints))
+    return evaluator.cached(key, lambda: LowerSetPlanner(graph, costs, family, hints, larger))
 
 
 class LowerSetPlanner:
     """A training graph as the native planner sees it."""
 
-    def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints):
+    def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints, larger: LowerSetPlanner | None = None):
         self.graph, self.costs, self.hints, self.family = graph, costs, hints, family
         self.later = graph.later_slices
-        self.groups, self.parts = group_ops(graph, hints), BufferParts(graph, self.later)
+        self.groups: list[list[Op]] = group_ops(graph, hints) if larger is None else larger.groups
+        self.parts: BufferParts = BufferParts(graph, self.later) if larger is None else larger.parts
         self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
         self.min_memory_candidates: list[Candidate] = []
         self._chains: dict[tuple[int, str], _native.ChainReport | None] = {}  # by request and objective
         self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
-        self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", MAX_SETS, ends=self._ends())
+        if larger is None:
+            self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", MAX_SETS, ends=self._ends())
+        else:
+            self.native = larger.native
 
     def segments(self, lower_sets: Sequence[Iterable[int]]) -> list[list[Op]]:
         """The forward ops of V_1, V_2, ...; feeds go first, and an output goes with the op that makes its blob."""
@@ -115,7 +124,7 @@ class LowerSetPlanner:
         objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says."""
         key = max(budget_bytes, 0), objective
         if key not in self._chains:
-            self._chains[key] = self.native.solve(*key, self._time_limit())
+            self._chains[key] = self.native.solve(*key, self._time_limit(), self.family)
         return self._chains[key]
 
     def plan(self, chain: _native.ChainReport, name: str, keep_side_outputs: bool = True) -> Plan:
@@ -133,7 +142,7 @@ class LowerSetPlanner:
         if nbytes <= self.least_bytes:
             return False
         most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MINIMUM) - 1
-        return self.native.may_fit(most_of_model, time_limit=self._time_limit())
+        return self.native.may_fit(most_of_model, self._time_limit(), self.family)
 
     def is_near_bound(self, nbytes: int) -> bool:
         """Whether no plan needs much less."""
@@ -172,7 +181,7 @@ class LowerSetPlanner:
         request = budget_bytes - self.persistent_bytes
         # A search that ends in none takes longer than this question, which is needless where chains are known that fit.
         is_known = any(each.live_bytes <= budget_bytes for each in self._sublinear_candidates(evaluator))
-        if not is_known and not self.native.may_fit(request, time_limit=self._time_limit()):
+        if not is_known and not self.native.may_fit(request, self._time_limit(), self.family):
             return None
         for _ in range(TRIES):
             chain = self.solve(request)
@@ -215,7 +224,7 @@ class LowerSetPlanner:
 
         A chain that recomputes least within some bytes, and is none of less bytes, needs nearly all of them: it is left
         out where that is more than the fewest."""
-        least = self.native.minimum(time_limit=self._time_limit())
+        least = self.native.minimum(self._time_limit(), self.family)
         yield least
         needed_bytes = least.model_peak_bytes  # by chains that are new at the next slack
         for slack in SLACK:
@@ -236,7 +245,7 @@ class LowerSetPlanner:
         index = FAMILIES.index(self.family)
         if index == 0:
             return None
-        return lower_set_planner(self.graph, self.costs, FAMILIES[index - 1], evaluator, self.hints)
+        return lower_set_planner(self.graph, self.costs, FAMILIES[index - 1], evaluator, self.hints, self)
 
     def _time_limit(self) -> float:
         """Seconds for the next question: a share of what remains, so that later ones have theirs, and never 0, which

@@ -1,6 +1,7 @@
 """Programs that were placed of late: where several strategies make the same plan, it is placed and checked once.
 
-Where nothing is offloaded, for example, the plans of strategies that copy are those of plain reuse.
+Where nothing is offloaded, for example, the plans of strategies that copy are those of plain reuse.  A program without
+fragmentation takes as few bytes as any of its plan: it serves every target that a search for offsets may have.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ KEPT = 6  # programs: those of deep nets are large
 
 
 class RecentPrograms:
-    """The last programs of one arena, by all that they depend on."""
+    """The last programs of one arena, by their plans; those with fragmentation by their targets too."""
 
     def __init__(self) -> None:
-        self._programs: dict[Hashable, Program] = {}
+        self._programs: dict[tuple[Hashable, int | None], Program] = {}
         self._checked: deque[tuple[Instruction, ...]] = deque(maxlen=KEPT)  # of training steps, not in use elsewhere
 
-    def get(self, key: Hashable, plan: Plan, make: Callable[[], Program]) -> Program:
-        """The program of `plan`, made unless there is one for `key`."""
-        program = self._programs.pop(key, None) or make()
+    def get(self, key: Hashable, target_bytes: int, plan: Plan, make: Callable[[], Program]) -> Program:
+        """The program of `plan`, made unless there is one for `key` that a search for `target_bytes` may end with."""
+        program = self._programs.pop((key, None), None) or self._programs.pop((key, target_bytes), None) or make()
         if len(self._programs) >= KEPT:
             del self._programs[next(iter(self._programs))]
-        self._programs[key] = program  # the most recent one is last
+        serves_all = program.arena_bytes == program.max_live_bytes
+        self._programs[key, None if serves_all else target_bytes] = program  # the most recent one is last
         train = program.train  # its plan may differ in the name of its strategy
         return replace(program, schedules=(replace(train, plan=plan), *program.schedules[1:]))
 

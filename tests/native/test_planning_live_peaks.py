@@ -205,12 +205,29 @@ def test_the_exact_family_finds_the_optimum_of_every_chain(block):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_quick_bounds_of_a_segment_are_never_above_its_cost(seed):
+def test_the_quick_bound_of_a_peak_is_never_above_it(seed):
     planner = LowerSetPlanner(random_oracle(seed, most=24).native(), family="extended", model="live")
     sets = [frozenset(members) for members in planner.sets()]
     for upper in range(len(sets)):
         for lower in (i for i in range(upper) if sets[i] < sets[upper]):
             cost = planner.segment(lower, upper)
             assert cost["peak_bound"] <= cost["peak"], (lower, upper)
-            assert cost["recompute_bound"] <= cost["recompute"], (lower, upper)
-            assert cost["kept_bound"] <= cost["kept"], (lower, upper)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_planner_answers_for_a_smaller_family_as_one_of_that_family_does(seed):
+    graph = random_oracle(seed, most=24).native()
+    small, large = (LowerSetPlanner(graph, family=family, model="live") for family in ("approx", "extended"))
+    least = large.minimum(family="approx").model_peak_bytes
+    assert least == small.minimum().model_peak_bytes
+    for budget in (least - 1, least, least + least // 4, 2 * least):
+        large.solve(budget)  # whatever it has solved before
+        assert large.may_fit(budget, family="approx") == small.may_fit(budget) == (budget >= least)
+        own, other = small.solve(budget), large.solve(budget, family="approx")
+        assert (own and own.lower_sets) == (other and other.lower_sets)
+
+
+def test_a_planner_does_not_answer_for_a_larger_family():
+    planner = LowerSetPlanner(random_oracle(0).native(), family="approx", model="live")
+    with pytest.raises(ValueError, match="no sets of a family that large"):
+        planner.solve(1, family="extended")

@@ -1,5 +1,7 @@
 """Equal plans of several strategies are placed and checked once."""
 
+from dataclasses import replace
+
 from layermem.api import build_net, job_of
 from layermem.compiler import Compiler
 from layermem.schedule.recent_programs import KEPT, RecentPrograms
@@ -22,10 +24,25 @@ def test_an_equal_plan_of_another_strategy_has_the_same_schedule_under_its_own_n
     assert compiled(digits(), "liveness").train.residencies == first.train.residencies
 
 
-def test_another_budget_is_placed_anew():
+def test_a_program_without_fragmentation_serves_every_budget():
     job = digits()
     first = compiled(job, "liveness")
-    assert compiled(job, "liveness", first.arena_bytes).train.instructions is not first.train.instructions
+    assert first.arena_bytes == first.max_live_bytes
+    assert compiled(job, "liveness", first.arena_bytes).train.instructions is first.train.instructions
+
+
+def test_with_fragmentation_another_budget_is_placed_anew():
+    program, programs, made = compiled(digits(), "liveness"), RecentPrograms(), []
+    program = replace(program, arena_bytes=program.arena_bytes + 256)
+    assert program.arena_bytes > program.max_live_bytes
+
+    def make():
+        made.append(1)
+        return program
+
+    for target_bytes in (0, 1, 1, 0):
+        programs.get("plan", target_bytes, program.plan, make)
+    assert len(made) == 2
 
 
 def test_a_program_is_checked_once():
@@ -45,5 +62,5 @@ def test_only_the_last_programs_are_kept():
         return program
 
     for number in [*range(KEPT + 1), KEPT, 0]:
-        programs.get(number, program.plan, make)
+        programs.get(number, 0, program.plan, make)
     assert len(made) == KEPT + 2 and len(programs._programs) == KEPT

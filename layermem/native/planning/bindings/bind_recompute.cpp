@@ -153,15 +153,24 @@ std::unique_ptr<SharedPlanner> make_planner(StepGraph graph, const std::string& 
                                            parse(model, kModelWords, "model"), max_sets, ends);
 }
 
-std::optional<ChainReport> solve(SharedPlanner& p, Bytes budget_bytes, const std::string& objective,
-                                 Seconds time_limit) {
-    return p.solve(budget_bytes, parse(objective, kObjectiveWords, "objective"), time_limit, raise_pending_signals);
+using MaybeFamily = std::optional<std::string>;  // none: that of the planner
+
+Family family_of(const SharedPlanner& p, const MaybeFamily& family) {
+    return family ? parse(*family, kFamilyWords, "family") : p.planner().family();
 }
 
-ChainReport minimum(SharedPlanner& p, Seconds time_limit) { return p.minimum(time_limit, raise_pending_signals); }
+std::optional<ChainReport> solve(SharedPlanner& p, Bytes budget_bytes, const std::string& objective, Seconds time_limit,
+                                 const MaybeFamily& family) {
+    return p.solve(budget_bytes, parse(objective, kObjectiveWords, "objective"), family_of(p, family), time_limit,
+                   raise_pending_signals);
+}
 
-bool may_fit(SharedPlanner& p, Bytes budget_bytes, Seconds time_limit) {
-    return p.may_fit(budget_bytes, time_limit, raise_pending_signals);
+ChainReport minimum(SharedPlanner& p, Seconds time_limit, const MaybeFamily& family) {
+    return p.minimum(family_of(p, family), time_limit, raise_pending_signals);
+}
+
+bool may_fit(SharedPlanner& p, Bytes budget_bytes, Seconds time_limit, const MaybeFamily& family) {
+    return p.may_fit(budget_bytes, family_of(p, family), time_limit, raise_pending_signals);
 }
 
 py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
@@ -176,8 +185,6 @@ py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
     out["kept"] = s.kept;
     out["peak"] = s.peak;
     out["peak_bound"] = s.peak_bound;
-    out["recompute_bound"] = s.recompute_bound;
-    out["kept_bound"] = s.kept_bound;
     return out;
 }
 
@@ -186,12 +193,15 @@ void bind_planner(py::module_& m) {
         .def(py::init(&make_planner), "graph"_a, "family"_a = "extended", "model"_a = "live",
              "max_sets"_a = size_t{200000}, "ends"_a = py::none(),
              "ends: the nodes at which a segment may end; all by default.")
-        .def("solve", &solve, "budget_bytes"_a, "objective"_a = "time", "time_limit"_a = 0.0, Release(),
+        .def("solve", &solve, "budget_bytes"_a, "objective"_a = "time", "time_limit"_a = 0.0, "family"_a = py::none(),
+             Release(),
              "The best plan within `budget_bytes`, or None if there is none (or none was found in `time_limit` "
-             "seconds; 0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).")
-        .def("minimum", &minimum, "time_limit"_a = 0.0, Release(),
+             "seconds; 0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).  "
+             "family: "
+             "the planner's own, or one within it.")
+        .def("minimum", &minimum, "time_limit"_a = 0.0, "family"_a = py::none(), Release(),
              "A plan of the least peak; its model_peak_bytes is the least feasible budget if proven_optimal.")
-        .def("may_fit", &may_fit, "budget_bytes"_a, "time_limit"_a = 0.0, Release(),
+        .def("may_fit", &may_fit, "budget_bytes"_a, "time_limit"_a = 0.0, "family"_a = py::none(), Release(),
              "Whether a chain may need at most `budget_bytes`; without a time_limit, whether one does.")
         .def_property_readonly(
             "proven_infeasible", [](const SharedPlanner& p) { return p.planner().proven_infeasible(); },
@@ -207,13 +217,13 @@ void bind_planner(py::module_& m) {
         .def("sets", &SharedPlanner::members_of_sets, "The lower sets, as lists of nodes, by size; {} first, V last.")
         .def("segment", &segment, "lower"_a, "upper"_a,
              "Costs of the segment between two sets, by their indices in sets(): recompute, kept, peak (above what is "
-             "kept below it), and the lower bounds of all three that the search uses.")
+             "kept below it), and the lower bound of the peak that the search uses.")
         .def_property_readonly(
             "segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); },
             "Pairs of sets that searches have considered.")
         .def_property_readonly(
             "segments_settled", [](const SharedPlanner& p) { return p.planner().segments_settled(); },
-            "Those whose exact costs were computed.");
+            "Those whose peaks were computed.");
 }
 
 }  // namespace

@@ -14,10 +14,10 @@ void bind_bounds(pybind11::module_& m);     // StepBounds
 void bind_polish(pybind11::module_& m);     // polish_order, EditableOrder
 void bind_placement(pybind11::module_& m);  // place, max_live, peak_profile, Placement
 
-// Lets Ctrl-C end a search that runs without the GIL: Python's signal handlers run here, and may throw.
-inline void raise_pending_signals() {
-    pybind11::gil_scoped_acquire locked;
-    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
-}
+// Lets Ctrl-C end a search that runs without the GIL: Python's signal handlers run here, and may throw.  They run in the
+// main thread alone, and a thread may wait for the GIL as long as another one computes in Python: so others do not take
+// it, and the main thread does now and then.
+void raise_pending_signals();
+void find_main_thread();  // before the first search
 
 }  // namespace layermem::planning

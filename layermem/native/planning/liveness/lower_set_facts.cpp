@@ -128,11 +128,7 @@ void LowerSetFacts::describe(SetIndex set, SetFacts& facts) {
         facts.time += graph_.nodes[v].quanta;
         facts.bytes += graph_.node_bytes(v);
         facts.read_bytes += read_bytes_[v];
-        const auto& writes = graph_.nodes[v].writes;
-        auto is_read_backward = [&](Value x) { return !graph_.values[x].backward_owners.empty(); };
-        if (std::any_of(writes.begin(), writes.end(), is_read_backward)) {
-            facts.read_time += graph_.nodes[v].recompute_quanta;
-        }
+        facts.recomputable_time += graph_.nodes[v].recompute_quanta;
         // The boundary: members with a successor outside.
         if (!any_out(graph_.nodes[v].successors, set)) continue;
         facts.boundary.push_back(v);
@@ -181,6 +177,7 @@ void LowerSetFacts::describe_values(SetIndex set, SetFacts& facts) {
         } else {
             facts.dying.push_back(id);
             facts.dying_bytes += x.bytes;
+            if (x.producer >= 0 && !x.kept && x.backward_owners.empty()) facts.releasable.push_back(id);
         }
     }
 }
@@ -197,17 +194,21 @@ void LowerSetFacts::describe_gradients(SetIndex set, SetFacts& facts) {
     }
 }
 
+// What backward of the set needs and the upper end does not keep runs again, and so does all that it reads and is not kept
+// either.  A segment that ends here runs those of its own nodes again, and no others: what nodes below its lower end need
+// lies below that too.
 void LowerSetFacts::describe_recomputes(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const {
-    facts.must_recompute.assign(sets_.words(), 0);
-    for (Node v : members) {
-        const auto& writes = graph_.nodes[v].writes;
-        // Backward of the set needs it, and the upper end does not keep it: no lower end avoids the recomputation.
-        const bool is_needed = std::any_of(writes.begin(), writes.end(), [&](Value x) {
-            return !graph_.values[x].backward_owners.empty() && !is_kept(set, x);
+    facts.recomputed.assign(sets_.words(), 0);
+    std::vector<char> is_read_again(graph_.values.size(), 0);
+    for (auto v = members.rbegin(); v != members.rend(); ++v) {  // a node's readers come first
+        const NodeInfo& node = graph_.nodes[*v];
+        const bool runs_again = std::any_of(node.writes.begin(), node.writes.end(), [&](Value x) {
+            return !is_kept(set, x) && (is_read_again[x] || !graph_.values[x].backward_owners.empty());
         });
-        if (!is_needed) continue;
-        facts.must_recompute[v >> 6] |= uint64_t{1} << (v & 63);
-        facts.must_recompute_time += graph_.nodes[v].recompute_quanta;
+        if (!runs_again) continue;
+        facts.recomputed[*v >> 6] |= uint64_t{1} << (*v & 63);
+        facts.recompute_time += node.recompute_quanta;
+        for (Value x : node.reads) is_read_again[x] = 1;
     }
 }
 

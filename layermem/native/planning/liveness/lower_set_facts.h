@@ -45,13 +45,14 @@ struct SetFacts {
     // Values that are kept when L is done, but that nothing in L needs any more.
     std::vector<Value> dying;
     Bytes dying_bytes = 0;
+    std::vector<Value> releasable;  // of the dying ones, those that no step reads: a recomputation may
     // Of a segment that ends in L, whatever it begins with (nodes below it do not count):
-    std::vector<uint64_t> must_recompute;     // nodes of which a step reads something that is not kept
-    Quanta must_recompute_time = 0;           // of their recomputations
+    std::vector<uint64_t> recomputed;         // nodes that run again
+    Quanta recompute_time = 0;                // of their recomputations
     std::vector<PeakWitness> peak_witnesses;  // by falling bytes; every segment includes the owner of some
     // Of a segment that begins at L, about the nodes in L:
-    Bytes read_bytes = 0;  // bytes that any step reads
-    Quanta read_time = 0;  // recompute time of nodes of which any step reads something
+    Bytes read_bytes = 0;          // bytes that any step reads
+    Quanta recomputable_time = 0;  // of recomputations of all of them
 };
 
 class LowerSetFacts {
@@ -59,6 +60,8 @@ class LowerSetFacts {
     LowerSetFacts(const StepGraph& graph, const LowerSets& sets);
 
     const SetFacts& of(SetIndex set) const { return facts_[set]; }
+    // Whether a segment that ends in the set runs the node again, if the node is in the segment.
+    bool is_recomputed(SetIndex set, Node v) const { return (facts_[set].recomputed[v >> 6] >> (v & 63)) & 1; }
     // As the upper end: a value inside is kept when the set is done; a gradient has been written by steps outside.
     bool is_kept(SetIndex set, Item item) const { return bit(kept_, set, item); }
     // As the lower end: the item outlives the segment above.

@@ -24,7 +24,6 @@ constexpr int kMaxWitnessesUsed = 2;  // of one segment: further ones seldom rai
 SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model)
     : graph_(graph), sets_(sets), model_(model), facts_(graph, sets) {
     in_segment_.assign(graph.nodes.size(), 0);
-    is_recomputed_.assign(graph.nodes.size(), 0);
     first_need_.assign(graph.values.size(), kNever);
     lifetimes_.assign(graph.item_count(), {});
 }
@@ -56,91 +55,88 @@ Bytes SegmentCosts::peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above)
     return most;
 }
 
-// Recomputations that no choice of the lower set avoids.  The last segment has none: its values are still there.
-Quanta SegmentCosts::time_bound(SetIndex lower, SetIndex upper, Quanta stop_above) const {
+// The last segment runs nothing again: its values are still there.  The paper runs all of V_i again outside the boundary.
+Quanta SegmentCosts::recompute_time(SetIndex lower, SetIndex upper, Quanta stop_above) const {
     const SetFacts& low = facts_.of(lower);
     const SetFacts& up = facts_.of(upper);
-    if (model_ == Model::paper) return std::max<Quanta>(0, up.time - up.boundary_time - low.time);
+    if (model_ == Model::paper) {
+        Quanta time = up.time - low.time;
+        for (Node v : up.boundary)
+            if (!sets_.has(lower, v)) time -= graph_.nodes[v].quanta;
+        return time;
+    }
     if (upper == sets_.size() - 1) return 0;
-    if (up.must_recompute_time - low.read_time > stop_above) return up.must_recompute_time - low.read_time;
+    if (up.recompute_time - low.recomputable_time > stop_above) return up.recompute_time - low.recomputable_time;
     Quanta sum = 0;
     const uint64_t* below = sets_.bits(lower);
     for (int k = 0; k < sets_.words() && sum <= stop_above; ++k)
-        for (uint64_t word = up.must_recompute[k] & ~below[k]; word; word &= word - 1)
+        for (uint64_t word = up.recomputed[k] & ~below[k]; word; word &= word - 1)
             sum += facts_.recompute_quanta(k * 64 + lowest_bit(word));
     return sum;
 }
 
-// All that the segment keeps, less all that might be released: only a recomputation that needs it can prevent that.
-Bytes SegmentCosts::kept_bound(SetIndex lower, SetIndex upper) const {
-    if (upper == sets_.size() - 1) return 0;
+// What the segment adds to U: its own kept values, less what was kept for it alone and is not needed any more.
+// The paper keeps the boundary.
+Bytes SegmentCosts::kept_bytes(SetIndex lower, SetIndex upper) const {
     const SetFacts& low = facts_.of(lower);
     const SetFacts& up = facts_.of(upper);
-    if (model_ == Model::paper) return evaluate_paper(lower, upper).kept;
+    if (model_ == Model::paper) {
+        Bytes bytes = 0;
+        for (Node v : up.boundary)
+            if (!sets_.has(lower, v)) bytes += graph_.node_bytes(v);
+        return bytes;
+    }
+    if (upper == sets_.size() - 1) return 0;
     Bytes sum = up.fixed_bytes - low.fixed_bytes;
     // Values marked `kept` are always kept, so their difference needs no loop; of the others only those above `lower`.
     for (const auto& [node, bytes] : up.kept)
         if (!sets_.has(lower, node)) sum += bytes;
-    for (Value x : low.dying)
-        if (is_releasable(x, upper)) sum -= facts_.bytes(x);
+    for (Value x : low.releasable) {
+        const auto& readers = graph_.values[x].readers;
+        auto is_done = [&](Node v) {
+            return sets_.has(upper, v) && (sets_.has(lower, v) || !facts_.is_recomputed(upper, v));
+        };
+        if (std::all_of(readers.begin(), readers.end(), is_done)) sum -= facts_.bytes(x);
+    }
     return sum;
 }
 
 // ---- exact costs --------------------------------------------------------------------------------------------------
 
 Segment SegmentCosts::evaluate(SetIndex lower, SetIndex upper) {
-    Segment segment = begin(lower, upper);
-    complete(segment);
-    return segment;
+    Segment out;
+    out.recompute = recompute_time(lower, upper);
+    out.kept = kept_bytes(lower, upper);
+    out.peak = complete_peak(forward_peak(lower, upper));
+    out.eager = is_eager_;
+    return out;
 }
 
-// Each node of the segment is recomputed at most once, so the time does not depend on the order of recomputations.
-Segment SegmentCosts::begin(SetIndex lower, SetIndex upper) {
-    if (model_ == Model::paper) return evaluate_paper(lower, upper);
+// Of the first run; nothing of the last segment, whose forward and steps are one sequence.
+Bytes SegmentCosts::forward_peak(SetIndex lower, SetIndex upper) {
+    if (model_ == Model::paper) return peak_bound(lower, upper, 0);
     collect(lower, upper);
-    Segment out;
-    if (is_last()) return out;
-    out.recompute = select_recomputes();
-    out.kept = kept_bytes();
-    out.peak = forward_peak();
-    return out;
-}
-
-// Equations 1 and 2: T(V_i) without the boundary, M of the new part of the boundary, and the peak of the header.
-Segment SegmentCosts::evaluate_paper(SetIndex lower, SetIndex upper) const {
-    const SetFacts& low = facts_.of(lower);
-    const SetFacts& up = facts_.of(upper);
-    Segment out;
-    out.recompute = up.time - low.time;
-    for (Node v : up.boundary)
-        if (!sets_.has(lower, v)) {
-            out.recompute -= graph_.nodes[v].quanta;
-            out.kept += graph_.node_bytes(v);
-        }
-    out.peak = 2 * (up.bytes - low.bytes) + up.outside;
-    return out;
+    return is_last() ? 0 : first_run_peak();
 }
 
 // Both orders of the recomputations are tried: the eager one only if its lower bound is below the peak of the other.
-void SegmentCosts::complete(Segment& segment) {
-    if (model_ == Model::paper) return;
-    if (is_last()) {
-        segment.peak = last_peak();
-        return;
-    }
-    const Bytes forward = segment.peak;
-    segment.eager = std::all_of(recomputes_.begin(), recomputes_.end(), [](const auto& r) { return r.first == 0; });
-    set_sequence(segment.eager);
+Bytes SegmentCosts::complete_peak(Bytes forward) {
+    is_eager_ = true;
+    if (model_ == Model::paper) return forward;
+    if (is_last()) return last_peak();
+    select_recomputes();
+    is_eager_ = std::all_of(recomputes_.begin(), recomputes_.end(), [](const auto& r) { return r.first == 0; });
+    set_sequence(is_eager_);
     compute_lifetimes(false);
     // The same bytes are there at the start of either order, but the lifetimes differ.
     const Bytes start = bytes_at_start(false);
-    segment.peak = std::max(forward, sequence_peak(start));
-    if (segment.eager || segment.peak <= std::max(forward, eager_peak_bound())) return;
+    const Bytes peak = std::max(forward, sequence_peak(start));
+    if (is_eager_ || peak <= std::max(forward, eager_peak_bound())) return peak;
     set_sequence(true);
     compute_lifetimes(false);
     const Bytes eager_peak = std::max(forward, sequence_peak(start));
-    segment.eager = eager_peak <= segment.peak;
-    segment.peak = std::min(segment.peak, eager_peak);
+    is_eager_ = eager_peak <= peak;
+    return std::min(peak, eager_peak);
 }
 
 // The last segment frees nothing: its forward and its steps are one sequence without recomputations.
@@ -153,7 +149,7 @@ Bytes SegmentCosts::last_peak() {
 
 // Sets nodes_, in_segment_ and steps_ to those of V_i.
 void SegmentCosts::collect(SetIndex lower, SetIndex upper) {
-    for (Node v : nodes_) in_segment_[v] = is_recomputed_[v] = 0;
+    for (Node v : nodes_) in_segment_[v] = 0;
     lower_ = lower;
     upper_ = upper;
     nodes_.clear();
@@ -171,7 +167,7 @@ void SegmentCosts::collect(SetIndex lower, SetIndex upper) {
 }
 
 // The first run of the segment: what is not kept dies with its last reader, and all its readers lie inside.
-Bytes SegmentCosts::forward_peak() const {
+Bytes SegmentCosts::first_run_peak() const {
     Bytes live = 0, peak = 0;
     for (Node v : nodes_) {
         const FlatOp& op = facts_.op(v);
@@ -192,9 +188,9 @@ Bytes SegmentCosts::forward_peak() const {
     return peak;
 }
 
-// Which nodes must run again, and before which step the first need for each arises.  Returns their time.
+// Which nodes must run again, and before which step the first need for each arises.
 // By falling node, a need is passed on from what a recomputation writes to what it reads.
-Quanta SegmentCosts::select_recomputes() {
+void SegmentCosts::select_recomputes() {
     for (Value x : needed_) first_need_[x] = kNever;
     needed_.clear();
     recomputes_.clear();
@@ -211,7 +207,6 @@ Quanta SegmentCosts::select_recomputes() {
     // So far only steps have needs: the ones of recomputations follow.
     step_needed_bytes_ = 0;
     for (Value x : needed_) step_needed_bytes_ += facts_.bytes(x);
-    Quanta time = 0;
     for (auto v = nodes_.rbegin(); v != nodes_.rend(); ++v) {
         const FlatOp& op = facts_.op(*v);
         int first = kNever;
@@ -223,11 +218,8 @@ Quanta SegmentCosts::select_recomputes() {
         if (first == kNever) continue;
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, first);
         recomputes_.push_back({first, *v});
-        is_recomputed_[*v] = 1;
-        time += facts_.recompute_quanta(*v);
     }
     std::reverse(recomputes_.begin(), recomputes_.end());
-    return time;
 }
 
 // Recomputations come by rising node, all at once (eager) or where the first need for each arises.
@@ -329,28 +321,6 @@ Bytes SegmentCosts::sequence_peak(Bytes live) const {
         live -= change_[k].dying;
     }
     return peak;
-}
-
-// What the segment adds to U: its own kept values, less what was kept for it alone and is not needed any more.
-Bytes SegmentCosts::kept_bytes() const {
-    Bytes sum = 0;
-    for (Node v : nodes_)
-        for (const Item* x = facts_.op(v).write; x != facts_.op(v).write_end; ++x)
-            if (facts_.is_kept(upper_, *x)) sum += facts_.bytes(*x);
-    for (Value x : facts_.of(lower_).dying) {
-        // No step reads what is releasable: only a recomputation may.
-        const auto& readers = graph_.values[x].readers;
-        const bool is_needed = std::any_of(readers.begin(), readers.end(), [&](Node v) { return is_recomputed_[v]; });
-        if (!is_needed && is_releasable(x, upper_)) sum -= facts_.bytes(x);
-    }
-    return sum;
-}
-
-// Of the values that the lower set does not need itself: nothing above `upper` and no step reads it.
-bool SegmentCosts::is_releasable(Value id, SetIndex upper) const {
-    const ValueInfo& x = graph_.values[id];
-    if (x.producer < 0 || x.kept || !x.backward_owners.empty()) return false;
-    return std::all_of(x.readers.begin(), x.readers.end(), [&](Node v) { return sets_.has(upper, v); });
 }
 
 // ---- actions ------------------------------------------------------------------------------------------------------

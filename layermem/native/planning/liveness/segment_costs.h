@@ -50,15 +50,15 @@ class SegmentCosts {
     SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model);
 
     Segment evaluate(SetIndex lower, SetIndex upper);
-    // The same in two parts: all but the peak, of which there is a lower bound, in a third of the time; then the peak,
-    // if nothing else was evaluated in between.
-    Segment begin(SetIndex lower, SetIndex upper);
-    void complete(Segment& segment);
-    // Lower bounds of evaluate(lower, upper).peak, .recompute and .kept, in a fraction of its time; the first two may
-    // stop counting once they are above `stop_above`.
+    // Its parts.  Time and kept bytes follow from the facts of the two sets, and so does a lower bound of the peak; time
+    // and bound may stop counting once they are above `stop_above`.
+    Quanta recompute_time(SetIndex lower, SetIndex upper, Quanta stop_above = kNoLimit) const;
+    Bytes kept_bytes(SetIndex lower, SetIndex upper) const;
     Bytes peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above) const;
-    Quanta time_bound(SetIndex lower, SetIndex upper, Quanta stop_above) const;
-    Bytes kept_bound(SetIndex lower, SetIndex upper) const;
+    // The peak takes a pass over the ops of the segment, again in two parts: that of the forward, in a fraction of the
+    // time; then that of the whole, if nothing else was evaluated in between.
+    Bytes forward_peak(SetIndex lower, SetIndex upper);
+    Bytes complete_peak(Bytes forward);
     // Every action of the chain (without {}, ending in V), in order.
     std::vector<Action> actions(const std::vector<SetIndex>& chain);
     Bytes inputs() const { return model_ == Model::live ? facts_.inputs() : 0; }  // M(U_0)
@@ -66,6 +66,7 @@ class SegmentCosts {
     Bytes floor() const { return model_ == Model::live ? facts_.widest_op_bytes() : 0; }
 
   private:
+    static constexpr Quanta kNoLimit = std::numeric_limits<Quanta>::max();
     static constexpr int kBefore = -1;  // a position before the first one
     struct Lifetime {
         uint64_t round = 0;         // of compute_lifetimes(); the rest is stale if it is not the current one
@@ -75,20 +76,17 @@ class SegmentCosts {
     struct Change {
         Bytes born = 0, dying = 0;
     };
-    Segment evaluate_paper(SetIndex lower, SetIndex upper) const;
     bool is_last() const { return upper_ == sets_.size() - 1; }
     Bytes last_peak();
     void collect(SetIndex lower, SetIndex upper);
-    Bytes forward_peak() const;
-    Quanta select_recomputes();
+    Bytes first_run_peak() const;
+    void select_recomputes();
     void set_sequence(bool eager);
     void compute_lifetimes(bool with_forward);
     Bytes bytes_at_start(bool with_forward) const;
     Bytes eager_peak_bound() const;
     Bytes sequence_peak(Bytes live) const;
     Bytes overlaid_bytes(const FlatOp& op, int position) const;
-    Bytes kept_bytes() const;
-    bool is_releasable(Value x, SetIndex upper) const;
     bool is_used(Item item) const { return lifetimes_[item].round == round_; }  // by something in sequence_
     bool in_segment(Value x) const { return facts_.producer(x) >= 0 && in_segment_[facts_.producer(x)]; }
     void append_paper_backward(std::vector<Action>& out) const;
@@ -103,7 +101,6 @@ class SegmentCosts {
     std::vector<Node> nodes_;                       // of the segment, ascending
     std::vector<Step> steps_;                       // of the segment, in order
     std::vector<char> in_segment_;                  // per node
-    std::vector<char> is_recomputed_;               // per node: whether it is one of recomputes_
     std::vector<int> first_need_;                   // per value: position in steps_ that first needs it, or kNever
     std::vector<Value> needed_;                     // values with a first_need_
     Bytes step_needed_bytes_ = 0;                   // of those that steps need themselves
@@ -113,6 +110,7 @@ class SegmentCosts {
     std::vector<Lifetime> lifetimes_;               // per item
     std::vector<Change> change_;                    // per position in sequence_
     uint64_t round_ = 0;                            // calls of compute_lifetimes()
+    bool is_eager_ = true;                          // of the segment whose peak was computed last
 };
 
 }  // namespace layermem::planning::liveness

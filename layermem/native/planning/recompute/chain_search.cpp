@@ -167,7 +167,7 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
             return by_time() && least_up_to_.min(key_after(l)) <= l.kept + edge.kept;
         };
         // With the bounds of an edge first: most are ruled out without their exact costs.
-        if (edge.known() != Known::all) {
+        if (!edge.is_exact) {
             auto extends_label = [&] {
                 label = find_first_fit();
                 while (label != front.end() && !is_late(*label) && is_dominated(*label)) ++label;
@@ -237,8 +237,8 @@ Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
                 return match != front.end() && match->key == origin.key && match->kept == origin.kept &&
                        origin.kept + in.edge->peak <= query_.budget_bytes;
             };
-            // Several edges may match: any of them gives the same time and bytes.
-            if (in.edge->known() == Known::bounds) continue;
+            // Several edges may match, with the same time and bytes: the first one is taken, whatever is known of it, so
+            // that answers do not depend on earlier searches.
             if (!graph_.make_exact(in.from, *in.edge, deadline_, is_origin)) continue;
             set = in.from;
             label = origin;

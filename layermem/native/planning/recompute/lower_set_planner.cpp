@@ -85,20 +85,30 @@ void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>&
     if (auto chain = full.find_best()) best = evaluate_chain(std::move(*chain));
 }
 
-std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective objective, Deadline& deadline) {
+std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective objective, Family upto,
+                                                Deadline& deadline) {
     // Families include each other, so the last tier alone decides; the earlier ones make it quick.
     std::optional<ChainPlan> best;
-    proven_infeasible_ = budget_bytes <= infeasible_bytes_ && !sets_.truncated();
-    if (budget_bytes <= infeasible_bytes_) return best;
+    const bool is_infeasible = budget_bytes <= infeasible_bytes_[static_cast<int>(upto)];
+    proven_infeasible_ = is_infeasible && !sets_.truncated();
+    if (is_infeasible) return best;
     try {
-        for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
+        for (int tier = 0; tier <= static_cast<int>(upto); ++tier) {
+            const auto known = solved_[tier].find({budget_bytes, objective});
+            if (known != solved_[tier].end()) {
+                best = known->second;
+                continue;
+            }
             improve({static_cast<Family>(tier), budget_bytes, objective}, best, deadline);
+            solved_[tier][{budget_bytes, objective}] = best;
+        }
         proven_infeasible_ = !best && !sets_.truncated();
         if (best) best->proven = !sets_.truncated();
     } catch (const Deadline::Exceeded&) {
         // The plan of least peak may be known from an earlier call: better than none.
-        if (!best && minimum_ && minimum_->peak <= budget_bytes) {
-            best = minimum_;
+        const std::optional<ChainPlan>& minimum = minimum_[static_cast<int>(upto)];
+        if (!best && minimum && minimum->peak <= budget_bytes) {
+            best = minimum;
             best->proven = false;
         }
     }
@@ -128,35 +138,37 @@ void LowerSetPlanner::minimize_peak(Family upto, ChainPlan& best, Deadline& dead
     }
 }
 
-bool LowerSetPlanner::may_fit(Bytes budget_bytes, Deadline& deadline) {
-    if (minimum_ && minimum_->peak <= budget_bytes) return true;
-    if (budget_bytes <= infeasible_bytes_ || budget_bytes < costs_.floor() || (minimum_ && minimum_->proven))
-        return false;
+bool LowerSetPlanner::may_fit(Bytes budget_bytes, Family upto, Deadline& deadline) {
+    const std::optional<ChainPlan>& minimum = minimum_[static_cast<int>(upto)];
+    Bytes& infeasible_bytes = infeasible_bytes_[static_cast<int>(upto)];
+    if (minimum && minimum->peak <= budget_bytes) return true;
+    if (budget_bytes <= infeasible_bytes || budget_bytes < costs_.floor() || (minimum && minimum->proven)) return false;
     try {
         // The chains of a small family are quickly searched, and often one of them fits.
-        for (int tier = 0; tier <= static_cast<int>(family_); ++tier) {
-            const auto upto = static_cast<Family>(tier);
-            const Reachability reach(sets_, segments_, costs_.inputs(), upto, budget_bytes, max_recompute_, deadline);
+        for (int tier = 0; tier <= static_cast<int>(upto); ++tier) {
+            const auto family = static_cast<Family>(tier);
+            const Reachability reach(sets_, segments_, costs_.inputs(), family, budget_bytes, max_recompute_, deadline);
             if (!reach.is_infeasible()) return true;
         }
     } catch (const Deadline::Exceeded&) {
         return true;
     }
-    infeasible_bytes_ = budget_bytes;
+    infeasible_bytes = budget_bytes;
     return false;
 }
 
-ChainPlan LowerSetPlanner::minimum(Deadline& deadline) {
-    if (minimum_ && minimum_->proven) return *minimum_;
-    if (!minimum_) minimum_ = plan_one_segment();
+ChainPlan LowerSetPlanner::minimum(Family upto, Deadline& deadline) {
+    std::optional<ChainPlan>& minimum = minimum_[static_cast<int>(upto)];
+    if (minimum && minimum->proven) return *minimum;
+    if (!minimum) minimum = plan_one_segment();
     try {
-        for (int tier = 0; tier <= static_cast<int>(family_); ++tier)
-            minimize_peak(static_cast<Family>(tier), *minimum_, deadline);
-        minimum_->proven = !sets_.truncated();
+        for (int tier = 0; tier <= static_cast<int>(upto); ++tier)
+            minimize_peak(static_cast<Family>(tier), *minimum, deadline);
+        minimum->proven = !sets_.truncated();
     } catch (const Deadline::Exceeded&) {
-        minimum_->proven = false;  // the best so far is the answer
+        minimum->proven = false;  // the best so far is the answer
     }
-    return *minimum_;
+    return *minimum;
 }
 
 }  // namespace layermem::planning::recompute

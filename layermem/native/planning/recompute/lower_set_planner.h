@@ -13,7 +13,9 @@
 // model of a segment in liveness/segment_costs.h.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "planning/recompute/chain_search.h"
@@ -33,14 +35,17 @@ class LowerSetPlanner {
     LowerSetPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
                     const std::vector<Node>* ends);
 
+    // Each question is about the chains of a family `upto`, the planner's own or one within it.
+    //
     // The best chain within `budget_bytes`, or none.  Without one, proven_infeasible() says whether none exists.
-    std::optional<ChainPlan> solve(Bytes budget_bytes, Objective objective, Deadline& deadline);
+    std::optional<ChainPlan> solve(Bytes budget_bytes, Objective objective, Family upto, Deadline& deadline);
     // A chain of least peak; `proven` if no chain of the family needs less.
-    ChainPlan minimum(Deadline& deadline);
+    ChainPlan minimum(Family upto, Deadline& deadline);
     bool proven_infeasible() const { return proven_infeasible_; }
     // Whether a chain may fit in `budget_bytes`: true where the deadline comes first.  Quicker than solve().
-    bool may_fit(Bytes budget_bytes, Deadline& deadline);
+    bool may_fit(Bytes budget_bytes, Family upto, Deadline& deadline);
 
+    Family family() const { return family_; }
     const StepGraph& graph() const { return graph_; }
     const LowerSets& sets() const { return sets_; }
     liveness::SegmentCosts& costs() { return costs_; }
@@ -62,8 +67,10 @@ class LowerSetPlanner {
     SegmentGraph segments_;
     Quanta max_recompute_;  // of any chain: each node once
     bool proven_infeasible_ = false;
-    Bytes infeasible_bytes_ = -1;  // no chain fits in these, by may_fit()
-    std::optional<ChainPlan> minimum_;
+    // By family:
+    Bytes infeasible_bytes_[kFamilies] = {-1, -1, -1};  // no chain fits in these, by may_fit()
+    std::optional<ChainPlan> minimum_[kFamilies];
+    std::map<std::pair<Bytes, Objective>, std::optional<ChainPlan>> solved_[kFamilies];
 };
 
 }  // namespace layermem::planning::recompute

@@ -26,13 +26,13 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
         // A bound stops counting at the side of the box, so an edge outside costs little.
         const Bytes peak = costs_.peak_bound(from, *to, box.peak);
         if (peak > box.peak) continue;
-        const CostBox bound{peak, costs_.time_bound(from, *to, box.recompute)};
+        const CostBox bound{peak, costs_.recompute_time(from, *to, box.recompute)};
         if (!box.contains(bound)) continue;
         const bool is_stored = std::any_of(source.boxes.begin(), source.boxes.end(),
                                            [&](const CostBox& done) { return done.contains(bound); });
         if (is_stored) continue;
         const auto recompute = static_cast<uint32_t>(bound.recompute);
-        source.edges.push_back({costs_.kept_bound(from, *to), bound.peak, *to, recompute, 0});
+        source.edges.push_back({costs_.kept_bytes(from, *to), bound.peak, *to, recompute, 0});
     }
     edge_count_ += source.edges.size() - count_before;
     // Boxes inside the new one are of no use any more.
@@ -41,22 +41,6 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
                        source.boxes.end());
     source.boxes.push_back(box);
     return source.edges;
-}
-
-liveness::Segment SegmentGraph::begin_exact(SetIndex from, SegmentEdge& edge) {
-    const liveness::Segment cost = costs_.begin(from, edge.to);
-    edge.kept = cost.kept;
-    edge.recompute = static_cast<uint32_t>(cost.recompute);
-    edge.peak = std::max(edge.peak, cost.peak);
-    if (edge.known() == Known::bounds) ++exact_count_;
-    edge.known_bits = static_cast<uint32_t>(Known::all_but_peak);
-    return cost;
-}
-
-void SegmentGraph::complete_exact(SegmentEdge& edge, liveness::Segment& cost) {
-    costs_.complete(cost);
-    edge.peak = cost.peak;
-    edge.known_bits = static_cast<uint32_t>(Known::all);
 }
 
 }  // namespace layermem::planning::recompute

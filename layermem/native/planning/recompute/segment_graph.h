@@ -9,11 +9,12 @@
 //                |__A_|____ B      nearly all edges, is never generated.
 //                +----|----|---> peak
 //
-// A new edge has the bounds as its costs.  Exact costs take ten times longer, since each op of the segment is visited:
-// they are computed, and stored, only when a search cannot rule the edge out by the bounds; first all but the peak, which
-// is two thirds of the work.
+// A new edge has a lower bound as its peak.  The peak itself takes ten times longer, since each op of the segment is
+// visited: it is computed, and stored, only when a search cannot rule the edge out by the bound; that of the forward comes
+// first, which is a fraction of the work.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "planning/liveness/segment_costs.h"
@@ -28,15 +29,12 @@ struct CostBox {
     bool contains(const CostBox& other) const { return other.peak <= peak && other.recompute <= recompute; }
 };
 
-enum class Known : uint32_t { bounds, all_but_peak, all };  // of an edge; what is not known is a lower bound
-
 // 24 bytes, because there is one for nearly every pair of sets that a search considers.
 struct SegmentEdge {
     Bytes kept, peak;
     SetIndex to;
-    uint32_t recompute : 30;
-    uint32_t known_bits : 2;
-    Known known() const { return static_cast<Known>(known_bits); }
+    uint32_t recompute : 31;
+    uint32_t is_exact : 1;  // the peak is known; otherwise it is a lower bound
 };
 
 class SegmentGraph {
@@ -50,16 +48,18 @@ class SegmentGraph {
             for (SegmentEdge& edge : generate(from, static_cast<Family>(tier), box, deadline))
                 if (edge.peak <= box.peak && static_cast<Quanta>(edge.recompute) <= box.recompute) visit(edge);
     }
-    // Replaces the bounds of an edge by its exact costs, while is_useful() says that it may be of use with those known.
-    // Returns whether it still may.
+    // Replaces the bound of an edge's peak by the peak itself, while is_useful() says that it may be of use with what is
+    // known.  Returns whether it still may.
     template <class IsUseful>
     bool make_exact(SetIndex from, SegmentEdge& edge, Deadline& deadline, IsUseful is_useful) {
-        if (edge.known() == Known::all || !is_useful()) return is_useful();
-        // The second part of an edge counts as work of the first: limits mean the same edges either way.
-        if (edge.known() == Known::bounds) deadline.check(Deadline::kExactSteps);
-        liveness::Segment cost = begin_exact(from, edge);
+        if (edge.is_exact || !is_useful()) return is_useful();
+        deadline.check(Deadline::kExactSteps);
+        const Bytes forward = costs_.forward_peak(from, edge.to);
+        edge.peak = std::max(edge.peak, forward);
         if (!is_useful()) return false;
-        complete_exact(edge, cost);
+        edge.peak = costs_.complete_peak(forward);
+        edge.is_exact = 1;
+        ++exact_count_;
         return is_useful();
     }
     size_t edge_count() const { return edge_count_; }
@@ -70,8 +70,6 @@ class SegmentGraph {
         std::vector<SegmentEdge> edges;
         std::vector<CostBox> boxes;  // all edges within them are generated; none contains another
     };
-    liveness::Segment begin_exact(SetIndex from, SegmentEdge& edge);
-    void complete_exact(SegmentEdge& edge, liveness::Segment& cost);
     std::vector<SegmentEdge>& generate(SetIndex from, Family tier, const CostBox& box, Deadline& deadline);
 
     const LowerSets& sets_;

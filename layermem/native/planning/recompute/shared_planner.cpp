@@ -23,28 +23,31 @@ SharedPlanner::SharedPlanner(StepGraph graph, Family family, liveness::Model mod
                              const std::optional<std::vector<Node>>& ends)
     : planner_(finish(std::move(graph)), family, model, max_sets, ends ? &*ends : nullptr) {}
 
-std::optional<ChainReport> SharedPlanner::solve(Bytes budget_bytes, Objective objective, Seconds time_limit,
-                                                const Interrupt& interrupt) {
+std::optional<ChainReport> SharedPlanner::solve(Bytes budget_bytes, Objective objective, Family upto,
+                                                Seconds time_limit, const Interrupt& interrupt) {
+    require_family(upto);
     const std::lock_guard<std::mutex> lock(mutex_);
     Deadline deadline(time_limit, interrupt);
-    auto plan = planner_.solve(budget_bytes, objective, deadline);
+    auto plan = planner_.solve(budget_bytes, objective, upto, deadline);
     searched_ = searched_ + deadline.used();
     if (!plan) return std::nullopt;
     return report(std::move(*plan), deadline);
 }
 
-ChainReport SharedPlanner::minimum(Seconds time_limit, const Interrupt& interrupt) {
+ChainReport SharedPlanner::minimum(Family upto, Seconds time_limit, const Interrupt& interrupt) {
+    require_family(upto);
     const std::lock_guard<std::mutex> lock(mutex_);
     Deadline deadline(time_limit, interrupt);
-    auto plan = planner_.minimum(deadline);
+    auto plan = planner_.minimum(upto, deadline);
     searched_ = searched_ + deadline.used();
     return report(std::move(plan), deadline);
 }
 
-bool SharedPlanner::may_fit(Bytes budget_bytes, Seconds time_limit, const Interrupt& interrupt) {
+bool SharedPlanner::may_fit(Bytes budget_bytes, Family upto, Seconds time_limit, const Interrupt& interrupt) {
+    require_family(upto);
     const std::lock_guard<std::mutex> lock(mutex_);
     Deadline deadline(time_limit, interrupt);
-    const bool may_fit = planner_.may_fit(budget_bytes, deadline);
+    const bool may_fit = planner_.may_fit(budget_bytes, upto, deadline);
     searched_ = searched_ + deadline.used();
     return may_fit;
 }
@@ -61,15 +64,16 @@ SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {
     constexpr int64_t kNeverStop = std::numeric_limits<int64_t>::max() / 4;
     constexpr int64_t kStopAtOnce = -1;
     auto peak_bound = [&](Bytes stop_above) { return costs.peak_bound(lower, upper, stop_above); };
-    auto time_bound = [&](Quanta stop_above) { return costs.time_bound(lower, upper, stop_above); };
     SegmentReport out;
     out.recompute = planner_.graph().time_of(exact.recompute);
-    out.recompute_bound = planner_.graph().time_of(std::max(time_bound(kNeverStop), time_bound(kStopAtOnce)));
     out.kept = exact.kept;
-    out.kept_bound = costs.kept_bound(lower, upper);
     out.peak = exact.peak;
     out.peak_bound = std::max(peak_bound(kNeverStop), peak_bound(kStopAtOnce));
     return out;
+}
+
+void SharedPlanner::require_family(Family upto) const {
+    if (upto > planner_.family()) throw std::invalid_argument("the planner has no sets of a family that large");
 }
 
 // The sets are constant after construction: no lock.

@@ -22,10 +22,10 @@ struct ChainReport {
     std::vector<liveness::Action> actions;
 };
 
-// What a segment costs, exactly and by the lower bounds that the search uses.
+// What a segment costs, and the lower bound of its peak that the search uses.
 struct SegmentReport {
-    double recompute = 0, recompute_bound = 0;  // in the unit of the graph
-    Bytes kept = 0, kept_bound = 0;
+    double recompute = 0;  // in the unit of the graph
+    Bytes kept = 0;
     Bytes peak = 0, peak_bound = 0;
 };
 
@@ -38,12 +38,12 @@ class SharedPlanner {
     SharedPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
                   const std::optional<std::vector<Node>>& ends);
 
-    // `time_limit` 0: none.
-    std::optional<ChainReport> solve(Bytes budget_bytes, Objective objective, Seconds time_limit,
+    // `time_limit` 0: none.  `upto` throws std::invalid_argument if it is larger than the planner's family.
+    std::optional<ChainReport> solve(Bytes budget_bytes, Objective objective, Family upto, Seconds time_limit,
                                      const Interrupt& interrupt);
-    ChainReport minimum(Seconds time_limit, const Interrupt& interrupt);
+    ChainReport minimum(Family upto, Seconds time_limit, const Interrupt& interrupt);
     // Whether a chain may fit in `budget_bytes`: true where the limit comes first.
-    bool may_fit(Bytes budget_bytes, Seconds time_limit, const Interrupt& interrupt);
+    bool may_fit(Bytes budget_bytes, Family upto, Seconds time_limit, const Interrupt& interrupt);
     // Throws std::out_of_range unless the first set lies inside the second.
     SegmentReport segment(SetIndex lower, SetIndex upper);
 
@@ -54,6 +54,7 @@ class SharedPlanner {
 
   private:
     ChainReport report(ChainPlan plan, const Deadline& deadline);
+    void require_family(Family upto) const;
 
     LowerSetPlanner planner_;
     std::atomic<Seconds> searched_{0};  // written with the mutex held, read without it
