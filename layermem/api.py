@@ -21,6 +21,7 @@ from layermem.interactive.solver import Solver
 from layermem.job import Budget, Job, resolve_costs
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.spill import Spill
 from layermem.proto.read import SolverFile, read_solver
 from layermem.proto.schema import Message
 from layermem.report.plan_report import PlanReport, evaluate
@@ -28,6 +29,7 @@ from layermem.schedule.program import Program
 from layermem.solver import build
 from layermem.solver.checks import check_solver
 from layermem.solver.sharing import ranks_of, ranks_of_net, with_iter_size
+from layermem.solver.spill_rates import resolve_spill
 
 __all__ = ["Net", "Solver", "build_net", "compile", "default_device", "deploy", "job_of_net", "job_of_solver", "plan"]
 
@@ -41,6 +43,7 @@ def plan(
     strategy: str | None = None,
     budget: Budget = None,
     host_budget: Budget = None,
+    spill: Path | None = None,
     device: str | Device | None = None,
     costs: Costs | Path | None = None,
     batch: int | None = None,
@@ -57,6 +60,7 @@ def plan(
     budget     bytes (1.5e9 too), "2GiB", "50%" of what strategy `caffe` takes, or "free": what a GPU has now; if
                nothing fits, the answer is not `feasible`
     host_budget  the same for what is offloaded; None is no limit, or 0 for a device that computes in the host's memory
+    spill      folder for offloaded bytes, which are then in a file; its rates are measured where none are kept
     slices     layers that run in slices of the batch, and how many: "conv1_1..pool2/4", or "whole/4"; weights in bands
                of rows: "fc6/rows/8"; both, with a comma between; "auto": those with the fastest plan; None is "off"
     costs      measured costs or the path of their file; by default a model of the device
@@ -67,7 +71,7 @@ def plan(
     """
     job = job_of(
         net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python,
-        ranks=ranks, iter_size=iter_size,
+        ranks=ranks, iter_size=iter_size, spill=spill,
     )  # fmt: skip
     job = job.with_host_budget(host_budget).with_slices(slices)
     return evaluate(job, strategy, budget, saved)
@@ -80,6 +84,7 @@ def compile(
     strategy: str | None = None,
     budget: Budget = None,
     host_budget: Budget = None,
+    spill: Path | None = None,
     device: str | Device | None = None,
     costs: Costs | Path | None = None,
     batch: int | None = None,
@@ -94,7 +99,7 @@ def compile(
     report = plan(
         net, solver=solver, strategy=strategy, budget=budget, host_budget=host_budget, device=device, costs=costs,
         batch=batch, hints=hints, slices=slices, saved=saved, allow_python=allow_python, ranks=ranks,
-        iter_size=iter_size,
+        iter_size=iter_size, spill=spill,
     )  # fmt: skip
     return report.feasible_program()
 
@@ -135,44 +140,47 @@ def job_of(
     allow_python: bool = False,
     ranks: int = 1,
     iter_size: int | None = None,
+    spill: Path | Spill | None = None,
 ) -> Job:
     """The job of a net or of a solver: exactly one of them.
 
     level, stages   for the train net
     inputs          shapes by name of the tops of a solver's input layers; its data sets are then not opened
-    ranks, iter_size   as for plan()
+    ranks, iter_size, spill   as for plan(); a Spill has its rates
     """
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")
     target = device if isinstance(device, Device) else get_device(device or default_device())
     known = resolve_costs(costs, target.title, target.gpu)
+    file = spill if isinstance(spill, Spill) else resolve_spill(spill, target)
     if solver is not None:
         return job_of_solver(
             solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs,
-            allow_python=allow_python, ranks=ranks, iter_size=iter_size,
+            allow_python=allow_python, ranks=ranks, iter_size=iter_size, spill=file,
         )  # fmt: skip
     shared = ranks_of_net(ranks, iter_size)
     if isinstance(net, (Net, graph_net.Net)):
         if batch is not None:
             raise InputError("batch applies to a net file; a Net object has its batch already")
-        return job_of_net(net, target, known, hints=hints, ranks=shared)
+        return job_of_net(net, target, known, hints=hints, ranks=shared, spill=file)
     assert net is not None
     built = build_net(net, batch=batch, level=level, stages=stages, allow_python=allow_python)
-    return job_of_net(built, target, known, hints=hints, ranks=shared)
+    return job_of_net(built, target, known, hints=hints, ranks=shared, spill=file)
 
 
 def job_of_net(
-    net: Net | graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks()
-) -> Job:
+    net: Net | graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks(),
+    spill: Spill | None = None,
+) -> Job:  # fmt: skip
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     definition = net.definition if isinstance(net, Net) else net
-    return build.job_of_net(definition, device, costs, hints=hints, ranks=ranks)
+    return build.job_of_net(definition, device, costs, hints=hints, ranks=ranks, spill=spill)
 
 
 def job_of_solver(
     solver: Path | SolverFile, device: Device, costs: Costs, *, batch: int | None = None, hints: Hints = Hints(),
     level: int = 0, stages: Sequence[str] = (), inputs: Mapping[str, tuple[int, ...]] | None = None,
-    allow_python: bool = False, ranks: int = 1, iter_size: int | None = None,
+    allow_python: bool = False, ranks: int = 1, iter_size: int | None = None, spill: Spill | None = None,
 ) -> Job:  # fmt: skip
     """A step of a solver's train net with the solver's update, and its test nets in the same arena."""
     file = with_iter_size(solver if isinstance(solver, SolverFile) else read_solver(solver), iter_size)
@@ -181,7 +189,7 @@ def job_of_solver(
     nets = build.build_nets(
         file, batch=batch, level=level, stages=stages, inputs=dict(inputs or {}), allow_python=allow_python
     )
-    return build.job_of(nets, file, device, costs=costs, hints=hints, ranks=shared)
+    return build.job_of(nets, file, device, costs=costs, hints=hints, ranks=shared, spill=spill)
 
 
 def default_device() -> str:

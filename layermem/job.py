@@ -151,7 +151,10 @@ class Job:
         check_path(plan, "saved plan")
         text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
         job = self._in_slices_of(saved_slices(text), str(plan))
-        return job, Plan.from_json(text, job.graphs[0], str(plan))
+        saved = Plan.from_json(text, job.graphs[0], str(plan))
+        if saved.spill and self.costs.spill is None and self.hints.host_budget_bytes == 0:
+            raise InputError(f"offloads to a spill file, on {saved.spill}; give --spill DIR as well", path=str(plan))
+        return job, saved
 
     def _in_slices_of(self, slices: str, path: str | None) -> Job:
         if self.slices not in (NO_SLICES, AUTO_SLICES, slices):

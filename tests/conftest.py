@@ -3,6 +3,7 @@
 """
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,14 @@ def pytest_collection_finish() -> None:
     """Leave what was collected out of garbage collections: half a million objects, and 0.4 s each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache for the tests: the rates of spill files are kept there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Schedule
 from layermem.solver.build import build_nets, job_of
 from layermem.solver.solver import Solver
+from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.units import aligned
 from tools.campaign.net_grammar import random_net
 from tools.campaign.session import Campaign, add_arguments, time_limit
@@ -203,7 +204,8 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
 
 def check_budgets(run: Run, file: SolverFile, device: Device, options: dict[str, object]) -> int | None:
     """The budget of the run in bytes; Different where one below the minimum is not refused."""
-    job = job_of(build_nets(file), file, device, spill="spill" in options).with_host_budget(options.get("host_budget"))
+    spill = resolve_spill(str(options["spill"]) if "spill" in options else None, device)
+    job = job_of(build_nets(file), file, device, spill=spill).with_host_budget(options.get("host_budget"))
     job = job.with_slices(run.slices)
     report = evaluate(job, run.strategy)
     if run.budget == "none":

@@ -6,8 +6,11 @@ Both are flat byte arrays; every residency is a view at its offset.  The host ar
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import tempfile
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +40,15 @@ class Arena:
     def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False, measured: bool = False):
         self.nbytes = nbytes
         self.guard_bytes = PAGE if measured else 0
+        self._map: mmap.mmap | None = None  # of the spill file
         try:
             if spill is not None and nbytes:
                 with tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-") as file:  # the mapping outlives it
                     _reserve(file.fileno(), nbytes)
-                    whole: Bytes = np.memmap(file, np.uint8, "r+", shape=(nbytes,))
+                    self._map = mmap.mmap(file.fileno(), nbytes)
+                    self._descriptor = os.dup(file.fileno())
+                weakref.finalize(self, os.close, self._descriptor)
+                whole: Bytes = np.frombuffer(self._map, np.uint8)
             else:
                 raw = np.empty(nbytes + self.guard_bytes + PAGE, np.uint8)
                 start = -raw.ctypes.data % PAGE
@@ -49,9 +56,7 @@ class Arena:
         except MemoryError as error:
             raise DeviceError(f"this machine cannot allocate {format_bytes(nbytes)}; give a smaller budget") from error
         except OSError as error:
-            raise InputError(
-                f"cannot spill {format_bytes(nbytes)} to {spill}: {error.strerror or error}; name another --spill"
-            ) from error
+            raise spill_error(nbytes, spill, error.strerror or str(error)) from error
         self._whole, self.bytes = whole, whole[:nbytes]
         if measured:
             _words(whole)[:] = UNTOUCHED
@@ -82,6 +87,23 @@ class Arena:
     def zero(self, offset: int, nbytes: int) -> None:
         self.span(offset, nbytes)[:] = 0
 
+    # -- the spill file --------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Wait until all bytes of the spill file are on its device."""
+        if self._map is not None:
+            self._map.flush()
+
+    def evict(self) -> None:
+        """Flush, and give the pages that the file has in memory back, where the system has a call for it: the next
+        reads are of the device."""
+        if self._map is not None:
+            self.flush()
+            if hasattr(mmap, "MADV_DONTNEED"):
+                self._map.madvise(mmap.MADV_DONTNEED)
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     # -- what was written ------------------------------------------------------------------------------------------
 
     def touched_bytes(self) -> int:
@@ -103,6 +125,18 @@ class Arena:
 def _words(span: Bytes) -> npt.NDArray[np.uint32]:
     """The whole words of a span."""
     return span[: len(span) // WORD * WORD].view(np.uint32)
+
+
+def spill_error(nbytes: int, folder: Path | str | None, reason: str) -> InputError:
+    return InputError(f"cannot spill {format_bytes(nbytes)} to {folder}: {reason}; name another --spill")
+
+
+def check_spill_space(nbytes: int, folder: Path | str) -> None:
+    """InputError, as of an Arena, if the file system of `folder` has fewer bytes than that left."""
+    if hasattr(os, "statvfs"):
+        state = os.statvfs(folder)
+        if nbytes > state.f_bavail * state.f_frsize:
+            raise spill_error(nbytes, folder, os.strerror(errno.ENOSPC))
 
 
 def _reserve(file: int, nbytes: int) -> None:

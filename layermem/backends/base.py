@@ -223,6 +223,9 @@ class Device:
         """The one allocation of a step, in which Arena.touched_bytes() measures."""
         return Arena(nbytes, poison=poison, measured=True)
 
+    def check_spill(self) -> None:
+        """InputError where the host arena of this device cannot be a file."""
+
     def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> Arena:
         """The arena of offloaded buffers: host memory, or a memory-mapped file in the folder `spill`."""
         return Arena(nbytes, spill=spill, poison=poison)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure, measured_job
@@ -87,11 +88,13 @@ def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[s
     from layermem.solver.measure import machine_bytes
 
     device, most = device_of(arguments), machine_bytes()
+    spill = None if arguments.spill is None else Path(arguments.spill)
     runnable = [
-        report for report in reports if report.feasible and report.peak_bytes + report.program.host_bytes < most
-    ]
+        report for report in reports
+        if report.feasible and report.peak_bytes + (0 if spill else report.program.host_bytes) < most
+    ]  # fmt: skip
     return {
-        report.strategy: Benchmark(report.job.nets[0], report.program, device).steps(arguments.steps)
+        report.strategy: Benchmark(report.job.nets[0], report.program, device, spill=spill).steps(arguments.steps)
         for report in track_progress(runnable, "running")
     }
 
@@ -101,7 +104,7 @@ def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[s
 
 def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> None:
     from layermem.report.refusal import host_budget_facts
-    from layermem.report.summary import costs_facts, ranks_facts
+    from layermem.report.summary import costs_facts, ranks_facts, spill_facts
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_seconds
@@ -125,6 +128,7 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
     ]  # fmt: skip
     facts += [*costs_facts(job), *ranks_facts(job)]
     facts += [("host memory", text) for _, text in host_budget_facts(job.hints)]
+    facts += spill_facts(job)
     if not reports[-1].feasible:
         facts.append(("note", "over-budget strategies are listed at their minimum memory"))
     facts += [("warning", warning) for warning in job.warnings]
@@ -160,6 +164,7 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
         "storage": first.storage,
         "gpu": job.costs.gpu.name if job.costs.gpu is not None else None,
         "costs": "measured" if job.costs.measured else "modelled",
+        "spill": job.costs.spill.values if job.costs.spill is not None else None,
         "ranks": job.ranks.size,
         "rank": job.ranks.rank,
         "micro_batches": job.ranks.micro_batches,

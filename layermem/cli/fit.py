@@ -32,6 +32,7 @@ from layermem.cli.options import (
     ranks_options,
     read_shapes,
     solver_job,
+    spill_of,
     strategies_text,
 )
 from layermem.cli.progress import show_progress
@@ -152,10 +153,11 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range, 
 
     if arguments.solver:
         device, hints = device_of(arguments), hints_of(arguments)
+        spill = spill_of(arguments, device)
 
         @lru_cache(JOBS_CACHED)
         def job(batch: int) -> Job:
-            return solver_job(arguments, device, *shapes(batch), hints=hints)
+            return solver_job(arguments, device, *shapes(batch), hints=hints, spill=spill)
 
         first = job(1)
         if first.nets[0].shapes_with_streams(1):
@@ -205,10 +207,11 @@ def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
     from layermem import api
 
     device, hints = device_of(arguments), hints_of(arguments)
+    spill = spill_of(arguments, device)
 
     @lru_cache(JOBS_CACHED)
     def job(size: int) -> Job:
-        return api.job_of(net(size), device=device, hints=hints, **ranks_options(arguments))
+        return api.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments))
 
     return job
 
@@ -258,7 +261,7 @@ class Row:
 
     @classmethod
     def of(cls, fit: Fit) -> Row:
-        from layermem.report.summary import costs_facts
+        from layermem.report.summary import costs_facts, spill_facts
 
         report = fit.report
         if report is None:
@@ -266,7 +269,7 @@ class Row:
         warnings = (("warning", warning) for warning in report.job.costs.warnings(report.job.graphs[0]))
         return cls(
             fit.strategy, fit.size, report.peak_bytes, report.program.host_bytes, report.seconds, report.overhead,
-            report.target, (*costs_facts(report.job), *warnings),
+            report.target, (*costs_facts(report.job), *spill_facts(report.job), *warnings),
         )  # fmt: skip
 
 
@@ -399,7 +402,7 @@ def _print(rows: list[Row], what: str, words: Words, arguments: argparse.Namespa
     if options and "--batch" not in options:  # what is a batch of sequences has its shapes
         print(f"{'plan with':<10}{shlex.join(options)}")
     for label, text in fitting.facts:
-        print(wrap(f"{label:<10}{text}"))
+        print(wrap(f"{label:<12}{text}"))
 
 
 def _values(rows: list[Row], what: str, words: Words, budget: str, ranks: int | None) -> dict[str, object]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from layermem.graph.net import Net
     from layermem.job import Job
     from layermem.planning.hints import Hints
+    from layermem.planning.spill import Spill
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
@@ -222,7 +223,7 @@ def add_threads(parser: Options) -> None:
 
 
 def add_budget(parser: Options) -> None:
-    """--budget, --slices, and the hints for strategies."""
+    """--budget, --host-budget, --spill, --slices, and the hints for strategies."""
     parser.add_argument(
         "-b", "--budget", metavar="B",
         help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU; 80%%free "
@@ -234,6 +235,11 @@ def add_budget(parser: Options) -> None:
         help="host memory for offloading (default: no limit; on cpu and reference 0, since it is the same memory, or "
         "no limit with --spill)",
     )
+    parser.add_argument(
+        "--spill", metavar="DIR",
+        help="keep offloaded bytes in a file in DIR instead of host memory; plans use the rates of its file system, "
+        "which are measured once and kept, or again by --measure",
+    )  # fmt: skip
     parser.add_argument(
         "--slices", metavar="S",
         help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4; have weights in bands of "
@@ -362,12 +368,21 @@ def job_of(arguments: argparse.Namespace) -> Job:
     from layermem import api
 
     device, hints, costs = device_of(arguments), hints_of(arguments), costs_of(arguments)
+    spill = spill_of(arguments, device)
     if arguments.solver:
         shapes = read_shapes(arguments.input)
-        job = solver_job(arguments, device, arguments.batch, shapes, costs=costs, hints=hints)
+        job = solver_job(arguments, device, arguments.batch, shapes, costs=costs, hints=hints, spill=spill)
     else:
-        job = api.job_of(net_of(arguments), device=device, costs=costs, hints=hints, **ranks_options(arguments))
+        net, ranks = net_of(arguments), ranks_options(arguments)
+        job = api.job_of(net, device=device, costs=costs, hints=hints, spill=spill, **ranks)
     return job.with_slices(getattr(arguments, "slices", None))
+
+
+def spill_of(arguments: argparse.Namespace, device: Device) -> Spill | None:
+    """The spill file of --spill, its rates measured where none are kept, or by --measure."""
+    from layermem.solver.spill_rates import resolve_spill
+
+    return resolve_spill(arguments.spill, device, again=bool(getattr(arguments, "measure", False)))
 
 
 def costs_of(arguments: argparse.Namespace) -> str | None:

@@ -35,6 +35,7 @@ EXAMPLE = """\
   layermem plan --net resnet50/train_val.prototxt --budget 2GiB
   layermem plan --solver digits/solver.prototxt --budget 50% --schedule
   layermem plan --net digits/train_val.prototxt --budget 50% --measure
+  layermem plan --net digits/train_val.prototxt --budget 30% --spill .
   layermem plan --net digits/train_val.prototxt --device reference --slices conv1..pool1/4
   layermem plan --net resnet50/train_val.prototxt --ranks 4
   layermem plan --net resnet50/train_val.prototxt --device cuda --card "RTX 4090"
@@ -69,6 +70,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
+    from layermem.backends.arena import check_spill_space
     from layermem.proto.read import read_solver
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import plan_values, process_line, summary
@@ -87,7 +89,10 @@ def run_plan(arguments: argparse.Namespace) -> int:
     with show_progress(None, f"planning {job.title}"):
         report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load)
     files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
-    process = expected_memory(job.nets, report.program, device_of(arguments), files=files, ranks=job.ranks.size)
+    spills = job.costs.spill is not None
+    process = expected_memory(
+        job.nets, report.program, device_of(arguments), spill=spills, files=files, ranks=job.ranks.size
+    )
     if arguments.json:
         from layermem.schedule.text import schedule_values
 
@@ -100,6 +105,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
         print(process_line(process.total_bytes, str(process)))
     if report.refusal is not None:
         raise report.explain_refusal()
+    if arguments.spill is not None:
+        check_spill_space(report.program.host_bytes, arguments.spill)
     _outputs(arguments, report)
     return 0
 
@@ -111,7 +118,9 @@ def _outputs(arguments: argparse.Namespace, report: PlanReport) -> None:
 
         write_graph(graph_file(report.job.graphs[0], report.job.costs), arguments.export_graph)
     if arguments.save:
-        write_atomically(arguments.save, report.program.train.plan.to_json(report.job.graphs[0]).encode())
+        spill = report.job.costs.spill
+        saved = report.program.train.plan.to_json(report.job.graphs[0], None if spill is None else spill.values)
+        write_atomically(arguments.save, saved.encode())
     if arguments.trace:
         from layermem.report.trace import trace_text
 

@@ -18,14 +18,15 @@ from layermem.errors import InputError
 
 if TYPE_CHECKING:
     from layermem.job import Job
+    from layermem.planning.spill import Spill
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record, Value
 
 PLANNED = ("solver_file", "device", "strategy", "slices", "budget_bytes", "host_budget_bytes", "fingerprint", "job")
 
 
-def job_record(arguments: argparse.Namespace) -> dict[str, Value]:
-    """The field `job`: options of `train`, and the folder from which their files are named."""
+def job_record(arguments: argparse.Namespace, spill: Spill | None) -> dict[str, Value]:
+    """The field `job`: options of `train`, the folder from which their files are named, and the spill file."""
     from layermem.planning.hints import WORDS
 
     hints = hints_of(arguments)
@@ -40,7 +41,7 @@ def job_record(arguments: argparse.Namespace) -> dict[str, Value]:
         "level": arguments.level,
         "stages": list(stages(arguments.stage)),
         "hints": globs,
-        "spill": arguments.spill,
+        "spill": None if spill is None else spill.values,
         "costs": arguments.costs,
         "plan": arguments.load,
         "precision": arguments.precision,
@@ -127,5 +128,17 @@ def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
     globs = {name: tuple(words) for name, words in (given.get("hints") or {}).items()}
     hints = Hints(**globs, host_budget_bytes=start.get("host_budget_bytes"))  # type: ignore[arg-type]
     return job_of(
-        nets, file, device, costs=given.get("costs"), hints=hints, spill=bool(given.get("spill")), ranks=ranks
-    )
+        nets, file, device, costs=given.get("costs"), hints=hints, ranks=ranks,
+        spill=_spill(given.get("spill"), device.title),
+    )  # fmt: skip
+
+
+def _spill(given: object, device: str) -> Spill | None:
+    """The spill file of a log, with the rates of its run; a log of an earlier version names the folder alone."""
+    from layermem.planning.costs import model_costs
+    from layermem.planning.spill import Spill
+
+    if isinstance(given, dict):
+        return Spill(str(given["folder"]), str(given["file_system"]), float(given["write"]), float(given["read"]))
+    rates = model_costs(device).rates
+    return Spill(str(given), "unknown", rates.d2h, rates.h2d) if given else None

@@ -81,7 +81,7 @@ class RunOutputs:
             iteration=solver.iteration,
             max_iter=solver.max_iter,
             resumed_from=solver.resumed_from,
-            job=job_record(arguments),
+            job=job_record(arguments, solver.job.costs.spill),
             loss_weights={_name(net): dict(outputs) for net, outputs in _nets(solver)},
         )
         return self

@@ -118,7 +118,6 @@ def add_verbs(verbs: Verbs) -> None:
     memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
     memory.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
     add_measure(memory)
-    memory.add_argument("--spill", metavar="DIR", help="keep offloaded bytes in a file in DIR instead of host memory")
     signals = train.add_argument_group("signals")
     for name, event, default in (("sigint", "Ctrl-C", "stop"), ("sighup", "a closed terminal", "snapshot")):
         signals.add_argument(

@@ -6,14 +6,15 @@ that the model has of one GPU's.  `costs.csv` (layermem time) has a line per op,
 `link.d2h` and `link.h2d`, in bytes per second; what it does not name is modelled.  Comments at its head name the net,
 the device with its precision, the GPU and the fingerprint of the step that was measured.  For any other step, device,
 precision or GPU the file is refused: an op of the same name would take another time.  A file without a fingerprint,
-such as one written by hand, is taken as it is, with a warning.
+such as one written by hand, is taken as it is, with a warning.  Where the link was that of a spill file, a comment
+names its file system, and these two rates are not read: those of spill files are kept apart (kept_costs.py).
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,10 +22,13 @@ from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, ReduceScatter
 from layermem.planning.gpus import OLDEST_CAPABILITY, GpuSpec, TargetGpu, find_gpu, recognize_gpu
+from layermem.planning.spill import Spill
 from layermem.utils.input_files import read_lines
 
 LINK = {"link.d2h": "d2h", "link.h2d": "h2d", "link.net": "net"}
+COPIES = ("link.d2h", "link.h2d")
 LATENCY = "net.latency"  # seconds
+SPILL = "spill"  # comment of a file whose link is that of a spill file: its file system
 MIN_SECONDS, MAX_SECONDS = 1e-12, 1e9  # of an op; less counts as the least, so that sums and quotients stay finite
 WHAT = "cost file (make it with `layermem time`)"
 MEASURE_AGAIN = "measure this one with `layermem time --out`, or give --measure"
@@ -71,6 +75,13 @@ class Costs:
     net: str | None = None
     gpu: TargetGpu | None = None  # that they are of, where it is known
     is_kept: bool = False  # whether the file is one of those that are kept by GPU (kept_costs.py)
+    spill: Spill | None = None  # the file of the host arena, whose rates are then those of the link
+
+    def with_spill(self, spill: Spill | None) -> Costs:
+        """The same where the host arena is a file."""
+        if spill is None:
+            return self
+        return replace(self, rates=replace(self.rates, d2h=spill.write, h2d=spill.read), spill=spill)
 
     def check(self, graph: Graph, title: str) -> None:
         """InputError if the times are of another step than `graph`, that of the job `title`."""
@@ -90,7 +101,7 @@ class Costs:
             needed = f"{OLDEST_CAPABILITY // 10}.{OLDEST_CAPABILITY % 10}"
             what = f"{spec.name} has compute capability {spec.capability_text}, and the kernels need {needed} or later"
             return [f"{what}: this step cannot run there", *self._origin_warnings(graph)]
-        return self._origin_warnings(graph)
+        return [*self._origin_warnings(graph), *(self.spill.warnings if self.spill is not None else ())]
 
     def source(self, device: str) -> str | None:
         """What the output of a plan says of where its times are from; None for the model of a typical device, and for
@@ -179,6 +190,28 @@ def read_costs(path: str | Path, device: str, gpu: TargetGpu | None = None) -> C
     if origin.get("device", device) != device:
         raise InputError(f"{_other_device(origin['device'], device)}; {MEASURE_AGAIN}", path=str(path))
     rates, measured = dict(vars(model_costs(device, gpu).rates)), {}
+    for name, value in _costs(lines, str(path)):
+        if name in COPIES and SPILL in origin:
+            continue
+        if name in LINK:
+            rates[LINK[name]] = value
+        elif name == LATENCY:
+            rates["latency"] = value
+        else:
+            measured[name] = value
+    known = gpu if gpu is not None or measured_on is None else TargetGpu(measured_on, recognize_gpu(measured_on))
+    return Costs(Rates(**rates), measured, str(path), origin.get("fingerprint"), origin.get("net"), known)
+
+
+def read_copy_rates(lines: list[str], path: str) -> tuple[float, float] | None:
+    """Bytes per second to the host and back that the lines of a file give; None unless it has both."""
+    values = dict(_costs(lines, path))
+    d2h, h2d = (values.get(name) for name in COPIES)
+    return None if d2h is None or h2d is None else (d2h, h2d)
+
+
+def _costs(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
+    """Name and value of each row of a file."""
     headings: list[str] | None = None
     try:
         for line, row in enumerate(csv.reader(lines), start=1):
@@ -187,17 +220,9 @@ def read_costs(path: str | Path, device: str, gpu: TargetGpu | None = None) -> C
             if headings is None:
                 headings = row
                 continue
-            name, value = _cost(dict(zip(headings, row)), str(path), line)
-            if name in LINK:
-                rates[LINK[name]] = value
-            elif name == LATENCY:
-                rates["latency"] = value
-            else:
-                measured[name] = value
+            yield _cost(dict(zip(headings, row)), path, line)
     except csv.Error as error:
-        raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=str(path)) from None
-    known = gpu if gpu is not None or measured_on is None else TargetGpu(measured_on, recognize_gpu(measured_on))
-    return Costs(Rates(**rates), measured, str(path), origin.get("fingerprint"), origin.get("net"), known)
+        raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=path) from None
 
 
 def _other_device(measured: str, device: str) -> str:
@@ -246,17 +271,21 @@ def as_written(value: float) -> float:
 
 def write_costs(
     seconds: Mapping[str, float], *, d2h: float, h2d: float, net: str = "", graph: Graph | None = None,
-    network: tuple[float, float] | None = None, gpu: TargetGpu | None = None,
+    network: tuple[float, float] | None = None, gpu: TargetGpu | None = None, spill: str | None = None,
 ) -> str:  # fmt: skip
     """The text of a `costs.csv`: seconds of ops, and the link in bytes per second, measured with the step `graph` of
-    the job titled `net`, on `gpu`; `network`: bytes a second between ranks, and seconds of a message."""
+    the job titled `net`, on `gpu`; `network`: bytes a second between ranks, and seconds of a message; `spill`: the file
+    system, where the link is that of a spill file."""
     text = io.StringIO()
+    origin: dict[str, str] = {}
     if graph is not None:
         origin = {"net": " ".join(net.split()), "device": graph.device, "fingerprint": graph.fingerprint}
         if gpu is not None:
             origin["gpu"] = " ".join(gpu.name.split())
-        text.writelines(f"# {word} {value}\n" for word, value in origin.items())
-    rows = {"link.d2h": d2h, "link.h2d": h2d}
+    if spill is not None:
+        origin[SPILL] = spill
+    text.writelines(f"# {word} {value}\n" for word, value in origin.items())
+    rows = dict(zip(COPIES, (d2h, h2d)))
     if network is not None:
         rows |= {"link.net": network[0], LATENCY: network[1]}
     rows |= seconds

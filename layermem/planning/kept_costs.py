@@ -1,9 +1,11 @@
-"""Measured costs that are kept, one file for each GPU, step and precision: a step is measured once on a GPU.
+"""Measured costs that are kept: of a step on a GPU, and of copies to and from a spill file.  Each is measured once.
 
 <folder>/<GPU>/<fingerprint>-<precision>.csv      as costs.py writes it; with -<slices> for a step that runs in slices
+<folder>/spill/<fingerprint>.csv                  of a file system: the rates of the link alone
 
 The folder is costs/ in LAYERMEM_CACHE, else layermem/costs/ in XDG_CACHE_HOME or ~/.cache.  A file that cannot be read,
-or that is of another GPU, step or precision than its name says, is as good as none: the step is measured again.
+or that is of another GPU, step, precision or file system than its name says, is as good as none: what it is of is
+measured again.
 source  XDG Base Directory Specification
 """
 
@@ -16,8 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from layermem.errors import InputError
-from layermem.planning.costs import WHAT, Costs, origin_of, precision_of, read_costs
+from layermem.planning.costs import (
+    SPILL,
+    WHAT,
+    Costs,
+    origin_of,
+    precision_of,
+    read_copy_rates,
+    read_costs,
+    write_costs,
+)
 from layermem.planning.gpus import TargetGpu
+from layermem.planning.spill import FileSystem
 from layermem.utils.files import write_atomically
 from layermem.utils.input_files import read_lines
 
@@ -58,7 +70,29 @@ def read_kept(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -
 
 def keep_costs(text: str, gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path | None:
     """Keep the text of a costs file; None where the folder cannot be written, which costs time alone."""
-    path = kept_path(gpu, device, fingerprint, slices)
+    return _keep(kept_path(gpu, device, fingerprint, slices), text)
+
+
+def spill_path(file_system: FileSystem) -> Path:
+    """Where the rates of a spill file on that file system are, if they are kept."""
+    return costs_folder() / "spill" / f"{file_system.fingerprint}.csv"
+
+
+def read_spill(file_system: FileSystem) -> tuple[float, float] | None:
+    """Bytes per second written and read; None where none are kept, or their file is of no use."""
+    path = spill_path(file_system)
+    with suppress(InputError):
+        lines = read_lines(path, what=WHAT)
+        return read_copy_rates(lines, str(path)) if origin_of(lines).get(SPILL) == file_system.name else None
+    return None
+
+
+def keep_spill(file_system: FileSystem, write: float, read: float) -> Path | None:
+    """Keep the rates of a file system; None as for keep_costs()."""
+    return _keep(spill_path(file_system), write_costs({}, d2h=write, h2d=read, spill=file_system.name))
+
+
+def _keep(path: Path, text: str) -> Path | None:
     with suppress(OSError, InputError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(path, text.encode())

@@ -55,6 +55,7 @@ class Plan:
                behind computation, 0 holds no bytes longer than needed
     base       strategy that this plan began with, where `strategy` combines others; "" where it does not
     slices     the slices of the graph that it was made for (graph/slices.py); "" without
+    spill      the file system of the spill file whose rates it was made with; "" without
     """
 
     strategy: str
@@ -64,8 +65,10 @@ class Plan:
     copy_lead: float = 1.0
     base: str = field(default="", compare=False)
     slices: str = ""
+    spill: str = field(default="", compare=False)
 
-    def to_json(self, graph: Graph) -> str:
+    def to_json(self, graph: Graph, spill: Mapping[str, object] | None = None) -> str:
+        """The text of a saved plan; `spill`: the spill file that it was planned with (spill.py)."""
         return json.dumps(
             {
                 "strategy": self.strategy,
@@ -76,6 +79,7 @@ class Plan:
                 "overlays": sorted(self.overlays),
                 "copy_lead": self.copy_lead,
                 **({"base": self.base} if self.base else {}),
+                **({} if spill is None else {"spill": spill}),
             },
             indent=1,
         )
@@ -102,6 +106,7 @@ class Plan:
                 float(lead),
                 str(saved.get("base", "")),
                 graph.slices,
+                str(saved["spill"]["file_system"]) if "spill" in saved else "",
             )
             fingerprint = saved["fingerprint"]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:

@@ -38,7 +38,7 @@ def describe_refusal(error: BudgetError, search: Search) -> BudgetError:
 
 def host_budget_facts(hints: Hints) -> list[tuple[str, str]]:
     """Why nothing is offloaded, where that is so."""
-    text = "0 bytes, so nothing is offloaded (--host-budget B: to memory; train --spill DIR: to a file)"
+    text = "0 bytes, so nothing is offloaded (--host-budget B: to memory; --spill DIR: to a file)"
     return [("host", text)] if hints.host_budget_bytes == 0 else []
 
 

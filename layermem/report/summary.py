@@ -58,6 +58,11 @@ def costs_facts(job: Job) -> list[tuple[str, str]]:
     return [] if source is None else [("costs", source)]
 
 
+def spill_facts(job: Job) -> list[tuple[str, str]]:
+    """The file that host memory is, with its rates and where these are from."""
+    return [("host memory", f"is {job.costs.spill}")] if job.costs.spill is not None else []
+
+
 def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
     slices = report.slices
     if slices is None:
@@ -92,6 +97,7 @@ def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
         content = "" if report.offloaded_bytes else f" ({_host_content(report)})"
         facts.append(("host memory", f"{format_bytes(report.program.host_bytes)}{content}"))
     facts += [("host memory", text) for _, text in host_budget_facts(report.job.hints)]
+    facts += spill_facts(report.job)
     if report.recomputed_ops:
         facts.append(("recomputed", f"{report.recomputed_ops:,} ops per step"))
     return facts
@@ -168,6 +174,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "storage": report.storage,
         "gpu": report.job.costs.gpu.name if report.job.costs.gpu is not None else None,
         "costs": "measured" if report.job.costs.measured else "modelled",
+        "spill": report.job.costs.spill.values if report.job.costs.spill is not None else None,
         "ranks": report.job.ranks.size,
         "rank": report.job.ranks.rank,
         "micro_batches": report.job.ranks.micro_batches,

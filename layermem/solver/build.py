@@ -24,6 +24,7 @@ from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.spill import Spill
 from layermem.proto.filter import filter_net
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import PHASES
@@ -200,11 +201,12 @@ def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> Mak
 
 def job_of(
     nets: Nets, solver: SolverFile, device: Device, *, costs: Costs | PathName | None = None, hints: Hints = Hints(),
-    spill: bool = False, keep: Sequence[str] = (), ranks: Ranks | None = None,
+    spill: Spill | None = None, keep: Sequence[str] = (), ranks: Ranks | None = None,
 ) -> Job:  # fmt: skip
     """The job of a solver: a step of its train net with its own update, and its test nets in the same arena; that of
-    one of `ranks`, or of one machine."""
-    ranks, known = ranks_of(solver) if ranks is None else ranks, resolve_costs(costs, device.title, device.gpu)
+    one of `ranks`, or of one machine.  `spill`: the file of its host arena."""
+    ranks = ranks_of(solver) if ranks is None else ranks
+    known = resolve_costs(costs, device.title, device.gpu).with_spill(spill)
     slicer = StepSlicer(
         nets.train, _of_one_machine(nets, solver, device, keep, ranks), step_of(solver, device, keep), device,
         lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1), nets.tests,
@@ -214,13 +216,17 @@ def job_of(
     known.check(slicer.of_one_machine, title_of(nets.train))
     return Job(
         title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
-        resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill)), device.free_bytes,
+        resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill is not None)), device.free_bytes,
         slicer, ranks=ranks,
     )  # fmt: skip
 
 
-def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks()) -> Job:
+def job_of_net(
+    net: Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks(),
+    spill: Spill | None = None,
+) -> Job:  # fmt: skip
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
+    costs = costs.with_spill(spill)
 
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
         return train_graph(net, device, MOMENTUM, unfused=unfused)
@@ -244,7 +250,7 @@ def job_of_net(net: Net, device: Device, costs: Costs, *, hints: Hints = Hints()
     else:
         graphs = [slicer.whole, *slicer.beside]
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
-    known = resolve_hints(hints, net, device.default_host_bytes())
+    known = resolve_hints(hints, net, device.default_host_bytes(spill=spill is not None))
     return Job(
         title_of(net),
         (net,),

@@ -2,7 +2,8 @@
 
 A first plan, by the device's model of costs, decides what runs; every op of it is timed.  An op that it does not run,
 such as an update beside the fused one, is timed in another plan if that fits the budget too, and else keeps the time of
-the model.  The link is timed last, in an arena of its own within the budget.
+the model.  The link is timed last, in an arena of its own within the budget; that of a spill file has rates of its own
+(spill_rates.py).
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class MeasuredStep:
     def costs(self) -> Costs:
         graph, costs = self.job.of_one_machine, self.job.costs
         rates = replace(costs.rates, d2h=self.d2h, h2d=self.h2d)
-        return Costs(rates, self.seconds, fingerprint=graph.fingerprint, net=self.job.title, gpu=costs.gpu)
+        return replace(
+            costs, rates=rates, measured=self.seconds, path=None, fingerprint=graph.fingerprint, net=self.job.title,
+            is_kept=False,
+        )  # fmt: skip
 
     def job_with_costs(self) -> Job:
         return replace(self.job, costs=self.costs)
@@ -102,24 +106,25 @@ def machine_bytes() -> float:
 
 def measure_step(
     job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None,
-    plan: Plan | PathName | None = None, *, iterations: int = ITERATIONS, spill: Path | None = None,
+    plan: Plan | PathName | None = None, *, iterations: int = ITERATIONS,
 ) -> MeasuredStep:  # fmt: skip
     """Run steps of `job` on `device` within `budget`; BudgetError if no plan fits it.
 
     strategy, plan   as for evaluate()
-    spill            folder for the host arena, which is then a file
     """
     report = evaluate(job, strategy, budget, plan)
     program, job = report.feasible_program(), report.job if report.job.graphs[0].slices else job
-    _check_memory(program, device)
-    step = _time_ops(job, program, device, iterations, spill)
+    spill = job.costs.spill
+    folder = None if spill is None else Path(spill.folder)
+    _check_memory(program, device, spills=spill is not None)
+    step = _time_ops(job, program, device, iterations, folder)
     seconds = step
     for more in ({"strategy": "liveness"}, {"plan": _plan_with_fused_updates(job.graphs[0])}):
         wanted = {op.name for op in (*job.graphs[0].ops, *job.graphs[0].fused_updates)}
         if wanted - seconds.keys() and (other := evaluate(job, budget=budget, **more)).feasible:
-            seconds = _time_ops(job, other.program, device, iterations, spill) | seconds
+            seconds = _time_ops(job, other.program, device, iterations, folder) | seconds
     limit = LINK_BYTES if report.budget_bytes is None else report.budget_bytes
-    d2h, h2d = link(device, min(LINK_BYTES, limit))
+    d2h, h2d = link(device, min(LINK_BYTES, limit)) if spill is None else (spill.write, spill.read)
     report_step("measured %s: %d ops, %d steps", job.title, len(seconds), iterations)
     kept = {name: max(as_written(each), MIN_SECONDS) for name, each in seconds.items()}
     return MeasuredStep(job, kept, step, as_written(d2h), as_written(h2d))
@@ -131,7 +136,7 @@ def costs_text(job: Job, network: NetworkRates | None = None) -> str:
     between = None if network is None else (network.net, network.latency)
     return write_costs(
         job.costs.measured, d2h=rates.d2h, h2d=rates.h2d, net=job.title, graph=job.of_one_machine, network=between,
-        gpu=job.costs.gpu,
+        gpu=job.costs.gpu, spill=None if job.costs.spill is None else job.costs.spill.file_system,
     )  # fmt: skip
 
 
@@ -142,8 +147,8 @@ def _time_ops(job: Job, program: Program, device: Device, iterations: int, spill
     return seconds
 
 
-def _check_memory(program: Program, device: Device) -> None:
-    needed = program.host_bytes + (program.arena_bytes if device.shares_host_memory else 0)
+def _check_memory(program: Program, device: Device, *, spills: bool) -> None:
+    needed = (0 if spills else program.host_bytes) + (program.arena_bytes if device.shares_host_memory else 0)
     if needed > machine_bytes():
         raise InputError(
             f"measuring takes {format_bytes(needed)} of memory, more than {MEMORY_SHARE:.0%} of this machine's; give a "

@@ -50,6 +50,7 @@ from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
+from layermem.solver.spill_rates import resolve_spill
 from layermem.solver.state_file import State
 from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
@@ -92,6 +93,7 @@ class Solver:
                  the GPU; None is no limit
     host_budget  the same for offloaded bytes; with `spill`, a folder, they are kept in a file instead of memory.
                  None is no limit, but 0 for a device that computes in the memory of the host, unless there is a spill
+    spill        plans are made with the rates of its file system (solver/spill_rates.py), measured at first use
     slices       layers of the training step that run in slices of the batch, and how many: "conv1_1..pool2/4", or
                  "whole/4"; weights in bands of rows: "fc6/rows/8"; both, with a comma between; "auto": those with
                  the fastest plan; None is "off"
@@ -166,6 +168,10 @@ class Solver:
                 taken = format_bytes(self.device.communication_bytes)
                 self._note(f"communication between ranks takes {taken} of the GPU, beside the budget")
 
+        spill_file = self.group.gather_from(  # all ranks plan with the rates of the first
+            lambda: resolve_spill(spill, self.device, again=measure is True) if self.group.is_first else None
+        )[0]
+
         def prepare() -> PlanReport:
             """All that a rank can do, and find wrong, on its own."""
             self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), iter_size)
@@ -184,7 +190,7 @@ class Solver:
                 snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
                 snapshots.remove_orphans(self.param.snapshot_prefix)
             job = job_of(
-                self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill is not None,
+                self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill_file,
                 keep=(keep,) if isinstance(keep, str) else keep, ranks=ranks,
             )  # fmt: skip
             job = job.with_host_budget(host_budget).with_slices(slices)
@@ -192,8 +198,7 @@ class Solver:
                 job = measure_once(job, self.device, strategy, budget, plan)
             elif measure:
                 check_measurable(ranks)
-                folder = None if spill is None else Path(spill)
-                job = measure_step(job, self.device, strategy, budget, plan, spill=folder).job_with_costs()
+                job = measure_step(job, self.device, strategy, budget, plan).job_with_costs()
             report = evaluate(job, strategy, budget, plan)
             self.program = report.feasible_program()
             return report

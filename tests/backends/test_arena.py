@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from layermem.backends import arena
-from layermem.backends.arena import PAGE, Arena
+from layermem.backends.arena import PAGE, Arena, check_spill_space
 from layermem.errors import InputError
 from layermem.layers import Tensor
 
@@ -36,6 +36,23 @@ def test_a_disk_too_small_for_the_spill_is_refused_before_the_first_step(tmp_pat
     with pytest.raises(InputError, match=r"cannot spill 1\.00 MiB to .*No space left on device.*name another --spill"):
         Arena(1 << 20, spill=tmp_path)
     assert asked == [1 << 20]
+
+
+def test_an_evicted_spill_file_holds_the_same_values_and_pages_of_memory_no_more(tmp_path):
+    spilled = Arena(64 * PAGE, spill=tmp_path)
+    spilled.bytes[:] = 7
+    spilled.flush()
+    spilled.evict()
+    assert (spilled.bytes == 7).all()
+    in_memory = Arena(64)
+    in_memory.evict()  # nothing to do
+    assert len(in_memory.bytes) == 64
+
+
+def test_more_bytes_than_a_disk_has_left_are_refused_in_the_words_of_the_run(tmp_path):
+    check_spill_space(0, tmp_path)
+    with pytest.raises(InputError, match=r"cannot spill 1,048,576 TiB to .*: No space left on device; name another"):
+        check_spill_space(2**60, tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no modes of files")

@@ -1,11 +1,14 @@
 """--measure: plans with times that are measured first."""
 
 import json
+import os
+from types import SimpleNamespace
 
 from layermem.api import build_net, job_of
 from layermem.planning.costs import read_costs, write_costs
 from layermem.planning.gpus import TargetGpu, find_gpu
-from layermem.planning.kept_costs import keep_costs
+from layermem.planning.kept_costs import keep_costs, keep_spill, read_spill
+from layermem.planning.spill import file_system_of
 
 NET = ("--net", "prototxt/digits/train_val.prototxt", "--batch", "4")
 SOLVER = ("--solver", "prototxt/digits/solver.prototxt", "--batch", "4")
@@ -70,6 +73,56 @@ def test_times_kept_of_a_gpu_elsewhere_serve_a_plan_here(layermem, tmp_path, mon
     path.write_text(path.read_text().replace("op,seconds", ""))
     damaged = layermem(*words)
     assert damaged.out == modelled.out and f"warning: {path}" in damaged.err.replace("\n  ", " ")
+
+
+def keep_rates(monkeypatch, cache, folder, write, read):
+    monkeypatch.setenv("LAYERMEM_CACHE", str(cache))
+    keep_spill(file_system_of(folder), write, read)
+
+
+def test_every_verb_plans_with_the_kept_rates_of_a_spill_folder_as_training_does(layermem, tmp_path, monkeypatch):
+    keep_rates(monkeypatch, tmp_path / "cache", tmp_path, 1.5e9, 2.5e9)
+    words = ("--strategy", "inter", "--spill", tmp_path)
+    log, saved = tmp_path / "run.jsonl", tmp_path / "p.json"
+    planned = layermem("plan", *SOLVER, *words, "--save", saved)
+    line = "writes 1.5 GB/s, reads 2.5 GB/s (measured, kept in"
+    assert planned.code == 0 and line in " ".join(planned.out.split())
+    values = json.loads(layermem("plan", *SOLVER, *words, "--json").out)
+    assert values["spill"] == json.loads(saved.read_text())["spill"]
+    assert (values["spill"]["write"], values["spill"]["read"]) == (1.5e9, 2.5e9) and values["host_bytes"] > 0
+    assert layermem("train", *SOLVER, "--data", "noise", "--iterations", "1", *words, "--log", log).code == 0
+    start = json.loads(log.read_text().splitlines()[0])
+    assert (start["fingerprint"], start["predicted_peak_bytes"], start["predicted_host_bytes"]) == (
+        values["fingerprint"], values["peak_bytes"], values["host_bytes"]
+    )  # fmt: skip
+    assert start["predicted_seconds"] == values["predicted_seconds"] and start["job"]["spill"] == values["spill"]
+    compared = layermem("compare", *SOLVER, *words[2:], "--strategies", "inter", "--run", "1")
+    assert compared.code == 0 and line in " ".join(compared.out.split())
+    fitted = layermem("fit", *NET[:2], "--budget", "1MiB", "--spill", tmp_path, "--strategies", "hybrid", "--max", "9")
+    assert fitted.code == 0 and line in " ".join(fitted.out.split())
+
+
+def test_measuring_with_a_spill_folder_measures_its_rates_again(layermem, tmp_path, monkeypatch):
+    keep_rates(monkeypatch, tmp_path, tmp_path, 1.0, 1.0)
+    path = tmp_path / "costs.csv"
+    assert layermem("plan", *NET, "--measure", "--costs", path, "--spill", tmp_path).code == 0
+    kept = read_spill(file_system_of(tmp_path))
+    assert min(kept) > 1e3 and f"# spill {file_system_of(tmp_path).name}" in path.read_text()
+    assert f"link.d2h,{kept[0]:.9g}\n" in path.read_text()
+
+
+def test_a_spill_folder_that_takes_no_file_is_refused_by_every_verb(layermem, tmp_path):
+    for verb, words in (("plan", NET), ("compare", NET), ("fit", (*NET[:2], "--budget", "1MiB")), ("train", SOLVER)):
+        ended = layermem(verb, *words, "--spill", tmp_path / "none")
+        assert ended.code == 2 and "No such file or directory; name another --spill" in ended.sentence
+
+
+def test_a_disk_with_too_little_space_is_refused_by_plan_as_by_train(layermem, tmp_path, monkeypatch):
+    keep_rates(monkeypatch, tmp_path / "cache", tmp_path, 1e9, 1e9)
+    left = SimpleNamespace(f_bavail=1, f_frsize=4096, f_fsid=os.statvfs(tmp_path).f_fsid)
+    monkeypatch.setattr(os, "statvfs", lambda path: left)
+    ended = layermem("plan", *SOLVER, "--strategy", "inter", "--spill", tmp_path)
+    assert ended.code == 2 and "No space left on device; name another --spill" in ended.sentence
 
 
 def test_a_device_without_gpus_keeps_nothing(layermem, tmp_path, monkeypatch):

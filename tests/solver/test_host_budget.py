@@ -2,11 +2,13 @@
 
 import pytest
 
-from layermem.api import job_of_net, job_of_solver
+from layermem.api import job_of, job_of_net, job_of_solver
 from layermem.backends.base import get_device
+from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.spill import Spill
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
@@ -46,6 +48,29 @@ def test_a_spill_folder_offloads_without_a_limit(device, tmp_path):
         assert spilling.program.host_bytes > 0
     with Solver(solver_file("chain", tmp_path), **options) as solver:
         assert solver.program.host_bytes == 0
+
+
+def test_a_saved_plan_of_a_spill_file_is_refused_without_one(tmp_path):
+    file, saved = solver_file("chain", tmp_path), tmp_path / "p.json"
+    spill = Spill(str(tmp_path), "ext4 on /dev/sda1", 1e9, 2e9)
+    report = evaluate(job_of(None, solver=file, spill=spill), "inter")
+    saved.write_text(report.program.train.plan.to_json(report.job.graphs[0], spill.values))
+    with pytest.raises(InputError, match=r"offloads to a spill file, on ext4 on /dev/sda1; give --spill DIR as well"):
+        evaluate(job_of(None, solver=file), plan=saved)
+    again = evaluate(job_of(None, solver=file, spill=spill), plan=saved)
+    assert (again.peak_bytes, again.seconds) == (report.peak_bytes, report.seconds)
+    assert evaluate(job_of(None, solver=file).with_host_budget("1MiB"), plan=saved).peak_bytes == report.peak_bytes
+
+
+def test_the_rate_of_the_spill_file_decides_what_is_offloaded(tmp_path):
+    """Copies at 1 KB/s take longer than all recomputation; those of a fast disk hide behind it."""
+    file = solver_file("chain", tmp_path)
+    plans = {
+        rate: evaluate(job_of(None, solver=file, spill=Spill(".", "ext4", rate, rate)), "auto", "60%")
+        for rate in (1e3, 1e15)
+    }
+    assert plans[1e3].seconds >= plans[1e15].seconds
+    assert plans[1e3].offloaded_bytes < plans[1e15].offloaded_bytes or plans[1e15].offloaded_bytes == 0
 
 
 def test_a_solver_is_planned_with_the_same_default(tmp_path):

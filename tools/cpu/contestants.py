@@ -61,6 +61,7 @@ class Setting:
     steps: int
     threads: int
     torch_python: str
+    budget: str = ""  # that layermem runs in, instead of the one in its name
     compile_threads: int = 1  # with one, torch.compile starts no worker processes
 
 
@@ -100,7 +101,8 @@ def allocator_name(library: Path) -> str:
 def command(contestant: Contestant, setting: Setting) -> list[str]:
     common = ["--steps", str(setting.steps), "--threads", str(setting.threads)]
     if contestant.framework == LAYERMEM:
-        return [sys.executable, str(TOOLS / "bench_cpu.py"), "--serve", setting.net, contestant.mode, *common]
+        budget = contestant.mode and (setting.budget or contestant.mode)
+        return [sys.executable, str(TOOLS / "bench_cpu.py"), "--serve", setting.net, budget, *common]
     if contestant.framework == CAFFE:
         return [sys.executable, str(TOOLS / "caffe_peer.py"), str(setting.model), *common]
     compiled = ["--compile"] if contestant.compiled else []

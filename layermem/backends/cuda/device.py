@@ -240,9 +240,12 @@ class CudaDevice(Device):
             raise InputError("a captured step cannot poison the bytes that it frees: leave out poison, or graph")
         return CudaArena(self.driver, nbytes, poison=poison)
 
+    def check_spill(self) -> None:
+        raise InputError("--spill goes with --device cpu; the cuda device offloads to pinned memory of the host")
+
     def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> PinnedArena:
         if spill is not None:
-            raise InputError("--spill goes with --device cpu; the cuda device offloads to pinned memory of the host")
+            self.check_spill()
         return PinnedArena(self.driver, nbytes, poison=poison)
 
     # -- binding -----------------------------------------------------------------------------------------------------
