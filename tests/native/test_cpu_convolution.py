@@ -259,6 +259,35 @@ def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
     assert getattr(cpu, f"conv_{step}_workspace_bytes")(slice_of_32) <= most * 2**20
 
 
+@pytest.mark.parametrize("images", [4, 8])
+@pytest.mark.parametrize(("c", "k"), [(192, 384), (201, 390)])
+def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every_way):
+    """Slices of 16 and 32 tiles have a few output channels in each task; the batch of 64 tiles packs all weights."""
+    batch = Case(16, c, (7, 7), k, pad=(1, 1))
+    _, x, w, bias, dy = tensors(batch)
+
+    def make(memory):
+        X, W, B, DY = memory.put(x), memory.put(w), memory.put(bias), memory.put(dy)
+        results = []
+        for count in (batch.n, images):
+            y, dx = memory.put(dy), memory.put(x)  # to which each kernel adds, or writes
+            plain = memory.empty(*dy.shape)
+            for first in range(0, batch.n, count):
+                g = cpu.ConvProblem(n=count, c=c, h=7, w=7, k=k, kernel=(3, 3), pad=(1, 1), first=first, of=batch.n)
+                here = slice(first, first + count)
+                fprop = memory.workspace(cpu.conv_fprop_workspace_bytes(g))
+                dgrad = memory.workspace(cpu.conv_dgrad_workspace_bytes(g))
+                cpu.conv_fprop(g, y=at(plain[here]), x=at(X[here]), w=at(W), bias=at(B), relu=True, workspace=fprop)()
+                cpu.conv_fprop(g, y=at(y[here]), x=at(X[here]), w=at(W), accumulate=True, workspace=fprop)()
+                cpu.conv_dgrad(g, dx=at(dx[here]), dy=at(DY[here]), w=at(W), accumulate=True, workspace=dgrad)()
+            results += [plain, y, dx]
+        return results
+
+    results = every_way(make)
+    for whole, sliced in zip(results[:3], results[3:]):
+        assert (whole == sliced).all()
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("size", range(4, 60, 4))
 def test_tiles_that_serve_all_chunks_are_few(step, size):

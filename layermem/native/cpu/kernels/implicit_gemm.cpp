@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kMaxTaps = 32;        // of one K slice: bounds the table of pointers
 constexpr int64_t kEdgeFloats = 12288;  // of the edge buffer: 48 KiB
 constexpr int64_t kMinTasks = 64;       // enough to share out evenly among any number of threads
-constexpr int64_t kTileRows = 12;       // height of the tallest tile: block heights are multiples of it
 alignas(64) const float kZeros[kBlockDepth] = {};
 
 // A part of the reduction that one GemmBlock sums: `taps` whole taps, or `length` floats from `first` of one long tap.

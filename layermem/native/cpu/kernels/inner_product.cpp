@@ -3,7 +3,7 @@
 //
 //     fprop            dot products of rows of x and rows of w: both are contiguous along k, nothing is packed
 //     dgrad, m <= 12   sums of rows of w, each register of w loaded once for all rows of x
-//     dgrad, m > 12    GEMM over pieces of w, packed on the stack of the task that uses them
+//     dgrad, m > 12    GEMM over pieces of w, packed on the stack of the task by the first tile that multiplies them
 //     wgrad            as a 1x1 convolution; of a band of w, tile by tile as backward_update
 //     backward_update  a tile of dw at a time is computed and consumed by the update rule: dw is never stored whole
 #include "cpu/kernels/inner_product.h"
@@ -58,8 +58,13 @@ void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, 
         for (int64_t c = 0; c < columns;) {  // one panel after the other
             const int64_t left = columns - c, vectors = std::min<int64_t>(kernels.max_vectors, ceil_div(left, lanes));
             const int64_t width = vectors * lanes, used = std::min(left, width);
-            kernels.pack_rows(packed, w + step * k + first + c, k, depth, used, width);
             GemmBlock args{};
+            args.to = packed;
+            args.unpacked_pitch = k;
+            if (used == width)
+                args.unpacked = w + step * k + first + c;
+            else
+                kernels.pack_rows(packed, w + step * k + first + c, k, depth, used, width);
             args.in_rows = in_rows;
             args.out_rows = out_rows;
             args.pitch = kBlockRows;
@@ -74,7 +79,7 @@ void dgrad_columns(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, 
             const int64_t next_step = same_rows ? step : step + depth;
             args.next = next_step + depth <= n ? w + next_step * k + first + (same_rows ? c + width : 0) : nullptr;
             args.next_pitch = k;
-            for (int64_t row = 0; row < m; row += kBlockRows, args.next = nullptr) {
+            for (int64_t row = 0; row < m; row += kBlockRows, args.next = args.unpacked = nullptr) {
                 args.rows = std::min(kBlockRows, m - row);
                 for (int64_t i = 0; i < kBlockRows; ++i) {  // entries beyond the rows repeat the last one
                     const int64_t at = row + std::min(i, args.rows - 1);

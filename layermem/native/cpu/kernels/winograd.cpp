@@ -7,7 +7,9 @@
 // Transformed weights take 16/9 or 4 times as many bytes.  Many of them are made and used for a chunk of output channels
 // at a time, and so are the sums of a weight gradient: all batches pass for one chunk, then for the next, each with its
 // input tiles transformed again.  Deep layers have few tiles and many weights: there one batch holds all tiles, which
-// serve all chunks.
+// serve all chunks.  A slice of a batch may have so few tiles that threads wait longer for weights that others have
+// packed than they multiply.  There a task transforms the weights of a few output channels piece by piece, on its stack,
+// multiplies each piece while it is in the cache of its core, and ends with the pixels of its channels.
 //
 // Batches and chunks depend on the shape only, and every sum runs in order of channels (wgrad: of tiles), so results do
 // not depend on them, nor on the number of threads.
@@ -34,6 +36,12 @@ constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradi
 constexpr int64_t kChunkChannels = 32;      // of output: a chunk has a multiple of them
 constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
 constexpr int64_t kMinTasks = 64;           // of the products
+constexpr int64_t kFewTiles = 32;           // for which weights are transformed piece by piece
+constexpr int64_t kPanelColumns = 16;       // output channels of a task with few tiles: a multiple of every register
+constexpr int64_t kPieceDepth = 32;         // and input channels whose weights it has at a time ...
+constexpr int64_t kPieceFloats = kPieceDepth * kPanelColumns + kLineFloats;  // of an element, which lie apart: 74 KiB
+
+constexpr int64_t kMaxElements = 36;  // of F(4x4, 3x3)
 
 // F(m x m, 3x3): m x m outputs per tile of (m + 2)^2 elements.
 struct Winograd {
@@ -125,18 +133,29 @@ struct Product {
     Winograd f;
     Direction d;
     int64_t tiles_h, tiles_w, tiles, batch, chunk;  // chunk: output channels
+    bool by_panels;                                 // few tiles: each task transforms weights of its own
 
     Product(const ConvProblem& p, const Direction& direction) : f(winograd_of(p)), d(direction) {
         tiles_h = f.along(d.out_h);
         tiles_w = f.along(d.out_w);
         tiles = d.images * tiles_h * tiles_w;
         batch = batch_tiles(f, p, tiles, d.in_c, 2);
-        chunk = chunk_channels(f, batch == tiles, tiles, d.out_c, d.in_c);
+        by_panels = tiles <= kFewTiles && 4 * f.elements() * d.in_c * d.out_c > kChunkBytes;
+        if (by_panels) batch = tiles;
+        chunk =
+            by_panels ? std::min(d.out_c, panel_chunk()) : chunk_channels(f, batch == tiles, tiles, d.out_c, d.in_c);
     }
     // The workspace: packed weights, input tiles, output tiles.
-    int64_t packed_floats() const { return all_packed_floats(f, d.in_c, chunk); }
+    int64_t packed_floats() const { return by_panels ? 0 : all_packed_floats(f, d.in_c, chunk); }
     int64_t in_floats() const { return all_elements_floats(f, batch, d.in_c); }
-    int64_t out_floats() const { return all_elements_floats(f, batch, chunk); }
+    int64_t out_floats() const {
+        return by_panels ? ceil_div(chunk, kPanelColumns) * panel_floats() : all_elements_floats(f, batch, chunk);
+    }
+    int64_t panel_floats() const { return f.elements() * element_floats(tiles, kPanelColumns); }
+    // By panels, the output channels whose tiles take kChunkBytes.
+    int64_t panel_chunk() const {
+        return std::max(kChunkBytes / (4 * f.elements() * tiles) / kPanelColumns * kPanelColumns, kPanelColumns);
+    }
     int64_t bytes() const {
         return aligned_bytes<float>(packed_floats()) + aligned_bytes<float>(in_floats()) +
                aligned_bytes<float>(out_floats());
@@ -159,9 +178,9 @@ void pack_weights(const GemmKernels& gemm, Pack pack, const Product& product, co
     parallel_for(static_cast<int64_t>(panels.size()) * parts, [&](int64_t i) {
         const Panel& panel = panels[static_cast<size_t>(i / parts)];
         const int64_t begin = i % parts * kTaskChannels;
-        const PackedPanel to{packed + panel.offset * depth, packed_pitch(depth, columns.count()),
-                             columns.begin + panel.column, used_columns(gemm, panel),
-                             panel.vectors * int64_t{gemm.lanes}};
+        const PackedPanel to{packed + panel.offset * depth,       packed_pitch(depth, columns.count()),
+                             columns.begin + panel.column,        used_columns(gemm, panel),
+                             panel.vectors * int64_t{gemm.lanes}, 0};
         pack(weights, to, begin, std::min(depth, begin + kTaskChannels));
     });
 }
@@ -235,50 +254,132 @@ struct Epilogue {
     bool accumulate, relu;
 };
 
+// Tiles [first, first + count) of the input.
+void transform_inputs(const WinogradKernels& winograd, const Product& product, int64_t first, int64_t count,
+                      const float* in, float* in_tiles) {
+    const Direction& d = product.d;
+    WinogradTiles read{};
+    read.h = d.in_h;
+    read.w = d.in_w;
+    read.c = d.in_c;
+    read.tiles_h = product.tiles_h;
+    read.tiles_w = product.tiles_w;
+    read.pixel = d.in_pixel;
+    read.top = -d.pad_h;
+    read.left = -d.pad_w;
+    read.first = first;
+    read.pitch = element_floats(count, d.in_c);
+    read.tiles = in_tiles;
+    read.in = in;
+    parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / d.in_c),
+                        [&](int64_t begin, int64_t end) { winograd.transform_input(read, begin, end); });
+}
+
+// Tiles [first, first + count) of some output channels, as they are to be transformed back.
+WinogradTiles output_tiles(const Product& product, const Epilogue& epilogue, const Range& columns, int64_t first,
+                           int64_t count, float* out_tiles) {
+    const Direction& d = product.d;
+    WinogradTiles write{};
+    write.h = d.out_h;
+    write.w = d.out_w;
+    write.c = columns.count();
+    write.tiles_h = product.tiles_h;
+    write.tiles_w = product.tiles_w;
+    write.pixel = d.out_pixel;
+    write.first = first;
+    write.pitch = element_floats(count, columns.count());
+    write.tiles = out_tiles;
+    write.out = epilogue.out + columns.begin;
+    write.bias = epilogue.bias ? epilogue.bias + columns.begin : nullptr;
+    write.accumulate = epilogue.accumulate;
+    write.relu = epilogue.relu;
+    return write;
+}
+
+// Products of all elements of all tiles with a piece of the weights, for some output channels: `packed` has steps
+// [begin, begin + depth) of them, each element in panels.  sums [elements][tiles][columns] = or += these.
+void multiply_piece(const GemmKernels& kernels, const Product& product, const Range& columns, int64_t begin,
+                    int64_t depth, const float* in_tiles, float* sums, const float* packed) {
+    const int64_t count = product.tiles, in_c = product.d.in_c, lanes = kernels.lanes, width = columns.count();
+    const float* in_rows[kBlockRows];
+    float* out_rows[kBlockRows];
+    GemmBlock args{};
+    args.in_rows = in_rows;
+    args.out_rows = out_rows;
+    args.pitch = kBlockRows;
+    args.slices = 1;
+    args.length = depth;
+    args.rows = count;
+    args.init = begin ? Init::out : Init::zero;
+    const int64_t readable = std::min(ceil_div(count, kTileRows) * kTileRows, kBlockRows);
+    for (int64_t element = 0; element < product.f.elements(); ++element) {
+        const float* in_element = in_tiles + element * element_floats(count, in_c) + begin;
+        float* out_element = sums + element * element_floats(count, width);
+        for (int64_t row = 0; row < readable; ++row) {  // entries beyond the rows repeat the last one
+            const int64_t tile = std::min(row, count - 1);
+            in_rows[row] = in_element + tile * in_c;
+            out_rows[row] = out_element + tile * width;
+        }
+        args.packed = packed + element * kPieceFloats;
+        for (args.column = 0; args.column < width; args.column += args.vectors * lanes) {
+            const int64_t left = width - args.column;
+            args.vectors = static_cast<int>(std::min<int64_t>(kernels.max_vectors, ceil_div(left, lanes)));
+            args.last_lanes = static_cast<int>(std::min(lanes, left - (args.vectors - 1) * lanes));
+            kernels.gemm(args);
+            args.packed += depth * args.vectors * lanes;
+        }
+    }
+}
+
+// Few tiles: a task has some output channels, and weights of its own.
+void run_panels(const GemmKernels& gemm, const WinogradKernels& winograd, Pack pack, const Product& product,
+                const WinogradWeights& weights, const Epilogue& epilogue, const float* in_tiles, float* out_tiles) {
+    const Direction& d = product.d;
+    for (int64_t first = 0; first < d.out_c; first += product.chunk) {
+        const int64_t last = std::min(d.out_c, first + product.chunk);
+        parallel_for(ceil_div(last - first, kPanelColumns), [&](int64_t i) {
+            alignas(64) float packed[kMaxElements * kPieceFloats];
+            const int64_t column = first + i * kPanelColumns;
+            const Range columns{column, std::min(last, column + kPanelColumns)};
+            float* sums = out_tiles + i * product.panel_floats();
+            for (int64_t begin = 0; begin < d.in_c; begin += kPieceDepth) {
+                const int64_t end = std::min(begin + kPieceDepth, d.in_c), lanes = gemm.lanes;
+                float* panel = packed;
+                for (int64_t c = column; c < columns.end;) {
+                    const int64_t left = columns.end - c;
+                    const int64_t width = std::min<int64_t>(gemm.max_vectors, ceil_div(left, lanes)) * lanes;
+                    pack(weights, {panel, kPieceFloats, c, std::min(left, width), width, begin}, begin, end);
+                    panel += (end - begin) * width;
+                    c += width;
+                }
+                multiply_piece(gemm, product, columns, begin, end - begin, in_tiles, sums, packed);
+            }
+            winograd.transform_output(output_tiles(product, epilogue, columns, 0, product.tiles, sums), 0,
+                                      product.tiles);
+        });
+    }
+}
+
 // One group: for each chunk of output channels and each batch of tiles, transform, multiply, transform back.
 void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, Pack pack, const Product& product,
                const WinogradWeights& weights, const Epilogue& epilogue, const float* in, float* packed) {
     const Direction& d = product.d;
     float* in_tiles = part_after(packed, product.packed_floats());
     float* out_tiles = part_after(in_tiles, product.in_floats());
+    if (product.by_panels) {
+        transform_inputs(winograd, product, 0, product.tiles, in, in_tiles);
+        run_panels(gemm, winograd, pack, product, weights, epilogue, in_tiles, out_tiles);
+        return;
+    }
     for (int64_t column = 0; column < d.out_c; column += product.chunk) {
         const Range columns{column, std::min(d.out_c, column + product.chunk)};
         pack_weights(gemm, pack, product, weights, columns, packed);
         for (int64_t first = 0; first < product.tiles; first += product.batch) {
             const int64_t count = std::min(product.batch, product.tiles - first);
-            if (column == 0 || count < product.tiles) {  // the input tiles of one batch serve all chunks
-                WinogradTiles read{};
-                read.h = d.in_h;
-                read.w = d.in_w;
-                read.c = d.in_c;
-                read.tiles_h = product.tiles_h;
-                read.tiles_w = product.tiles_w;
-                read.pixel = d.in_pixel;
-                read.top = -d.pad_h;
-                read.left = -d.pad_w;
-                read.first = first;
-                read.pitch = element_floats(count, d.in_c);
-                read.tiles = in_tiles;
-                read.in = in;
-                parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / d.in_c),
-                                    [&](int64_t begin, int64_t end) { winograd.transform_input(read, begin, end); });
-            }
+            if (column == 0 || count < product.tiles)  // the input tiles of one batch serve all chunks
+                transform_inputs(winograd, product, first, count, in, in_tiles);
             multiply(gemm, product, count, columns.count(), in_tiles, out_tiles, packed);
-
-            WinogradTiles write{};
-            write.h = d.out_h;
-            write.w = d.out_w;
-            write.c = columns.count();
-            write.tiles_h = product.tiles_h;
-            write.tiles_w = product.tiles_w;
-            write.pixel = d.out_pixel;
-            write.first = first;
-            write.pitch = element_floats(count, columns.count());
-            write.tiles = out_tiles;
-            write.out = epilogue.out + column;
-            write.bias = epilogue.bias ? epilogue.bias + column : nullptr;
-            write.accumulate = epilogue.accumulate;
-            write.relu = epilogue.relu;
+            const WinogradTiles write = output_tiles(product, epilogue, columns, first, count, out_tiles);
             parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / columns.count()),
                                 [&](int64_t begin, int64_t end) { winograd.transform_output(write, begin, end); });
         }

@@ -22,8 +22,8 @@ namespace {
 // Rows [row, row + kRows) of a block.  The sums stay in registers through all slices; each step loads kVectors
 // registers of packed weights once and broadcasts one float of every row, straight from the image.  Rows beyond the
 // block's are computed (their pointers are readable) but not stored.  Each step fetches the lines number
-// `line` and `line + lines_apart` of a row of args.next: kFetched of them.
-template <int kRows, int kVectors, int kFetched>
+// `line` and `line + lines_apart` of a row of args.next: kFetched of them.  kPacks: weights are not packed yet.
+template <int kRows, int kVectors, int kFetched, bool kPacks>
 void gemm_tile(const GemmBlock& args, int64_t row, int64_t line, int64_t lines_apart) {
     const int64_t valid_rows = args.rows - row < kRows ? args.rows - row : kRows;
     V sum[kRows][kVectors];
@@ -62,6 +62,7 @@ void gemm_tile(const GemmBlock& args, int64_t row, int64_t line, int64_t lines_a
 #pragma GCC unroll 24
         for (int i = 0; i < kRows; ++i) a[i] = in[i];
         const float* w = b;
+        const float* unpacked = args.unpacked;
         const float* next = args.next + line * kLineFloats;
         for (int64_t k = 0; k < args.length; ++k, w += kVectors * kLanes) {
             if (kFetched > 0) {  // one or two lines a step leave the line fill buffers to the tile's own loads
@@ -71,7 +72,11 @@ void gemm_tile(const GemmBlock& args, int64_t row, int64_t line, int64_t lines_a
             }
             V column[kVectors];
 #pragma GCC unroll 4
-            for (int j = 0; j < kVectors; ++j) column[j] = load(w + j * kLanes);
+            for (int j = 0; j < kVectors; ++j) {
+                column[j] = load((kPacks ? unpacked : w) + j * kLanes);
+                if (kPacks) store(args.to + (w - b) + j * kLanes, column[j]);
+            }
+            if (kPacks) unpacked += args.unpacked_pitch;
 #pragma GCC unroll 24
             for (int i = 0; i < kRows; ++i) {
                 const V x = broadcast(a[i][k]);
@@ -100,35 +105,53 @@ void gemm_tile(const GemmBlock& args, int64_t row, int64_t line, int64_t lines_a
     }
 }
 
-// The first tiles share the lines of args.next; two lines of each row are the most that a tile fetches.
+// Tile number `tile` of `tiles`.  The first tiles share the lines of args.next; two lines of each row are the most that
+// a tile fetches.  The very first one packs.
 template <int kRows, int kVectors>
-void gemm_tiles(const GemmBlock& args) {
-    const int64_t lines = args.next ? max(kVectors * kLanes / kLineFloats, 1) : 0, tiles = ceil_div(args.rows, kRows);
-    for (int64_t row = 0, tile = 0; row < args.rows; row += kRows, ++tile) {
-        if (tile >= lines)
-            gemm_tile<kRows, kVectors, 0>(args, row, 0, 0);
-        else if (tile + tiles >= lines)
-            gemm_tile<kRows, kVectors, 1>(args, row, tile, 0);
-        else
-            gemm_tile<kRows, kVectors, 2>(args, row, tile, tiles);
+void gemm_tile(const GemmBlock& args, int64_t row, int64_t tile, int64_t tiles) {
+    const int64_t lines = args.next ? max(kVectors * kLanes / kLineFloats, 1) : 0;
+    const int fetched = tile >= lines ? 0 : tile + tiles >= lines ? 1 : 2;
+    if (tile == 0 && args.unpacked) {
+        switch (fetched) {
+            case 0: return gemm_tile<kRows, kVectors, 0, true>(args, row, 0, 0);
+            case 1: return gemm_tile<kRows, kVectors, 1, true>(args, row, 0, 0);
+            default: return gemm_tile<kRows, kVectors, 2, true>(args, row, 0, tiles);
+        }
     }
+    switch (fetched) {
+        case 0: return gemm_tile<kRows, kVectors, 0, false>(args, row, 0, 0);
+        case 1: return gemm_tile<kRows, kVectors, 1, false>(args, row, tile, 0);
+        default: return gemm_tile<kRows, kVectors, 2, false>(args, row, tile, tiles);
+    }
+}
+
+// Tiles of kRows rows, but the last one or two have kFew where these are enough for what is left.  With rows of zeros
+// all tiles are of one height: it decides which of them skip a slice.
+template <int kRows, int kFew, int kVectors>
+void gemm_tiles(const GemmBlock& args) {
+    const int64_t tiles = ceil_div(args.rows, kRows), tall = tiles - 1, rest = args.rows - tall * kRows;
+    const int64_t two = tall > 0 && rest + kRows <= 2 * kFew;
+    const int64_t few = args.zero_row ? 0 : two ? 2 : rest <= kFew ? 1 : 0;
+    for (int64_t tile = 0; tile < tiles - few; ++tile) gemm_tile<kRows, kVectors>(args, tile * kRows, tile, tiles);
+    for (int64_t i = 0; i < few; ++i)
+        gemm_tile<kFew, kVectors>(args, (tiles - few) * kRows + i * kFew, tiles - few + i, tiles);
 }
 
 // With 32 registers the height depends on the width of the panel: 12x2 and 8x3 and 6x4 are 24 sums each, beside
 // registers for the row of packed weights and the broadcast.  A panel of one
-// register has 12 sums and is limited by its loads.
+// register has 12 sums and is limited by its loads.  The last rows have tiles of less height, with 8 sums or more.
 void gemm(const GemmBlock& args) {
     if constexpr (kRegisters == 32) {
         switch (args.vectors) {
-            case 1: return gemm_tiles<12, 1>(args);
-            case 2: return gemm_tiles<12, 2>(args);
-            case 3: return gemm_tiles<8, 3>(args);
-            default: return gemm_tiles<6, 4>(args);
+            case 1: return gemm_tiles<12, 8, 1>(args);
+            case 2: return gemm_tiles<12, 8, 2>(args);
+            case 3: return gemm_tiles<8, 4, 3>(args);
+            default: return gemm_tiles<6, 4, 4>(args);
         }
     } else if (args.vectors == 1) {
-        gemm_tiles<6, 1>(args);
+        gemm_tiles<6, 4, 1>(args);
     } else {
-        gemm_tiles<6, 2>(args);
+        gemm_tiles<6, 4, 2>(args);
     }
 }
 

@@ -30,6 +30,10 @@ struct GemmBlock {
     // cache while this block is computed.  Or null.  Of blocks of one slice.
     const float* next;
     int64_t next_pitch;
+    // Rows of a whole panel as they lie in memory, to be packed while the first tile is computed.  Or null.
+    const float* unpacked;
+    int64_t unpacked_pitch;
+    float* to;  // packed
 };
 
 constexpr int64_t kMaxPairs = 96;   // most pairs of rows of an OuterBlock
@@ -89,6 +93,7 @@ LAYERMEM_KERNEL_TABLE(GemmKernels, gemm_kernels)
 
 constexpr int64_t kLineFloats = 16;   // of a cache line
 constexpr int64_t kBlockRows = 96;    // most rows of one GemmBlock; a multiple of every tile height
+constexpr int64_t kTileRows = 12;     // height of the tallest tile of a GemmBlock
 constexpr int64_t kBlockDepth = 384;  // most reduction steps of one GemmBlock before sums go back to memory
 
 }  // namespace layermem::cpu

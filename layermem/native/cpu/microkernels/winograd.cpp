@@ -301,7 +301,7 @@ void pack_fprop(const WinogradWeights& args, const PackedPanel& panel, int64_t b
             for (int64_t i = 0; i < n; ++i) {
                 Tile<kSize> u;
                 transform_window<F>(u, block[0], kLanes * kLanes, i * kLanes, false, FullVector{});
-                float* out = panel.packed + (c + i) * panel.width + first;
+                float* out = panel.packed + (c + i - panel.first) * panel.width + first;
 #pragma GCC unroll 36
                 for (int f = 0; f < kSize * kSize; ++f) store(out + f * panel.pitch, u[f / kSize][f % kSize]);
             }
@@ -319,7 +319,7 @@ void pack_dgrad(const WinogradWeights& args, const PackedPanel& panel, int64_t b
             const float* next = args.w + (k + 1) * 9 * args.c + panel.column + j;
             for (int tap = 0; tap < 9; ++tap) __builtin_prefetch(next + tap * args.c);
             transform_window<F>(u, args.w + k * 9 * args.c, args.c, panel.column + j, true, n);
-            float* out = panel.packed + k * panel.width + j;
+            float* out = panel.packed + (k - panel.first) * panel.width + j;
 #pragma GCC unroll 36
             for (int f = 0; f < kSize * kSize; ++f) store(out + f * panel.pitch, u[f / kSize][f % kSize]);
         }

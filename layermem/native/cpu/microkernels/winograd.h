@@ -32,6 +32,7 @@ struct PackedPanel {  // of transformed weights, for GEMM
     float* packed;    // element f at packed + f * pitch, each [steps][width]
     int64_t pitch;
     int64_t column, columns, width;  // columns of w from `column` on; zeros from `columns` to `width`
+    int64_t first;                   // step with which `packed` begins
 };
 
 struct WinogradKernels {
