@@ -62,7 +62,7 @@ class Attempt:
 def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     """The job in the slices that the user names, or where they are AUTO_SLICES, in those with the fastest program."""
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
-        return _attempt(job, strategy, budget_bytes)
+        return attempt_of(job, strategy, budget_bytes)
     found = _search(job, strategy, budget_bytes)
     if found.seconds <= FAST_ENOUGH * _ops_seconds(job.whole, job.costs) or job.hints.host_budget_bytes == 0:
         return found.attempt
@@ -92,9 +92,9 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     rows   the weights that are in bands of rows, as Slices has them
     """
     base = job.with_slices(rows) if rows else job
-    whole = _attempt(base, strategy, budget_bytes)
+    whole = attempt_of(base, strategy, budget_bytes)
     fits = least_bytes(base.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
-    best = _compiled(whole) if fits else None
+    best = compiled(whole) if fits else None
     if best is not None:
         seconds = min(seconds, best.program().seconds)
         if seconds <= GOOD_ENOUGH * _ops_seconds(base.graphs[0], job.costs):
@@ -147,11 +147,11 @@ def can_slice(job: Job) -> bool:
     return False
 
 
-def _attempt(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
+def attempt_of(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     return Attempt(job, Compiler(job.graphs, strategy, job.costs, job.hints, job.arena), budget_bytes)
 
 
-def _compiled(attempt: Attempt) -> Attempt | None:
+def compiled(attempt: Attempt) -> Attempt | None:
     """The attempt with its program, or None if nothing fits."""
     try:
         return Attempt(attempt.job, attempt.compiler, attempt.budget_bytes, attempt.program())
@@ -299,7 +299,7 @@ def _plan(judged: list[_Cut], strategy: Choice, budget_bytes: int, seconds: floa
             break
         if cut.ops_seconds >= min((each.seconds for each in fitting), default=seconds):
             continue
-        attempt = _attempt(cut.job, strategy, budget_bytes)
+        attempt = attempt_of(cut.job, strategy, budget_bytes)
         ops += len(cut.graph.ops)
         search, arena = attempt.compiler.search, attempt.compiler.arena
         plan = search.plan_of(search.entry, budget_bytes)
@@ -313,7 +313,7 @@ def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Atte
     for each in sorted(planned, key=lambda each: each.seconds):
         if each.live_bytes > budget_bytes or (best is not None and each.seconds >= seconds):
             continue
-        placed = _compiled(each.attempt)
+        placed = compiled(each.attempt)
         if placed is not None and placed.program().seconds < seconds:
             best, seconds = placed, placed.program().seconds
     return best

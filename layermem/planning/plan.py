@@ -55,6 +55,7 @@ class Plan:
                behind computation, 0 holds no bytes longer than needed
     base       strategy that this plan began with, where `strategy` combines others; "" where it does not
     slices     the slices of the graph that it was made for (graph/slices.py); "" without
+    apart      the fusions that this graph does without (graph/optional_fusions.py)
     """
 
     strategy: str
@@ -64,6 +65,7 @@ class Plan:
     copy_lead: float = 1.0
     base: str = field(default="", compare=False)
     slices: str = ""
+    apart: tuple[str, ...] = ()
 
     def to_json(self, graph: Graph) -> str:
         return json.dumps(
@@ -71,6 +73,7 @@ class Plan:
                 "strategy": self.strategy,
                 "fingerprint": graph.fingerprint,
                 **({"slices": graph.slices} if graph.slices else {}),
+                **({"apart": graph.apart} if graph.apart else {}),
                 "order": self.order,
                 "decisions": [[gap.buffer, gap.use, decision.value] for gap, decision in self.decisions.items()],
                 "overlays": sorted(self.overlays),
@@ -102,6 +105,7 @@ class Plan:
                 float(lead),
                 str(saved.get("base", "")),
                 graph.slices,
+                graph.apart,
             )
             fingerprint = saved["fingerprint"]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -159,6 +163,14 @@ def saved_slices(text: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return slices if isinstance(slices, str) else ""
+
+
+def is_saved_apart(text: str) -> bool:
+    """Whether a saved plan is for a step without its optional fusions."""
+    try:
+        return bool(json.loads(text).get("apart"))
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
 def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:

@@ -110,7 +110,7 @@ def measure_step(
     spill            folder for the host arena, which is then a file
     """
     report = evaluate(job, strategy, budget, plan)
-    program, job = report.feasible_program(), report.job if report.job.graphs[0].slices else job
+    program, job = report.feasible_program(), report.job if report.slices or report.apart else job
     _check_memory(program, device)
     step = _time_ops(job, program, device, iterations, spill)
     seconds = step
