@@ -24,7 +24,7 @@ from layermem.graph.step_slicer import Slices, StepSlicer
 from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.gpus import TargetGpu
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
-from layermem.planning.plan import Plan, saved_slices
+from layermem.planning.plan import Plan, is_saved_apart, saved_slices
 from layermem.planning.strategies import get_strategy
 from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -47,6 +47,7 @@ class Job:
     slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Slices as text; test
                 nets run in the same ones, where they have these layers
     ranks       which of the ranks that train together the graphs are of
+    slicer_apart   returns the slicer of the step without its optional fusions; None where it has none
     """
 
     title: str
@@ -59,6 +60,7 @@ class Job:
     slicer: StepSlicer | None = None
     slices: str = NO_SLICES
     ranks: Ranks = field(default_factory=Ranks)
+    slicer_apart: Callable[[], StepSlicer] | None = None
 
     def __repr__(self) -> str:
         return f"<Job: {self.title} on {self.graphs[0].device}, {len(self.graphs)} graphs>"
@@ -103,6 +105,16 @@ class Job:
         return self.graphs if self.slicer is None else (self.slicer.whole, *self.slicer.beside)
 
     @cached_property
+    def apart(self) -> Job | None:
+        """The same job in the same slices, without optional fusions (graph/optional_fusions.py); None where it has
+        none, or is without them already."""
+        if self.slicer_apart is None or self.graphs[0].apart:
+            return None
+        slicer, slices = self.slicer_apart(), self.graphs[0].slices
+        whole = slicer.whole, *slicer.beside
+        return replace(self, graphs=slicer.graphs(Slices.parse(slices)) if slices else whole)
+
+    @cached_property
     def bvlc_bytes(self) -> int:
         """What BVLC Caffe itself would take."""
         train = caffe_bytes(self.nets[0], history_count=self.history_count).total
@@ -135,6 +147,9 @@ class Job:
         """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4",
         "whole/4", rows of weights as "fc6/rows/8", or several of these; None is "off".  InputError where it cannot be
         cut so."""
+        if self.graphs[0].apart:
+            sliced = replace(self, graphs=self.unsliced).with_slices(slices)
+            return sliced.apart or sliced
         if slices is None or slices in (NO_SLICES, AUTO_SLICES):
             return replace(self, graphs=self.unsliced, slices=slices or NO_SLICES)
         chosen = Slices.parse(slices)
@@ -142,15 +157,20 @@ class Job:
             raise InputError(f"slices '{slices}' are of a training step, and there is none; leave them out")
         return replace(self, graphs=self.slicer.graphs(chosen), slices=str(chosen))
 
+    def with_fusions(self, *, apart: bool) -> Job:
+        """The same job, where it can be, without its optional fusions if `apart`."""
+        return (self.apart or self) if apart else self
+
     def with_plan(self, plan: Plan | PathName | None) -> tuple[Job, Plan | None]:
-        """A saved plan, or the one in a file, with the job in its slices; InputError if it was made for another job."""
+        """A saved plan, or the one in a file, with the job in its slices and with its fusions; InputError if it was
+        made for another job."""
         if plan is None:
             return self, None
         if isinstance(plan, Plan):
-            return self._in_slices_of(plan.slices, None), plan
+            return self._in_slices_of(plan.slices, None).with_fusions(apart=bool(plan.apart)), plan
         check_path(plan, "saved plan")
         text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
-        job = self._in_slices_of(saved_slices(text), str(plan))
+        job = self._in_slices_of(saved_slices(text), str(plan)).with_fusions(apart=is_saved_apart(text))
         saved = Plan.from_json(text, job.graphs[0], str(plan))
         if saved.spill and self.costs.spill is None and self.hints.host_budget_bytes == 0:
             raise InputError(f"offloads to a spill file, on {saved.spill}; give --spill DIR as well", path=str(plan))

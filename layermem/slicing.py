@@ -10,6 +10,8 @@
     5  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
     6  where that is far from the time of the ops, and there is memory to offload to: the same again, with the weights
        that take much of the budget in bands of rows
+    7  finer bands, and a shorter range in half as many slices, by turns, while one of them is faster: judging counts
+       the copies of weights only roughly
 
 All limits are counts, so the answer is the same on every machine.
 """
@@ -24,14 +26,15 @@ from math import inf
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import FORWARD, Graph
-from layermem.graph.slices import ALL
-from layermem.job import AUTO_SLICES, Job
+from layermem.graph.slices import ALL, Cut
+from layermem.graph.step_slicer import Slices
+from layermem.job import AUTO_SLICES, NO_SLICES, Job
 from layermem.planning.bounds import least_bytes
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.registry import MINIMUM_MEMORY, Choice
-from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, row_bands
+from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, ranges, row_bands
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
 
@@ -43,6 +46,7 @@ MAX_PLANNED_OPS = 3000  # the same, while nothing fits
 CUT_OPS = 6000  # in all cuts that are judged
 TIGHT = 0.97  # of the budget: where an op needs more of it beside all persistent buffers, these move to and fro
 MOVES = 6  # times that they do
+REFINEMENTS = 4  # of slices with bands of rows: plans that are made for them
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,17 @@ class Attempt:
 def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     """The job in the slices that the user names, or where they are AUTO_SLICES, in those with the fastest program."""
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
-        return _attempt(job, strategy, budget_bytes)
+        return attempt_of(job, strategy, budget_bytes)
     found = _search(job, strategy, budget_bytes)
     if found.seconds <= FAST_ENOUGH * _ops_seconds(job.whole, job.costs) or job.hints.host_budget_bytes == 0:
         return found.attempt
     rows = _rows(job, budget_bytes)
     if not rows:
         return found.attempt
-    return min(found, _search(job, strategy, budget_bytes, rows, found.seconds), key=lambda each: each.rank).attempt
+    banded = _search(job, strategy, budget_bytes, rows, found.seconds)
+    if banded.rank >= found.rank:
+        return found.attempt
+    return _refined(job, strategy, budget_bytes, banded).attempt
 
 
 @dataclass(frozen=True)
@@ -92,9 +99,9 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     rows   the weights that are in bands of rows, as Slices has them
     """
     base = job.with_slices(rows) if rows else job
-    whole = _attempt(base, strategy, budget_bytes)
+    whole = attempt_of(base, strategy, budget_bytes)
     fits = least_bytes(base.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
-    best = _compiled(whole) if fits else None
+    best = compiled(whole) if fits else None
     if best is not None:
         seconds = min(seconds, best.program().seconds)
         if seconds <= GOOD_ENOUGH * _ops_seconds(base.graphs[0], job.costs):
@@ -119,6 +126,48 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
     live_bytes, _, attempt = min(smallest, key=lambda each: each[:2])
     return _Found(attempt, inf, live_bytes)
+
+
+def _refined(job: Job, strategy: Choice, budget_bytes: int, found: _Found) -> _Found:
+    """`found`, or a faster one with finer bands or a shorter range."""
+    best, finer, misses = found, 1, 0
+    for number in range(REFINEMENTS if found.seconds < inf else 0):
+        slices = Slices.parse(best.attempt.job.graphs[0].slices)
+        if number % 2 == 0:
+            finer *= 2
+            cut, rows = slices.cut, _rows(job, budget_bytes // finer)
+        else:
+            cut, rows = _shorter(job, slices, budget_bytes), ",".join(map(str, slices.bands))
+        words = ",".join(map(str, filter(None, (cut, rows))))
+        is_other = number % 2 == 0 or cut is not None
+        tried = _faster(job, words, strategy, budget_bytes, best.seconds) if is_other else None
+        best, misses = (best, misses + 1) if tried is None else (tried, 0)
+        if misses == 2:
+            break
+    return best
+
+
+def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
+    """The next shorter range, in half as many slices; None where there is none."""
+    if slices.cut is None or slices.cut.count < 4:
+        return None
+    bands = ",".join(map(str, slices.bands))
+    known = ranges(job.with_slices(bands or NO_SLICES).graphs[0], budget_bytes)
+    place = known.index((slices.cut.first, slices.cut.last)) if (slices.cut.first, slices.cut.last) in known else 0
+    return Cut(*known[place - 1], slices.cut.count // 2) if place else None
+
+
+def _faster(job: Job, slices: str, strategy: Choice, budget_bytes: int, seconds: float) -> _Found | None:
+    """The program in these slices, if it takes less than `seconds`."""
+    try:
+        sliced = job.with_slices(slices)
+    except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
+        return None
+    if _ops_seconds(sliced.graphs[0], job.costs) >= seconds:
+        return None
+    placed = compiled(attempt_of(sliced, strategy, budget_bytes))
+    faster = placed is not None and placed.program().seconds < seconds
+    return _Found(placed, placed.program().seconds) if placed is not None and faster else None
 
 
 def _rows(job: Job, budget_bytes: int) -> str:
@@ -147,11 +196,11 @@ def can_slice(job: Job) -> bool:
     return False
 
 
-def _attempt(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
+def attempt_of(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     return Attempt(job, Compiler(job.graphs, strategy, job.costs, job.hints, job.arena), budget_bytes)
 
 
-def _compiled(attempt: Attempt) -> Attempt | None:
+def compiled(attempt: Attempt) -> Attempt | None:
     """The attempt with its program, or None if nothing fits."""
     try:
         return Attempt(attempt.job, attempt.compiler, attempt.budget_bytes, attempt.program())
@@ -299,7 +348,7 @@ def _plan(judged: list[_Cut], strategy: Choice, budget_bytes: int, seconds: floa
             break
         if cut.ops_seconds >= min((each.seconds for each in fitting), default=seconds):
             continue
-        attempt = _attempt(cut.job, strategy, budget_bytes)
+        attempt = attempt_of(cut.job, strategy, budget_bytes)
         ops += len(cut.graph.ops)
         search, arena = attempt.compiler.search, attempt.compiler.arena
         plan = search.plan_of(search.entry, budget_bytes)
@@ -313,7 +362,7 @@ def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Atte
     for each in sorted(planned, key=lambda each: each.seconds):
         if each.live_bytes > budget_bytes or (best is not None and each.seconds >= seconds):
             continue
-        placed = _compiled(each.attempt)
+        placed = compiled(each.attempt)
         if placed is not None and placed.program().seconds < seconds:
             best, seconds = placed, placed.program().seconds
     return best

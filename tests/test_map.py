@@ -30,6 +30,7 @@ LAYERS = (
     {"schedule"},
     {"compiler", "job"},
     {"slicing"},
+    {"fusions"},
     {"report"},
     {"backends", "data"},
     {"runtime", "io"},

@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 import layermem
-from layermem import api
+from layermem import api, slicing
 from layermem.errors import InputError
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
@@ -137,6 +138,24 @@ def test_bands_of_rows_fit_below_the_minimum_of_slices_where_there_is_memory_to_
     assert chosen.feasible and chosen.slices is not None and "fc6" in [bands.layer for bands in chosen.slices.bands]
     without = evaluate(job.with_host_budget(0).with_slices("auto"), "auto", least // 2)
     assert not without.feasible and (without.slices is None or not without.slices.bands)
+
+
+def test_finer_bands_and_shorter_ranges_are_taken_only_where_they_are_faster(monkeypatch):
+    job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=2).with_host_budget("4GiB")
+    budget_bytes = job.baseline_bytes // 4
+    chosen = evaluate(job.with_slices("auto"), "hybrid", budget_bytes)
+    monkeypatch.setattr(slicing, "REFINEMENTS", 0)
+    assert chosen.feasible and chosen.seconds <= evaluate(job.with_slices("auto"), "hybrid", budget_bytes).seconds
+
+
+def test_the_next_shorter_range_has_half_as_many_slices(job):
+    known = slicing.ranges(job.graphs[0], 1 << 30)
+    for shorter, longer in pairwise(known):
+        cut = slicing.Slices(slicing.Cut(*longer, 8))
+        assert slicing._shorter(job, cut, 1 << 30) == slicing.Cut(*shorter, 4)
+    first = slicing.Cut(*known[0], 8)
+    assert slicing._shorter(job, slicing.Slices(first), 1 << 30) is None
+    assert slicing._shorter(job, slicing.Slices(replace(first, count=2)), 1 << 30) is None
 
 
 def test_a_saved_plan_brings_its_bands_along(job, tmp_path):

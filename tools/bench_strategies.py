@@ -27,14 +27,16 @@ from layermem.backends.base import get_device
 from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import BudgetError
-from layermem.graph.caffe_bytes import caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.train import Rule, train_graph
+from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.proto.read import read_net
+from layermem.report.plan_report import evaluate
 from layermem.schedule.program import Program
+from layermem.solver.build import job_of_net
 from layermem.utils.units import format_change
 
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
@@ -72,21 +74,25 @@ def graph_of(name: str, batch: int, device: str = "cpu") -> tuple[Net, Graph]:
     return net, train_graph(net, get_device(device), Rule("SGD", 1))
 
 
-def measure_minimum(graph: Graph, strategy: str) -> tuple[int, int, int, float]:
+def job_of(name: str, batch: int, device: str = "cpu", hints: Hints = Hints()) -> Job:
+    net = Net(read_net(NETS / name / "train_val.prototxt"), 0, batch=batch, probe=probe)
+    return job_of_net(net, get_device(device), model_costs(device), hints=hints)
+
+
+def measure_minimum(job: Job, strategy: str) -> tuple[int, int, int, float]:
     """(peak, fragmentation, host bytes, seconds of planning) of `strategy` at its minimum."""
     start = time.perf_counter()
-    program = smallest_program(graph, strategy)
+    program = smallest_program(job, strategy)
     return program.arena_bytes, program.train.fragmentation_bytes, program.host_bytes, time.perf_counter() - start
 
 
-def smallest_program(graph: Graph, strategy: str) -> Program:
-    hints = NO_HOST if graph.device == "cpu" else Hints()
+def smallest_program(job: Job, strategy: str) -> Program:
+    if strategy == "caffe":
+        return evaluate(job, strategy).program
+    smallest = evaluate(job, strategy, 1)
     if strategy not in ("auto", "nested"):
-        return compile([graph], strategy=strategy, hints=hints)
-    try:
-        return compile([graph], strategy=strategy, budget_bytes=1, hints=hints)
-    except BudgetError as error:  # the refusal has the minimum
-        return compile([graph], strategy=strategy, budget_bytes=error.minimum_bytes, hints=hints)
+        return smallest.minimum_program
+    return evaluate(job, strategy, smallest.minimum_bytes).program
 
 
 def mib(count: int) -> str:
@@ -107,23 +113,23 @@ def kusumoto(strategies: list[str], wasted: list[list[str]]) -> Iterator[str]:
     yield "Nothing is offloaded; device cpu.\n"
     rows = []
     for name, batch, paper in PAPER:
-        net, graph = graph_of(name, batch)
-        cells = _minimum_cells(f"{name} x{batch}", graph, strategies, wasted)
-        rows.append([f"{name} x{batch}", mib(caffe_bytes(net).total), *cells, f"-{paper} %"])
+        job = job_of(name, batch)
+        cells = _minimum_cells(f"{name} x{batch}", job, strategies, wasted)
+        rows.append([f"{name} x{batch}", mib(job.bvlc_bytes), *cells, f"-{paper} %"])
     yield from table(["net", "BVLC Caffe", *strategies, "paper's best"], rows)
     yield "With offloading, device cuda: MiB on the device + MiB on the host, reduction on the device.\n"
     rows = []
     for name, batch, _ in PAPER:
-        _, graph = graph_of(name, batch, "cuda")
-        rows.append([f"{name} x{batch}", *_minimum_cells(f"{name} x{batch}", graph, ["caffe", *OFFLOADING], wasted)])
+        job = job_of(name, batch, "cuda")
+        rows.append([f"{name} x{batch}", *_minimum_cells(f"{name} x{batch}", job, ["caffe", *OFFLOADING], wasted)])
     yield from table(["net", "caffe", *OFFLOADING], rows)
 
 
-def _minimum_cells(title: str, graph: Graph, strategies: Iterable[str], wasted: list[list[str]]) -> list[str]:
+def _minimum_cells(title: str, job: Job, strategies: Iterable[str], wasted: list[list[str]]) -> list[str]:
     """ "738 + 12,341 (-94.8 %)" for each strategy; the first one is `caffe`, which the others are compared with."""
     cells, base = list[str](), 0
     for strategy in strategies:
-        peak_bytes, gap_bytes, host_bytes, seconds = measure_minimum(graph, strategy)
+        peak_bytes, gap_bytes, host_bytes, seconds = measure_minimum(job, strategy)
         base = base or peak_bytes
         host = f" + {mib(host_bytes)}" if host_bytes else ""
         less = f" (-{100 - 100 * peak_bytes / base:.1f} %)" if strategy != "caffe" else ""
@@ -131,7 +137,7 @@ def _minimum_cells(title: str, graph: Graph, strategies: Iterable[str], wasted: 
         if gap_bytes:
             share = f"{100 * gap_bytes / (peak_bytes - gap_bytes):.2f} %"
             wasted.append([title, strategy, mib(gap_bytes), share, f"{seconds:.1f}"])
-        print(f"{title} {strategy} on {graph.device}: {cells[-1]}, {seconds:.1f} s", file=sys.stderr)
+        print(f"{title} {strategy} on {job.graphs[0].device}: {cells[-1]}, {seconds:.1f} s", file=sys.stderr)
     return cells
 
 
@@ -139,10 +145,9 @@ def layrub(wasted: list[list[str]]) -> Iterator[str]:
     yield "## Layrub's nets: `hybrid` on device cuda (published: -58.2 % on average, -98.9 % at best)\n"
     rows, total = [], 0.0
     for name, batch in LAYRUB:
-        net, graph = graph_of(name, batch, "cuda")
-        own = caffe_bytes(net).total
-        base = measure_minimum(graph, "caffe")[0]
-        peak_bytes, gap_bytes, host, _ = measure_minimum(graph, "hybrid")
+        job = job_of(name, batch, "cuda")
+        own, base = job.bvlc_bytes, job.baseline_bytes
+        peak_bytes, gap_bytes, host, _ = measure_minimum(job, "hybrid")
         saved = 100 - 100 * peak_bytes / base
         total += saved
         rows.append(
@@ -198,8 +203,8 @@ def singa() -> Iterator[str]:
     yield "## `liveness` on ResNet-50 (published for SINGA's graph mode: 32 to 37 % less)\n"
     rows = []
     for batch in (16, 32, 64, 96):
-        _, graph = graph_of("resnet50", batch)
-        base, peak_bytes = (measure_minimum(graph, strategy)[0] for strategy in ("caffe", "liveness"))
+        job = job_of("resnet50", batch)
+        base, peak_bytes = (measure_minimum(job, strategy)[0] for strategy in ("caffe", "liveness"))
         rows.append([f"resnet50 x{batch}", mib(base), mib(peak_bytes), f"-{100 - 100 * peak_bytes / base:.1f} %"])
     yield from table(["net", "caffe", "liveness", "less"], rows)
 
@@ -208,10 +213,10 @@ def depth() -> Iterator[str]:
     yield "## Growing depth: `sublinear` (published: a 1,000-layer ResNet from 48 GB to 7 GB)\n"
     rows = []
     for name, batch in DEPTHS:
-        _, graph = graph_of(name, batch)
+        job = job_of(name, batch)
         row = [f"{name} x{batch}"]
         for strategy in ("caffe", "liveness", "sublinear", "recompute"):
-            row.append(mib(measure_minimum(graph, strategy)[0]))
+            row.append(mib(measure_minimum(job, strategy)[0]))
         rows.append(row)
         print(f"{name} done", file=sys.stderr)
     yield from table(["net", "caffe", "liveness", "sublinear", "recompute"], rows)

@@ -26,14 +26,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.compiler import compile
 from layermem.errors import BudgetError
-from layermem.graph.ops import Graph
+from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.graph_files.planner import GraphPlanner
 from layermem.planning.graph_files.text_format import read_graph
 from layermem.planning.hints import Hints
 from layermem.planning.registry import STRATEGIES
 from layermem.planning.strategies import load_strategies
-from tools.bench_strategies import NO_HOST, graph_of
+from layermem.report.plan_report import evaluate
+from tools.bench_strategies import NO_HOST, job_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "docs" / "benchmarks"
@@ -78,12 +79,8 @@ def tables(path: Path) -> Iterator[tuple[str, Rows]]:
             above = []
 
 
-def minimum_bytes(graph: Graph, strategy: str, hints: Hints) -> int:
-    try:
-        return compile([graph], strategy=strategy, budget_bytes=1, hints=hints).arena_bytes
-    except BudgetError as error:
-        assert error.minimum_bytes is not None
-        return error.minimum_bytes
+def minimum_bytes(job: Job, strategy: str) -> int:
+    return evaluate(job, strategy, 1).minimum_bytes
 
 
 def check_minima(tally: Tally, wanted: argparse.Namespace) -> None:
@@ -96,9 +93,9 @@ def check_minima(tally: Tally, wanted: argparse.Namespace) -> None:
             names = [name for name in row if name in known and name in wanted.strategies]
             if net is None or net[1] not in wanted.nets or not names:
                 continue
-            _, graph = graph_of(net[1], int(net[2]), device)
+            job = job_of(net[1], int(net[2]), device, hints)
             for name in names:
-                now = minimum_bytes(graph, name, hints) / 2**20
+                now = minimum_bytes(job, name) / 2**20
                 tally.compare(f"{row['net']} {name} on {device}, MiB at least", row[name], now)
 
 
@@ -109,9 +106,9 @@ def check_layers(tally: Tally, wanted: argparse.Namespace) -> None:
             strategy, first = row["strategy"], row["minimum"]
             if name not in wanted.nets or strategy not in wanted.strategies or not first.endswith("%"):
                 continue
-            _, graph = graph_of(name, int(batch))
-            caffe_bytes = compile([graph], strategy="caffe").arena_bytes
-            least = minimum_bytes(graph, strategy, NO_HOST)
+            job = job_of(name, int(batch), "cpu", NO_HOST)
+            graph, caffe_bytes = job.graphs[0], job.baseline_bytes
+            least = minimum_bytes(job, strategy)
             what = f"{name} x{batch} {strategy}"
             tally.compare(f"{what}, minimum in % of caffe", first, 100 * least / caffe_bytes)
             seconds = sum(model_costs("cpu").op(op) for op in graph.ops)

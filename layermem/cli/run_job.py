@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record, Value
 
-PLANNED = ("solver_file", "device", "strategy", "slices", "budget_bytes", "host_budget_bytes", "fingerprint", "job")
+PLANNED = (
+    "solver_file",
+    "device",
+    "strategy",
+    "slices",
+    "apart",
+    "budget_bytes",
+    "host_budget_bytes",
+    "fingerprint",
+    "job",
+)
 
 
 def job_record(arguments: argparse.Namespace, spill: Spill | None) -> dict[str, Value]:
@@ -71,7 +81,7 @@ def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
     try:
         job = _job(start, given, allow_python)
         if not saved:
-            job = job.with_slices(str(start.get("slices") or "off"))
+            job = job.with_slices(str(start.get("slices") or "off")).with_fusions(apart=bool(start.get("apart")))
         elif isinstance(saved, str):
             job = job.with_plan(saved)[0]
         if job.graphs[0].fingerprint != start.get("fingerprint"):

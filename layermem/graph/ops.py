@@ -149,6 +149,7 @@ class Graph:
                    (fused_update.py)
     slices         which ops run in slices of the batch, and which weights are in bands of rows, as a Slices writes it
                    (step_slicer.py); "" without
+    apart          names of the optional fusions that this step does without (optional_fusions.py)
     """
 
     name: str
@@ -158,6 +159,7 @@ class Graph:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     fused_updates: tuple[Op, ...] = ()
     slices: str = ""
+    apart: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Graph: {self.name} on {self.device}, {len(self.ops)} ops, {len(self.buffers)} buffers>"
@@ -177,7 +179,9 @@ class Graph:
             ops = tuple(self._fusing([fused for fused in self.fused_updates if fused.name in names]))
             used = {b for op in ops for b in op.touches}
             buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
-            self._fused[names] = Graph(self.name, buffers, ops, self.device, self.warnings, slices=self.slices)
+            self._fused[names] = Graph(
+                self.name, buffers, ops, self.device, self.warnings, slices=self.slices, apart=self.apart
+            )  # fmt: skip
         return self._fused[names]
 
     def _fusing(self, chosen: Collection[Op]) -> Iterator[Op]:

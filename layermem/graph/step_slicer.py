@@ -68,6 +68,7 @@ class StepSlicer:
 
     graphs  of the step without slices, and of what shares its arena: those of `tests` at the end
     share   makes all graphs those of one rank (sharing.py)
+    apart   the fusions that the step does without (optional_fusions.py)
     step    makes that of another net; `beside` the other graphs, with the layers of some names unfused; `test` the
             forward pass of a test net
     """
@@ -75,8 +76,9 @@ class StepSlicer:
     def __init__(
         self, net: Net, graphs: Sequence[Graph], step: MakeStep, device: Device,
         beside: MakeBeside = lambda unfused: (), tests: Sequence[Net] = (), test: MakeStep | None = None,
-        share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple,
+        share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple, apart: tuple[str, ...] = (),
     ):  # fmt: skip
+        self._apart = apart
         self.net, self._of_one_machine, self._share = net, tuple(graphs), share
         self._step, self._make_beside, self._device = step, beside, device
         self._tests, self._test = tests, test or step
@@ -118,7 +120,9 @@ class StepSlicer:
         step, *beside = graphs
         first_test = len(beside) - len(self._tests)
         tests = (storage.of(graph) for storage, graph in zip(self._storages, beside[first_test:]))
-        return self._storage.of(step), *beside[:first_test], *tests
+        stored = self._storage.of(step)
+        stored = replace(stored, apart=self._apart) if self._apart else stored
+        return stored, *beside[:first_test], *tests
 
     def _graphs(self, slices: Slices) -> tuple[Graph, ...]:
         def make(net: Net) -> Graph:

@@ -144,7 +144,9 @@ class BudgetSearch(Generic[P]):
         key = entry.name, budget_bytes
         if key not in self._plans:
             plan = entry.make(self.graph, self.costs, budget_bytes, self.evaluator, self.hints)
-            self._plans[key] = replace(plan, slices=self.graph.slices) if plan.slices != self.graph.slices else plan
+            slices, apart = self.graph.slices, self.graph.apart
+            is_of_graph = (plan.slices, plan.apart) == (slices, apart)
+            self._plans[key] = plan if is_of_graph else replace(plan, slices=slices, apart=apart)
         return self._plans[key]
 
     def _attempt(self, budget_bytes: int | None) -> P:

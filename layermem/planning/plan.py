@@ -56,6 +56,7 @@ class Plan:
     base       strategy that this plan began with, where `strategy` combines others; "" where it does not
     slices     the slices of the graph that it was made for (graph/slices.py); "" without
     spill      the file system of the spill file whose rates it was made with; "" without
+    apart      the fusions that this graph does without (graph/optional_fusions.py)
     """
 
     strategy: str
@@ -66,6 +67,7 @@ class Plan:
     base: str = field(default="", compare=False)
     slices: str = ""
     spill: str = field(default="", compare=False)
+    apart: tuple[str, ...] = ()
 
     def to_json(self, graph: Graph, spill: Mapping[str, object] | None = None) -> str:
         """The text of a saved plan; `spill`: the spill file that it was planned with (spill.py)."""
@@ -74,6 +76,7 @@ class Plan:
                 "strategy": self.strategy,
                 "fingerprint": graph.fingerprint,
                 **({"slices": graph.slices} if graph.slices else {}),
+                **({"apart": graph.apart} if graph.apart else {}),
                 "order": self.order,
                 "decisions": [[gap.buffer, gap.use, decision.value] for gap, decision in self.decisions.items()],
                 "overlays": sorted(self.overlays),
@@ -107,6 +110,7 @@ class Plan:
                 str(saved.get("base", "")),
                 graph.slices,
                 str(saved["spill"]["file_system"]) if "spill" in saved else "",
+                graph.apart,
             )
             fingerprint = saved["fingerprint"]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -164,6 +168,14 @@ def saved_slices(text: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return slices if isinstance(slices, str) else ""
+
+
+def is_saved_apart(text: str) -> bool:
+    """Whether a saved plan is for a step without its optional fusions."""
+    try:
+        return bool(json.loads(text).get("apart"))
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
 def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:

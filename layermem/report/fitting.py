@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,29 @@ class Fitting:
 
     def fit(self, strategy: str, at_least: int = 0) -> Fit:
         """The fit of `strategy`; the first `at_least` of the sizes are known to fit."""
+        fit = self._fit_same_ops(strategy, at_least)
+        number = self.sizes.index(fit.size) + 1 if fit.size else 0
+        if number == len(self.sizes) or not self._fits_apart(strategy, number + 1):
+            return fit
+        larger = self._apart._fit_same_ops(strategy, number + 1)
+        return larger if larger.size > fit.size else fit
+
+    @cached_property
+    def _apart(self) -> Fitting:
+        """The same over jobs without optional fusions."""
+        return Fitting(
+            lambda size: self.make(size).with_fusions(apart=True), self.sizes, self.budget_bytes, same_ops=self.same_ops
+        )
+
+    def _fits_apart(self, strategy: str, number: int) -> bool:
+        """Whether the live bytes of a size without optional fusions fit; False where there are none."""
+        try:
+            job = self.make(self.sizes[number - 1])
+        except InputError:  # a blob exceeds 2^31 - 1 values
+            return False
+        return job.apart is not None and min_live_bytes(job.apart, strategy) <= self.budget_bytes
+
+    def _fit_same_ops(self, strategy: str, at_least: int) -> Fit:
         try:
             return self._fit(strategy, at_least)
         except _OtherOps:

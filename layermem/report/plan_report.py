@@ -13,6 +13,7 @@ from importlib import import_module
 
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
+from layermem.fusions import choose_fusions
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.job import NO_SLICES, Budget, Job, PathName
@@ -21,7 +22,7 @@ from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import Decision, Plan
-from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
+from layermem.planning.registry import SAVED_PLAN, STRATEGIES, Choice, as_entry, default_strategy
 from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
@@ -48,7 +49,7 @@ def evaluate(
     budget_bytes = job.resolve_budget(budget)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    attempt = choose_slices(job, choice, budget_bytes)
+    attempt = choose_fusions(choose_slices(job, choice, budget_bytes), choice)
     job, compiler = attempt.job, attempt.compiler
     try:
         if saved is not None:
@@ -69,7 +70,12 @@ def evaluate(
 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | None:
     """The report of evaluate(), without a search for slices; None where neither the plan for the budget nor the one of
-    least memory fits, for which no minimum is searched."""
+    least memory fits, with optional fusions or without, for which no minimum is searched."""
+    report = _report_if_fits(job, strategy, budget_bytes)
+    return report if report is not None or job.apart is None else _report_if_fits(job.apart, strategy, budget_bytes)
+
+
+def _report_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | None:
     compiler = Compiler(job.graphs, strategy, job.costs, job.hints, job.arena)
     try:
         program = compiler.compile(budget_bytes, search_minimum=False)
@@ -141,8 +147,13 @@ class PlanReport:
 
     @cached_property
     def minimum_program(self) -> Program:
-        """The program of the least budget: this one, or the smallest that a search finds."""
-        return min(self.program, self._search.min_memory_program, key=lambda program: program.arena_bytes)
+        """The program of the least budget: this one, or the smallest that a search finds, with optional fusions or
+        without."""
+        programs, apart, search = [self.program, self._search.min_memory_program], self.job.apart, self._search
+        if apart is not None and search.entry.name != SAVED_PLAN:
+            compiler = Compiler(apart.graphs, search.entry, apart.costs, apart.hints, apart.arena)
+            programs.append(compiler.search.min_memory_program)
+        return min(programs, key=lambda program: program.arena_bytes)
 
     @property
     def timeline(self) -> Timeline:
@@ -209,6 +220,11 @@ class PlanReport:
         """The layers that run in slices, or whose weights are in bands, if there are some."""
         slices = self.job.graphs[0].slices
         return Slices.parse(slices) if slices else None
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The optional fusions that the step does without."""
+        return self.job.graphs[0].apart
 
     @property
     def device(self) -> str:

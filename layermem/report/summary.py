@@ -38,7 +38,7 @@ def summary(report: PlanReport, *, minimum: bool = False) -> str:
 
 def plan_facts(report: PlanReport, *, minimum: bool = False) -> list[tuple[str, str]]:
     """The lines below the first one: labels and texts."""
-    facts = [*ranks_facts(report.job), *_slices_facts(report), *_memory_facts(report)]
+    facts = [*ranks_facts(report.job), *_slices_facts(report), *_fusions_facts(report), *_memory_facts(report)]
     facts += [*_time_facts(report), *_baseline_facts(report)]
     facts += [("warning", warning) for warning in report.job.warnings]
     if minimum:
@@ -72,6 +72,10 @@ def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
         rows = (f"rows of {printable(each.layer)} in {each.count} bands" for each in slices.bands)
         facts.append(("weights", ", ".join(rows)))
     return facts
+
+
+def _fusions_facts(report: PlanReport) -> list[tuple[str, str]]:
+    return [("not fused", f"{', '.join(report.apart)}: their bytes do not fit")] if report.apart else []
 
 
 def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
@@ -157,6 +161,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
     """The same for programs.
 
     caffe_bytes     strategy `caffe`, the baseline      bvlc_bytes     BVLC Caffe, computed
+    apart           optional fusions that the step does without, since their bytes do not fit
     base            strategy that the plan of a strategy that combines others began with, else null
     lower_bound_bytes      of any plan of this graph    lower_bound_seconds   of any within the budget
     optimality_gap  share of the baseline's time by which a better plan could be faster, at most
@@ -170,6 +175,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "strategy": report.strategy,
         "base": report.base or None,
         "slices": report.job.graphs[0].slices or None,
+        "apart": list(report.apart),
         "device": report.device,
         "storage": report.storage,
         "gpu": report.job.costs.gpu.name if report.job.costs.gpu is not None else None,

@@ -5,10 +5,10 @@ graphs   train step, updates (only with iter_size > 1, when gradients are held o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
 
 from layermem.backends.base import Device
 from layermem.data import probe
@@ -16,6 +16,7 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
+from layermem.graph.optional_fusions import fused_in, without_fusions
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import MakeStep, StepSlicer
 from layermem.graph.storage import Storage
@@ -207,18 +208,31 @@ def job_of(
     one of `ranks`, or of one machine.  `spill`: the file of its host arena."""
     ranks = ranks_of(solver) if ranks is None else ranks
     known = resolve_costs(costs, device.title, device.gpu).with_spill(spill)
-    slicer = StepSlicer(
-        nets.train, _of_one_machine(nets, solver, device, keep, ranks), step_of(solver, device, keep), device,
-        lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1), nets.tests,
-        test_of(device, keep), lambda graphs: shared_graphs(graphs, nets.train, device, ranks),
-    )  # fmt: skip
+
+    def slicer_on(device: Device, apart: tuple[str, ...] = ()) -> StepSlicer:
+        return StepSlicer(
+            nets.train, _of_one_machine(nets, solver, device, keep, ranks), step_of(solver, device, keep), device,
+            lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1), nets.tests,
+            test_of(device, keep), lambda graphs: shared_graphs(graphs, nets.train, device, ranks), apart,
+        )  # fmt: skip
+
+    slicer = slicer_on(device)
     graphs = (slicer.whole, *slicer.beside)
     known.check(slicer.of_one_machine, title_of(nets.train))
     return Job(
         title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill is not None)), device.free_bytes,
-        slicer, ranks=ranks,
+        slicer, ranks=ranks, slicer_apart=_slicer_apart(slicer, device, slicer_on),
     )  # fmt: skip
+
+
+MakeSlicer = Callable[[Device, tuple[str, ...]], StepSlicer]
+
+
+def _slicer_apart(slicer: StepSlicer, device: Device, make: MakeSlicer) -> Callable[[], StepSlicer] | None:
+    """A function that returns the slicer of the step without optional fusions, made once; None where it has none."""
+    names = fused_in(slicer.whole)
+    return cache(lambda: make(without_fusions(device), names)) if names else None
 
 
 def job_of_net(
@@ -228,19 +242,22 @@ def job_of_net(
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     costs = costs.with_spill(spill)
 
-    def step(net: Net, unfused: Collection[str] = ()) -> Graph:
-        return train_graph(net, device, MOMENTUM, unfused=unfused)
+    def slicer_on(device: Device, apart: tuple[str, ...] = ()) -> StepSlicer:
+        def step(net: Net, unfused: Collection[str] = ()) -> Graph:
+            return train_graph(net, device, MOMENTUM, unfused=unfused)
 
-    def beside(unfused: Collection[str] = ()) -> list[Graph]:
-        return [update_graph(net, device, MOMENTUM)] if ranks.sub_steps > 1 else []
+        def beside(unfused: Collection[str] = ()) -> list[Graph]:
+            return [update_graph(net, device, MOMENTUM)] if ranks.sub_steps > 1 else []
+
+        return StepSlicer(
+            net, [step(net), *beside()], step, device, beside,
+            share=lambda graphs: shared_graphs(graphs, net, device, ranks), apart=apart,
+        )  # fmt: skip
 
     slicer = None
     if net.phase == PHASES["TRAIN"]:
         check_shareable(net, ranks)
-        alone = [step(net), *beside()]
-        slicer = StepSlicer(
-            net, alone, step, device, beside, share=lambda graphs: shared_graphs(graphs, net, device, ranks)
-        )
+        slicer = slicer_on(device)
     elif ranks != Ranks():
         raise InputError("ranks share the training of a net, and this is its TEST phase; leave --ranks and "
                          "--iter-size out", path=str(net.path))  # fmt: skip
@@ -261,4 +278,5 @@ def job_of_net(
         device.free_bytes,
         slicer,
         ranks=ranks,
+        slicer_apart=None if slicer is None else _slicer_apart(slicer, device, slicer_on),
     )

@@ -113,7 +113,7 @@ def measure_step(
     strategy, plan   as for evaluate()
     """
     report = evaluate(job, strategy, budget, plan)
-    program, job = report.feasible_program(), report.job if report.job.graphs[0].slices else job
+    program, job = report.feasible_program(), report.job if report.slices or report.apart else job
     spill = job.costs.spill
     folder = None if spill is None else Path(spill.folder)
     _check_memory(program, device, spills=spill is not None)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import ast
 import math
 import re
+from dataclasses import replace
 from itertools import compress, product
 
 import h5py
 import numpy as np
 import pytest
 
+from layermem.api import job_of
 from layermem.backends.cuda.device import CudaDevice
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
@@ -20,6 +22,7 @@ from layermem.graph.train import Rule, train_graph
 from layermem.ops import CONV_MOMENTS, MASKED_DGRAD, NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
+from layermem.report.plan_report import evaluate
 from tests.backends.cuda.on_fake_driver import run, trained
 from tests.emulator import fake_driver
 from tests.nets import DATA, LOSS, NETS, NOT_ON_CUDA, conv, norm, relu, solver_text
@@ -184,6 +187,25 @@ def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_
     for answer in answers:
         same_numbers(answer, reference, 1e-5)
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
+    planned, between = job_of(None, solver=solver, device="cuda"), {}
+    for strategy in STRATEGIES:
+        fused, apart = (evaluate(replace(each, slicer_apart=None), strategy, 1) for each in (planned, planned.apart))
+        if apart.minimum_bytes < fused.minimum_bytes:
+            between[strategy] = apart.minimum_bytes
+    assert {"vdnn-all", "liveness"} <= between.keys()
+    job = {"net": str(solver), "steps": 3}
+    jobs = [{**job, "strategy": name, "budget": budget} for name, budget in between.items()]
+    jobs.append({**jobs[0], "resume": 2})
+    fused, *answers, resumed = trained([{**job, "strategy": "liveness"}, *jobs], streams="random")
+    assert (resumed["losses"][-1], resumed["parameters"]) == (fused["losses"][-1], fused["parameters"])
+    for budget, answer in zip(between.values(), answers, strict=True):
+        assert answer.get("arena", budget + 1) <= budget, answer
+    assert len({(*answer["losses"], answer["parameters"]) for answer in (fused, *answers)}) == 1
 
 
 WEIGHTED_TWICE = f"""
