@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -76,6 +76,18 @@ def traced(kernel: Kernel, args: bytes, grid: tuple[int, int, int]) -> Trace:
         if part == 1 and not loop.begin <= index < loop.end:
             raise ValueError(f"{kernel.name} leaves its main loop at {instruction.address:#x}")
     raise ValueError(f"{kernel.name} does not end within {MOST} instructions")
+
+
+def followed(kernel: Kernel, args: bytes, grid: tuple[int, int, int], most: int) -> Iterator[Step]:
+    """The first `most` instructions that the thread issues, or all of them."""
+    thread, index = _Thread(kernel, args, Block.inside(grid)), 0
+    for _ in range(most):
+        instruction = kernel.code[index]
+        guard = thread.predicate(instruction.guard)
+        yield Step(instruction, guard is False)
+        if instruction.name == "EXIT" and guard is True:
+            return
+        index = _next(kernel, thread, index, guard)
 
 
 def _next(kernel: Kernel, thread: _Thread, index: int, guard: bool | None) -> int:
