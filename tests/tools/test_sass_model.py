@@ -24,7 +24,7 @@ from tools.sass.loops import Loop, loops, main_loop, product_of
 from tools.sass.net import OpTime, by_kind, fields, host_gap, launches_time, stages_of, step_of
 from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
-from tools.sass.trace import Step, traced, written_by
+from tools.sass.trace import Step, followed, traced, written_by
 from tools.traffic import instruction_launches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,6 +152,27 @@ def test_an_inner_loop_of_unknown_length_is_an_error(small):
 )
 def test_results_are_known_from_the_operands(opcode, operands, written):
     assert written_by(instruction(opcode, *operands.split())) == written
+
+
+PACKED = [  # a load is unknown, but bits 2 and 3 of the register that it fills are set to what is known
+    ("LDG.E", "R3 [R2.64]"), ("LOP3.LUT", "R3 R3 0xfffffff3 RZ 0xc0 !PT"), ("LOP3.LUT", "R3 R3 0x8 RZ 0xfc !PT"),
+    ("ISETP.EQ.AND", "P5 PT RZ RZ PT"), ("P2R", "R4 PR R3 0x20"), ("IMAD.MOV.U32", "R6 RZ RZ R4"),
+    ("LOP3.LUT", "P0 RZ R6 0x4 RZ 0xc0 !PT"), ("LOP3.LUT", "P1 RZ R6 0x8 RZ 0xc0 !PT"), ("R2P", "PR R6 0x3c"),
+    ("LOP3.LUT", "P6 RZ R6 0x10 RZ 0xc0 !PT"), ("EXIT", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("predicate", "off"), [("P0", True), ("P1", False), ("P2", True), ("P3", False), ("P5", False), ("P6", False)]
+)
+def test_predicates_are_known_that_the_compiler_keeps_in_bits_of_a_register(predicate, off):
+    """P6 is unknown, so what it guards is taken to be executed; so is what its opposite guards."""
+    code = [instruction(opcode, *operands.split()) for opcode, operands in PACKED]
+    for guard, is_off in ((predicate, off), (f"!{predicate}", False if predicate == "P6" else not off)):
+        guarded = replace(instruction("MOV", "R9", "RZ"), guard=guard)
+        kernel = Kernel("packed", [*code[:-1], guarded, code[-1]], {}, threads=32)
+        *_, step, _ = followed(kernel, b"", (1, 1, 1), 100)
+        assert (step.instruction.guard, step.off) == (guard, is_off)
 
 
 # -- the pipeline, against sums made by hand ---------------------------------------------------------------------------
@@ -375,7 +396,7 @@ def test_measured_layers_scale_the_products_of_their_precision(tmp_path):
     row = {"layer": "VGG conv5_2", "op": "forward", "precision": "tf32"}
     model = calibrated(results(tmp_path, [], [{**row, "ms": 1.0}]), H200)
     assert list(model.products) == [("tf32", "fprop")] and model.memory == 1.0
-    assert 0.5 < model.products["tf32", "fprop"] < 2.5  # of about 0.6 ms
+    assert 1 < model.products["tf32", "fprop"] < 5  # of 0.3 to 0.5 ms
 
 
 def test_a_table_that_is_written_is_read(tmp_path):
