@@ -26,8 +26,8 @@ from layermem.utils.files import write_atomically  # noqa: E402
 from tools.sass.calibration import calibrated  # noqa: E402
 from tools.sass.engine import compile_all, engine_kernels, row_of  # noqa: E402
 from tools.sass.gpus import GPUS, Model  # noqa: E402
-from tools.sass.net import net_times  # noqa: E402
-from tools.sass.table import ops_table, read_rows, table, totals_table, written  # noqa: E402
+from tools.sass.net import memory_times, net_times  # noqa: E402
+from tools.sass.table import memory_table, ops_table, read_rows, table, totals_table, written  # noqa: E402
 
 NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256))
 TOTALS = ("tf32", "bf16")
@@ -57,6 +57,7 @@ def main() -> None:
         for precision in options.precision or ("fp32",):
             print(f"\n{options.net} x{options.batch} {precision}")
             print("\n".join(ops_table(list(net_times(options.net, options.batch, precision, model)))))
+            print("\n" + "\n".join(memory_table(memory_times(options.net, options.batch, precision, model))))
     else:
         print_kernels(options, model)
 

@@ -13,9 +13,8 @@ from itertools import product
 
 import pytest
 
-from layermem.backends.cuda.implicit_gemm import TILES
+from layermem.backends.cuda.implicit_gemm import ENGINES, L2_BYTES, TILES, cycles
 from layermem.backends.cuda.kernel_images.sources import modules
-from layermem.backends.cuda.launch import ceil_div
 from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
@@ -303,27 +302,28 @@ def test_a_row_has_the_clock_and_the_power_of_the_gpu(tmp_path, monkeypatch):
 # ---- tiles, timeline, counters ---------------------------------------------------------------------------------------
 
 
-def tile_times(slots: int, costs: dict[str, float], precision: str = "tf32") -> list[dict]:
-    """Times on a GPU that is exactly as implicit_gemm.tile_for() supposes."""
-    lines = []
+def tile_times(precision: str, factors: tuple[float, ...], l2_bytes: int) -> list[dict]:
+    """Times on a GPU that is exactly as implicit_gemm.tile_for() supposes, with its paces scaled."""
+    engine, lines = ENGINES[precision], []
+    engine = engine._replace(paces=fit_tiles.scaled_paces(engine, factors))
     for m, n, repeat in product((100, 3000, 25088, 401408), (32, 64, 200, 512), (1, 4)):
+        case = {"precision": precision, "shape": f"{m} {n} {repeat}", "op": "fprop", "count": 1}
+        case |= {"m": m, "n_columns": n, "repeat": repeat, "depth": 576, "parts": 1}
         for tile in TILES:
-            tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * repeat
-            spent = ceil_div(tiles, slots) * tile.m * tile.n * costs[tile.name]
-            case = {"precision": precision, "shape": f"{m} {n} {repeat}", "op": "fprop", "count": 1}
-            lines.append({**case, "m": m, "n_columns": n, "repeat": repeat, "tile": tile.name, "parts": 1, "ms": spent})
+            spent = cycles(engine, tile, (m, n, repeat), 576, l2_bytes)
+            lines.append({**case, "tile": tile.name, "ms": spent / 1e6})
     return lines
 
 
-def test_a_fitted_table_chooses_the_best_tiles():
-    costs = {"128x128": 1.0, "128x64": 1.3, "64x64": 1.6, "128x32": 1.9}
-    table = fit_tiles.fitted(tile_times(264, costs))
-    found = table["tf32"]
-    assert found["slots"] == 264 and found["least ms"] <= found["ms"] < found["now ms"]
-    assert found["ms"] < 1.002 * found["least ms"]
-    assert table["all"] == found and "Tile(128, 128, 256, 1.00)" in fit_tiles.text(table)
-    both = fit_tiles.fitted([*tile_times(264, costs), *tile_times(132, dict.fromkeys(costs, 1.0), "fp32")])
-    assert both["fp32"]["ms"] == both["fp32"]["least ms"] and both["all"]["ms"] >= both["all"]["least ms"]
+def test_a_fitted_table_chooses_the_best_tiles(monkeypatch):
+    monkeypatch.setattr(fit_tiles, "FACTORS", (1.0, 0.7, 1.35))
+    other = tile_times("tf32", (1.0, 1.35, 0.7, 1.0), 132 * 48)
+    found = fit_tiles.fitted(other)["tf32"]
+    assert found["least ms"] == found["ms"] < found["now ms"]
+    same = fit_tiles.fitted([*other, *tile_times("fp32", (1.0,) * 4, L2_BYTES)])
+    assert same["tf32"] == found and same["fp32"]["ms"] == same["fp32"]["now ms"] == same["fp32"]["least ms"]
+    assert same["fp32"]["l2_bytes"] == L2_BYTES and same["fp32"]["paces"]["128x64"] == [4340, 7270, 9730]
+    assert f"L2_BYTES = {L2_BYTES}; " in fit_tiles.text(same)
     assert fit_tiles.fitted([]) == {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,29 @@ from layermem.backends.cuda.implicit_gemm import ENGINES, conv_dgrad, conv_fprop
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
 from layermem.ops import ConvProblem, Window
+from layermem.planning.costs import MODELS
 from tools.sass.calibration import calibrated, case_times
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
-from tools.sass.engine import compile_all, engine_kernels, main_loop_of
+from tools.sass.engine import can_run, compile_all, engine_kernels, main_loop_of
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
+from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
-from tools.sass.net import OpTime, by_kind, launches_time, stages_of
-from tools.sass.pipeline import issues_of, simulate, wavefronts
+from tools.sass.net import OpTime, by_kind, fields, host_gap, launches_time, stages_of, step_of
+from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
-from tools.sass.trace import Step, traced, written_by
+from tools.sass.trace import Step, followed, traced, written_by
+from tools.traffic import instruction_launches
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
 SAVED = ROOT / "docs" / "benchmarks" / "sass.tsv"
 H200 = GPUS["90"]
+
+nvcc_is_here = pytest.mark.skipif(
+    Nvcc.find() is None or disassembler() is None,
+    reason="nvcc or nvdisasm is not here: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm",
+)
+compiles = pytest.mark.skipif(not can_run(), reason="it takes a CUDA compiler and nvdisasm")
 
 # -- control bits ------------------------------------------------------------------------------------------------------
 
@@ -144,6 +154,27 @@ def test_results_are_known_from_the_operands(opcode, operands, written):
     assert written_by(instruction(opcode, *operands.split())) == written
 
 
+PACKED = [  # a load is unknown, but bits 2 and 3 of the register that it fills are set to what is known
+    ("LDG.E", "R3 [R2.64]"), ("LOP3.LUT", "R3 R3 0xfffffff3 RZ 0xc0 !PT"), ("LOP3.LUT", "R3 R3 0x8 RZ 0xfc !PT"),
+    ("ISETP.EQ.AND", "P5 PT RZ RZ PT"), ("P2R", "R4 PR R3 0x20"), ("IMAD.MOV.U32", "R6 RZ RZ R4"),
+    ("LOP3.LUT", "P0 RZ R6 0x4 RZ 0xc0 !PT"), ("LOP3.LUT", "P1 RZ R6 0x8 RZ 0xc0 !PT"), ("R2P", "PR R6 0x3c"),
+    ("LOP3.LUT", "P6 RZ R6 0x10 RZ 0xc0 !PT"), ("EXIT", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("predicate", "off"), [("P0", True), ("P1", False), ("P2", True), ("P3", False), ("P5", False), ("P6", False)]
+)
+def test_predicates_are_known_that_the_compiler_keeps_in_bits_of_a_register(predicate, off):
+    """P6 is unknown, so what it guards is taken to be executed; so is what its opposite guards."""
+    code = [instruction(opcode, *operands.split()) for opcode, operands in PACKED]
+    for guard, is_off in ((predicate, off), (f"!{predicate}", False if predicate == "P6" else not off)):
+        guarded = replace(instruction("MOV", "R9", "RZ"), guard=guard)
+        kernel = Kernel("packed", [*code[:-1], guarded, code[-1]], {}, threads=32)
+        *_, step, _ = followed(kernel, b"", (1, 1, 1), 100)
+        assert (step.instruction.guard, step.off) == (guard, is_off)
+
+
 # -- the pipeline, against sums made by hand ---------------------------------------------------------------------------
 
 
@@ -238,26 +269,74 @@ def test_stages_of_a_block_are_those_of_the_launch():
     assert stages_of(wgrad) == -(-split.images_each * 28 * 28 // 32)
 
 
-class Work:
-    kind, nbytes, flops = "forward", 3_588_000_000, 0
-
-
 def relu(count: int = 1 << 20) -> Launch:
     return launch("fill", "fill", "FillArgs", count // 256, y=1 << 32, count=count, value=0.0, accumulate=False)
 
 
-def test_a_kernel_that_memory_bounds_takes_its_bytes_and_a_launch():
-    time = launches_time("relu", [relu()], "tf32", Work(), Model(H200))
-    assert time.seconds == pytest.approx(3.588e9 / (0.92 * 3.9e12) + LAUNCH)
-    assert (time.limit, time.kernel, time.kind) == ("DRAM", "fill", "forward")
-    twice = launches_time("relu", [relu(), relu(256)], "tf32", Work(), Model(H200))
-    assert twice.seconds == pytest.approx(time.seconds + LAUNCH)  # the op's bytes are those of its largest launch
+@compiles
+def test_a_kernel_that_memory_bounds_takes_the_bytes_of_each_launch_and_a_launch():
+    gbytes = 3_900_000_000  # a millisecond of DRAM; a fill reads nothing
+    time = launches_time("relu", "forward", 0, [relu()], [gbytes], "tf32", Model(H200))
+    assert time.seconds == pytest.approx(1e-3 + LAUNCH)
+    assert (time.limit, time.kernel, time.kind, time.launches) == ("DRAM", "fill", "forward", 1)
+    twice = launches_time("relu", "forward", 0, [relu(), relu(256)], [gbytes, gbytes // 2], "tf32", Model(H200))
+    assert twice.seconds == pytest.approx(1.5e-3 + 2 * LAUNCH)
+
+
+LOADS = [  # two loads of 16 bytes in flight; the third begins when the first has been used
+    ("LDG.E.128", "R4 desc[UR4][R2.64]"), ("LDG.E.128", "R8 desc[UR4][R2.64+0x10]"), ("FADD", "R20 R20 R4"),
+    ("LDG.E.64", "R12 desc[UR4][R2.64+0x20]"), ("FADD", "R20 R20 R8"), ("EXIT", ""),
+]  # fmt: skip
+COPIES = [("LDGSTS.E.BYPASS.128", "[R4] desc[UR4][R2.64]")] * 3 + [("DEPBAR.LE", "SB0 0x0"), ("LDG.E", "R6 [R2.64]")]
+
+
+@pytest.mark.parametrize(("code", "nbytes"), [(LOADS, 32), ([*COPIES, ("EXIT", "")], 48), ([("EXIT", "")], 0)])
+def test_bytes_in_flight_are_those_of_loads_that_nothing_has_used(code, nbytes):
+    kernel = Kernel("loads", [instruction(opcode, *operands.split()) for opcode, operands in code], {}, threads=256)
+    assert bytes_in_flight(kernel, b"", (1, 1, 1)) == nbytes
+
+
+@compiles
+def test_the_share_of_the_rate_of_dram_is_that_of_the_threads_that_a_gpu_holds():
+    norm = launch("fill", "fill", "FillArgs", 1056, y=1 << 32, count=1 << 20, value=0.0, accumulate=True)
+    of_thread, half = thread_bytes(norm, H200), 3.9e12 * GLOBAL_LATENCY / H200.clock / 2
+    assert of_thread == 16
+    in_flight = 16 * 256 * 132 * 8  # 2048 threads a multiprocessor
+    assert launch_bytes(norm, H200) == in_flight
+    assert share_of(norm, H200) == pytest.approx(in_flight / (in_flight + half))
+    assert launch_bytes(replace(norm, grid=(2, 1, 1)), H200) == 2 * 256 * 16
+
+
+def op_time(kind: str, seconds: float, launches: int = 1) -> OpTime:
+    return OpTime(kind, kind, seconds, "", "", 0, launches)
 
 
 def test_totals_are_of_the_three_products_and_the_rest():
-    times = [OpTime("a", "fprop", 1.0, "", "", 0), OpTime("b", "update", 2.0, "", "", 0)]
-    totals = by_kind(times)
+    totals = by_kind([op_time("fprop", 1.0), op_time("update", 2.0)])
     assert totals["fprop"] == 1.0 and totals["dgrad"] == 0.0 and 2.0 < totals["rest"] < 2.01
+
+
+def test_a_gpu_waits_for_the_first_launch_alone_where_others_run_ahead():
+    host = MODELS["cuda"].launch
+    assert host_gap([op_time("fprop", 1.0), op_time("update", 2.0, 100)], captured=False) == pytest.approx(2 * host)
+    assert host_gap([op_time("fprop", 1.0)], captured=True) == pytest.approx(2 * host)
+
+
+def test_a_gpu_that_is_faster_than_its_launches_waits_for_all_of_them():
+    host = MODELS["cuda"].launch
+    times = [op_time("update", host / 4)] * 100
+    assert host_gap(times, captured=False) == pytest.approx(101 * host - 99 * host / 4, rel=1e-2)
+    assert host_gap(times, captured=True) == pytest.approx(2 * host)
+
+
+def test_bytes_of_parts_are_charged_to_the_launch_that_adds_them():
+    """Not the op's again: those of the weight gradient are read and written by conv_wgrad."""
+    schedule = step_of("resnet20", 128, "tf32")
+    *_, conv1 = (each for each in schedule.instructions if each.op is not None and each.op.step == "wgrad")
+    launches, moved = instruction_launches(schedule, conv1, "tf32")
+    (added,) = (i for i, each in enumerate(launches) if each.function.startswith("sum_splits"))
+    sums = fields(launches[added], "SplitsArgs")
+    assert sums["splits"] > 1 and moved[added] == 4 * sums["count"] * (sums["splits"] + 1)
 
 
 # -- calibration -------------------------------------------------------------------------------------------------------
@@ -273,6 +352,8 @@ CEILINGS = [
     {"part": "copies", "what": "copy on the GPU", "rate": 4200.0, "unit": "GB/s read and written"},
     {"part": "arithmetic", "what": "mma tf32 rate", "rate": 300.0, "unit": "TFLOP/s, registers only"},
     {"part": "launches", "what": "launch", "rate": 2.5, "unit": "us"},
+    {"part": "reads", "what": "reading L2 cache", "rate": 6100.0, "unit": "GB/s"},
+    {"part": "reads", "what": "reading memory of the host", "rate": 41.0, "unit": "GB/s"},
     {"part": "copies", "passed": False, "says": "stopped"},
 ]
 
@@ -280,6 +361,7 @@ CEILINGS = [
 def test_measured_ceilings_take_the_place_of_estimates(tmp_path):
     model = calibrated(results(tmp_path, CEILINGS, []), H200)
     assert (model.gpu.dram, model.memory, dict(model.products)) == (4.2e12, 1.0, {})
+    assert (model.gpu.l2, model.link) == pytest.approx((6.1e12, 4.1e10))
     assert model.launch == pytest.approx(2.5e-6)
     assert model.gpu.mma == pytest.approx(300 / (512 * 4 * 132 * 1.755e-3))
 
@@ -296,20 +378,16 @@ def test_measured_layers_scale_what_memory_bounds(tmp_path):
 
 # -- the real main loops -----------------------------------------------------------------------------------------------
 
-nvcc_is_here = pytest.mark.skipif(
-    Nvcc.find() is None or disassembler() is None,
-    reason="nvcc or nvdisasm is not here: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm",
-)
-
 
 @nvcc_is_here
 @pytest.mark.parametrize("precision", ENGINES)
 def test_a_whole_main_loop_issues_no_more_than_the_report_states(precision):
+    """Every tile of each product.  A change for the better: tools/sass_model.py --tsv docs/benchmarks/sass.tsv."""
     saved = read_rows(SAVED)
     for name in engine_kernels("_v4$"):
         loop = main_loop_of(precision, name, "90")
         products = sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
-        assert len(loop.steps) / products <= float(saved[precision, name]["per_product"]) + 0.01, name
+        assert len(loop.steps) / products <= float(saved[precision, name]["per_product"]) + 0.005, name
 
 
 @nvcc_is_here
@@ -318,7 +396,7 @@ def test_measured_layers_scale_the_products_of_their_precision(tmp_path):
     row = {"layer": "VGG conv5_2", "op": "forward", "precision": "tf32"}
     model = calibrated(results(tmp_path, [], [{**row, "ms": 1.0}]), H200)
     assert list(model.products) == [("tf32", "fprop")] and model.memory == 1.0
-    assert 0.5 < model.products["tf32", "fprop"] < 2.5  # of about 0.6 ms
+    assert 1 < model.products["tf32", "fprop"] < 5  # of 0.3 to 0.5 ms
 
 
 def test_a_table_that_is_written_is_read(tmp_path):

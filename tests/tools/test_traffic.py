@@ -44,7 +44,7 @@ def moved(by_kernel: dict[str, list[traffic.Traffic]], kernel: str) -> int:
 
 
 def test_products_move_their_operands_once(by_kernel):
-    assert moved(by_kernel, "Conv.forward") == X + FILTER + Y + (Y + MOMENTS)  # for the BatchNorm: a launch of its own
+    assert moved(by_kernel, "Conv.forward") == X + FILTER + Y + MOMENTS  # those for the BatchNorm, on its way out
     assert moved(by_kernel, "Conv.wgrad") == Y + X + FILTER
     assert moved(by_kernel, "InnerProduct.dgrad") == SCORES + WEIGHTS + Y
 

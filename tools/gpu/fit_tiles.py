@@ -1,9 +1,10 @@
-"""The tile table of layermem/backends/cuda/implicit_gemm.py that fits measured times: python -m tools.gpu.fit_tiles
+"""The tables of layermem/backends/cuda/implicit_gemm.py that fit measured times: python -m tools.gpu.fit_tiles
 tile_times.json
 
-implicit_gemm.tile_for chooses the tile with the least  ceil(tiles / slots) * m * n * cost.  `slots` and the cost of
-each tile are what is fitted: those under which the tiles that it chooses for fprop and dgrad take least time, over
-all shapes, as often as the nets have them.  One table for all precisions, as there is now, and one for each.
+implicit_gemm.tile_for chooses the tile of least cycles by its model: paces of the stages of each tile, and bytes that
+come from the L2 cache in a cycle.  What is fitted, for each precision, is a factor of the paces of each tile but the
+first, and the bytes: those under which the tiles that it chooses for fprop and dgrad take least time, over all shapes,
+as often as the nets have them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from layermem.backends.cuda.implicit_gemm import SMS, TILES
-from layermem.backends.cuda.launch import ceil_div
+from layermem.backends.cuda.implicit_gemm import ENGINES, L2_BYTES, SMS, TILES, Engine, cycles
 
 Line = Mapping[str, Any]
-SLOTS = (SMS, 132, 2 * SMS, 2 * 132, 3 * SMS, 4 * SMS)
-RATIOS = tuple(1.08**step for step in range(11))  # of costs, to that of the largest tile: 1 to 2.2
+L2 = tuple(SMS * each for each in (24, 16, 20, 28, 32, 48))  # bytes a cycle
+FACTORS = (1.0, 0.7, 0.8, 0.9, 1.1, 1.2, 1.35, 1.5)
 
 
 class Case:
@@ -30,17 +30,14 @@ class Case:
 
     def __init__(self, lines: Sequence[Line]):
         first = lines[0]
-        self.m, self.n, self.repeat, self.count = first["m"], first["n_columns"], first["repeat"], first["count"]
+        self.matrices, self.depth = (first["m"], first["n_columns"], first["repeat"]), first["depth"]
+        self.count = first["count"]
         self.ms = {line["tile"]: line["ms"] for line in lines}
+        self.tiles = [tile for tile in TILES if tile.name in self.ms]
 
-    def chosen(self, slots: int, costs: Mapping[str, float]) -> str:
+    def chosen(self, engine: Engine, l2_bytes: int) -> str:
         """As tile_for() would, among the tiles that were tried."""
-
-        def cost(tile: Any) -> float:
-            tiles = ceil_div(self.m, tile.m) * ceil_div(self.n, tile.n) * self.repeat
-            return ceil_div(tiles, slots) * tile.m * tile.n * costs[tile.name]
-
-        return min((tile for tile in TILES if tile.name in self.ms), key=cost).name
+        return min(self.tiles, key=lambda tile: cycles(engine, tile, self.matrices, self.depth, l2_bytes)).name
 
 
 def cases(lines: Iterable[Line]) -> dict[str, list[Case]]:
@@ -55,9 +52,9 @@ def cases(lines: Iterable[Line]) -> dict[str, list[Case]]:
     return by_precision
 
 
-def milliseconds(of: Sequence[Case], slots: int, costs: Mapping[str, float]) -> float:
+def milliseconds(of: Sequence[Case], engine: Engine, l2_bytes: int) -> float:
     """Of all cases with the tiles that such a table chooses."""
-    return sum(case.count * case.ms[case.chosen(slots, costs)] for case in of)
+    return sum(case.count * case.ms[case.chosen(engine, l2_bytes)] for case in of)
 
 
 def least(of: Sequence[Case]) -> float:
@@ -65,50 +62,44 @@ def least(of: Sequence[Case]) -> float:
     return sum(case.count * min(case.ms.values()) for case in of)
 
 
-def fit(of: Sequence[Case]) -> tuple[int, dict[str, float]]:
-    """Slots and costs with the least time; of equals the first."""
-    first, *others = TILES
-    best, found = math.inf, (SMS, {tile.name: tile.cost for tile in TILES})
-    for slots, ratios in product(SLOTS, product(RATIOS, repeat=len(others))):
-        if list(ratios) != sorted(ratios):  # a smaller tile loads more for each product
-            continue
-        costs = {first.name: 1.0, **dict(zip((tile.name for tile in others), ratios))}
-        spent = milliseconds(of, slots, costs)
+def fit(of: Sequence[Case], engine: Engine) -> tuple[int, dict[str, list[int]]]:
+    """Bytes and paces with the least time; of equals the first, which are today's."""
+    best, found = math.inf, (L2_BYTES, engine)
+    for l2_bytes, factors in product(L2, product(FACTORS, repeat=len(TILES) - 1)):
+        scaled = engine._replace(paces=scaled_paces(engine, (1.0, *factors)))
+        spent = milliseconds(of, scaled, l2_bytes)
         if spent < best:
-            best, found = spent, (slots, costs)
-    return found
+            best, found = spent, (l2_bytes, scaled)
+    return found[0], {name: list(paces) for name, paces in found[1].paces.items()}
+
+
+def scaled_paces(engine: Engine, factors: Sequence[float]) -> dict[str, list[int]]:
+    return {
+        tile.name: [round(factor * pace) for pace in engine.paces[tile.name]] for tile, factor in zip(TILES, factors)
+    }
 
 
 def fitted(lines: Iterable[Line]) -> dict[str, Any]:
-    """By precision, and for all: slots, costs, milliseconds with them, with today's table and with the best tiles."""
-    by_precision = cases(lines)
-    if not by_precision:
-        return {}
-    groups = {**by_precision, "all": [case for of in by_precision.values() for case in of]}
-    now = {tile.name: tile.cost for tile in TILES}
+    """By precision: bytes, paces, milliseconds with them, with today's table and with the best tiles."""
     table = {}
-    for name, of in groups.items():
-        slots, costs = fit(of)
-        table[name] = {
-            "slots": slots, "costs": costs, "ms": milliseconds(of, slots, costs), "now ms": milliseconds(of, SMS, now),
-            "least ms": least(of),
+    for precision, of in cases(lines).items():
+        engine = ENGINES[precision]
+        l2_bytes, paces = fit(of, engine)
+        table[precision] = {
+            "l2_bytes": l2_bytes, "paces": paces, "ms": milliseconds(of, engine._replace(paces=paces), l2_bytes),
+            "now ms": milliseconds(of, engine, L2_BYTES), "least ms": least(of),
         }  # fmt: skip
     return table
 
 
 def text(table: Mapping[str, Any]) -> str:
     """The lines that would stand in implicit_gemm.py."""
-    lines = []
-    for name, found in table.items():
-        tiles = ", ".join(
-            f"Tile({tile.m}, {tile.n}, {tile.threads}, {found['costs'][tile.name]:.2f})" for tile in TILES
-        )
-        lines.append(
-            f"{name}: SMS = {found['slots']}; TILES = ({tiles})  # {found['ms']:.3g} ms, now {found['now ms']:.3g}, "
-            f"best of each {found['least ms']:.3g}"
-        )
-    return "; ".join(lines)
+    return "; ".join(
+        f"{name}: L2_BYTES = {found['l2_bytes']}; {found['paces']}  # {found['ms']:.3g} ms, now {found['now ms']:.3g}, "
+        f"best of each {found['least ms']:.3g}"
+        for name, found in table.items()
+    )
 
 
 if __name__ == "__main__":
-    print(text(fitted(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))).replace("; all", "\nall"))
+    print(text(fitted(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))).replace("; ", "\n"))

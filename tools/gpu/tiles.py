@@ -29,6 +29,7 @@ from layermem.backends.cuda.implicit_gemm import (
     group_channels,
     split_of,
     tile_for,
+    windows,
 )
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
@@ -70,7 +71,7 @@ def run(results: Results, options: Options) -> None:
                 lines.extend({**key, **describe(problem), "count": count, **line} for line in found)
                 path.write_text(json.dumps(lines), encoding="utf-8")
                 for op in OPS:
-                    results.add(**key, op=op, **best(problem, op, found))
+                    results.add(**key, op=op, **best(problem, op, key["precision"], found))
 
             results.attempt(work, **key)
     table = fit_tiles.fitted(lines)
@@ -153,9 +154,9 @@ def candidates(engine: Engine, problem: ConvProblem, places: dict[str, int]) -> 
         with only(tile):
             yield Candidate("fprop", tile, 1, [conv_fprop(engine, problem, maps, image, weights)])
             yield Candidate("dgrad", tile, 1, [conv_dgrad(engine, problem, image, maps, weights)])
-        for split in splits(problem, tile):
-            wgrad = conv_wgrad(engine, problem, weights, maps, image, False, places["parts"], split=split)
-            yield Candidate("wgrad", tile, split.parts, list(wgrad))
+            for split in splits(problem):
+                wgrad = conv_wgrad(engine, problem, weights, maps, image, False, places["parts"], split=split)
+                yield Candidate("wgrad", tile, split.parts, list(wgrad))
 
 
 @contextmanager
@@ -169,27 +170,27 @@ def only(tile: Tile) -> Iterator[None]:
         implicit_gemm.TILES = tiles
 
 
-def splits(problem: ConvProblem, tile: Tile) -> Iterable[Split]:
+def splits(problem: ConvProblem) -> Iterable[Split]:
     """One part, and twice as many as often as there are images for them."""
     found, wanted = {}, 1
     while wanted <= min(problem.n, MOST_PARTS, max(1, MOST_PART_BYTES // problem.filter.nbytes)):
         each = ceil_div(problem.n, wanted)
-        found[ceil_div(problem.n, each)] = Split(tile, each, ceil_div(problem.n, each))
+        found[ceil_div(problem.n, each)] = Split(each, ceil_div(problem.n, each))
         wanted *= 2
     return found.values()
 
 
-def best(problem: ConvProblem, op: str, lines: Sequence[Row]) -> Row:
+def best(problem: ConvProblem, op: str, precision: str, lines: Sequence[Row]) -> Row:
     """The fastest candidate of an op beside the one that is chosen now, as far as it was tried."""
     of_op = [line for line in lines if line["op"] == op]
     fastest = min(of_op, key=lambda line: line["ms"])
     row = {"best": f"{fastest['tile']} x {fastest['parts']}", "ms": fastest["ms"], "TFLOP/s": fastest["TFLOP/s"]}
+    m, n, depth, repeat = matrices(problem, op)
+    engine, parts = ENGINES[precision], 1
     if op == "wgrad":
         split = split_of(problem)
-        now, parts = split.tile.name, split.parts
-    else:
-        m, n, _, repeat = matrices(problem, op)
-        now, parts = tile_for(m, n, repeat).name, 1
+        parts, repeat, depth = split.parts, repeat * split.parts, split.images_each * windows(problem)
+    now = tile_for(engine, (m, n, repeat), depth).name
     of_tile = [line for line in of_op if line["tile"] == now]
     nearest = min(of_tile, key=lambda line: abs(line["parts"] - parts))
     return row | {"chosen": f"{now} x {parts}", "chosen ms": nearest["ms"]}

@@ -1,6 +1,7 @@
 """The model's constants from what a GPU has measured: results.json of tools/gpu_check.py.
 
-    ceilings   the rate of a copy, of mma.sync from registers, and the time of a launch take the place of the estimates
+    ceilings   rates of a copy, of reads from the L2 cache and the host's memory and of mma.sync from registers, and the
+               time of a launch take the place of the estimates
     layers     the geometric mean of measured over modelled times scales the pipeline's cycles, by precision and
                operation, and the times of the kernels that memory bounds
 
@@ -11,18 +12,21 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from math import exp, log
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from layermem.backends.cuda.base import cuda_kernels
+from layermem.utils.units import aligned
 from tests.backends.cuda.harness import record_of
 from tests.cases import select
-from tools.gpu.layers import bound, moved_bytes, steps_of
+from tools.gpu.layers import bound, steps_of
 from tools.sass.engine import OPERATIONS
 from tools.sass.gpus import SUB_PARTITIONS, Gpu, Model
 from tools.sass.net import OpTime, launches_time
+from tools.traffic import ARENA, WORKSPACE, launches_bytes
 
 Row = Mapping[str, Any]
 
@@ -43,8 +47,11 @@ def with_ceilings(model: Model, rows: Iterable[Row]) -> Model:
         gpu = gpu._replace(dram=1e9 * rate)
     if rate := rates.get("mma tf32 rate"):
         gpu = gpu._replace(mma=min(1.0, rate / peak))
+    if rate := rates.get("reading L2 cache"):
+        gpu = gpu._replace(l2=1e9 * rate)
+    link = 1e9 * rates.get("reading memory of the host", 1e-9 * model.link)
     launch = 1e-6 * rates["launch"] if "launch" in rates else model.launch
-    return model._replace(gpu=gpu, launch=launch)
+    return model._replace(gpu=gpu, launch=launch, link=link)
 
 
 def with_layers(model: Model, rows: Iterable[Row]) -> Model:
@@ -62,12 +69,6 @@ def with_layers(model: Model, rows: Iterable[Row]) -> Model:
 Key = tuple[str, str, str]  # layer, op, precision: as in a row of the step `layers`
 
 
-class _Work(NamedTuple):
-    kind: str
-    nbytes: int
-    flops: int
-
-
 def case_times(model: Model, wanted: Iterable[Key]) -> Iterator[tuple[Key, OpTime]]:
     """Modelled times of the ops that the step `layers` of tools/gpu_check.py measures."""
     wanted = set(wanted)
@@ -78,15 +79,18 @@ def case_times(model: Model, wanted: Iterable[Key]) -> Iterator[tuple[Key, OpTim
         layer = case.layer("gpu")
         for step, tensors in steps_of(layer):
             workspace = cuda_kernels.workspace_bytes(record_of(layer, step), step.step, tuple(tensors))
-            addresses = numbered([*tensors, *(["workspace"] if workspace else [])])
-            work = _Work(step.step, moved_bytes(step, tensors), step.flops)
+            sizes = {role: tensor.nbytes for role, tensor in tensors.items()} | {WORKSPACE: workspace}
+            spans = {role: range(begin, begin + sizes[role]) for role, begin in addresses_of(sizes).items()}
+            addresses = {role: span.start for role, span in spans.items() if span}
             for precision in sorted(precisions):
                 key = (case.name, step.step, precision)
                 if key in wanted:
                     launches = bound(layer, step, tensors, addresses, precision)
-                    yield key, launches_time(case.name, launches, precision, work, model)
+                    moved = launches_bytes(launches, spans, step.updates)
+                    yield key, launches_time(case.name, step.step, step.flops, launches, moved, precision, model)
 
 
-def numbered(roles: Sequence[str]) -> dict[str, int]:
-    """Addresses that stand for buffers: all different, none is 0."""
-    return {role: number << 32 for number, role in enumerate(roles, start=1)}
+def addresses_of(sizes: Mapping[str, int]) -> dict[str, int]:
+    """One behind the other in the arena of tools/traffic.py."""
+    ends = accumulate(map(aligned, sizes.values()), initial=ARENA)
+    return dict(zip(sizes, ends))

@@ -15,6 +15,7 @@ REGISTERS, REGISTERS_OF_WARP = 65536, 256  # of a multiprocessor; a warp takes a
 BLOCKS = 32  # at most, on a multiprocessor
 WARP = 32
 LAUNCH = 3e-6  # seconds from the end of a kernel to the start of the next one's work
+LINK = 3.5e10  # bytes a second at which a kernel reads the host's memory
 
 
 class Gpu(NamedTuple):
@@ -66,12 +67,14 @@ def blocks_at_once(gpu: Gpu, threads: int, registers: int, shared: int) -> int:
 
 
 class Model(NamedTuple):
-    """The GPU, seconds of a launch, and what measurements make of the model's times (tools/sass/calibration.py).
+    """The GPU, seconds of a launch, bytes a second of the link, and what measurements make of the model's times
+    (tools/sass/calibration.py).
 
     products   factors of the pipeline's cycles, by precision and operation      memory   of memory-bound kernels' times
     """
 
     gpu: Gpu
     launch: float = LAUNCH
+    link: float = LINK
     products: Mapping[tuple[str, str], float] = MappingProxyType({})
     memory: float = 1.0

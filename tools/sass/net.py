@@ -3,55 +3,57 @@
 A block of the engine's kernels takes what is before its main loop, one latency of DRAM until its first stage is there,
 its stages, and what comes after; co-resident blocks do the same at the same time.  Blocks come in waves over all
 multiprocessors, the last one with those that are left.  No launch is faster than its traffic: what it reads through L2,
-and the bytes of its op in DRAM.  All other kernels are bound by DRAM, at the share of a copy's rate that SHARES names.
+and in DRAM the bytes that tools/traffic.py counts.  All other kernels are bound by DRAM, at the rate that their loads
+in flight admit (loads.py).
 """
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import ceil, prod
 from pathlib import Path
 from struct import unpack_from
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from layermem.api import build_net, job_of
 from layermem.backends.cuda import CudaDevice
-from layermem.backends.cuda.base import CudaCall, cuda_kernels
+from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.implicit_gemm import DEPTH
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.struct_layout import Layout, layout
 from layermem.ops import Feed
-from layermem.proto.schema import SolverParameter
+from layermem.planning.costs import MODELS
 from layermem.report.plan_report import evaluate
-from layermem.schedule.ir import Instruction, Schedule
-from layermem.solver.rules import settings
+from layermem.schedule.ir import Schedule
 from tools.sass.engine import NAME, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
+from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of
 from tools.sass.trace import traced
+from tools.traffic import instruction_launches
 
 ROOT = Path(__file__).resolve().parents[2]
-LINK = 3.5e10  # bytes a second at which a kernel reads the host's memory
-STEP_GAP = 1e-3  # seconds in which the GPU waits for the host between steps
 FLOAT = 4
 
-# Kernels that read blobs which their op counts once: their struct, bytes for each element of a blob.
-PASSES = (
-    (re.compile("batch_moments"), "MomentsArgs", 4), (re.compile("gradient_sums"), "GradientSumsArgs", 8),
-    (re.compile("channel_sums"), "ChannelSumsArgs", 4),
-)  # fmt: skip
-# Share of the rate of a copy, where it is not nearly all: few loads in flight, arithmetic, bytes one at a time.
-SHARES = (
-    (re.compile("batch_moments|channel_sums"), 0.62), (re.compile("gradient_sums"), 0.85),
-    (re.compile("lrn_across"), 0.33), (re.compile("pool_max_backward"), 0.6), (re.compile(""), 0.92),
-)  # fmt: skip
+
+class MemoryTime(NamedTuple):
+    """All launches of a kernel that DRAM bounds.  The last three are of its largest launch: bytes that a thread and the
+    whole GPU have in flight, and blocks of a multiprocessor."""
+
+    kernel: str
+    launches: int
+    moved: int
+    seconds: float
+    thread_bytes: int
+    in_flight: int
+    blocks: int
 
 
 class OpTime(NamedTuple):
     """`kind` is fprop, dgrad or wgrad for the engine's kernels, else the op's own; `limit`: what bounds its longest
-    launch, "pipeline", "L2" or "DRAM"; `kernel` that launch's."""
+    launch, "pipeline", "L2" or "DRAM"; `kernel` that launch's; `launches` with copies over the link."""
 
     name: str
     kind: str
@@ -59,6 +61,7 @@ class OpTime(NamedTuple):
     limit: str
     kernel: str
     flops: int
+    launches: int
 
 
 class Limits(NamedTuple):
@@ -93,73 +96,49 @@ def net_times(name: str, batch: int, precision: str, model: Model) -> Iterator[O
         if op is None:
             continue
         if isinstance(op.record, Feed):
-            yield OpTime(op.name, op.kind, op.nbytes / LINK, "link", "", 0)
+            yield OpTime(op.name, op.kind, op.nbytes / model.link, "link", "", 0, op.record.tops)
         elif cuda_kernels.implements(op.record, op.step):
-            yield launches_time(op.name, launches_of(instruction, schedule, precision), precision, op, model)
+            launches, moved = instruction_launches(schedule, instruction, precision)
+            yield launches_time(op.name, op.kind, op.flops, launches, moved, precision, model)
 
 
-def launches_of(instruction: Instruction, schedule: Schedule, precision: str) -> Sequence[Launch]:
-    """As the cuda device binds them.  Buffers have equal addresses where they share bytes."""
-    op = instruction.op
-    assert op is not None
-    offsets = {role: schedule.residencies[number].offset for role, number in instruction.roles.items()}
-    numbers = {offset: number for number, offset in enumerate(dict.fromkeys(offsets.values()), start=1)}
-    call = CudaCall(
-        addresses={role: numbers[offset] << 32 for role, offset in offsets.items()},
-        counts={role: schedule.graph.buffers[buffer].tensor.count for role, buffer in op.roles.items()},
-        accumulated=frozenset(op.accumulates),
-        context={**settings(SolverParameter()), "seed": 1, "step": 0, "iteration": 0, "rate": 0.0},
-        layer=op.layer_name,
-        precision=precision,
-        error_flag=1 << 31,
-    )
-    return list(cuda_kernels.bind(op.record, op.step, call))
+def memory_times(name: str, batch: int, precision: str, model: Model) -> list[MemoryTime]:
+    """Of the kernels that DRAM bounds, the one of most bytes first."""
+    schedule, found = step_of(name, batch, precision), defaultdict[str, list[tuple[Launch, int]]](list)
+    for instruction in schedule.instructions:
+        if instruction.op is not None and cuda_kernels.implements(instruction.op.record, instruction.op.step):
+            for each, nbytes in zip(*instruction_launches(schedule, instruction, precision), strict=True):
+                if not NAME.match(each.function):
+                    found[each.function].append((each, nbytes))
+    rows = [_memory_time(kernel, launches, model) for kernel, launches in found.items()]
+    return sorted(rows, key=lambda row: -row.moved)
 
 
-class Work(Protocol):
-    """What is known of an op beside its launches."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def flops(self) -> int: ...
+def _memory_time(kernel: str, launches: Sequence[tuple[Launch, int]], model: Model) -> MemoryTime:
+    largest, _ = max(launches, key=lambda pair: pair[1])
+    seconds = sum(memory_seconds(each, nbytes, model) for each, nbytes in launches)
+    of_largest = thread_bytes(largest, model.gpu), launch_bytes(largest, model.gpu), resident_blocks(largest, model.gpu)
+    return MemoryTime(kernel, len(launches), sum(nbytes for _, nbytes in launches), seconds, *of_largest)
 
 
-def launches_time(name: str, launches: Sequence[Launch], precision: str, work: Work, model: Model) -> OpTime:
-    """Launches one after the other; the op's own bytes are those of the largest one that has no others."""
-    own = [each for each in launches if passes_bytes(each) is None]
-    main = max(own, key=lambda each: prod(each.grid), default=None)
-    seconds, longest, kind = 0.0, (0.0, "", ""), work.kind
-    for each in launches:
-        nbytes = passes_bytes(each)
-        if nbytes is None:
-            nbytes = work.nbytes if each is main else 0
+def memory_seconds(each: Launch, nbytes: int, model: Model) -> float:
+    return nbytes / model.gpu.dram / share_of(each, model.gpu) * model.memory
+
+
+def launches_time(
+    name: str, kind: str, flops: int, launches: Sequence[Launch], moved: Sequence[int], precision: str, model: Model
+) -> OpTime:
+    """Launches one after the other, each of which moves so many bytes of DRAM."""
+    seconds, longest = 0.0, (0.0, "", "")
+    for each, nbytes in zip(launches, moved, strict=True):
         if found := NAME.match(each.function):
             kind = found[1]
-            limits = product_limits(each, precision, work.nbytes, model)
+            limits = product_limits(each, precision, nbytes, model)
         else:
-            limits = Limits(0.0, 0.0, nbytes / model.gpu.dram / share_of(each.function) * model.memory)
+            limits = Limits(0.0, 0.0, memory_seconds(each, nbytes, model))
         seconds += limits.seconds + model.launch
         longest = max(longest, (limits.seconds, limits.name, each.function))
-    return OpTime(name, kind, seconds, longest[1], longest[2], work.flops)
-
-
-def passes_bytes(each: Launch) -> float | None:
-    """In DRAM, of a kernel beside the one that the op's bytes are counted for."""
-    for pattern, struct, nbytes in PASSES:
-        if pattern.match(each.function):
-            values = fields(each, struct)
-            return nbytes * values["at.rows"] * values["at.columns"]
-    if each.function == "sum_parts":
-        values = fields(each, "PartsArgs")
-        return FLOAT * values["count"] * (values["splits"] + 1)
-    return None
-
-
-def share_of(function: str) -> float:
-    return next(share for pattern, share in SHARES if pattern.match(function))
+    return OpTime(name, kind, seconds, longest[1], longest[2], flops, len(launches))
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
@@ -225,12 +204,31 @@ def ends_cycles(module: str, function: str, args: bytes, grid: tuple[int, int, i
     return sum(duration(issues_of(part, gpu), warps) for part in (trace.before, trace.after))
 
 
+# -- the host ----------------------------------------------------------------------------------------------------------
+
+
+def host_gap(times: Iterable[OpTime], captured: bool) -> float:
+    """Seconds of a step in which the GPU waits for the host, in the terms of layermem/schedule/simulate.py: the host
+    needs as long for each launch or copy, and begins when the step before has ended.  As many launches as fit run
+    ahead of the GPU.  The scalars of the step are a copy more; a captured step is one launch and that copy."""
+    each = MODELS["cuda"].launch
+    if captured:
+        return 2 * each
+    host, gpu, busy = each, 0.0, 0.0
+    for op in times:
+        if op.launches:
+            first, host = host + each, host + op.launches * each
+            gpu = max(max(gpu, first) + op.seconds, host)
+            busy += op.seconds
+    return gpu - busy
+
+
 # -- totals ------------------------------------------------------------------------------------------------------------
 
 
-def by_kind(times: Iterable[OpTime]) -> Mapping[str, float]:
+def by_kind(times: Sequence[OpTime], captured: bool = False) -> Mapping[str, float]:
     """Seconds of fprop, dgrad, wgrad, and of all else as "rest", the gap between steps included."""
-    totals = {"fprop": 0.0, "dgrad": 0.0, "wgrad": 0.0, "rest": STEP_GAP}
+    totals = {"fprop": 0.0, "dgrad": 0.0, "wgrad": 0.0, "rest": host_gap(times, captured)}
     for each in times:
         totals[each.kind if each.kind in totals else "rest"] += each.seconds
     return totals

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.sass.engine import OPERATIONS, Row
 from tools.sass.gpus import Gpu
-from tools.sass.net import OpTime, by_kind
+from tools.sass.net import MemoryTime, OpTime, by_kind, host_gap
 
 COLUMNS = (
     "precision", "kernel", "instructions", "products", "per_product", "registers", "shared", "blocks", "cycles",
@@ -68,10 +68,22 @@ def ops_table(times: Sequence[OpTime]) -> Iterator[str]:
     yield f"{1e3 * sum(totals.values()):.1f} ms a step: {parts}"
 
 
+def memory_table(rows: Sequence[MemoryTime]) -> Iterator[str]:
+    """A line for each kernel that DRAM bounds."""
+    head = f"{'launches':>9}{'GB':>8}{'ms':>8}{'TB/s':>6}{'B/thread':>9}{'blocks':>7}{'MB in flight':>13}"
+    yield f"{'bound by DRAM':32}{head}"
+    for row in rows:
+        cells = f"{row.launches:9}{row.moved / 1e9:8.2f}{1e3 * row.seconds:8.3f}{row.moved / row.seconds / 1e12:6.2f}"
+        cells += f"{row.thread_bytes:9}{row.blocks:7}{row.in_flight / 1e6:13.2f}"
+        yield f"{row.kernel:32}{cells}"
+
+
 def totals_table(nets: Mapping[tuple[str, str], Sequence[OpTime]]) -> Iterator[str]:
     """A line for each net and precision: milliseconds of a step, and of its parts."""
-    yield f"{'net':16}{'':7}{'ms':>7}{'fprop':>8}{'dgrad':>8}{'wgrad':>8}{'rest':>8}"
+    yield f"{'':23}{'ms':>7}{'fprop':>8}{'dgrad':>8}{'wgrad':>8}{'rest':>8}   waits for the host, us:"
+    yield f"{'net':16}{'':7}{'':39}   launch by launch  captured"
     for (net, precision), times in nets.items():
         totals = by_kind(times)
         cells = "".join(f"{1e3 * seconds:8.1f}" for seconds in totals.values())
-        yield f"{net:16}{precision:7}{1e3 * sum(totals.values()):7.1f}{cells}"
+        waits = f"{1e6 * host_gap(times, False):19.0f}{1e6 * host_gap(times, True):10.0f}"
+        yield f"{net:16}{precision:7}{1e3 * sum(totals.values()):7.1f}{cells}{waits}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ MOST = 1_000_000  # instructions, beyond which a kernel is not followed
 WORD = 0xFFFFFFFF
 
 Value = int | None  # 32 bits, or unknown
+Bits = tuple[int, int]  # a word and the mask of those of its bits that are known
 
 
 class Step(NamedTuple):
@@ -78,6 +79,18 @@ def traced(kernel: Kernel, args: bytes, grid: tuple[int, int, int]) -> Trace:
     raise ValueError(f"{kernel.name} does not end within {MOST} instructions")
 
 
+def followed(kernel: Kernel, args: bytes, grid: tuple[int, int, int], most: int) -> Iterator[Step]:
+    """The first `most` instructions that the thread issues, or all of them."""
+    thread, index = _Thread(kernel, args, Block.inside(grid)), 0
+    for _ in range(most):
+        instruction = kernel.code[index]
+        guard = thread.predicate(instruction.guard)
+        yield Step(instruction, guard is False)
+        if instruction.name == "EXIT" and guard is True:
+            return
+        index = _next(kernel, thread, index, guard)
+
+
 def _next(kernel: Kernel, thread: _Thread, index: int, guard: bool | None) -> int:
     """Executes an instruction; the index of the one that follows."""
     instruction = kernel.code[index]
@@ -116,6 +129,7 @@ class _Thread:
 
     def __init__(self, kernel: Kernel, args: bytes, where: Block):
         self.registers: dict[str, int] = {}
+        self.partial: dict[str, Bits] = {}  # words of which some bits are known: the compiler keeps predicates in them
         self.predicates: dict[str, bool] = {}
         self.constants = _constants(kernel, args, where)
         x, y, z = where.place
@@ -150,6 +164,11 @@ class _Thread:
             return None
         return {"": word, "-": -word, "~": ~word}[found[1]] & WORD
 
+    def bits(self, text: str) -> Bits:
+        """What is known of a word."""
+        word = self.value(text)
+        return (word, WORD) if word is not None else self.partial.get(text.removesuffix(".reuse"), (0, 0))
+
     def pair(self, text: str) -> Value:
         """64 bits from a register and the one behind it."""
         low, high = self.value(text), self.value(_behind(text))
@@ -165,13 +184,18 @@ class _Thread:
         name = instruction.name[1:] if instruction.name in UNIFORM else instruction.name
         result = RESULTS.get(name)
         results = result(self, modifiers, instruction.operands) if result else {}
+        partial = _partial_result(self, name, modifiers, instruction.operands)
+        if partial and not sure:
+            partial = {written: _agreed(bits, self.bits(written)) for written, bits in partial.items()}
         for written in written_by(instruction):
             word = results.get(written) if sure else None
             store: dict[str, Any] = self.predicates if "P" in written else self.registers
+            self.partial.pop(written, None)
             if word is None:
                 store.pop(written, None)
             else:
                 store[written] = word
+        self.partial |= {written: bits for written, bits in partial.items() if written not in self.registers}
 
 
 UNIFORM = {"UMOV", "UIADD3", "UIMAD", "ULOP3", "USHF", "ULEA", "UISETP", "USEL", "UPLOP3", "ULDC"}
@@ -206,7 +230,8 @@ def written_by(instruction: Instruction) -> list[str]:
             written += [f"{found[1]}{int(found[2]) + i}" for i in range(_words(instruction))]
             written += takewhile(FLAG.match, operands[len(leading) + 1 :])
     if instruction.name == "R2P":
-        written += [f"P{i}" for i in range(7)]
+        mask = int(operands[2], 16) if operands[2:] and operands[2].startswith("0x") else 0x7F
+        written += [f"P{i}" for i in range(7) if mask >> i & 1]
     return written
 
 
@@ -312,27 +337,66 @@ def _funnel_shift(thread: _Thread, modifiers: list[str], operands: Operands) -> 
 
 def _logic(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
     """LOP3.LUT [p,] d, a, b, c, table, q; p: whether any bit is set."""
-    result = operands[1:] if PREDICATE.match(operands[0]) else operands
-    words, table = [thread.value(each) for each in result[1:4]], thread.value(result[4])
-    known = table is not None and (None not in words or _ignores(table, words))
-    if not known:
-        return {}
-    word = 0
-    for index in range(8):
-        if (table or 0) >> index & 1:
-            bits = WORD
-            for place, each in enumerate(words):
-                bits &= (each or 0) if index >> (2 - place) & 1 else ~(each or 0)
-            word |= bits
-    found: Results = {result[0]: word & WORD}
-    if result is not operands:
+    is_tested = bool(PREDICATE.match(operands[0]))
+    target, (word, mask) = operands[is_tested], _logic_bits(thread, operands[is_tested:])
+    found: Results = {target: word} if mask == WORD else {}
+    if is_tested and (word or mask == WORD):
         found[operands[0]] = word != 0
     return found
 
 
-def _ignores(table: int, words: list[Value]) -> bool:
-    """Whether unknown words do not matter: an `and` with zero."""
-    return table == 0xC0 and 0 in words[:2]
+def _logic_bits(thread: _Thread, operands: Operands) -> Bits:
+    """Of d, a, b, c, table: a bit is known where all that a, b and c may be give the same."""
+    table, words = thread.value(operands[4]), [thread.bits(each) for each in operands[1:4]]
+    if table is None:
+        return 0, 0
+    possible = {0: 0, 1: 0}  # bits that may be so
+    for index in range(8):
+        both = WORD
+        for place, (word, mask) in enumerate(words):
+            both &= (word if index >> (2 - place) & 1 else ~word) | ~mask
+        possible[table >> index & 1] |= both & WORD
+    known = WORD & ~(possible[0] & possible[1])
+    return possible[1] & known, known
+
+
+def _predicates_as_bits(thread: _Thread, operands: Operands) -> Bits:
+    """P2R d, PR, a, mask: predicates in the bits of the mask, a's in all others."""
+    (word, known), mask = thread.bits(operands[2]), thread.value(operands[3])
+    if mask is None:
+        return 0, 0
+    word, known = word & ~mask, known & ~mask
+    for i in range(7):
+        value = thread.predicate(f"P{i}")
+        if mask >> i & 1 and value is not None:
+            word, known = word | value << i, known | 1 << i
+    return word, known
+
+
+def _bits_as_predicates(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """R2P PR, a[.B1], mask."""
+    name, _, byte = operands[1].partition(".B")
+    word, known = thread.bits(name)
+    shift = 8 * int(byte or 0)
+    return {f"P{i}": bool(word >> shift + i & 1) for i in range(7) if known >> shift + i & 1}
+
+
+def _partial_result(thread: _Thread, name: str, modifiers: list[str], operands: Operands) -> dict[str, Bits]:
+    """What is known of the word that an instruction writes, where that may be a part of its bits."""
+    if name == "LOP3":
+        own = operands[bool(PREDICATE.match(operands[0])) :]
+        return {own[0]: _logic_bits(thread, own)}
+    if name == "P2R" and len(operands) == 4 and len(modifiers) == 0:
+        return {operands[0]: _predicates_as_bits(thread, operands)}
+    if name == "MOV" or (name == "IMAD" and "MOV" in modifiers):
+        return {operands[0]: thread.bits(operands[-1])}
+    return {}
+
+
+def _agreed(one: Bits, other: Bits) -> Bits:
+    """What is known of a word that is one of two."""
+    known = one[1] & other[1] & ~(one[0] ^ other[0])
+    return one[0] & known, known
 
 
 def _compare(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
@@ -411,5 +475,5 @@ RESULTS = {
     "MOV": _move, "R2UR": _move, "S2R": _special, "S2UR": _special, "CS2R": _special, "LDC": _load_constant,
     "IADD3": _add, "VIADD": _add, "IMAD": _multiply_add, "LEA": _shift_add, "SHF": _funnel_shift, "LOP3": _logic,
     "ISETP": _compare, "VIMNMX": _least, "IMNMX": _least, "IABS": _absolute, "HFMA2": _constant_of_halves,
-    "PLOP3": _logic_of_predicates, "SEL": _select,
+    "PLOP3": _logic_of_predicates, "SEL": _select, "R2P": _bits_as_predicates,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 A residual, a ReLU and its mask are part of the epilogue of conv_fprop, except where channels are not a multiple of
 eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.  The
 backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).  Moments for the
-BatchNorm behind it are part of that of conv_fprop, where its tiles are units of them, else a launch of their own.
+BatchNorm behind it are part of that of conv_fprop, whose tiles then have the rows of a unit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def narrow_fprop(op: Conv) -> list[str]:
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "x0"), op.problem
     epilogue = epilogue_of(op, call, problem)
-    in_epilogue = call["moments"] if writes_moments(problem) else 0
+    in_epilogue = call["moments"] if writes_moments() else 0
     for i in range(op.pairs):
         yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue, in_epilogue)
     if call["moments"] and not in_epilogue:

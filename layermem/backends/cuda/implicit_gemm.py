@@ -1,14 +1,17 @@
 """Implicit GEMM: launches of conv_fprop, conv_dgrad and conv_wgrad (cuda/conv.cuh), their tiles and the split of wgrad.
 
-Tile and split are functions of the shape alone, for a nominal GPU of 128 multiprocessors, so that every GPU, budget
-and run adds in the same order.
+The split is a function of the shape alone, and so the same on every GPU, under every budget and in every run; the tile
+is one of shape and precision, and changes no bit.  Both are those of least time on a nominal GPU, by the cycles that
+docs/benchmarks/sass.md models: nothing of it is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, CudaCall
@@ -16,32 +19,41 @@ from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 
-PRECISIONS = ("fp32", "fp32x3", "tf32", "bf16")
-SMS = 128  # multiprocessors of the nominal GPU
 DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
 PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
-PART_COST = 50  # multiply-adds that take as long as writing and reading one element of a partial sum
+
+# The nominal GPU: an H200 at 1.755 GHz.
+SMS = 132  # multiprocessors
+ROW_BYTES, L2_BYTES, DRAM_BYTES = 4 * DEPTH, 24 * SMS, 2222  # of a row of a stage; a cycle: of the L2 cache, of DRAM
+ENDS = 2, 5  # cycles of a block before and after its stages: 2 for 5 elements of its tile
+ADD_CYCLES = 5000  # of the launch that adds parts
+SLACK = 20  # time that fewer parts may cost: one part in so many
+FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as much where both share a split
 
 
 class Tile(NamedTuple):
     m: int
     n: int
     threads: int  # in fp32; on tensor cores every tile has four warps
-    cost: float  # per element, relative to the largest tile: smaller ones load more for each product
 
     @property
     def name(self) -> str:
         return f"{self.m}x{self.n}"
 
 
-TILES = (Tile(128, 128, 256, 1.0), Tile(128, 64, 128, 1.1), Tile(64, 64, 64, 1.2), Tile(128, 32, 128, 1.4))
+TILES = (Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))
+SPLIT_TILES = TILES  # that splits are chosen for, also where some alone are tried
+
+Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor, up to all
 
 
 class Engine(NamedTuple):
-    """The three kernels in one precision, and the stages of their shared-memory ring.
+    """The three kernels in one precision, the stages of their shared-memory ring, and how long they take by
+    tools/sass_model.py, for conv_fprop on blobs in fp32.  Whoever changes them changes bits: the split follows from
+    them.
 
     storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
     wide_image  whether the image is in fp32 all the same, as the data of a net are
@@ -49,6 +61,7 @@ class Engine(NamedTuple):
 
     precision: str
     stages: int
+    paces: Paces
     storage: str = ""
     wide_image: bool = False
 
@@ -102,7 +115,27 @@ class Engine(NamedTuple):
         return sorted(smaller, key=self.shared_bytes, reverse=True)
 
 
-ENGINES = {precision: Engine(precision, 2 if precision == "fp32" else 3) for precision in PRECISIONS}
+TF32_PACES: Paces = MappingProxyType({
+    "128x128": (1330, 1980), "128x64": (920, 1330, 1830), "64x64": (650, 990, 1190, 1580), "128x32": (710, 960, 1270),
+})  # fmt: skip
+BF16_PACES: Paces = MappingProxyType({
+    "128x128": (1150, 1660), "128x64": (880, 1360, 1850), "64x64": (610, 820, 1220, 1630), "128x32": (660, 950, 1250),
+})  # fmt: skip
+FP32X3_PACES: Paces = MappingProxyType({
+    "128x128": (2910, 5220), "128x64": (1820, 2910, 4190), "64x64": (1130, 1690, 2260, 2970),
+    "128x32": (1260, 1730, 2410),
+})  # fmt: skip
+FP32_PACES: Paces = MappingProxyType({
+    "128x128": (7620, 11300), "128x64": (4340, 7270, 9730), "64x64": (4380, 4380, 7360, 7360, 7360, 9820),
+    "128x32": (2820, 4430, 5980, 7600),
+})  # fmt: skip
+
+ENGINES = {
+    "fp32": Engine("fp32", 2, FP32_PACES),
+    "fp32x3": Engine("fp32x3", 3, FP32X3_PACES),
+    "tf32": Engine("tf32", 3, TF32_PACES),
+    "bf16": Engine("bf16", 3, BF16_PACES),
+}
 
 
 def engine_of(call: CudaCall, image: str) -> Engine:
@@ -141,14 +174,24 @@ def vector_width_of(problem: ConvProblem, *counts: int) -> int:
     return 1 if large else vector_width(*counts)
 
 
-def tile_for(m: int, n: int, repeat: int) -> Tile:
-    """The fastest tile for `repeat` matrices of m x n, when each multiprocessor computes one whole tile at a time."""
+def cycles(
+    engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = L2_BYTES
+) -> int:  # fmt: skip
+    """Of a launch that computes `matrices`, rows, columns and how many there are, over k in [0, depth): of waves of
+    blocks, the last one with those that are left, or of their reads from the L2 cache."""
+    blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, DEPTH), engine.paces[tile.name]
+    ends = tile.m * tile.n * ENDS[0] // ENDS[1]
+    waves, rest = divmod(blocks, len(paces) * SMS)
+    pipeline = waves * (stages * paces[-1] + ends)
+    if rest:
+        pipeline += stages * paces[ceil_div(rest, SMS) - 1] + ends
+    return max(pipeline, blocks * stages * (tile.m + tile.n) * ROW_BYTES // l2_bytes)
 
-    def cost(tile: Tile) -> float:
-        tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * repeat
-        return ceil_div(tiles, SMS) * tile.m * tile.n * tile.cost
 
-    return min(TILES, key=cost)
+def tile_for(engine: Engine, matrices: tuple[int, int, int], depth: int, rows: int = 0) -> Tile:
+    """The fastest tile, of those that have so many rows if that is given."""
+    tiles = [tile for tile in TILES if rows in (0, tile.m)]
+    return min(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
 
 
 def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
@@ -181,25 +224,21 @@ def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -
     return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu)
 
 
-def fprop_tile(problem: ConvProblem) -> Tile:
-    _, outputs = group_channels(problem)
-    return tile_for(problem.positions, outputs, problem.groups)
-
-
-def writes_moments(problem: ConvProblem) -> bool:
-    """Whether the rows of a tile of conv_fprop are a unit of moments."""
-    return fprop_tile(problem).m == MOMENTS_ROWS
+def writes_moments() -> bool:
+    """Whether the rows of some tile of conv_fprop are a unit of moments."""
+    return any(tile.m == MOMENTS_ROWS for tile in TILES)
 
 
 def conv_fprop(
     engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE,
     moments: int = 0,
 ) -> Launch:  # fmt: skip
-    """moments   where the moments of the maps, in fp32, go, if writes_moments(problem)"""
+    """moments   where the moments of the maps, in fp32, go, if writes_moments()"""
     channels, outputs = group_channels(problem)
     matrices = problem.positions, outputs, problem.groups
+    tile = tile_for(engine, matrices, prod(problem.kernel) * channels, MOMENTS_ROWS if moments else 0)
     return engine.launch(
-        "conv_fprop", vector_width_of(problem, channels), "ConvFpropArgs", fprop_tile(problem), matrices,
+        "conv_fprop", vector_width_of(problem, channels), "ConvFpropArgs", tile, matrices,
         keeps_rows=moments != 0, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
         by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
@@ -220,10 +259,11 @@ def conv_dgrad(
     stride_h, stride_w = problem.stride
     m = problem.n * ceil_div(problem.h, stride_h) * ceil_div(problem.w, stride_w)  # of the largest phase
     repeat = problem.groups * stride_h * stride_w
-    tile = tile_for(m, channels, repeat)
+    matrices, depth = (m, channels, repeat), ceil_div(prod(problem.kernel) * outputs, stride_h * stride_w)
+    tile = tile_for(engine, matrices, depth)
     width = vector_width_of(problem, channels, outputs, maps_pitch)
     return engine.launch(
-        "conv_dgrad", width, "ConvDgradArgs", tile, (m, channels, repeat), image=image, maps=maps, filter=weights,
+        "conv_dgrad", width, "ConvDgradArgs", tile, matrices, image=image, maps=maps, filter=weights,
         bias=bias, kept=kept, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs),
         accumulate=accumulate, resume=resume,
     )  # fmt: skip
@@ -232,26 +272,44 @@ def conv_dgrad(
 class Split(NamedTuple):
     """How a weight gradient is computed: `parts` partial sums over `images_each` images."""
 
-    tile: Tile
     images_each: int
     parts: int
 
 
+@lru_cache(maxsize=4096)
 def split_of(problem: ConvProblem) -> Split:
-    """The split whose products and additions take least time; fewer parts where equal."""
+    """Of the splits whose products and additions take hardly more than the least time, in tf32 and in fp32, the one of
+    fewest parts, which takes least memory."""
+    most = max(1, min(problem.n, problem.positions // MIN_WINDOWS))
+    splits = dict.fromkeys(_split(problem, parts) for parts in range(1, most + 1))
+    spent = {split: _split_cycles(problem, split) for split in splits}
+    least = min(spent.values())
+    return next(split for split in splits if spent[split] <= least + least // SLACK)
+
+
+def _split(problem: ConvProblem, parts: int) -> Split:
+    """Into so many parts or fewer, which are cut between images."""
+    each = ceil_div(problem.n, parts)
+    return Split(each, ceil_div(problem.n, each))
+
+
+def _split_cycles(problem: ConvProblem, split: Split) -> int:
+    """Of a product in tf32 and a share of one in fp32, each with its addition."""
+    matrices, depth = wgrad_matrices(problem, split.parts), split.images_each * windows(problem)
+    tf32, fp32 = (
+        min(cycles(ENGINES[name], tile, matrices, depth) for tile in SPLIT_TILES) for name in ("tf32", "fp32")
+    )
+    products = FP32_SHARE * tf32 + fp32
+    if split.parts == 1:
+        return products
+    add = ADD_CYCLES + (2 * split.parts + 1) * problem.filter.nbytes // DRAM_BYTES
+    return products + (FP32_SHARE + 1) * add
+
+
+def wgrad_matrices(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
+    """Rows, columns and how many there are."""
     channels, outputs = group_channels(problem)
-    m, n = outputs, prod(problem.kernel) * channels
-
-    def with_tile(tile: Tile) -> tuple[float, Split]:
-        tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * problem.groups
-        wanted = min(problem.n, 2 * SMS // tiles, problem.positions // MIN_WINDOWS)
-        each = ceil_div(problem.n, max(1, wanted))
-        parts = ceil_div(problem.n, each)
-        multiply = ceil_div(tiles * parts, SMS) * tile.m * tile.n * tile.cost * each * windows(problem)
-        add = parts * problem.filter.count * PART_COST / SMS if parts > 1 else 0
-        return multiply + add, Split(tile, each, parts)
-
-    return min((with_tile(tile) for tile in TILES), key=lambda candidate: candidate[0])[1]
+    return outputs, prod(problem.kernel) * channels, problem.groups * parts
 
 
 def conv_wgrad(
@@ -276,10 +334,11 @@ def wgrad_splits(
     """The parts `splits` of a weight gradient, each behind the other from `dw` on.  `problem` has the images at hand:
     those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
     channels, outputs = group_channels(problem)
-    matrices = outputs, prod(problem.kernel) * channels, problem.groups * len(splits)
+    matrices = wgrad_matrices(problem, len(splits))
+    tile = tile_for(engine, matrices, min(split.images_each, problem.n) * windows(problem))
     width = vector_width_of(problem, channels, outputs, maps_pitch)
     return engine.launch(
-        "conv_wgrad", width, "ConvWgradArgs", split.tile, matrices, dw=dw, begun=begun, left=left, maps=maps,
+        "conv_wgrad", width, "ConvWgradArgs", tile, matrices, dw=dw, begun=begun, left=left, maps=maps,
         image=image, problem=problem_struct(problem, maps_pitch),
         by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,

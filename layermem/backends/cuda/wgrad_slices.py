@@ -214,7 +214,7 @@ class WgradSlice:
         windows_before = at - left - begin
         images = windows_before + left + count
         stage = ConvProblem(left + count, self.seen, self.problem.k, PIXEL, PIXEL, self.problem.groups)
-        split = Split(self.split.tile, images, 1)
+        split = Split(images, 1)
         yield wgrad_splits(
             engine.on_fp32, stage, split, dw, maps_rows, image_rows, range(1), images=images, first=windows_before,
             begun=begun, accumulate=accumulate,

@@ -37,14 +37,14 @@ class OnlyDynamic(Driver):
 precision, name, kind = sys.argv[1:4]
 driver = (OnlyDynamic if kind == "only dynamic" else Driver)(0)
 (tile,) = (each for each in TILES if each.name == name)
-implicit_gemm.tile_for = lambda *matrices: tile
+implicit_gemm.tile_for = lambda *arguments: tile
 window, memory, engine = Window(9, 3, 1, 1, 1), driver.allocate(1 << 20), ENGINES[precision]
 place = int(memory)
 problem, maps, image = ConvProblem(2, 4, 8, window, window), place + (1 << 18), place + (1 << 19)
 for launch in (
     conv_fprop(engine, problem, place, maps, image),
     conv_dgrad(engine, problem, place, maps, image),
-    wgrad_splits(engine, problem, Split(tile, 2, 1), place, maps, image, range(1), images=2),
+    wgrad_splits(engine, problem, Split(2, 1), place, maps, image, range(1), images=2),
 ):
     try:
         driver.launcher(launch, launch.args, COMPUTE)()

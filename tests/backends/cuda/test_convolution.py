@@ -7,7 +7,15 @@ import pytest
 
 from layermem.backends.arena import UNTOUCHED
 from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import TILES, conv_wgrad_workspace_bytes, split_of, tile_for, vector_width_of
+from layermem.backends.cuda.implicit_gemm import (
+    ENGINES,
+    TILES,
+    conv_wgrad_workspace_bytes,
+    cycles,
+    split_of,
+    tile_for,
+    vector_width_of,
+)
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
@@ -75,12 +83,25 @@ def test_an_image_may_be_long(shape, precision, rng):
     Case(layer, xs, ws, Way(precision=precision), bounds, rng=rng).check_once()
 
 
-def test_tiles_and_parts_are_chosen_for_128_multiprocessors():
+def test_a_launch_takes_its_waves_of_blocks_or_its_reads_from_the_l2_cache():
+    large, tf32 = TILES[0], ENGINES["tf32"]
+    assert [each.name for each in TILES] == list(tf32.paces)
+    ends, (alone, both) = 128 * 128 * 2 // 5, tf32.paces["128x128"]
+    assert cycles(tf32, large, (128, 132 * 128, 1), 3200) == 100 * alone + ends
+    assert cycles(tf32, large, (128, 133 * 128, 1), 3200) == 100 * both + ends  # one multiprocessor has two
+    l2 = 264 * 100 * 256 * 128 // (24 * 132)
+    assert cycles(tf32, large, (128, 264 * 128, 1), 3200) == l2 > 100 * both + ends
+    assert cycles(tf32, large, (128, 300 * 128, 1), 3200) == 100 * (both + alone) + 2 * ends
+
+
+def test_tiles_and_parts_are_those_of_least_time():
+    tf32, fp32 = ENGINES["tf32"], ENGINES["fp32"]
     vgg = ConvProblem(64, 256, 256, Window(56, 3, pad=1), Window(56, 3, pad=1))
-    assert tile_for(64 * 56 * 56, 256, 1).name == "128x128"
-    assert tile_for(100_000, 10, 1).name == "128x32"
-    assert split_of(vgg).parts == 7  # 36 tiles of 128 x 128, 7 times, are 1.97 rounds
-    assert conv_wgrad_workspace_bytes(vgg) == 7 * 4 * 256 * 9 * 256
+    assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304).name == "128x128"
+    assert tile_for(tf32, (100_000, 10, 1), 64).name == tile_for(fp32, (100_000, 10, 1), 64).name == "128x32"
+    assert tile_for(tf32, (300, 300, 1), 512).name == "64x64" and tile_for(tf32, (300, 300, 1), 512, 128).m == 128
+    assert split_of(vgg).parts == 11  # 36 tiles of 128 x 128, 11 times, are 1.5 waves of 264
+    assert conv_wgrad_workspace_bytes(vgg) == 11 * 4 * 256 * 9 * 256
     lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
     assert split_of(lonely).parts == 1 and conv_wgrad_workspace_bytes(lonely) == 0  # parts are cut between images
 

@@ -56,12 +56,18 @@ def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, way
 
 
 def test_tiles_of_other_rows_are_no_alternatives_where_moments_are_left():
-    problem = problem_of(32, 64, 128, 56)
-    assert writes_moments(problem)
-    plain, leaving = (conv_fprop(ENGINES["fp32"], problem, 256, 512, 768, moments=at) for at in (0, 1024))
+    problem = problem_of(32, 64, 256, 56)
+    assert writes_moments()
+    plain, leaving = (conv_fprop(ENGINES["tf32"], problem, 256, 512, 768, moments=at) for at in (0, 1024))
     names = [[each.function for each in launch.alternatives] for launch in (plain, leaving)]
     assert "conv_fprop_64x64_v4" in names[0]
     assert names[1] == [name for name in names[0] if name != "conv_fprop_64x64_v4"] and names[1]
+
+
+def test_a_tile_has_the_rows_of_a_unit_where_moments_are_left():
+    small = problem_of(32, 64, 128, 56)
+    plain, leaving = (conv_fprop(ENGINES["fp32"], small, 256, 512, 768, moments=at) for at in (0, 1024))
+    assert plain.function == "conv_fprop_64x64_v4" and leaving.function == "conv_fprop_128x128_v4"
 
 
 def test_a_batch_norm_takes_moments_in_place_of_its_input(rng):

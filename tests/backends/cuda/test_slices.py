@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import cuda_kernels, implicit_gemm
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES, Split
+from layermem.backends.cuda.implicit_gemm import ENGINES, Split
 from layermem.backends.cuda.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, OPEN, BatchSlice, ContrastiveLoss, OpRecord
@@ -137,7 +137,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
     import layermem.backends.cuda.wgrad_slices as wgrad_slices
 
     def split_of(problem: implicit_gemm.ConvProblem) -> Split:
-        return Split(TILES[-1], min(images, problem.n), -(-problem.n // images))
+        return Split(min(images, problem.n), -(-problem.n // images))
 
     for module in (implicit_gemm, wgrad_slices):
         monkeypatch.setattr(module, "split_of", split_of)
