@@ -92,7 +92,7 @@ struct GatherWindowsArgs {
 };
 
 template <class T>
-LM_FN void gather_windows(const GatherWindowsArgs<T>& p) {
+LM_FN void gather(const GatherWindowsArgs<T>& p) {
     const int at = blockIdx.x * 256 + threadIdx.x, i = at - p.count * p.outputs;
     if (i < 0) {
         p.maps_rows[at] = widened(p.maps[p.first * p.outputs + at]);
@@ -113,4 +113,4 @@ LM_FN void gather_windows(const GatherWindowsArgs<T>& p) {
     const int pixel = (n * p.height + h) * p.width + w;
     p.image_rows[i] = inside ? widened(p.image[pixel * p.channels + group * each + c]) : 0.0f;
 }
-LM_KERNEL_OF_ELEMENTS(gather_windows, GatherWindowsArgs, 256, gather_windows)
+LM_KERNEL_OF_ELEMENTS(gather_windows, GatherWindowsArgs, 256, gather)
