@@ -10,6 +10,7 @@ from layermem.backends.registry import StepContext
 from layermem.backends.storage import bind_op
 from layermem.errors import DeviceError
 from layermem.graph.ops import FORWARD, Op
+from layermem.schedule.dependencies import last_accesses
 from layermem.schedule.ir import Instruction, Residency, Schedule
 
 GUARD_BYTES = 1024  # watched on either side of what an op writes
@@ -40,6 +41,7 @@ class Executor:
                 raise DeviceError(
                     f"the schedule has '{r.buffer}' up to byte {r.offset + r.nbytes:,} of an arena of {size:,}"
                 )
+        self._instructions = list(schedule.instructions)
         calls: list[Bound] = [self._bind(instruction, context) for instruction in schedule.instructions]
         self._cancel = context["transport"].cancel if "transport" in context and not poison else None
         if poison:
@@ -48,7 +50,7 @@ class Executor:
         self._bound = calls
         self._forward_calls: Sequence[Bound] | None = None
         self._parts: dict[tuple[int, int], Sequence[Bound]] = {}
-        self.calls = device.order_streams(schedule.instructions, calls, self._cancel)
+        self.calls = device.order_streams(self._instructions, calls, self._cancel)
 
     def run(self, next_batch: NextBatch | None = None) -> None:
         self.device.run(self.calls, next_batch)
@@ -58,7 +60,7 @@ class Executor:
         if (begin, end) not in self._parts:
             instructions = [
                 each._replace(after=tuple(tick for tick in each.after if tick >= begin))
-                for each in self.schedule.instructions[begin:end]
+                for each in self._instructions[begin:end]
             ]
             self._parts[begin, end] = self.device.order_streams(instructions, self._bound[begin:end], self._cancel)
         self.device.run(self._parts[begin, end])
@@ -67,7 +69,7 @@ class Executor:
         """Run the schedule up to its last forward op, and of the rest only the copies: they return persistent buffers
         to their place between steps."""
         if self._forward_calls is None:
-            instructions = self.schedule.instructions
+            instructions = self._instructions
             forward = [i for i, each in enumerate(instructions) if each.op is not None and each.op.kind == FORWARD]
             end = max((i for i in forward if not instructions[i].is_recompute), default=-1)
             kept = {i for i in forward if i <= end} | {i for i, each in enumerate(instructions) if each.op is None}
@@ -114,15 +116,20 @@ class Executor:
         return self.device.bind_guard(call, instruction.what, watched)
 
     def _poison(self, calls: list[Bound]) -> None:
-        """After each instruction, overwrite the residencies that end there, but for those that others overlay."""
+        """After the last access to each residency, which waits for those of other streams, overwrite it, but for those
+        that others overlay.  Whatever takes its bytes waits for that access; it need not wait for an instruction of a
+        third stream at which the residency merely ends."""
         inherited = {r.over for r in self.schedule.residencies if r.over is not None}
-        ending: dict[int, list[Bound]] = {}
+        accesses = last_accesses(self._instructions)
         for r in self.schedule.residencies:
-            if r.id not in inherited and r.end < len(self.schedule.instructions):
-                stream = self.schedule.instructions[r.end - 1].stream
-                ending.setdefault(r.end - 1, []).append(self.device.bind_fill(self._bytes(r), POISON, stream))
-        for tick, fills in ending.items():
-            calls[tick] = sequence([calls[tick], *fills])
+            if r.id in inherited or r.end >= len(self._instructions) or r.id not in accesses:
+                continue
+            ticks = accesses[r.id].values()
+            last = self._instructions[max(ticks)]
+            others = {tick for tick in ticks if tick != last.tick}
+            self._instructions[last.tick] = last._replace(after=tuple(sorted({*last.after, *others})))
+            fill = self.device.bind_fill(self._bytes(r), POISON, last.stream)
+            calls[last.tick] = sequence([calls[last.tick], fill])
 
 
 def _outside(written: Sequence[tuple[int, int, str]], nbytes: int) -> Iterator[tuple[int, int, str]]:

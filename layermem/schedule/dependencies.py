@@ -49,6 +49,15 @@ class _LastAccesses:
         return before
 
 
+def last_accesses(instructions: Sequence[Instruction]) -> dict[int, dict[str, int]]:
+    """By residency: the tick of the last instruction of each stream that touches it."""
+    touched: dict[int, dict[str, int]] = {}
+    for instruction in instructions:
+        for rid in (*instruction.reads, *instruction.writes):
+            touched.setdefault(rid, {})[instruction.stream] = instruction.tick
+    return touched
+
+
 def with_dependencies(instructions: list[Instruction], residencies: Sequence[Residency]) -> list[Instruction]:
     """Each instruction with the ticks of other streams that it waits for: the last ones that touched bytes that it
     writes, or wrote bytes that it reads, unless its stream or another edge has waited for them already."""

@@ -199,7 +199,7 @@ def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
             between[strategy] = apart.minimum_bytes
     assert {"vdnn-all", "liveness"} <= between.keys()
     job = {"net": str(solver), "steps": 3}
-    jobs = [{**job, "strategy": name, "budget": budget} for name, budget in between.items()]
+    jobs = [{**job, "strategy": name, "budget": budget, "poison": True} for name, budget in between.items()]
     jobs.append({**jobs[0], "resume": 2})
     fused, *answers, resumed = trained([{**job, "strategy": "liveness"}, *jobs], streams="random")
     assert (resumed["losses"][-1], resumed["parameters"]) == (fused["losses"][-1], fused["parameters"])
