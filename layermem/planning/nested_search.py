@@ -75,16 +75,14 @@ class NestedPlanner:
         self.delayed = native(delayed) if self.has_delays else self.native
         self.polish_steps = min(POLISH_STEPS * LARGE_OPS // max(LARGE_OPS, len(own)), STEPS_PER_OP * len(own))
         self._least: Plan | None = None
-        self._least_bytes = 0  # of the plan that needs the fewest, once it is known
         # by budget: orders of `recompute`, delayed and its own; the polished order; that of walks through the own order
         self._starts: dict[int, list[list[int]]] = {}
         self._found: dict[int, list[int] | None] = {}
         self._walked: dict[int, list[int] | None] = {}
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
-        """The plan with the least recomputation that was found within the budget, or None; none is looked for below the
-        bytes of min_memory_plan(), once that was made."""
-        if budget_bytes == MINIMUM_MEMORY or budget_bytes < self._least_bytes:
+        """The plan with the least recomputation that was found within the budget, or None."""
+        if budget_bytes == MINIMUM_MEMORY:
             return None
         if budget_bytes not in self._found:
             start = self._lower_set_planner(evaluator).plan_within(budget_bytes, name, evaluator)
@@ -158,7 +156,6 @@ class NestedPlanner:
             if not plans or self._may_need_less(evaluator.live_bytes(plans[0]), evaluator):
                 plans.append(self._lower_set_planner(evaluator).min_memory_plan(name, evaluator))
             self._least = min(plans, key=evaluator.live_bytes)
-            self._least_bytes = evaluator.live_bytes(self._least)
         return Plan(name, self._least.order, {}, INTRA)
 
     def _may_need_less(self, nbytes: int, evaluator: PlanEvaluator) -> bool:
