@@ -42,6 +42,7 @@ class Device:
 
     name = ""
     real = "float32"  # element type of blobs
+    has_streams = False  # whether instructions of different streams run at the same time
     storage = FP32  # of activations: in 16 bits where it is one of NARROW (graph/storage.py)
     least_parts = 8  # of the largest op, where activations are in 16 bits
     part_bytes = 8 << 20  # of an op in fp32, where activations are in 16 bits: they stay in a cache

@@ -116,18 +116,22 @@ class Executor:
         return self.device.bind_guard(call, instruction.what, watched)
 
     def _poison(self, calls: list[Bound]) -> None:
-        """After the last access to each residency, which waits for those of other streams, overwrite it, but for those
-        that others overlay.  Whatever takes its bytes waits for that access; it need not wait for an instruction of a
-        third stream at which the residency merely ends."""
+        """Overwrite each residency where it ends, but for those that others overlay.
+
+        On a device with streams that is behind its last access, which then waits for those of other streams: whatever
+        takes its bytes waits for that access, and need not wait for an instruction of a third stream at which the
+        residency merely ends."""
         inherited = {r.over for r in self.schedule.residencies if r.over is not None}
         accesses = last_accesses(self._instructions)
         for r in self.schedule.residencies:
             if r.id in inherited or r.end >= len(self._instructions) or r.id not in accesses:
                 continue
-            ticks = accesses[r.id].values()
-            last = self._instructions[max(ticks)]
-            others = {tick for tick in ticks if tick != last.tick}
-            self._instructions[last.tick] = last._replace(after=tuple(sorted({*last.after, *others})))
+            last = self._instructions[r.end - 1]
+            if self.device.has_streams:
+                ticks = accesses[r.id].values()
+                last = self._instructions[max(ticks)]
+                others = {tick for tick in ticks if tick != last.tick}
+                self._instructions[last.tick] = last._replace(after=tuple(sorted({*last.after, *others})))
             fill = self.device.bind_fill(self._bytes(r), POISON, last.stream)
             calls[last.tick] = sequence([calls[last.tick], fill])
 

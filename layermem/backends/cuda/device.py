@@ -22,7 +22,7 @@ from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostByte
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.half import narrow, widen
-from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
+from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, NARROW_PRECISIONS
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
 from layermem.distributed.group import Group
@@ -37,9 +37,12 @@ from layermem.ops import (
     AllGather,
     BandRules,
     Communication,
+    Conv,
     CopyOut,
+    Deconv,
     Feed,
     InnerProduct,
+    InnerProductUpdate,
     OpRecord,
     Python,
     ReadsLabels,
@@ -53,6 +56,7 @@ from layermem.utils.units import format_bytes
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
            "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, "Eltwise+relu", "InnerProduct+relu",
            "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
+PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
 POLL_SECONDS = 1e-4  # between looks at what NCCL does
@@ -85,6 +89,7 @@ class CudaDevice(Device):
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
 
     shares_host_memory = False
+    has_streams = True
     part_bytes = 64 << 20  # enough to keep all multiprocessors busy
     fusions = frozenset(FUSIONS)
 
@@ -218,6 +223,8 @@ class CudaDevice(Device):
     def takes(
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]:
+        if isinstance(record, PRODUCTS) and self.precision not in NARROW_PRECISIONS:
+            return frozenset()
         return cuda_kernels.takes(record, step, dtypes, accumulates)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:

@@ -138,6 +138,9 @@ ENGINES = {
 }
 
 
+NARROW_PRECISIONS = ("fp32", "tf32", "bf16")  # that have kernels of blobs in 16 bits; fp32x3 is for more bits than that
+
+
 def engine_of(call: CudaCall, image: str) -> Engine:
     """The engine for a bound op; `image` is the role of the image."""
     engine = ENGINES[call.precision]

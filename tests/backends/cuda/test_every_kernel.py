@@ -9,7 +9,7 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels, implicit_gemm
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.implicit_gemm import ENGINES, NARROW_PRECISIONS, TILES
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.ops import NARROW, OpRecord
 from tests.backends.cuda.harness import Way, case_of, first_step, kernel_names, record_of
@@ -52,6 +52,8 @@ def launched(case: OpCase, precision: str = "fp32") -> set[str]:
     for step in filter(None, steps):
         roles, record = (*step.reads, *step.writes, *step.updates), record_of(layer, step)
         for word, narrow in ways_to_store(record, step.step, roles):
+            if word and precision not in NARROW_PRECISIONS:
+                continue
             addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)}
             call = CudaCall(addresses, storage=word, narrow=narrow, precision=precision)
             launches = cuda_kernels.bind(record, step.step, call)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.cuda import cuda_kernels, implicit_gemm
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.implicit_gemm import NARROW_PRECISIONS, TILES
 from layermem.ops import NARROW
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps
@@ -51,7 +51,7 @@ def test_a_kernel_in_16_bits_stays_in_bounds_and_has_no_races(name, word, way):
 
 
 @pytest.mark.parametrize("word", NARROW)
-@pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])
+@pytest.mark.parametrize("precision", [name for name in NARROW_PRECISIONS if name != "fp32"])
 @pytest.mark.parametrize("name", ["Convolution by quads", "Convolution", "InnerProduct + ReLU"])
 def test_a_product_on_tensor_cores_in_16_bits_has_the_bits_of_the_converted_operands(name, precision, word):
     assert check(name, word, replace(PLAIN, precision=precision)) > 0
