@@ -285,10 +285,12 @@ LM_FN int my_column() {
 //                            copies of a later stage, and then turn(), which gives the next stage.
 
 constexpr int LATE = 4;  // a quarter of a stage, so that memory has time to answer
+// Without asynchronous copies, and with products by shuffles, there are no registers to hold what was fetched.
+constexpr bool FETCHES_AHEAD = LM_ARCH >= 800;
 
 template <class Operand>
 LM_FN void start(Operand& operand, float* tile, int i) {
-    if constexpr (Operand::WIDENS)
+    if constexpr (Operand::WIDENS && FETCHES_AHEAD)
         operand.fetch(i);
     else
         operand.copy(tile, i);
@@ -296,7 +298,7 @@ LM_FN void start(Operand& operand, float* tile, int i) {
 
 template <class Operand>
 LM_FN void finish(Operand& operand, float* tile, int i) {
-    if constexpr (Operand::WIDENS) operand.place(tile, i);
+    if constexpr (Operand::WIDENS && FETCHES_AHEAD) operand.place(tile, i);
 }
 
 // Over k in [0, depth), in stages that `a` and `b` load.
@@ -312,7 +314,7 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
     const auto copies = [&](int part, int parts) {
         if constexpr (COPIES <= 16) {
             // What is widened is fetched in the first parts, and placed LATE of `parts` later.
-            const int later = parts / LATE;
+            const int later = FETCHES_AHEAD ? parts / LATE : 0;
             const auto is_due = [&](int i, int part, int parts) {
                 return i >= COPIES * part / parts && i < COPIES * (part + 1) / parts;
             };

@@ -138,7 +138,7 @@ ENGINES = {
 }
 
 
-NARROW_PRECISIONS = ("fp32", "tf32", "bf16")  # that have kernels of blobs in 16 bits; fp32x3 is for more bits than that
+NARROW_PRECISIONS = ("fp32", "tf32")  # that have kernels of blobs in 16 bits
 
 
 def engine_of(call: CudaCall, image: str) -> Engine:

@@ -1,8 +1,0 @@
-// The sums over windows of conv.cuh on tensor cores: operands rounded to bfloat16, sums in fp32; blobs in float16.
-// For sm_80 and later.
-#include "mma.cuh"
-#include "conv.cuh"
-
-using namespace lm;
-
-LM_CONV_NARROW_TILES(MmaBf16, Fp16)
