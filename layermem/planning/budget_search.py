@@ -172,17 +172,19 @@ class BudgetSearch(Generic[P]):
         return best or min(tried, key=lambda program: program.arena_bytes)
 
     def _fastest_of_rungs(self, budget_bytes: int, best: P) -> P:
-        """`best`, or where the strategy's search does better for a smaller budget, the program of that: it fits too."""
+        """`best`, or where the strategy's search does better for a smaller budget, the program of that.  Placed, it may
+        take all of the budget."""
         enough: float | None = None
         for rung in rungs_below(budget_bytes // ALIGN * ALIGN, MAX_RUNG_WORK // max(1, len(self.graph.ops) ** 2)):
             if enough is None:
                 enough = NEAR * least_seconds(self.graph, self.costs, budget_bytes, self.hints.host_budget_bytes)
             if best.seconds <= enough:
                 break
-            program = self._attempt(rung)
-            if program.arena_bytes > rung:
+            plan = self.plan_of(self.entry, rung)
+            if self.evaluator.live_bytes(plan) > rung:
                 break
-            if program.seconds * AS_GOOD < best.seconds:
+            program = self.build(plan, target_bytes=budget_bytes)
+            if program.arena_bytes <= budget_bytes and program.seconds * AS_GOOD < best.seconds:
                 best = program
         return best
 

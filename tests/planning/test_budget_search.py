@@ -197,3 +197,24 @@ def test_without_a_search_for_the_minimum_a_refusal_looks_at_two_requests():
     with pytest.raises(BudgetError) as error:
         search.program(9 * ALIGN, search_minimum=False)
     assert search.requests == [9 * ALIGN, MINIMUM_MEMORY] and error.value.minimum_bytes == 100 * ALIGN
+
+
+def test_the_program_for_a_smaller_budget_may_take_all_of_the_larger_one(monkeypatch):
+    """Plans for eight smaller budgets take two units more once they are placed, or many; smaller ones are quicker."""
+    monkeypatch.setattr("layermem.planning.budget_search.least_seconds", lambda *_: 0.0)
+    budget, placed = 100 * ALIGN, []
+    search = object.__new__(BudgetSearch)
+    search.graph, search.costs = SimpleNamespace(ops=[0] * 10), None
+    search.hints = SimpleNamespace(host_budget_bytes=None)
+    search.entry, search.plan_of = None, lambda _, rung: rung
+    search.evaluator = SimpleNamespace(live_bytes=lambda rung: rung)
+
+    def build(rung, target_bytes):
+        placed.append((rung, target_bytes))
+        wasted = 2 * ALIGN if rung > 96 * ALIGN else 50 * ALIGN
+        return SimpleNamespace(plan=rung, arena_bytes=rung + wasted, seconds=1 + rung / budget)
+
+    search.build = build
+    found = search._fastest_of_rungs(budget, SimpleNamespace(seconds=3.0))
+    assert found.arena_bytes <= budget and found.plan > 96 * ALIGN
+    assert len(placed) == 8 and {target for _, target in placed} == {budget}

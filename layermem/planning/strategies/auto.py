@@ -16,13 +16,13 @@ With a link so fast that copies hide, 2 ends without recomputation; with one so 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from math import inf
 
-from layermem.graph.ops import Graph, Use, uses_of
+from layermem.graph.ops import COMPUTE, Graph, Op, Use, uses_of
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
@@ -67,8 +67,16 @@ def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEv
     search.run(keep_all)
     if not search.fitting:
         return replace(min(search.tried, key=lambda entry: entry[0])[1], strategy="auto")
-    ends = [_remove_offloads(graph, plan, budget_bytes, evaluator) for plan in search.quickest_plans()]
-    return replace(min(ends, key=evaluator.estimate_seconds), strategy="auto")
+    best, best_seconds = keep_all, inf
+    for plan in search.quickest_plans():
+        ops = (op for op in ops_in_order(graph, plan.order) if op.stream == COMPUTE)
+        if search.seconds_of(ops) >= best_seconds:
+            continue  # not quicker without any of its copies either
+        plan = _remove_offloads(graph, plan, budget_bytes, evaluator)
+        seconds = evaluator.estimate_seconds(plan)
+        if seconds < best_seconds:
+            best, best_seconds = plan, seconds
+    return replace(best, strategy="auto")
 
 
 class _Search:
@@ -86,7 +94,7 @@ class _Search:
         self.mixed: list[Plan] = []  # those of _try_mixed_plans()
         self.best_seconds = inf
         self.host_is_empty = HostBudget(graph, hints).is_empty
-        self.good_enough_seconds = NEGLIGIBLE * sum(costs.op(op) for op in graph.ops)
+        self.good_enough_seconds = NEGLIGIBLE * self.seconds_of(graph.ops)
 
     def run(self, keep_all: Plan) -> None:
         bases = [_Base(self, keep_all)]
@@ -160,6 +168,9 @@ class _Search:
         limit = HOPELESS * self.best_seconds if self.is_quick() else inf
         return [plan for near in starts.values() for seconds, plan in near if seconds <= limit]
 
+    def seconds_of(self, ops: Iterable[Op]) -> float:
+        return sum(self.costs.op(op) for op in ops)
+
     def _is_quicker(self, plan: Plan, other: Plan) -> bool:
         return self.evaluator.estimate_seconds(plan) < self.evaluator.estimate_seconds(other)
 
@@ -214,7 +225,7 @@ class _Base:
     def __init__(self, search: _Search, plan: Plan):
         self.search, self.plan = search, plan
         self.ops = ops_in_order(search.graph, plan.order)
-        self.seconds = sum(search.costs.op(op) for op in self.ops)
+        self.seconds = search.seconds_of(self.ops)
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:

@@ -15,6 +15,8 @@ namespace layermem::planning::recompute {
 namespace {
 
 constexpr size_t kUnlimitedWidth = std::numeric_limits<size_t>::max();
+constexpr Quanta kProvenMargin = 25;  // a limit is above what is proven by this part of it,
+constexpr Quanta kUnprovenStep = 12;  // or above a limit that was too low by this one
 
 }  // namespace
 
@@ -70,24 +72,22 @@ void ChainSearch::compute_bounds() {
         });
 }
 
-// Whether a chain within the time may use the edge, by the bound of the whole chain and by those of its two parts.
-bool ChainSearch::may_improve(SetIndex from, SetIndex to, const CostBox& cost, Bytes kept) const {
-    if (!by_time()) return true;
-    const auto limit = static_cast<Bound>(max_recompute_);
-    const auto time = static_cast<Bound>(cost.recompute);
-    if (bounds_.edge_bound(from, to, cost.recompute, charged_bytes(to, kept, cost.peak)) > limit) return false;
-    // The two parts may have different multipliers, so this can rule out what the bound of the whole does not.
-    const Bound before = bounds_.prefix_bound(from, query_.budget_bytes - cost.peak);
-    return before + time + bounds_.suffix_bound(to, reach_.min_kept(to)) <= limit;
+// A lower bound of chains that use the edge: that of the whole chain, or the sum of those of its two parts, which may
+// have different multipliers.
+Bound ChainSearch::bound_through(SetIndex from, const SegmentEdge& edge) const {
+    if (!by_time()) return 0;
+    const Bound whole = bounds_.edge_bound(from, edge.to, edge.recompute, charged_bytes(edge.to, edge.kept, edge.peak));
+    const Bound before = bounds_.prefix_bound(from, query_.budget_bytes - edge.peak);
+    const Bound after = bounds_.suffix_bound(edge.to, reach_.min_kept(edge.to));
+    return std::max(whole, before + static_cast<Bound>(edge.recompute) + after);
 }
 
 void ChainSearch::collect_edges() {
-    incoming_.resize(sets_.size());
+    useful_.resize(sets_.size());
     for (SetIndex from = 0; from < last_; ++from)
         for_each_edge(from, [&](SegmentEdge& edge) {
-            if (may_improve(from, edge.to, {edge.peak, edge.recompute}, edge.kept)) {
-                incoming_[edge.to].push_back({from, &edge});
-            }
+            const Bound bound = bound_through(from, edge);
+            if (bound <= static_cast<Bound>(max_recompute_)) useful_[edge.to].push_back({from, &edge, bound});
         });
 }
 
@@ -97,19 +97,19 @@ void ChainSearch::tighten_bounds() {
     if (!by_time()) return;
     bounds_.begin_suffixes();
     for (SetIndex to = last_; to > 0; --to)
-        for (const auto& [from, edge] : incoming_[to])
+        for (const auto& [from, edge, _] : useful_[to])
             bounds_.relax_suffix(from, to, edge->recompute, charged_bytes(to, edge->kept, edge->peak));
     bounds_.begin_prefixes(inputs_);
     for (SetIndex to = 1; to <= last_; ++to)
-        for (const auto& [from, edge] : incoming_[to])
+        for (const auto& [from, edge, _] : useful_[to])
             bounds_.relax_prefix(from, to, edge->recompute, charged_bytes(to, edge->kept, edge->peak));
     is_infeasible_ = bounds_.chain_bound(inputs_) > static_cast<Bound>(max_recompute_);
     for (SetIndex to = 1; to <= last_; ++to) {
-        auto is_useless = [&](const IncomingEdge& in) {
-            return !may_improve(in.from, to, {in.edge->peak, in.edge->recompute}, in.edge->kept);
+        auto is_useless = [&](IncomingEdge& in) {
+            in.bound = bound_through(in.from, *in.edge);
+            return in.bound > static_cast<Bound>(max_recompute_);
         };
-        incoming_[to].erase(std::remove_if(incoming_[to].begin(), incoming_[to].end(), is_useless),
-                            incoming_[to].end());
+        useful_[to].erase(std::remove_if(useful_[to].begin(), useful_[to].end(), is_useless), useful_[to].end());
     }
 }
 
@@ -121,12 +121,34 @@ void ChainSearch::lower_max_recompute(Quanta time) {
 
 // ---- labels -------------------------------------------------------------------------------------------------------
 
-std::optional<Chain> ChainSearch::find_best() { return run(kUnlimitedWidth); }
+std::optional<Chain> ChainSearch::find_best() {
+    if (!by_time()) return run(kUnlimitedWidth);
+    const Quanta most = max_recompute_;
+    for (Quanta limit = 0; !is_infeasible_;) {
+        const auto proven = static_cast<Quanta>(lower_bound());
+        limit = std::min(std::max(proven + proven / kProvenMargin, limit + limit / kUnprovenStep) + 1, most);
+        max_recompute_ = limit;
+        auto chain = run(kUnlimitedWidth);
+        max_recompute_ = most;
+        if (chain || limit >= most) return chain;
+        tighten_bounds();  // with what has become exact
+    }
+    return std::nullopt;
+}
 
 std::optional<Chain> ChainSearch::beam_search(size_t width) { return run(width); }
 
+// Sets incoming_ to the edges that a chain within the limit may use.
+void ChainSearch::select_edges() {
+    incoming_.assign(sets_.size(), {});
+    for (SetIndex to = 1; to <= last_; ++to)
+        for (const IncomingEdge& in : useful_[to])
+            if (in.bound <= static_cast<Bound>(max_recompute_)) incoming_[to].push_back(in);
+}
+
 std::optional<Chain> ChainSearch::run(size_t width) {
     if (is_infeasible_) return std::nullopt;
+    select_edges();
     least_kept_.assign(static_cast<size_t>(max_recompute_) + 1, kUnreached);
     least_up_to_.assign(least_kept_.size(), kUnreached);
     // One label to start with: nothing has run, and the inputs are there.

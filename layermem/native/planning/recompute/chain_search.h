@@ -36,7 +36,8 @@ class ChainSearch {
     ChainSearch(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, const ChainQuery& query, Quanta max_recompute,
                 Deadline& deadline);
 
-    // The best chain, if there is one within max_recompute.
+    // The best chain, if there is one within max_recompute.  For the least time, limits on it grow from what the bounds
+    // prove: the nearer a limit is to the answer, the fewer edges have to be made exact.
     std::optional<Chain> find_best();
     // Some chain within max_recompute, by beam search: at most `width` labels per set.
     std::optional<Chain> beam_search(size_t width);
@@ -56,6 +57,7 @@ class ChainSearch {
     struct IncomingEdge {
         SetIndex from;
         SegmentEdge* edge;
+        Bound bound;  // of the recomputation of chains that use it
         Quanta key_step(bool by_time) const {
             return by_time ? edge->recompute : -static_cast<Quanta>(edge->recompute);
         }
@@ -66,10 +68,11 @@ class ChainSearch {
     Bytes charged_bytes(SetIndex to, Bytes kept, Bytes peak) const { return to == last_ ? peak : kept; }
     template <class Visit>
     void for_each_edge(SetIndex from, Visit visit);
-    bool may_improve(SetIndex from, SetIndex to, const CostBox& cost, Bytes kept) const;
+    Bound bound_through(SetIndex from, const SegmentEdge& edge) const;
     void compute_bounds();
     void collect_edges();
     void tighten_bounds();
+    void select_edges();
     std::optional<Chain> run(size_t width);
     void extend_into(SetIndex to, std::vector<ParetoFront>& fronts);
     void drop_late_labels(SetIndex set, ParetoFront& front) const;
@@ -86,7 +89,8 @@ class ChainSearch {
     const Reachability reach_;
     LagrangianBounds bounds_;
     bool is_infeasible_;
-    std::vector<std::vector<IncomingEdge>> incoming_;  // per set, the edges that a chain within the time may use
+    std::vector<std::vector<IncomingEdge>> useful_;    // per set, the edges that a chain within the time may use
+    std::vector<std::vector<IncomingEdge>> incoming_;  // of these, those within the limit of a run
     std::vector<Bytes> least_kept_;                    // workspace of extend_into(): per key, the least kept
     PrefixMinimum<Bytes> least_up_to_;                 // the same of all keys up to one
     std::vector<int32_t> touched_;                     // the keys that have a least kept

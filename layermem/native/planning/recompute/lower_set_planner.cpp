@@ -6,7 +6,7 @@
 namespace layermem::planning::recompute {
 namespace {
 
-constexpr size_t kBeamWidth = 16;     // labels per set of the search that limits the exact one
+constexpr size_t kBeamWidth = 16;     // labels per set of a search that comes before the exact one
 constexpr Quanta kFirstShare = 40;    // the first limit is this part of the recomputation of everything
 constexpr Quanta kProvenMargin = 25;  // a proven bound is raised by this part of it,
 constexpr Quanta kUnprovenStep = 12;  // another limit by this one
@@ -66,7 +66,8 @@ std::optional<ChainPlan> LowerSetPlanner::find_first_chain(const ChainQuery& que
     }
 }
 
-// One tier more: a beam search lowers the limit first, which spares the exact search many edges.
+// One tier more.  A search of all lower sets may reach its deadline: there a beam search comes first, so that it has an
+// answer.
 void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>& best, Deadline& deadline) {
     if (query.objective == Objective::memory) {
         if (auto chain = search(query, max_recompute_, deadline).find_best()) best = evaluate_chain(std::move(*chain));
@@ -77,12 +78,14 @@ void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>&
         return;
     }
     ChainSearch full = search(query, best->recompute, deadline);
-    if (auto chain = full.beam_search(kBeamWidth)) {
+    auto chain = query.upto == Family::exact ? full.beam_search(kBeamWidth) : std::nullopt;
+    if (chain) {
         ChainPlan plan = evaluate_chain(std::move(*chain));
         full.lower_max_recompute(plan.recompute);
         if (plan.recompute < best->recompute) best = std::move(plan);
     }
-    if (auto chain = full.find_best()) best = evaluate_chain(std::move(*chain));
+    chain = full.find_best();
+    if (chain) best = evaluate_chain(std::move(*chain));
 }
 
 std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective objective, Family upto,

@@ -23,11 +23,11 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
     for (auto to = std::upper_bound(targets.begin(), targets.end(), from); to != targets.end(); ++to) {
         deadline.check();
         if (!sets_.subset(from, *to)) continue;
-        // A bound stops counting at the side of the box, so an edge outside costs little.
-        const Bytes peak = costs_.peak_bound(from, *to, box.peak);
-        if (peak > box.peak) continue;
-        const CostBox bound{peak, costs_.recompute_time(from, *to, box.recompute)};
-        if (!box.contains(bound)) continue;
+        // A bound stops counting at the side of the box, so an edge outside costs little.  Time, the quicker one, first.
+        const Quanta time = costs_.recompute_time(from, *to, box.recompute);
+        if (time > box.recompute) continue;
+        const CostBox bound{costs_.peak_bound(from, *to, box.peak), time};
+        if (bound.peak > box.peak) continue;
         const bool is_stored = std::any_of(source.boxes.begin(), source.boxes.end(),
                                            [&](const CostBox& done) { return done.contains(bound); });
         if (is_stored) continue;
