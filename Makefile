@@ -57,7 +57,7 @@ $(VENV)/.ready: $(VENV)/.base
 	touch $@
 
 # PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/
-$(VENV)/.pycuda: native $(VENV)/.ready layermem/backends/cuda/pycuda_wheel.py
+$(VENV)/.pycuda: $(VENV)/.ready layermem/backends/cuda/pycuda_wheel.py | native
 	$(BIN)/layermem setup-cuda --cache .cache/pycuda
 	touch $@
 
@@ -85,9 +85,12 @@ test: native $(VENV)/.pycuda
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
+# What runs on one core is side by side: downloads and the native build; then PyCUDA's build, mypy and the linters.
 # Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
-check: lint types test
-	$(MAKE) -j3 -O campaign SECONDS=30 SEED=$(CHECK_SEED)
+check:
+	$(MAKE) -j3 -O $(VENV)/.pycuda types lint
+	$(MAKE) test
+	$(MAKE) -j4 -O campaign SECONDS=30 SEED=$(CHECK_SEED)
 
 # Broken links, and pages in no navigation, are errors.
 docs: setup

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +52,15 @@ class RetiredWord(NamedTuple):
         """`words` is the line with its identifiers split into lower-case words."""
         return bool(self.pattern.search(line if self.exact else words))
 
+    def may_be_in(self, text: str, words: str, tokens: Set[str]) -> bool:
+        """True wherever is_in() is; `tokens` are the single words of `words`."""
+        if self.exact:
+            return self.word in text
+        first, *others = re.split("[ -]", self.word)
+        if not others:
+            return not tokens.isdisjoint((first, f"{first}s", f"{first}es"))
+        return all(each in words for each in (first, *others))
+
 
 def make_word(word: str, instead: str) -> RetiredWord:
     if re.fullmatch(r"[a-z]+([ -][a-z]+)*", word):
@@ -81,11 +90,23 @@ def sources() -> Iterator[Path]:
         yield from (file for file in sorted((ROOT / folder).rglob("*")) if file.suffix in SUFFIXES)
 
 
+def suspects(text: str, words: Iterable[RetiredWord]) -> list[int]:
+    """The lines, from 1, that use some of the words: most words are in no line, which takes no search to see."""
+    parts = split_identifiers(text)
+    tokens, found = set(re.findall("[a-z]+", parts)), set()
+    for word in words:
+        if word.may_be_in(text, parts, tokens):
+            searched = text if word.exact else parts
+            found |= {1 + searched.count("\n", 0, use.start()) for use in word.pattern.finditer(searched)}
+    return sorted(found)
+
+
 def hits(name: str, lines: Iterable[str], words: Iterable[RetiredWord]) -> Iterator[str]:
     """ "file:line: 'word' is retired; use ..." for each use that is not allowed."""
-    words = list(words)
+    words, lines = list(words), list(lines)
     exceptions = [each for each in ALLOWED if fnmatch(name, each.path)]
-    for number, line in enumerate(lines, start=1):
+    for number in suspects("\n".join(lines), words):
+        line = lines[number - 1]
         parts = split_identifiers(line)
         for word in words:
             if word.is_in(line, parts) and not any(

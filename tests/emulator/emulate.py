@@ -11,8 +11,10 @@ that was never written (race).
 from __future__ import annotations
 
 import functools
+import re
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,8 @@ WAYS = (
     ("asan", "shuffled", "late"),
     ("race", "shuffled", "late"),
 )
+
+TILE = re.compile(r"_\d+x\d+_v\d$")  # at the end of a name
 
 Dimensions = int | Sequence[int]
 
@@ -75,8 +79,30 @@ def load(
     defines: Sequence[str] = (),
 ) -> Kernels:
     """The kernels of a source, built for `mode`; `order`, `copies` and `seed` hold for its launches."""
-    host = _host(str(source), mode, tuple(defines))
-    return Kernels(host, order=order, copies=copies, seed=seed)
+    return Kernels(Module(str(source), mode, tuple(defines)), order=order, copies=copies, seed=seed)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source in one mode, built when a kernel of it is needed.
+
+    The engine's kernels come in tiles, whose builds for `asan` and `race` take seconds each: there the tiles that are
+    launched are built, one by one.
+    """
+
+    source: str
+    mode: str
+    defines: tuple[str, ...]
+
+    @property
+    def whole(self) -> Library | Worker:
+        return _host(self.source, self.mode, self.defines)
+
+    def host_of(self, kernel: str) -> Library | Worker:
+        tile = TILE.search(kernel)
+        if tile is None or self.mode == "plain":
+            return self.whole
+        return _host(self.source, self.mode, (*self.defines, f'LM_EMULATE_ONLY="{tile[0]}"'))
 
 
 @functools.cache
@@ -88,8 +114,13 @@ def _host(source: str, mode: str, defines: tuple[str, ...]) -> Library | Worker:
 class Kernels:
     """The kernels of one source in one mode."""
 
-    def __init__(self, host: Library | Worker, *, order: str, copies: str, seed: int):
-        self.host, self.order, self.copies, self.seed = host, ORDERS[order], COPIES[copies], seed
+    def __init__(self, module: Module, *, order: str, copies: str, seed: int):
+        self.module, self.order, self.copies, self.seed = module, ORDERS[order], COPIES[copies], seed
+
+    @property
+    def host(self) -> Library | Worker:
+        """With all kernels of the source."""
+        return self.module.whole
 
     def launch(
         self,
@@ -108,15 +139,17 @@ class Kernels:
         if isinstance(args, bytes):
             args = Packed(args, tuple(_pointers_in(args, buffers)))
         launch = Launch((*_three(grid),), (*_three(block),), shared, self.seed, self.order, self.copies)
-        self.host.run(name, launch, args)
+        self.module.host_of(name).run(name, launch, args)
 
     def bank_use(self, name: str, grid: Dimensions, block: Dimensions, args: Packed, shared: int = 0) -> list[BankUse]:
         """Launches in race mode, and returns how every instruction that touched shared memory met its banks."""
-        if not isinstance(self.host, Library) or "-race-" not in self.host.path.name:
+        if self.module.mode != "race":
             raise ValueError("only mode 'race' sees single accesses")
         launch = Launch((*_three(grid),), (*_three(block),), shared, self.seed, self.order, self.copies, banks=1)
-        self.host.run(name, launch, args)
-        return self.host.bank_use()
+        host = self.module.host_of(name)
+        assert isinstance(host, Library)
+        host.run(name, launch, args)
+        return host.bank_use()
 
 
 def _three(dimensions: Dimensions) -> tuple[int, ...]:

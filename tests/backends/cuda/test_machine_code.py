@@ -4,6 +4,7 @@ of the instructions that they were written for."""
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections.abc import Mapping
 
@@ -103,6 +104,7 @@ compiles = pytest.mark.skipif(
 )
 
 
+@functools.cache
 def code(module: str) -> dict[str, Code]:
     """That of a module for sm_90, compiled once for all runs of these tests and those of tools/sass_model.py."""
     return disassembled(engine.cubin_of(module, "90"))

@@ -30,10 +30,17 @@
 #define gridDim (lm_emu::grid_size())
 #define warpSize 32
 
+// The end of the names of the kernels that a build holds; the empty text for all of them.  g++ makes no code of others.
+#if !defined(LM_EMULATE_ONLY)
+#define LM_EMULATE_ONLY ""
+#endif
+
 // A kernel registers itself, so that it can be launched by name with a packed struct, as cuLaunchKernel does.
 #define LM_KERNEL(name, Args, args, ...)                                                                  \
     static void name(const Args args);                                                                    \
-    static lm_emu::Kernel lm_kernel_##name(#name, &lm_emu::enter<Args, name>, sizeof(Args), __VA_ARGS__); \
+    static lm_emu::Kernel lm_kernel_##name(                                                               \
+        #name, lm_emu::Entry<Args, name, lm_emu::ends_with(#name, LM_EMULATE_ONLY)>::enter, sizeof(Args), \
+        __VA_ARGS__);                                                                                     \
     static void name(const Args args)
 
 // A global is exported, so that the fake driver finds it by its name.

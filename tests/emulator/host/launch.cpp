@@ -24,7 +24,7 @@ Kernel* find(const char* name) {
 
 Kernel::Kernel(const char* name_, Enter enter_, size_t bytes_, int threads_, int blocks_)
     : name(name_), enter(enter_), bytes(bytes_), threads(threads_), blocks(blocks_), next(kernels) {
-    kernels = this;
+    if (enter != nullptr) kernels = this;
 }
 
 }  // namespace lm_emu

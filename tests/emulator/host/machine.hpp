@@ -67,7 +67,7 @@ struct Kernel {
     Kernel(const char* name, Enter enter, size_t bytes, int threads, int blocks = 1);
 
     const char* name;
-    Enter enter;   // unpacks the struct and runs one thread
+    Enter enter;   // unpacks the struct and runs one thread; without one the module does not have the kernel
     size_t bytes;  // of the struct
     int threads;   // most threads of a block
     int blocks;    // least blocks per multiprocessor (a promise to the compiler, unused here)
@@ -83,6 +83,25 @@ __attribute__((no_sanitize("thread"))) void enter(const void* bytes) {
     static_assert(sizeof(Args) <= MOST_ARGUMENT_BYTES, "kernel arguments exceed 4096 bytes");
     kernel(*static_cast<const Args*>(bytes));
 }
+
+constexpr bool ends_with(const char* text, const char* end) {
+    const size_t length = __builtin_strlen(text), of_end = __builtin_strlen(end);
+    if (of_end > length) return false;
+    for (size_t i = 0; i < of_end; ++i)
+        if (text[length - of_end + i] != end[i]) return false;
+    return true;
+}
+
+// How a kernel is entered; nowhere where the build leaves it out.
+template <class Args, void (*kernel)(const Args), bool held>
+struct Entry {
+    static constexpr Kernel::Enter enter = lm_emu::enter<Args, kernel>;
+};
+
+template <class Args, void (*kernel)(const Args)>
+struct Entry<Args, kernel, false> {
+    static constexpr Kernel::Enter enter = nullptr;
+};
 
 }  // namespace lm_emu
 

@@ -1,6 +1,10 @@
 """Trains nets one after the other on one device and prints, as JSON, what each run came to.
 
     python train.py '[{"net": "chain", "strategy": "hybrid", "steps": 3}, ..]'
+    python train.py --serve
+
+The second form reads a line {"jobs": [..], "environment": {..}} at a time and copies itself for it, so that modules are
+imported once; the exit status of the copy follows the answers, on a line of its own.
 
 A run names a net of tests/nets.py or a solver file, and how many `steps`; what it names beside these goes to Solver.
     fields      of the solver, for a net of tests/nets.py
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Collection
@@ -93,10 +98,10 @@ def run(
             }
 
 
-def main() -> None:
+def answer(jobs: list[dict]) -> None:
     device = get_device("cuda")
     answers = []
-    for job in json.loads(sys.argv[1]):
+    for job in jobs:
         try:
             answers.append(run(job.pop("net"), job.pop("steps"), job.pop("device", device), **job))
         except LayermemError as error:
@@ -106,4 +111,19 @@ def main() -> None:
     print(json.dumps(answers))
 
 
-main()
+def serve() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        copy = os.fork()
+        if copy == 0:
+            os.environ.update(request["environment"])
+            answer(request["jobs"])
+            return  # and ends as any program does, the driver included
+        _, status = os.waitpid(copy, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if sys.argv[1] == "--serve":
+    serve()
+else:
+    answer(json.loads(sys.argv[1]))
