@@ -122,6 +122,10 @@ class Device:
         """`arrays`: stored (channels-last) views by role, and "workspace" and "host_workspace" as bytes."""
         raise NotImplementedError
 
+    def bind_joined(self, bindings: Sequence[tuple[Op, Mapping[str, Memory]]], context: StepContext) -> Bound:
+        """One call for ops that join each other (Op.joins), each with its `arrays`."""
+        return sequence([self.bind(op, arrays, context) for op, arrays in bindings])
+
     def view(self, memory: Memory, begin: int, tensor: Tensor) -> Memory:
         """A tensor at byte `begin` of what an arena gave for some bytes, or for a tensor."""
         begins, dtype = memory.reshape(-1).view(np.uint8)[begin:], np.dtype(self.dtype(tensor))

@@ -70,7 +70,7 @@ from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import PsRoiPool, RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
-from layermem.ops.update import ACCUMULATE, RULES, GradientNorm, Update
+from layermem.ops.update import ACCUMULATE, JOINED_UPDATES, MOST_JOINED, RULES, GradientNorm, Update
 from layermem.ops.upsample import Unpool, Upsample
 from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
@@ -80,10 +80,12 @@ __all__ = [
     "CONV_MOMENTS",
     "FP32",
     "ITEMSIZE",
+    "JOINED_UPDATES",
     "LRN",
     "MASKED_DGRAD",
     "MAX_COUNT",
     "MOMENTS_ROWS",
+    "MOST_JOINED",
     "MVN",
     "NARROW",
     "OPEN",

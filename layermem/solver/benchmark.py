@@ -23,6 +23,7 @@ from layermem.graph.ops import UPDATE, Graph
 from layermem.layers.data import FEEDS
 from layermem.proto.schema import SolverParameter
 from layermem.runtime.runner import Runner
+from layermem.schedule.joined import joined
 from layermem.schedule.program import Program
 from layermem.solver.noise import noise_feed
 from layermem.solver.parameters import Parameters
@@ -72,15 +73,18 @@ class Benchmark:
         return time.perf_counter() - began
 
     def ops(self, count: int) -> dict[str, float]:
-        """Median seconds of each op of the step over `count` runs; recomputations are not timed."""
+        """Median seconds of each op of the step over `count` runs; recomputations are not timed.  Of ops that are
+        launched together, the share by their bytes."""
         executor = self.runner.executors[0]
         found: dict[str, list[float]] = {}
         for run in range(WARM + count):
             self.context["step"] = run
-            for instruction, call in zip(executor.schedule.instructions, executor.calls):
-                spent = self.device.seconds([call])
-                if instruction.op is not None and not instruction.is_recompute and run >= WARM:
-                    found.setdefault(instruction.what, []).append(spent)
+            for group in joined(executor.schedule.instructions):
+                spent = self.device.seconds([executor.calls[each.tick] for each in group])
+                ops = [each.op for each in group if each.op is not None and not each.is_recompute]
+                for op in ops if run >= WARM else ():
+                    share = op.nbytes / sum(each.nbytes for each in ops) if len(ops) > 1 else 1.0
+                    found.setdefault(op.name, []).append(share * spent)
         return {name: median(seconds) for name, seconds in found.items()}
 
 

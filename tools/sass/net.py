@@ -27,12 +27,13 @@ from layermem.ops import Feed
 from layermem.planning.costs import MODELS
 from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Schedule
+from layermem.schedule.joined import joined
 from tools.sass.engine import NAME, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of
 from tools.sass.trace import traced
-from tools.traffic import instruction_launches
+from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOAT = 4
@@ -91,23 +92,25 @@ def step_of(name: str, batch: int, precision: str) -> Schedule:
 
 def net_times(name: str, batch: int, precision: str, model: Model) -> Iterator[OpTime]:
     schedule = step_of(name, batch, precision)
-    for instruction in schedule.instructions:
-        op = instruction.op
+    for group in joined(schedule.instructions):
+        op = group[0].op
         if op is None:
             continue
         if isinstance(op.record, Feed):
             yield OpTime(op.name, op.kind, op.nbytes / model.link, "link", "", 0, op.record.tops)
         elif cuda_kernels.implements(op.record, op.step):
-            launches, moved = instruction_launches(schedule, instruction, precision)
-            yield launches_time(op.name, op.kind, op.flops, launches, moved, precision, model)
+            launches, moved = group_launches(schedule, group, precision)
+            flops = sum(each.op.flops for each in group if each.op is not None)
+            yield launches_time(op.name, op.kind, flops, launches, moved, precision, model)
 
 
 def memory_times(name: str, batch: int, precision: str, model: Model) -> list[MemoryTime]:
     """Of the kernels that DRAM bounds, the one of most bytes first."""
     schedule, found = step_of(name, batch, precision), defaultdict[str, list[tuple[Launch, int]]](list)
-    for instruction in schedule.instructions:
-        if instruction.op is not None and cuda_kernels.implements(instruction.op.record, instruction.op.step):
-            for each, nbytes in zip(*instruction_launches(schedule, instruction, precision), strict=True):
+    for group in joined(schedule.instructions):
+        op = group[0].op
+        if op is not None and cuda_kernels.implements(op.record, op.step):
+            for each, nbytes in zip(*group_launches(schedule, group, precision), strict=True):
                 if not NAME.match(each.function):
                     found[each.function].append((each, nbytes))
     rows = [_memory_time(kernel, launches, model) for kernel, launches in found.items()]

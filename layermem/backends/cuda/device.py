@@ -24,6 +24,7 @@ from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, NARROW_PRECISIONS
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
 from layermem.distributed.group import Group
 from layermem.distributed.nccl import Nccl
@@ -33,6 +34,7 @@ from layermem.graph.ops import COMM, Op
 from layermem.ops import (
     CONV_MOMENTS,
     FP32,
+    JOINED_UPDATES,
     MASKED_DGRAD,
     AllGather,
     BandRules,
@@ -48,6 +50,7 @@ from layermem.ops import (
     ReadsLabels,
     ReduceScatter,
     Tensor,
+    Update,
 )
 from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
@@ -55,7 +58,7 @@ from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
            "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, "Eltwise+relu", "InnerProduct+relu",
-           "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
+           "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
 PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
@@ -272,10 +275,20 @@ class CudaDevice(Device):
                 what = "runs Python code on the host, which a CUDA graph cannot hold; leave --cuda-graph out"
                 raise InputError(what, layer=op.layer_name)
             return self.host_code.bind(record, op.step, arrays, op.accumulates, context)
+        call = self._call(op, arrays, context)
+        return self._bind_launches(cuda_kernels.bind(record, op.step, call), context, op.stream)
+
+    def bind_joined(self, bindings: Sequence[tuple[Op, Mapping[str, DeviceSpan]]], context: StepContext) -> Bound:
+        updates = [
+            (op.record, self._call(op, arrays, context)) for op, arrays in bindings if isinstance(op.record, Update)
+        ]
+        return self._bind_launch(update_parameters(updates), context, bindings[0][0].stream)
+
+    def _call(self, op: Op, arrays: Mapping[str, DeviceSpan], context: StepContext) -> CudaCall:
         flag = 0
-        if isinstance(record, ReadsLabels):
-            flag = self.error_flags.address_for(op.layer_name, record)
-        call = CudaCall(
+        if isinstance(op.record, ReadsLabels):
+            flag = self.error_flags.address_for(op.layer_name, op.record)
+        return CudaCall(
             addresses={role: span.address for role, span in arrays.items()},
             counts={role: span.count for role, span in arrays.items()},
             accumulated=frozenset(op.accumulates),
@@ -287,7 +300,6 @@ class CudaDevice(Device):
             error_flag=flag,
             step_scalars=self.step_scalars[op.stream].address,
         )
-        return self._bind_launches(cuda_kernels.bind(record, op.step, call), context, op.stream)
 
     def _bind_launches(self, launches: Iterable[Launch], context: StepContext, stream: str = COMPUTE) -> Bound:
         return sequence([self._bind_launch(launch, context, stream) for launch in launches])
