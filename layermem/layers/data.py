@@ -33,6 +33,7 @@ MATRIX = "InfogainMatrix"  # not a type of Caffe: the file of an InfogainLoss (c
 SIZES = "DetectionSizes"  # nor this: the file of a DetectionEvaluate
 FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX, SIZES}
 NO_ITEMS = {MATRIX, SIZES, "Parameter"}  # their tops have no axis of the batch
+IN_BYTES = {"Data", "ImageData"}
 # Their second top holds a label for each item of the first.
 WITH_LABELS = {"Data", "ImageData", "MemoryData", "WindowData"}
 
@@ -55,10 +56,16 @@ class Feed(Layer):
 
     def setup(self) -> None:
         self.tops = tuple(Tensor(shape) for shape in self.shapes)
-        self.record = ops.Feed(self.name, len(self.tops))
+        self.record = ops.Feed(self.name, len(self.tops), self._images())
         for top in self.tops:
             if any(d <= 0 for d in top.shape) or top.count > MAX_COUNT:
                 raise InputError(f"has a top of shape {top}; every dimension must be positive, at most 2^31-1 in all")
+
+    def _images(self) -> Tensor | None:
+        """The first top, if batches of it may be images in bytes: nothing subtracts a mean image."""
+        top, param = self.tops[0], self.param
+        is_in_bytes = self.type in IN_BYTES and len(top.shape) == 4 and not param.transform_param.mean_file
+        return top if is_in_bytes else None
 
     def forward(self) -> Step:
         return Step("forward", (), roles("y", len(self.tops)))

@@ -46,6 +46,7 @@ from layermem.ops.filter import Filter
 from layermem.ops.gather import BatchReindex, Embed, Gather
 from layermem.ops.host import CopyOut, Feed, Fill
 from layermem.ops.im2col import Im2col
+from layermem.ops.images import ByteImages, transformed
 from layermem.ops.inner_product import BandRules, InnerProduct, InnerProductUpdate, RowBand
 from layermem.ops.l2norm import L2Norm
 from layermem.ops.loss import (
@@ -103,6 +104,7 @@ __all__ = [
     "BatchReindex",
     "BatchSlice",
     "Bias",
+    "ByteImages",
     "Carry",
     "Communication",
     "Concat",
@@ -182,4 +184,5 @@ __all__ = [
     "Upsample",
     "Window",
     "roles",
+    "transformed",
 ]

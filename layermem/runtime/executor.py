@@ -13,6 +13,7 @@ from layermem.graph.ops import FORWARD, Op
 from layermem.schedule.dependencies import last_accesses
 from layermem.schedule.ir import Instruction, Residency, Schedule
 from layermem.schedule.joined import joined
+from layermem.schedule.upload_ahead import feed_workspaces, free_from
 
 GUARD_BYTES = 1024  # watched on either side of what an op writes
 
@@ -51,7 +52,7 @@ class Executor:
         self._bound = calls
         self._forward_calls: Sequence[Bound] | None = None
         self._parts: dict[tuple[int, int], Sequence[Bound]] = {}
-        self.calls = device.order_streams(self._instructions, calls, self._cancel)
+        self.calls = device.order_streams(self._instructions, calls, self._cancel, self._free_from())
 
     def run(self, next_batch: NextBatch | None = None) -> None:
         self.device.run(self.calls, next_batch)
@@ -77,6 +78,13 @@ class Executor:
             calls = [call if i in kept else _skip for i, call in enumerate(self._bound)]
             self._forward_calls = self.device.order_streams(instructions, calls, self._cancel)
         self.device.run(self._forward_calls)
+
+    def _free_from(self) -> dict[str, int]:
+        """By input layer: when the bytes of its workspace are free for its next batch."""
+        residencies, ticks = self.schedule.residencies, len(self._instructions)
+        workspaces = feed_workspaces(self._instructions)
+        free = {layer: free_from(residencies[rid], residencies, ticks) for layer, rid in workspaces.items()}
+        return {layer: tick for layer, tick in free.items() if tick < ticks}
 
     def _bind_group(self, group: Sequence[Instruction], context: StepContext) -> list[Bound]:
         """The calls of instructions that are launched together: the first one's is for all, and waits for what any of

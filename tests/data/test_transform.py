@@ -36,6 +36,23 @@ def test_the_mean_goes_before_the_scale():
     assert np.array_equal(y, expected)
 
 
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+@pytest.mark.parametrize("means", ["", "mean_value: 7.3", "mean_value: 10.1 mean_value: 20 mean_value: 30"])
+@pytest.mark.parametrize("others", ["", "scale: 0.017", "crop_size: 4 mirror: true scale: -0.3"])
+def test_images_in_bytes_stand_for_the_bits_of_the_transform(means, others, phase):
+    x, each = list(images(20, height=9, width=6)), transform(f"{means} {others}", phase)
+    stored = each.in_bytes(x, 5)
+    assert stored.pixels.dtype == np.uint8 and stored.shape == each(x, 5).shape
+    assert np.asarray(stored).tobytes() == each(x, 5).tobytes()
+
+
+def test_numbers_and_mean_images_are_not_in_bytes(tmp_path):
+    x = images(2)
+    assert transform("").in_bytes([x[0], x[1].astype(np.float32)], 0) is None
+    text = mean_file(tmp_path, np.zeros(x.shape[1:], np.float32))
+    assert transform(text, tmp_path=tmp_path).in_bytes(list(x), 0) is None
+
+
 def test_one_mean_value_serves_all_channels():
     x = images(2)
     assert np.array_equal(transform("mean_value: 7")(list(x), 0), x.astype(np.float32) - 7)

@@ -22,6 +22,7 @@ from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostByte
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.half import narrow, widen
+from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, NARROW_PRECISIONS
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update_parameters
@@ -93,6 +94,7 @@ class CudaDevice(Device):
 
     shares_host_memory = False
     has_streams = True
+    takes_bytes = True
     part_bytes = 64 << 20  # enough to keep all multiprocessors busy
     fusions = frozenset(FUSIONS)
 
@@ -206,6 +208,8 @@ class CudaDevice(Device):
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         if isinstance(record, ReduceScatter):
             return reduce_workspace_bytes(record) if self.transport == "nccl" else 0
+        if isinstance(record, Feed):
+            return feed_workspace_bytes(record)
         return cuda_kernels.workspace_bytes(record, step, roles)
 
     def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
@@ -269,7 +273,8 @@ class CudaDevice(Device):
         if isinstance(record, CopyOut):
             return self.host_io.copy_out(record.blob, arrays["x0"], context)
         if isinstance(record, Feed):
-            return self.host_io.feed(record.layer, [arrays[f"y{i}"] for i in range(record.tops)], context)
+            tops = [arrays[f"y{i}"] for i in range(record.tops)]
+            return self.host_io.feed(record, tops, arrays.get("workspace"), context)
         if isinstance(record, Python):
             if self.graph:
                 what = "runs Python code on the host, which a CUDA graph cannot hold; leave --cuda-graph out"
@@ -364,8 +369,9 @@ class CudaDevice(Device):
     # -- order and running -------------------------------------------------------------------------------------------
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
-    ) -> Sequence[Bound]:
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        free_from: Mapping[str, int] = {},
+    ) -> Sequence[Bound]:  # fmt: skip
         awaited = {tick for instruction in instructions for tick in instruction.after}
         events = {tick: self.driver.event() for tick in awaited}
         ordered = []
@@ -384,7 +390,7 @@ class CudaDevice(Device):
         else:
             started = ordered
         stagers = self.host_io.take_new_stagers()
-        return StepRun(self.driver, self.host_io, started, stagers, self.graph and not communicates)
+        return StepRun(self.driver, self.host_io, started, stagers, self.graph and not communicates, free_from)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
         """Between two events on the compute stream, which is busy when the first is put on it: what is timed starts
@@ -401,6 +407,7 @@ class CudaDevice(Device):
     def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
         for scalars in self.step_scalars.values():
             scalars.is_new_step = True
+        self.host_io.runs += 1
         with self.driver.current(), self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):

@@ -86,7 +86,7 @@ def test_parameters_of_one_launch_get_the_bits_of_their_own_launches(rule, way, 
     assert found[0] != [np.float32(value).tobytes() for each in given for value in each.values()]
 
 
-def test_the_arguments_of_a_launch_have_room_for_all_that_join():
+def test_the_arguments_of_a_launch_hold_all_updates_that_join():
     arguments = layout("update", "UpdateArgs")
     assert {member.count for member in arguments.members} == {None, MOST_JOINED}
     assert arguments.nbytes <= 4096  # of the parameters of a kernel
