@@ -1,5 +1,5 @@
-// Update rules: parameters change by their gradients and their histories, up to 64 of them in a launch.  Formulas and
-// order as in layermem/backends/reference/update.py.
+// Update rules: parameters change by their gradients and their state, up to 64 of them in a launch.  Formulas and order
+// as in layermem/backends/reference/update.py.
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float, step read
 //   scaled   dw and norm are loss_scale times what they stand for; where norm is not finite, nothing is written
 //   launch   one thread per four elements: the sum of ceil(count / 1024) blocks over the parameters, block 256
