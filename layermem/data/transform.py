@@ -85,17 +85,18 @@ class Transform:
         return out
 
     def in_bytes(self, images: Sequence[np.ndarray], first: int) -> ByteImages | None:
-        """The same, cropped, with the rest still to be done; None where images are no bytes, or a mean image is
-        subtracted."""
-        if self.mean is not None or any(image.dtype != np.uint8 for image in images):
+        """The same, cropped, with the rest still to be done; None where images are no bytes."""
+        if any(image.dtype != np.uint8 for image in images):
             return None
         channels, *size = self._output(images)
         pixels = np.empty((len(images), channels, *size), np.uint8)
+        corners = np.zeros((len(images), 2), np.int32)
         bits = words(first, len(images), *self.key)
         for index, window in enumerate(self._windows(images, bits, (size[0], size[1]))):
             pixels[index] = images[index][window]
-        means = np.broadcast_to(self.mean_values[:, 0, 0], (channels,))
-        return ByteImages(pixels, self._mirrors(bits), means, self.param.scale)
+            corners[index] = window[1].start, window[2].start
+        mean = np.broadcast_to(self.mean_values, (channels, 1, 1)) if self.mean is None else self.mean
+        return ByteImages(pixels, corners, self._mirrors(bits), mean, self.param.scale)
 
     def _output(self, images: Sequence[np.ndarray]) -> tuple[int, int, int]:
         """The shape of each transformed image of a batch."""

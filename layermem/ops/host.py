@@ -12,11 +12,13 @@ class Feed(OpRecord):
     """forward   y{i} = the arrays of the step's batch for input layer `layer`, `tops` of them
 
     images   y0 where the batch may have it as ByteImages; None where it never does
+    mean     [C,H,W] of the mean image that is then subtracted; None for a number for each channel
     """
 
     layer: str
     tops: int
     images: Tensor | None = None
+    mean: Tensor | None = None
 
 
 @dataclass(frozen=True)

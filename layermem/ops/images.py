@@ -1,6 +1,6 @@
 """A batch of images in bytes, with what is still to be done to them: what an input layer may hand to a device.
 
-    y = (x - mean) * scale, mirrored where `mirrored` says so        x [N,C,H,W] uint8 -> y [N,C,H,W] float32
+    y = (x - mean) * scale, mirrored where `mirrored` says so        x [N,C,h,w] uint8 -> y [N,C,h,w] float32
 
 It takes a quarter of the bytes of y, in the host's memory and over the link.  NumPy takes it for the array y, so that a
 device without a kernel for it needs no other code; a device with one computes the same bits.
@@ -17,15 +17,17 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, eq=False)
 class ByteImages:
-    """pixels     [N,C,H,W], cropped
+    """pixels     [N,C,h,w], cropped
+    corners    [N,2] int32: rows and columns that the crop leaves out above and left of it
     mirrored   [N] bool, left to right
-    means      [C] float32, subtracted from each channel
+    mean       float32: [C,1,1], or an image [C,H,W] that is cropped like the others
     scale      by which the difference is multiplied
     """
 
     pixels: npt.NDArray[np.uint8]
+    corners: npt.NDArray[np.int32]
     mirrored: npt.NDArray[np.bool_]
-    means: npt.NDArray[np.float32]
+    mean: npt.NDArray[np.float32]
     scale: float = 1.0
 
     @property
@@ -37,17 +39,18 @@ class ByteImages:
         return self.pixels.nbytes
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        values = transformed(self.pixels, self.means[:, None, None], self.scale)
-        values[self.mirrored] = values[self.mirrored, :, :, ::-1]
+        values = np.empty(self.shape, np.float32)
+        height, width = self.shape[2:]
+        for out, x, (top, left), mirrored in zip(values, self.pixels, self.corners, self.mirrored):
+            mean = self.mean if self.mean.shape[1:] == (1, 1) else self.mean[:, top : top + height, left : left + width]
+            transformed(x, mean, self.scale, out[:, :, ::-1] if mirrored else out)
         return values if dtype is None else values.astype(dtype, copy=False)
 
 
 def transformed(
-    pixels: npt.NDArray[Any], mean: npt.NDArray[np.float32], scale: float, out: npt.NDArray[np.float32] | None = None
-) -> npt.NDArray[np.float32]:
-    """(pixels - mean) * scale in float32, each result rounded once."""
-    values = np.empty(pixels.shape, np.float32) if out is None else out
-    np.subtract(pixels, mean, out=values)
+    pixels: npt.NDArray[Any], mean: npt.NDArray[np.float32], scale: float, out: npt.NDArray[np.float32]
+) -> None:
+    """out = (pixels - mean) * scale, each result rounded once."""
+    np.subtract(pixels, mean, out=out)
     if scale != 1:
-        values *= np.float32(scale)
-    return values
+        out *= np.float32(scale)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.copy import reorder
 from layermem.backends.cuda.driver.context import Array, Driver, Event
 from layermem.backends.cuda.driver.memory import DeviceSpan
-from layermem.backends.cuda.images import ImageBlock, transform_images
+from layermem.backends.cuda.images import INT, ImageBlock, transform_images
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
@@ -106,7 +107,8 @@ class InputStager:
         context: StepContext,
     ):  # fmt: skip
         self.host_io, self.layer, self.context = host_io, record.layer, context
-        self._images, self._tops, self._workspace = record.images, tops, workspace
+        self._record, self._tops, self._workspace = record, tops, workspace
+        self._block = None if record.images is None else ImageBlock(record)
         self._forms: dict[bool, Sequence[_Staging]] = {}  # by whether images are in bytes: of each buffer index
         self._staged: tuple[int, Sequence[HostArray]] | None = None  # buffer index and arrays of a batch staged early
         self._uploaded_in = NEVER  # the run that copied that one to the GPU
@@ -134,7 +136,7 @@ class InputStager:
             self._uploaded_in = self.host_io.runs
 
     def _in_bytes(self, arrays: Sequence[HostArray]) -> bool:
-        return self._images is not None and isinstance(arrays[0], ByteImages)
+        return self._block is not None and self._block.takes(arrays[0])
 
     def _staging(self, form: bool, buffer_index: int) -> _Staging:
         if form not in self._forms:
@@ -143,9 +145,9 @@ class InputStager:
 
     def _buffers(self, in_bytes: bool) -> Iterator[_Buffer]:
         plain = self._tops
-        if in_bytes and self._images is not None and self._workspace is not None:
+        if in_bytes and self._workspace is not None:
             first, *plain = self._tops
-            yield image_buffer(self.host_io, self._images, first, self._workspace, self.context)
+            yield image_buffer(self.host_io, self._record, first, self._workspace, self.context)
         for top in plain:
             buffer = self.host_io.pinned(top)
             yield _Buffer(partial(_copy, buffer), self.host_io.move(top, buffer, self.context, inwards=True))
@@ -202,20 +204,22 @@ class _Staging:
 
 
 def image_buffer(
-    host_io: HostIO, images: Tensor, top: DeviceSpan, workspace: DeviceSpan, context: StepContext
+    host_io: HostIO, record: Feed, top: DeviceSpan, workspace: DeviceSpan, context: StepContext
 ) -> _Buffer:
     """For images in bytes: one copy to the workspace, and the kernel that transforms them."""
-    at = ImageBlock(images)
+    at = ImageBlock(record)
+    items, shape = at.images.shape[0], at.images.shape
     block = host_io.driver.pinned(at.nbytes)
-    pixels = block[at.pixels :][: images.count].reshape(images.shape)
-    settings = block[at.settings :][: FLOAT * (1 + at.channels)].view(np.float32)
-    mirrored = block[at.mirrored :][: at.items]
+    pixels = block[at.pixels :][: at.images.count].reshape(shape)
+    settings = block[at.settings :][: FLOAT * (1 + prod(at.mean))].view(np.float32)
+    corners = block[at.corners :][: INT * 2 * items].view(np.int32).reshape(items, 2)
+    mirrored = block[at.mirrored :][:items]
     uploads = {stream: host_io.driver.copy_in(workspace.address, block, stream) for stream in (COMPUTE, H2D)}
-    transform = host_io.bind_launches([transform_images(images, top.address, workspace.address)], context)
+    transform = host_io.bind_launches([transform_images(record, top.address, workspace.address)], context)
 
     def fill(array: HostArray) -> None:
         assert isinstance(array, ByteImages)
-        pixels[...] = array.pixels
-        settings[0], settings[1:], mirrored[...] = array.scale, array.means, array.mirrored
+        pixels[...], corners[...], mirrored[...] = array.pixels, array.corners, array.mirrored
+        settings[0], settings[1:] = array.scale, array.mean.reshape(-1)
 
     return _Buffer(fill, transform, lambda stream: uploads[stream]())
