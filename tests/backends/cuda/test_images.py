@@ -121,3 +121,13 @@ def test_a_net_learns_the_same_bits_from_images_in_bytes_and_in_numbers(solver, 
     assert "h2d" not in answers[2][4] and not answers[0][4]
     for answer in (answers[1], answers[3]):  # the first batch, and those behind the test nets, go when a step begins
         assert answer[4].count("h2d") >= 4 and answer[4].count("compute") <= 3
+
+
+UNAWAITED = STAGED.replace("streams, upload =", "device.driver.wait = lambda *events: None\nstreams, upload =")
+
+
+@pytest.mark.skipif(not fake_driver.pycuda_is_installed(), reason="PyCUDA is not installed")
+def test_a_batch_that_does_not_wait_for_its_bytes_shows():
+    right, wrong = (run(program, DIGITS, "0", "1", "liveness", streams="random") for program in (STAGED, UNAWAITED))
+    assert right.returncode == 0 and "device.driver.wait" in UNAWAITED
+    assert "DivergenceError" in wrong.stderr or json.loads(wrong.stdout)[:2] != json.loads(right.stdout)[:2]
