@@ -506,6 +506,7 @@ import sys
 from layermem.backends.cuda.driver.context import Driver
 from layermem.solver.solver import Solver
 from layermem.backends.base import get_device
+from layermem.schedule.upload_ahead import feed_workspaces
 
 made, event = [], Driver.event
 
@@ -519,6 +520,8 @@ with Solver(sys.argv[1], device=get_device("cuda"), strategy=sys.argv[2]) as sol
     solver.step(3)
     rows = [row for executor in solver.runner.executors for row in executor.schedule.instructions]
     awaited = sum(len({tick for row in e.schedule.instructions for tick in row.after}) for e in solver.runner.executors)
+    feeds = sum(len(feed_workspaces(e.schedule.instructions)) for e in solver.runner.executors)
+    awaited += feeds * len(solver.runner.device.driver.streams)  # when the bytes for the next batch are free
     print(bound, awaited, len(made) - bound, sum(row.op is None for row in rows))
 """
 
@@ -529,4 +532,4 @@ def test_events_are_made_once_and_only_where_the_schedule_waits(strategy):
     assert done.returncode == 0, done.stderr
     bound, awaited, later, copies = map(int, done.stdout.split())
     assert bound == awaited and later == 0
-    assert (copies > 0) == (awaited > 0) == (strategy == "inter")
+    assert awaited > 0 and (copies > 0) == (strategy == "inter")
