@@ -87,13 +87,10 @@ class Executor:
         return {layer: tick for layer, tick in free.items() if tick < ticks}
 
     def _bind_group(self, group: Sequence[Instruction], context: StepContext) -> list[Bound]:
-        """The calls of instructions that are launched together: the first one's is for all, and waits for what any of
-        them waits for."""
+        """The calls of instructions that are launched together: the first one's is for all."""
         first, *others = group
         if not others:
             return [self._bind(first, context)]
-        after = {tick for each in group for tick in each.after}
-        self._instructions[first.tick] = first._replace(after=tuple(sorted(after)))
         bindings = [(each.op, self._arrays(each, each.op)) for each in group if each.op is not None]
         return [self.device.bind_joined(bindings, context), *(_skip for _ in others)]
 

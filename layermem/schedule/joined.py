@@ -4,7 +4,7 @@
     tick 8  update  conv2.w1.update            launched with tick 7
     tick 9  d2h     conv2.w0.h0       after 7
 
-Nothing lies between them, so what one of them waits for comes before the first.
+Nothing lies between them, so what one of them waits for comes before the first, which waits for all of it.
 """
 
 from __future__ import annotations
