@@ -29,8 +29,8 @@ LM_KERNEL(transform_images, ImagesArgs, p, 256) {
     const int row = divide(place, p.by_row), column = place - row * width;
     const int from = p.mirrored[item] ? width - 1 - column : column;
     const unsigned char* x = p.x + static_cast<long long>(item) * p.channels * places + row * width + from;
-    const float* mean = p.settings + 1 + (p.corners[2 * item] + row) * p.mean_row +
-                        (p.corners[2 * item + 1] + from) * p.mean_column;
+    const int mean_row = p.corners[2 * item] + row, mean_column = p.corners[2 * item + 1] + from;
+    const float* mean = p.settings + 1 + mean_row * p.mean_row + mean_column * p.mean_column;
     float* y = p.y + static_cast<long long>(at) * p.channels;
     const float scale = p.settings[0];
     for (int c = 0; c < p.channels; ++c) {
