@@ -5,6 +5,7 @@
     lower      instructions and residencies                                      schedule/lower.py
     place      an offset for every residency                                     schedule/place.py
     simulate   the predicted seconds of the step                                 schedule/simulate.py
+    join       updates that wait for each other, to be one launch                planning/joined_updates.py
     check      proof that every instruction reads the values that it should      schedule/check.py
 
 A strategy counts live bytes; placed, its plan may need a few more.  planning/budget_search.py then requests a plan for
@@ -17,6 +18,7 @@ from layermem.graph.ops import Graph
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.joined_updates import with_joined_updates
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice, as_entry, default_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -52,7 +54,7 @@ class Compiler:
         self.search = BudgetSearch(as_entry(strategy), graphs[0], costs, self.arena, hints, self.build)
 
     def compile(self, budget_bytes: int | None, *, search_minimum: bool = True) -> Program:
-        program = self.search.program(budget_bytes, search_minimum=search_minimum)
+        program = self._joined(self.search.program(budget_bytes, search_minimum=search_minimum))
         self.arena.programs.check(program, lambda: check(*program.schedules))
         return program
 
@@ -60,6 +62,18 @@ class Compiler:
         """The program of one plan; the search for offsets ends once they need no more than `target_bytes`."""
         key = self.arena.key_of(plan)
         return self.arena.programs.get(key, target_bytes, plan, lambda: self._place(plan, target_bytes))
+
+    def _joined(self, program: Program) -> Program:
+        """`program` with updates that are launched together, where that takes no more bytes."""
+        train = program.train
+        plan = with_joined_updates(
+            train.plan, train.graph, self.arena.layouts[0].live_profile(train.plan), train.max_live_bytes
+        )
+        if plan is train.plan:
+            return program
+        found = self.build(plan, program.arena_bytes)
+        fits = found.arena_bytes <= program.arena_bytes and found.host_bytes <= program.host_bytes
+        return found if fits and found.seconds < program.seconds else program
 
     def _place(self, plan: Plan, target_bytes: int) -> Program:
         lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]

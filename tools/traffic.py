@@ -29,7 +29,11 @@ import layermem  # noqa: E402
 from layermem.backends.base import get_device  # noqa: E402
 from layermem.backends.cuda.base import CudaCall, cuda_kernels  # noqa: E402
 from layermem.backends.cuda.launch import Launch  # noqa: E402
+from layermem.backends.cuda.update import update_parameters  # noqa: E402
+from layermem.graph.ops import Op  # noqa: E402
+from layermem.ops import Update  # noqa: E402
 from layermem.schedule.ir import Instruction, Schedule  # noqa: E402
+from layermem.schedule.joined import joined  # noqa: E402
 from layermem.utils.units import parse_bytes  # noqa: E402
 
 ARENA = 0x5A5A5A5A << 32  # where the arena is thought to be: no two integers of a launch's arguments make such a word
@@ -51,35 +55,52 @@ class Traffic:
 
 def step_traffic(schedule: Schedule, precision: str = "fp32") -> list[Traffic]:
     """Of every instruction of the schedule, in its order."""
-    return [instruction_traffic(schedule, each, precision) for each in schedule.instructions]
+    return [each for group in joined(schedule.instructions) for each in _group_traffic(schedule, group, precision)]
 
 
-def instruction_traffic(schedule: Schedule, instruction: Instruction, precision: str) -> Traffic:
+def _group_traffic(schedule: Schedule, group: Sequence[Instruction], precision: str) -> Iterator[Traffic]:
+    """Of instructions that are launched together: all that they move is of the first one."""
+    instruction, *others = group
     op = instruction.op
     if op is None:
         nbytes = schedule.residencies[instruction.reads[0]].nbytes
-        return Traffic(instruction.kind, nbytes, nbytes)
-    if not cuda_kernels.implements(op.record, op.step):  # batches, outputs, Python
-        return Traffic(op.kernel, op.nbytes, op.nbytes)
-    launches, moved = instruction_launches(schedule, instruction, precision)
-    names = [f"{launch.module}.{launch.function}" for launch in launches]
-    return Traffic(op.kernel, op.nbytes, sum(moved), tuple(zip(names, moved, strict=True)))
+        yield Traffic(instruction.kind, nbytes, nbytes)
+    elif not cuda_kernels.implements(op.record, op.step):  # batches, outputs, Python
+        yield Traffic(op.kernel, op.nbytes, op.nbytes)
+    else:
+        launches, moved = group_launches(schedule, group, precision)
+        names = [f"{launch.module}.{launch.function}" for launch in launches]
+        yield Traffic(op.kernel, op.nbytes, sum(moved), tuple(zip(names, moved, strict=True)))
+    yield from (Traffic(each.op.kernel, each.op.nbytes, 0) for each in others if each.op is not None)
 
 
-def instruction_launches(
-    schedule: Schedule, instruction: Instruction, precision: str
+def group_launches(
+    schedule: Schedule, group: Sequence[Instruction], precision: str
 ) -> tuple[Sequence[Launch], Sequence[int]]:
-    """As the cuda device binds an op that it has kernels for, and the bytes that each launch moves."""
-    op, spans = instruction.op, dict(_spans(schedule, instruction))
-    assert op is not None
-    call = CudaCall(
+    """As the cuda device binds ops that it has kernels for and launches together, one or several, and the bytes that
+    each launch moves."""
+    if len(group) == 1:
+        op, spans = group[0].op, dict(_spans(schedule, group[0]))
+        assert op is not None
+        launches = list(cuda_kernels.bind(op.record, op.step, _call(op, spans, precision)))
+        return launches, launches_bytes(launches, spans, [r for r, buffer in op.roles.items() if buffer in op.updates])
+    updates, places, updated = [], {}, []
+    for each in group:
+        op, spans = each.op, dict(_spans(schedule, each))
+        assert op is not None and isinstance(op.record, Update)
+        updates.append((op.record, _call(op, spans, precision)))
+        places |= {f"{role} of {op.name}": span for role, span in spans.items()}
+        updated += [f"{role} of {op.name}" for role, buffer in op.roles.items() if buffer in op.updates]
+    launches = [update_parameters(updates)]
+    return launches, launches_bytes(launches, places, updated)
+
+
+def _call(op: Op, spans: Mapping[str, range], precision: str) -> CudaCall:
+    return CudaCall(
         addresses={role: span.start for role, span in spans.items()},
         counts={role: len(span) // 4 for role, span in spans.items()},
         accumulated=frozenset(op.accumulates), precision=precision,
     )  # fmt: skip
-    launches = list(cuda_kernels.bind(op.record, op.step, call))
-    updated = [role for role, buffer in op.roles.items() if buffer in op.updates]
-    return launches, launches_bytes(launches, spans, updated)
 
 
 def launches_bytes(launches: Sequence[Launch], spans: Mapping[str, range], updated: Collection[str]) -> list[int]:

@@ -24,13 +24,13 @@ from layermem.backends.registry import StepContext
 from layermem.distributed.transport import Transport
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import COMM, Op
-from layermem.ops import FP32, NARROW, BandRules, InnerProduct, OpRecord, Tensor
+from layermem.ops import FP32, NARROW, BandRules, ByteImages, InnerProduct, OpRecord, Tensor
 from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
 from layermem.utils.text import choices
 
 Memory: TypeAlias = Any  # what an arena gives for a range of bytes: a NumPy view, or an address on another device
-Batch = Mapping[str, Sequence[npt.NDArray[Any]]]  # arrays (NCHW) by input layer
+Batch = Mapping[str, Sequence[npt.NDArray[Any] | ByteImages]]  # arrays (NCHW) by input layer
 NextBatch = Callable[[], "Batch | None"]  # fetches the batch after this one, None after the last
 
 
@@ -122,6 +122,12 @@ class Device:
         """`arrays`: stored (channels-last) views by role, and "workspace" and "host_workspace" as bytes."""
         raise NotImplementedError
 
+    takes_bytes = False  # whether it transforms ByteImages itself
+
+    def bind_joined(self, bindings: Sequence[tuple[Op, Mapping[str, Memory]]], context: StepContext) -> Bound:
+        """One call for ops that join each other (Op.joins), each with its `arrays`."""
+        return sequence([self.bind(op, arrays, context) for op, arrays in bindings])
+
     def view(self, memory: Memory, begin: int, tensor: Tensor) -> Memory:
         """A tensor at byte `begin` of what an arena gave for some bytes, or for a tensor."""
         begins, dtype = memory.reshape(-1).view(np.uint8)[begin:], np.dtype(self.dtype(tensor))
@@ -172,12 +178,16 @@ class Device:
         return guarded
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
-    ) -> Sequence[Bound]:
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        free_from: Mapping[str, int] = {},
+    ) -> Sequence[Bound]:  # fmt: skip
         """The bound instructions, each waiting for those of other streams that its `after` names.
 
         A device without streams completes each call before the next: nothing to add, but for those on COMM.  They run
         on a thread of their own if there is a way to `cancel` what they wait for, else in their turn.
+
+        free_from   by input layer: the tick from which the bytes of its workspace are free for the next batch, to the
+                    end of the step
         """
         if cancel is None or all(each.stream != COMM for each in instructions):
             return calls

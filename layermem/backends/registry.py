@@ -22,7 +22,7 @@ import numpy.typing as npt
 from layermem.distributed.transport import Transport
 from layermem.errors import LayermemError
 from layermem.ops import CARRY as CARRY
-from layermem.ops import NARROW, OpRecord
+from layermem.ops import NARROW, ByteImages, OpRecord
 from layermem.ops import OPEN as OPEN
 
 R = TypeVar("R", bound=OpRecord)  # the record
@@ -87,7 +87,7 @@ class StepContext(TypedDict, total=False):
     iter_size: int
     transport: Transport
     averaged: int
-    batch: Mapping[str, Sequence[npt.NDArray[Any]]]
+    batch: Mapping[str, Sequence[npt.NDArray[Any] | ByteImages]]
     results: dict[str, npt.NDArray[Any]]
 
 

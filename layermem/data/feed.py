@@ -30,11 +30,13 @@ from layermem.data.transform import Transform
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.layers.fillers import check_filler, fill, is_constant
+from layermem.ops import ByteImages
 from layermem.proto.blobs import read_blob
 from layermem.proto.schema import FillerParameter, Message
 from layermem.utils.seeds import generator
 
 Shapes = tuple[tuple[int, ...], ...]
+Batch = Sequence[np.ndarray | ByteImages]  # an array for each top, NCHW
 
 
 class Feed(ABC):
@@ -46,8 +48,8 @@ class Feed(ABC):
     notes: tuple[str, ...] = ()  # sentences for the user
     ranks = Ranks()  # that share the batches
 
-    def next(self) -> list[np.ndarray]:
-        """The next batch of this rank: read-only float32 arrays of `shapes`."""
+    def next(self) -> Batch:
+        """The next batch of this rank: read-only float32 arrays of `shapes`, or ByteImages where a feed has them."""
         ranks = self.ranks
         try:
             if ranks.size == 1:
@@ -67,7 +69,7 @@ class Feed(ABC):
             raise error.at(path=self.path, layer=self.layer) from None
 
     @abstractmethod
-    def _next(self) -> list[np.ndarray]: ...
+    def _next(self) -> Batch: ...
 
     def _skip(self, batches: int) -> None:
         """The same position as after so many batches; feeds that can count records do not read them."""
@@ -91,19 +93,27 @@ class Feed(ABC):
 
 
 class ImageFeed(Feed):
-    """Data and ImageData: transformed images, and labels if the layer has a second top."""
+    """Data and ImageData: transformed images, and labels if the layer has a second top.
 
-    def __init__(self, source: DatumSource | ImageListSource, transform: Transform, batch: int, tops: int):
+    in_bytes   whether images that are stored in bytes are delivered so, as ByteImages
+    """
+
+    def __init__(
+        self, source: DatumSource | ImageListSource, transform: Transform, batch: int, tops: int, *,
+        in_bytes: bool = False,
+    ):  # fmt: skip
         self.source, self.transform, self.batch, self.tops = source, transform, batch, tops
+        self.in_bytes = in_bytes
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
         if isinstance(source, DatumSource) and transform.color is not None and source.first_is_raw():
             field = "force_color" if transform.color else "force_gray"
             self.notes = (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",)
         self._sample = 0  # number of images so far; it seeds the transform of the next one
 
-    def _next(self) -> list[np.ndarray]:
+    def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
-        data = self.transform(images, self._sample)
+        stored = self.transform.in_bytes(images, self._sample) if self.in_bytes else None
+        data = self.transform(images, self._sample) if stored is None else stored
         if data.shape != self.shapes[0]:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; resize the images, or set crop_size")
@@ -136,7 +146,7 @@ class Hdf5Feed(Feed):
         self.source, self.batch = source, batch
         self.shapes = tuple((batch, *shape) for shape in source.row_shapes)
 
-    def _next(self) -> list[np.ndarray]:
+    def _next(self) -> Batch:
         return self.source.read(self.batch)
 
     def _skip(self, batches: int) -> None:
@@ -167,7 +177,7 @@ class BlobFeed(Feed):
         self._blob = np.asarray(blob, np.float32).reshape(shapes[0])
         self._blob.flags.writeable = False
 
-    def _next(self) -> list[np.ndarray]:
+    def _next(self) -> Batch:
         return [self._blob]
 
     def _skip(self, batches: int) -> None:
@@ -201,7 +211,7 @@ class DummyFeed(Feed):
         """Whether all batches are equal."""
         return len(self._constant) == len(self.shapes)
 
-    def _next(self) -> list[np.ndarray]:
+    def _next(self) -> Batch:
         self._batch += 1
         return [self._constant[i] if i in self._constant else self._fill(i) for i in range(len(self.shapes))]
 
@@ -238,7 +248,7 @@ class NoiseFeed(Feed):
         self.shapes, self.limits, self.noise, self.key = shapes, tuple(limits), noise, ("noise", noise, *key)
         self._batch = 0
 
-    def _next(self) -> list[np.ndarray]:
+    def _next(self) -> Batch:
         batch = [self._draw(index) for index in range(len(self.shapes))]
         self._batch += 1
         return batch
@@ -305,7 +315,7 @@ class ArrayFeed(Feed):
             raise InputError(f"takes the same number of batches for each top, and was given {counts}; make them equal")
         self._arrays, self._row = given, 0
 
-    def _next(self) -> list[np.ndarray]:
+    def _next(self) -> Batch:
         if not self._arrays:
             tops = ", ".join(self.tops)
             raise InputError(

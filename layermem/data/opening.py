@@ -38,12 +38,14 @@ SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value fo
 
 
 def open_feed(
-    param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True, ranks: Ranks = Ranks()
-) -> Feed:
-    """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share."""
+    param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True, ranks: Ranks = Ranks(),
+    in_bytes: bool = False,
+) -> Feed:  # fmt: skip
+    """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share; `in_bytes`: as
+    ByteImages where they can be."""
     remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     try:
-        feed = _create(param, phase, (seed, phase, param.name), _resolver(path, remedy))
+        feed = _create(param, phase, (seed, phase, param.name), _resolver(path, remedy), in_bytes=in_bytes)
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer, feed.ranks = path, param.name, ranks
@@ -158,7 +160,9 @@ def _waiting_bytes(param: Message, shapes: Shapes) -> int:
     return batch_bytes * (_prefetch_depth(param, shapes) + 2)
 
 
-def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath) -> Feed:
+def _create(
+    param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath, *, in_bytes: bool = False
+) -> Feed:
     if param.type == "DummyData":
         return DummyFeed(tuple(stated_shapes(param)), param.dummy_data_param.data_filler, key)
     if param.type == MATRIX:
@@ -186,7 +190,7 @@ def _create(param: Message, phase: int, key: tuple[int | str, ...], resolve: Res
     transform = Transform(param.transform_param, phase, key, resolve)
     source = _database(param, key, resolve, transform) if param.type == "Data" else _image_list(param, key, resolve)
     try:
-        feed = ImageFeed(source, transform, batch, len(param.top))
+        feed = ImageFeed(source, transform, batch, len(param.top), in_bytes=in_bytes)
         if param.type == "ImageData" and transform.color is not None:
             field = "force_color" if transform.color else "force_gray"
             feed.notes = (f"{field} has no effect on ImageData, as in BVLC Caffe; is_color decides",)

@@ -15,12 +15,10 @@ import queue
 import threading
 import weakref
 
-import numpy as np
-
-from layermem.data.feed import Feed
+from layermem.data.feed import Batch, Feed
 from layermem.data.position import State
 
-_Item = tuple[list[np.ndarray], State] | BaseException  # a batch and the state after it, or the error
+_Item = tuple[Batch, State] | BaseException  # a batch and the state after it, or the error
 POLL_SECONDS = 0.05  # between two checks of a waiting thread whether it should stop
 
 
@@ -36,7 +34,7 @@ class Prefetch(Feed):
         self._process = os.getpid()  # of the thread
         self._stop = threading.Event()
 
-    def _next(self) -> list[np.ndarray]:
+    def _next(self) -> Batch:
         if self._error is not None:
             raise self._error
         if self._process != os.getpid():
@@ -59,7 +57,7 @@ class Prefetch(Feed):
     def state(self) -> State:
         return dict(self._state)
 
-    def _read_here(self) -> list[np.ndarray]:
+    def _read_here(self) -> Batch:
         try:
             batch = self.feed.next()
         except Exception as error:

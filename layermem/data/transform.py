@@ -13,13 +13,14 @@ source  Caffe data_transformer.cpp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
+from layermem.ops import ByteImages, transformed
 from layermem.proto.blobs import MESSAGE_LIMIT
 from layermem.proto.schema import TRAIN, BlobProto, Message
 from layermem.utils.input_files import read_bytes
@@ -73,28 +74,54 @@ class Transform:
 
     def __call__(self, images: Sequence[np.ndarray], first: int) -> np.ndarray:
         """float32 [N,C,h,w] of the images of samples first, first + 1, ..."""
+        channels, *size = self._output(images)
+        out = np.empty((len(images), channels, *size), np.float32)
+        bits = words(first, len(images), *self.key)
+        mirrored = self._mirrors(bits)
+        for index, window in enumerate(self._windows(images, bits, (size[0], size[1]))):
+            mean = self.mean[window] if self.mean is not None else self.mean_values
+            target = out[index, :, :, ::-1] if mirrored[index] else out[index]
+            transformed(images[index][window], mean, self.param.scale, target)
+        return out
+
+    def in_bytes(self, images: Sequence[np.ndarray], first: int) -> ByteImages | None:
+        """The same, cropped, with the rest still to be done; None where images are no bytes."""
+        if any(image.dtype != np.uint8 for image in images):
+            return None
+        channels, *size = self._output(images)
+        pixels = np.empty((len(images), channels, *size), np.uint8)
+        corners = np.zeros((len(images), 2), np.int32)
+        bits = words(first, len(images), *self.key)
+        for index, window in enumerate(self._windows(images, bits, (size[0], size[1]))):
+            pixels[index] = images[index][window]
+            corners[index] = window[1].start, window[2].start
+        mean = np.broadcast_to(self.mean_values, (channels, 1, 1)) if self.mean is None else self.mean
+        return ByteImages(pixels, corners, self._mirrors(bits), mean, self.param.scale)
+
+    def _output(self, images: Sequence[np.ndarray]) -> tuple[int, int, int]:
+        """The shape of each transformed image of a batch."""
         shapes = {image.shape for image in images}
         outputs = {self.shape(shape) for shape in shapes}
         if len(outputs) > 1 or (len(shapes) > 1 and not self.any_size):
             sizes = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
             raise InputError(f"has images of {sizes} in one batch; resize the images, or set crop_size")
-        (channels, height, width) = outputs.pop()
-        out = np.empty((len(images), channels, height, width), np.float32)
-        bits = words(first, len(images), *self.key)
-        for index, image in enumerate(images):
-            top, left = self._corner(image.shape, bits[index])
-            window = (slice(None), slice(top, top + height), slice(left, left + width))
-            mean = self.mean[window] if self.mean is not None else self.mean_values
-            mirrored = self.param.mirror and bits[index, 2] & np.uint64(1)
-            target = out[index, :, :, ::-1] if mirrored else out[index]
-            np.subtract(image[window], mean, out=target)
-            if self.param.scale != 1:
-                target *= np.float32(self.param.scale)
-        return out
+        return outputs.pop()
 
     def mirrors(self, first: int, count: int) -> np.ndarray:
         """Which of the samples from `first` on are mirrored."""
-        return (words(first, count, *self.key)[:, 2] & np.uint64(1)).astype(bool) & bool(self.param.mirror)
+        return self._mirrors(words(first, count, *self.key))
+
+    def _mirrors(self, bits: np.ndarray) -> np.ndarray:
+        return (bits[:, 2] & np.uint64(1)).astype(bool) & bool(self.param.mirror)
+
+    def _windows(
+        self, images: Sequence[np.ndarray], bits: np.ndarray, size: tuple[int, int]
+    ) -> Iterator[tuple[slice, slice, slice]]:
+        """Of each image, what is cropped of it."""
+        height, width = size
+        for image, of_sample in zip(images, bits):
+            top, left = self._corner(image.shape, of_sample)
+            yield slice(None), slice(top, top + height), slice(left, left + width)
 
     def _corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
         """The top left corner of the crop in an image."""

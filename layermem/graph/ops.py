@@ -66,6 +66,7 @@ class Op:
     share_of     of a band of rows: the op of all rows, and its share of them
     stream       that it runs on: COMPUTE, or COMM for what ranks do together
     passes       over parts of its items, where it has operands that are stored in 16 bits (graph/storage.py)
+    joins        what it is launched together with, where they follow each other: ops with the same word; "" for none
     node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
                  layers  the names of all layers that the node stands for
     """
@@ -94,6 +95,7 @@ class Op:
     share_of: tuple[str, float] | None = None
     stream: str = COMPUTE
     passes: tuple[Pass, ...] = ()
+    joins: str = ""
 
     @cached_property
     def view_of(self) -> dict[str, BatchSlice]:

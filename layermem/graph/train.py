@@ -249,7 +249,8 @@ class GraphBuilder:
         record = ops.Update(rule.name, name, param.tensor, param.lr_mult, param.decay_mult, scaled=self.scaled)
         reads = ("dw0",) if norm is None else ("dw0", "norm")
         step = Step("update", reads, (), ("w0", *state), flops=4 * param.tensor.count)
-        return self.ops.make(f"{name}.update", UPDATE, record, step, roles, node=-1)
+        op = self.ops.make(f"{name}.update", UPDATE, record, step, roles, node=-1)
+        return replace(op, joins=rule.name) if ops.JOINED_UPDATES in self.device.fusions else op
 
     # -- what is held ------------------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import MAX_COUNT, Layer, Message, Step, Tensor, roles
+from layermem.proto.blobs import read_blob
+from layermem.proto.read import resolve_path
 
 FROM_FILES = {
     "AnnotatedData": ("data_param", "batch_size"),
@@ -33,6 +35,7 @@ MATRIX = "InfogainMatrix"  # not a type of Caffe: the file of an InfogainLoss (c
 SIZES = "DetectionSizes"  # nor this: the file of a DetectionEvaluate
 FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX, SIZES}
 NO_ITEMS = {MATRIX, SIZES, "Parameter"}  # their tops have no axis of the batch
+IN_BYTES = {"Data", "ImageData"}
 # Their second top holds a label for each item of the first.
 WITH_LABELS = {"Data", "ImageData", "MemoryData", "WindowData"}
 
@@ -48,17 +51,33 @@ class Feed(Layer):
     top_range = (1, None)
     recompute_kind = "never"
 
-    def __init__(self, param: Message, phase: int, shapes: Shapes):
+    def __init__(self, param: Message, phase: int, shapes: Shapes, path: str = ""):
         self.type = param.type
         self.shapes = [tuple(int(d) for d in shape) for shape in shapes]
+        self.path = path  # of the net
         super().__init__(param, phase, ())
 
     def setup(self) -> None:
         self.tops = tuple(Tensor(shape) for shape in self.shapes)
-        self.record = ops.Feed(self.name, len(self.tops))
+        self.record = ops.Feed(self.name, len(self.tops), *self._images())
         for top in self.tops:
             if any(d <= 0 for d in top.shape) or top.count > MAX_COUNT:
                 raise InputError(f"has a top of shape {top}; every dimension must be positive, at most 2^31-1 in all")
+
+    def _images(self) -> tuple[Tensor | None, Tensor | None]:
+        """The first top, if batches of it may be images in bytes, and the shape of the mean image: a file that is not
+        there, or no such image, is subtracted where the data are read."""
+        name, top = self.param.transform_param.mean_file, self.tops[0]
+        if self.type not in IN_BYTES or len(top.shape) != 4:
+            return None, None
+        if not name:
+            return top, None
+        try:
+            mean = read_blob(resolve_path(name, self.path))
+        except InputError:
+            return None, None
+        shape = mean.shape[1:] if mean.ndim == 4 else mean.shape
+        return (top, Tensor(shape)) if len(shape) == 3 else (None, None)
 
     def forward(self) -> Step:
         return Step("forward", (), roles("y", len(self.tops)))
@@ -102,7 +121,7 @@ def make_feed_layer(
     elif param.type == "DummyData" and any(top in inputs for top in param.top):
         param.dummy_data_param.ClearField("num")  # BVLC's older form states all four axes, one by one
         _set_shapes(param.dummy_data_param, shapes)
-    return FEED_LAYERS[param.type](param, phase, shapes)
+    return FEED_LAYERS[param.type](param, phase, shapes, path)
 
 
 def shape_options(param: Message) -> str:

@@ -46,6 +46,7 @@ from layermem.ops.filter import Filter
 from layermem.ops.gather import BatchReindex, Embed, Gather
 from layermem.ops.host import CopyOut, Feed, Fill
 from layermem.ops.im2col import Im2col
+from layermem.ops.images import ByteImages, transformed
 from layermem.ops.inner_product import BandRules, InnerProduct, InnerProductUpdate, RowBand
 from layermem.ops.l2norm import L2Norm
 from layermem.ops.loss import (
@@ -70,7 +71,7 @@ from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import PsRoiPool, RoiPool
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
-from layermem.ops.update import ACCUMULATE, RULES, GradientNorm, Update
+from layermem.ops.update import ACCUMULATE, JOINED_UPDATES, MOST_JOINED, RULES, GradientNorm, Update
 from layermem.ops.upsample import Unpool, Upsample
 from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
@@ -80,10 +81,12 @@ __all__ = [
     "CONV_MOMENTS",
     "FP32",
     "ITEMSIZE",
+    "JOINED_UPDATES",
     "LRN",
     "MASKED_DGRAD",
     "MAX_COUNT",
     "MOMENTS_ROWS",
+    "MOST_JOINED",
     "MVN",
     "NARROW",
     "OPEN",
@@ -101,6 +104,7 @@ __all__ = [
     "BatchReindex",
     "BatchSlice",
     "Bias",
+    "ByteImages",
     "Carry",
     "Communication",
     "Concat",
@@ -180,4 +184,5 @@ __all__ = [
     "Upsample",
     "Window",
     "roles",
+    "transformed",
 ]

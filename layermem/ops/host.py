@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, PerItem
+from layermem.ops.base import OpRecord, PerItem, Tensor
 
 
 @dataclass(frozen=True)
 class Feed(OpRecord):
-    """forward   y{i} = the arrays of the step's batch for input layer `layer`, `tops` of them"""
+    """forward   y{i} = the arrays of the step's batch for input layer `layer`, `tops` of them
+
+    images   y0 where the batch may have it as ByteImages; None where it never does
+    mean     [C,H,W] of the mean image that is then subtracted; None for a number for each channel
+    """
 
     layer: str
     tops: int
+    images: Tensor | None = None
+    mean: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from layermem.ops.base import OpRecord, Tensor
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
+JOINED_UPDATES = "Update+Update"  # in Device.fusions: updates that follow each other are one launch
+MOST_JOINED = 64  # of one launch: cuda/update.cu has the arguments of so many
 ACCUMULATE = "Accumulate"  # beside them: w0 += dw0, for the gradients of several micro-batches; there is no h0
 
 

@@ -124,8 +124,9 @@ class Costs:
         share = f"{sum(name in self.measured for name in names)} of {len(names)} ops take their time from it"
         return [f"{self.path} does not say which step it was measured with; {share}; {MEASURE_AGAIN}"]
 
-    def op(self, op: Op) -> float:
-        """Seconds that `op` takes; of a slice or band that was not measured itself, its share of the measured whole."""
+    def op(self, op: Op, *, joined: bool = False) -> float:
+        """Seconds that `op` takes; of a slice or band that was not measured itself, its share of the measured whole.
+        `joined`: launched together with another one, as it is where it is measured."""
         if isinstance(op.record, Communication):
             return self.communication(op.record)
         if op.name in self.measured:
@@ -138,7 +139,8 @@ class Costs:
             name, share = op.share_of[0], share * op.share_of[1]
         if name in self.measured:
             return min(launch, self.measured[name]) + max(0.0, self.measured[name] - launch) * share
-        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch * op.launches
+        launches = op.launches - joined
+        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch * launches
 
     def communication(self, record: Communication) -> float:
         """Seconds that ranks take together: what each sends, and what it adds up of the others.

@@ -12,6 +12,8 @@ from layermem.errors import DeviceError
 from layermem.graph.ops import FORWARD, Op
 from layermem.schedule.dependencies import last_accesses
 from layermem.schedule.ir import Instruction, Residency, Schedule
+from layermem.schedule.joined import joined
+from layermem.schedule.upload_ahead import feed_workspaces, free_from
 
 GUARD_BYTES = 1024  # watched on either side of what an op writes
 
@@ -42,7 +44,7 @@ class Executor:
                     f"the schedule has '{r.buffer}' up to byte {r.offset + r.nbytes:,} of an arena of {size:,}"
                 )
         self._instructions = list(schedule.instructions)
-        calls: list[Bound] = [self._bind(instruction, context) for instruction in schedule.instructions]
+        calls = [call for group in joined(self._instructions) for call in self._bind_group(group, context)]
         self._cancel = context["transport"].cancel if "transport" in context and not poison else None
         if poison:
             calls = [self._guard(instruction, call) for instruction, call in zip(schedule.instructions, calls)]
@@ -50,7 +52,7 @@ class Executor:
         self._bound = calls
         self._forward_calls: Sequence[Bound] | None = None
         self._parts: dict[tuple[int, int], Sequence[Bound]] = {}
-        self.calls = device.order_streams(self._instructions, calls, self._cancel)
+        self.calls = device.order_streams(self._instructions, calls, self._cancel, self._free_from())
 
     def run(self, next_batch: NextBatch | None = None) -> None:
         self.device.run(self.calls, next_batch)
@@ -77,17 +79,32 @@ class Executor:
             self._forward_calls = self.device.order_streams(instructions, calls, self._cancel)
         self.device.run(self._forward_calls)
 
+    def _free_from(self) -> dict[str, int]:
+        """By input layer: when the bytes of its workspace are free for its next batch."""
+        residencies, ticks = self.schedule.residencies, len(self._instructions)
+        workspaces = feed_workspaces(self._instructions)
+        free = {layer: free_from(residencies[rid], residencies, ticks) for layer, rid in workspaces.items()}
+        return {layer: tick for layer, tick in free.items() if tick < ticks}
+
+    def _bind_group(self, group: Sequence[Instruction], context: StepContext) -> list[Bound]:
+        """The calls of instructions that are launched together: the first one's is for all."""
+        first, *others = group
+        if not others:
+            return [self._bind(first, context)]
+        bindings = [(each.op, self._arrays(each, each.op)) for each in group if each.op is not None]
+        return [self.device.bind_joined(bindings, context), *(_skip for _ in others)]
+
     def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
         if instruction.op is None:
             source, target = (
                 self._bytes(self.schedule.residencies[r]) for r in (instruction.reads[0], instruction.writes[0])
             )
             return self.device.bind_copy(source, target)
-        arrays = {
-            role: self._array(self.schedule.residencies[rid], role, instruction.op)
-            for role, rid in instruction.roles.items()
-        }
-        return bind_op(self.device, instruction.op, arrays, context)
+        return bind_op(self.device, instruction.op, self._arrays(instruction, instruction.op), context)
+
+    def _arrays(self, instruction: Instruction, op: Op) -> dict[str, Memory]:
+        residencies = self.schedule.residencies
+        return {role: self._array(residencies[rid], role, op) for role, rid in instruction.roles.items()}
 
     def _bytes(self, r: Residency) -> Memory:
         return (self.host if r.host else self.arena).span(r.offset, r.nbytes)

@@ -4,7 +4,8 @@
     tick 2  d2h      reads  a@0                 after 1: the bytes that it reads are written there
     tick 5  compute  writes b@0                 after 2: the copy must have read them before they are overwritten
 
-Instructions of one stream run in order, so they need no edge; nor does one that another edge implies.
+Instructions of one stream run in order, so they need no edge; nor does one that another edge implies.  Of those that
+are launched together (joined.py), the first one waits for all that they wait for, and others wait for the last one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from layermem.schedule.ir import COMPUTE, Instruction, Residency
+from layermem.schedule.joined import joined
 from layermem.utils.units import aligned
 
 Clock = dict[str, int]  # stream -> tick of its last instruction that is complete
@@ -66,27 +68,35 @@ def with_dependencies(instructions: list[Instruction], residencies: Sequence[Res
     accesses = {host: _LastAccesses() for host in (False, True)}
     writer: dict[int, int] = {}  # residency -> tick
     clocks: list[Clock] = []  # per instruction: what is complete once it is
+    last_of: dict[int, int] = {}  # tick -> the last one of those that are launched together: they end at once
     newest: dict[str, Clock] = {}  # stream -> clock of its last instruction
     waiting = []
-    for instruction in instructions:
-        required = {writer[rid] for rid in instruction.reads if rid in writer}
-        for rid in dict.fromkeys((*instruction.reads, *instruction.writes)):
-            r, writes = residencies[rid], rid in instruction.writes
-            if r.nbytes:
-                end = r.offset + aligned(r.nbytes)
-                before = accesses[r.host].touch(r.offset, end, instruction.stream, instruction.tick, writes)
-                required.update(before.values() if writes else ())
-        clock = dict(newest.get(instruction.stream, {}))
+    for group in joined(instructions):
+        first, *others = group
+        required: set[int] = set()
+        for instruction in group:
+            required |= {writer[rid] for rid in instruction.reads if rid in writer}
+            for rid in dict.fromkeys((*instruction.reads, *instruction.writes)):
+                r, writes = residencies[rid], rid in instruction.writes
+                if r.nbytes:
+                    end = r.offset + aligned(r.nbytes)
+                    before = accesses[r.host].touch(r.offset, end, instruction.stream, instruction.tick, writes)
+                    required.update(before.values() if writes else ())
+        clock = dict(newest.get(first.stream, {}))
         after = []
-        for tick in sorted(required, reverse=True):  # the latest first, since it may have waited for the others
+        for tick in sorted(
+            {last_of.get(tick, tick) for tick in required}, reverse=True
+        ):  # the latest first, since it may have waited for the others
             stream = instructions[tick].stream
-            if tick > clock.get(stream, -1) and stream != instruction.stream:
+            if tick > clock.get(stream, -1) and stream != first.stream:
                 after.append(tick)
                 for other, when in clocks[tick].items():
                     clock[other] = max(clock.get(other, -1), when)
-        clock[instruction.stream] = instruction.tick
-        clocks.append(clock)
-        newest[instruction.stream] = clock
-        writer.update(dict.fromkeys(instruction.writes, instruction.tick))
-        waiting.append(instruction._replace(after=tuple(sorted(after))) if after else instruction)
+        clock[first.stream] = group[-1].tick
+        last_of |= {each.tick: group[-1].tick for each in group}
+        clocks += [clock] * len(group)
+        newest[first.stream] = clock
+        for instruction in group:
+            writer.update(dict.fromkeys(instruction.writes, instruction.tick))
+        waiting += [first._replace(after=tuple(sorted(after))) if after else first, *others]
     return waiting

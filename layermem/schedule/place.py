@@ -24,6 +24,7 @@ from layermem.schedule.dependencies import with_dependencies
 from layermem.schedule.ir import Residency, Schedule
 from layermem.schedule.lower import Lowered
 from layermem.schedule.program import PersistentOffsets
+from layermem.schedule.upload_ahead import place_workspaces
 from layermem.utils.units import ALIGN
 
 SEARCH_SECONDS = 1.0
@@ -44,6 +45,7 @@ def place(
     device = assign_offsets(lowered.residencies, persistent, target_bytes=target_bytes, seconds=seconds)
     host = assign_offsets(lowered.residencies, persistent, host=True, seconds=seconds)
     placed = [r.placed_at((host if r.host else device).offset[r.id]) for r in lowered.residencies]
+    placed = place_workspaces(lowered.instructions, placed, persistent.device_bytes, device.peak_bytes)
     instructions = with_dependencies(lowered.instructions, placed)
     return Schedule(
         lowered.graph, lowered.plan, tuple(instructions), tuple(placed),

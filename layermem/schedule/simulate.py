@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from layermem.planning.costs import Costs
 from layermem.schedule.ir import COMPUTE, D2H, Instruction, Schedule
+from layermem.schedule.joined import joined
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,10 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     start: list[float] = []
     end: list[float] = []
     compute_seconds = 0.0
+    followers = {each.tick for group in joined(schedule.instructions) for each in group[1:]}
     for instruction in schedule.instructions:
         begin = max([free.get(instruction.stream, 0.0), *(end[tick] for tick in instruction.after)])
-        duration = instruction_seconds(schedule, instruction, costs)
+        duration = instruction_seconds(schedule, instruction, costs, joined=instruction.tick in followers)
         compute_seconds += duration if instruction.stream == COMPUTE else 0
         start.append(begin)
         end.append(begin + duration)
@@ -38,8 +40,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     return Timeline(tuple(start), tuple(end), max(end, default=0.0), compute_seconds)
 
 
-def instruction_seconds(schedule: Schedule, instruction: Instruction, costs: Costs) -> float:
+def instruction_seconds(schedule: Schedule, instruction: Instruction, costs: Costs, *, joined: bool = False) -> float:
+    """`joined`: it is launched together with the instruction before it."""
     if instruction.op is not None:
-        return costs.op(instruction.op)
+        return costs.op(instruction.op, joined=joined)
     nbytes = schedule.residencies[instruction.reads[0]].nbytes
     return costs.offload(nbytes) if instruction.stream == D2H else costs.prefetch(nbytes)

@@ -7,7 +7,7 @@ rate is 0, so that every step computes the same numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -21,8 +21,10 @@ from layermem.errors import InputError
 from layermem.graph.net import Net, Node
 from layermem.graph.ops import UPDATE, Graph
 from layermem.layers.data import FEEDS
+from layermem.ops import ByteImages
 from layermem.proto.schema import SolverParameter
 from layermem.runtime.runner import Runner
+from layermem.schedule.joined import joined
 from layermem.schedule.program import Program
 from layermem.solver.noise import noise_feed
 from layermem.solver.parameters import Parameters
@@ -57,7 +59,7 @@ class Benchmark:
         }
         self.runner = Runner(program, device, self.context, spill=spill)
         Parameters((net,), self.runner, 0).fill(SEED)
-        self.context["batch"] = one_batch(net)
+        self.context["batch"] = one_batch(net, in_bytes=device.takes_bytes)
 
     def steps(self, count: int) -> Measured:
         """Time `count` steps."""
@@ -72,15 +74,18 @@ class Benchmark:
         return time.perf_counter() - began
 
     def ops(self, count: int) -> dict[str, float]:
-        """Median seconds of each op of the step over `count` runs; recomputations are not timed."""
+        """Median seconds of each op of the step over `count` runs; recomputations are not timed.  Of ops that are
+        launched together, the share by their bytes."""
         executor = self.runner.executors[0]
         found: dict[str, list[float]] = {}
         for run in range(WARM + count):
             self.context["step"] = run
-            for instruction, call in zip(executor.schedule.instructions, executor.calls):
-                spent = self.device.seconds([call])
-                if instruction.op is not None and not instruction.is_recompute and run >= WARM:
-                    found.setdefault(instruction.what, []).append(spent)
+            for group in joined(executor.schedule.instructions):
+                spent = self.device.seconds([executor.calls[each.tick] for each in group])
+                ops = [each.op for each in group if each.op is not None and not each.is_recompute]
+                for op in ops if run >= WARM else ():
+                    share = op.nbytes / sum(each.nbytes for each in ops) if len(ops) > 1 else 1.0
+                    found.setdefault(op.name, []).append(share * spent)
         return {name: median(seconds) for name, seconds in found.items()}
 
 
@@ -100,20 +105,22 @@ def link(device: Device, nbytes: int = LINK_BYTES) -> tuple[float, float]:
     return rates[0], rates[1]
 
 
-def one_batch(net: Net) -> dict[str, list[np.ndarray]]:
-    """A batch for every input layer of `net`: its own, or noise if there is no data set or it has other shapes."""
+def one_batch(net: Net, *, in_bytes: bool = False) -> dict[str, Sequence[np.ndarray | ByteImages]]:
+    """A batch for every input layer of `net`: its own, or noise if there is no data set or it has other shapes.
+
+    in_bytes   whether images that are stored in bytes are delivered so"""
     found = {}
     for node in net.nodes:
         if node.layer.type in FEEDS:
-            found[node.layer.name] = _first(node, net)
+            found[node.layer.name] = _first(node, net, in_bytes)
     return found
 
 
-def _first(node: Node, net: Net) -> list[np.ndarray]:
+def _first(node: Node, net: Net, in_bytes: bool) -> Sequence[np.ndarray | ByteImages]:
     try:
-        feed = open_feed(node.layer.param, net.phase, SEED, path=str(net.path), prefetch=False)
+        feed = open_feed(node.layer.param, net.phase, SEED, path=str(net.path), prefetch=False, in_bytes=in_bytes)
         if tuple(feed.shapes) == tuple(top.shape for top in node.layer.tops):
-            return [np.array(top) for top in feed.next()]
+            return [top if isinstance(top, ByteImages) else np.array(top) for top in feed.next()]
     except InputError:  # no data set here, or arrays that a caller would give
         pass
     return noise_feed(net, node, SEED).next()

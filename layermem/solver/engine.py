@@ -79,7 +79,9 @@ class Engine:
         """Open the feeds, and initialize all parameters and optimizer state from `seed`."""
         if self.feeds is None or self.feeds.seed != seed:
             ranks = [self.ranks, *map(self.ranks_of_test, self.nets.tests)]
-            feeds = Feeds(self.nets.all, seed, self.noise, ranks)  # before others are closed: an error changes nothing
+            feeds = Feeds(
+                self.nets.all, seed, self.noise, ranks, in_bytes=self.runner.device.takes_bytes
+            )  # before others are closed: an error changes nothing
             self.close()
             self.feeds = feeds
         self.context["seed"] = seed

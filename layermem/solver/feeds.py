@@ -12,20 +12,23 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net, Node
 from layermem.layers.data import FEEDS
+from layermem.ops import ByteImages
 from layermem.solver.noise import noise_feed
 
-Batch = dict[str, list[np.ndarray]]  # layer name -> an array for each top
+Batch = dict[str, Sequence[np.ndarray | ByteImages]]  # layer name -> an array for each top
 Position = dict[str, State]  # layer name -> the position of its feed
 
 
 class Feeds:
     """The feeds of the train net and the test nets, in this order, opened with `seed`.
 
+    in_bytes   whether images that are stored in bytes are delivered so
     noise   the seed of noise that replaces all data but those of DummyData; None for the data that the nets name
     ranks   those that share the batches of each net, if there are several
     """
 
-    def __init__(self, nets: Sequence[Net], seed: int, noise: int | None = None, ranks: Sequence[Ranks] = ()):
+    def __init__(self, nets: Sequence[Net], seed: int, noise: int | None = None, ranks: Sequence[Ranks] = (), *,
+                 in_bytes: bool = False):  # fmt: skip
         self.nets = tuple(nets)
         self.seed = seed
         self.feeds: list[dict[str, Feed]] = []
@@ -37,7 +40,7 @@ class Feeds:
                 shared = ranks[len(self.feeds) - 1] if ranks else Ranks()
                 for node in net.nodes:
                     if node.layer.type in FEEDS:
-                        self.feeds[-1][node.layer.name] = _open(net, node, seed, noise, shared)
+                        self.feeds[-1][node.layer.name] = _open(net, node, seed, noise, shared, in_bytes)
         except BaseException:
             self.close()
             raise
@@ -150,12 +153,12 @@ class Feeds:
                 feed.close()
 
 
-def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks) -> Feed:
+def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_bytes: bool) -> Feed:
     if noise is not None and node.layer.type != "DummyData":
         feed = noise_feed(net, node, noise)
         feed.ranks = ranks
         return feed
     try:
-        return open_feed(node.layer.param, net.phase, seed, path=str(net.path), ranks=ranks)
+        return open_feed(node.layer.param, net.phase, seed, path=str(net.path), ranks=ranks, in_bytes=in_bytes)
     except InputError as error:
         raise net.placed(error) from None

@@ -9,7 +9,7 @@ import lmdb
 import numpy as np
 from google.protobuf import text_format
 
-from layermem.proto.schema import Datum, LayerParameter
+from layermem.proto.schema import BlobProto, Datum, LayerParameter
 
 
 def layer(text: str):
@@ -46,3 +46,11 @@ def digits_like(folder: Path, count: int = 7, **shape: int) -> tuple[Path, np.nd
     """An LMDB of `count` images, labelled 0, 1, ...; and the images."""
     pixels = images(count, **shape)
     return make_lmdb(folder, (datum(image, index) for index, image in enumerate(pixels))), pixels
+
+
+def write_mean(path: Path, mean: np.ndarray) -> None:
+    """A mean image [C,H,W] as compute_image_mean writes it."""
+    channels, height, width = mean.shape
+    blob = BlobProto(num=1, channels=channels, height=height, width=width)
+    blob.data.extend(mean.ravel().tolist())
+    path.write_bytes(blob.SerializeToString())

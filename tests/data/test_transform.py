@@ -5,7 +5,7 @@ from google.protobuf import text_format
 from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.proto.schema import TEST, TRAIN, BlobProto, message_class
-from tests.data.makers import images
+from tests.data.makers import images, write_mean
 
 KEY = (1, TRAIN, "data")
 TransformationParameter = message_class("TransformationParameter")
@@ -17,9 +17,7 @@ def transform(text: str, phase: int = TRAIN, tmp_path=None) -> Transform:
 
 
 def mean_file(tmp_path, mean: np.ndarray) -> str:
-    blob = BlobProto(num=1, channels=mean.shape[0], height=mean.shape[1], width=mean.shape[2])
-    blob.data.extend(mean.ravel().tolist())
-    (tmp_path / "mean.binaryproto").write_bytes(blob.SerializeToString())
+    write_mean(tmp_path / "mean.binaryproto", mean)
     return 'mean_file: "mean.binaryproto"'
 
 
@@ -34,6 +32,28 @@ def test_the_mean_goes_before_the_scale():
     y = transform("scale: 0.5 mean_value: 10 mean_value: 20 mean_value: 30")(list(x), 0)
     expected = (x - np.array([10, 20, 30], np.float32)[:, None, None]) * np.float32(0.5)
     assert np.array_equal(y, expected)
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+@pytest.mark.parametrize("means", ["", "mean_value: 7.3", "mean_value: 10.1 mean_value: 20 mean_value: 30"])
+@pytest.mark.parametrize("others", ["", "scale: 0.017", "crop_size: 4 mirror: true scale: -0.3"])
+def test_images_in_bytes_stand_for_the_bits_of_the_transform(means, others, phase):
+    x, each = list(images(20, height=9, width=6)), transform(f"{means} {others}", phase)
+    stored = each.in_bytes(x, 5)
+    assert stored.pixels.dtype == np.uint8 and stored.shape == each(x, 5).shape
+    assert np.asarray(stored).tobytes() == each(x, 5).tobytes()
+
+
+def test_numbers_are_not_in_bytes():
+    x = images(2)
+    assert transform("").in_bytes([x[0], x[1].astype(np.float32)], 0) is None
+
+
+@pytest.mark.parametrize("others", ["", "crop_size: 4 mirror: true scale: 0.3"])
+def test_images_in_bytes_have_their_window_of_a_mean_image(others, tmp_path, rng):
+    x = list(images(20, height=9, width=6))
+    each = transform(f"{mean_file(tmp_path, rng.random((3, 9, 6)))} {others}", tmp_path=tmp_path)
+    assert np.asarray(each.in_bytes(x, 5)).tobytes() == each(x, 5).tobytes()
 
 
 def test_one_mean_value_serves_all_channels():

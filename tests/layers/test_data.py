@@ -1,11 +1,14 @@
 """Input layers: each goes by its own type, so that a device finds its kernel."""
 
+import numpy as np
 import pytest
 
 from layermem.backends.reference.base import REGISTRY
 from layermem.errors import InputError
 from layermem.layers.data import FEEDS, make_feed_layer
+from layermem.ops import Tensor
 from layermem.proto import schema
+from tests.data.makers import write_mean
 
 
 @pytest.mark.parametrize("kind", sorted(FEEDS))
@@ -66,3 +69,20 @@ def test_a_top_without_a_stated_shape_takes_that_of_the_data_set():
 def test_a_batch_that_cannot_be_is_refused(batch):
     with pytest.raises(InputError, match="give a number from 1"):
         make_feed_layer(data_layer("data"), 0, path="", batch=batch, inputs={}, probe=no_file)
+
+
+@pytest.mark.parametrize("kind", ["Data", "ImageData"])
+def test_layers_of_stored_images_may_have_them_in_bytes(kind, tmp_path):
+    shapes, mean = [(2, 3, 6, 5), (2,)], np.zeros((3, 8, 9), np.float32)
+    param = schema.LayerParameter(name="it", type=kind, top=["data", "label"])
+
+    def record():
+        return make_feed_layer(
+            param, 0, path=str(tmp_path / "net.prototxt"), batch=None, inputs={}, probe=lambda *_: shapes
+        ).record
+
+    assert (record().images, record().mean) == (Tensor(shapes[0]), None)
+    param.transform_param.mean_file = "mean.binaryproto"
+    assert record().images is None  # it is not there: the data cannot be read
+    write_mean(tmp_path / "mean.binaryproto", mean)
+    assert (record().images, record().mean) == (Tensor(shapes[0]), Tensor(mean.shape))

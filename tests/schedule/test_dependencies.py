@@ -4,9 +4,11 @@ import random
 
 import pytest
 
+from layermem.graph.ops import UPDATE
 from layermem.schedule.dependencies import with_dependencies
 from layermem.schedule.ir import Instruction, Residency
 from layermem.utils.units import aligned
+from tests.schedule.small_graphs import op
 
 
 def edges(places, steps):
@@ -101,3 +103,19 @@ def test_edges_order_all_that_must_be_ordered_and_each_is_needed(block):
                 assert not wanted <= implied(steps, fewer), (seed, edge, tick)
                 seen += 1
     assert seen > 50
+
+
+def test_instructions_that_are_launched_together_wait_and_are_waited_for_together():
+    """Copies of the two buffers that joined updates read, and others that take their bytes."""
+    places = [(0, 256), (256, 256), (0, 256), (256, 256)]
+    residencies = [Residency(i, f"b{i}", 0, 1, nbytes, offset) for i, (offset, nbytes) in enumerate(places)]
+    update = op("update", UPDATE, joins="SGD")
+    instructions = [
+        Instruction(0, "h2d", "", "", None, {}, (), (0,)),
+        Instruction(1, "h2d", "", "", None, {}, (), (1,)),
+        Instruction(2, "compute", UPDATE, "", update, {}, (0,), ()),
+        Instruction(3, "compute", UPDATE, "", update, {}, (1,), ()),
+        Instruction(4, "h2d", "", "", None, {}, (), (2,)),
+        Instruction(5, "h2d", "", "", None, {}, (), (3,)),
+    ]
+    assert [i.after for i in with_dependencies(instructions, residencies)] == [(), (), (1,), (), (3,), ()]

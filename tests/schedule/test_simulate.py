@@ -59,3 +59,13 @@ def test_a_copy_that_ends_while_an_op_runs_costs_nothing():
 
 def test_a_schedule_without_instructions_takes_no_time():
     assert timeline().seconds == 0
+
+
+def test_what_is_launched_together_has_one_launch():
+    """Two ops of one second each behind a launch of half a second."""
+    rows = [
+        Instruction(tick, "compute", "update", name, op(name, FORWARD, joins="SGD", flops=1), {}, (), ())
+        for tick, name in enumerate(("first", "second"))
+    ]
+    found = simulate(Schedule(Graph("by hand", {}, (), "cpu"), Plan("", ()), tuple(rows), BLOB, 512, 512, 512), COSTS)
+    assert found.end == pytest.approx((1.5, 2.5))

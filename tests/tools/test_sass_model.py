@@ -25,7 +25,7 @@ from tools.sass.net import OpTime, by_kind, fields, host_gap, launches_time, sta
 from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
-from tools.traffic import instruction_launches
+from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
@@ -333,7 +333,7 @@ def test_bytes_of_parts_are_charged_to_the_launch_that_adds_them():
     """Not the op's again: those of the weight gradient are read and written by conv_wgrad."""
     schedule = step_of("resnet20", 128, "tf32")
     *_, conv1 = (each for each in schedule.instructions if each.op is not None and each.op.step == "wgrad")
-    launches, moved = instruction_launches(schedule, conv1, "tf32")
+    launches, moved = group_launches(schedule, [conv1], "tf32")
     (added,) = (i for i, each in enumerate(launches) if each.function.startswith("sum_splits"))
     sums = fields(launches[added], "SplitsArgs")
     assert sums["splits"] > 1 and moved[added] == 4 * sums["count"] * (sums["splits"] + 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -40,10 +40,13 @@ class TimedDevice(CudaDevice):
     """Records events around every instruction of the schedules that it is given."""
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
-    ) -> Sequence[Bound]:
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        free_from: Mapping[str, int] = {},
+    ) -> Sequence[Bound]:  # fmt: skip
         self.timed = [(each, self.driver.event(timed=True), self.driver.event(timed=True)) for each in instructions]
-        return super().order_streams(instructions, [self._timed(*each) for each in zip(self.timed, calls)], cancel)
+        return super().order_streams(
+            instructions, [self._timed(*each) for each in zip(self.timed, calls)], cancel, free_from
+        )
 
     def _timed(self, timed: tuple[Instruction, Any, Any], call: Bound) -> Bound:
         instruction, begin, end = timed

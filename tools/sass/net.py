@@ -23,16 +23,19 @@ from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.implicit_gemm import DEPTH
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.struct_layout import Layout, layout
+from layermem.errors import InputError
 from layermem.ops import Feed
 from layermem.planning.costs import MODELS
 from layermem.report.plan_report import evaluate
-from layermem.schedule.ir import Schedule
+from layermem.schedule.ir import Instruction, Schedule
+from layermem.schedule.joined import joined
+from layermem.schedule.upload_ahead import free_from
 from tools.sass.engine import NAME, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of
 from tools.sass.trace import traced
-from tools.traffic import instruction_launches
+from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOAT = 4
@@ -85,29 +88,51 @@ class Limits(NamedTuple):
 
 def step_of(name: str, batch: int, precision: str) -> Schedule:
     """A training step of a net of prototxt/, without a budget."""
-    net = build_net(ROOT / "prototxt" / name / "train_val.prototxt", batch=batch, stages=["dummy"])
+    path = ROOT / "prototxt" / name / "train_val.prototxt"
+    try:
+        net = build_net(path, batch=batch)
+    except InputError:  # its data are not here, and it does not state their shapes
+        net = build_net(path, batch=batch, stages=["dummy"])
     return evaluate(job_of(net, device=CudaDevice(precision=precision))).program.train
 
 
 def net_times(name: str, batch: int, precision: str, model: Model) -> Iterator[OpTime]:
     schedule = step_of(name, batch, precision)
-    for instruction in schedule.instructions:
-        op = instruction.op
-        if op is None:
-            continue
-        if isinstance(op.record, Feed):
-            yield OpTime(op.name, op.kind, op.nbytes / model.link, "link", "", 0, op.record.tops)
-        elif cuda_kernels.implements(op.record, op.step):
-            launches, moved = instruction_launches(schedule, instruction, precision)
-            yield launches_time(op.name, op.kind, op.flops, launches, moved, precision, model)
+    feeds: list[Instruction] = []
+    seconds = [0.0] * len(schedule.instructions)  # by tick
+    for group in joined(schedule.instructions):
+        op = group[0].op
+        if op is not None and isinstance(op.record, Feed):
+            feeds.append(group[0])
+        elif op is not None and cuda_kernels.implements(op.record, op.step):
+            launches, moved = group_launches(schedule, group, precision)
+            flops = sum(each.op.flops for each in group if each.op is not None)
+            time = launches_time(op.name, op.kind, flops, launches, moved, precision, model)
+            seconds[group[0].tick] = time.seconds
+            yield time
+    yield from (_feed_time(schedule, each, seconds, model) for each in feeds)
+
+
+def _feed_time(schedule: Schedule, feed: Instruction, seconds: Sequence[float], model: Model) -> OpTime:
+    """What the step waits for its batch.  Images in bytes are copied beside the end of the step before."""
+    op = feed.op
+    assert op is not None and isinstance(op.record, Feed)
+    numbers, waits = op.nbytes, 0.0
+    if "workspace" in feed.roles and op.record.images is not None:
+        workspace = schedule.residencies[feed.roles["workspace"]]
+        free = free_from(workspace, schedule.residencies, len(seconds))
+        numbers -= FLOAT * op.record.images.count
+        waits = max(0.0, workspace.nbytes / model.link - sum(seconds[free:]))
+    return OpTime(op.name, op.kind, waits + numbers / model.link, "link", "", 0, op.record.tops)
 
 
 def memory_times(name: str, batch: int, precision: str, model: Model) -> list[MemoryTime]:
     """Of the kernels that DRAM bounds, the one of most bytes first."""
     schedule, found = step_of(name, batch, precision), defaultdict[str, list[tuple[Launch, int]]](list)
-    for instruction in schedule.instructions:
-        if instruction.op is not None and cuda_kernels.implements(instruction.op.record, instruction.op.step):
-            for each, nbytes in zip(*instruction_launches(schedule, instruction, precision), strict=True):
+    for group in joined(schedule.instructions):
+        op = group[0].op
+        if op is not None and cuda_kernels.implements(op.record, op.step):
+            for each, nbytes in zip(*group_launches(schedule, group, precision), strict=True):
                 if not NAME.match(each.function):
                     found[each.function].append((each, nbytes))
     rows = [_memory_time(kernel, launches, model) for kernel, launches in found.items()]

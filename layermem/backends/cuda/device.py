@@ -22,8 +22,10 @@ from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostByte
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.half import narrow, widen
+from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, NARROW_PRECISIONS
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
 from layermem.distributed.group import Group
 from layermem.distributed.nccl import Nccl
@@ -33,6 +35,7 @@ from layermem.graph.ops import COMM, Op
 from layermem.ops import (
     CONV_MOMENTS,
     FP32,
+    JOINED_UPDATES,
     MASKED_DGRAD,
     AllGather,
     BandRules,
@@ -48,6 +51,7 @@ from layermem.ops import (
     ReadsLabels,
     ReduceScatter,
     Tensor,
+    Update,
 )
 from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
@@ -55,7 +59,7 @@ from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
            "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, "Eltwise+relu", "InnerProduct+relu",
-           "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update")  # fmt: skip
+           "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
 PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
@@ -90,6 +94,7 @@ class CudaDevice(Device):
 
     shares_host_memory = False
     has_streams = True
+    takes_bytes = True
     part_bytes = 64 << 20  # enough to keep all multiprocessors busy
     fusions = frozenset(FUSIONS)
 
@@ -203,6 +208,8 @@ class CudaDevice(Device):
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         if isinstance(record, ReduceScatter):
             return reduce_workspace_bytes(record) if self.transport == "nccl" else 0
+        if isinstance(record, Feed):
+            return feed_workspace_bytes(record)
         return cuda_kernels.workspace_bytes(record, step, roles)
 
     def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
@@ -266,16 +273,27 @@ class CudaDevice(Device):
         if isinstance(record, CopyOut):
             return self.host_io.copy_out(record.blob, arrays["x0"], context)
         if isinstance(record, Feed):
-            return self.host_io.feed(record.layer, [arrays[f"y{i}"] for i in range(record.tops)], context)
+            tops = [arrays[f"y{i}"] for i in range(record.tops)]
+            return self.host_io.feed(record, tops, arrays.get("workspace"), context)
         if isinstance(record, Python):
             if self.graph:
                 what = "runs Python code on the host, which a CUDA graph cannot hold; leave --cuda-graph out"
                 raise InputError(what, layer=op.layer_name)
             return self.host_code.bind(record, op.step, arrays, op.accumulates, context)
+        call = self._call(op, arrays, context)
+        return self._bind_launches(cuda_kernels.bind(record, op.step, call), context, op.stream)
+
+    def bind_joined(self, bindings: Sequence[tuple[Op, Mapping[str, DeviceSpan]]], context: StepContext) -> Bound:
+        updates = [
+            (op.record, self._call(op, arrays, context)) for op, arrays in bindings if isinstance(op.record, Update)
+        ]
+        return self._bind_launch(update_parameters(updates), context, bindings[0][0].stream)
+
+    def _call(self, op: Op, arrays: Mapping[str, DeviceSpan], context: StepContext) -> CudaCall:
         flag = 0
-        if isinstance(record, ReadsLabels):
-            flag = self.error_flags.address_for(op.layer_name, record)
-        call = CudaCall(
+        if isinstance(op.record, ReadsLabels):
+            flag = self.error_flags.address_for(op.layer_name, op.record)
+        return CudaCall(
             addresses={role: span.address for role, span in arrays.items()},
             counts={role: span.count for role, span in arrays.items()},
             accumulated=frozenset(op.accumulates),
@@ -287,7 +305,6 @@ class CudaDevice(Device):
             error_flag=flag,
             step_scalars=self.step_scalars[op.stream].address,
         )
-        return self._bind_launches(cuda_kernels.bind(record, op.step, call), context, op.stream)
 
     def _bind_launches(self, launches: Iterable[Launch], context: StepContext, stream: str = COMPUTE) -> Bound:
         return sequence([self._bind_launch(launch, context, stream) for launch in launches])
@@ -352,8 +369,9 @@ class CudaDevice(Device):
     # -- order and running -------------------------------------------------------------------------------------------
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
-    ) -> Sequence[Bound]:
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        free_from: Mapping[str, int] = {},
+    ) -> Sequence[Bound]:  # fmt: skip
         awaited = {tick for instruction in instructions for tick in instruction.after}
         events = {tick: self.driver.event() for tick in awaited}
         ordered = []
@@ -372,7 +390,7 @@ class CudaDevice(Device):
         else:
             started = ordered
         stagers = self.host_io.take_new_stagers()
-        return StepRun(self.driver, self.host_io, started, stagers, self.graph and not communicates)
+        return StepRun(self.driver, self.host_io, started, stagers, self.graph and not communicates, free_from)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
         """Between two events on the compute stream, which is busy when the first is put on it: what is timed starts
@@ -389,6 +407,7 @@ class CudaDevice(Device):
     def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
         for scalars in self.step_scalars.values():
             scalars.is_new_step = True
+        self.host_io.runs += 1
         with self.driver.current(), self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):

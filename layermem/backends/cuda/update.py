@@ -3,7 +3,8 @@ settings are packed before the first launch."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import BLOCKS, Columns, channel_sums
@@ -23,15 +24,33 @@ def update(op: Update, count: int, call: CudaCall) -> Launch:
     if op.rule == ACCUMULATE:
         blocks = ceil_div(count, PER_BLOCK)
         return launch("update", "accumulate", "AccumulateArgs", blocks, w=call["w0"], dw=call["dw0"], count=count)
-    decay_mult = op.decay_mult
+    return _update([(op, count, call)])
+
+
+def update_parameters(updates: Sequence[tuple[Update, CudaCall]]) -> Launch:
+    """The updates of up to MOST_JOINED parameters by one rule and one norm."""
+    return _update([(op, op.tensor.count, call) for op, call in updates])
+
+
+def _update(updates: Sequence[tuple[Update, int, CudaCall]]) -> Launch:
+    (first, _, call), *_ = updates
+    calls = [each for _, _, each in updates]
+    first_block = [0, *accumulate(ceil_div(count, PER_BLOCK) for _, count, _ in updates)]
     return launch(
-        "update", f"update_{op.rule.lower()}", "UpdateArgs", ceil_div(count, PER_BLOCK), w=call["w0"],
-        dw=call["dw0"], h0=call["h0"], h1=call["h1"], norm=call["norm"], step=call.step_scalars,
-        lr_mult=op.lr_mult, first=op.first_element, count=count, scaled=op.scaled,
+        "update", f"update_{first.rule.lower()}", "UpdateArgs", first_block.pop(), norm=call["norm"],
+        step=call.step_scalars, scaled=first.scaled, parameters=len(updates), first_block=first_block,
+        w=[each["w0"] for each in calls],
+        dw=[each["dw0"] for each in calls],
+        h0=[each["h0"] for each in calls],
+        h1=[each["h1"] for each in calls],
+        lr_mult=[op.lr_mult for op, _, _ in updates],
+        decay_mult=[op.decay_mult for op, _, _ in updates],
+        first=[op.first_element for op, _, _ in updates],
+        count=[count for _, count, _ in updates],
         l1=Later(lambda context: context["regularization"] == "L1"),
         clip=Later(lambda context: context["clip"]),
         part=Later(lambda context: 1 / context["iter_size"]),
-        decay=Later(lambda context: context["weight_decay"] * decay_mult),
+        decay=Later(lambda context: context["weight_decay"]),
         momentum=Later(lambda context: context["momentum"]),
         momentum2=Later(lambda context: context["momentum2"]),
         delta=Later(lambda context: context["delta"]),

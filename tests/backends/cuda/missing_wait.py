@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from layermem.backends.base import Bound
 from layermem.backends.cuda import CudaDevice
@@ -17,10 +17,11 @@ class MissingWaitDevice(CudaDevice):
         self.missing_wait = missing_wait
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None
-    ) -> Sequence[Bound]:
+        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        free_from: Mapping[str, int] = {},
+    ) -> Sequence[Bound]:  # fmt: skip
         kept = [
             instruction._replace(after=()) if instruction.tick == self.missing_wait else instruction
             for instruction in instructions
         ]
-        return super().order_streams(kept, calls, cancel)
+        return super().order_streams(kept, calls, cancel, free_from)

@@ -26,8 +26,8 @@ BESIDE = {
     "channel_sums.sum_splits_v1", "communication.ordered_sum", "delay.delay", "fill.fill", "fill.fill_scaled",
     "half.narrow_bf16_v1", "half.narrow_bf16_v4", "half.widen_bf16_v1", "half.widen_bf16_v4",
     "half.narrow_fp16_v1", "half.narrow_fp16_v4", "half.widen_fp16_v1", "half.widen_fp16_v4",
-    "im2col.gather_windows", "im2col.gather_windows_bf16", "im2col.gather_windows_fp16", "normalization.move_averages",
-    "update.accumulate", "update.square_root", "update.square_sums",
+    "images.transform_images", "im2col.gather_windows", "im2col.gather_windows_bf16", "im2col.gather_windows_fp16",
+    "normalization.move_averages", "update.accumulate", "update.square_root", "update.square_sums",
 }  # and update rules  # fmt: skip
 
 

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 import layermem.backends.reference  # noqa: F401
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.step_scalars import pack_step_scalars
+from layermem.backends.cuda.struct_layout import layout
+from layermem.backends.cuda.update import update_parameters
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
-from layermem.ops import ACCUMULATE, Fill, GradientNorm, Tensor, Update
+from layermem.ops import ACCUMULATE, MOST_JOINED, Fill, GradientNorm, Tensor, Update
 from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import Memory, Way, close, run_op
+from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 
 SETTINGS = {
@@ -38,6 +43,53 @@ def test_a_rule_moves_weights_and_optimizer_state_as_its_definition_does(rule, c
     memory.check()
     for role, value in truth.items():
         close(role, got[role], value, 2e-6)
+
+
+@pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: way.mode)
+@pytest.mark.parametrize("rule", HISTORY_COUNTS)
+def test_parameters_of_one_launch_get_the_bits_of_their_own_launches(rule, way, rng):
+    """Of any size, with rates and rows of their own."""
+    counts = [1, 1024, 7, 1025, 4096, 64, 3000]
+    records = [
+        Update(rule, "w", Tensor((count, 2)), lr_mult=1 + i % 2, decay_mult=0.5 * i, first_row=i % 3)
+        for i, count in enumerate(counts)
+    ]
+    memory, found = Memory(), []
+    given = [
+        {role: rng.random(2 * count + 4) for role in ("w0", "dw0", "h0", "h1")[: 3 + HISTORY_COUNTS[rule] - 1]}
+        for count in counts
+    ]
+    context = {**SETTINGS, "clip": 0.5}
+    for together in (False, True):
+        arrays = [{role: memory.stored(value, np.float32) for role, value in each.items()} for each in given]
+        norm = memory.stored(np.array([3.0]), np.float32)
+        if together:
+            scalars = np.frombuffer(bytearray(pack_step_scalars(context)), np.uint8)
+            calls = [
+                CudaCall(
+                    addresses={role: array.ctypes.data for role, array in {**each, "norm": norm}.items()},
+                    step_scalars=scalars.ctypes.data,
+                )
+                for each in arrays
+            ]
+            one = update_parameters([*zip(records, calls, strict=True)])
+            emulate.load(f"cuda/{one.module}.cu", way.mode, order=way.order, copies=way.copies).launch(
+                one.function, one.grid, one.block, one.packed(context), one.shared,
+                buffers=[*(array for each in arrays for array in each.values()), norm, scalars],
+            )  # fmt: skip
+        else:
+            for record, each in zip(records, arrays, strict=True):
+                run_op(record, "update", {**each, "norm": norm}, context=context)
+        memory.check()
+        found.append([array.tobytes() for each in arrays for array in each.values()])
+    assert found[0] == found[1]
+    assert found[0] != [np.float32(value).tobytes() for each in given for value in each.values()]
+
+
+def test_the_arguments_of_a_launch_hold_all_updates_that_join():
+    arguments = layout("update", "UpdateArgs")
+    assert {member.count for member in arguments.members} == {None, MOST_JOINED}
+    assert arguments.nbytes <= 4096  # of the parameters of a kernel
 
 
 @pytest.mark.parametrize("clip", [-1.0, 0.5])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -274,6 +274,20 @@ class Driver:
     @_current
     def event(self, timed: bool = False) -> Event:
         return self.cuda.Event(0 if timed else self.cuda.event_flags.DISABLE_TIMING)
+
+    def events(self) -> dict[str, Event]:
+        """One for each stream, for `record`."""
+        return {stream: self.event() for stream in self.streams}
+
+    def record(self, events: Mapping[str, Event]) -> None:
+        """Let `events` come when all work that is queued now is complete."""
+        for stream, event in events.items():
+            event.record(self.streams[stream])
+
+    def wait(self, stream: str, events: Mapping[str, Event]) -> None:
+        """Make `stream` wait for `events`."""
+        for event in events.values():
+            self.streams[stream].wait_for_event(event)
 
     def join(self, stream: str) -> None:
         """Make `stream` wait for all work that is queued on the others."""

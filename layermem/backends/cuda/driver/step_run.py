@@ -1,13 +1,15 @@
 """A step's calls as they run in every iteration: one by one, or captured as a CUDA graph after the first run; those
 that wait for other ranks on a thread of their own.
 
-Batches arrive through two sets of pinned buffers: while the GPU reads one, the host fills the other.
+Batches arrive through two sets of pinned buffers: while the GPU reads one, the host fills the other.  Images in bytes
+are copied on in the same step, on the stream H2D, as soon as the bytes that they go to are free (`free_from`); the next
+step finds them there, unless something else has run in the arena.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from layermem.backends.base import Bound, NextBatch
@@ -36,14 +38,19 @@ class StepRun(list[Bound]):
     stagers   of the step's input layers
     graph     whether to capture it; each of the two buffer indices then has a graph of its own.  A step that
               communicates cannot be captured
+    free_from   by input layer: the tick from which its next batch may be copied to the GPU.  A captured step and one
+                that waits for other ranks copy it when they begin
     """
 
     def __init__(
-        self, driver: Driver, host_io: HostIO, calls: Sequence[Bound], stagers: Sequence[InputStager], graph: bool
-    ):
+        self, driver: Driver, host_io: HostIO, calls: Sequence[Bound], stagers: Sequence[InputStager], graph: bool,
+        free_from: Mapping[str, int],
+    ):  # fmt: skip
         super().__init__(calls)
         self._threads = calls if isinstance(calls, CommCalls) else None
         self.driver, self.host_io, self.stagers, self.graph = driver, host_io, stagers, graph
+        self._free_from = {} if graph or self._threads is not None else free_from
+        self._free = {tick: driver.events() for tick in self._free_from.values()}  # when it has come, on every stream
         self._warm = False
         self.graphs: dict[int, GraphCapture] = {}  # by buffer index
 
@@ -53,7 +60,9 @@ class StepRun(list[Bound]):
             self._threads.run()
             return
         if not (self.graph and self._warm):
-            for call in self:
+            for tick, call in enumerate(self):
+                if tick in self._free:
+                    self.driver.record(self._free[tick])
                 call()
             self._warm = True
             return
@@ -79,3 +88,5 @@ class StepRun(list[Bound]):
         if batch is not None:
             for stager in self.stagers:
                 stager.stage(batch[stager.layer], self.host_io.buffer_index)
+                if stager.layer in self._free_from:
+                    stager.upload(self._free[self._free_from[stager.layer]])

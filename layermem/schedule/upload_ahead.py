@@ -1,0 +1,66 @@
+"""Bytes for the next batch: an input layer's workspace where its bytes stay free at the end of a step.
+
+    tick             0 1 2 3 4 5 6 7 8 9
+    workspace       |#|         . . . . . . |     the next batch is copied to its bytes from tick 5 on, from which
+    others in them  | |########|            |     nothing else lies in them, and is there at tick 0
+
+The workspace of a Feed is in use at its own tick alone, so its offset may be any whose bytes nothing has before: it is
+the one whose bytes are free earliest.  The arena is as large as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layermem.ops import Feed
+from layermem.schedule.ir import Instruction, Residency
+from layermem.utils.units import aligned
+
+
+def feed_workspaces(instructions: Sequence[Instruction]) -> dict[str, int]:
+    """The residency of the workspace of each input layer that has one, by layer."""
+    return {
+        each.op.record.layer: each.roles["workspace"]
+        for each in instructions
+        if each.op is not None and isinstance(each.op.record, Feed) and "workspace" in each.roles
+    }
+
+
+def place_workspaces(
+    instructions: Sequence[Instruction], placed: list[Residency], floor: int, peak_bytes: int
+) -> list[Residency]:
+    """`placed`, with workspaces of input layers where bytes from `floor` to `peak_bytes` are free earliest."""
+    for rid in feed_workspaces(instructions).values():
+        workspace, others = placed[rid], [r for r in placed if not r.host and r.id != rid]
+        low, high = workspace.end, free_from(workspace, placed, len(instructions))
+        while low < high:
+            middle = (low + high) // 2
+            offset = _offset(workspace, others, middle, floor, peak_bytes)
+            if offset is None:
+                low = middle + 1
+            else:
+                placed[rid], high = workspace.placed_at(offset), middle
+    return placed
+
+
+def free_from(workspace: Residency, placed: Sequence[Residency], ticks: int) -> int:
+    """The tick from which no other residency has bytes of `workspace`, to the end of the step and in the next one until
+    its own tick; `ticks`, their number, where there is none."""
+    begin, end = workspace.offset, workspace.offset + aligned(workspace.nbytes)
+    inside = (
+        ticks if r.begin < workspace.end else r.end
+        for r in placed
+        if not r.host and r.id != workspace.id and r.offset < end and begin < r.offset + aligned(r.nbytes)
+    )
+    return max(inside, default=workspace.end)
+
+
+def _offset(workspace: Residency, others: Sequence[Residency], tick: int, floor: int, peak_bytes: int) -> int | None:
+    """The lowest offset from `floor` on that is free from `tick` on, and up to the end of `workspace`."""
+    taken = sorted((r.offset, r.offset + aligned(r.nbytes)) for r in others if r.end > tick or r.begin < workspace.end)
+    free = floor
+    for begin, end in taken:
+        if free + aligned(workspace.nbytes) <= begin:
+            return free
+        free = max(free, end)
+    return free if free + aligned(workspace.nbytes) <= peak_bytes else None
