@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -29,6 +30,8 @@ import layermem  # noqa: E402
 from layermem.backends.base import get_device  # noqa: E402
 from layermem.backends.cuda.base import CudaCall, cuda_kernels  # noqa: E402
 from layermem.backends.cuda.launch import Launch  # noqa: E402
+from layermem.backends.registry import narrow_roles, storage_of  # noqa: E402
+from layermem.ops import ITEMSIZE  # noqa: E402
 from layermem.schedule.ir import Instruction, Schedule  # noqa: E402
 from layermem.utils.units import parse_bytes  # noqa: E402
 
@@ -67,15 +70,18 @@ def instruction_traffic(schedule: Schedule, instruction: Instruction, precision:
 
 
 def instruction_launches(
-    schedule: Schedule, instruction: Instruction, precision: str
+    schedule: Schedule, instruction: Instruction, precision: str, dtypes: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sequence[Launch], Sequence[int]]:
-    """As the cuda device binds an op that it has kernels for, and the bytes that each launch moves."""
+    """As the cuda device binds an op that it has kernels for, and the bytes that each launch moves.  `dtypes`: element
+    types by buffer, where some have 16 bits."""
     op, spans = instruction.op, dict(_spans(schedule, instruction))
     assert op is not None
+    by_role = {role: dtypes[buffer] for role, buffer in op.roles.items() if buffer in dtypes}
     call = CudaCall(
         addresses={role: span.start for role, span in spans.items()},
-        counts={role: len(span) // 4 for role, span in spans.items()},
-        accumulated=frozenset(op.accumulates), precision=precision,
+        counts={role: len(span) // ITEMSIZE[by_role.get(role, "float32")] for role, span in spans.items()},
+        accumulated=frozenset(op.accumulates), precision=precision, storage=storage_of(set(by_role.values())),
+        narrow=narrow_roles(by_role),
     )  # fmt: skip
     launches = list(cuda_kernels.bind(op.record, op.step, call))
     updated = [role for role, buffer in op.roles.items() if buffer in op.updates]
