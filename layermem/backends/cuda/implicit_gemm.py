@@ -41,7 +41,7 @@ FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as
 class Tile(NamedTuple):
     m: int
     n: int
-    threads: int  # in fp32; 0 where only tensor cores have it
+    threads: int  # in fp32; 0 where only tensor cores have it, and runs of several elements
     mma_threads: int = 128  # on tensor cores
 
     @property
@@ -78,8 +78,11 @@ class Engine(NamedTuple):
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
-        """Those of TILES that it has; all that it has if these are none."""
-        own = tuple(tile for tile in ALL_TILES if tile.name in self.paces)
+        return self.tiles_of(PACKED)
+
+    def tiles_of(self, vector: int) -> tuple[Tile, ...]:
+        """Those of TILES that it has for accesses of so many elements; all that it has if these are none."""
+        own = tuple(tile for tile in ALL_TILES if tile.name in self.paces and (vector > 1 or tile.threads))
         return tuple(tile for tile in own if tile in TILES) or own
 
     @property
@@ -263,9 +266,9 @@ def cycles(
     return max(pipeline, blocks * stages * (tile.m + tile.n) * ROW_BYTES // l2_bytes)
 
 
-def tile_for(engine: Engine, matrices: tuple[int, int, int], depth: int, rows: int = 1) -> Tile:
-    """The fastest tile, of those of a multiple of so many rows."""
-    tiles = [tile for tile in engine.tiles if tile.m % rows == 0]
+def tile_for(engine: Engine, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1) -> Tile:
+    """The fastest tile for accesses of `vector` elements, of those of a multiple of so many rows."""
+    tiles = [tile for tile in engine.tiles_of(vector) if tile.m % rows == 0]
     return min(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
 
 
@@ -311,10 +314,10 @@ def conv_fprop(
     """moments   where the moments of the maps, in fp32, go, if writes_moments()"""
     channels, outputs = group_channels(problem)
     matrices = problem.positions, outputs, problem.groups
-    rows = MOMENTS_ROWS if moments else 1
-    tile = tile_for(engine, matrices, prod(problem.kernel) * channels, rows)
+    rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
+    tile = tile_for(engine, matrices, prod(problem.kernel) * channels, width, rows)
     return engine.launch(
-        "conv_fprop", engine.vector_width(problem, channels), "ConvFpropArgs", tile, matrices,
+        "conv_fprop", width, "ConvFpropArgs", tile, matrices,
         rows=rows, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
         by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
@@ -336,8 +339,8 @@ def conv_dgrad(
     m = problem.n * ceil_div(problem.h, stride_h) * ceil_div(problem.w, stride_w)  # of the largest phase
     repeat = problem.groups * stride_h * stride_w
     matrices, depth = (m, channels, repeat), ceil_div(prod(problem.kernel) * outputs, stride_h * stride_w)
-    tile = tile_for(engine, matrices, depth)
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
+    tile = tile_for(engine, matrices, depth, width)
     return engine.launch(
         "conv_dgrad", width, "ConvDgradArgs", tile, matrices, image=image, maps=maps, filter=weights,
         bias=bias, kept=kept, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs),
@@ -411,8 +414,8 @@ def wgrad_splits(
     those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
     channels, outputs = group_channels(problem)
     matrices = wgrad_matrices(problem, len(splits))
-    tile = tile_for(engine, matrices, min(split.images_each, problem.n) * windows(problem))
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
+    tile = tile_for(engine, matrices, min(split.images_each, problem.n) * windows(problem), width)
     return engine.launch(
         "conv_wgrad", width, "ConvWgradArgs", tile, matrices, dw=dw, begun=begun, left=left, maps=maps,
         image=image, problem=problem_struct(problem, maps_pitch),

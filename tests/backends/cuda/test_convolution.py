@@ -98,9 +98,10 @@ def test_tiles_and_parts_are_those_of_least_time():
     tf32, fp32 = ENGINES["tf32"], ENGINES["fp32"]
     vgg = ConvProblem(64, 256, 256, Window(56, 3, pad=1), Window(56, 3, pad=1))
     assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304).name == "256x128"  # which reads least from the L2 cache
+    assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304, 1).name == "128x128"
     assert tile_for(fp32, (64 * 56 * 56, 256, 1), 2304).name == "128x128"
     assert tile_for(tf32, (100_000, 10, 1), 64).name == tile_for(fp32, (100_000, 10, 1), 64).name == "128x32"
-    assert tile_for(tf32, (300, 300, 1), 512).name == "64x64" and tile_for(tf32, (300, 300, 1), 512, 128).m == 128
+    assert tile_for(tf32, (300, 300, 1), 512).name == "64x64" and tile_for(tf32, (300, 300, 1), 512, rows=128).m == 128
     assert split_of(vgg).parts == 11  # 36 tiles of 128 x 128, 11 times, are 1.5 waves of 264
     assert conv_wgrad_workspace_bytes(vgg) == 11 * 4 * 256 * 9 * 256
     lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))

@@ -55,6 +55,16 @@ def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, way
         np.testing.assert_array_equal(found, moments(y))
 
 
+@pytest.mark.parametrize("name", ["rows of many tiles", "groups"])
+def test_a_tile_of_two_units_leaves_the_moments_of_both(name, rng, monkeypatch):
+    large = ENGINES["tf32"].tiles[0]
+    assert large.m == 256
+    monkeypatch.setattr(implicit_gemm, "TILES", (large,))
+    y, found, launches = forward(PROBLEMS[name], Way(precision="tf32"), rng)
+    np.testing.assert_array_equal(found, moments(y))
+    assert launches == 1
+
+
 def test_tiles_of_other_rows_are_no_alternatives_where_moments_are_left():
     problem = problem_of(32, 64, 256, 56)
     assert writes_moments()
