@@ -13,10 +13,11 @@
 //   launch   grid (tiles of C, 1, groups x phases or groups x splits), block T::THREADS, dynamic shared memory
 //            Product::STAGES stages of T::STAGE_FLOATS floats; tiles along N come first, so that those which read the
 //            same rows of A run together and find them in L2
-//   moments  of a channel, for the BatchNorm behind it, are stored by the block that has a unit of rows as its tile
+//   moments  of a channel, for the BatchNorm behind it, are stored by the block whose tile has the unit of rows
 //   traffic  each operand once per tile of the other side, through L2; bound by arithmetic from about 50 FLOP/byte on
-//   assumes  tensors below 2^31 elements; _v4: channel runs, and so their addresses, are multiples of 16 bytes, and
-//            images with their padding below 2^14 pixels a side
+//   assumes  tensors below 2^31 elements; _v4, _v8: channel runs are multiples of 4 elements, or 8 of 16 bits, and so
+//            their addresses of 16 bytes, and images with their padding are below 2^14 pixels a side
+//   weights  are in fp32, but for _v8: there they are rounded to bfloat16 before
 //   ties     none; every sum runs in the order of k, whatever the tile
 //   source   Caffe base_conv_layer.cpp (im2col and gemm), with the gather done on the way into shared memory
 #pragma once
@@ -42,16 +43,17 @@ struct Epilogue {
     int relu;
 };
 
-template <class Image, class Maps>
+template <class Image, class Maps, class Weights>
 struct ConvFpropArgs {
     Maps* maps;
     const Image* image;
-    const float* filter;
+    const Weights* filter;
     ConvProblem problem;
     Divider by_channels, by_kernel_w;
     Epilogue<Maps> epilogue;
-    float* moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of 128 rows;
-                     // of maps in fp32 alone
+    float*
+        moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of whole units;
+                  // of maps in fp32 alone
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -137,7 +139,7 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
 template <class T, class Product>
 LM_FN void group_moments(const Product& product, float* shared, const float* bias, int rows, int n0, int columns) {
     constexpr int EACH = Product::LANES;  // rows of a group that a lane has
-    static_assert(T::M == UNIT_ROWS && T::WARP_M % GROUP_ROWS == 0, "a tile is a unit, and a warp has whole groups");
+    static_assert(T::M % UNIT_ROWS == 0 && T::WARP_M % GROUP_ROWS == 0, "a tile has whole units, a warp whole groups");
     block_sync();  // no thread reads the last stage any more
 #pragma unroll
     for (int q = 0; q < T::WARP_M / GROUP_ROWS; ++q) {
@@ -171,17 +173,20 @@ LM_FN void group_moments(const Product& product, float* shared, const float* bia
     }
 }
 
-// Those of column n0 go to parts[n0], and pitch behind it.
+// Those of column n0 of the first unit go to parts[n0], and pitch behind it; those of the next one 2 pitch behind.
 template <class T>
 LM_FN void store_moments(const float* shared, float* parts, int pitch, int rows, int n0, int columns) {
     block_sync();
-    static_assert(T::N <= T::THREADS, "a thread has a column");
-    const int n = threadIdx.x;
-    if (n < T::N && n0 + n < columns) {
+    static_assert(T::M / UNIT_ROWS * T::N <= T::THREADS, "a thread has a column of a unit");
+    const int n = static_cast<int>(threadIdx.x) % T::N, unit = static_cast<int>(threadIdx.x) / T::N;
+    const int first = unit * UNIT_ROWS;
+    if (first < min(rows, T::M) && n0 + n < columns) {
         const Moments all = merge_groups([&](int g) {
-            const float* group = shared + 2 * g * T::N + n;
-            return Moments{static_cast<float>(rows_within<GROUP_ROWS>(g * GROUP_ROWS, rows)), group[0], group[T::N]};
+            const float* group = shared + 2 * (first / GROUP_ROWS + g) * T::N + n;
+            const int count = rows_within<GROUP_ROWS>(first + g * GROUP_ROWS, rows);
+            return Moments{static_cast<float>(count), group[0], group[T::N]};
         });
+        parts += 2 * unit * pitch;
         parts[n0 + n] = all.mean;
         parts[pitch + n0 + n] = all.m2;
     }
@@ -200,9 +205,9 @@ struct Place {
 };
 
 // conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
-template <class T, class Product, int V, class Image, class Maps>
-LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps>& p) {
-    constexpr bool HAS_MOMENTS = T::M == UNIT_ROWS && !IS_NARROW<Maps>;
+template <class T, class Product, int V, class Image, class Maps, class Weights>
+LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
+    constexpr bool HAS_MOMENTS = T::M % UNIT_ROWS == 0 && !IS_NARROW<Maps>;
     LM_DYN_SHARED(float, shared);
     // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
     // the registers
@@ -222,9 +227,9 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps>& p) {
     const Taps<Image> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
                               p.by_channels};
     const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
-    const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
+    const Weights* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
     TapRows<Product, T::M, T::THREADS, V, Image> a(windows, taps, steps);
-    MatrixRows<Product, T::N, T::THREADS, V> b(filter, n0, conv.outputs, depth);
+    MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth);
     Product product;
     multiply<T>(shared, depth, a, b, product);
     const int first_output = group * conv.outputs;
@@ -250,11 +255,11 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps>& p) {
     }
 }
 
-template <class E>
+template <class E, class Weights>
 struct ConvDgradArgs {
     E* image;
     const E* maps;
-    const float* filter;
+    const Weights* filter;
     const float* bias;          // or null
     const unsigned char* kept;  // null, or one bit per element of image: those without it become zero, which is the
                                 // backward of the ReLU that made image
@@ -301,25 +306,31 @@ LM_FN PhaseTaps phase_taps(const PhaseAxis& down, const PhaseAxis& right, const 
 }
 
 // The weights of one column of a dgrad: element k is that of (tap of the phase, output).
+template <int V, class E>
 struct PhaseWeights {
-    using Element = float;
+    using Element = E;
+    static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // rows of a lane
 
-    const float* column;  // of tap 0 and output 0
+    const E* column;  // of tap 0 and output 0
     Divider outputs;
     const PhaseTaps& taps;  // read once a stage
     bool column_inside;
-    int k;       // this lane's row of the next stage
-    int offset;  // of this one, or -1
+    int k;               // this lane's first row of the next stage
+    int offsets[PARTS];  // of this one, or -1
 
     LM_MEMBER void advance() {
-        const int tap = divide(k, outputs), output = k - tap * static_cast<int>(outputs.divisor);
-        const int r = divide(tap, taps.maps.across), s = tap - r * static_cast<int>(taps.maps.across.divisor);
-        offset = k < taps.maps.depth ? output * taps.pitch + taps.first + r * taps.down + s * taps.right : -1;
-        k += DEPTH;
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+            const int tap = divide(k, outputs), output = k - tap * static_cast<int>(outputs.divisor);
+            const int r = divide(tap, taps.maps.across), s = tap - r * static_cast<int>(taps.maps.across.divisor);
+            const int offset = output * taps.pitch + taps.first + r * taps.down + s * taps.right;
+            offsets[part] = k < taps.maps.depth ? offset : -1;
+            k += WARP;
+        }
     }
 
-    LM_MEMBER const float* at(int k, bool& inside) const {
-        const int from = shuffle(offset, k);
+    LM_MEMBER const E* at(int k, int part, bool& inside) const {
+        const int from = shuffle(offsets[part], k % WARP);
         inside = column_inside && from >= 0;
         return column + from;
     }
@@ -328,8 +339,9 @@ struct PhaseWeights {
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
 // and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
 // resume each other's sums add in the order of all outputs.
-template <class T, class Product, int V, class E>
-LM_FN void conv_dgrad(const ConvDgradArgs<E>& p) {
+template <class T, class Product, int V, class E, class Weights>
+LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p) {
+    constexpr int RUN = V > 1 ? 4 : 1;
     LM_DYN_SHARED(float, shared);
     LM_SHARED(int4, pixels, [T::M]);  // (offset of the window under tap 0, its row, its column, pixel or -1)
     // Rows and columns; in shared memory, as are `taps`, to leave registers to the product.
@@ -363,20 +375,21 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E>& p) {
     block_sync();
     const Taps<E> maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, p.by_outputs};
     const int c = n0 + my_column<T::N, V>();
-    const float* filter = p.filter + (static_cast<long long>(group) * conv.outputs * taps[0].pitch + c);
+    const Weights* filter = p.filter + (static_cast<long long>(group) * conv.outputs * taps[0].pitch + c);
     TapRows<Product, T::M, T::THREADS, V, E> a(pixels, maps, taps[0].maps);
-    Columns<T::N, T::THREADS, V, PhaseWeights> b(
-        PhaseWeights{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), 0});
+    using Column = PhaseWeights<V, Weights>;
+    Columns<T::N, T::THREADS, V, Column> b(
+        Column{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), {}});
     Product product;
     const auto row_of = [&](int i) {
         const int pixel = pixels[product.m_of(i)].w;
         return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
     };
-    if (p.resume) load_tile<V>(product, p.image, row_of, n0, conv.channels);
+    if (p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
     multiply<T>(shared, taps[0].maps.depth, a, b, product);
     const Epilogue<E> epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
                                   p.accumulate ? p.image : nullptr, nullptr, 0};
-    store_tile<V, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
+    store_tile<RUN, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
 }
 
 template <class Image, class Maps>
@@ -396,7 +409,7 @@ struct ConvWgradArgs {
 };
 
 // A column of the maps: element k is that of window k, at `pitch` from the one before.
-template <class E>
+template <int V, class E>
 struct MapsColumn {
     using Element = E;
 
@@ -404,13 +417,13 @@ struct MapsColumn {
     int pitch, left;  // windows from there on
 
     LM_MEMBER void advance() {
-        next += static_cast<long long>(DEPTH) * pitch;
-        left -= DEPTH;
+        next += static_cast<long long>(STAGE_DEPTH<V>) * pitch;
+        left -= STAGE_DEPTH<V>;
     }
 
-    LM_MEMBER const E* at(int k, bool& inside) const {
-        inside = k - DEPTH < left;
-        return next + static_cast<long long>(k - DEPTH) * pitch;
+    LM_MEMBER const E* at(int k, int, bool& inside) const {
+        inside = k - STAGE_DEPTH<V> < left;
+        return next + static_cast<long long>(k - STAGE_DEPTH<V>) * pitch;
     }
 };
 
@@ -418,37 +431,42 @@ struct MapsColumn {
 template <int V, class E>
 struct ImageColumn {
     using Element = E;
+    static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // windows of a lane
 
     const E* image;  // under the tap of a window in the corner
     const ConvProblem& conv;
     Divider by_window, by_columns;
-    int next, end;     // this lane's window of the next stage, and the one behind the last
-    int down, right;   // of the tap; down is OUTSIDE where this column is not there
-    int offset, h, w;  // of this lane's window; h is OUTSIDE where that is not there
-    Pair place;        // h and w
+    int next, end;       // this lane's first window of the next stage, and the one behind the last
+    int down, right;     // of the tap; down is OUTSIDE where this column is not there
+    int offsets[PARTS];  // of this lane's windows;
+    int h, w;            // h is OUTSIDE where that is not there
+    Pair places[PARTS];  // h and w
 
     LM_MEMBER void advance() {
-        const int window = next;
-        const int image = divide(window, by_window), rest = window - image * static_cast<int>(by_window.divisor);
-        const int line = divide(rest, by_columns);
-        h = line * conv.stride_h;
-        w = (rest - line * static_cast<int>(by_columns.divisor)) * conv.stride_w;
-        offset = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
-        if (window >= end) h = OUTSIDE;
-        place = Pair(h, w);
-        next += DEPTH;
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+            const int window = next;
+            const int image = divide(window, by_window), rest = window - image * static_cast<int>(by_window.divisor);
+            const int line = divide(rest, by_columns);
+            h = line * conv.stride_h;
+            w = (rest - line * static_cast<int>(by_columns.divisor)) * conv.stride_w;
+            offsets[part] = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
+            if (window >= end) h = OUTSIDE;
+            places[part] = Pair(h, w);
+            next += WARP;
+        }
     }
 
-    LM_MEMBER const E* at(int k, bool& inside) const {
-        if constexpr (V == 4) {
-            const Pair tap(down, right), seen(shuffle(place.both, k));
+    LM_MEMBER const E* at(int k, int part, bool& inside) const {
+        if constexpr (V > 1) {
+            const Pair tap(down, right), seen(shuffle(places[part].both, k % WARP));
             inside = are_natural(seen + tap, Pair(conv.height - 1, conv.width - 1) - tap - seen);
         } else {
             const int row = shuffle(h, k) + down, pixel = shuffle(w, k) + right;
             inside = static_cast<unsigned>(row) < static_cast<unsigned>(conv.height) &&
                      static_cast<unsigned>(pixel) < static_cast<unsigned>(conv.width);
         }
-        return image + shuffle(offset, k);
+        return image + shuffle(offsets[part], k % WARP);
     }
 };
 
@@ -459,6 +477,7 @@ struct ImageColumn {
 // continues from `begun`, and one that does not end here goes to `left`, so that its sums are those of the whole batch.
 template <class T, class Product, int V, class Image, class Maps>
 LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
+    constexpr int RUN = V > 1 ? 4 : 1;
     LM_DYN_SHARED(float, shared);
     const ConvProblem& conv = p.problem;
     const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
@@ -479,11 +498,20 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     const Maps* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
     const Image* image =
         p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch + group * conv.channels + c);
-    Columns<T::M, T::THREADS, V, MapsColumn<Maps>> a(
-        MapsColumn<Maps>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
-    Columns<T::N, T::THREADS, V, ImageColumn<V, Image>> b(
-        ImageColumn<V, Image>{image, conv, p.by_window, p.by_columns, start + lane_of_warp(), start + depth,
-                              n < width ? down : OUTSIDE, right, 0, 0, 0, Pair()});
+    Columns<T::M, T::THREADS, V, MapsColumn<V, Maps>> a(
+        MapsColumn<V, Maps>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
+    Columns<T::N, T::THREADS, V, ImageColumn<V, Image>> b(ImageColumn<V, Image>{image,
+                                                                                conv,
+                                                                                p.by_window,
+                                                                                p.by_columns,
+                                                                                start + lane_of_warp(),
+                                                                                start + depth,
+                                                                                n < width ? down : OUTSIDE,
+                                                                                right,
+                                                                                {},
+                                                                                0,
+                                                                                0,
+                                                                                {}});
     Product product;
     const bool ends = last >= end;
     const int groups = gridDim.z / p.splits;
@@ -493,36 +521,45 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
         const int k = m0 + product.m_of(i);
         return k < conv.outputs ? k * width : -1;
     };
-    if (before > 0) load_tile<V>(product, p.begun + group * of_group, row_of, n0, width);
+    if (before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
     multiply<T>(shared, depth, a, b, product);
     const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
-    store_tile<V, T, 2>(product, dw, row_of, n0, width, epilogue);
+    store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
 }
 
 // ---- instances ------------------------------------------------------------------------------------------------------
 
+// Blobs of E, with weights in fp32 or in E; DATA: the image is in fp32, as the data of a net are.
 template <class E>
-using FpropArgs = ConvFpropArgs<E, E>;
+using FpropArgs = ConvFpropArgs<E, E, float>;
+template <class E>
+using DgradArgs = ConvDgradArgs<E, float>;
 template <class E>
 using WgradArgs = ConvWgradArgs<E, E>;
 template <class E>
-using DataFpropArgs = ConvFpropArgs<float, E>;  // an image in fp32, as the data of a net are
+using DataFpropArgs = ConvFpropArgs<float, E, float>;
 template <class E>
 using DataWgradArgs = ConvWgradArgs<float, E>;
+template <class E>
+using PackedFpropArgs = ConvFpropArgs<E, E, E>;
+template <class E>
+using PackedDgradArgs = ConvDgradArgs<E, E>;
 
-#define LM_CONV(tile, T, Product, V, E)                                               \
-    LM_KERNEL(conv_fprop_##tile##_v##V, FpropArgs<E>, p, T::THREADS, T::BLOCKS) {     \
-        conv_fprop<T, Product<T, true, true>, V>(p);                                  \
-    }                                                                                 \
-    LM_KERNEL(conv_dgrad_##tile##_v##V, ConvDgradArgs<E>, p, T::THREADS, T::BLOCKS) { \
-        conv_dgrad<T, Product<T, true, false>, V>(p);                                 \
-    }                                                                                 \
-    LM_KERNEL(conv_wgrad_##tile##_v##V, WgradArgs<E>, p, T::THREADS, T::BLOCKS) {     \
-        conv_wgrad<T, Product<T, false, false>, V>(p);                                \
+#define LM_CONV_OF(Fprop, Dgrad, tile, T, Product, V, E)                          \
+    LM_KERNEL(conv_fprop_##tile##_v##V, Fprop<E>, p, T::THREADS, T::BLOCKS) {     \
+        conv_fprop<T, Product<T, true, true>, V>(p);                              \
+    }                                                                             \
+    LM_KERNEL(conv_dgrad_##tile##_v##V, Dgrad<E>, p, T::THREADS, T::BLOCKS) {     \
+        conv_dgrad<T, Product<T, true, false>, V>(p);                             \
+    }                                                                             \
+    LM_KERNEL(conv_wgrad_##tile##_v##V, WgradArgs<E>, p, T::THREADS, T::BLOCKS) { \
+        conv_wgrad<T, Product<T, false, false>, V>(p);                            \
     }
 
-#define LM_CONV_NARROW(tile, T, Product, V, E)                                             \
-    LM_CONV(tile, T, Product, V, E)                                                        \
+#define LM_CONV(tile, T, Product, V, E) LM_CONV_OF(FpropArgs, DgradArgs, tile, T, Product, V, E)
+#define LM_CONV_PACKED(tile, T, Product, E) LM_CONV_OF(PackedFpropArgs, PackedDgradArgs, tile, T, Product, 8, E)
+
+#define LM_CONV_DATA(tile, T, Product, V, E)                                               \
     LM_KERNEL(conv_fprop_data_##tile##_v##V, DataFpropArgs<E>, p, T::THREADS, T::BLOCKS) { \
         conv_fprop<T, Product<T, true, true>, V>(p);                                       \
     }                                                                                      \
@@ -530,18 +567,22 @@ using DataWgradArgs = ConvWgradArgs<float, E>;
         conv_wgrad<T, Product<T, false, false>, V>(p);                                     \
     }
 
-// All four tiles, for operands in runs of four elements (V = 4) and for any operands (V = 1).
-#define LM_TILES(CONV, Product, E)         \
-    CONV(128x128, T128x128, Product, 4, E) \
-    CONV(128x64, T128x64, Product, 4, E)   \
-    CONV(64x64, T64x64, Product, 4, E)     \
-    CONV(128x32, T128x32, Product, 4, E)   \
-    CONV(128x128, T128x128, Product, 1, E) \
-    CONV(128x64, T128x64, Product, 1, E)   \
-    CONV(64x64, T64x64, Product, 1, E)     \
-    CONV(128x32, T128x32, Product, 1, E)
+#define LM_CONV_NARROW(tile, T, Product, V, E) \
+    LM_CONV(tile, T, Product, V, E)            \
+    LM_CONV_DATA(tile, T, Product, V, E)
 
-#define LM_CONV_TILES(Product) LM_TILES(LM_CONV, Product, float)
-#define LM_CONV_NARROW_TILES(Product, E) LM_TILES(LM_CONV_NARROW, Product, E)
+// All four tiles, for operands in runs of four elements (V = 4) and for any operands (V = 1), as are those of data.
+#define LM_TILES(CONV4, CONV1, Product, E)  \
+    CONV4(128x128, T128x128, Product, 4, E) \
+    CONV4(128x64, T128x64, Product, 4, E)   \
+    CONV4(64x64, T64x64, Product, 4, E)     \
+    CONV4(128x32, T128x32, Product, 4, E)   \
+    CONV1(128x128, T128x128, Product, 1, E) \
+    CONV1(128x64, T128x64, Product, 1, E)   \
+    CONV1(64x64, T64x64, Product, 1, E)     \
+    CONV1(128x32, T128x32, Product, 1, E)
+
+#define LM_CONV_TILES(Product) LM_TILES(LM_CONV, LM_CONV, Product, float)
+#define LM_CONV_NARROW_TILES(Product, E) LM_TILES(LM_CONV, LM_CONV_NARROW, Product, E)
 
 }  // namespace lm

@@ -4,4 +4,5 @@
 
 using namespace lm;
 
+LM_CONV(256x128, T256x128, MmaTf32, 4, float)
 LM_CONV_TILES(MmaTf32)

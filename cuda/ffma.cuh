@@ -15,7 +15,7 @@ using T128x32 = Tile<128, 32, 32, 32, 3>;
 
 template <class T, bool A_ROWS, bool B_ROWS>
 struct Ffma {
-    static constexpr int STAGES = 2;
+    static constexpr int STAGES = 2, STAGE_DEPTH = DEPTH;
     static constexpr int ROWS = T::WARP_M / 4, COLUMNS = T::WARP_N / 8;
     static constexpr int LANES = 8;
     static constexpr bool ROWS_IN_REGISTERS = true;
@@ -34,6 +34,7 @@ struct Ffma {
     LM_MEMBER float at(int i, int j) const { return sum[i][j]; }
     LM_MEMBER void set(int i, int j, float value) { sum[i][j] = value; }
 
+    LM_MEMBER void arrange() {}
     LM_MEMBER void begin(const float*) {}
 
     template <class Copies, class Turn>

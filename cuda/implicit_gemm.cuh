@@ -6,10 +6,11 @@
 //   order                     k rises, always in the same steps: no tile and no place in it changes a bit
 //   pipeline                  a ring of stages: while one is multiplied, the next are copied; one barrier a stage
 //   product                   what a warp does with a stage: ffma.cuh (fp32), mma.cuh (tensor cores)
-//   elements                  of blobs may have 16 bits (element.cuh): they are widened on their way, so tiles are fp32
+//   elements                  of blobs may have 16 bits (element.cuh): they are widened on their way, so tiles are fp32;
+//                             or both operands have 16 bits, and tiles are packed: two elements a word, 64 of k a stage
 //
-// 16-byte chunk j of row r lies at chunk j ^ (r & 7) in a tile of rows and at j ^ (r & 3) in one of columns: the lanes of
-// a warp then meet different banks, whichever product reads.
+// 16-byte chunk j of row r lies at chunk j ^ (r & 7) in a tile of rows, packed or not, and at j ^ (r & 3) in one of
+// columns: the lanes of a warp then meet different banks, whichever product reads.
 //
 // A product stores runs of four neighbours of a row of C.  What it reads of a tile of columns, it may choose; rows of B
 // in a tile of rows are put where they give the same (Product::column_of_row).
@@ -18,7 +19,14 @@
 
 namespace lm {
 
-constexpr int DEPTH = 32;  // of k in a tile
+constexpr int DEPTH = 32;  // of k in a tile, in words
+constexpr int PACKED = 8;  // elements of 16 bits that are copied at once, as they are, to a packed tile
+
+// Elements of k in a stage where V elements are copied at once, and words of such a copy.
+template <int V>
+constexpr int STAGE_DEPTH = V == PACKED ? 2 * DEPTH : DEPTH;
+template <int V>
+constexpr int COPY_WORDS = V == PACKED ? V / 2 : V;
 
 // A block's tile of C, a warp's within it, and how many blocks share a multiprocessor, which bounds their registers.
 template <int M_, int N_, int WARP_M_, int WARP_N_, int BLOCKS_>
@@ -39,6 +47,13 @@ LM_FN int in_rows(int row, int i, int k) {
 template <int WIDTH>
 LM_FN int in_columns(int k, int column) {
     return k * WIDTH + ((column / 4 ^ (k & 3)) * 4 + column % 4);
+}
+
+// The words of row k of a packed tile of columns from `column` on, a multiple of 8.  Eight rows meet all banks once.
+template <int WIDTH>
+LM_FN int in_packed_columns(int k, int column) {
+    constexpr bool SHARED = WIDTH < 64;  // two rows of 64 bytes share the banks
+    return k * (WIDTH / 2) + (column / 8 ^ (SHARED ? k / 2 & 3 : k & 7)) * 4;
 }
 
 LM_FN int lane_of_warp() { return static_cast<int>(threadIdx.x) % WARP; }
@@ -62,9 +77,9 @@ LM_FN int warp_n() {
 //      copy(tile, i)         starts number i, zeros beyond the operand; called by all lanes
 //      WIDENS                whether elements have 16 bits.  Then copy() loads, widens and stores, which takes as long as
 //                            memory does; so do fetch(i) and, later, place(tile, i), with other work between
-// Thread n copies V elements from k = n % (DEPTH / V) V on of a tile of rows, or from column n % (WIDTH / V) V on.
+// Thread n copies V elements from k = n % (STAGE_DEPTH / V) V on of a tile of rows, or from column n % (WIDTH / V) V on.
 //
-// E is the element of the operand in memory.
+// E is the element of the operand in memory.  V is 1, 4, or PACKED, where E has 16 bits.
 
 constexpr int OUTSIDE = -(1 << 30);  // as h: a row that is not there
 
@@ -117,9 +132,10 @@ constexpr bool IS_NARROW = sizeof(E) == 2;
 template <class E, int COPIES_, int V, class Loader>
 struct Copies {
     static constexpr int COPIES = COPIES_;
-    static constexpr bool WIDENS = IS_NARROW<E>;
+    static constexpr bool WIDENS = IS_NARROW<E> && V != PACKED;
+    static_assert(IS_NARROW<E> || V != PACKED, "packed tiles are of 16 bits");
 
-    Fetched<V> held[WIDENS && V == 4 ? COPIES : 1];
+    Fetched<V == PACKED ? 1 : V> held[WIDENS && V == 4 ? COPIES : 1];
 
     LM_MEMBER Loader& loader() { return *static_cast<Loader*>(this); }
 
@@ -131,7 +147,7 @@ struct Copies {
             elements.fetch(from, inside);
             elements.template place<E>(tile + loader().place_of(i));
         } else {
-            async_copy<4 * V>(tile + loader().place_of(i), from, inside);
+            async_copy<4 * COPY_WORDS<V>>(tile + loader().place_of(i), from, inside);
         }
     }
 
@@ -161,9 +177,9 @@ struct TapSteps {
 };
 
 template <class Product, int ROWS, int THREADS, int V, class E>
-struct TapRows : Copies<E, ROWS * DEPTH / V / THREADS, V, TapRows<Product, ROWS, THREADS, V, E>> {
-    static constexpr int CHUNKS = DEPTH / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
-    static constexpr bool IN_REGISTERS = V == 4 && Product::ROWS_IN_REGISTERS;  // else each copy reads the table
+struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Product, ROWS, THREADS, V, E>> {
+    static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
+    static constexpr bool IN_REGISTERS = V > 1 && Product::ROWS_IN_REGISTERS;  // else each copy reads the table
 
     const int4* table;
     const Taps<E> taps;
@@ -195,7 +211,7 @@ struct TapRows : Copies<E, ROWS * DEPTH / V / THREADS, V, TapRows<Product, ROWS,
         if (k >= steps.depth) down = OUTSIDE;
         tap = Pair(down, right);
         behind = Pair(taps.height - 1, taps.width - 1) - tap;
-        k += DEPTH;
+        k += STAGE_DEPTH<V>;
     }
 
     LM_MEMBER const E* source_of(int i, bool& inside) const {
@@ -212,19 +228,19 @@ struct TapRows : Copies<E, ROWS * DEPTH / V / THREADS, V, TapRows<Product, ROWS,
         return taps.image + static_cast<int>(offset + shift);
     }
 
-    LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V); }
+    LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
 // Rows of a matrix [count][depth], from row `first` on; Product::column_of_row says which.
-template <class Product, int ROWS, int THREADS, int V>
-struct MatrixRows : Copies<float, ROWS * DEPTH / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V>> {
-    static constexpr int CHUNKS = DEPTH / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
+template <class Product, int ROWS, int THREADS, int V, class E>
+struct MatrixRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V, E>> {
+    static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
 
-    const float* next;  // this thread's first element of the next stage
+    const E* next;  // this thread's first element of the next stage
     int depth, row, k, rows_left;
     int rows_here;
 
-    LM_MEMBER MatrixRows(const float* matrix, int first, int count, int depth)
+    LM_MEMBER MatrixRows(const E* matrix, int first, int count, int depth)
         : depth(depth), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
         first += Product::column_of_row(row);
         next = matrix + (static_cast<long long>(first) * depth + k);
@@ -233,27 +249,29 @@ struct MatrixRows : Copies<float, ROWS * DEPTH / V / THREADS, V, MatrixRows<Prod
 
     LM_MEMBER void advance() {
         rows_here = k < depth ? rows_left : 0;
-        k += DEPTH;
-        next += DEPTH;
+        k += STAGE_DEPTH<V>;
+        next += STAGE_DEPTH<V>;
     }
 
-    LM_MEMBER const float* source_of(int i, bool& inside) const {
+    LM_MEMBER const E* source_of(int i, bool& inside) const {
         const int behind = Product::column_of_row(i * STRIDE);  // bits of row and of i STRIDE part
         inside = behind < rows_here;
-        return next - DEPTH + static_cast<long long>(behind) * depth;
+        return next - STAGE_DEPTH<V> + static_cast<long long>(behind) * depth;
     }
 
-    LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * V); }
+    LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
 // A tile of columns.  Source:
 //      Element               of the operand
-//      advance()             as above; lane i may prepare row i
-//      at(k, inside)         this thread's element of row k of the stage, and whether it is there; called by all lanes
+//      advance()             as above; lane i may prepare row i, and row WARP + i
+//      at(k, part, inside)   this thread's element of row k of the stage, which is row k % WARP of part `part`, a
+//                            constant, and whether it is there; called by all lanes
 template <int WIDTH, int THREADS, int V, class Source>
-struct Columns : Copies<typename Source::Element, DEPTH * WIDTH / V / THREADS, V, Columns<WIDTH, THREADS, V, Source>> {
-    static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = DEPTH / STRIDE;
-    static_assert(THREADS % CHUNKS == 0, "a thread keeps its column");
+struct Columns
+    : Copies<typename Source::Element, STAGE_DEPTH<V> * WIDTH / V / THREADS, V, Columns<WIDTH, THREADS, V, Source>> {
+    static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = STAGE_DEPTH<V> / STRIDE;
+    static_assert(THREADS % CHUNKS == 0 && WARP % STRIDE == 0, "a thread keeps its column, a copy its part");
 
     Source source;
 
@@ -262,9 +280,12 @@ struct Columns : Copies<typename Source::Element, DEPTH * WIDTH / V / THREADS, V
     LM_MEMBER void advance() { source.advance(); }
 
     LM_MEMBER int row_of(int i) const { return static_cast<int>(threadIdx.x) / CHUNKS + i * STRIDE; }
-    LM_MEMBER const typename Source::Element* source_of(int i, bool& inside) { return source.at(row_of(i), inside); }
+    LM_MEMBER const typename Source::Element* source_of(int i, bool& inside) {
+        return source.at(row_of(i), STAGE_DEPTH<V> > WARP ? i * STRIDE / WARP : 0, inside);
+    }
     LM_MEMBER int place_of(int i) const {
-        return in_columns<WIDTH>(row_of(i), static_cast<int>(threadIdx.x) % CHUNKS * V);
+        const int column = static_cast<int>(threadIdx.x) % CHUNKS * V;
+        return V == PACKED ? in_packed_columns<WIDTH>(row_of(i), column) : in_columns<WIDTH>(row_of(i), column);
     }
 };
 
@@ -279,7 +300,8 @@ LM_FN int my_column() {
 // A product holds a thread's share of the block's tile of C:
 //      ROWS, COLUMNS         how many elements, four columns side by side; LANES of a warp share a row
 //      m_of(i), n_of(j)      where they lie in the tile         at(i, j), set(i, j, value)     their values
-//      begin(stage)          before the first stage             STAGES       of its ring
+//      arrange()             between that and the order of its sums, either way; called by all lanes
+//      begin(stage)          before the first stage             STAGES       of its ring, of STAGE_DEPTH each
 //      ROWS_IN_REGISTERS     whether it leaves registers for what TapRows knows of rows
 //      add(stage, copies, turn)      += the product of a stage.  It calls copies(from, to) for parts of PARTS of the
 //                            copies of a later stage, and then turn(), which gives the next stage.
@@ -305,7 +327,7 @@ LM_FN void finish(Operand& operand, float* tile, int i) {
 template <class T, class Product, class A, class B>
 LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
     constexpr int STAGES = Product::STAGES, COPIES = A::COPIES + B::COPIES;
-    const int steps = (depth + DEPTH - 1) / DEPTH;
+    const int steps = (depth + Product::STAGE_DEPTH - 1) / Product::STAGE_DEPTH;
     float* to = shared;  // the stage that is filled
     const auto advance = [&] {
         a.advance();
@@ -369,6 +391,7 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
         });
     }
     async_wait<0>();
+    product.arrange();
 }
 
 // Elements i to i + N - 1 of a longer array, as an array.
@@ -393,6 +416,7 @@ LM_FN void load_tile(Product& product, const E* c, RowOf row_of, int n0, int col
             for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e]);
         }
     }
+    product.arrange();
 }
 
 }  // namespace lm

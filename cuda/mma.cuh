@@ -1,24 +1,31 @@
-// The product on tensor cores, from the same fp32 tiles, accumulated in fp32.
+// The product on tensor cores, from the same tiles, accumulated in fp32.
 //
 //   TF32      operands rounded to nearest, 10 bits of mantissa
 //   FP32X3    each operand as big + small, both tf32: small big + big small + big big, about fp32's precision
 //   BF16      operands rounded to bfloat16, 7 bits of mantissa
+//   BF16_PACKED   operands that are bfloat16, from packed tiles
 //
-// A fragment is always read for eight k's, in the layout of mma m16n8k8: lane 4 g + t has k = t and t + 4.  BF16 takes
+// From a tile of fp32 a fragment is always read for eight k's, in the layout of mma m16n8k8: lane 4 g + t has k = t and t + 4.  BF16 takes
 // two such fragments as one of m16n8k16: a lane's pair is then (t, t + 4) instead of neighbours, for both operands
 // alike, and a sum over k does not mind.
 //
 // 32 columns of C belong to four mma's, column 16 e + 4 t + b to number b and its column 2 t + e: so a lane, which gets
 // columns 2 t and 2 t + 1 of each, holds runs of four, and finds runs of four of B in a tile of columns.  The rows of an
 // A in columns are dealt out alike, in runs of two mma's and their two halves.
+//
+// A packed fragment comes by ldmatrix alone, of sixteen k's.  Where both operands are in columns, pairs are (t, t + 4)
+// too, since rows along k may be named in any order: so slices, which sum some windows in fp32 tiles, have the bits of
+// the whole batch.  Columns of C are in the order of mma then: two lanes exchange pairs of two neighbouring mma's to
+// hold runs of four.
 #pragma once
 #include "implicit_gemm.cuh"
 
 namespace lm {
 
-enum class Precision { TF32, FP32X3, BF16 };
+enum class Precision { TF32, FP32X3, BF16, BF16_PACKED };
 
-// Four warps each; 64 x 64 a warp keeps the tensor cores busiest: four or five other instructions for each product.
+// Four warps each, or eight; 64 x 64 a warp keeps the tensor cores busiest: four or five other instructions for each product.
+using T256x128 = Tile<256, 128, 64, 64, 1>;
 using T128x128 = Tile<128, 128, 64, 64, 2>;
 using T128x64 = Tile<128, 64, 64, 32, 3>;
 using T64x64 = Tile<64, 64, 32, 32, 4>;
@@ -26,7 +33,8 @@ using T128x32 = Tile<128, 32, 32, 32, 3>;
 
 template <class T, bool A_ROWS, bool B_ROWS, Precision PRECISION>
 struct Mma {
-    static constexpr int STAGES = 3;
+    static constexpr bool PACKS = PRECISION == Precision::BF16_PACKED;  // tiles
+    static constexpr int STAGES = 3, STAGE_DEPTH = PACKS ? 2 * DEPTH : DEPTH;
     static constexpr int BLOCKS_M = T::WARP_M / 16, BLOCKS_N = T::WARP_N / 8;  // of 16 x 8
     static constexpr int ROWS = 2 * BLOCKS_M, COLUMNS = 2 * BLOCKS_N;
     static constexpr int LANES = 4;
@@ -37,17 +45,37 @@ struct Mma {
     float sum[BLOCKS_M][BLOCKS_N][4] = {};
 
     // The column of B that lies in this row of a tile of rows.
-    LM_MEMBER static int column_of_row(int row) { return row / 32 * 32 + run_of(row % 8) + row / 8 % 4; }
+    LM_MEMBER static int column_of_row(int row) { return PACKS ? row : row / 32 * 32 + run_of(row % 8) + row / 8 % 4; }
 
     LM_MEMBER int m_of(int i) const {
         const int g = lane_of_warp() / 4;
-        return warp_m<T>() + (A_ROWS ? 8 * i + g : i / 4 * 32 + i / 2 % 2 * 8 + pair_of(g) + i % 2);
+        return warp_m<T>() + (A_ROWS || PACKS ? 8 * i + g : i / 4 * 32 + i / 2 % 2 * 8 + pair_of(g) + i % 2);
     }
     LM_MEMBER int n_of(int j) const {
-        return warp_n<T>() + j / 8 * 32 + run_of(lane_of_warp() % 4 * 2 + j / 4 % 2) + j % 4;
+        const int t = lane_of_warp() % 4;
+        if (PACKS) return warp_n<T>() + j / 4 * 16 + t % 2 * 8 + t / 2 * 4 + j % 4;
+        return warp_n<T>() + j / 8 * 32 + run_of(t * 2 + j / 4 % 2) + j % 4;
     }
-    LM_MEMBER float at(int i, int j) const { return sum[i / 2][j / 8 * 4 + j % 4][i % 2 * 2 + j / 4 % 2]; }
-    LM_MEMBER void set(int i, int j, float value) { sum[i / 2][j / 8 * 4 + j % 4][i % 2 * 2 + j / 4 % 2] = value; }
+    LM_MEMBER float at(int i, int j) const { return sum[i / 2][block_of(j)][place_of(i, j)]; }
+    LM_MEMBER void set(int i, int j, float value) { sum[i / 2][block_of(j)][place_of(i, j)] = value; }
+
+    // An even lane has columns 2 t and 2 t + 1 of an even block; it gives those of the block behind it for the two that
+    // follow, and an odd lane the other way round.
+    LM_MEMBER void arrange() {
+        if constexpr (PACKS) {
+            const bool odd = lane_of_warp() % 2 != 0;
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M; ++i)
+#pragma unroll
+                for (int j = 0; j < BLOCKS_N; j += 2)
+#pragma unroll
+                    for (int r = 0; r < 4; ++r) {
+                        const float other = shuffle_xor(odd ? sum[i][j][r] : sum[i][j + 1][r], 1);
+                        sum[i][j][r] = odd ? other : sum[i][j][r];
+                        sum[i][j + 1][r] = odd ? sum[i][j + 1][r] : other;
+                    }
+        }
+    }
 
     LM_MEMBER void begin(const float* stage) {
         load_a(stage, 0, 0);
@@ -85,7 +113,7 @@ struct Mma {
                 }
 #pragma unroll
                 for (int j = 0; j < BLOCKS_N; ++j) {
-                    if constexpr (PRECISION == Precision::BF16)
+                    if constexpr (PRECISION == Precision::BF16 || PACKS)
                         mma_bf16(sum[i][j], a_big, b_big[j]);
                     else
                         mma_tf32(sum[i][j], a_big, b_big[j]);
@@ -97,10 +125,14 @@ struct Mma {
 
   private:
     static constexpr int EIGHTS = PRECISION == Precision::BF16 ? 2 : 1, STEPS = DEPTH / 8 / EIGHTS;  // products along k
-    static constexpr int GROUP_N = B_ROWS ? 2 : 4;  // blocks of B that are read at once
+    static constexpr int GROUP_N = B_ROWS || PACKS ? 2 : 4;  // blocks of B that are read at once
 
     // Fragments of two steps along k in turns: packed for BF16, else as they lie in shared memory.
     unsigned a[AHEAD ? 2 : 1][BLOCKS_M][4], b[AHEAD ? 2 : 1][BLOCKS_N][2];
+
+    // Where element (i, j) of C lies among the sums, arranged.
+    LM_MEMBER static int block_of(int j) { return PACKS ? j / 4 * 2 + j / 2 % 2 : j / 8 * 4 + j % 4; }
+    LM_MEMBER static int place_of(int i, int j) { return i % 2 * 2 + (PACKS ? j % 2 : j / 4 % 2); }
 
     LM_MEMBER static int buffer(int step) { return AHEAD ? step % 2 : 0; }
 
@@ -117,7 +149,7 @@ struct Mma {
         else
             load_a(k + 1 == STEPS ? next : stage, 0, then);
         // Of B a part each, but where another stage begins, and where packing or operands in two parts take registers.
-        constexpr bool IN_PARTS = AHEAD && PRECISION == Precision::TF32;
+        constexpr bool IN_PARTS = AHEAD && (PRECISION == Precision::TF32 || PACKS);
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j += GROUP_N)
             if (IN_PARTS && k + 1 < STEPS ? j / GROUP_N * BLOCKS_M / (BLOCKS_N / GROUP_N) == i : i + 1 == BLOCKS_M)
@@ -130,6 +162,16 @@ struct Mma {
         const int g = lane_of_warp() / 4, t = lane_of_warp() % 4;
         const int lane = in_columns<WIDTH>(t, N == 4 ? run_of(g) : pair_of(g));
         load<N>(to, tile + (lane ^ first % 32) + first / 32 * 32 + k * WIDTH);
+    }
+
+    // Four matrices of 8 x 8 from a packed tile of columns, from `column` on of step k: k rises from one to the next, or,
+    // where COLUMNS_FIRST, columns do, and then the other.
+    template <int WIDTH, bool COLUMNS_FIRST>
+    LM_MEMBER static void load_packed(unsigned (&to)[4], const float* tile, int first, int column, int step) {
+        const int lane = lane_of_warp(), row = lane % 8, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
+        const int k = (COLUMNS_FIRST ? high : low) + (A_ROWS ? row : row / 2 + row % 2 * 4);
+        const int at = in_packed_columns<WIDTH>(k, first + (COLUMNS_FIRST ? low : high));
+        load_matrix<true>(to, tile + (at ^ column / 2) + step * 16 * (WIDTH / 2));
     }
 
     // Packs the fragments of two eights, or takes that of one.
@@ -156,6 +198,8 @@ struct Mma {
                 const int lane = lane_of_warp();
                 const float* tile = stage + warp_m<T>() * DEPTH;
                 load_matrix(eights[eight], tile + 16 * i * DEPTH + (in_rows(lane % 16, lane / 16 * 4) ^ k));
+            } else if constexpr (PACKS) {
+                load_packed<T::M, true>(eights[eight], stage, warp_m<T>(), 16 * i, step);
             } else {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
@@ -183,6 +227,11 @@ struct Mma {
                 load_matrix(both, tile + 8 * j * DEPTH + (in_rows(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 4) ^ k));
 #pragma unroll
                 for (int r = 0; r < 4; ++r) eights[r / 2][eight][r % 2] = both[r];
+            } else if constexpr (PACKS) {
+                unsigned both[4];
+                load_packed<T::N, false>(both, stage, warp_n<T>(), 8 * j, step);
+#pragma unroll
+                for (int r = 0; r < 4; ++r) eights[r / 2][eight][r % 2] = both[r];
             } else {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
@@ -199,7 +248,7 @@ struct Mma {
 
     // The operand of what was taken, and that of what rounding leaves.
     LM_MEMBER static void operand(unsigned& big, unsigned& small, unsigned x) {
-        big = PRECISION == Precision::BF16 ? x : tf32_round(__uint_as_float(x));
+        big = PRECISION == Precision::BF16 || PACKS ? x : tf32_round(__uint_as_float(x));
         if constexpr (PRECISION == Precision::FP32X3)
             small = tf32_round(__uint_as_float(x) - __uint_as_float(big & 0xffffe000u));
     }
@@ -211,5 +260,7 @@ template <class T, bool A_ROWS, bool B_ROWS>
 using MmaFp32x3 = Mma<T, A_ROWS, B_ROWS, Precision::FP32X3>;
 template <class T, bool A_ROWS, bool B_ROWS>
 using MmaBf16 = Mma<T, A_ROWS, B_ROWS, Precision::BF16>;
+template <class T, bool A_ROWS, bool B_ROWS>
+using MmaBf16Packed = Mma<T, A_ROWS, B_ROWS, Precision::BF16_PACKED>;
 
 }  // namespace lm

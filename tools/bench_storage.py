@@ -1,6 +1,7 @@
 """Activations in 16 bits beside activations in fp32: bytes, predicted times, and steps measured on the cpu device.
 
     python tools/bench_storage.py [--out docs/benchmarks/storage.md] [--only vgg16] [--measure]
+    python tools/bench_storage.py --products         the section on precisions of products alone
 
 Plans are for device cuda with tensor cores (tf32), by the model of its costs, and for cpu.  Overheads are predicted,
 against the step in fp32 that keeps everything.  --measure also runs steps of both in turns, on the cpu device.
@@ -30,12 +31,13 @@ from layermem.utils.units import format_change
 CASES = [("resnet50", 128), ("vgg16", 64), ("googlenet", 256), ("unet", 8)]
 SHARES = (60, 40, 20)  # % of what strategy caffe takes in fp32
 STEPS = [("googlenet", 32), ("resnet50", 8), ("alexnet", 64), ("vgg16", 8)]
+PRODUCTS = (("tf32", "fp32"), ("bf16", "fp32"), ("tf32", "bf16"), ("bf16", "bf16"))  # precision, storage
 ROUNDS = 6  # steps of each that are timed, after one that is not
 DEVICES = {"cuda": {"precision": "tf32"}, "cpu": {}}
 
 
-def job_of(net: str, batch: int, device: str, storage: str) -> Job:
-    target = get_device(device, storage=storage, **DEVICES[device])
+def job_of(net: str, batch: int, device: str, storage: str, **options: str) -> Job:
+    target = get_device(device, storage=storage, **{**DEVICES[device], **options})
     return api.job_of(NETS / net / "train_val.prototxt", device=target, batch=batch)
 
 
@@ -52,6 +54,22 @@ def peaks(only: str) -> Iterator[str]:
                 rows.append([f"{net} x{batch}", device, job.graphs[0].storage, *row, f"{1e3 * seconds:,.0f}"])
                 print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     yield from table(["net", "device", "storage", "caffe", "intra", "least of auto", "ops"], rows)
+
+
+def precisions(only: str) -> Iterator[str]:
+    yield "## Products in tf32 and in bf16 on cuda\n"
+    yield "Seconds of all ops in ms (predicted) by precision of products and storage of blobs; MiB of `intra`.\n"
+    rows = []
+    for net, batch in CASES:
+        if only not in net:
+            continue
+        row = [f"{net} x{batch}"]
+        for precision, storage in PRODUCTS:
+            job = job_of(net, batch, "cuda", storage, precision=precision)
+            row.append(f"{1e3 * sum(map(job.costs.op, job.graphs[0].ops)):,.1f}")
+        rows.append([*row, mib(evaluate(job, "intra").peak_bytes)])
+        print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    yield from table(["net", *(" on ".join(each) for each in PRODUCTS), "intra, last"], rows)
 
 
 def under_budgets(only: str) -> Iterator[str]:
@@ -112,13 +130,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="", help="nets with this in their name")
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--products", action="store_true", help="the section on precisions of products alone")
     arguments = parser.parse_args()
+    if arguments.products:
+        print("\n".join(precisions(arguments.only)))
+        return
     lines = [
         "# Activations in 16 bits: bytes and times\n",
         f"Made by `python tools/bench_storage.py` on {machine()}.",
         "Plans only, but for the last section; device cuda in tf32 and cpu, by the model of their costs. SGD with",
         "momentum.\n",
         *peaks(arguments.only),
+        *precisions(arguments.only),
         *under_budgets(arguments.only),
         *(measured(arguments.only) if arguments.measure else ()),
     ]

@@ -5,7 +5,7 @@
     python tools/sass_model.py --tsv before.tsv                      .. and after the change:
     python tools/sass_model.py --baseline before.tsv                 modelled TFLOP/s beside those of the file
     python tools/sass_model.py --net resnet50 --batch 128 --precision tf32     each op of a training step
-    python tools/sass_model.py --totals                              three nets in tf32 and bf16
+    python tools/sass_model.py --totals                              three nets in tf32 and bf16, on fp32 and bfloat16
     python tools/sass_model.py --calibrate out/gpu/results.json      constants as tools/gpu_check.py has measured them
 
 What is modelled, and how, is in docs/benchmarks/sass.md.  It needs nvcc or NVRTC, and nvdisasm: the wheels
@@ -21,16 +21,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from layermem.backends.cuda.implicit_gemm import ENGINES  # noqa: E402
 from layermem.utils.files import write_atomically  # noqa: E402
 from tools.sass.calibration import calibrated  # noqa: E402
-from tools.sass.engine import compile_all, engine_kernels, row_of  # noqa: E402
+from tools.sass.engine import MODELLED, compile_all, engine_kernels, row_of  # noqa: E402
 from tools.sass.gpus import GPUS, Model  # noqa: E402
 from tools.sass.net import memory_times, net_times  # noqa: E402
 from tools.sass.table import memory_table, ops_table, read_rows, table, totals_table, written  # noqa: E402
 
 NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256))
-TOTALS = ("tf32", "bf16")
+TOTALS = ("tf32", "bf16", "bf16 on bf16")
 
 
 def main() -> None:
@@ -38,8 +37,8 @@ def main() -> None:
     parser.add_argument("--arch", choices=GPUS, default="90", help="compute capability (%(default)s)")
     parser.add_argument("--clock", type=float, metavar="GHZ", help="of the multiprocessors")
     parser.add_argument("--calibrate", type=Path, metavar="FILE", help="results.json of tools/gpu_check.py")
-    parser.add_argument("--kernel", metavar="PATTERN", default="_v4$", help="of names (%(default)s; '' for all)")
-    parser.add_argument("--precision", action="append", choices=ENGINES, help="may be repeated; all by default")
+    parser.add_argument("--kernel", metavar="PATTERN", default="_v[48]$", help="of names (%(default)s; '' for all)")
+    parser.add_argument("--precision", action="append", choices=MODELLED, help="may be repeated; all by default")
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="a table of --tsv to compare with")
     parser.add_argument("--tsv", type=Path, metavar="FILE", help="where the table is written to")
     parser.add_argument("--net", metavar="NAME", help="of prototxt/: times of its ops instead")
@@ -63,9 +62,11 @@ def main() -> None:
 
 
 def print_kernels(options: argparse.Namespace, model: Model) -> None:
-    precisions = options.precision or list(ENGINES)
+    precisions = options.precision or list(MODELLED)
     compile_all(precisions, model.gpu.architecture)
-    rows = [row_of(precision, name, model) for precision in precisions for name in engine_kernels(options.kernel)]
+    rows = [
+        row_of(precision, name, model) for precision in precisions for name in engine_kernels(precision, options.kernel)
+    ]
     print("\n".join(table(rows, read_rows(options.baseline) if options.baseline else {})))
     if options.tsv:
         write_atomically(options.tsv, written(rows, model.gpu).encode())

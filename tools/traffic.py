@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -30,8 +31,9 @@ from layermem.backends.base import get_device  # noqa: E402
 from layermem.backends.cuda.base import CudaCall, cuda_kernels  # noqa: E402
 from layermem.backends.cuda.launch import Launch  # noqa: E402
 from layermem.backends.cuda.update import update_parameters  # noqa: E402
+from layermem.backends.registry import narrow_roles, storage_of  # noqa: E402
 from layermem.graph.ops import Op  # noqa: E402
-from layermem.ops import Update  # noqa: E402
+from layermem.ops import ITEMSIZE, Update  # noqa: E402
 from layermem.schedule.ir import Instruction, Schedule  # noqa: E402
 from layermem.schedule.joined import joined  # noqa: E402
 from layermem.utils.units import parse_bytes  # noqa: E402
@@ -75,31 +77,36 @@ def _group_traffic(schedule: Schedule, group: Sequence[Instruction], precision: 
 
 
 def group_launches(
-    schedule: Schedule, group: Sequence[Instruction], precision: str
+    schedule: Schedule,
+    group: Sequence[Instruction],
+    precision: str,
+    dtypes: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Sequence[Launch], Sequence[int]]:
     """As the cuda device binds ops that it has kernels for and launches together, one or several, and the bytes that
-    each launch moves."""
+    each launch moves.  `dtypes`: element types by buffer, where some have 16 bits."""
     if len(group) == 1:
         op, spans = group[0].op, dict(_spans(schedule, group[0]))
         assert op is not None
-        launches = list(cuda_kernels.bind(op.record, op.step, _call(op, spans, precision)))
+        launches = list(cuda_kernels.bind(op.record, op.step, _call(op, spans, precision, dtypes)))
         return launches, launches_bytes(launches, spans, [r for r, buffer in op.roles.items() if buffer in op.updates])
     updates, places, updated = [], {}, []
     for each in group:
         op, spans = each.op, dict(_spans(schedule, each))
         assert op is not None and isinstance(op.record, Update)
-        updates.append((op.record, _call(op, spans, precision)))
+        updates.append((op.record, _call(op, spans, precision, dtypes)))
         places |= {f"{role} of {op.name}": span for role, span in spans.items()}
         updated += [f"{role} of {op.name}" for role, buffer in op.roles.items() if buffer in op.updates]
     launches = [update_parameters(updates)]
     return launches, launches_bytes(launches, places, updated)
 
 
-def _call(op: Op, spans: Mapping[str, range], precision: str) -> CudaCall:
+def _call(op: Op, spans: Mapping[str, range], precision: str, dtypes: Mapping[str, str]) -> CudaCall:
+    by_role = {role: dtypes[buffer] for role, buffer in op.roles.items() if buffer in dtypes}
     return CudaCall(
         addresses={role: span.start for role, span in spans.items()},
-        counts={role: len(span) // 4 for role, span in spans.items()},
-        accumulated=frozenset(op.accumulates), precision=precision,
+        counts={role: len(span) // ITEMSIZE[by_role.get(role, "float32")] for role, span in spans.items()},
+        accumulated=frozenset(op.accumulates), precision=precision, storage=storage_of(set(by_role.values())),
+        narrow=narrow_roles(by_role),
     )  # fmt: skip
 
 

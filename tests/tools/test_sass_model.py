@@ -17,7 +17,7 @@ from layermem.ops import ConvProblem, Window
 from layermem.planning.costs import MODELS
 from tools.sass.calibration import calibrated, case_times
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
-from tools.sass.engine import can_run, compile_all, engine_kernels, main_loop_of
+from tools.sass.engine import MODELLED, can_run, compile_all, engine_kernels, main_loop_of
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
@@ -25,7 +25,6 @@ from tools.sass.net import OpTime, by_kind, fields, host_gap, launches_time, sta
 from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
-from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
@@ -261,12 +260,12 @@ STRIDED = Window(size=28, kernel=4, stride=2, pad=1)
 def test_stages_of_a_block_are_those_of_the_launch():
     engine = ENGINES["tf32"]
     problem, strided = (ConvProblem(32, 128, 256, axis, axis) for axis in (WINDOW, STRIDED))
-    assert stages_of(conv_fprop(engine, problem, 0, 0, 0)) == 9 * 128 // 32
-    assert stages_of(conv_dgrad(engine, problem, 0, 0, 0)) == 9 * 256 // 32
-    assert stages_of(conv_dgrad(engine, strided, 0, 0, 0)) == 4 * 256 // 32  # of 16 taps each phase meets 4
+    assert stages_of(conv_fprop(engine, problem, 0, 0, 0), 32) == 9 * 128 // 32
+    assert stages_of(conv_dgrad(engine, problem, 0, 0, 0), 32) == 9 * 256 // 32
+    assert stages_of(conv_dgrad(engine, strided, 0, 0, 0), 32) == 4 * 256 // 32  # of 16 taps each phase meets 4
     split = split_of(problem)
     wgrad = next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
-    assert stages_of(wgrad) == -(-split.images_each * 28 * 28 // 32)
+    assert stages_of(wgrad, 32) == -(-split.images_each * 28 * 28 // 32)
 
 
 def relu(count: int = 1 << 20) -> Launch:
@@ -331,9 +330,8 @@ def test_a_gpu_that_is_faster_than_its_launches_waits_for_all_of_them():
 
 def test_bytes_of_parts_are_charged_to_the_launch_that_adds_them():
     """Not the op's again: those of the weight gradient are read and written by conv_wgrad."""
-    schedule = step_of("resnet20", 128, "tf32")
-    *_, conv1 = (each for each in schedule.instructions if each.op is not None and each.op.step == "wgrad")
-    launches, moved = group_launches(schedule, [conv1], "tf32")
+    step = step_of("resnet20", 128, "tf32")
+    *_, (_, launches, moved) = (each for each in step.launches() if each[0][0].op.step == "wgrad")
     (added,) = (i for i, each in enumerate(launches) if each.function.startswith("sum_splits"))
     sums = fields(launches[added], "SplitsArgs")
     assert sums["splits"] > 1 and moved[added] == 4 * sums["count"] * (sums["splits"] + 1)
@@ -380,11 +378,11 @@ def test_measured_layers_scale_what_memory_bounds(tmp_path):
 
 
 @nvcc_is_here
-@pytest.mark.parametrize("precision", ENGINES)
+@pytest.mark.parametrize("precision", MODELLED)
 def test_a_whole_main_loop_issues_no_more_than_the_report_states(precision):
     """Every tile of each product.  A change for the better: tools/sass_model.py --tsv docs/benchmarks/sass.tsv."""
     saved = read_rows(SAVED)
-    for name in engine_kernels("_v4$"):
+    for name in engine_kernels(precision, "_v[48]$"):
         loop = main_loop_of(precision, name, "90")
         products = sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
         assert len(loop.steps) / products <= float(saved[precision, name]["per_product"]) + 0.005, name

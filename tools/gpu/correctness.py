@@ -12,7 +12,7 @@ import numpy as np
 
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.implicit_gemm import ENGINES
 from tests.backends.cuda.harness import Case, Way, case_of
 from tests.backends.cuda.on_gpu import Gpu
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case, select
@@ -69,7 +69,7 @@ def checks(brief: bool) -> Iterator[Check]:
         yield Check(name, "fp32", partial(case_of, CASES[name]))
     for precision in ENGINES:
         for name in PRODUCTS[: 1 if brief else None]:
-            for tile in TILES[-1:] if brief else TILES:
+            for tile in ENGINES[precision].tiles[-1 if brief else 0 :]:
                 yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
     for name, make in exact_cases(brief):
         for precision in ENGINES if name.startswith(EXACT_PRODUCTS) else ["fp32"]:

@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from layermem.backends.cuda.implicit_gemm import ENGINES, L2_BYTES, SMS, TILES, Engine, cycles
+from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, L2_BYTES, SMS, Engine, cycles
 
 Line = Mapping[str, Any]
 L2 = tuple(SMS * each for each in (24, 16, 20, 28, 32, 48))  # bytes a cycle
@@ -33,7 +33,7 @@ class Case:
         self.matrices, self.depth = (first["m"], first["n_columns"], first["repeat"]), first["depth"]
         self.count = first["count"]
         self.ms = {line["tile"]: line["ms"] for line in lines}
-        self.tiles = [tile for tile in TILES if tile.name in self.ms]
+        self.tiles = [tile for tile in ALL_TILES if tile.name in self.ms]
 
     def chosen(self, engine: Engine, l2_bytes: int) -> str:
         """As tile_for() would, among the tiles that were tried."""
@@ -65,7 +65,7 @@ def least(of: Sequence[Case]) -> float:
 def fit(of: Sequence[Case], engine: Engine) -> tuple[int, dict[str, list[int]]]:
     """Bytes and paces with the least time; of equals the first, which are today's."""
     best, found = math.inf, (L2_BYTES, engine)
-    for l2_bytes, factors in product(L2, product(FACTORS, repeat=len(TILES) - 1)):
+    for l2_bytes, factors in product(L2, product(FACTORS, repeat=len(engine.tiles) - 1)):
         scaled = engine._replace(paces=scaled_paces(engine, (1.0, *factors)))
         spent = milliseconds(of, scaled, l2_bytes)
         if spent < best:
@@ -75,7 +75,8 @@ def fit(of: Sequence[Case], engine: Engine) -> tuple[int, dict[str, list[int]]]:
 
 def scaled_paces(engine: Engine, factors: Sequence[float]) -> dict[str, list[int]]:
     return {
-        tile.name: [round(factor * pace) for pace in engine.paces[tile.name]] for tile, factor in zip(TILES, factors)
+        tile.name: [round(factor * pace) for pace in engine.paces[tile.name]]
+        for tile, factor in zip(engine.tiles, factors)
     }
 
 

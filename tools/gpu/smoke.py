@@ -13,7 +13,7 @@ from typing import Any
 
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.implicit_gemm import ENGINES
 from layermem.backends.cuda.launch import Launch
 from tests.backends.cuda.harness import Way, case_of
 from tests.backends.cuda.on_gpu import Gpu
@@ -47,7 +47,7 @@ def checks(brief: bool) -> Iterator[Check]:
         yield Check(name, "fp32", partial(case_of, CASES[name]))
     for precision in ENGINES:
         for name in PRODUCTS:
-            for tile in TILES[-1:] if brief else TILES:
+            for tile in ENGINES[precision].tiles[-1 if brief else 0 :]:
                 yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
     for name, make in exact_cases(brief):
         yield Check(name, "fp32", make)

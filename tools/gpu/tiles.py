@@ -19,7 +19,6 @@ from layermem.api import build_net
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
-    TILES,
     Engine,
     Split,
     Tile,
@@ -150,7 +149,7 @@ def measured(gpu: Gpu, kernels: LoadedKernels, problem: ConvProblem, precision: 
 
 def candidates(engine: Engine, problem: ConvProblem, places: dict[str, int]) -> Iterator[Candidate]:
     maps, image, weights = places["maps"], places["image"], places["filter"]
-    for tile in TILES:
+    for tile in engine.tiles:
         with only(tile):
             yield Candidate("fprop", tile, 1, [conv_fprop(engine, problem, maps, image, weights)])
             yield Candidate("dgrad", tile, 1, [conv_dgrad(engine, problem, image, maps, weights)])

@@ -12,7 +12,17 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, TILES, Tile, conv_dgrad, conv_fprop, conv_wgrad
+from layermem.backends.cuda.implicit_gemm import (
+    ALL_TILES,
+    BF16_OF_DATA,
+    ENGINES,
+    PACKED_BF16,
+    Engine,
+    Tile,
+    conv_dgrad,
+    conv_fprop,
+    conv_wgrad,
+)
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.launch import Launch
@@ -27,7 +37,8 @@ from tools.sass.trace import Step, traced
 CUBINS = Path(__file__).resolve().parents[2] / "build" / "sass"
 OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
-NAME = re.compile(r"conv_(fprop|dgrad|wgrad)_(\d+x\d+)_v([14])$")
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data)?_(\d+x\d+)_v([148])$")
+MODELLED = {**ENGINES, "bf16 on bf16": PACKED_BF16}  # by precision, and storage where that is not fp32
 
 
 class Row(NamedTuple):
@@ -93,18 +104,23 @@ def cubin_of(module: str, architecture: str) -> bytes:
     return path.read_bytes()
 
 
+def engine_of(precision: str, name: str) -> Engine:
+    """That of a kernel; `precision` is a key of MODELLED."""
+    return BF16_OF_DATA if "_data_" in name else MODELLED[precision]
+
+
 def compile_all(precisions: Iterable[str], architecture: str) -> None:
     """The modules side by side, so that the first use of each does not wait for its compiler."""
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda precision: cubin_of(ENGINES[precision].module, architecture), set(precisions)))
+        list(pool.map(lambda precision: cubin_of(MODELLED[precision].module, architecture), set(precisions)))
 
 
 @cache
 def example_launch(precision: str, name: str) -> Launch:
     """A launch of the kernel for a convolution with long sums; addresses are not used."""
     operation, tile, vector = parts_of(name)
-    engine, axis = ENGINES[precision], Window(size=58, kernel=3, stride=1, pad=1)
-    channels = 256 if vector == 4 else 255
+    engine, axis = engine_of(precision, name), Window(size=58, kernel=3, stride=1, pad=1)
+    channels = 256 if vector > 1 else 255
     problem = ConvProblem(32, channels, channels, axis, axis)
     with patch.object(implicit_gemm, "TILES", (tile,)):  # else the shape decides
         if operation == "fprop":
@@ -119,15 +135,16 @@ def parts_of(name: str) -> tuple[str, Tile, int]:
     found = NAME.match(name)
     if not found:
         raise ValueError(f"{name} is no kernel of the engine")
-    return found[1], next(tile for tile in TILES if tile.name == found[2]), int(found[3])
+    return found[1], next(tile for tile in ALL_TILES if tile.name == found[3]), int(found[4])
 
 
 @cache
 def main_loop_of(precision: str, name: str, architecture: str) -> MainLoop:
-    kernel, (_, tile, _) = kernels_of(ENGINES[precision].module, architecture)[name], parts_of(name)
+    engine, (_, tile, _) = engine_of(precision, name), parts_of(name)
+    kernel = kernels_of(engine.module, architecture)[name]
     launch = example_launch(precision, name)
     steps = traced(kernel, launch.args, launch.grid).loop
-    stage = 2 * tile.m * tile.n * DEPTH * PRODUCTS.get(precision, 1) * WARP // kernel.threads
+    stage = 2 * tile.m * tile.n * engine.depth * PRODUCTS.get(precision, 1) * WARP // kernel.threads
     total = sum(flops(step.instruction) for step in steps if not step.off)
     if total == 0 or total % stage:
         raise ValueError(f"{name}: a warp's main loop multiplies {total} FLOP, and a stage has {stage}")
@@ -152,17 +169,18 @@ def row_of(precision: str, name: str, model: Model) -> Row:
     operation, tile, _ = parts_of(name)
     cycles = rate.cycles * model.products.get((precision, operation), 1.0)
     products = sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
-    done = 2 * tile.m * tile.n * DEPTH * blocks
+    done = 2 * tile.m * tile.n * engine_of(precision, name).depth * blocks
     return Row(
         precision, name, len(loop.steps) / loop.stages, products / loop.stages, loop.kernel.registers, shared, blocks,
         cycles, done / cycles * gpu.sm_clock / 1e12, max(rate.busy.items(), key=lambda item: item[1]),
     )  # fmt: skip
 
 
-def engine_kernels(pattern: str = "", vectors: Sequence[int] = (4, 1)) -> Iterator[str]:
-    """Names of the engine's kernels that contain the pattern."""
-    for vector in vectors:
-        for tile in TILES:
+def engine_kernels(precision: str, pattern: str = "") -> Iterator[str]:
+    """Names of an engine's kernels that contain the pattern."""
+    engine = MODELLED[precision]
+    for vector in (engine.vector,) if engine.vector else (4, 1):
+        for tile in engine.tiles:
             for operation in OPERATIONS:
                 name = f"conv_{operation}_{tile.name}_v{vector}"
                 if re.search(pattern, name):

@@ -20,17 +20,17 @@ from typing import NamedTuple
 from layermem.api import build_net, job_of
 from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.base import cuda_kernels
-from layermem.backends.cuda.implicit_gemm import DEPTH
+from layermem.backends.cuda.implicit_gemm import ROW_BYTES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.struct_layout import Layout, layout
 from layermem.errors import InputError
-from layermem.ops import Feed
+from layermem.ops import FP32, ITEMSIZE, Feed
 from layermem.planning.costs import MODELS
 from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
-from tools.sass.engine import NAME, kernels_of, parts_of, stage_rate
+from tools.sass.engine import NAME, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of
@@ -38,7 +38,6 @@ from tools.sass.trace import traced
 from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOAT = 4
 
 
 class MemoryTime(NamedTuple):
@@ -86,31 +85,60 @@ class Limits(NamedTuple):
 # -- the ops of a step -------------------------------------------------------------------------------------------------
 
 
-def step_of(name: str, batch: int, precision: str) -> Schedule:
-    """A training step of a net of prototxt/, without a budget."""
+class NetStep(NamedTuple):
+    """A training step of a net, without a budget, and the element types of its buffers; `precision` as in MODELLED."""
+
+    schedule: Schedule
+    precision: str
+    dtypes: Mapping[str, str]
+
+    def launches(self) -> Iterator[tuple[Sequence[Instruction], Sequence[Launch], Sequence[int]]]:
+        """Of ops that are launched together, one or several, and that the kernels of cuda/ run as they are; and the
+        bytes that each launch moves."""
+        of_products, _, _ = self.precision.partition(" on ")
+        for group in joined(self.schedule.instructions):
+            op = group[0].op
+            if op is not None and not op.passes and cuda_kernels.implements(op.record, op.step):
+                yield group, *group_launches(self.schedule, group, of_products, self.dtypes)
+
+
+def step_of(name: str, batch: int, precision: str) -> NetStep:
+    """Of a net of prototxt/."""
     path = ROOT / "prototxt" / name / "train_val.prototxt"
     try:
         net = build_net(path, batch=batch)
     except InputError:  # its data are not here, and it does not state their shapes
         net = build_net(path, batch=batch, stages=["dummy"])
-    return evaluate(job_of(net, device=CudaDevice(precision=precision))).program.train
+    of_products, _, storage = precision.partition(" on ")
+    job = job_of(net, device=CudaDevice(precision=of_products, storage=storage or FP32))
+    dtypes = {name: buffer.tensor.dtype for name, buffer in job.graphs[0].buffers.items()}
+    return NetStep(evaluate(job).program.train, precision, dtypes)
 
 
 def net_times(name: str, batch: int, precision: str, model: Model) -> Iterator[OpTime]:
-    schedule = step_of(name, batch, precision)
+    step = step_of(name, batch, precision)
+    launched = {group[0].tick: (group, launches, moved) for group, launches, moved in step.launches()}
     feeds: list[Instruction] = []
-    seconds = [0.0] * len(schedule.instructions)  # by tick
-    for group in joined(schedule.instructions):
-        op = group[0].op
-        if op is not None and isinstance(op.record, Feed):
-            feeds.append(group[0])
-        elif op is not None and cuda_kernels.implements(op.record, op.step):
-            launches, moved = group_launches(schedule, group, precision)
+    seconds = [0.0] * len(step.schedule.instructions)  # by tick
+    for instruction in step.schedule.instructions:
+        op = instruction.op
+        if op is None:
+            continue
+        if isinstance(op.record, Feed):
+            feeds.append(instruction)
+            continue
+        if op.passes:  # between conversions: by the bytes that the graph counts
+            busy = op.nbytes / model.gpu.dram * model.memory + op.launches * model.launch
+            time = OpTime(op.name, op.kind, busy, "DRAM", "conversions", op.flops, op.launches)
+        elif instruction.tick in launched:
+            group, launches, moved = launched[instruction.tick]
             flops = sum(each.op.flops for each in group if each.op is not None)
             time = launches_time(op.name, op.kind, flops, launches, moved, precision, model)
-            seconds[group[0].tick] = time.seconds
-            yield time
-    yield from (_feed_time(schedule, each, seconds, model) for each in feeds)
+        else:
+            continue
+        seconds[instruction.tick] = time.seconds
+        yield time
+    yield from (_feed_time(step.schedule, each, seconds, model) for each in feeds)
 
 
 def _feed_time(schedule: Schedule, feed: Instruction, seconds: Sequence[float], model: Model) -> OpTime:
@@ -121,20 +149,18 @@ def _feed_time(schedule: Schedule, feed: Instruction, seconds: Sequence[float], 
     if "workspace" in feed.roles and op.record.images is not None:
         workspace = schedule.residencies[feed.roles["workspace"]]
         free = free_from(workspace, schedule.residencies, len(seconds))
-        numbers -= FLOAT * op.record.images.count
+        numbers -= ITEMSIZE[FP32] * op.record.images.count
         waits = max(0.0, workspace.nbytes / model.link - sum(seconds[free:]))
     return OpTime(op.name, op.kind, waits + numbers / model.link, "link", "", 0, op.record.tops)
 
 
 def memory_times(name: str, batch: int, precision: str, model: Model) -> list[MemoryTime]:
     """Of the kernels that DRAM bounds, the one of most bytes first."""
-    schedule, found = step_of(name, batch, precision), defaultdict[str, list[tuple[Launch, int]]](list)
-    for group in joined(schedule.instructions):
-        op = group[0].op
-        if op is not None and cuda_kernels.implements(op.record, op.step):
-            for each, nbytes in zip(*group_launches(schedule, group, precision), strict=True):
-                if not NAME.match(each.function):
-                    found[each.function].append((each, nbytes))
+    found = defaultdict[str, list[tuple[Launch, int]]](list)
+    for _, launches, moved in step_of(name, batch, precision).launches():
+        for each, nbytes in zip(launches, moved, strict=True):
+            if not NAME.match(each.function):
+                found[each.function].append((each, nbytes))
     rows = [_memory_time(kernel, launches, model) for kernel, launches in found.items()]
     return sorted(rows, key=lambda row: -row.moved)
 
@@ -185,8 +211,8 @@ def _fields(members: Layout, data: bytes, base: int, prefix: str) -> Iterator[tu
             yield prefix + member.name, unpack_from(member.kind, data, at)[0]
 
 
-def stages_of(each: Launch) -> int:
-    """Stages of a block, the average over the phases of a strided dgrad."""
+def stages_of(each: Launch, stage: int) -> int:
+    """Stages of a block, of `stage` elements of k; the average over the phases of a strided dgrad."""
     operation, _, _ = parts_of(each.function)
     values = fields(each, STRUCTS[operation])
     problem = {name.removeprefix("problem."): value for name, value in values.items()}
@@ -196,20 +222,20 @@ def stages_of(each: Launch) -> int:
         "dgrad": taps * problem["outputs"] / (problem["stride_h"] * problem["stride_w"]),
         "wgrad": values.get("images_each", 0) * problem["maps_h"] * problem["maps_w"],
     }[operation]
-    return max(1, ceil(depth / DEPTH))
+    return max(1, ceil(depth / stage))
 
 
 def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> Limits:
     gpu = model.gpu
     kernel = kernels_of(each.module, gpu.architecture)[each.function]
     operation, tile, _ = parts_of(each.function)
-    stages, blocks = stages_of(each), prod(each.grid)
+    stages, blocks = stages_of(each, engine_of(precision, each.function).depth), prod(each.grid)
     slots = blocks_at_once(gpu, kernel.threads, kernel.registers, kernel.shared + each.shared)
     waves, rest = divmod(blocks, slots * gpu.multiprocessors)
     cycles = waves * block_cycles(each, precision, slots, stages, gpu)
     if rest:
         cycles += block_cycles(each, precision, ceil(rest / gpu.multiprocessors), stages, gpu)
-    read = blocks * stages * DEPTH * (tile.m + tile.n) * FLOAT
+    read = blocks * stages * ROW_BYTES * (tile.m + tile.n)
     cycles *= model.products.get((precision, operation), 1.0)
     return Limits(cycles / gpu.clock, read / gpu.l2, nbytes / gpu.dram)
 

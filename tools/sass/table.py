@@ -19,12 +19,12 @@ Saved = Mapping[str, str]  # a row of the file, by column
 
 def table(rows: Sequence[Row], before: Mapping[tuple[str, str], Saved]) -> Iterator[str]:
     """A line for each kernel; with those of another state, their rates and the ratio."""
-    head = f"{'':7}{'kernel':24}{'instr':>7}{'/product':>9}{'regs':>5}{'KiB':>5}"
+    head = f"{'':13}{'kernel':24}{'instr':>7}{'/product':>9}{'regs':>5}{'KiB':>5}"
     head += f"{'blocks':>7}{'cycles':>8}{'TFLOP/s':>8}"
     yield head + f"  {'busiest':14}" + ("  before  ratio" if before else "")
     for row in rows:
         line = (
-            f"{row.precision:7}{row.kernel:24}{row.instructions:7.0f}{row.per_product:9.2f}{row.registers:5}"
+            f"{row.precision:13}{row.kernel:24}{row.instructions:7.0f}{row.per_product:9.2f}{row.registers:5}"
             f"{row.shared / 1024:5.0f}{row.blocks:7}{row.cycles:8.0f}{row.tflops:8.1f}"
             f"  {row.busy[0]:9}{row.busy[1]:4.0%} "
         )
@@ -80,10 +80,10 @@ def memory_table(rows: Sequence[MemoryTime]) -> Iterator[str]:
 
 def totals_table(nets: Mapping[tuple[str, str], Sequence[OpTime]]) -> Iterator[str]:
     """A line for each net and precision: milliseconds of a step, and of its parts."""
-    yield f"{'':23}{'ms':>7}{'fprop':>8}{'dgrad':>8}{'wgrad':>8}{'rest':>8}   waits for the host, us:"
-    yield f"{'net':16}{'':7}{'':39}   launch by launch  captured"
+    yield f"{'':29}{'ms':>7}{'fprop':>8}{'dgrad':>8}{'wgrad':>8}{'rest':>8}   waits for the host, us:"
+    yield f"{'net':16}{'':13}{'':39}   launch by launch  captured"
     for (net, precision), times in nets.items():
         totals = by_kind(times)
         cells = "".join(f"{1e3 * seconds:8.1f}" for seconds in totals.values())
         waits = f"{1e6 * host_gap(times, False):19.0f}{1e6 * host_gap(times, True):10.0f}"
-        yield f"{net:16}{precision:7}{1e3 * sum(totals.values()):7.1f}{cells}{waits}"
+        yield f"{net:16}{precision:13}{1e3 * sum(totals.values()):7.1f}{cells}{waits}"

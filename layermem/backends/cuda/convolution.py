@@ -20,6 +20,7 @@ from layermem.backends.cuda.implicit_gemm import (
     engine_of,
     epilogue_of,
     masks_bytes,
+    operand_weights,
     writes_moments,
 )
 from layermem.backends.cuda.launch import Launch
@@ -48,8 +49,10 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "x0"), op.problem
     epilogue = epilogue_of(op, call, problem)
     in_epilogue = call["moments"] if writes_moments() else 0
+    weights, rounding = operand_weights(engine, problem, call)
+    yield from rounding
     for i in range(op.pairs):
-        yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue, in_epilogue)
+        yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], weights, epilogue, in_epilogue)
     if call["moments"] and not in_epilogue:
         yield from batch_moments(Units.of(problem.maps), call["y0"], call["moments"])
     if op.relu and not epilogue.relu:
@@ -58,13 +61,14 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(Conv, "dgrad", narrow=r"dx\d+|dy\d+")
 def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
-    problem = op.problem
+    engine, problem = engine_of(call, "dy0"), op.problem
+    weights, rounding = operand_weights(engine, problem, call)
+    yield from rounding
     for i in range(op.pairs):
         dx = f"dx{i}"
-        engine = engine_of(call, dx)
         if dx in call:
             yield conv_dgrad(
-                engine, problem, call[dx], call[f"dy{i}"], call["w0"], accumulate=call.accumulates(dx),
+                engine, problem, call[dx], call[f"dy{i}"], weights, accumulate=call.accumulates(dx),
                 kept=call["bottom_mask"],
             )  # fmt: skip
 
@@ -72,18 +76,22 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
 @kernel(Deconv, "forward", narrow=r"x\d+|y\d+")
 def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "y0"), op.problem
+    weights, rounding = operand_weights(engine, problem, call)
+    yield from rounding
     for i in range(op.pairs):
-        yield conv_dgrad(engine, problem, call[f"y{i}"], call[f"x{i}"], call["w0"], call["w1"])
+        yield conv_dgrad(engine, problem, call[f"y{i}"], call[f"x{i}"], weights, call["w1"])
 
 
 @kernel(Deconv, "dgrad", narrow=r"dx\d+|dy\d+")
 def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "dy0"), op.problem
+    weights, rounding = operand_weights(engine, problem, call)
+    yield from rounding
     for i in range(op.pairs):
         dx = f"dx{i}"
         if dx in call:
             epilogue = Epilogue(residual=call[dx] if call.accumulates(dx) else 0)
-            yield conv_fprop(engine, problem, call[dx], call[f"dy{i}"], call["w0"], epilogue)
+            yield conv_fprop(engine, problem, call[dx], call[f"dy{i}"], weights, epilogue)
 
 
 # -- wgrad -------------------------------------------------------------------------------------------------------------

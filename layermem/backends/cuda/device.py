@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
+from layermem.backends.cuda import narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
@@ -23,7 +24,7 @@ from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
-from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, NARROW_PRECISIONS
+from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
@@ -40,12 +41,9 @@ from layermem.ops import (
     AllGather,
     BandRules,
     Communication,
-    Conv,
     CopyOut,
-    Deconv,
     Feed,
     InnerProduct,
-    InnerProductUpdate,
     OpRecord,
     Python,
     ReadsLabels,
@@ -60,7 +58,6 @@ from layermem.utils.units import format_bytes
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
            "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, "Eltwise+relu", "InnerProduct+relu",
            "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
-PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
 POLL_SECONDS = 1e-4  # between looks at what NCCL does
@@ -210,7 +207,8 @@ class CudaDevice(Device):
             return reduce_workspace_bytes(record) if self.transport == "nccl" else 0
         if isinstance(record, Feed):
             return feed_workspace_bytes(record)
-        return cuda_kernels.workspace_bytes(record, step, roles)
+        rounding = narrow_products.rounding_bytes(self.precision, record, step, self.storage)
+        return max(rounding, cuda_kernels.workspace_bytes(record, step, roles))
 
     def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
         if not isinstance(record, Communication) or self.transport == "nccl":
@@ -230,9 +228,7 @@ class CudaDevice(Device):
     def takes(
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]:
-        if isinstance(record, PRODUCTS) and self.precision not in NARROW_PRECISIONS:
-            return frozenset()
-        return cuda_kernels.takes(record, step, dtypes, accumulates)
+        return narrow_products.takes(self.precision, record, step, dtypes, accumulates)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         if self.storage != FP32:

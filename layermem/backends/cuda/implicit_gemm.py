@@ -15,14 +15,18 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, CudaCall
+from layermem.backends.cuda.half import narrow
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
-from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
+from layermem.ops import ITEMSIZE, MOMENTS_ROWS, NARROW, Conv, ConvProblem, InnerProduct
+from layermem.utils.units import aligned
 
-DEPTH = 32  # elements of k in a stage, as in cuda/implicit_gemm.cuh
+DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
+PACKED = 8  # elements of 16 bits that a packed tile takes at once
+MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
 PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
 
 # The nominal GPU: an H200 at 1.755 GHz.
@@ -37,26 +41,31 @@ FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as
 class Tile(NamedTuple):
     m: int
     n: int
-    threads: int  # in fp32; on tensor cores every tile has four warps
+    threads: int  # in fp32; 0 where only tensor cores have it, and runs of several elements
+    mma_threads: int = 128  # on tensor cores
 
     @property
     def name(self) -> str:
         return f"{self.m}x{self.n}"
 
 
-TILES = (Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))
-SPLIT_TILES = TILES  # that splits are chosen for, also where some alone are tried
+ALL_TILES = (Tile(256, 128, 0, 256), Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))
+TILES = ALL_TILES  # that are tried, where an engine has them
+SPLIT_TILES = ALL_TILES[1:]  # those of all precisions; splits are chosen for them
 
 Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor, up to all
 
 
 class Engine(NamedTuple):
     """The three kernels in one precision, the stages of their shared-memory ring, and how long they take by
-    tools/sass_model.py, for conv_fprop on blobs in fp32.  Whoever changes them changes bits: the split follows from
-    them.
+    tools/sass_model.py, for conv_fprop on blobs in fp32, or in 16 bits where operands are.  Whoever changes them
+    changes bits: the split follows from them.
 
+    paces       of the tiles that it has
     storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
     wide_image  whether the image is in fp32 all the same, as the data of a net are
+    depth       elements of k in a stage
+    vector      elements of each access; 0: by the shape
     """
 
     precision: str
@@ -64,6 +73,22 @@ class Engine(NamedTuple):
     paces: Paces
     storage: str = ""
     wide_image: bool = False
+    depth: int = DEPTH
+    vector: int = 0
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        return self.tiles_of(PACKED)
+
+    def tiles_of(self, vector: int) -> tuple[Tile, ...]:
+        """Those of TILES that it has for accesses of so many elements; all that it has if these are none."""
+        own = tuple(tile for tile in ALL_TILES if tile.name in self.paces and (vector > 1 or tile.threads))
+        return tuple(tile for tile in own if tile in TILES) or own
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether operands are copied in 16 bits, and so weights are rounded before."""
+        return self.depth > DEPTH
 
     @property
     def module(self) -> str:
@@ -71,25 +96,30 @@ class Engine(NamedTuple):
         of_precision = "" if self.precision == "fp32" else f"_{self.precision}"
         return f"convolution{of_precision}" + (f"_on_{self.storage}" if self.storage else "")
 
+    def on(self, storage: str, *, wide_image: bool = False) -> Engine:
+        """That of blobs in 16 bits which are widened; data in fp32 are copied one by one."""
+        paces = {tile.name: self.paces[tile.name] for tile in SPLIT_TILES}
+        return self._replace(paces=paces, storage=storage, wide_image=wide_image, vector=1 if wide_image else 0)
+
     @property
     def on_fp32(self) -> Engine:
         """That of blobs in fp32: the same bits, of what has been widened."""
-        return self._replace(storage="", wide_image=False)
+        return ENGINES[self.precision]
+
+    def vector_width(self, problem: ConvProblem, *counts: int) -> int:
+        """Elements per access, where runs of channels or outputs are of `counts`."""
+        return self.vector or vector_width_of(problem, *counts)
 
     def launch(
         self, product: str, vector: int, args: str, tile: Tile, matrices: tuple[int, int, int], *,
-        keeps_rows: bool = False, **values: StructValue,
+        rows: int = 1, **values: StructValue,
     ) -> Launch:  # fmt: skip
         """`product` is conv_fprop, conv_dgrad or conv_wgrad of `matrices`: rows, columns and how many there are.
 
-        No tile changes a bit, so smaller ones are alternatives; with keeps_rows those of as many rows."""
+        No tile changes a bit, so smaller ones are alternatives: those of a multiple of `rows` rows."""
         function, grid, block, shared = self._blocks(product, vector, tile, matrices)
         first = launch(self.module, function, args, grid, block, shared=shared, base=values)
-        others = (
-            self._blocks(product, vector, each, matrices)
-            for each in self._smaller(tile)
-            if not keeps_rows or each.m == tile.m
-        )
+        others = (self._blocks(product, vector, each, matrices) for each in self._smaller(tile) if each.m % rows == 0)
         alternatives = (
             replace(first, function=function, grid=grid, block=block, shared=shared)
             for function, grid, block, shared in others
@@ -101,7 +131,7 @@ class Engine(NamedTuple):
         self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
     ) -> tuple[str, tuple[int, int, int], int, int]:
         """Name of the kernel, grid, threads and dynamic shared memory of a block."""
-        threads = tile.threads if self.precision == "fp32" else 128
+        threads = tile.threads if self.precision == "fp32" else tile.mma_threads
         blobs = "_data" if self.wide_image else ""
         return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, self.shared_bytes(tile)
 
@@ -111,12 +141,16 @@ class Engine(NamedTuple):
 
     def _smaller(self, tile: Tile) -> list[Tile]:
         """Tiles that need less of it, the largest first."""
-        smaller = [each for each in TILES if self.shared_bytes(each) < self.shared_bytes(tile)]
+        smaller = [each for each in self.tiles if self.shared_bytes(each) < self.shared_bytes(tile)]
         return sorted(smaller, key=self.shared_bytes, reverse=True)
 
 
 TF32_PACES: Paces = MappingProxyType({
-    "128x128": (1330, 1980), "128x64": (920, 1330, 1830), "64x64": (650, 990, 1190, 1580), "128x32": (710, 960, 1270),
+    "256x128": (1870,), "128x128": (1330, 1980), "128x64": (920, 1330, 1830), "64x64": (650, 990, 1190, 1580),
+    "128x32": (710, 960, 1270),
+})  # fmt: skip
+PACKED_BF16_PACES: Paces = MappingProxyType({
+    "256x128": (1900,), "128x128": (1270, 1890), "128x64": (930, 1290, 1820), "64x64": (620, 860, 1200, 1540),
 })  # fmt: skip
 BF16_PACES: Paces = MappingProxyType({
     "128x128": (1150, 1660), "128x64": (880, 1360, 1850), "64x64": (610, 820, 1220, 1630), "128x32": (660, 950, 1250),
@@ -138,13 +172,51 @@ ENGINES = {
 }
 
 
-NARROW_PRECISIONS = ("fp32", "tf32")  # that have kernels of blobs in 16 bits
+WIDENING = ("fp32", "tf32")  # precisions of products that widen blobs in 16 bits
+PACKED_BF16 = Engine("bf16", 3, PACKED_BF16_PACES, "bf16", depth=2 * DEPTH, vector=PACKED)
+PACES_OF_DATA: Paces = MappingProxyType({name: BF16_PACES[name] for name in ("128x128", "128x64", "64x64")})
+BF16_OF_DATA = Engine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=1)
 
 
 def engine_of(call: CudaCall, image: str) -> Engine:
     """The engine for a bound op; `image` is the role of the image."""
     engine = ENGINES[call.precision]
-    return engine._replace(storage=call.storage, wide_image=image not in call.narrow) if call.storage else engine
+    if not call.storage:
+        return engine
+    if call.precision in WIDENING:
+        return engine.on(call.storage, wide_image=image not in call.narrow)
+    return PACKED_BF16 if image in call.narrow else BF16_OF_DATA
+
+
+def takes_narrow(precision: str, problem: ConvProblem, step: str, word: str, *, wide_image: bool) -> bool:
+    """Whether products of this precision take blobs in the type `word` as they are.  For one precision and type it
+    depends on the problem alone: kernels of packed tiles sum in another order than those of fp32 tiles."""
+    if precision in WIDENING:
+        return True
+    return (precision, word) == ("bf16", "bf16") and (wide_image or _is_packable(problem, step))
+
+
+def _is_packable(problem: ConvProblem, step: str) -> bool:
+    """Whether copies are of 16 bytes; and whether weights, if they are operands, are so few that they are rounded
+    first: others would move more bytes than blobs do that are widened."""
+    reads_weights = step in ("forward", "dgrad")
+    is_divided = not any(count % PACKED for count in group_channels(problem))
+    return is_divided and not _is_large(problem) and (not reads_weights or problem.filter.count <= MOST_ROUNDED)
+
+
+def rounded_weights_bytes(precision: str, problem: ConvProblem, step: str, word: str) -> int:
+    """Workspace of weights that are rounded before their product."""
+    if precision in WIDENING or step not in ("forward", "dgrad"):
+        return 0
+    taken = takes_narrow(precision, problem, step, word, wide_image=False)
+    return aligned(ITEMSIZE[NARROW[word]] * problem.filter.count) if taken else 0
+
+
+def operand_weights(engine: Engine, problem: ConvProblem, call: CudaCall) -> tuple[int, list[Launch]]:
+    """The address of the weights as the engine reads them, and the launches that round them to there."""
+    if not engine.is_packed:
+        return call["w0"], []
+    return call.workspace, [narrow(call.workspace, call["w0"], problem.filter.count, NARROW[engine.storage])]
 
 
 def group_channels(problem: ConvProblem) -> tuple[int, int]:
@@ -172,9 +244,12 @@ def windows(problem: ConvProblem) -> int:
 
 def vector_width_of(problem: ConvProblem, *counts: int) -> int:
     """Floats per access, where runs of channels or outputs are of `counts`."""
+    return 1 if _is_large(problem) else vector_width(*counts)
+
+
+def _is_large(problem: ConvProblem) -> bool:
     sides = zip((problem.h, problem.w), problem.pad, strict=True)
-    large = any(side + 2 * pad >= PAIRED_PIXELS for side, pad in sides)
-    return 1 if large else vector_width(*counts)
+    return any(side + 2 * pad >= PAIRED_PIXELS for side, pad in sides)
 
 
 def cycles(
@@ -182,7 +257,7 @@ def cycles(
 ) -> int:  # fmt: skip
     """Of a launch that computes `matrices`, rows, columns and how many there are, over k in [0, depth): of waves of
     blocks, the last one with those that are left, or of their reads from the L2 cache."""
-    blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, DEPTH), engine.paces[tile.name]
+    blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, engine.depth), engine.paces[tile.name]
     ends = tile.m * tile.n * ENDS[0] // ENDS[1]
     waves, rest = divmod(blocks, len(paces) * SMS)
     pipeline = waves * (stages * paces[-1] + ends)
@@ -191,9 +266,9 @@ def cycles(
     return max(pipeline, blocks * stages * (tile.m + tile.n) * ROW_BYTES // l2_bytes)
 
 
-def tile_for(engine: Engine, matrices: tuple[int, int, int], depth: int, rows: int = 0) -> Tile:
-    """The fastest tile, of those that have so many rows if that is given."""
-    tiles = [tile for tile in TILES if rows in (0, tile.m)]
+def tile_for(engine: Engine, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1) -> Tile:
+    """The fastest tile for accesses of `vector` elements, of those of a multiple of so many rows."""
+    tiles = [tile for tile in engine.tiles_of(vector) if tile.m % rows == 0]
     return min(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
 
 
@@ -228,8 +303,8 @@ def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -
 
 
 def writes_moments() -> bool:
-    """Whether the rows of some tile of conv_fprop are a unit of moments."""
-    return any(tile.m == MOMENTS_ROWS for tile in TILES)
+    """Whether the rows of some tile of conv_fprop are whole units of moments."""
+    return any(tile.m % MOMENTS_ROWS == 0 for tile in TILES)
 
 
 def conv_fprop(
@@ -239,10 +314,11 @@ def conv_fprop(
     """moments   where the moments of the maps, in fp32, go, if writes_moments()"""
     channels, outputs = group_channels(problem)
     matrices = problem.positions, outputs, problem.groups
-    tile = tile_for(engine, matrices, prod(problem.kernel) * channels, MOMENTS_ROWS if moments else 0)
+    rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
+    tile = tile_for(engine, matrices, prod(problem.kernel) * channels, width, rows)
     return engine.launch(
-        "conv_fprop", vector_width_of(problem, channels), "ConvFpropArgs", tile, matrices,
-        keeps_rows=moments != 0, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
+        "conv_fprop", width, "ConvFpropArgs", tile, matrices,
+        rows=rows, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
         by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
     )  # fmt: skip
@@ -263,8 +339,8 @@ def conv_dgrad(
     m = problem.n * ceil_div(problem.h, stride_h) * ceil_div(problem.w, stride_w)  # of the largest phase
     repeat = problem.groups * stride_h * stride_w
     matrices, depth = (m, channels, repeat), ceil_div(prod(problem.kernel) * outputs, stride_h * stride_w)
-    tile = tile_for(engine, matrices, depth)
-    width = vector_width_of(problem, channels, outputs, maps_pitch)
+    width = engine.vector_width(problem, channels, outputs, maps_pitch)
+    tile = tile_for(engine, matrices, depth, width)
     return engine.launch(
         "conv_dgrad", width, "ConvDgradArgs", tile, matrices, image=image, maps=maps, filter=weights,
         bias=bias, kept=kept, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs),
@@ -338,8 +414,8 @@ def wgrad_splits(
     those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
     channels, outputs = group_channels(problem)
     matrices = wgrad_matrices(problem, len(splits))
-    tile = tile_for(engine, matrices, min(split.images_each, problem.n) * windows(problem))
-    width = vector_width_of(problem, channels, outputs, maps_pitch)
+    width = engine.vector_width(problem, channels, outputs, maps_pitch)
+    tile = tile_for(engine, matrices, min(split.images_each, problem.n) * windows(problem), width)
     return engine.launch(
         "conv_wgrad", width, "ConvWgradArgs", tile, matrices, dw=dw, begun=begun, left=left, maps=maps,
         image=image, problem=problem_struct(problem, maps_pitch),

@@ -24,6 +24,7 @@ from layermem.backends.cuda.implicit_gemm import (
     engine_of,
     epilogue_of,
     masks_bytes,
+    operand_weights,
     split_of,
 )
 from layermem.backends.cuda.launch import Launch
@@ -105,8 +106,9 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
     epilogue = epilogue_of(op, call, problem)
     epilogue = epilogue._replace(bias=columns_of(op, epilogue.bias))
-    yield from copies
-    yield conv_fprop(engine, problem, call["y0"], x, call["w0"], epilogue)
+    weights, rounding = operand_weights(engine, problem, call)
+    yield from [*copies, *rounding]
+    yield conv_fprop(engine, problem, call["y0"], x, weights, epilogue)
     if op.relu and not epilogue.relu:
         yield relu_in_place(op.y, call["y0"], call["mask"])
 
@@ -140,7 +142,8 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     accumulate, reorders = call.accumulates("dx0"), reorders_x(op)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     dx = workspace.take(op.x.nbytes) if reorders else call["dx0"]
-    yield from copies
+    weights, rounding = operand_weights(engine, problem, call)
+    yield from [*copies, *rounding]
     in_place = accumulate and not reorders
     if op.band is not None:
         maps, pitch, resume = columns_of(op, dy), pitch_of(op), not op.band.is_first
@@ -148,7 +151,7 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     elif op.transpose:
         yield conv_fprop(engine, problem, dx, dy, call["w0"], Epilogue(residual=dx if in_place else 0))
     else:
-        yield conv_dgrad(engine, problem, dx, dy, call["w0"], accumulate=in_place)
+        yield conv_dgrad(engine, problem, dx, dy, weights, accumulate=in_place)
     if reorders:
         yield from reorder(call["dx0"], op.x, dx, plain(op.x), accumulate)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import layermem.backends.reference  # noqa: F401  (registers the reference)
-from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda import cuda_kernels, narrow_products
 from layermem.backends.cuda.base import NO_ERROR, CudaCall
 from layermem.backends.cuda.step_scalars import pack_step_scalars
 from layermem.backends.reference.base import axes_of_caffe
@@ -87,7 +87,8 @@ def run_op(
     The workspace is made here, of exactly the bytes that the op needs.
     """
     memory = Memory()
-    size = cuda_kernels.workspace_bytes(record, step, tuple(arrays))
+    rounding = narrow_products.rounding_bytes(way.precision, record, step, storage)
+    size = max(rounding, cuda_kernels.workspace_bytes(record, step, tuple(arrays)))
     scalars = np.frombuffer(bytearray(pack_step_scalars(context or CONTEXT)), np.uint8)
     buffers = {**arrays, "error_flag": np.full(1, NO_ERROR, np.int32), "step_scalars": scalars}
     if size:

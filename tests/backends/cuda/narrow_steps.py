@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda import narrow_products
 from layermem.backends.narrow import narrowed, widened
 from layermem.layers import Layer, Step
 from layermem.ops import NARROW, OpRecord
@@ -60,12 +60,17 @@ class Taken:
         return {role: narrowed(array, dtype) if role in self.narrow else array for role, array in written.items()}
 
 
-def taken_steps(case: OpCase, word: str) -> Iterator[Taken]:
+def whole_numbers(values: np.ndarray) -> np.ndarray:
+    """Small ones: sums of their products are exact in every order."""
+    return np.clip(np.round(values), -2, 2)
+
+
+def taken_steps(case: OpCase, word: str, precision: str = "fp32", *, exact: bool = False) -> Iterator[Taken]:
     """The steps of a layer that kernels take in 16 bits, forward and backward, with their operands by the reference;
-    also those that they take with bottoms in fp32, as the data of a net are."""
-    rng = np.random.default_rng(11)
+    also those that they take with bottoms in fp32, as the data of a net are.  exact: of whole_numbers."""
+    rng, draw = np.random.default_rng(11), whole_numbers if exact else np.asarray
     layer = case.layer("small")
-    xs, ws = case.inputs(layer, rng)
+    xs, ws = (list(map(draw, values)) for values in case.inputs(layer, rng))
     truth = Run(layer, context=dict(CONTEXT), overlaid=False)
     for stem, values in (("x", xs), ("w", ws)):
         for role, value in zip(roles(stem, len(values)), values, strict=True):
@@ -77,12 +82,12 @@ def taken_steps(case: OpCase, word: str) -> Iterator[Taken]:
     for number, step in enumerate([*steps, *layer.backward(wants)]):
         if number == len(steps):
             for role, top in zip(roles("dy", len(layer.tops)), layer.tops, strict=True):
-                truth.put(role, np.float32(rng.standard_normal(top.shape)))
+                truth.put(role, np.float32(draw(rng.standard_normal(top.shape))))
         record, touched = record_of(layer, step), (*step.reads, *step.writes, *step.updates)
         floats = {role for role in touched if Run(layer).tensor(role).dtype == "float32"}
         dtypes = {role: NARROW[word] if role in floats else "uint8" for role in touched}
         of_data = {role: "float32" if role.startswith("x") else dtype for role, dtype in dtypes.items()}
-        taken = (cuda_kernels.takes(record, step.step, each, ()) for each in (dtypes, of_data))
+        taken = (narrow_products.takes(precision, record, step.step, each, ()) for each in (dtypes, of_data))
         given = {role: np.array(truth.arrays[role]) for role in (*step.reads, *step.updates)}
         truth.step(step)
         given_back = {role: np.array(truth.arrays[role]) for role in step.writes}

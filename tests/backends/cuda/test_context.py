@@ -6,7 +6,7 @@ import pytest
 
 from layermem.backends.cuda.device import TENSOR_CORES
 from layermem.backends.cuda.driver.context import pycuda
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.implicit_gemm import ENGINES
 from layermem.errors import CudaUnavailable
 from tests.backends.cuda.on_fake_driver import run
 from tests.emulator.test_driver_rules import OPT_IN
@@ -95,7 +95,8 @@ def test_every_tile_fits_every_architecture_or_has_an_alternative_that_does():
                 continue
             for product in PRODUCTS:
                 sizes = [
-                    engine.shared_bytes(tile) + static[engine.module, f"{product}_{tile.name}_v4"] for tile in TILES
+                    engine.shared_bytes(tile) + static[engine.module, f"{product}_{tile.name}_v4"]
+                    for tile in engine.tiles
                 ]
                 assert min(sizes) <= kib << 10
 

@@ -9,7 +9,6 @@ from layermem.backends.arena import UNTOUCHED
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
-    TILES,
     conv_wgrad_workspace_bytes,
     cycles,
     split_of,
@@ -62,7 +61,7 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 3 }}', shape)
     xs, ws = filled(rng, layer, shape)
     found = []
-    for tile in TILES:
+    for tile in ENGINES["fp32"].tiles:
         monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
         same = np.random.default_rng(3)
         got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
@@ -84,8 +83,9 @@ def test_an_image_may_be_long(shape, precision, rng):
 
 
 def test_a_launch_takes_its_waves_of_blocks_or_its_reads_from_the_l2_cache():
-    large, tf32 = TILES[0], ENGINES["tf32"]
-    assert [each.name for each in TILES] == list(tf32.paces)
+    tf32 = ENGINES["tf32"]
+    large = next(tile for tile in tf32.tiles if tile.name == "128x128")
+    assert [each.name for each in tf32.tiles] == list(tf32.paces)
     ends, (alone, both) = 128 * 128 * 2 // 5, tf32.paces["128x128"]
     assert cycles(tf32, large, (128, 132 * 128, 1), 3200) == 100 * alone + ends
     assert cycles(tf32, large, (128, 133 * 128, 1), 3200) == 100 * both + ends  # one multiprocessor has two
@@ -97,9 +97,11 @@ def test_a_launch_takes_its_waves_of_blocks_or_its_reads_from_the_l2_cache():
 def test_tiles_and_parts_are_those_of_least_time():
     tf32, fp32 = ENGINES["tf32"], ENGINES["fp32"]
     vgg = ConvProblem(64, 256, 256, Window(56, 3, pad=1), Window(56, 3, pad=1))
-    assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304).name == "128x128"
+    assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304).name == "256x128"  # which reads least from the L2 cache
+    assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304, 1).name == "128x128"
+    assert tile_for(fp32, (64 * 56 * 56, 256, 1), 2304).name == "128x128"
     assert tile_for(tf32, (100_000, 10, 1), 64).name == tile_for(fp32, (100_000, 10, 1), 64).name == "128x32"
-    assert tile_for(tf32, (300, 300, 1), 512).name == "64x64" and tile_for(tf32, (300, 300, 1), 512, 128).m == 128
+    assert tile_for(tf32, (300, 300, 1), 512).name == "64x64" and tile_for(tf32, (300, 300, 1), 512, rows=128).m == 128
     assert split_of(vgg).parts == 11  # 36 tiles of 128 x 128, 11 times, are 1.5 waves of 264
     assert conv_wgrad_workspace_bytes(vgg) == 11 * 4 * 256 * 9 * 256
     lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
@@ -146,7 +148,7 @@ def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
     xs, ws = filled(rng, layer, shape)
     bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1"), 1e-2)
     found = []
-    for tile in TILES:
+    for tile in ENGINES[precision].tiles:
         monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
         got = Case(layer, xs, ws, Way(precision=precision), bounds, rng=np.random.default_rng(3)).check()
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})

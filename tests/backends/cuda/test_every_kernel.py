@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda import cuda_kernels, implicit_gemm, narrow_products
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import ENGINES, NARROW_PRECISIONS, TILES
+from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.ops import NARROW, OpRecord
 from tests.backends.cuda.harness import Way, case_of, first_step, kernel_names, record_of
@@ -31,14 +31,16 @@ BESIDE = {
 }  # and update rules  # fmt: skip
 
 
-def ways_to_store(record: OpRecord, step: str, roles: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:
+def ways_to_store(
+    record: OpRecord, step: str, roles: Sequence[str], precision: str
+) -> Iterator[tuple[str, frozenset[str]]]:
     """The word of the type of 16 bits and the roles that kernels take so: none, all blobs, all but the bottoms."""
     yield "", frozenset()
     for word, dtype in NARROW.items():
         all_narrow = {role: "float32" if role == "moments" else dtype for role in roles}
         of_data = {role: "float32" if role.startswith("x") else each for role, each in all_narrow.items()}
         for dtypes in (all_narrow, of_data):
-            taken = cuda_kernels.takes(record, step, dtypes, ())
+            taken = narrow_products.takes(precision, record, step, dtypes, ())
             if taken:
                 yield word, taken
 
@@ -51,9 +53,7 @@ def launched(case: OpCase, precision: str = "fp32") -> set[str]:
     found = set()
     for step in filter(None, steps):
         roles, record = (*step.reads, *step.writes, *step.updates), record_of(layer, step)
-        for word, narrow in ways_to_store(record, step.step, roles):
-            if word and precision not in NARROW_PRECISIONS:
-                continue
+        for word, narrow in ways_to_store(record, step.step, roles, precision):
             addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)}
             call = CudaCall(addresses, storage=word, narrow=narrow, precision=precision)
             launches = cuda_kernels.bind(record, step.step, call)
@@ -74,7 +74,7 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
 
 
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize(
     "name", ["Convolution by quads", "Convolution", "Convolution, wide and odd", "Convolution + residual + ReLU"]
 )

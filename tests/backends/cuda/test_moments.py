@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES, conv_fprop, writes_moments
+from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop, writes_moments
 from layermem.backends.cuda.moments import Units, batch_moments
 from layermem.ops import BatchNorm, BatchSlice, Tensor
 from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem_of
@@ -37,7 +37,7 @@ def test_units_are_added_up_in_the_stated_order(shape, rng):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precision, rng, monkeypatch):
     monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
@@ -49,10 +49,20 @@ def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precisio
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", ["rows of many tiles", "groups", "one float at a time"])
 def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):
-    for tile in TILES:
+    for tile in ENGINES["fp32"].tiles:
         monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
         y, found, _ = forward(PROBLEMS[name], way, rng)
         np.testing.assert_array_equal(found, moments(y))
+
+
+@pytest.mark.parametrize("name", ["rows of many tiles", "groups"])
+def test_a_tile_of_two_units_leaves_the_moments_of_both(name, rng, monkeypatch):
+    large = ENGINES["tf32"].tiles[0]
+    assert large.m == 256
+    monkeypatch.setattr(implicit_gemm, "TILES", (large,))
+    y, found, launches = forward(PROBLEMS[name], Way(precision="tf32"), rng)
+    np.testing.assert_array_equal(found, moments(y))
+    assert launches == 1
 
 
 def test_tiles_of_other_rows_are_no_alternatives_where_moments_are_left():

@@ -7,12 +7,19 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.cuda import cuda_kernels, implicit_gemm
-from layermem.backends.cuda.implicit_gemm import NARROW_PRECISIONS, TILES
-from layermem.ops import NARROW
+from layermem.backends.cuda.implicit_gemm import (
+    ENGINES,
+    PACKED_BF16,
+    WIDENING,
+    rounded_weights_bytes,
+    takes_narrow,
+)
+from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps
-from tests.cases import CASES
+from tests.cases import CASES, conv_text
 from tests.emulator.emulate import WAYS
+from tests.op_case import OpCase
 
 STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
 
@@ -23,9 +30,10 @@ def assert_same(taken: Taken, way: Way, why: str, **how: object) -> None:
         assert direct[role].tobytes() == value.tobytes(), f"{taken.step.step}{why}: another {role}"
 
 
-def check(name: str, word: str, way: Way = PLAIN) -> int:
+def check(name: str | OpCase, word: str, way: Way = PLAIN, *, exact: bool = False) -> int:
     """The number of steps that are taken in 16 bits."""
-    steps = list(taken_steps(CASES[name], word))
+    case = CASES[name] if isinstance(name, str) else name
+    steps = list(taken_steps(case, word, way.precision, exact=exact))
     for taken in steps:
         assert_same(taken, way, "")
         for overlay in taken.step.overlays:
@@ -52,17 +60,90 @@ def test_a_kernel_in_16_bits_stays_in_bounds_and_has_no_races(name, way):
 
 
 @pytest.mark.parametrize("word", NARROW)
-@pytest.mark.parametrize("precision", [name for name in NARROW_PRECISIONS if name != "fp32"])
+@pytest.mark.parametrize("precision", [name for name in WIDENING if name != "fp32"])
 @pytest.mark.parametrize("name", ["Convolution by quads", "Convolution", "InnerProduct + ReLU"])
 def test_a_product_on_tensor_cores_in_16_bits_has_the_bits_of_the_converted_operands(name, precision, word):
     assert check(name, word, replace(PLAIN, precision=precision)) > 0
 
 
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["Convolution by quads", "Convolution, wide and odd"])
 def test_every_tile_in_16_bits_has_the_bits_of_the_converted_operands(name, tile, monkeypatch):
     monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
     assert check(name, "bf16") > 0
+
+
+# -- products of packed tiles ------------------------------------------------------------------------------------------
+
+BF16 = replace(PLAIN, precision="bf16")
+OF_OCTETS = ["Convolution by octets", "Deconvolution by octets", "InnerProduct by octets + ReLU"]
+OCTETS = {  # settings beside num_output, num_output, shape of x
+    "groups": ("kernel_size: 3 pad: 1 group: 2", 48, (2, 16, 7, 5)),
+    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 8, (1, 24, 9, 8)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 8, (1, 8, 13, 12)),
+    "long sum": ("kernel_size: 1", 24, (1, 504, 2, 3)),
+    "more rows and columns than a tile has": ("kernel_size: 3 pad: 1", 136, (3, 136, 11, 9)),
+    "parts of the weight gradient": ("kernel_size: 3 pad: 1", 8, (6, 8, 13, 13)),
+}
+
+
+@pytest.mark.parametrize("name", OF_OCTETS)
+def test_a_product_of_packed_tiles_is_that_of_its_operands(name):
+    """Sums of whole numbers are exact, so their order is no matter."""
+    assert check(name, "bf16", BF16, exact=True) >= 3
+
+
+@pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("name", OCTETS)
+def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):
+    settings, outputs, shape = OCTETS[name]
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    assert check(OpCase(name, conv_text(outputs, settings), {"small": [shape]}), "bf16", BF16, exact=True) >= 3
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
+def test_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    assert check("Convolution by octets", "bf16", replace(way, precision="bf16"), exact=True) >= 3
+
+
+def test_a_weight_gradient_of_packed_tiles_sums_in_the_order_of_fp32_tiles():
+    """Slices of a batch sum the windows that they leave each other in fp32 tiles."""
+    case = OpCase("", conv_text(24, "kernel_size: 3 pad: 1"), {"small": [(3, 16, 7, 7)]})
+    wgrads = [taken for taken in taken_steps(case, "bf16", "bf16") if taken.step.step == "wgrad"]
+    assert wgrads
+    for taken in wgrads:
+        assert_same(taken, BF16, "")
+
+
+def test_a_convolution_of_data_rounds_as_that_of_blobs_in_fp32():
+    steps = [taken for taken in taken_steps(CASES["Convolution"], "bf16", "bf16") if "x0" not in taken.narrow]
+    assert {taken.step.step for taken in steps} == {"forward", "wgrad"}
+    for taken in steps:
+        assert_same(taken, BF16, "")
+
+
+@pytest.mark.parametrize(
+    "why, word, case",
+    [
+        ("channels are no multiples of eight", "bf16", CASES["Convolution by quads"]),
+        ("they are in float16", "fp16", CASES["Convolution by octets"]),
+    ],
+)
+def test_other_products_in_bf16_are_converted(why, word, case):
+    assert all("x0" not in taken.narrow for taken in taken_steps(case, word, "bf16")), why
+
+
+def test_a_product_of_many_weights_rounds_none_ahead():
+    """Their rounding would take more bytes, in memory and of its traffic, than the blobs of a product have."""
+    few, many = (ConvProblem(8, 2048, outputs, Window(1, 1), Window(1, 1)) for outputs in (6144, 6152))
+    for step in ("forward", "dgrad"):
+        assert rounded_weights_bytes("bf16", few, step, "bf16") == 2 * few.filter.count
+        assert rounded_weights_bytes("bf16", many, step, "bf16") == 0
+        assert not takes_narrow("bf16", many, step, "bf16", wide_image=False)
+    assert takes_narrow("bf16", many, "wgrad", "bf16", wide_image=False)
+    assert rounded_weights_bytes("tf32", few, "forward", "bf16") == 0
 
 
 def test_all_kernels_but_those_of_single_layers_are_among_them():

@@ -9,15 +9,16 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda import cuda_kernels, implicit_gemm, narrow_products
 from layermem.backends.cuda.implicit_gemm import ENGINES, Split
 from layermem.backends.cuda.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
+from layermem.backends.narrow import narrowed
 from layermem.layers.base import Layer, Step
-from layermem.ops import CARRY, OPEN, BatchSlice, ContrastiveLoss, OpRecord
+from layermem.ops import CARRY, NARROW, OPEN, BatchSlice, ContrastiveLoss, OpRecord
 from layermem.utils.units import aligned
 from tests import batch_norm_slices
 from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
-from tests.cases import CASES
+from tests.cases import CASES, conv_text
 from tests.layers.harness import TRAIN, Run, wants_of
 from tests.op_case import OpCase
 
@@ -39,6 +40,7 @@ class Slices:
     values   of bottoms, where they are not random normal numbers
     overlaid  sums in place lie in the same memory as the result, in the last slice
     whole    bottoms that slices also read as a whole, in backward
+    storage  the word of a type of 16 bits that blobs have where kernels take them so
     """
 
     text: str
@@ -49,6 +51,7 @@ class Slices:
     way: Way = PLAIN
     adds: bool = False  # gradients to what is there
     overlaid: bool = False
+    storage: str = ""
     weights: Sequence[np.ndarray] = ()  # of parameters, where they are not random normal numbers
 
     def check(self) -> None:
@@ -81,19 +84,26 @@ class Slices:
         record = record_of(layer, step)
         added = [role for role in written if self.adds and role.startswith(GRADIENTS)]
         before = {role: rng.standard_normal(Run(layer).tensor(role).shape) for role in written}
+        narrow = self._narrow(record, step)
 
         def results() -> dict[str, np.ndarray]:
             made = {}
             for role in written:
                 tensor = Run(layer).tensor(role)
-                made[role] = memory.bytes(tensor.nbytes).view(tensor.dtype).reshape(tensor.stored)
+                dtype = np.dtype(np.uint16 if role in narrow else tensor.dtype)
+                made[role] = memory.bytes(tensor.count * dtype.itemsize).view(dtype).reshape(tensor.stored)
                 if role in added:
                     made[role][...] = memory.stored(before[role], np.float32)
             return made
 
         want, got = results(), results()
         reads = {role: arrays[role] for role in step.reads}
-        run_op(record, step.step, {**reads, **want}, accumulates=added, context=CONTEXT, way=self.way)
+        for role in narrow.intersection(reads):
+            bits = narrowed(reads[role], NARROW[self.storage])
+            reads[role] = memory.bytes(bits.nbytes).view(bits.dtype).reshape(bits.shape)
+            reads[role][...] = bits
+        how = {"accumulates": added, "context": CONTEXT, "way": self.way, "storage": self.storage if narrow else ""}
+        run_op(record, step.step, {**reads, **want}, **how)
         carries: dict[str, np.ndarray] = {}
         sliced = [slice_record(record_of(small, its_step), record, part) for small, its_step, part in slices]
         for small, its_step, part in slices:
@@ -123,13 +133,20 @@ class Slices:
                 if part.is_last and role + CARRY in operands and role not in added and not self.overlaid
                 if cuda_kernels.sums_in_place(its_record, step.step, role)
             ]
-            run_op(its_record, step.step, operands, accumulates=added, context=CONTEXT, way=self.way)
+            run_op(its_record, step.step, operands, **how)
             assert all(carry.tobytes() == before for carry, before in only_read)
         memory.check()
         for role in written:
-            assert not np.isnan(want[role]).any()
+            assert role in narrow or not np.isnan(want[role]).any()
             assert want[role].tobytes() == got[role].tobytes(), f"{role} of {step.step}"
         arrays.update(got)
+
+    def _narrow(self, record: OpRecord, step: Step) -> frozenset[str]:
+        """Roles that the kernels take in 16 bits."""
+        if not self.storage:
+            return frozenset()
+        dtypes = dict.fromkeys((*step.reads, *step.writes, *step.updates), NARROW[self.storage])
+        return narrow_products.takes(self.way.precision, record, step.step, dtypes, ())
 
 
 def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
@@ -226,6 +243,15 @@ def test_tensor_cores_sum_the_stages_of_the_whole_batch(precision, monkeypatch):
     cut(monkeypatch, 4)
     text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
     Slices(text, [shape], (3,) * 4, way=Way(precision=precision)).check()
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("counts", [(3,) * 4, (1,) * 12])
+def test_slices_of_blobs_in_16_bits_sum_the_stages_of_the_whole_batch(counts, precision, monkeypatch):
+    """Stages of packed tiles have 64 windows, and the windows that slices leave each other are in tiles of fp32."""
+    cut(monkeypatch, 4)
+    text = conv_text(16, "kernel_size: 3 bias_term: false")
+    Slices(text, [(12, 8, 7, 9)], counts, way=Way(precision=precision), storage="bf16").check()
 
 
 @pytest.mark.parametrize("mode", ["asan", "race"])

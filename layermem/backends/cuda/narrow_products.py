@@ -1,0 +1,47 @@
+"""Which products take blobs in 16 bits, by precision, and the workspace of weights that are rounded for them.
+
+fp32, tf32   all that kernels can take so; operands are widened on their way
+bf16         of blobs in bfloat16, those whose runs of channels are of 16 bytes, as they are; and where the image is in
+             fp32, from there
+fp32x3       none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from layermem.backends.cuda.base import cuda_kernels
+from layermem.backends.cuda.implicit_gemm import rounded_weights_bytes, takes_narrow
+from layermem.backends.cuda.inner_product import conv_problem
+from layermem.ops import NARROW, Conv, ConvProblem, Deconv, InnerProduct, InnerProductUpdate, OpRecord
+
+PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
+WORDS = {dtype: word for word, dtype in NARROW.items()}
+NO_ROLES: frozenset[str] = frozenset()
+
+
+def takes(
+    precision: str, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+) -> frozenset[str]:
+    """Of the roles with these element types, those that the kernels of this precision take in 16 bits."""
+    taken = cuda_kernels.takes(record, step, dtypes, accumulates)
+    problem = _problem_of(record)
+    if problem is None or not taken:
+        return taken
+    (word,) = {WORDS[dtypes[role]] for role in taken if dtypes[role] in WORDS}
+    wide_image = "x0" in dtypes and "x0" not in taken
+    return taken if takes_narrow(precision, problem, step, word, wide_image=wide_image) else NO_ROLES
+
+
+def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) -> int:
+    """Workspace of the weights of a product of blobs in this storage."""
+    problem = _problem_of(record)
+    return 0 if problem is None or storage not in NARROW else rounded_weights_bytes(precision, problem, step, storage)
+
+
+def _problem_of(record: OpRecord) -> ConvProblem | None:
+    if isinstance(record, (Conv, Deconv)):
+        return record.problem
+    if isinstance(record, InnerProductUpdate):
+        return conv_problem(record.product)
+    return conv_problem(record) if isinstance(record, InnerProduct) else None
