@@ -104,11 +104,15 @@ class Job:
         """All graphs, without slices."""
         return self.graphs if self.slicer is None else (self.slicer.whole, *self.slicer.beside)
 
+    @property
+    def has_optional_fusions(self) -> bool:
+        """Whether the step has fusions that it may do without (graph/optional_fusions.py)."""
+        return self.slicer_apart is not None and not self.graphs[0].apart
+
     @cached_property
     def apart(self) -> Job | None:
-        """The same job in the same slices, without optional fusions (graph/optional_fusions.py); None where it has
-        none, or is without them already."""
-        if self.slicer_apart is None or self.graphs[0].apart:
+        """The same job in the same slices, without optional fusions; None where it has none."""
+        if self.slicer_apart is None or not self.has_optional_fusions:
             return None
         slicer, slices = self.slicer_apart(), self.graphs[0].slices
         whole = slicer.whole, *slicer.beside

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from layermem.graph.net import Net
     from layermem.job import Job
     from layermem.report.fitting import Fit
+    from layermem.report.sized_jobs import SizedJobs
 
 EXAMPLE = """\
   layermem examples vgg16 digits resnet20
@@ -54,7 +54,6 @@ EXAMPLE = """\
 """
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
 FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names of the nets in nets/resnet.py
-JOBS_CACHED = 12  # jobs of the last sizes, which strategies share
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -120,16 +119,16 @@ def _amount(arguments: argparse.Namespace) -> str:
 
 # -- jobs by size ------------------------------------------------------------------------------------------------
 
-Make = Callable[[int], "Job"]
 Words = Callable[[int], list[str]]  # the options with which `plan` has a size
 
 
-def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range, Words]:
+def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, range, Words]:
     """Functions from batch size to job, and to the options of `plan`, and the sizes to try.  Of a recurrent net the
     sequences are the batch."""
     from layermem.api import build_net
     from layermem.graph.warnings import net_warnings
     from layermem.interactive.building import read_source
+    from layermem.report.sized_jobs import SizedJobs
 
     given = read_shapes(arguments.input)
     source = read_source(arguments.net) if arguments.net else None  # once for all sizes
@@ -155,24 +154,28 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range, 
         device, hints = device_of(arguments), hints_of(arguments)
         spill = spill_of(arguments, device)
 
-        @lru_cache(JOBS_CACHED)
         def job(batch: int) -> Job:
             return solver_job(arguments, device, *shapes(batch), hints=hints, spill=spill)
 
-        first = job(1)
+        jobs = SizedJobs(job)
+        first = jobs(1)
         if first.nets[0].shapes_with_streams(1):
             whole = solver_job(arguments, device, None, given, hints=hints).nets[0]
-            job.cache_clear()
+            jobs = SizedJobs(job)
         print_warnings(first.warnings)
-        return job, range(1, max_size + 1), words
+        return jobs, range(1, max_size + 1), words
     smallest = net_in(*shapes(1))  # an error is raised here; during the search an InputError means "too large"
     print_warnings(net_warnings(smallest))
     if smallest.shapes_with_streams(1):
         whole = net_in(None, given)
-    return _jobs(arguments, lambda batch: net_in(*shapes(batch))), range(1, max_size + 1), words
+
+    def net(batch: int) -> Net:
+        return smallest if batch == 1 and whole is None else net_in(*shapes(batch))
+
+    return _jobs(arguments, net), range(1, max_size + 1), words
 
 
-def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range, Words]:
+def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, range, Words]:
     """A function from depth to job, in the family of --net, and the depths to try.  No option of `plan` gives a
     depth."""
     from layermem.cli.options import net_of
@@ -203,23 +206,22 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[Make, range, 
     return _jobs(arguments, net), depths, lambda depth: []
 
 
-def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> Make:
+def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> SizedJobs:
     from layermem import api
+    from layermem.report.sized_jobs import SizedJobs
 
     device, hints = device_of(arguments), hints_of(arguments)
     spill = spill_of(arguments, device)
-
-    @lru_cache(JOBS_CACHED)
-    def job(size: int) -> Job:
-        return api.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments))
-
-    return job
+    return SizedJobs(
+        lambda size: api.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments))
+    )
 
 
-def _sliced(arguments: argparse.Namespace, make: Make, sizes: range) -> tuple[Make, range]:
+def _sliced(arguments: argparse.Namespace, make: SizedJobs, sizes: range) -> tuple[SizedJobs, range]:
     """The jobs in the slices of --slices, and the batch sizes that these share equally."""
     from layermem.graph.step_slicer import Slices
     from layermem.job import AUTO_SLICES, NO_SLICES
+    from layermem.report.sized_jobs import SizedJobs
 
     slices: str = arguments.slices or NO_SLICES
     if slices == NO_SLICES:
@@ -233,11 +235,7 @@ def _sliced(arguments: argparse.Namespace, make: Make, sizes: range) -> tuple[Ma
     sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
     make(sizes[0]).with_slices(slices)  # during the search an InputError means "too large"
 
-    @lru_cache(JOBS_CACHED)
-    def sliced(size: int) -> Job:
-        return make(size).with_slices(slices)
-
-    return sliced, sizes
+    return SizedJobs(lambda size: make(size).with_slices(slices)), sizes
 
 
 # -- search ------------------------------------------------------------------------------------------------
@@ -273,18 +271,21 @@ class Row:
         )  # fmt: skip
 
 
-def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Row]:
+def _fits(names: list[str], make: SizedJobs, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Row]:
     """The fits of all strategies.  Those that fuse updates prepare nothing for the others: they are searched at the
     same time.  What combines others comes last: its search begins at their largest size."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
 
     same_ops = arguments.grow == "batch"
 
-    def search(names: Iterable[str], done: int = 0, at_least: int = 0) -> dict[str, Row]:
-        return _search(names, make, sizes, arguments, lambda name, size, more: show(name, size, done + more), at_least)
+    def search(names: Iterable[str], done: int = 0, at_least: int = 0, is_largest: bool = False) -> dict[str, Row]:
+        def show_more(name: str, size: int, more: int) -> None:
+            show(name, size, done + more)
+
+        return _search(names, make, sizes, arguments, show_more, at_least, is_largest)
 
     def search_silently(names: Iterable[str]) -> dict[str, Row]:
-        return _search(names, make, sizes, arguments, lambda name, size, done: None, 0)
+        return _search(names, make, sizes, arguments, lambda name, size, done: None)
 
     combining = [name for name in names if get_strategy(name).combines_others]
     offloading = (entry.name for entry in candidates_of_auto() if entry.offloads) if combining else ()
@@ -299,7 +300,11 @@ def _fits(names: list[str], make: Make, sizes: range, arguments: argparse.Namesp
         rows |= search(others, len(rows))
     else:
         rows = _fits_of_both([name for name in single if name in fusing], others, search, search_silently)
-    rows |= search(combining, len(rows), max((row.size for row in rows.values()), default=0))
+    largest = max((row.size for row in rows.values()), default=0)
+    # Without copies, what combines others reaches no further than the furthest of these.
+    knows_all = {entry.name for entry in candidates_of_auto()} <= rows.keys()
+    is_largest = bool(largest) and knows_all and make(largest).hints.host_budget_bytes == 0
+    rows |= search(combining, len(rows), largest, is_largest)
     return [rows[name] for name in names]
 
 
@@ -331,10 +336,11 @@ def _fits_of_both(
 
 
 def _search(
-    names: Iterable[str], make: Make, sizes: range, arguments: argparse.Namespace, show: Show, at_least: int
-) -> dict[str, Row]:
+    names: Iterable[str], make: SizedJobs, sizes: range, arguments: argparse.Namespace, show: Show,
+    at_least: int = 0, is_largest: bool = False,
+) -> dict[str, Row]:  # fmt: skip
     """The fits of strategies over the same jobs, each after the one that finds it a good place to begin at.  A size of
-    `at_least`, if it is not 0, is known to fit."""
+    `at_least`, if it is not 0, is known to fit, and no larger one if `is_largest`."""
     from layermem.planning.registry import get_strategy
     from layermem.report.fitting import Fitting
     from layermem.utils.units import parse_bytes
@@ -355,9 +361,11 @@ def _search(
             waiting = [before, *(each for each in waiting if each != before)]
             continue
         name = waiting.pop(0)
-        fit = fitting.fit(name, sizes.index(at_least) + 1 if at_least else 0)
+        fit = fitting.fit(name, sizes.index(at_least) + 1 if at_least else 0, is_largest=is_largest)
         if arguments.measure:
             fit = _measure(fit, device_of(arguments), arguments.budget)
+        if fit.size:
+            make.keep(fit.size)
         rows[name] = Row.of(fit)
     return rows
 

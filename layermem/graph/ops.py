@@ -264,6 +264,11 @@ class Graph:
         return found
 
     @cached_property
+    def names_after_forward(self) -> list[str]:
+        """Names of all ops but the forward ones, in order."""
+        return [op.name for op in self.ops if op.kind != FORWARD]
+
+    @cached_property
     def later_slices(self) -> dict[str, str]:
         """Names of the forward and backward ops of later slices -> name of the same op in the first one; empty for a
         step of one phase."""

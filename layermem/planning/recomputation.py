@@ -43,25 +43,20 @@ def segments_to_plan(
     keep_side_outputs   what an op writes for backward alone stays where the op's output stays; otherwise it is
                         recomputed, which rarely saves memory
     """
-    available = _kept_buffers(graph, segments, hints, keep_side_outputs)
+    missing = _dropped_buffers(graph, segments, hints, keep_side_outputs)
     order: list[str] = []
     for name in forward_first(graph, (op for ops in segments for op in ops)):
         op = graph.by_name[name]
-        if op.kind == FORWARD:
-            order.append(name)
-            continue
-        if available.issuperset(op.reads) and available.issuperset(op.updates):
-            order.append(op.name)
-            continue
-        for producer in _missing_producers(graph, (*op.reads, *op.updates), available):
-            available.update(producer.recompute.writes if producer.recompute else ())
-            order.append(producer.name)
-        order.append(op.name)
+        if op.kind != FORWARD and not (missing.isdisjoint(op.reads) and missing.isdisjoint(op.updates)):
+            for producer in _missing_producers(graph, (*op.reads, *op.updates), missing):
+                missing.difference_update(producer.recompute.writes if producer.recompute else ())
+                order.append(producer.name)
+        order.append(name)
     return Plan(strategy, tuple(order), {}, INTRA)
 
 
-def _kept_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, keep_side_outputs: bool) -> set[str]:
-    """Buffers that stay from the forward pass on."""
+def _dropped_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, keep_side_outputs: bool) -> set[str]:
+    """Buffers that do not stay from the forward pass on."""
     segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
     readers_of, last = graph.forward_readers, len(segments) - 1
 
@@ -80,24 +75,24 @@ def _kept_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, 
         beside = producer.writes if keep_side_outputs else ()
         return any(segment_of[reader] != own for buffer in beside for reader in readers_of[buffer])
 
-    return set(graph.buffers).difference(
+    return {
         name
         for name, producer in graph.recomputable.items()
         if producer.kind == FORWARD and not is_kept(name, producer)
-    )
+    }
 
 
-def _missing_producers(graph: Graph, wanted: Iterable[str], available: Collection[str]) -> list[Op]:
-    """Forward ops to recompute so that `wanted` is available, in the graph's order."""
+def _missing_producers(graph: Graph, wanted: Iterable[str], missing: Collection[str]) -> list[Op]:
+    """Forward ops to recompute so that none of `wanted` is missing, in the graph's order."""
     producers: dict[str, Op] = {}
-    stack = [b for b in wanted if b not in available]
+    stack = [b for b in wanted if b in missing]
     while stack:
         producer = graph.producer.get(stack.pop())
         if producer is None or producer.kind != FORWARD or producer.name in producers:
             continue
         producers[producer.name] = producer
         assert producer.recompute is not None
-        stack += [b for b in producer.recompute.reads if b not in available]
+        stack += [b for b in producer.recompute.reads if b in missing]
     return sorted(producers.values(), key=lambda op: graph.position[op.name])
 
 

@@ -9,7 +9,9 @@ source  Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; mxne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import sqrt
+from typing import NamedTuple
 
 from layermem.graph.ops import Graph, Op
 from layermem.planning.costs import Costs
@@ -37,9 +39,10 @@ def sublinear_candidates(graph: Graph, costs: Costs, evaluator: PlanEvaluator, h
 
 def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
     tried: dict[tuple[int, ...], list[Candidate]] = {}  # by the number of ops in each segment
+    places = cut_places(graph, hints)
 
     def try_threshold(threshold_bytes: float) -> list[list[Op]]:
-        segments = cut_segments(graph, threshold_bytes, hints)
+        segments = cut_segments(graph, threshold_bytes, places)
         lengths = tuple(len(ops) for ops in segments)
         if lengths not in tried:
             plans = [
@@ -68,17 +71,31 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
     return [candidate for both in tried.values() for candidate in both]
 
 
-def cut_segments(graph: Graph, threshold_bytes: float, hints: Hints) -> list[list[Op]]:
+class Place(NamedTuple):
+    """A forward op, the bytes that it leaves, and whether it may end a segment."""
+
+    op: Op
+    nbytes: int
+    may_end: bool
+
+
+def cut_places(graph: Graph, hints: Hints) -> list[Place]:
+    """The forward ops where segments may be cut, without later slices."""
+    later, ends = graph.later_slices, hints.segment_ends
+    return [
+        Place(op, output_bytes(graph, op), op.recompute is not None and (not ends or matches(op, ends)))
+        for op in forward_ops(graph)
+        if op.name not in later
+    ]
+
+
+def cut_segments(graph: Graph, threshold_bytes: float, places: Iterable[Place]) -> list[list[Op]]:
     """Consecutive forward ops, each segment ended by an op that may end one, with over `threshold_bytes` in it."""
     segments: list[list[Op]] = [[]]
     gathered_bytes = 0
-    later = graph.later_slices
-    for op in forward_ops(graph):
-        if op.name in later:
-            continue
+    for op, nbytes, may_end in places:
         segments[-1].append(op)
-        gathered_bytes += output_bytes(graph, op)
-        may_end = op.recompute is not None and (not hints.segment_ends or matches(op, hints.segment_ends))
+        gathered_bytes += nbytes
         if may_end and gathered_bytes > threshold_bytes:
             segments.append([])
             gathered_bytes = 0

@@ -9,6 +9,9 @@ is measured at others in milliseconds, and reaches the largest of them where it 
 anew, the one that its answer needs too.  Where that reaches further, the search goes on; where it does not, it ends.
 Sizes below CLOSE differ more: there the plan is made anew one size beyond the reach.
 
+Placed, a plan may need more than its live bytes.  Then smaller sizes are tried, one by one; of long steps, whose
+offsets take long, few are, the first one where the bytes of the placed plan would be within the budget in proportion.
+
 The bytes in use at each op are those of buffers, which grow in proportion to the size or not at all.  So those at two
 sizes are a line for each op, and the lines say where the plan ends to fit:
 
@@ -38,6 +41,7 @@ from layermem.utils.units import aligned
 RECENT = 3  # sizes at which a plan is measured first, since their jobs are at hand
 CLOSE = 16  # a size from which on the next one is so near that a plan made there would need hardly less
 FAR = 8  # numbers between two sizes from which on what alignment adds is little beside the growth
+MAX_TRIED_OPS = 16_000  # of steps that are placed one after the other
 MOST = 2**40  # above all numbers
 STEEP = 0.98  # of the growth that lines foretell: alignment and workspace may take a little off the next step
 
@@ -65,9 +69,9 @@ class Fitting:
         self.recent: list[int] = []  # numbers whose jobs were made last
         self.reached = 1  # the largest number that a strategy has reached: the next one begins there
 
-    def fit(self, strategy: str, at_least: int = 0) -> Fit:
-        """The fit of `strategy`; the first `at_least` of the sizes are known to fit."""
-        fit = self._fit_same_ops(strategy, at_least)
+    def fit(self, strategy: str, at_least: int = 0, *, is_largest: bool = False) -> Fit:
+        """The fit of `strategy`; the first `at_least` of the sizes are known to fit, and no others if `is_largest`."""
+        fit = self._fit_same_ops(strategy, at_least, is_largest)
         number = self.sizes.index(fit.size) + 1 if fit.size else 0
         if number == len(self.sizes) or not self._fits_apart(strategy, number + 1):
             return fit
@@ -82,21 +86,24 @@ class Fitting:
         )
 
     def _fits_apart(self, strategy: str, number: int) -> bool:
-        """Whether the live bytes of a size without optional fusions fit; False where there are none."""
+        """Whether the live bytes of a size without optional fusions fit; False where there are none, as in the size
+        before it: they follow from the types of layers."""
         try:
+            if number > 1 and not self.make(self.sizes[number - 2]).has_optional_fusions:
+                return False
             job = self.make(self.sizes[number - 1])
         except InputError:  # a blob exceeds 2^31 - 1 values
             return False
         return job.apart is not None and min_live_bytes(job.apart, strategy) <= self.budget_bytes
 
-    def _fit_same_ops(self, strategy: str, at_least: int) -> Fit:
+    def _fit_same_ops(self, strategy: str, at_least: int, is_largest: bool = False) -> Fit:
         try:
-            return self._fit(strategy, at_least)
+            return self._fit(strategy, at_least, is_largest)
         except _OtherOps:
             self.same_ops = False
-            return self._fit(strategy, at_least)
+            return self._fit(strategy, at_least, is_largest)
 
-    def _fit(self, strategy: str, at_least: int) -> Fit:
+    def _fit(self, strategy: str, at_least: int, is_largest: bool) -> Fit:
 
         def measure(number: int) -> int:
             try:
@@ -104,20 +111,49 @@ class Fitting:
             except InputError:  # a blob exceeds 2^31 - 1 values
                 return TOO_LARGE
 
-        if self.same_ops:
+        if at_least and is_largest:
+            number = at_least
+        elif self.same_ops:
             number = self._largest(strategy, at_least)
         else:
             number = find_largest(measure, self.budget_bytes, len(self.sizes), at_least)
+        tries = 0
         while number:
-            report = evaluate_if_fits(self._job(number), strategy, self.budget_bytes)
-            if report is not None:
-                return Fit(strategy, self.sizes[number - 1], report)
+            outcome = evaluate_if_fits(self._job(number), strategy, self.budget_bytes)
+            if isinstance(outcome, PlanReport):
+                return Fit(strategy, self.sizes[number - 1], outcome)
+            tries += 1
+            if tries == self._tries(number):
+                return self._fit_below(strategy, number, outcome, tries)
             live_bytes = measure(number)
             if live_bytes <= self.budget_bytes:  # fragmentation needs a little more
                 number -= 1
             else:  # a plan of another size is smaller than those made here
                 number = find_largest(measure, self.budget_bytes, number - 1, known=[(number, live_bytes)])
         return Fit(strategy, 0, None)
+
+    def _tries(self, number: int) -> int:
+        """How many sizes are placed in turn, where larger ones do not fit by a little: few of long steps."""
+        return max(1, MAX_TRIED_OPS // len(self._job(number).graphs[0].ops))
+
+    def _fit_below(self, strategy: str, number: int, nbytes: int, tries: int) -> Fit:
+        """The fit below `number`, whose smallest program takes `nbytes`, more than the budget: where the bytes that
+        grow would be within it, in proportion, then between sizes that fit and that do not, while `tries` remain."""
+        best, low, high = Fit(strategy, 0, None), 0, number
+        while high - low > 1 and (tries > 1 or not low):
+            guess = (low + high) // 2
+            if not low:
+                persistent = sum(aligned(b.nbytes) for b in self._job(high).graphs[0].persistent())
+                share = max(0, self.budget_bytes - persistent) / max(1, nbytes - persistent)
+                guess = min(max(int(high * share), 1), high - 1)
+            else:
+                tries -= 1
+            outcome = evaluate_if_fits(self._job(guess), strategy, self.budget_bytes)
+            if isinstance(outcome, PlanReport):
+                best, low = Fit(strategy, self.sizes[guess - 1], outcome), guess
+            else:
+                high, nbytes = guess, outcome
+        return best
 
     def _largest(self, strategy: str, at_least: int) -> int:
         """The largest number at which live bytes fit, where all sizes have the same ops."""

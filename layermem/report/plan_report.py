@@ -68,21 +68,24 @@ def evaluate(
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
 
 
-def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | None:
-    """The report of evaluate(), without a search for slices; None where neither the plan for the budget nor the one of
-    least memory fits, with optional fusions or without, for which no minimum is searched."""
-    report = _report_if_fits(job, strategy, budget_bytes)
-    return report if report is not None or job.apart is None else _report_if_fits(job.apart, strategy, budget_bytes)
+def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
+    """The report of evaluate(), without a search for slices; where neither the plan for the budget nor the one of least
+    memory fits, with optional fusions or without, the fewest bytes of these: no minimum is searched."""
+    outcome = _report_if_fits(job, strategy, budget_bytes)
+    if isinstance(outcome, PlanReport) or job.apart is None:
+        return outcome
+    apart = _report_if_fits(job.apart, strategy, budget_bytes)
+    return apart if isinstance(apart, PlanReport) else min(outcome, apart)
 
 
-def _report_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | None:
+def _report_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     compiler = Compiler(job.graphs, strategy, job.costs, job.hints, job.arena)
     try:
         program = compiler.compile(budget_bytes, search_minimum=False)
     except BudgetError as error:
         if error.host:
             raise describe_host_refusal(error, strategy) from None
-        return None
+        return error.minimum_bytes
     report_step("planned %s, strategy %s: peak %s", job.title, strategy, format_bytes(program.arena_bytes))
     return PlanReport(job, strategy, budget_bytes, program, search=compiler.search)
 

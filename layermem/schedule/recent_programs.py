@@ -1,7 +1,8 @@
 """Programs that were placed of late: where several strategies make the same plan, it is placed and checked once.
 
 Where nothing is offloaded, for example, the plans of strategies that copy are those of plain reuse.  A program without
-fragmentation takes as few bytes as any of its plan: it serves every target that a search for offsets may have.
+fragmentation takes as few bytes as any of its plan: it serves every target that a search for offsets may have.  All
+targets that the live bytes of each schedule exceed are one: the search is for the least bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ class RecentPrograms:
 
     def get(self, key: Hashable, target_bytes: int, plan: Plan, make: Callable[[], Program]) -> Program:
         """The program of `plan`, made unless there is one for `key` that a search for `target_bytes` may end with."""
+        least = self._programs.get((key, 0))
+        target_bytes = 0 if least is not None and _is_for_least(least, target_bytes) else target_bytes
         program = self._programs.pop((key, None), None) or self._programs.pop((key, target_bytes), None) or make()
+        target_bytes = 0 if _is_for_least(program, target_bytes) else target_bytes
         if len(self._programs) >= KEPT:
             del self._programs[next(iter(self._programs))]
         serves_all = program.arena_bytes == program.max_live_bytes
@@ -40,3 +44,8 @@ class RecentPrograms:
         if not any(instructions is each for each in self._checked):
             check()
             self._checked.append(instructions)
+
+
+def _is_for_least(program: Program, target_bytes: int) -> bool:
+    """Whether the search for offsets is for the least bytes, since none reach the target."""
+    return all(target_bytes <= schedule.max_live_bytes for schedule in program.schedules)

@@ -6,13 +6,14 @@ import pytest
 
 from layermem.planning import sublinear_search
 from layermem.planning.hints import Hints
-from layermem.planning.sublinear_search import cut_segments, sublinear_candidates
+from layermem.planning.sublinear_search import cut_places, cut_segments, sublinear_candidates
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import UNIT, a_second_each, chain
 
 
 def cuts(threshold, hints=Hints()):
-    segments = cut_segments(chain(6), threshold, hints)
+    net = chain(6)
+    segments = cut_segments(net, threshold, cut_places(net, hints))
     return " | ".join(" ".join(each.name.split(".")[0] for each in ops) for ops in segments)
 
 
@@ -50,9 +51,9 @@ def test_thresholds_are_those_of_memonger(monkeypatch):
     """
     tried = []
 
-    def cut(graph, threshold, hints):
+    def cut(graph, threshold, places):
         tried.append(threshold / UNIT)
-        return cut_segments(graph, threshold, hints)
+        return cut_segments(graph, threshold, places)
 
     monkeypatch.setattr(sublinear_search, "cut_segments", cut)
     net = chain(16)

@@ -4,9 +4,11 @@ import pytest
 
 from layermem.api import build_net, job_of
 from layermem.planning.hints import Hints
-from layermem.report import fitting
+from layermem.report import fitting as fitting_module
 from layermem.report.comparison import min_live_bytes, min_memory_plan
 from layermem.report.fitting import Fitting, Lines
+from layermem.report.plan_report import evaluate_if_fits
+from layermem.utils.units import aligned
 
 NET = "prototxt/digits/train_val.prototxt"
 STEPS = """
@@ -17,7 +19,7 @@ STEPS = """
             recurrent_param { num_output: 4 weight_filler { type: "xavier" } } }
     layer { name: "loss" type: "Reduction" bottom: "lstm" top: "loss" loss_weight: 1 }
 """
-STRATEGIES = ["liveness", "recompute", "nested", "hybrid", "auto"]
+STRATEGIES = ["liveness", "recompute-approx", "recompute", "nested", "hybrid", "auto"]
 
 
 class Jobs:
@@ -61,6 +63,52 @@ def test_plans_that_copy_reach_no_further_than_the_host_budget_lets_them():
     assert min_live_bytes(jobs(fit.size + 1), "hybrid") > budget_bytes
 
 
+@pytest.mark.parametrize("most_ops, placed, size", [(10_000, [200, 199, 198, 197], 197), (1, [200, 180], 180)])
+def test_where_placed_plans_are_over_the_budget_few_sizes_of_long_steps_are_tried(monkeypatch, most_ops, placed, size):
+    """Live bytes fit up to 200, placed ones up to 197; 111 % of the budget at 200 is in proportion 100 % at 180."""
+    budget_bytes, seen = 3 << 20, []
+    fitting = Fitting(Jobs(), range(1, 10_000), budget_bytes, same_ops=True)
+    persistent = sum(aligned(b.nbytes) for b in fitting.make(1).graphs[0].persistent())
+    report = evaluate_if_fits(fitting.make(1), "liveness", budget_bytes)
+
+    def evaluate(job, strategy, budget_bytes):
+        number = job.nets[0].items
+        seen.append(number)
+        return report if number <= 197 else persistent + (budget_bytes - persistent) * 10 // 9
+
+    monkeypatch.setattr(Fitting, "_largest", lambda self, strategy, at_least: 200)
+    monkeypatch.setattr(fitting_module, "evaluate_if_fits", evaluate)
+    monkeypatch.setattr(fitting_module, "min_live_bytes", lambda job, strategy: budget_bytes)
+    monkeypatch.setattr(fitting_module, "MAX_TRIED_OPS", most_ops)
+    assert fitting.fit("liveness").size == size and seen == placed
+
+
+def test_of_long_steps_sizes_between_are_tried_as_often_as_in_turn(monkeypatch):
+    job = Jobs()(1)
+    monkeypatch.setattr(fitting_module, "MAX_TRIED_OPS", 3 * len(job.graphs[0].ops))
+    fitting, seen = Fitting(Jobs(), range(1, 10_000), 3 << 20, same_ops=True), []
+    report = evaluate_if_fits(job, "liveness", 3 << 20)
+
+    def evaluate(job, strategy, budget_bytes):
+        number = job.nets[0].items
+        seen.append(number)
+        return report if number <= 150 else budget_bytes + 1
+
+    monkeypatch.setattr(Fitting, "_largest", lambda self, strategy, at_least: 200)
+    monkeypatch.setattr(fitting_module, "evaluate_if_fits", evaluate)
+    monkeypatch.setattr(fitting_module, "min_live_bytes", lambda job, strategy: 0)
+    fit = fitting.fit("liveness")
+    assert seen[:3] == [200, 199, 198] and fit.size == max(number for number in seen if number <= 150)
+
+
+def test_what_reaches_no_further_than_others_is_planned_at_their_size_alone():
+    jobs, budget_bytes = Jobs(), 3 << 20
+    size = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit("nested").size
+    jobs = Jobs()
+    fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit("auto", size, is_largest=True)
+    assert fit.size == size and list(jobs.known) == [size]
+
+
 def test_a_search_makes_few_jobs():
     jobs = Jobs()
     fit = Fitting(jobs, range(1, 1_000_000), 8 << 20, same_ops=True).fit("intra")
@@ -91,9 +139,9 @@ def test_the_last_plan_is_made_at_the_answer_or_one_size_beyond_where_sizes_diff
         made.extend(size for size, each in jobs.known.items() if each is job)
         return min_memory_plan(job, strategy)
 
-    monkeypatch.setattr(fitting, "min_memory_plan", record)
+    monkeypatch.setattr(fitting_module, "min_memory_plan", record)
     fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit("recompute")
-    assert (fit.size >= fitting.CLOSE) == (beyond == 0) and fit.size + beyond in made and len(made) <= 3
+    assert (fit.size >= fitting_module.CLOSE) == (beyond == 0) and fit.size + beyond in made and len(made) <= 3
 
 
 def test_what_is_known_to_fit_is_not_looked_for_and_nothing_fits_a_byte():

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from layermem.api import build_net, job_of
 from layermem.compiler import Compiler
 from layermem.schedule.recent_programs import KEPT, RecentPrograms
@@ -31,18 +33,23 @@ def test_a_program_without_fragmentation_serves_every_budget():
     assert compiled(job, "liveness", first.arena_bytes).train.instructions is first.train.instructions
 
 
-def test_with_fragmentation_another_budget_is_placed_anew():
+@pytest.mark.parametrize("first_target", [0, 1])
+def test_with_fragmentation_a_budget_that_it_may_reach_is_placed_anew(first_target):
     program, programs, made = compiled(digits(), "liveness"), RecentPrograms(), []
     program = replace(program, arena_bytes=program.arena_bytes + 256)
-    assert program.arena_bytes > program.max_live_bytes
+    live_bytes = program.max_live_bytes
+    assert program.arena_bytes > live_bytes
 
     def make():
         made.append(1)
         return program
 
-    for target_bytes in (0, 1, 1, 0):
+    for target_bytes in (first_target, 0, 1, live_bytes):  # no offsets reach these
         programs.get("plan", target_bytes, program.plan, make)
-    assert len(made) == 2
+    assert len(made) == 1
+    for target_bytes in (live_bytes + 1, live_bytes + 2, live_bytes + 1, 0):
+        programs.get("plan", target_bytes, program.plan, make)
+    assert len(made) == 3
 
 
 def test_a_program_is_checked_once():
