@@ -104,6 +104,12 @@ class Job:
         """All graphs, without slices."""
         return self.graphs if self.slicer is None else (self.slicer.whole, *self.slicer.beside)
 
+    @property
+    def candidate_ops(self) -> int:
+        """Ops of the steps in other slices that a search has looked at."""
+        own = len(self.graphs[0].ops) if self.graphs[0].slices else 0
+        return 0 if self.slicer is None else max(0, self.slicer.ops_made - own)
+
     @cached_property
     def apart(self) -> Job | None:
         """The same job in the same slices, without optional fusions (graph/optional_fusions.py); None where it has
