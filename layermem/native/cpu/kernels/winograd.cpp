@@ -504,6 +504,8 @@ bool is_winograd(const ConvProblem& p) {
            p.group_k() >= 32 && p.ph <= 2 && p.pw <= 2 && Winograd{2}.tiles(p.batch(), p.ho(), p.wo()) >= 64;
 }
 
+int64_t winograd_tile(const ConvProblem& p) { return is_winograd(p) ? winograd_of(p).m : 0; }
+
 // One size for all groups: they run one after the other and reuse it.
 int64_t winograd_fprop_workspace_bytes(const ConvProblem& p) {
     const Group group = one_group(p);
