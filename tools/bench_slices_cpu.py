@@ -5,7 +5,7 @@
     python tools/bench_slices_cpu.py --row alexnet:64:whole/4 --ops   # which ops take the difference
 
 Strategy `intra`, without a budget.  The steps of a row run in turns in one process, without slices and with, after one
-of each that is not counted.  Steps during which other processes took over 5 % of a core do not count; where the machine
+of each that is not counted.  Steps during which other processes took over 10 % of a core do not count; where the machine
 is busy, there are fewer that do than --steps.  --ops times each op alone instead, in as many steps, and shows the
 fastest run of each: the time of an op in slices is the sum over its slices, and the ops that take most longer come
 first.
@@ -90,7 +90,8 @@ def main() -> None:
     options = parser.parse_args()
     device, rows = CpuDevice(options.threads), options.row or ROWS
     if not options.ops:
-        print("\n".join(table(HEAD, [Row(row, device).steps(options.steps) for row in rows])))
+        for line in table(HEAD, (Row(row, device).steps(options.steps) for row in rows)):
+            print(line, flush=True)  # as soon as it is measured
         return
     for row in rows:
         print(row)

@@ -6,7 +6,7 @@ from tools.cpu.disturbance import MOST_TURNS, Others, busy_seconds, run_in_turns
 
 
 def shares_of(*cores):
-    """A disturbance that is `cores` in the turns; every run asks before and after."""
+    """A disturbance that is `cores` in the turns, one for each run."""
     left = iter(cores)
     calls = iter(range(10**6))
     return lambda: next(left) if next(calls) % 2 else 1.0  # what others took before a run does not count
@@ -18,7 +18,7 @@ def test_runs_alternate_until_enough_of_each_were_undisturbed():
     def run(name):
         return lambda turn: order.append(f"{name}{turn}") or float(turn)
 
-    found = run_in_turns([run("a"), run("b")], 2, shares_of(0.0, 0.5, 0.05, 0.0, 0.6, 0.0))
+    found = run_in_turns([run("a"), run("b")], 2, shares_of(0.0, 0.5, 0.1, 0.0, 0.6, 0.0))
     assert order == ["a0", "b0", "a1", "b1", "a2", "b2"]
     assert found == [[0.0, 1.0], [1.0, 2.0]]
 

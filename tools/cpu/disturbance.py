@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-MOST = 0.05  # of a core that others may take
+MOST = 0.1  # of a core that others may take
 MOST_TURNS = 3  # times as many turns as are to count
 STAT = Path("/proc/stat")
 
