@@ -31,8 +31,8 @@ def winograd_tile(problem: ConvProblem, items: int) -> int:
 
 
 def winograd_work(op: Op) -> tuple[int, int] | None:
-    """Multiplications and additions of the products, and bytes of weights that are transformed before; None for an op
-    that is not computed in this form."""
+    """Multiplications and additions of the products, and bytes of the transformed weights that are written before and
+    read again; None for an op that is not computed in this form."""
     record = op.record
     if not isinstance(record, (Conv, Deconv)):
         return None
@@ -43,7 +43,7 @@ def winograd_work(op: Op) -> tuple[int, int] | None:
     if not m:
         return None
     channels = pairs * problem.c * problem.k // problem.groups
-    transformed_bytes = 0 if op.step == "wgrad" else 4 * (m + 2) ** 2 * channels
+    transformed_bytes = 0 if op.step == "wgrad" else 2 * 4 * (m + 2) ** 2 * channels
     return 2 * _products(problem, problem.n, m) * channels, transformed_bytes
 
 
