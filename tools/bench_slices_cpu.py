@@ -5,10 +5,10 @@
     python tools/bench_slices_cpu.py --row alexnet:64:whole/4 --ops   # which ops take the difference
 
 Strategy `intra`, without a budget.  The steps of a row run in turns in one process, without slices and with, after one
-of each that is not counted.  Steps during which other processes took over 10 % of a core do not count; where the machine
-is busy, there are fewer that do than --steps.  --ops times each op alone instead, in as many steps, and shows the
-fastest run of each: the time of an op in slices is the sum over its slices, and the ops that take most longer come
-first.
+of each that does not count.  Nor do steps during which other processes took over 10 % of a core, unless all are such;
+where there are some, more are run, up to three times as many.  --ops times each op alone instead, in as many steps, and
+shows the fastest run of each: the time of an op in slices is the sum over its slices, and the ops that take most longer
+come first.
 """
 
 from __future__ import annotations
