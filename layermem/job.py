@@ -109,6 +109,12 @@ class Job:
         """Whether the step has fusions that it may do without (graph/optional_fusions.py)."""
         return self.slicer_apart is not None and not self.graphs[0].apart
 
+    @property
+    def candidate_ops(self) -> int:
+        """Ops of the steps in other slices that a search has looked at."""
+        own = len(self.graphs[0].ops) if self.graphs[0].slices else 0
+        return 0 if self.slicer is None else max(0, self.slicer.ops_made - own)
+
     @cached_property
     def apart(self) -> Job | None:
         """The same job in the same slices, without optional fusions; None where it has none."""

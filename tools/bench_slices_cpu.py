@@ -5,8 +5,10 @@
     python tools/bench_slices_cpu.py --row alexnet:64:whole/4 --ops   # which ops take the difference
 
 Strategy `intra`, without a budget.  The steps of a row run in turns in one process, without slices and with, after one
-of each that is not counted.  --ops times each op alone instead, in as many steps: the time of an op in slices is the
-sum over its slices, and the ops that take most longer come first.
+of each that does not count.  Nor do steps during which other processes took over 10 % of a core, unless all are such;
+where there are some, more are run, up to three times as many.  --ops times each op alone instead, in as many steps, and
+shows the fastest run of each: the time of an op in slices is the sum over its slices, and the ops that take most longer
+come first.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from layermem.api import build_net, job_of
 from layermem.backends.cpu import CpuDevice
 from layermem.graph.slices import whole_name
 from layermem.report.plan_report import evaluate
-from layermem.solver.benchmark import WARM, Benchmark
+from layermem.solver.benchmark import Benchmark
 from layermem.utils.units import format_change
 from tools.bench_strategies import NETS, mib, table
+from tools.cpu.disturbance import run_in_turns
 
 ROWS = ["vgg16:8:conv1_1..pool2/2", "googlenet:32:whole/4", "googlenet:32:whole/8", "alexnet:64:whole/4"]
 HEAD = [
     "net", "slices", "images of a slice", "peak, MiB", "median", "minimum", "without slices: peak", "median", "minimum",
+    "steps that count",
 ]  # fmt: skip
 
 
@@ -47,20 +51,25 @@ class Row:
 
     def steps(self, count: int) -> list[str]:
         """Cells of the table of steps."""
-        seconds = [[bench.step(number) for bench in self.benches] for number in range(WARM + count)][WARM:]
+        for bench in self.benches:
+            bench.step()
+        whole, sliced = run_in_turns([bench.step for bench in self.benches], count)
         peaks = [mib(bench.runner.measured_peak_bytes) for bench in self.benches]
         cells = []
         for of in (median, min):
-            whole, sliced = (of(spent) for spent in zip(*seconds))
-            cells.append((f"{sliced:.3f} ({format_change(sliced / whole - 1)})", f"{whole:.3f}"))
+            spent, base = of(sliced), of(whole)
+            cells.append((f"{spent:.3f} ({format_change(spent / base - 1)})", f"{base:.3f}"))
         images = self.batch // int(self.slices.rpartition("/")[2])
         sliced_cells, whole_cells = zip(*cells)
-        return [f"{self.name} x{self.batch}", self.slices, str(images), peaks[1], *sliced_cells, peaks[0], *whole_cells]
+        return [
+            f"{self.name} x{self.batch}", self.slices, str(images), peaks[1], *sliced_cells, peaks[0], *whole_cells,
+            f"{len(sliced)}, {len(whole)}",
+        ]  # fmt: skip
 
     def ops(self, count: int, most: int) -> Iterator[list[str]]:
         """Cells of the table of ops."""
         rounds = [[bench.ops(1) for bench in self.benches] for _ in range(count)]
-        whole, parts = ({name: median(each[name] for each in of) for name in of[0]} for of in zip(*rounds))
+        whole, parts = ({name: min(each[name] for each in of) for name in of[0]} for of in zip(*rounds))
         sliced: dict[str, float] = defaultdict(float)
         for name, seconds in parts.items():
             sliced[whole_name(name)] += seconds
@@ -81,7 +90,8 @@ def main() -> None:
     options = parser.parse_args()
     device, rows = CpuDevice(options.threads), options.row or ROWS
     if not options.ops:
-        print("\n".join(table(HEAD, [Row(row, device).steps(options.steps) for row in rows])))
+        for line in table(HEAD, (Row(row, device).steps(options.steps) for row in rows)):
+            print(line, flush=True)  # as soon as it is measured
         return
     for row in rows:
         print(row)

@@ -91,8 +91,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
     files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
     spills = job.costs.spill is not None
     process = expected_memory(
-        job.nets, report.program, device_of(arguments), spill=spills, files=files, ranks=job.ranks.size
-    )
+        job.nets, report.program, device_of(arguments), spill=spills, files=files, ranks=job.ranks.size,
+        candidate_ops=report.job.candidate_ops,
+    )  # fmt: skip
     if arguments.json:
         from layermem.schedule.text import schedule_values
 

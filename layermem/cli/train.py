@@ -173,7 +173,7 @@ def run_train(arguments: argparse.Namespace) -> int:
         expected = expected_memory(
             solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None,
             files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
-            ranks=group.size,
+            ranks=group.size, candidate_ops=solver.job.candidate_ops,
         )  # fmt: skip
         if not is_quiet():
             for rank, (predicted, found) in enumerate(measured):

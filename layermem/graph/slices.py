@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import Protocol
 
 from layermem.errors import InputError
@@ -453,7 +454,7 @@ class _Slicer:
         return roles
 
     def _name(self, name: str, number: int) -> str:
-        return f"{name}@{number + 1}/{self.cut.count}"
+        return intern(f"{name}@{number + 1}/{self.cut.count}")  # ops repeat the names of their buffers
 
     def _node(self, op: Op, number: int) -> int:
         """Nodes count through the slices in the order in which their forward runs; in stages, slices share them."""

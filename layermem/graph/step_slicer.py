@@ -102,6 +102,11 @@ class StepSlicer:
         """Items of the batch."""
         return self.net.items
 
+    @property
+    def ops_made(self) -> int:
+        """Ops of all steps in slices so far, which are kept."""
+        return sum(len(step.ops) for step, *_ in self._sliced.values())
+
     def graphs(self, slices: Slices) -> tuple[Graph, ...]:
         """All graphs, the step in `slices`; InputError, with the layer and its line, where it cannot be."""
         if slices not in self._sliced:

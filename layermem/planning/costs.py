@@ -1,13 +1,14 @@
 """What ops and copies cost: seconds from a model of the device, or as measured on the user's own.
 
 The model: an op takes the longer of its arithmetic and its memory traffic, plus its launches; a copy its bytes over the
-link.  Rates are those of a typical device, or, for a GPU whose published rates are known (gpus.py), the share of them
-that the model has of one GPU's.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link,
-`link.d2h` and `link.h2d`, in bytes per second; what it does not name is modelled.  Comments at its head name the net,
-the device with its precision, the GPU and the fingerprint of the step that was measured.  For any other step, device,
-precision or GPU the file is refused: an op of the same name would take another time.  A file without a fingerprint,
-such as one written by hand, is taken as it is, with a warning.  Where the link was that of a spill file, a comment
-names its file system, and these two rates are not read: those of spill files are kept apart (kept_costs.py).
+link.  A convolution in Winograd's form has less arithmetic, and weights to transform before (winograd.py).  Rates are
+those of a typical device, or, for a GPU whose published rates are known (gpus.py), the share of them that the model has
+of one GPU's.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link, `link.d2h` and
+`link.h2d`, in bytes per second; what it does not name is modelled.  Comments at its head name the net, the device with
+its precision, the GPU and the fingerprint of the step that was measured.  For any other step, device, precision or GPU
+the file is refused: an op of the same name would take another time.  A file without a fingerprint, such as one written
+by hand, is taken as it is, with a warning.  Where the link was that of a spill file, a comment names its file system,
+and these two rates are not read: those of spill files are kept apart (kept_costs.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, ReduceScatter
 from layermem.planning.gpus import OLDEST_CAPABILITY, GpuSpec, TargetGpu, find_gpu, recognize_gpu
 from layermem.planning.spill import Spill
+from layermem.planning.winograd import winograd_work
 from layermem.utils.input_files import read_lines
 
 LINK = {"link.d2h": "d2h", "link.h2d": "h2d", "link.net": "net"}
@@ -40,6 +42,8 @@ MIN_RATE, MAX_RATE = 1.0, 1e18  # of the link
 class Rates:
     """What a device does in a second: FLOPs, bytes of its memory, bytes of the link each way; seconds a launch.
 
+    winograd  FLOPs of the products of convolutions in Winograd's form (winograd.py), with the transforms around them;
+              0 where the device has no such kernels
     net       bytes a second that a rank sends to others, while it receives as many
     latency   seconds of a message between ranks;  gap  of each further one that is sent at the same time
     """
@@ -52,13 +56,14 @@ class Rates:
     net: float = 1.25e9
     latency: float = 3e-5
     gap: float = 2e-6
+    winograd: float = 0.0
 
 
 # Typical rates, for plans made without measuring: a two-core server CPU on Ethernet of 10 Gb/s, and a data-centre GPU,
 # MODELLED_GPU, on a network of 100 Gb/s.
 MODELS = {
     "reference": Rates(flops=2e10, memory=4e9, d2h=2e9, h2d=2e9, launch=2e-5),
-    "cpu": Rates(flops=2e11, memory=1.5e10, d2h=2e9, h2d=2e9, launch=2e-6),
+    "cpu": Rates(flops=2e11, memory=1.5e10, d2h=2e9, h2d=2e9, launch=2e-6, winograd=1.4e11),
     "cuda": Rates(flops=4e13, memory=3e12, d2h=4.5e10, h2d=4.5e10, launch=4e-6, net=1.2e10, latency=2e-5),
 }
 TENSOR_CORES = {"fp32x3": 6.5e13, "tf32": 1.9e14, "bf16": 3.3e14}  # FLOPs of cuda by precision
@@ -125,8 +130,9 @@ class Costs:
         return [f"{self.path} does not say which step it was measured with; {share}; {MEASURE_AGAIN}"]
 
     def op(self, op: Op, *, joined: bool = False) -> float:
-        """Seconds that `op` takes; of a slice or band that was not measured itself, its share of the measured whole.
-        `joined`: launched together with another one, as it is where it is measured."""
+        """Seconds that `op` takes; of a slice or band that was not measured itself, its share of the measured whole.  A
+        slice takes no less than its traffic: each reads the weights.  `joined`: launched together with another one, as
+        it is where it is measured."""
         if isinstance(op.record, Communication):
             return self.communication(op.record)
         if op.name in self.measured:
@@ -137,10 +143,20 @@ class Costs:
         name, share = (op.name, 1.0) if part is None else (op.name.rpartition("@")[0], part.count / part.items)
         if name not in self.measured and op.share_of is not None:
             name, share = op.share_of[0], share * op.share_of[1]
+        arithmetic, traffic, transform = self._parts(op)
         if name in self.measured:
-            return min(launch, self.measured[name]) + max(0.0, self.measured[name] - launch) * share
-        launches = op.launches - joined
-        return max(op.flops / self.rates.flops, op.nbytes / self.rates.memory) + launch * launches
+            whole = max(0.0, self.measured[name] - launch)
+            own = whole * share if part is None else max(whole * share + transform * (1 - share), traffic)
+            return min(launch, self.measured[name]) + min(whole, own)
+        return max(arithmetic, traffic) + transform + launch * (op.launches - joined)
+
+    def _parts(self, op: Op) -> tuple[float, float, float]:
+        """Seconds by the model: arithmetic, memory traffic, and weights that are transformed before."""
+        work = winograd_work(op) if self.rates.winograd else None
+        traffic = op.nbytes / self.rates.memory
+        if work is None:
+            return op.flops / self.rates.flops, traffic, 0.0
+        return work[0] / self.rates.winograd, traffic, work[1] / self.rates.memory
 
     def communication(self, record: Communication) -> float:
         """Seconds that ranks take together: what each sends, and what it adds up of the others.

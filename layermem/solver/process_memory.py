@@ -5,10 +5,11 @@
     batches      those that wait, the one that is read and the one in use, of every net
     staging      operands of the largest op of a Python layer, where the device has other memory
     blob         the largest parameter once more, while it is saved or loaded; fillers write into the arena
-    runtime      Python, its libraries, and the net and its plan as objects
+    runtime      Python, its libraries, the net and its plan as objects, and the steps in slices that were looked at
 
 The runtime's numbers were measured on CPython 3.11, x86-64, with NumPy 2: 59 MiB, and 9 KiB per instruction, over nets
-of 31 to 21,737 instructions; h5py takes 12 MiB where a layer reads or writes HDF5 files, and MPICH 5.0 with
+of 31 to 21,737 instructions; 6.5 KiB per op of the steps that a search for slices has looked at and not taken, over
+searches of 243 to 5,566 such ops; h5py takes 12 MiB where a layer reads or writes HDF5 files, and MPICH 5.0 with
 mpi4py 18 MiB where there are several ranks.  Python takes 9 MiB to compile what it imports, where no files hold the
 bytecode: in every run where PYTHONDONTWRITEBYTECODE is set, as in many images of containers, and, not counted here, in
 the run that writes those files.  Nor is CUDA's own memory on the host.
@@ -36,6 +37,7 @@ from layermem.utils.units import format_bytes
 
 RUNTIME_BYTES = 59 * 2**20
 INSTRUCTION_BYTES = 9 * 2**10
+CANDIDATE_OP_BYTES = 13 * 2**9
 HDF5_BYTES = 12 * 2**20
 COMPILER_BYTES = 9 * 2**20
 MPI_BYTES = 18 * 2**20
@@ -76,12 +78,14 @@ def uses_files(param: Message, *, loads: bool = False) -> bool:
 
 
 def expected_memory(
-    nets: Sequence[Net], program: Program, device: Device, *, spill: bool = False, files: bool = True, ranks: int = 1
-) -> ProcessMemory:
+    nets: Sequence[Net], program: Program, device: Device, *, spill: bool = False, files: bool = True, ranks: int = 1,
+    candidate_ops: int = 0,
+) -> ProcessMemory:  # fmt: skip
     """What training `nets` by `program` is expected to hold in RAM.
 
     files   whether parameters are saved to files or loaded from files
     ranks   that train together: several have an MPI
+    candidate_ops   of steps in slices that a search has looked at (Job.candidate_ops)
     """
     instructions = sum(len(schedule.instructions) for schedule in program.schedules)
     in_arena = [b for schedule in program.schedules for b in schedule.graph.buffers.values()]
@@ -94,6 +98,7 @@ def expected_memory(
         blob_bytes=max((b.nbytes for b in buffers if b.kind == PARAMETER and files), default=0),
         runtime_bytes=RUNTIME_BYTES
         + INSTRUCTION_BYTES * instructions
+        + CANDIDATE_OP_BYTES * candidate_ops
         + HDF5_BYTES * any(node.layer.type.startswith("HDF5") for net in nets for node in net.nodes)
         + COMPILER_BYTES * compiles_imports()
         + MPI_BYTES * (ranks > 1),

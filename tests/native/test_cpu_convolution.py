@@ -259,10 +259,11 @@ def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
     assert getattr(cpu, f"conv_{step}_workspace_bytes")(slice_of_32) <= most * 2**20
 
 
-@pytest.mark.parametrize("images", [4, 8])
+@pytest.mark.parametrize("images", [2, 4, 8])
 @pytest.mark.parametrize(("c", "k"), [(192, 384), (201, 390)])
 def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every_way):
-    """Slices of 16 and 32 tiles have a few output channels in each task; the batch of 64 tiles packs all weights."""
+    """Slices of 8, 16 and 32 tiles have a few output channels in each task, of dgrad those of 8; the batch of 64 tiles
+    packs all weights."""
     batch = Case(16, c, (7, 7), k, pad=(1, 1))
     _, x, w, bias, dy = tensors(batch)
 

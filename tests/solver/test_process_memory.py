@@ -13,6 +13,7 @@ from layermem.backends.base import get_device
 from layermem.data.opening import held_bytes
 from layermem.proto.schema import LayerParameter, SolverParameter
 from layermem.solver.process_memory import (
+    CANDIDATE_OP_BYTES,
     COMPILER_BYTES,
     INSTRUCTION_BYTES,
     RUNTIME_BYTES,
@@ -68,6 +69,20 @@ def test_the_parts_are_those_of_the_program(tmp_path):
     )
     largest = max(solver.runner.persistent.values(), key=lambda b: b.nbytes)
     assert expected.blob_bytes == largest.nbytes and without_files.blob_bytes == 0
+
+
+def test_steps_in_slices_that_were_looked_at_and_not_taken_count_by_their_ops(tmp_path):
+    file = solver_file("chain", tmp_path)
+    with Solver(file, device="cpu", slices="whole/2") as named, Solver(file, device="cpu") as whole:
+        assert named.job.candidate_ops == whole.job.candidate_ops == 0
+        named.job.with_slices("whole/4")
+        other = named.job.with_slices("whole/4").graphs[0]
+        assert named.job.candidate_ops == len(other.ops)
+        without = expected_memory(named.nets.all, named.program, named.device)
+        beside = expected_memory(
+            named.nets.all, named.program, named.device, candidate_ops=named.job.candidate_ops
+        )  # fmt: skip
+    assert beside.runtime_bytes == without.runtime_bytes + CANDIDATE_OP_BYTES * len(other.ops)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system's figure is taken as it is")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench_cpu import net_of
+from layermem.report.plan_report import evaluate
+from tools.bench_cpu import BUDGET_STEP, fallback, net_of, program_of, sliced_job
 from tools.caffe_peer import step_seconds
 from tools.cpu.contestants import (
     CAFFE,
@@ -258,3 +259,25 @@ def test_layermem_reports_every_step_of_its_turn():
 def test_options_that_no_turn_could_run_with_are_refused(words, error):
     ended = bench("--net", NET, *words)
     assert ended.returncode == 2 and error in ended.stderr
+
+
+# -- a budget that does not fit ----------------------------------------------------------------------------------------
+
+
+def test_a_budget_that_fits_is_run_as_it_is():
+    assert fallback(net_of("mnist:256"), "100%") is None
+
+
+@pytest.mark.parametrize("most", [0.15, 0.04])
+def test_instead_of_one_that_does_not_the_least_that_is_predicted_to_take_little_longer_is_run(monkeypatch, most):
+    """In mnist x256 the least budget of all takes 7.6 % longer."""
+    monkeypatch.setattr("tools.bench_cpu.MOST_OVERHEAD", most)
+    net = net_of("mnist:256")
+    job, whole, instead = sliced_job(net), program_of(net, ""), fallback(net, "4%")
+    refused = evaluate(job, None, "4%")
+    assert instead is not None and not refused.feasible
+    chosen = evaluate(job, None, instead.budget_bytes)
+    assert chosen.feasible and chosen.seconds <= (1 + most) * whole.seconds and chosen.peak_bytes < whole.peak_bytes
+    below = evaluate(job, None, instead.budget_bytes - BUDGET_STEP)
+    assert not below.feasible or below.seconds > (1 + most) * whole.seconds
+    assert f"within {most:.0%} by prediction ({100 * (chosen.seconds / whole.seconds - 1):+.1f} %)" in instead.reason

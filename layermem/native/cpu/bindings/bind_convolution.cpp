@@ -1,5 +1,6 @@
 #include "cpu/bindings/define.h"
 #include "cpu/kernels/convolution.h"
+#include "cpu/kernels/winograd.h"
 
 namespace py = pybind11;
 
@@ -22,6 +23,7 @@ void bind_kernels(py::module_& m) {
     define(m, "conv_dgrad_workspace_bytes", &conv_dgrad_workspace_bytes, {arg("problem")});
     define(m, "conv_wgrad_workspace_bytes", &conv_wgrad_workspace_bytes, {arg("problem")});
     define(m, "conv_wgrad_carry_bytes", &conv_wgrad_carry_bytes, {arg("problem")});
+    define(m, "conv_winograd_tile", &winograd_tile, {arg("problem")});
     define(m, "conv_fprop",
            [](const ConvProblem& p, Address y, Address x, Address w, Address bias, bool accumulate, bool relu,
               Address mask, Address workspace) {

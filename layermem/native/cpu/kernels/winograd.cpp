@@ -36,7 +36,8 @@ constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradi
 constexpr int64_t kChunkChannels = 32;      // of output: a chunk has a multiple of them
 constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
 constexpr int64_t kMinTasks = 64;           // of the products
-constexpr int64_t kFewTiles = 32;           // for which weights are transformed piece by piece
+constexpr int64_t kFewFpropTiles = 32;      // for which weights are transformed piece by piece: fprop reads them across
+constexpr int64_t kFewDgradTiles = 8;       // their order, and so takes longer to transform them than dgrad
 constexpr int64_t kPanelColumns = 16;       // output channels of a task with few tiles: a multiple of every register
 constexpr int64_t kPieceDepth = 32;         // and input channels whose weights it has at a time ...
 constexpr int64_t kPieceFloats = kPieceDepth * kPanelColumns + kLineFloats;  // of an element, which lie apart: 74 KiB
@@ -114,18 +115,18 @@ Group one_group(const ConvProblem& p) {
 
 // A group as the transforms see it: fprop reads x and writes y, dgrad reads dy and writes dx.
 struct Direction {
-    int64_t in_h, in_w, in_c, in_pixel, out_h, out_w, out_c, out_pixel, images, pad_h, pad_w;
+    int64_t in_h, in_w, in_c, in_pixel, out_h, out_w, out_c, out_pixel, images, pad_h, pad_w, few_tiles;
 };
 
 Direction fprop_direction(const Group& group) {
     const ConvProblem& p = group.p;
-    return {p.h, p.w, p.c, group.x_pixel, p.ho(), p.wo(), p.k, group.y_pixel, p.n, p.ph, p.pw};
+    return {p.h, p.w, p.c, group.x_pixel, p.ho(), p.wo(), p.k, group.y_pixel, p.n, p.ph, p.pw, kFewFpropTiles};
 }
 
 // dgrad is a convolution of dy with the window rotated by 180 degrees and pad 2 - ph (kernel - 1 - pad).
 Direction dgrad_direction(const Group& group) {
     const ConvProblem& p = group.p;
-    return {p.ho(), p.wo(), p.k, group.y_pixel, p.h, p.w, p.c, group.x_pixel, p.n, 2 - p.ph, 2 - p.pw};
+    return {p.ho(), p.wo(), p.k, group.y_pixel, p.h, p.w, p.c, group.x_pixel, p.n, 2 - p.ph, 2 - p.pw, kFewDgradTiles};
 }
 
 // What one direction of a group computes, and how it is cut.
@@ -140,7 +141,7 @@ struct Product {
         tiles_w = f.along(d.out_w);
         tiles = d.images * tiles_h * tiles_w;
         batch = batch_tiles(f, p, tiles, d.in_c, 2);
-        by_panels = tiles <= kFewTiles && 4 * f.elements() * d.in_c * d.out_c > kChunkBytes;
+        by_panels = tiles <= d.few_tiles && 4 * f.elements() * d.in_c * d.out_c > kChunkBytes;
         if (by_panels) batch = tiles;
         chunk =
             by_panels ? std::min(d.out_c, panel_chunk()) : chunk_channels(f, batch == tiles, tiles, d.out_c, d.in_c);
@@ -503,6 +504,8 @@ bool is_winograd(const ConvProblem& p) {
     return p.kh == 3 && p.kw == 3 && p.sh == 1 && p.sw == 1 && p.dh == 1 && p.dw == 1 && p.group_c() >= 32 &&
            p.group_k() >= 32 && p.ph <= 2 && p.pw <= 2 && Winograd{2}.tiles(p.batch(), p.ho(), p.wo()) >= 64;
 }
+
+int64_t winograd_tile(const ConvProblem& p) { return is_winograd(p) ? winograd_of(p).m : 0; }
 
 // One size for all groups: they run one after the other and reuse it.
 int64_t winograd_fprop_workspace_bytes(const ConvProblem& p) {

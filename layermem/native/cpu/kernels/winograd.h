@@ -17,7 +17,8 @@
 
 namespace layermem::cpu {
 
-bool is_winograd(const ConvProblem& p);  // whether the kernels below take the problem and are the fastest for it
+bool is_winograd(const ConvProblem& p);       // whether the kernels below take the problem and are the fastest for it
+int64_t winograd_tile(const ConvProblem& p);  // m of the form that they use; 0: they do not
 int64_t winograd_fprop_workspace_bytes(const ConvProblem& p);
 int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p);
 int64_t winograd_wgrad_workspace_bytes(const ConvProblem& p);

@@ -1,0 +1,56 @@
+"""What device cpu computes of a convolution in Winograd's form: less arithmetic, and transformed weights.
+
+F(m x m, 3x3) makes tiles of m x m outputs from (m + 2)^2 products per pair of channels, of images and weights that are
+transformed before, and sums that are transformed after.  Each launch of fprop and dgrad transforms the weights, so that
+slices of few images pay for it again and again.
+
+source  layermem/native/cpu/kernels/winograd.cpp, with the same choice of m by the shape of the whole batch
+"""
+
+from __future__ import annotations
+
+from layermem.graph.ops import Op
+from layermem.ops import Conv, ConvProblem, Deconv
+
+WINDOWS = (3, 3), (1, 1), (1, 1)  # kernel, stride and dilation
+MIN_CHANNELS = 32  # of a group
+MAX_PAD = 2
+SMALL_TILES, LARGE_TILES = 64, 48  # fewer tiles of 2x2 outputs do not pay for any transform, of 4x4 for larger ones
+GAIN = 0.9  # share of the products of 2x2 tiles, above which 4x4 ones do not pay
+
+
+def winograd_tile(problem: ConvProblem, items: int) -> int:
+    """m of the form that a convolution of `items` images is computed in; 0 for a direct one."""
+    of_group = problem.c // problem.groups, problem.k // problem.groups
+    if (problem.kernel, problem.stride, problem.dilation) != WINDOWS or min(of_group) < MIN_CHANNELS:
+        return 0
+    if max(problem.pad) > MAX_PAD or _tiles(problem, items, 2) < SMALL_TILES:
+        return 0
+    is_large = _tiles(problem, items, 4) >= LARGE_TILES
+    return 4 if is_large and _products(problem, items, 4) <= GAIN * _products(problem, items, 2) else 2
+
+
+def winograd_work(op: Op) -> tuple[int, int] | None:
+    """Multiplications and additions of the products, and bytes of the transformed weights that are written before and
+    read again; None for an op that is not computed in this form."""
+    record = op.record
+    if not isinstance(record, (Conv, Deconv)):
+        return None
+    problem = record.problem
+    pairs = op.flops // (2 * problem.macs)  # 0 of an op for the bias alone
+    items = problem.n if record.part is None else problem.n // record.part.count * record.part.items
+    m = winograd_tile(problem, items) if pairs else 0
+    if not m:
+        return None
+    channels = pairs * problem.c * problem.k // problem.groups
+    transformed_bytes = 0 if op.step == "wgrad" else 2 * 4 * (m + 2) ** 2 * channels
+    return 2 * _products(problem, problem.n, m) * channels, transformed_bytes
+
+
+def _tiles(problem: ConvProblem, items: int, m: int) -> int:
+    return items * -(-problem.out_h // m) * -(-problem.out_w // m)
+
+
+def _products(problem: ConvProblem, items: int, m: int) -> int:
+    """Of each pair of channels."""
+    return (m + 2) ** 2 * _tiles(problem, items, m)
