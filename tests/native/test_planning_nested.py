@@ -15,6 +15,7 @@ from tests.native.test_planning_free_form import FreeForm
 
 EQUAL = 0.55  # of all cases, at least
 EQUAL_WITH_COPIES = 0.5
+NO_LIMIT = 2**63 - 1  # bytes
 OFFLOAD = 1  # code of the decision
 
 
@@ -45,13 +46,13 @@ class Values:
     def live_bytes(self, order):
         return self.layout.measure(order, [], 0, 1.0)[0]
 
-    def mixed_plan(self, budget, lead=1.0, host_bytes=10**9, starts=(), limit=1e9):
+    def mixed_plan(self, budget, copy_limit=NO_LIMIT, host_bytes=10**9, starts=(), limit=1e9):
         """The plan with offloads, which takes the bytes and seconds that the layout says."""
         values = list(range(self.free.count))
-        plan = self.planner.plan_with_offloads(budget, list(starts), values, [], host_bytes, 0, lead, limit)
+        plan = self.planner.plan_with_offloads(budget, list(starts), values, [], host_bytes, 0, limit, copy_limit)
         if plan is not None:
             decisions = [(buffer, use, OFFLOAD) for buffer, use in plan.offloads]
-            measured = self.layout.measure(plan.order, decisions, 0, lead, timed=True)
+            measured = self.layout.measure(plan.order, decisions, 0, 1.0, True, copy_limit)
             assert measured[:2] == (plan.live_bytes, plan.seconds) and plan.live_bytes <= budget
             assert sum(self.free.size[v] for v in {buffer for buffer, _ in plan.offloads}) <= host_bytes
         return plan

@@ -68,7 +68,7 @@ std::vector<Gap> LocalSearch::decisions(const Draft& draft) const {
 }
 
 liveness::Plan LocalSearch::plan_of(const Draft& draft) const {
-    return {draft.order, decisions(draft), overlays_, offloads_.copy_lead};
+    return {draft.order, decisions(draft), overlays_, 1.0, offloads_.copy_limit_bytes};
 }
 
 LocalSearch::Measured LocalSearch::measure(Draft& draft) {

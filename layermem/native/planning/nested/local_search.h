@@ -31,11 +31,11 @@ using Interrupt = std::function<void()>;  // called now and then; may throw
 
 // What a plan may copy to the host.
 struct Offloads {
-    std::vector<BufferId> activations;  // any of them, in any gap
-    std::vector<BufferId> state;        // persistent buffers that are on the host between steps
-    Bytes host_bytes = 0;               // for copies of activations
-    Position short_gap = 0;             // gaps of at most so many ops are kept
-    double copy_lead = 1.0;
+    std::vector<BufferId> activations;            // any of them, in any gap
+    std::vector<BufferId> state;                  // persistent buffers that are on the host between steps
+    Bytes host_bytes = 0;                         // for copies of activations
+    Position short_gap = 0;                       // gaps of at most so many ops are kept
+    Bytes copy_limit_bytes = liveness::kNoLimit;  // live bytes up to which copies hold theirs
 };
 
 // A plan while it is changed.  Each entry of the order has a number of its own, so that an offload keeps its gap while
