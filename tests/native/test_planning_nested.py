@@ -123,6 +123,14 @@ def test_no_plan_with_offloads_is_below_the_optimum_of_all_schedules_with_copies
     assert equal >= EQUAL_WITH_COPIES * cases
 
 
+def test_an_offload_that_is_waited_for_gives_way_to_a_recomputation():
+    """Of six values within 13 bytes: a second of recomputation.  The copies of any of them are waited for longer."""
+    edges = [(0, 1), (0, 5), (1, 2), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5)]
+    values = Values([2, 1, 10, 1, 2, 2], [1, 1, 1, 1, 3, 2], edges, [2.0, 2.0, 1.0, 1.0, 2.0, 4.0])
+    plan = values.mixed_plan(13, copy_limit=13)
+    assert (plan.seconds, plan.offloads) == (18 + 1, [])
+
+
 def test_where_copies_are_free_nothing_runs_again_and_where_they_are_dear_nothing_is_copied():
     """The chain of four below: with four bytes a second of recomputation, or one value on the host."""
     chain = [1, 1, 1, 1], [1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)]
