@@ -67,6 +67,7 @@ class LayoutGraph:
         overlays: int,
         copy_lead: float,
         timed: bool = False,
+        copy_limit_bytes: int = 9223372036854775807,
     ) -> tuple[int, float]: ...
 
 class LayoutOrder:
@@ -78,12 +79,27 @@ class LayoutOrder:
         decisions: tuple[object, object, object],
     ) -> None: ...
     def comm_releases(self, copy_lead: float) -> list[tuple[int, int]]: ...
-    def live_profile(self, decisions: dict[tuple[str, int], object], overlays: int, copy_lead: float) -> list[int]: ...
+    def live_profile(
+        self,
+        decisions: dict[tuple[str, int], object],
+        overlays: int,
+        copy_lead: float,
+        copy_limit_bytes: int = 9223372036854775807,
+    ) -> list[int]: ...
     def measure(
-        self, decisions: dict[tuple[str, int], object], overlays: int, copy_lead: float, timed: bool = False
+        self,
+        decisions: dict[tuple[str, int], object],
+        overlays: int,
+        copy_lead: float,
+        timed: bool = False,
+        copy_limit_bytes: int = 9223372036854775807,
     ) -> tuple[int, float]: ...
     def residencies(
-        self, decisions: dict[tuple[str, int], object], copy_lead: float
+        self,
+        decisions: dict[tuple[str, int], object],
+        copy_lead: float,
+        copy_limit_bytes: int = 9223372036854775807,
+        overlays: int = 0,
     ) -> list[tuple[int, int, int, int, int, bool, bool]]: ...
 
 class LowerSetPlanner:
@@ -156,8 +172,8 @@ class NestedPlanner:
         state: Sequence[int],
         host_bytes: int,
         short_gap: int,
-        copy_lead: float,
         limit_seconds: float,
+        copy_limit_bytes: int,
     ) -> MixedPlan | None: ...
 
 class Placement:

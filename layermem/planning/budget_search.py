@@ -5,6 +5,10 @@ A strategy counts live bytes.  Placed, its plan may need a few more, and then a 
     request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
              then halfway between that and the last one that was too much, while a faster one may be there
 
+Copies that hold what the budget has to spare (Plan.copy_limit_bytes) fill the arena at nearly all ops, so offsets are
+hard to find.  Such a plan is placed with copies that hold nothing, if need be, and then with as much as can be placed.
+Where it has become much slower, a plan made for that limit is tried too.
+
 Where no program can be much faster than the one at hand, the search ends.  A program for a smaller budget fits too: of
 short steps that are not near their lower bound, those for a few of them are looked at.  Programs are opaque here:
 `build` places a plan (compiler.py).
@@ -65,6 +69,8 @@ class Builder(Protocol[P_co]):
 DOUBLINGS = 6
 FIRST_SHARE = 32  # the first request is less by at most this part of the budget, however far placement missed it
 HALVINGS = 4
+COPY_LIMIT_HALVINGS = 7
+HOPEFUL = 1.1  # times the seconds of a program: a plan estimated to take no more may be quicker, once placed
 AS_GOOD = 1.001  # times the seconds of a program: another one is no better
 NEAR = 1.02  # times the lower bound: a program this close to it hardly gains from a smaller budget's
 RUNGS_PER_OCTAVE = 32  # of a ladder of budgets, the same for each one asked for
@@ -86,7 +92,7 @@ class BudgetSearch(Generic[P]):
     ):
         self.entry, self.graph, self.costs = entry, graph, costs
         self.evaluator, self.hints, self.build = evaluator, hints, build
-        self._plans: dict[tuple[str, int | None], Plan] = {}
+        self._plans: dict[tuple[str, int | None, int | None], Plan] = {}
 
     def program(self, budget_bytes: int | None, *, search_minimum: bool = True) -> P:
         """The fastest program that was found within the budget; BudgetError, with the minimum, if none was.
@@ -116,10 +122,10 @@ class BudgetSearch(Generic[P]):
         one, half as much after each that does not, down to a unit.  So the last request that failed is the one that
         program() makes for the next smaller budget, which is refused.
         """
-        best = self._attempt(MINIMUM_MEMORY)
+        best = self._fit(MINIMUM_MEMORY)
         step = ALIGN
         while step >= ALIGN:
-            smaller = self._attempt(max(best.arena_bytes - step, 0))
+            smaller = self._fit(max(best.arena_bytes - step, 0))
             if smaller.arena_bytes < best.arena_bytes:
                 best, step = smaller, 2 * step
             else:
@@ -139,11 +145,12 @@ class BudgetSearch(Generic[P]):
                 fewest_bytes[other.name] = live_bytes
         return fewest_bytes
 
-    def plan_of(self, entry: StrategyEntry, budget_bytes: int | None) -> Plan:
-        """The plan of a strategy, made once for a budget."""
-        key = entry.name, budget_bytes
+    def plan_of(self, entry: StrategyEntry, budget_bytes: int | None, copy_limit_bytes: int | None = None) -> Plan:
+        """The plan of a strategy, made once for a budget and a copy limit below it."""
+        key = entry.name, budget_bytes, copy_limit_bytes
         if key not in self._plans:
-            plan = entry.make(self.graph, self.costs, budget_bytes, self.evaluator, self.hints)
+            hints = replace(self.hints, copy_limit_bytes=copy_limit_bytes)
+            plan = entry.make(self.graph, self.costs, budget_bytes, self.evaluator, hints)
             slices, apart = self.graph.slices, self.graph.apart
             is_of_graph = (plan.slices, plan.apart) == (slices, apart)
             self._plans[key] = plan if is_of_graph else replace(plan, slices=slices, apart=apart)
@@ -153,8 +160,24 @@ class BudgetSearch(Generic[P]):
         """The program of the strategy's plan for the budget, or if it is over when placed, the fastest found that fits.
 
         An arena has whole units of ALIGN, and so do all requests: budgets with the same number of them are one."""
+        program = self._fit(budget_bytes)
+        if budget_bytes is None or program.arena_bytes > budget_bytes:
+            return program
+        program = self._with_more_held(program, budget_bytes, budget_bytes)
         plan = self.plan_of(self.entry, budget_bytes)
-        first = self.build(plan, target_bytes=budget_bytes or 0)
+        limit_bytes = program.plan.copy_limit_bytes
+        if limit_bytes is None or limit_bytes == plan.copy_limit_bytes:
+            return program
+        if program.seconds > NEAR * self.evaluator.estimate_seconds(plan):
+            limited = self._placed(self.plan_of(self.entry, budget_bytes, limit_bytes), budget_bytes)
+            if limited.arena_bytes <= budget_bytes:
+                program = min(program, self._with_more_held(limited, budget_bytes, limit_bytes), key=_seconds)
+        return self._faster_single_limited(budget_bytes, program) if self.entry.combines_others else program
+
+    def _fit(self, budget_bytes: int | None) -> P:
+        """The same, with copies that hold as much as their plan says or nothing: it fits if that of _attempt() does."""
+        plan = self.plan_of(self.entry, budget_bytes)
+        first = self._placed(plan, budget_bytes)
         if budget_bytes is None or first.arena_bytes <= budget_bytes or self.evaluator.live_bytes(plan) > budget_bytes:
             return first
         tried = [first]
@@ -163,13 +186,33 @@ class BudgetSearch(Generic[P]):
             plan = self.plan_of(self.entry, request)
             if any(plan == program.plan for program in tried):
                 return None
-            tried.append(self.build(plan, target_bytes=budget_bytes))
+            tried.append(self._placed(plan, budget_bytes))
             return tried[-1]
 
         best = fastest_under_budget(budget_bytes, first, build_for)
         if self.entry.combines_others:
             best = self._faster_single(budget_bytes, best)
         return best or min(tried, key=lambda program: program.arena_bytes)
+
+    def _placed(self, plan: Plan, budget_bytes: int | None) -> P:
+        """The program of `plan`; where that is over the budget, with copies that hold nothing."""
+        program = self.build(plan, target_bytes=budget_bytes or 0)
+        if budget_bytes is None or not plan.copy_limit_bytes or program.arena_bytes <= budget_bytes:
+            return program
+        return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
+
+    def _with_more_held(self, program: P, budget_bytes: int, limit_bytes: int) -> P:
+        """`program`, or if its copies hold nothing, the fastest found with those that do, up to less than this limit:
+        bisected for the highest one that fits."""
+        best, low, high = program, 0, limit_bytes
+        for _ in range(COPY_LIMIT_HALVINGS if program.plan.copy_limit_bytes == 0 else 0):
+            middle = (low + high) // 2
+            tried = self.build(replace(program.plan, copy_limit_bytes=middle), target_bytes=budget_bytes)
+            if tried.arena_bytes > budget_bytes:
+                high = middle
+                continue
+            low, best = middle, min(best, tried, key=_seconds)
+        return best
 
     def _fastest_of_rungs(self, budget_bytes: int, best: P) -> P:
         """`best`, or where the strategy's search does better for a smaller budget, the program of that.  Placed, it may
@@ -183,20 +226,47 @@ class BudgetSearch(Generic[P]):
             plan = self.plan_of(self.entry, rung)
             if self.evaluator.live_bytes(plan) > rung:
                 break
-            program = self.build(plan, target_bytes=budget_bytes)
-            if program.arena_bytes <= budget_bytes and program.seconds * AS_GOOD < best.seconds:
+            if plan.copy_limit_bytes is not None and self.evaluator.estimate_seconds(plan) > HOPEFUL * best.seconds:
+                continue
+            program = self._placed(plan, budget_bytes)
+            if program.arena_bytes > budget_bytes:
+                continue
+            program = self._with_more_held(program, budget_bytes, rung)
+            if program.seconds * AS_GOOD < best.seconds:
                 best = program
         return best
 
     def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
         """`best`, or where requests for less made it slower than a single strategy is, the program of that one."""
         for entry in single_strategies():
-            plan = replace(self.plan_of(entry, budget_bytes), strategy=self.entry.name, base=entry.name)
+            plan = self.plan_of(entry, budget_bytes)
             seconds = self.evaluator.estimate_seconds(plan)
             if self.evaluator.live_bytes(plan) <= budget_bytes and (best is None or seconds < best.seconds):
-                program = self.build(plan, target_bytes=budget_bytes)
-                best = program if program.arena_bytes <= budget_bytes else best
+                program = self._placed(self._as_own(plan), budget_bytes)
+                if program.arena_bytes <= budget_bytes:
+                    best = program if best is None else min(best, program, key=_seconds)
         return best
+
+    def _faster_single_limited(self, budget_bytes: int, best: P) -> P:
+        """The same for single strategies that copy, with all that is tried for one."""
+        for entry in single_strategies():
+            plan = self.plan_of(entry, budget_bytes)
+            if not plan.decisions or self.evaluator.estimate_seconds(plan) > HOPEFUL * best.seconds:
+                continue
+            search = BudgetSearch(entry, self.graph, self.costs, self.evaluator, self.hints, self.build)
+            search._plans = self._plans
+            program = search._attempt(budget_bytes)
+            if program.arena_bytes <= budget_bytes and program.seconds < best.seconds:
+                best = self.build(self._as_own(program.plan), target_bytes=budget_bytes)
+        return best
+
+    def _as_own(self, plan: Plan) -> Plan:
+        """The plan of a single strategy as one of this search's."""
+        return replace(plan, strategy=self.entry.name, base=plan.strategy)
+
+
+def _seconds(program: Program) -> float:
+    return program.seconds
 
 
 def rungs_below(budget_bytes: int, count: int) -> list[int]:

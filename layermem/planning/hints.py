@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -32,12 +33,16 @@ class Hints:
                      nothing else in it depends on; none: anywhere; `nested` has no segments
     keep, recompute  globs of layer names whose outputs every strategy that recomputes keeps, or recomputes
     host_budget_bytes  size of the host arena; None is no limit
+    copy_limit_bytes   of plans that have a copy limit (Plan), where it is less than the budget.  budget_search.py sets
+                       it, no user does.  It is no part of the text of hints, as what strategies prepare for all
+                       budgets does not depend on it
     """
 
     segment_ends: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     host_budget_bytes: int | None = None
+    copy_limit_bytes: int | None = dataclass_field(default=None, repr=False)
 
 
 WORDS = {"segment-ends": "segment_ends", "keep": "keep", "recompute": "recompute"}  # word -> field of Hints

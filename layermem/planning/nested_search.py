@@ -23,7 +23,7 @@ from layermem.planning.lower_sets import LowerSetPlanner, lower_set_planner
 from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
 from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
-from layermem.planning.plan import INTRA, Decision, Gap, Plan
+from layermem.planning.plan import INTRA, NO_LIMIT, Decision, Gap, Plan
 from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
 
@@ -108,16 +108,16 @@ class NestedPlanner:
         self,
         budget_bytes: int,
         kinds: Collection[str],
-        copy_lead: float,
         limit_seconds: float,
         name: str,
         *,
         delayed: bool = False,
+        copy_limit_bytes: int | None = None,
     ) -> Plan | None:
         """The quickest plan that was found within the budget, or None: recomputation and offloads of activations, with
         the state of `kinds` on the host between steps.  None too where the host budget has no bytes for any of it,
         where hints say what runs again in steps of several phases, and where nothing comes near `limit_seconds`.
-        `delayed`: with the backward ops that op_order.py delays."""
+        `delayed`: with the backward ops that op_order.py delays; `copy_limit_bytes`: of the plan (Plan)."""
         host = HostBudget(self.graph, self.hints)
         used = self.graph.uses
         state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]
@@ -132,13 +132,13 @@ class NestedPlanner:
             [self.buffers[buffer] for buffer in state],
             host_bytes,
             SHORT_GAP,
-            copy_lead,
             limit_seconds,
+            NO_LIMIT if copy_limit_bytes is None else copy_limit_bytes,
         )
         if found is None:
             return None
         decisions = {Gap(self.buffer_names[buffer], use): Decision.OFFLOAD for buffer, use in found.offloads}
-        return Plan(name, tuple(self.names[op] for op in found.order), decisions, INTRA, copy_lead)
+        return Plan(name, tuple(self.names[op] for op in found.order), decisions, INTRA, 1.0, copy_limit_bytes)
 
     def _start_with_offloads(self, budget_bytes: int, delayed: bool) -> list[int] | None:
         """The order without offloads to begin with, if plan_within() was called before."""

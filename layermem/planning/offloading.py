@@ -4,7 +4,8 @@
     gap that crosses                |OFFLOAD-------|           from its last forward use to its first backward use
 
 Copies run on streams of their own.  The longer their lead over the op that waits for them, the more of them is hidden,
-and the longer they hold bytes: the longest lead with which the plan fits is taken.
+and the longer they hold bytes.  Where a plan fits only without a lead, its copies hold bytes wherever the budget has
+them to spare (Plan.copy_limit_bytes), and the others are waited for.
 """
 
 from __future__ import annotations
@@ -24,14 +25,30 @@ OFFLOADED_STATE: tuple[tuple[str, ...], ...] = ((), (HISTORY,), (HISTORY, PARAME
 SHORT_GAP = 2  # ops: over so few, a round trip is not worth it
 
 
-def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: PlanEvaluator) -> Plan:
+def copy_limit_within(budget_bytes: int, evaluator: PlanEvaluator, hints: Hints) -> int:
+    """Live bytes of the graph up to which copies hold theirs: what the budget leaves, unless hints say less."""
+    limit_bytes = budget_bytes - evaluator.native_layout().other_bytes
+    return limit_bytes if hints.copy_limit_bytes is None else min(limit_bytes, hints.copy_limit_bytes)
+
+
+def with_copy_limit(plan: Plan, budget_bytes: int, evaluator: PlanEvaluator, hints: Hints) -> Plan:
+    """The plan with a copy limit in place of a short lead, if it is quicker."""
+    if plan.copy_lead == COPY_LEADS[0] or not plan.decisions:
+        return plan
+    limit_bytes = copy_limit_within(budget_bytes, evaluator, hints)
+    limited = replace(plan, copy_lead=COPY_LEADS[0], copy_limit_bytes=limit_bytes)
+    is_quicker = evaluator.estimate_seconds(limited) < evaluator.estimate_seconds(plan)
+    return limited if is_quicker and evaluator.live_bytes(limited) <= budget_bytes else plan
+
+
+def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     """The plan with the most of its copies hidden that fits; without a budget, or if none fits, the one that needs the
     fewest bytes."""
     if budget_bytes is not None:
         for copy_lead in COPY_LEADS:
             tried = replace(plan, copy_lead=copy_lead)
             if evaluator.live_bytes(tried) <= budget_bytes:
-                return tried
+                return with_copy_limit(tried, budget_bytes, evaluator, hints)
     return replace(plan, copy_lead=0.0)
 
 

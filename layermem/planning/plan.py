@@ -44,6 +44,7 @@ class Gap(NamedTuple):
 INPLACE = frozenset({"inplace"})
 REUSE = frozenset({"inplace", "forward", "gradient"})
 INTRA = REUSE | {"intra"}
+NO_LIMIT = 2**63 - 1  # bytes in native code
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Plan:
     slices     the slices of the graph that it was made for (graph/slices.py); "" without
     spill      the file system of the spill file whose rates it was made with; "" without
     apart      the fusions that this graph does without (graph/optional_fusions.py)
+
+    copy_limit_bytes  live bytes of the graph up to which copies hold theirs; beyond, ops wait for them; None: no limit
     """
 
     strategy: str
@@ -64,6 +67,7 @@ class Plan:
     decisions: Mapping[Gap, Decision] = field(default_factory=dict)
     overlays: frozenset[str] = INPLACE
     copy_lead: float = 1.0
+    copy_limit_bytes: int | None = None
     base: str = field(default="", compare=False)
     slices: str = ""
     spill: str = field(default="", compare=False)
@@ -81,6 +85,7 @@ class Plan:
                 "decisions": [[gap.buffer, gap.use, decision.value] for gap, decision in self.decisions.items()],
                 "overlays": sorted(self.overlays),
                 "copy_lead": self.copy_lead,
+                **({} if self.copy_limit_bytes is None else {"copy_limit_bytes": self.copy_limit_bytes}),
                 **({"base": self.base} if self.base else {}),
                 **({} if spill is None else {"spill": spill}),
             },
@@ -107,6 +112,7 @@ class Plan:
                 {Gap(buffer, use): _decision_named(word) for buffer, use, word in decisions},
                 frozenset(saved["overlays"]),
                 float(lead),
+                saved.get("copy_limit_bytes"),
                 str(saved.get("base", "")),
                 graph.slices,
                 str(saved["spill"]["file_system"]) if "spill" in saved else "",
@@ -150,6 +156,8 @@ class Plan:
             raise ValueError(f"it allows overlays {' '.join(sorted(map(str, self.overlays - INTRA)))}")
         if not 0 <= self.copy_lead <= 1:
             raise ValueError(f"it moves copies {self.copy_lead} of their time ahead")
+        if self.copy_limit_bytes is not None and not is_size(self.copy_limit_bytes):
+            raise ValueError(f"it limits copies to {self.copy_limit_bytes!r} bytes")
 
     def __str__(self) -> str:
         lines = [f"# plan   strategy {self.strategy}   overlays {' '.join(sorted(self.overlays)) or 'none'}"]
@@ -196,6 +204,11 @@ def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:
 def program_order(graph: Graph) -> tuple[str, ...]:
     """Every op once, in the graph's own order."""
     return tuple(op.name for op in graph.ops)
+
+
+def is_size(value: object) -> bool:
+    """Whether `value` is a number of bytes that the native layout takes."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NO_LIMIT
 
 
 def _decision_named(word: str) -> Decision:

@@ -41,7 +41,8 @@ class ArenaPlanner:
         self._measured: tuple[Plan | None, int] = (None, 0)  # strategies often ask for the same plan twice
         self._cache: dict[str, object] = {}
         self.programs = RecentPrograms()
-        self._others_live_bytes: dict[tuple[OffloadedState, str, float], int] = {}  # by all that they depend on
+        # by all that they depend on
+        self._others_live_bytes: dict[tuple[OffloadedState, str, float, int | None], int] = {}
 
     # -- answers to strategies ---------------------------------------------------------------------------------
 
@@ -57,8 +58,7 @@ class ArenaPlanner:
 
     def native_layout(self) -> NativeLayout:
         layout = self.layouts[0]
-        other_bytes = sum(self._persistent_bytes[name] for name in self._unused[0])
-        return NativeLayout(layout.native, layout.ops, layout.ids, OVERLAY_BITS, other_bytes)
+        return NativeLayout(layout.native, layout.ops, layout.ids, OVERLAY_BITS, self._bytes_of_others(0, frozenset()))
 
     def cached(self, key: str, make: Callable[[], T]) -> T:
         if key not in self._cache:
@@ -72,19 +72,24 @@ class ArenaPlanner:
         other = self._strategy_of_others(train)
         offloaded_state = self._offloaded_state(train)
         plans = [train]
-        for graph in self.graphs[1:]:
+        for index, graph in enumerate(self.graphs[1:], start=1):
             plan = get_strategy(other).make(graph, self.costs, None, self, Hints())
             decisions = dict(plan.decisions)
             for buffer, uses in uses_of(ops_in_order(graph, plan.order)).items():
                 if buffer in offloaded_state:
                     decisions |= {Gap(buffer, number): Decision.OFFLOAD for number in range(-1, len(uses))}
-            plans.append(replace(plan, decisions=decisions, copy_lead=train.copy_lead))
+            limit_bytes = train.copy_limit_bytes
+            if limit_bytes is not None:  # of all live bytes, those of persistent buffers of other graphs included
+                other_bytes = self._bytes_of_others(index, offloaded_state)
+                limit_bytes = max(0, limit_bytes + self._bytes_of_others(0, offloaded_state) - other_bytes)
+            plans.append(replace(plan, decisions=decisions, copy_lead=train.copy_lead, copy_limit_bytes=limit_bytes))
         return plans
 
     def key_of(self, plan: Plan) -> Hashable:
         """All of `plan` that the plans of all graphs, and their schedules, depend on."""
         other = self._strategy_of_others(plan) if len(self.graphs) > 1 else ""
-        return plan.order, frozenset(plan.decisions.items()), plan.overlays, plan.copy_lead, other
+        copies = plan.copy_lead, plan.copy_limit_bytes
+        return plan.order, frozenset(plan.decisions.items()), plan.overlays, copies, other
 
     @staticmethod
     def _strategy_of_others(train: Plan) -> str:
@@ -128,7 +133,7 @@ class ArenaPlanner:
         return sum(self._persistent_bytes[name] for name in self._unused[index] if name not in offloaded_state)
 
     def _live_bytes_of_others(self, train: Plan, offloaded_state: OffloadedState) -> int:
-        key = (offloaded_state, train.strategy, train.copy_lead)
+        key = (offloaded_state, train.strategy, train.copy_lead, train.copy_limit_bytes)
         if key not in self._others_live_bytes:
             plans = enumerate(self.plans(train)[1:], start=1)
             live_bytes = (self._live_bytes(index, plan, offloaded_state) for index, plan in plans)

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from layermem import _native
 from layermem.graph.ops import COMM, Graph, Op
 from layermem.planning.costs import Costs
-from layermem.planning.plan import Decision, Plan
+from layermem.planning.plan import NO_LIMIT, Decision, Plan
 from layermem.utils.units import aligned
 
 OVERLAY_BITS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
@@ -69,20 +69,25 @@ class Layout:
 
     def live_bytes(self, plan: Plan) -> int:
         """Most aligned bytes in use at one tick."""
-        return self._prepared(plan.order).measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead)[0]
+        return self._measure(plan, timed=False)[0]
 
     def live_profile(self, plan: Plan) -> list[int]:
         """Aligned bytes in use at each position of the plan's order."""
-        return self._prepared(plan.order).live_profile(_decisions(plan), _overlay_mask(plan), plan.copy_lead)
+        order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
+        return order.live_profile(_decisions(plan), _overlay_mask(plan), plan.copy_lead, limit_bytes)
 
     def estimate_seconds(self, plan: Plan) -> float:
         """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
-        order = self._prepared(plan.order)
-        return order.measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead, timed=True)[1]
+        return self._measure(plan, timed=True)[1]
+
+    def _measure(self, plan: Plan, *, timed: bool) -> tuple[int, float]:
+        order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
+        return order.measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead, timed, limit_bytes)
 
     def residencies(self, plan: Plan) -> list[OrderResidency]:
         """All residencies of the device, buffer by buffer."""
-        spans = self._prepared(plan.order).residencies(_decisions(plan), plan.copy_lead)
+        order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
+        spans = order.residencies(_decisions(plan), plan.copy_lead, limit_bytes, _overlay_mask(plan))
         return [
             OrderResidency(self.names[buffer], begin, end, release, None if issue < 0 else issue, offloads, whole_step)
             for buffer, begin, end, release, issue, offloads, whole_step in spans
@@ -102,6 +107,10 @@ class Layout:
                 del self._orders[next(iter(self._orders))]
         self._orders[id(order)] = known  # the most recent one is last
         return known[1]
+
+
+def _copy_limit(plan: Plan) -> int:
+    return NO_LIMIT if plan.copy_limit_bytes is None else plan.copy_limit_bytes
 
 
 def _overlay_mask(plan: Plan) -> int:

@@ -28,6 +28,7 @@ from layermem.schedule.upload_ahead import place_workspaces
 from layermem.utils.units import ALIGN
 
 SEARCH_SECONDS = 1.0
+LIMITED_SEARCH_SECONDS = 0.1  # with copies that hold bytes up to a limit: a lower limit gains more than a longer search
 
 
 def place(
@@ -35,13 +36,16 @@ def place(
     *,
     persistent: PersistentOffsets = PersistentOffsets(),
     target_bytes: int = 0,
-    seconds: float = SEARCH_SECONDS,
+    seconds: float | None = None,
 ) -> Schedule:
     """`lowered` with offsets, and with the waits that make it safe to share bytes across streams.
 
     persistent    offsets of the persistent buffers; all others lie above them
     target_bytes  a peak that is good enough to stop the search (a budget); 0 asks for the least
+    seconds       of search, in steps (native/planning/placement/step_budget.h)
     """
+    if seconds is None:
+        seconds = LIMITED_SEARCH_SECONDS if lowered.plan.copy_limit_bytes else SEARCH_SECONDS
     device = assign_offsets(lowered.residencies, persistent, target_bytes=target_bytes, seconds=seconds)
     host = assign_offsets(lowered.residencies, persistent, host=True, seconds=seconds)
     placed = [r.placed_at((host if r.host else device).offset[r.id]) for r in lowered.residencies]

@@ -15,6 +15,7 @@ from tests.native.test_planning_free_form import FreeForm
 
 EQUAL = 0.55  # of all cases, at least
 EQUAL_WITH_COPIES = 0.5
+NO_LIMIT = 2**63 - 1  # bytes
 OFFLOAD = 1  # code of the decision
 
 
@@ -45,13 +46,13 @@ class Values:
     def live_bytes(self, order):
         return self.layout.measure(order, [], 0, 1.0)[0]
 
-    def mixed_plan(self, budget, lead=1.0, host_bytes=10**9, starts=(), limit=1e9):
+    def mixed_plan(self, budget, copy_limit=NO_LIMIT, host_bytes=10**9, starts=(), limit=1e9):
         """The plan with offloads, which takes the bytes and seconds that the layout says."""
         values = list(range(self.free.count))
-        plan = self.planner.plan_with_offloads(budget, list(starts), values, [], host_bytes, 0, lead, limit)
+        plan = self.planner.plan_with_offloads(budget, list(starts), values, [], host_bytes, 0, limit, copy_limit)
         if plan is not None:
             decisions = [(buffer, use, OFFLOAD) for buffer, use in plan.offloads]
-            measured = self.layout.measure(plan.order, decisions, 0, lead, timed=True)
+            measured = self.layout.measure(plan.order, decisions, 0, 1.0, True, copy_limit)
             assert measured[:2] == (plan.live_bytes, plan.seconds) and plan.live_bytes <= budget
             assert sum(self.free.size[v] for v in {buffer for buffer, _ in plan.offloads}) <= host_bytes
         return plan
@@ -120,6 +121,14 @@ def test_no_plan_with_offloads_is_below_the_optimum_of_all_schedules_with_copies
             equal, cases = equal + (plan.seconds <= optimum + 1e-9), cases + 1
     print(f"equal to the optimum of all schedules with copies: {equal} of {cases}")
     assert equal >= EQUAL_WITH_COPIES * cases
+
+
+def test_an_offload_that_is_waited_for_gives_way_to_a_recomputation():
+    """Of six values within 13 bytes: a second of recomputation.  The copies of any of them are waited for longer."""
+    edges = [(0, 1), (0, 5), (1, 2), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5)]
+    values = Values([2, 1, 10, 1, 2, 2], [1, 1, 1, 1, 3, 2], edges, [2.0, 2.0, 1.0, 1.0, 2.0, 4.0])
+    plan = values.mixed_plan(13, copy_limit=13)
+    assert (plan.seconds, plan.offloads) == (18 + 1, [])
 
 
 def test_where_copies_are_free_nothing_runs_again_and_where_they_are_dear_nothing_is_copied():

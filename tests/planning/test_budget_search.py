@@ -9,8 +9,17 @@ import pytest
 
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError
-from layermem.planning.budget_search import DOUBLINGS, FIRST_SHARE, HALVINGS, BudgetSearch, fastest_under_budget
-from layermem.planning.registry import MINIMUM_MEMORY
+from layermem.planning.budget_search import (
+    COPY_LIMIT_HALVINGS,
+    DOUBLINGS,
+    FIRST_SHARE,
+    HALVINGS,
+    BudgetSearch,
+    fastest_under_budget,
+)
+from layermem.planning.hints import Hints
+from layermem.planning.plan import Plan
+from layermem.planning.registry import MINIMUM_MEMORY, as_entry
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.utils.units import ALIGN
@@ -132,7 +141,7 @@ def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahea
             except BudgetError:
                 continue
             assert program.arena_bytes <= budget
-            seconds[name] = compiler.arena.estimate_seconds(program.plan)
+            seconds[name] = program.seconds
         assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (step, seconds)
 
 
@@ -165,6 +174,49 @@ def test_under_holes_too_no_program_fits_a_unit_below_the_minimum(net, name, tmp
         assert compiler.compile(least).arena_bytes <= least
 
 
+@pytest.mark.parametrize("most_units", [1024, 1023, 1022, 700, 513, 512, 9, 8, 0])
+def test_where_placement_misses_copies_hold_as_much_as_can_be_placed(most_units):
+    """Of 1024 units, of which copies may hold all; found within a 128th, and no plan for fewer bytes is requested."""
+    budget = 1024 * ALIGN
+    placed = []
+
+    def build(plan, target_bytes=0):
+        placed.append(plan.copy_limit_bytes)
+        held = plan.copy_limit_bytes
+        arena_bytes = budget + max(0, held - most_units * ALIGN)
+        return SimpleNamespace(plan=plan, arena_bytes=arena_bytes, max_live_bytes=budget, host_bytes=0, seconds=-held)
+
+    plan = Plan("held", (), copy_limit_bytes=budget)
+    evaluator = SimpleNamespace(live_bytes=lambda plan: budget, estimate_seconds=lambda plan: 0)
+    graph = SimpleNamespace(slices="", apart=())
+    search = BudgetSearch(as_entry(plan), graph, None, evaluator, Hints(), build)
+    held = search.program(budget).plan.copy_limit_bytes
+    assert held <= most_units * ALIGN < held + 8 * ALIGN + ALIGN
+    assert len(placed) == (1 if most_units == 1024 else 2 + COPY_LIMIT_HALVINGS)
+
+
+def test_a_plan_made_for_the_limit_that_could_be_placed_is_taken_where_it_is_quicker():
+    """With copies that hold all 1024 units: 1 second.  512 can be placed: 3 seconds, or 2 with one for those."""
+    budget, requests = 1024 * ALIGN, []
+
+    def make(graph, costs, budget_bytes, evaluator, hints):
+        requests.append(hints.copy_limit_bytes)
+        limit_bytes = hints.copy_limit_bytes or budget_bytes
+        return Plan("held", ("first" if hints.copy_limit_bytes is None else "second",), copy_limit_bytes=limit_bytes)
+
+    def build(plan, target_bytes=0):
+        arena_bytes = budget + max(0, plan.copy_limit_bytes - 512 * ALIGN)
+        seconds = 2.0 if plan.order == ("second",) else 3.0
+        return SimpleNamespace(plan=plan, arena_bytes=arena_bytes, max_live_bytes=budget, host_bytes=0, seconds=seconds)
+
+    evaluator = SimpleNamespace(live_bytes=lambda plan: budget, estimate_seconds=lambda plan: 1.0)
+    entry = SimpleNamespace(name="held", combines_others=False, make=make)
+    search = BudgetSearch(entry, SimpleNamespace(slices="", apart=()), None, evaluator, Hints(), build)
+    program = search.program(budget)
+    assert (program.plan.order, program.seconds) == (("second",), 2.0)
+    assert requests == [None, program.plan.copy_limit_bytes]
+
+
 class StepwiseSearch(BudgetSearch[SimpleNamespace]):
     """Over a strategy that answers a request with exactly its bytes, down to `least` units; with `most` to others."""
 
@@ -173,10 +225,12 @@ class StepwiseSearch(BudgetSearch[SimpleNamespace]):
         self.hints = SimpleNamespace(host_budget_bytes=None)
         self.least, self.most, self.refused, self.requests = least, most, refused, []
 
-    def _attempt(self, budget_bytes):
+    def _fit(self, budget_bytes):
         self.requests.append(budget_bytes)
         answered = budget_bytes >= self.least * ALIGN and budget_bytes // ALIGN not in self.refused
         return SimpleNamespace(arena_bytes=min(budget_bytes, self.most * ALIGN) if answered else self.most * ALIGN)
+
+    _attempt = _fit
 
 
 @pytest.mark.parametrize("refused", [(), (99, 98), (37, 60, 61, 62, 63)])

@@ -17,7 +17,7 @@ from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.jobs import SINGLE, STRATEGIES, random_job, solver_job
 
 NETS_OF_USERS = Path(__file__).resolve().parents[2] / "prototxt"
-AS_QUICK = 1.002  # times the seconds of a plan: copies that wait for each other otherwise
+AS_QUICK = 1.005  # times the seconds of a plan: copies that wait for each other otherwise
 
 NETS = {
     "chain": {},

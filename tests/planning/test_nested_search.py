@@ -7,7 +7,7 @@ from layermem.compiler import compile
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import lower_set_plan
 from layermem.planning.nested_search import nested_planner
-from layermem.planning.offloading import COPY_LEADS, OFFLOADED_STATE
+from layermem.planning.offloading import OFFLOADED_STATE
 from layermem.planning.plan import ops_in_order
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -35,7 +35,7 @@ def test_offloads_within_the_host_budget_take_the_place_of_recomputations(host, 
     hints = Hints(host_budget_bytes=None if host is None else host * UNIT)
     evaluator = ArenaPlanner([net], a_second_each(net))
     planner = nested_planner(net, a_second_each(net), evaluator, hints)
-    plan = planner.plan_with_offloads(6 * UNIT, (), 1.0, 100.0, "mixed")
+    plan = planner.plan_with_offloads(6 * UNIT, (), 100.0, "mixed")
     assert plan is not None and evaluator.live_bytes(plan) <= 6 * UNIT
     assert len(ops_in_order(net, plan.order)) - len(net.ops) == repeats
     assert len({gap.buffer for gap in plan.decisions}) == on_host
@@ -47,7 +47,7 @@ def test_without_a_host_budget_and_without_state_there_is_no_plan_with_offloads(
     evaluator = ArenaPlanner([net], a_second_each(net))
     planner = nested_planner(net, a_second_each(net), evaluator, Hints(host_budget_bytes=0))
     for kinds in OFFLOADED_STATE:
-        assert planner.plan_with_offloads(100 * UNIT, kinds, 1.0, 100.0, "mixed") is None
+        assert planner.plan_with_offloads(100 * UNIT, kinds, 100.0, "mixed") is None
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -57,8 +57,8 @@ def test_plans_with_offloads_of_random_graphs_pass_the_checker(seed):
     planner = nested_planner(net, costs, evaluator, Hints())
     least = evaluator.live_bytes(planner.min_memory_plan("nested", evaluator))
     for kinds in OFFLOADED_STATE:
-        for copy_lead in COPY_LEADS:
-            plan = planner.plan_with_offloads(least, kinds, copy_lead, 1e9, "mixed")
+        for limit in (None, least - planner.other_bytes, 0):
+            plan = planner.plan_with_offloads(least, kinds, 1e9, "mixed", copy_limit_bytes=limit)
             if plan is not None:
                 assert evaluator.live_bytes(plan) <= least
                 compile([net], strategy=plan, costs=costs)

@@ -82,7 +82,8 @@ class Needs:
 def test_the_longest_lead_that_fits_is_taken_and_none_where_nothing_does():
     plan = Plan("", ())
     leads = {
-        budget: with_longest_copy_lead(plan, budget, Needs()).copy_lead for budget in (250, 200, 199, 150, 149, 99)
+        budget: with_longest_copy_lead(plan, budget, Needs(), Hints()).copy_lead
+        for budget in (250, 200, 199, 150, 149, 99)
     }
     assert leads == {250: 1.0, 200: 1.0, 199: 0.5, 150: 0.5, 149: 0.0, 99: 0.0}
-    assert with_longest_copy_lead(plan, None, Needs()).copy_lead == 0.0
+    assert with_longest_copy_lead(plan, None, Needs(), Hints()).copy_lead == 0.0

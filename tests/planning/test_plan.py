@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ EDITS = {
     "decisions": ([["conv1", 99, "offload"]], "use 99 of 'conv1', which is not there"),
     "overlays": (["anything"], "allows overlays anything"),
     "copy_lead": (1.5, "1.5 of their time ahead"),
+    "copy_limit_bytes": (-1, "limits copies to -1 bytes"),
 }
 
 
@@ -33,6 +35,16 @@ def saved():
 def test_a_plan_comes_back_as_it_was(saved):
     job, plan, values = saved
     assert plan.decisions and Plan.from_json(json.dumps(values), job.graphs[0]) == plan
+
+
+def test_a_limit_of_copies_comes_back_and_has_to_be_a_number_of_bytes(saved):
+    job, plan, _ = saved
+    limited = replace(plan, copy_limit_bytes=4096)
+    text = limited.to_json(job.graphs[0])
+    assert Plan.from_json(text, job.graphs[0]) == limited
+    for nonsense in ("true", "4096.5", '"4096"', "1" + 40 * "0"):
+        with pytest.raises(InputError, match="limits copies to"):
+            Plan.from_json(text.replace("4096", nonsense), job.graphs[0])
 
 
 def test_a_plan_of_version_0_1_0_is_read():

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from layermem.graph.ops import uses_of
 from layermem.planning.plan import Decision, Gap, ops_in_order
 from layermem.schedule.ir import allocations
-from layermem.schedule.layout import OrderResidency
+from layermem.schedule.layout import OrderResidency, may_overlay
+from layermem.utils.units import aligned
 
 
 @dataclass
@@ -35,7 +36,8 @@ class LayoutOracle:
         uses = uses_of(self.ops)
         for buffer in self.graph.buffers:  # whose order is that of copies of one position
             found += self._residencies_of(buffer, uses.get(buffer, []))
-        return self._later(self._earlier(found))
+        found = self._later(self._earlier(found))
+        return found if self.plan.copy_limit_bytes is None else self._within_limit(found)
 
     def _residencies_of(self, buffer, uses):
         if not uses:
@@ -91,6 +93,61 @@ class LayoutOracle:
             left = [s.end for s in residencies if s.buffer == r.buffer and s.end <= r.begin]
             issued[r] = min(r.begin, max([0, max(running, default=0), *left]))
         return [s._replace(prefetch_at=issued.get(s, s.prefetch_at)) for s in residencies]
+
+    def _within_limit(self, residencies):
+        """The same with copies that hold bytes at the positions next to the op that waits for them where all that is in
+        use then is within the limit: copies out from the last one, then copies in from the first one."""
+        if max(self._live(residencies), default=0) <= self.plan.copy_limit_bytes:
+            return residencies
+        wanted = residencies
+        held = [
+            r._replace(
+                release=r.end if r.offloads else r.release, prefetch_at=None if r.prefetch_at is None else r.begin
+            )
+            for r in residencies
+        ]
+
+        def extend(number, **change):
+            """Whether the limit permits the residency with this change, which is then made."""
+            changed = [*held[:number], held[number]._replace(**change), *held[number + 1 :]]
+            before, after = self._live(held), self._live(changed)
+            fits = all(b == a or a <= self.plan.copy_limit_bytes for b, a in zip(before, after))
+            if fits:
+                held[number] = changed[number]
+            return fits
+
+        numbers = range(len(wanted))
+        for number in sorted((n for n in numbers if wanted[n].offloads), key=lambda n: -wanted[n].end):
+            while held[number].release < wanted[number].release and extend(number, release=held[number].release + 1):
+                pass
+        fetched = (n for n in numbers if wanted[n].prefetch_at is not None)
+        for number in sorted(fetched, key=lambda n: wanted[n].begin):
+            issue = held[number].prefetch_at
+            while issue > wanted[number].prefetch_at and extend(number, prefetch_at=issue - 1):
+                issue -= 1
+        return held
+
+    def _live(self, residencies):
+        """Aligned bytes in use at each position; overlays share them at the op where one begins and one ends."""
+        live = [aligned(op.workspace_bytes) for op in self.ops]
+        for r in residencies:
+            begin = r.begin if r.prefetch_at is None else r.prefetch_at
+            whole = range(len(live)) if r.whole_step else range(begin, min(r.release, len(live)))
+            for p in whole:
+                live[p] += aligned(self.nbytes(r.buffer))
+        for p, op in enumerate(self.ops):
+            shared = set()
+            for overlay in op.overlays:
+                outs = [r for r in residencies if r.buffer == overlay.out and r.begin == p]
+                overs = [r for r in residencies if r.buffer == overlay.over and r.end == p + 1]
+                parties = {overlay.out, overlay.over}
+                if overlay.kind not in self.plan.overlays or not outs or not overs or shared & parties:
+                    continue
+                if may_overlay(outs[0], overs[0]):
+                    shared |= parties
+                    for q in range(len(live)) if outs[0].whole_step else (p,):
+                        live[q] -= aligned(self.nbytes(overlay.out))
+        return live
 
     # -- what it takes -----------------------------------------------------------------------------------------
 

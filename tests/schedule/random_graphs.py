@@ -162,7 +162,8 @@ def random_plan(rng: random.Random, graph: Graph) -> Plan:
     order = _order(rng, graph)
     overlays = frozenset(kind for kind in KINDS if rng.random() < 0.7)
     copy_lead = rng.choice((0.0, 0.3, 0.5, 1.0))
-    plan = Plan("random", order, {}, overlays, copy_lead)
+    copy_limit_bytes = rng.choice((None, None, 0, 1024, 2048, 4096))
+    plan = Plan("random", order, {}, overlays, copy_lead, copy_limit_bytes)
     return replace(plan, decisions=_decisions(rng, graph, order))
 
 

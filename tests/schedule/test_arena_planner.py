@@ -87,6 +87,14 @@ def test_state_on_the_host_is_there_for_the_other_graphs_too(arena, plan):
     assert arena.live_bytes(replace(plan, decisions=BOTH)) == 2 * 1024 + 256 + 512
 
 
+def test_copies_of_the_other_graphs_hold_bytes_up_to_the_same_limit(arena, plan):
+    """v is on the device for the test net alone, and h, once it is on the host, for none."""
+    for decisions, of_test in (({}, 4096 + 512 - 256), (BOTH, 4096 + 512)):
+        limited = replace(plan, decisions=decisions, copy_limit_bytes=4096)
+        assert arena.plans(limited)[1].copy_limit_bytes == of_test
+    assert arena.plans(plan)[1].copy_limit_bytes is None
+
+
 def test_under_caffe_the_other_graphs_share_nothing_either(arena, plan):
     _, test = arena.plans(replace(plan, strategy="caffe"))
     assert test.strategy == "caffe" and test.decisions[Gap("y", -1)] is Decision.KEEP

@@ -90,6 +90,21 @@ def test_an_offloaded_buffer_is_resident_until_its_copy_is_done_and_returns_in_t
     ]
 
 
+def test_copies_hold_bytes_as_far_as_the_limit_permits():
+    """x, of 512 bytes, leaves after position 1 and is read at 5; its copies of two seconds are hidden by holding it to
+    4 and from 3 on.  Without it 1024 bytes are in use there: the copy to the host comes first, then the one back."""
+    expected = {None: (4, 3), 2048: (4, 3), 2047: (4, 4), 1536: (4, 4), 1535: (2, 5), 0: (2, 5)}
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    for limit, (release, issue) in expected.items():
+        plan = replace(small_plan(), copy_limit_bytes=limit)
+        assert residencies_of(plan, "x") == [
+            OrderResidency("x", 0, 2, release, None, True, False),
+            OrderResidency("x", 5, 9, 9, issue, False, False),
+        ], limit
+    seconds = [layout.estimate_seconds(replace(small_plan(), copy_limit_bytes=limit)) for limit in (1535, 1536, None)]
+    assert seconds == [18, 15, 13]
+
+
 def test_what_has_not_changed_since_it_left_is_not_copied_again():
     plan = replace(
         small_plan(), decisions={Gap("x", 1): Decision.OFFLOAD, Gap("x", 2): Decision.OFFLOAD}, copy_lead=0.0

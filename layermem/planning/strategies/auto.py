@@ -6,7 +6,8 @@
        values are offloaded as make it fit, those with the longest gaps first; what slices of the batch carry comes last
     3  the same with optimizer state, then parameters, on the host
     4  nested recomputation, and offloads chosen together with it, each by what it adds to the time, in the net's order
-       and with backward ops delayed (planning/nested_search.py)
+       and with backward ops delayed (planning/nested_search.py); first such that all copies can hold the bytes that
+       hide them, then such that those do for which the budget has bytes to spare
     5  the other strategies that declare themselves candidates, so no prediction is worse than theirs
     6  from the quickest plans for each choice of state on the host, offloads that turned out unnecessary are removed
        one by one while the time falls
@@ -27,15 +28,17 @@ from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import LEAST_OF_MODEL, LowerSetPlanner, lower_set_planner
-from layermem.planning.nested_search import nested_planner
+from layermem.planning.nested_search import NestedPlanner, nested_planner
 from layermem.planning.offloading import (
     COPY_LEADS,
     OFFLOADED_STATE,
     HostBudget,
     activations,
     carried_sums,
+    copy_limit_within,
     long_gaps,
     offload_state,
+    with_copy_limit,
 )
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
 from layermem.planning.recomputation import forward_ops, segments_to_plan
@@ -127,29 +130,42 @@ class _Search:
         recomputing = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
         if recomputing is not None:
             self.try_plan(replace(recomputing, base="nested"))
-        delayed = planner.has_delays  # until that does not help
-        for kinds in OFFLOADED_STATE:
-            for copy_lead in COPY_LEADS:
-                request = self.budget_bytes, kinds, copy_lead, NEARLY * self.best_seconds, "auto"
-                if delayed:
-                    plan, other = run_both(
-                        partial(planner.plan_with_offloads, *request),
-                        partial(planner.plan_with_offloads, *request, delayed=True),
-                    )
-                else:
-                    plan, other = planner.plan_with_offloads(*request), None
-                if other is not None and (plan is None or self._is_quicker(other, plan)):
-                    plan = other
-                elif plan is not None:
-                    delayed = False
-                if plan is not None:
-                    self.mixed.append(replace(plan, base="nested"))
-                    self.try_plan(self.mixed[-1])
-                    break
+        states: Sequence[Collection[str]] = OFFLOADED_STATE
+        if self.hints.copy_limit_bytes is None:
+            found = self._mixed_plans(planner, states, limits_copies=False)
+            if found:
+                states = (min(found, key=lambda entry: entry[0])[1],)
+        if self.best_seconds > NEARLY * self.good_enough_seconds:  # else a limit gains next to nothing
+            self._mixed_plans(planner, states, limits_copies=True)
         if not self.is_quick():
             self.best_seconds = inf
 
+    def _mixed_plans(
+        self, planner: NestedPlanner, states: Sequence[Collection[str]], *, limits_copies: bool
+    ) -> list[tuple[float, Collection[str]]]:
+        """Tries the mixed plan of each choice of state on the host; those that there are, by their seconds."""
+        plans: list[tuple[float, Collection[str]]] = []
+        limit_bytes = copy_limit_within(self.budget_bytes, self.evaluator, self.hints) if limits_copies else None
+        delayed = planner.has_delays  # until that does not help
+        for kinds in states:
+            request = self.budget_bytes, kinds, NEARLY * self.best_seconds, "auto"
+            search = partial(planner.plan_with_offloads, *request, copy_limit_bytes=limit_bytes)
+            if delayed:
+                plan, other = run_both(search, partial(search, delayed=True))
+            else:
+                plan, other = search(), None
+            if other is not None and (plan is None or self._is_quicker(other, plan)):
+                plan = other
+            elif plan is not None:
+                delayed = False
+            if plan is not None:
+                self.mixed.append(replace(plan, base="nested"))
+                self.try_plan(self.mixed[-1])
+                plans.append((self.evaluator.estimate_seconds(plan), kinds))
+        return plans
+
     def try_plan(self, plan: Plan) -> None:
+        plan = with_copy_limit(plan, self.budget_bytes, self.evaluator, self.hints)
         live_bytes = self.evaluator.live_bytes(plan)
         self.tried.append((live_bytes, plan))
         if live_bytes <= self.budget_bytes:
@@ -159,10 +175,11 @@ class _Search:
     def quickest_plans(self) -> list[Plan]:
         """For each search and choice of state on the host the quickest plan that fits; where offloads take long, others
         that are nearly as quick too: one that needs fewer bytes can do without more of its offloads."""
-        starts: dict[tuple[bool, frozenset[str]], list[tuple[float, Plan]]] = {}
+        starts: dict[tuple[bool, bool, frozenset[str]], list[tuple[float, Plan]]] = {}
         for seconds, plan in sorted(self.fitting, key=lambda entry: entry[0]):
             state = frozenset(gap.buffer for gap in plan.decisions if gap.use == -1)
-            near = starts.setdefault((any(plan is mixed for mixed in self.mixed), state), [])
+            is_mixed = any(plan is mixed for mixed in self.mixed)
+            near = starts.setdefault((is_mixed, plan.copy_limit_bytes is None, state), [])
             if not near or (seconds <= NEARLY * near[0][0] and len(near) < STARTS and not self.is_quick()):
                 near.append((seconds, plan))
         limit = HOPELESS * self.best_seconds if self.is_quick() else inf

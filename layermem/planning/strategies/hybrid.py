@@ -35,7 +35,7 @@ def hybrid(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: Plan
         host = HostBudget(graph, hints)
         state = offload_state(graph, graph.uses, kinds, host)
         decisions = {**crossing_gaps(graph, activations(graph), host), **state}
-        plan = with_longest_copy_lead(replace(plan, decisions=decisions), budget_bytes, evaluator)
+        plan = with_longest_copy_lead(replace(plan, decisions=decisions), budget_bytes, evaluator, hints)
         if budget_bytes is not None and evaluator.live_bytes(plan) <= budget_bytes:
             break
     return plan

@@ -23,4 +23,4 @@ from layermem.planning.registry import PlanEvaluator, strategy
 )
 def inter(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     decisions = crossing_gaps(graph, activations(graph), HostBudget(graph, hints))
-    return with_longest_copy_lead(Plan("inter", program_order(graph), decisions, REUSE), budget_bytes, evaluator)
+    return with_longest_copy_lead(Plan("inter", program_order(graph), decisions, REUSE), budget_bytes, evaluator, hints)

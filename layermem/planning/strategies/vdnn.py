@@ -47,4 +47,4 @@ def _offload_inputs(
 ) -> Plan:
     inputs = {b for op in ops for b in op.reads if graph.buffers[b].kind == DATA}
     decisions = crossing_gaps(graph, inputs, HostBudget(graph, hints))
-    return with_longest_copy_lead(Plan(name, program_order(graph), decisions, REUSE), budget_bytes, evaluator)
+    return with_longest_copy_lead(Plan(name, program_order(graph), decisions, REUSE), budget_bytes, evaluator, hints)

@@ -63,4 +63,4 @@ def test_in_slices_and_bands_more_bytes_take_no_more_time():
     costs = replace(costs, rates=replace(costs.rates, d2h=45e9, h2d=45e9))
     job = job_of_net(net, device, costs).with_slices("conv1_1..pool3/8,fc6/rows/8,fc7/rows/4")
     seconds = [Compiler(job.graphs, "auto", costs).compile(mib << 20).seconds for mib in (600, 800)]
-    assert seconds[1] < 0.9 * seconds[0]
+    assert seconds[1] < 0.97 * seconds[0]

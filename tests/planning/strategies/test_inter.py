@@ -17,11 +17,12 @@ def test_a_deep_chain_takes_no_more_than_a_short_one():
 
 
 def test_copies_lead_as_far_as_the_budget_permits():
-    """A copy takes as long as an op, so a full lead holds one more activation, and then copies cost nothing."""
+    """A copy takes as long as an op, so a full lead holds one more activation, and then copies cost nothing.  Within
+    less, half of the eighteen copies have bytes to spare beside their ops."""
     tight, loose = (Planned("inter", chain(10), units) for units in (3, 4))
-    assert (tight.units, tight.plan.copy_lead) == (3, 0.0)
-    assert (loose.units, loose.plan.copy_lead) == (4, 1.0)
-    assert (tight.seconds, loose.seconds) == (22 + 18, 22)  # nine activations leave and come back
+    assert (tight.units, tight.plan.copy_limit_bytes) == (3, 3 * UNIT)
+    assert (loose.units, loose.plan.copy_limit_bytes) == (4, None)
+    assert (tight.seconds, loose.seconds) == (22 + 9, 22)
 
 
 def test_the_host_budget_goes_to_the_longest_gaps():

@@ -44,19 +44,19 @@ using BufferIds = py::typing::Dict<py::str, py::int_>;
 using Enumerators = py::typing::Tuple<py::object, py::object, py::object>;  // of Decision, by value
 
 // Seconds cost a second pass, so they are computed on demand.
-Measures measure(const LayoutGraph& g, const Order& order, const std::vector<Gap>& decisions, int overlays,
-                 double copy_lead, bool timed) {
+Measures measure(const LayoutGraph& g, const Order& order, const std::vector<Gap>& decisions, const CopyTiming& timing,
+                 bool timed) {
     const ReleaseGil unlocked;
-    const Layout layout = g.lay_out(order, decisions, copy_lead);
-    return {g.peak_live_bytes(overlays, layout), timed ? g.estimate_seconds(layout) : 0.0};
+    const Layout layout = g.lay_out(order, decisions, timing);
+    return {g.peak_live_bytes(timing.overlays, layout), timed ? g.estimate_seconds(layout) : 0.0};
 }
 
 Measures measure_ids(const LayoutGraph& g, const std::vector<OpId>& order, const GapTuples& decisions, int overlays,
-                     double copy_lead, bool timed) {
+                     double copy_lead, bool timed, Bytes copy_limit_bytes) {
     std::vector<Gap> gaps;
     for (const auto& [buffer, use, decision] : decisions)
         gaps.push_back({buffer, use, static_cast<Decision>(decision)});
-    return measure(g, g.prepare(order), gaps, overlays, copy_lead, timed);
+    return measure(g, g.prepare(order), gaps, {copy_lead, copy_limit_bytes, overlays}, timed);
 }
 
 // An order of a graph, whose plans come as Python has them: a dict from (name of a buffer, use) to a decision.  A
@@ -66,15 +66,19 @@ class LayoutOrder {
     LayoutOrder(const LayoutGraph& graph, const std::vector<OpId>& order, BufferIds buffers, Enumerators decisions)
         : graph_(graph), order_(graph.prepare(order)), buffers_(std::move(buffers)), decisions_(std::move(decisions)) {}
 
-    Measures measure(const Decisions& decisions, int overlays, double copy_lead, bool timed) const {
-        return planning::measure(graph_, order_, read(decisions), overlays, copy_lead, timed);
+    Measures measure(const Decisions& decisions, int overlays, double copy_lead, bool timed,
+                     Bytes copy_limit_bytes) const {
+        return planning::measure(graph_, order_, read(decisions), {copy_lead, copy_limit_bytes, overlays}, timed);
     }
-    std::vector<Bytes> live_profile(const Decisions& decisions, int overlays, double copy_lead) const {
-        return graph_.live_profile(overlays, graph_.lay_out(order_, read(decisions), copy_lead));
+    std::vector<Bytes> live_profile(const Decisions& decisions, int overlays, double copy_lead,
+                                    Bytes copy_limit_bytes) const {
+        return graph_.live_profile(overlays,
+                                   graph_.lay_out(order_, read(decisions), {copy_lead, copy_limit_bytes, overlays}));
     }
-    py::list residencies(const Decisions& decisions, double copy_lead) const {
+    py::list residencies(const Decisions& decisions, double copy_lead, Bytes copy_limit_bytes, int overlays) const {
         py::list out;
-        for (const Residency& r : graph_.lay_out(order_, read(decisions), copy_lead).residencies)
+        const CopyTiming timing{copy_lead, copy_limit_bytes, overlays};
+        for (const Residency& r : graph_.lay_out(order_, read(decisions), timing).residencies)
             out.append(py::make_tuple(r.buffer, r.begin, r.end, r.release, r.issue, r.offloads, r.permanent));
         return out;
     }
@@ -133,6 +137,7 @@ void bind_layout(py::module_& m) {
              "An op over buffer ids; overlays are (out, over, bit of its kind); recompute is the id of the op that "
              "runs in its place from the second time on; comm: it runs beside the ops that follow; returns its id.")
         .def("measure", &measure_ids, "order"_a, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
+             "copy_limit_bytes"_a = kNoLimit,
              "(most bytes in use at one tick, estimated seconds of a step); decisions are (buffer, use, code).");
     py::class_<LayoutOrder>(
         m, "LayoutOrder",
@@ -141,12 +146,13 @@ void bind_layout(py::module_& m) {
         .def(py::init<const LayoutGraph&, const std::vector<OpId>&, BufferIds, Enumerators>(), "graph"_a, "order"_a,
              "buffers"_a, "decisions"_a, py::keep_alive<1, 2>())
         .def("measure", &LayoutOrder::measure, "decisions"_a, "overlays"_a, "copy_lead"_a, "timed"_a = false,
-             "(most bytes in use at one tick, estimated seconds of a step).")
+             "copy_limit_bytes"_a = kNoLimit, "(most bytes in use at one tick, estimated seconds of a step).")
         .def("live_profile", &LayoutOrder::live_profile, "decisions"_a, "overlays"_a, "copy_lead"_a,
-             "Bytes in use at each position.")
+             "copy_limit_bytes"_a = kNoLimit, "Bytes in use at each op.")
         .def("comm_releases", &LayoutOrder::comm_releases, "copy_lead"_a,
              "(position, position before which its bytes are free) of each op on the stream of communication.")
-        .def("residencies", &LayoutOrder::residencies, "decisions"_a, "copy_lead"_a,
+        .def("residencies", &LayoutOrder::residencies, "decisions"_a, "copy_lead"_a, "copy_limit_bytes"_a = kNoLimit,
+             "overlays"_a = 0,
              "The residencies of a plan as tuples (buffer, begin, end, release, issue, offloads, permanent); "
              "ValueError for an inconsistent plan.");
 }

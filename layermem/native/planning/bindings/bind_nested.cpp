@@ -39,12 +39,13 @@ std::optional<NestedPlan> plan_nested(SharedNestedPlanner& shared, Bytes budget_
 std::optional<MixedPlan> plan_mixed(SharedNestedPlanner& shared, Bytes budget_bytes,
                                     const std::vector<std::vector<OpId>>& starts,
                                     const std::vector<BufferId>& activations, const std::vector<BufferId>& state,
-                                    Bytes host_bytes, liveness::Position short_gap, double copy_lead,
-                                    Seconds limit_seconds) {
+                                    Bytes host_bytes, liveness::Position short_gap, Seconds limit_seconds,
+                                    Bytes copy_limit_bytes) {
     const ReleaseGil unlocked;
     const std::lock_guard<std::mutex> locked(shared.mutex);
-    return shared.planner.mixed_plan(budget_bytes, starts, {activations, state, host_bytes, short_gap, copy_lead},
-                                     limit_seconds, raise_pending_signals);
+    return shared.planner.mixed_plan(budget_bytes, starts,
+                                     {activations, state, host_bytes, short_gap, copy_limit_bytes}, limit_seconds,
+                                     raise_pending_signals);
 }
 
 NestedPlan nested_minimum(SharedNestedPlanner& shared) {
@@ -89,10 +90,11 @@ void bind_nested(py::module_& m) {
                const std::vector<BufferId>& state) { return shared.planner.least_mixed_bytes({activations, state}); },
             "activations"_a, "state"_a, "No plan with these offloads that keeps the order needs fewer bytes.")
         .def("plan_with_offloads", &plan_mixed, "budget_bytes"_a, "starts"_a, "activations"_a, "state"_a,
-             "host_bytes"_a, "short_gap"_a, "copy_lead"_a, "limit_seconds"_a,
+             "host_bytes"_a, "short_gap"_a, "limit_seconds"_a, "copy_limit_bytes"_a,
              "The quickest plan that was found, or None. activations: buffers that may be copied to the host, within "
              "host_bytes; state: persistent buffers that are there between steps; gaps of short_gap ops stay; "
-             "copy_lead: as of a layout; what takes longer than limit_seconds before it is improved is left.")
+             "copy_limit_bytes: as of a layout; "
+             "what takes longer than limit_seconds before it is improved is left.")
         .def("minimum", &nested_minimum, "The plan of the fewest live bytes that was found.");
 }
 

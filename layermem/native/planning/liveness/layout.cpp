@@ -71,7 +71,7 @@ Order LayoutGraph::prepare(const std::vector<OpId>& order) const {
 }
 
 // The residencies of each buffer in turn.  This order matters: copies of one position run in it.
-Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decisions, double copy_lead) const {
+Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decisions, const CopyTiming& timing) const {
     Layout layout{order.ops, {}, {}};
     layout.residencies.reserve(buffers_.size() + decisions.size());
     // Decisions by use; of a gap that is named twice, the first one counts.
@@ -94,8 +94,9 @@ Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decision
             {uses + first, uses + last, by_use.data() + first, wrap ? wrap->decision : Decision::keep, wrap != nullptr},
             layout);
     }
-    time_copies(copy_lead, order.starts, layout);
-    if (!order.comm.empty()) delay_comm_releases(copy_lead, order, layout);
+    time_copies(timing.lead, order.starts, layout);
+    if (!order.comm.empty()) delay_comm_releases(timing.lead, order, layout);
+    if (timing.limit_bytes != kNoLimit) shorten_copies(timing, layout);
     return layout;
 }
 
@@ -246,6 +247,43 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
         for (int32_t i = first[residency->buffer]; i < first[residency->buffer + 1]; ++i)
             if (const Position p = layout.residencies[i].end; p <= residency->begin) issue = std::max(issue, p);
         residency->issue = std::min(residency->begin, issue);
+    }
+}
+
+// Lets copies hold their bytes only as far as the limit permits, beside what is in use anyway: first those to the host,
+// from the last one, then prefetches, from the first one.  Where bytes lack, an op waits for the copy instead.
+void LayoutGraph::shorten_copies(const CopyTiming& timing, Layout& layout) const {
+    std::vector<Bytes> live = live_profile(timing.overlays, layout);
+    if (live.empty() || *std::max_element(live.begin(), live.end()) <= timing.limit_bytes) return;
+    const auto n = static_cast<Position>(live.size());
+    auto has_bytes = [&](Position p, Bytes bytes) { return live[p] + bytes <= timing.limit_bytes; };
+    std::vector<Residency*> offloaded, prefetched;
+    for (Residency& r : layout.residencies) {
+        const Bytes bytes = buffers_[r.buffer].bytes;
+        if (r.offloads && r.release > r.end) {
+            for (Position p = r.end; p < std::min(r.release, n); ++p) live[p] -= bytes;
+            offloaded.push_back(&r);
+        }
+        if (r.issue >= 0 && r.issue < r.begin) {
+            for (Position p = r.issue; p < r.begin; ++p) live[p] -= bytes;
+            prefetched.push_back(&r);
+        }
+    }
+    std::stable_sort(offloaded.begin(), offloaded.end(),
+                     [](const Residency* a, const Residency* b) { return a->end > b->end; });
+    for (Residency* r : offloaded) {
+        const Bytes bytes = buffers_[r->buffer].bytes;
+        Position p = r->end;
+        for (; p < std::min(r->release, n) && has_bytes(p, bytes); ++p) live[p] += bytes;
+        if (p < n) r->release = p;
+    }
+    std::stable_sort(prefetched.begin(), prefetched.end(),
+                     [](const Residency* a, const Residency* b) { return a->begin < b->begin; });
+    for (Residency* r : prefetched) {
+        const Bytes bytes = buffers_[r->buffer].bytes;
+        Position p = r->begin;
+        for (; p > r->issue && has_bytes(p - 1, bytes); --p) live[p - 1] += bytes;
+        r->issue = p;
     }
 }
 

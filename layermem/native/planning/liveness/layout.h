@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -63,11 +64,21 @@ struct Residency {
     bool permanent;       // for the whole run
 };
 
+constexpr Bytes kNoLimit = std::numeric_limits<Bytes>::max();
+
 struct Plan {
-    std::vector<OpId> order;     // a repeated op runs as its recomputation
-    std::vector<Gap> decisions;  // gaps without one are kept
-    int overlays;                // mask of the kinds allowed
-    double copy_lead;            // fraction of a copy's duration that its bytes are held while other ops run
+    std::vector<OpId> order;            // a repeated op runs as its recomputation
+    std::vector<Gap> decisions;         // gaps without one are kept
+    int overlays;                       // mask of the kinds allowed
+    double copy_lead;                   // fraction of a copy's duration that its bytes are held while other ops run
+    Bytes copy_limit_bytes = kNoLimit;  // but not where more bytes than these would be in use
+};
+
+// What of a plan says how long copies hold their bytes.
+struct CopyTiming {
+    double lead;
+    Bytes limit_bytes = kNoLimit;
+    int overlays = 0;  // they decide what is in use
 };
 
 struct Use {
@@ -101,8 +112,10 @@ class LayoutGraph {
     // Throws std::invalid_argument on an order that repeats what cannot be repeated.
     Order prepare(const std::vector<OpId>& order) const;
     // Throws std::invalid_argument on a plan that reads what was never written.  Residencies are sorted by buffer.
-    Layout lay_out(const Order& order, const std::vector<Gap>& decisions, double copy_lead) const;
-    Layout lay_out(const Plan& plan) const { return lay_out(prepare(plan.order), plan.decisions, plan.copy_lead); }
+    Layout lay_out(const Order& order, const std::vector<Gap>& decisions, const CopyTiming& timing) const;
+    Layout lay_out(const Plan& plan) const {
+        return lay_out(prepare(plan.order), plan.decisions, {plan.copy_lead, plan.copy_limit_bytes, plan.overlays});
+    }
     // Per op of the stream of communication, in the order of Order::comm: before which position its bytes are free.
     std::vector<Position> comm_releases(const Order& order, double copy_lead) const;
     // Most aligned bytes in use at one tick.  The ticks of copies need no look: whatever is in use while one is issued
@@ -134,6 +147,7 @@ class LayoutGraph {
     void add_residencies(BufferId buffer, const Uses& uses, Layout& layout) const;
     void time_copies(double copy_lead, const std::vector<Seconds>& starts, Layout& layout) const;
     void delay_releases(double copy_lead, const std::vector<Seconds>& starts, std::vector<Residency*>& offloaded) const;
+    void shorten_copies(const CopyTiming& timing, Layout& layout) const;
     void delay_comm_releases(double copy_lead, const Order& order, Layout& layout) const;
     void advance_issues(double copy_lead, const std::vector<Seconds>& starts, const Layout& layout,
                         std::vector<Residency*>& prefetched) const;

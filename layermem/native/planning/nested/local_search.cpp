@@ -14,15 +14,23 @@ constexpr double kQuicker = 1 - 1e-9;  // a change has to save more than roundin
 
 }  // namespace
 
-LocalSearch::LocalSearch(const LayoutGraph& graph, std::vector<char> dropped, int overlays, Offloads offloads)
+LocalSearch::LocalSearch(const LayoutGraph& graph, const std::vector<BufferId>& evictable, std::vector<char> dropped,
+                         int overlays, Offloads offloads)
     : graph_(graph),
       dropped_(std::move(dropped)),
       overlays_(overlays),
       offloads_(std::move(offloads)),
       may_offload_(graph.buffers().size(), 0),
-      is_state_(graph.buffers().size(), 0) {
+      is_state_(graph.buffers().size(), 0),
+      producers_(graph.buffers().size(), -1) {
     for (BufferId b : offloads_.activations) may_offload_.at(b) = 1;
     for (BufferId b : offloads_.state) is_state_.at(b) = 1;
+    std::vector<char> is_evictable(graph.buffers().size(), 0);
+    for (BufferId b : evictable) is_evictable.at(b) = 1;
+    for (OpId id = 0; id < static_cast<OpId>(graph.ops().size()); ++id)
+        if (graph.ops()[id].recompute >= 0)
+            for (BufferId b : graph.ops()[id].writes)
+                if (is_evictable[b]) producers_[b] = id;
 }
 
 Draft LocalSearch::draft(std::vector<OpId> order) {
@@ -68,7 +76,7 @@ std::vector<Gap> LocalSearch::decisions(const Draft& draft) const {
 }
 
 liveness::Plan LocalSearch::plan_of(const Draft& draft) const {
-    return {draft.order, decisions(draft), overlays_, offloads_.copy_lead};
+    return {draft.order, decisions(draft), overlays_, 1.0, offloads_.copy_limit_bytes};
 }
 
 LocalSearch::Measured LocalSearch::measure(Draft& draft) {
@@ -221,6 +229,7 @@ Draft LocalSearch::improve(Draft draft, Bytes budget_bytes, int64_t work_end, co
             draft.numbers.empty() ? 0 : *std::max_element(draft.numbers.begin(), draft.numbers.end()) + 1, 0);
         while (work_ < work_end && exchange_one(draft, budget_bytes, tried)) interrupt();
         while (work_ < work_end && keep_one(draft, budget_bytes)) interrupt();
+        while (work_ < work_end && recompute_one(draft, budget_bytes, work_end)) interrupt();
         if (work_ >= work_end || draft.seconds >= before * kQuicker) break;
     }
     return draft;
@@ -293,6 +302,31 @@ bool LocalSearch::keep_one(Draft& draft, Bytes budget_bytes) {
         changed.offloaded.erase(changed.offloaded.begin() + static_cast<std::ptrdiff_t>(i));
         measure(changed);
         if (changed.live_bytes <= budget_bytes && changed.seconds <= draft.seconds) {
+            draft = std::move(changed);
+            return true;
+        }
+    }
+    return false;
+}
+
+// Recomputes one value for its next read instead of offloading it, if the plan becomes quicker.
+bool LocalSearch::recompute_one(Draft& draft, Bytes budget_bytes, int64_t work_end) {
+    const std::vector<OpId> ops = forms(draft);
+    for (size_t i = 0; i < draft.offloaded.size() && work_ < work_end; ++i) {
+        const auto [buffer, after] = draft.offloaded[i];
+        const OpId producer = producers_[buffer];
+        if (producer < 0) continue;
+        const auto entry = std::find(draft.numbers.begin(), draft.numbers.end(), after);
+        Position p = static_cast<Position>(entry - draft.numbers.begin()) + 1;
+        while (p < static_cast<Position>(ops.size()) && !touches(ops[p], buffer)) ++p;
+        if (p >= static_cast<Position>(ops.size()) || draft.order[p] == producer) continue;
+        Draft changed = draft;
+        changed.offloaded.erase(changed.offloaded.begin() + static_cast<std::ptrdiff_t>(i));
+        changed.order.insert(changed.order.begin() + p, producer);
+        const int32_t number = *std::max_element(draft.numbers.begin(), draft.numbers.end()) + 1;
+        changed.numbers.insert(changed.numbers.begin() + p, number);
+        measure(changed);
+        if (changed.live_bytes <= budget_bytes && changed.seconds < draft.seconds * kQuicker) {
             draft = std::move(changed);
             return true;
         }

@@ -31,11 +31,11 @@ using Interrupt = std::function<void()>;  // called now and then; may throw
 
 // What a plan may copy to the host.
 struct Offloads {
-    std::vector<BufferId> activations;  // any of them, in any gap
-    std::vector<BufferId> state;        // persistent buffers that are on the host between steps
-    Bytes host_bytes = 0;               // for copies of activations
-    Position short_gap = 0;             // gaps of at most so many ops are kept
-    double copy_lead = 1.0;
+    std::vector<BufferId> activations;            // any of them, in any gap
+    std::vector<BufferId> state;                  // persistent buffers that are on the host between steps
+    Bytes host_bytes = 0;                         // for copies of activations
+    Position short_gap = 0;                       // gaps of at most so many ops are kept
+    Bytes copy_limit_bytes = liveness::kNoLimit;  // live bytes up to which copies hold theirs
 };
 
 // A plan while it is changed.  Each entry of the order has a number of its own, so that an offload keeps its gap while
@@ -50,8 +50,9 @@ struct Draft {
 
 class LocalSearch {
   public:
-    // dropped  per buffer: where a plan recomputes it, that stays
-    LocalSearch(const LayoutGraph& graph, std::vector<char> dropped, int overlays, Offloads offloads);
+    // evictable  what may be recomputed; dropped  per buffer: where a plan recomputes it, that stays
+    LocalSearch(const LayoutGraph& graph, const std::vector<BufferId>& evictable, std::vector<char> dropped,
+                int overlays, Offloads offloads);
 
     Draft draft(std::vector<OpId> order);
     std::vector<Gap> decisions(const Draft& draft) const;
@@ -59,7 +60,8 @@ class LocalSearch {
     // seconds than `limit`.
     std::optional<Draft> fit(Draft draft, Bytes budget_bytes, Seconds limit, int64_t work_end,
                              const Interrupt& interrupt);
-    // Keeps or offloads what is recomputed, and keeps what is offloaded, while the plan becomes quicker and fits.
+    // Keeps or offloads what is recomputed, and keeps or recomputes what is offloaded, while the plan becomes quicker
+    // and fits.
     Draft improve(Draft draft, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
     // Positions of all plans that were measured, times the work of one.
     int64_t work() const { return work_; }
@@ -80,12 +82,14 @@ class LocalSearch {
     bool touches(OpId op, BufferId buffer) const;
     bool exchange_one(Draft& draft, Bytes budget_bytes, std::vector<char>& tried);
     bool keep_one(Draft& draft, Bytes budget_bytes);
+    bool recompute_one(Draft& draft, Bytes budget_bytes, int64_t work_end);
 
     const LayoutGraph& graph_;
     const std::vector<char> dropped_;  // per buffer
     const int overlays_;
     const Offloads offloads_;
     std::vector<char> may_offload_, is_state_;  // per buffer
+    std::vector<OpId> producers_;               // per buffer: the op that recomputes it, or -1
     int64_t work_ = 0;
 };
 

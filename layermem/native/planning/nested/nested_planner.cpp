@@ -127,7 +127,7 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
                                                    const Interrupt& interrupt) {
     // Plans of `starts` may run the ops in another order, where other bytes meet.
     if (starts.empty() && least_mixed_bytes(offloads) > budget_bytes) return std::nullopt;
-    LocalSearch search(graph_, is_dropped_, overlays_, offloads);
+    LocalSearch search(graph_, evictable_, is_dropped_, overlays_, offloads);
     LookaheadWalk walk(graph_, order_, evictable_, dropped_, drop_at_, overlays_,
                        search.decisions(search.draft(order_)));
     std::vector<Draft> drafts, fitting;
