@@ -226,13 +226,13 @@ class BudgetSearch(Generic[P]):
             plan = self.plan_of(self.entry, rung)
             if self.evaluator.live_bytes(plan) > rung:
                 break
-            if plan.copy_limit_bytes is not None and self.evaluator.estimate_seconds(plan) > HOPEFUL * best.seconds:
+            if plan.copy_limit_bytes is None:
+                program = self.build(plan, target_bytes=budget_bytes)
+            elif self.evaluator.estimate_seconds(plan) <= HOPEFUL * best.seconds:
+                program = self._attempt(rung)
+            else:
                 continue
-            program = self._placed(plan, budget_bytes)
-            if program.arena_bytes > budget_bytes:
-                continue
-            program = self._with_more_held(program, budget_bytes, rung)
-            if program.seconds * AS_GOOD < best.seconds:
+            if program.arena_bytes <= budget_bytes and program.seconds * AS_GOOD < best.seconds:
                 best = program
         return best
 

@@ -260,15 +260,15 @@ def test_the_program_for_a_smaller_budget_may_take_all_of_the_larger_one(monkeyp
     search = object.__new__(BudgetSearch)
     search.graph, search.costs = SimpleNamespace(ops=[0] * 10), None
     search.hints = SimpleNamespace(host_budget_bytes=None)
-    search.entry, search.plan_of = None, lambda _, rung: rung
-    search.evaluator = SimpleNamespace(live_bytes=lambda rung: rung)
+    search.entry, search.plan_of = None, lambda _, rung: SimpleNamespace(copy_limit_bytes=None, rung=rung)
+    search.evaluator = SimpleNamespace(live_bytes=lambda plan: plan.rung)
 
-    def build(rung, target_bytes):
-        placed.append((rung, target_bytes))
-        wasted = 2 * ALIGN if rung > 96 * ALIGN else 50 * ALIGN
-        return SimpleNamespace(plan=rung, arena_bytes=rung + wasted, seconds=1 + rung / budget)
+    def build(plan, target_bytes):
+        placed.append((plan.rung, target_bytes))
+        wasted = 2 * ALIGN if plan.rung > 96 * ALIGN else 50 * ALIGN
+        return SimpleNamespace(plan=plan, arena_bytes=plan.rung + wasted, seconds=1 + plan.rung / budget)
 
     search.build = build
     found = search._fastest_of_rungs(budget, SimpleNamespace(seconds=3.0))
-    assert found.arena_bytes <= budget and found.plan > 96 * ALIGN
+    assert found.arena_bytes <= budget and found.plan.rung > 96 * ALIGN
     assert len(placed) == 8 and {target for _, target in placed} == {budget}
