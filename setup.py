@@ -66,7 +66,9 @@ class build_data(build_py):
 
 def fatbin(nvcc, source):
     """Machine code for every architecture beside `source`; a failure is printed, and only costs time at first use."""
-    codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES]
+    own = re.search(r"_sm(\d+)([a-z])$", source.stem)  # convolution_tf32_sm90a: instructions that only sm_90a has
+    names = [a + own[2] if own and own[1] == a else a for a in ARCHITECTURES]
+    codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in names]
     codes.append(f"-gencode=arch=compute_{ARCHITECTURES[-1]},code=compute_{ARCHITECTURES[-1]}")
     flags = ["--std=c++17", "--fmad=false", "-O3", "--compress-mode=size", *codes]
     out = source.with_suffix(".fatbin")

@@ -26,6 +26,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from layermem.backends.cuda.kernel_images import sources  # noqa: E402
 from layermem.backends.cuda.kernel_images.build import FLAGS, whole_source  # noqa: E402
 from layermem.backends.cuda.kernel_images.sources import modules  # noqa: E402
 from layermem.backends.cuda.kernel_images.toolkit import program  # noqa: E402
@@ -69,9 +70,10 @@ def compiled(module: str, architecture: str) -> list[Kernel]:
     with tempfile.TemporaryDirectory(prefix="layermem-") as folder:
         source, ptx = Path(folder) / "kernels.cu", Path(folder) / "kernels.ptx"
         source.write_text(whole_source(module), encoding="utf-8")
-        _run(["nvcc", *FLAGS, "-O3", f"-arch=compute_{architecture}", "-ptx", str(source), "-o", str(ptx)])
+        target = sources.architecture(module, architecture)
+        _run(["nvcc", *FLAGS, "-O3", f"-arch=compute_{target}", "-ptx", str(source), "-o", str(ptx)])
         cubin = str(Path(folder) / "kernels.cubin")
-        said = _run(["ptxas", f"-arch=sm_{architecture}", "-O3", "-v", str(ptx), "-o", cubin])
+        said = _run(["ptxas", f"-arch=sm_{target}", "-O3", "-v", str(ptx), "-o", cubin])
         return list(_kernels(ptx.read_text(encoding="utf-8"), said))
 
 
@@ -142,12 +144,13 @@ def written(digests: dict[str, str], rows: Sequence[Row], version: str) -> str:
 
 
 def rows_of(module: str, found: dict[str, list[Kernel]]) -> list[Row]:
-    """Rows of one module from its kernels by architecture; bounds are those of the last one."""
+    """Rows of one module from its kernels by architecture; bounds are those of the last one, shared memory is that of
+    the one where it is largest: kernels for one architecture do nothing on others."""
     last = {kernel.name: kernel for kernel in found[ARCHITECTURES[-1]]}
     by_name = {a: {kernel.name: kernel for kernel in kernels} for a, kernels in found.items()}
     return [
         Row(
-            module, name, kernel.threads, kernel.blocks, kernel.shared,
+            module, name, kernel.threads, kernel.blocks, max(by_name[a][name].shared for a in ARCHITECTURES),
             {a: by_name[a][name].registers for a in ARCHITECTURES},
             {a: by_name[a][name].spilled for a in ARCHITECTURES},
         )

@@ -6,6 +6,7 @@
     python tools/sass_model.py --baseline before.tsv                 modelled TFLOP/s beside those of the file
     python tools/sass_model.py --net resnet50 --batch 128 --precision tf32     each op of a training step
     python tools/sass_model.py --totals                              three nets in tf32 and bf16, on fp32 and bfloat16
+    python tools/sass_model.py --warpgroups                          the kernels that only sm_90a has
     python tools/sass_model.py --calibrate out/gpu/results.json      constants as tools/gpu_check.py has measured them
 
 What is modelled, and how, is in docs/benchmarks/sass.md.  It needs nvcc or NVRTC, and nvdisasm: the wheels
@@ -27,6 +28,7 @@ from tools.sass.engine import MODELLED, compile_all, engine_kernels, row_of  # n
 from tools.sass.gpus import GPUS, Model  # noqa: E402
 from tools.sass.net import memory_times, net_times  # noqa: E402
 from tools.sass.table import memory_table, ops_table, read_rows, table, totals_table, written  # noqa: E402
+from tools.sass.warpgroup import all_rows, warpgroup_table  # noqa: E402
 
 NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256))
 TOTALS = ("tf32", "bf16", "bf16 on bf16")
@@ -44,13 +46,16 @@ def main() -> None:
     parser.add_argument("--net", metavar="NAME", help="of prototxt/: times of its ops instead")
     parser.add_argument("--batch", type=int, default=64, help="images of the net's batch (%(default)s)")
     parser.add_argument("--totals", action="store_true", help="times of whole nets instead")
+    parser.add_argument("--warpgroups", action="store_true", help="the kernels of sm_90a instead")
     options = parser.parse_args()
     gpu = GPUS[options.arch]
     if options.clock:
         gpu = gpu._replace(clock=1e9 * options.clock)
     model = calibrated(options.calibrate, gpu) if options.calibrate else Model(gpu)
     print(f"{gpu.name}, sm_{gpu.architecture}, {gpu.clock / 1e9:.3f} GHz; modelled, not measured")
-    if options.totals:
+    if options.warpgroups:
+        print("\n".join(warpgroup_table(all_rows(model))))
+    elif options.totals:
         print_totals(options.precision or TOTALS, model)
     elif options.net:
         for precision in options.precision or ("fp32",):

@@ -30,7 +30,7 @@ _COMMON = (
     *("-std=c++17", "-fPIC", "-pthread", "-fvisibility=hidden", "-fno-strict-aliasing", "-ffp-contract=off"),
     *("-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"),
 )
-_MACHINE = ("launch.cpp", "machine.cpp", "fiber.cpp", "warp.cpp", "copies.cpp")
+_MACHINE = ("launch.cpp", "machine.cpp", "fiber.cpp", "warp.cpp", "copies.cpp", "warpgroup.cpp")
 _SANITIZE = ("-fsanitize=address,undefined,bounds-strict", "-fno-sanitize-recover=all", "-g1")
 
 

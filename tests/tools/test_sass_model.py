@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from layermem.backends.cuda.implicit_gemm import ENGINES, conv_dgrad, conv_fprop, conv_wgrad, split_of
+from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, conv_dgrad, conv_fprop, conv_wgrad, split_of
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
+from layermem.backends.cuda.warpgroup import PRECISIONS, WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
 from layermem.planning.costs import MODELS
 from tools.sass.calibration import calibrated, case_times
@@ -25,6 +26,7 @@ from tools.sass.net import OpTime, by_kind, fields, host_gap, launches_time, sta
 from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
+from tools.sass.warpgroup import SHARE, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
@@ -386,6 +388,22 @@ def test_a_whole_main_loop_issues_no_more_than_the_report_states(precision):
         loop = main_loop_of(precision, name, "90")
         products = sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
         assert len(loop.steps) / products <= float(saved[precision, name]["per_product"]) + 0.005, name
+
+
+@nvcc_is_here
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_warpgroups_take_what_products_and_loads_take(precision):
+    """No stage is faster than its products at the rate assumed of tensor cores."""
+    gpu, (tile, _) = H200, WARPGROUP_TILES
+    rows = {row.kernel: row for row in rows_of(precision, Model(H200))}
+    assert len(rows) == 6
+    flop = 2 * tile.m * tile.n * DEPTH
+    least = flop / (4 * gpu.tensor * SHARE * (1 if precision == "tf32" else 2))
+    assert all(row.cycles >= least for name, row in rows.items() if tile.name in name)
+    fprop = rows[f"conv_fprop_{tile.name}_v4"]
+    assert fprop.bound == pytest.approx(flop / ((tile.m + tile.n) * 128) * gpu.l2 / 1e12)
+    assert fprop.tflops > fprop.bound  # so that L2 is what binds
+    assert fprop.loads <= 290 and fprop.products <= 125
 
 
 @nvcc_is_here

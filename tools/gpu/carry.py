@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from layermem.backends.cuda.driver.context import gpus
-from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.sources import modules
 from tools.gpu.process import ROOT
 
@@ -39,7 +39,8 @@ def kernels(folder: Path, architecture: str) -> int:
     compiler = build.find_compiler()
 
     def compiled(module: str) -> int:
-        image = compiler.cubin(build.whole_source(module), f"sm_{architecture}", build.FLAGS)
+        target = f"sm_{sources.architecture(module, architecture)}"
+        image = compiler.cubin(build.whole_source(module), target, build.FLAGS)
         (folder / f"{module}.fatbin").write_bytes(image)
         return len(image)
 

@@ -11,14 +11,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.implicit_gemm import ENGINES
 from layermem.backends.cuda.launch import Launch
-from tests.backends.cuda.harness import Way, case_of
+from tests.backends.cuda.harness import case_of
 from tests.backends.cuda.on_gpu import Gpu
 from tests.cases import CASES, select
-from tools.gpu.correctness import FEW, Check
+from tools.gpu.correctness import FEW, Check, warpgroup_checks
 from tools.gpu.exact import exact_cases
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.results import Options, Results
@@ -28,17 +27,18 @@ PRODUCTS = ("Convolution by quads", "Convolution")  # by 16 bytes at once, and b
 
 def run(results: Results, options: Options) -> None:
     driver = Driver(0)
-    gpu, tiles = NotingGpu(driver, results), implicit_gemm.TILES
+    gpu = NotingGpu(driver, results)
     for check in checks(options.brief):
-        implicit_gemm.TILES = (check.tile,) if check.tile else tiles
+        if not check.runs_on(driver):
+            continue
 
         def work(check: Check = check) -> None:
-            case = check.make(Way(precision=check.precision, gpu=gpu))
+            case = check.make(check.way(gpu))
             with suppress(AssertionError):  # wrong numbers are for `correctness`
                 case.check_once()
 
-        results.attempt(work, case=check.name, precision=check.precision)
-    implicit_gemm.TILES = tiles
+        with check.tiles():
+            results.attempt(work, case=check.name, precision=check.precision)
     driver.close()
 
 
@@ -49,6 +49,7 @@ def checks(brief: bool) -> Iterator[Check]:
         for name in PRODUCTS:
             for tile in ENGINES[precision].tiles[-1 if brief else 0 :]:
                 yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
+    yield from warpgroup_checks(brief)
     for name, make in exact_cases(brief):
         yield Check(name, "fp32", make)
 

@@ -23,7 +23,7 @@ from layermem.backends.cuda.implicit_gemm import (
     conv_fprop,
     conv_wgrad,
 )
-from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.launch import Launch
 from layermem.ops import ConvProblem, Window
@@ -100,7 +100,7 @@ def cubin_of(module: str, architecture: str) -> bytes:
     path = CUBINS / f"{module}-{architecture}-{digest[:24]}.cubin"
     if not path.exists():
         CUBINS.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, compiler.cubin(source, f"sm_{architecture}", build.FLAGS))
+        write_atomically(path, compiler.cubin(source, f"sm_{sources.architecture(module, architecture)}", build.FLAGS))
     return path.read_bytes()
 
 

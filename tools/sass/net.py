@@ -252,7 +252,7 @@ def ends_cycles(module: str, function: str, args: bytes, grid: tuple[int, int, i
     kernel = kernels_of(module, gpu.architecture)[function]
     trace = traced(kernel, args, grid)
     warps = max(1, round(together * kernel.threads / WARP / SUB_PARTITIONS))
-    return sum(duration(issues_of(part, gpu), warps) for part in (trace.before, trace.after))
+    return sum(duration([issues_of(part, gpu)] * warps) for part in (trace.before, trace.after))
 
 
 # -- the host ----------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ READ_LATENCY, COPY_READ_LATENCY = 12, 20  # until operands have been read
 TENSOR_LATENCY = 18
 QUEUE = 60
 BARRIER = 25
+PRODUCTS_DONE = 6  # a scoreboard beside those of the hardware: what products of warpgroups have been started
 OFFSET = 37  # cycles between the warps' starts
 
 MATRICES = {"1688": (16, 8, 8), "16816": (16, 8, 16), "1684": (16, 8, 4)}  # m, n, k in the name of an HMMA
@@ -138,9 +139,9 @@ def simulate(issues: Sequence[Issue], warps: int, iterations: int = 8) -> Rate:
     return Rate((state.time - half) / iterations * 2, {p: c / state.time for p, c in state.busy.items() if p})
 
 
-def duration(issues: Sequence[Issue], warps: int) -> float:
-    """Cycles until as many warps, which start together, have all run the sequence once."""
-    state = _SubPartition([issues] * warps)
+def duration(warps: Sequence[Sequence[Issue]]) -> float:
+    """Cycles until warps, which start together, have all run their sequences once."""
+    state = _SubPartition(warps)
     while state.running:
         warp = state.step()
         if state.place[warp] == 0:
@@ -156,7 +157,7 @@ class _SubPartition:
         self.running = [warp for warp, issues in enumerate(warps) if issues]
         self.place = [0] * len(warps)
         self.ready = [float(OFFSET * warp) for warp in range(len(warps))]
-        self.clear = [[0.0] * 6 for _ in warps]
+        self.clear = [[0.0] * (PRODUCTS_DONE + 1) for _ in warps]
         self.free: dict[str, float] = {"": 0.0}
         self.busy: dict[str, float] = {}
         self.port = 0.0  # when the port to shared memory has done all that was issued

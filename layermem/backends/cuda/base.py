@@ -37,11 +37,13 @@ class CudaCall(KernelCall):
 
     precision    of matrix products, one of implicit_gemm.ENGINES
     error_flag   address of an int that kernels raise to the largest invalid label; 0 where the op reads no labels
+    capability   of the GPU: "90" for sm_90; without one the engine of every GPU computes products
     step_scalars   address of what changes from step to step (step_scalars.py)
     """
 
     precision: str = "fp32"
     error_flag: int = 0
+    capability: str = ""
     step_scalars: int = 0
 
     @property

@@ -17,14 +17,13 @@ from layermem.backends.cuda.implicit_gemm import (
     Epilogue,
     conv_dgrad,
     conv_fprop,
-    engine_of,
     epilogue_of,
     masks_bytes,
     operand_weights,
-    writes_moments,
 )
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import Units, batch_moments
+from layermem.backends.cuda.warpgroup import engine_of, leaves_moments
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -46,9 +45,9 @@ def narrow_fprop(op: Conv) -> list[str]:
 
 @kernel(Conv, "forward", narrow=narrow_fprop)
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = engine_of(call, "x0"), op.problem
+    engine, problem = engine_of(call, "x0", op.problem), op.problem
     epilogue = epilogue_of(op, call, problem)
-    in_epilogue = call["moments"] if writes_moments() else 0
+    in_epilogue = call["moments"] if leaves_moments(engine) else 0
     weights, rounding = operand_weights(engine, problem, call)
     yield from rounding
     for i in range(op.pairs):
@@ -61,7 +60,7 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(Conv, "dgrad", narrow=r"dx\d+|dy\d+")
 def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = engine_of(call, "dy0"), op.problem
+    engine, problem = engine_of(call, "dy0", op.problem), op.problem
     weights, rounding = operand_weights(engine, problem, call)
     yield from rounding
     for i in range(op.pairs):
@@ -75,7 +74,7 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(Deconv, "forward", narrow=r"x\d+|y\d+")
 def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = engine_of(call, "y0"), op.problem
+    engine, problem = engine_of(call, "y0", op.problem), op.problem
     weights, rounding = operand_weights(engine, problem, call)
     yield from rounding
     for i in range(op.pairs):
@@ -84,7 +83,7 @@ def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(Deconv, "dgrad", narrow=r"dx\d+|dy\d+")
 def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = engine_of(call, "dy0"), op.problem
+    engine, problem = engine_of(call, "dy0", op.problem), op.problem
     weights, rounding = operand_weights(engine, problem, call)
     yield from rounding
     for i in range(op.pairs):
@@ -153,7 +152,7 @@ def deconvolution_wgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 
 
 def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterator[Launch]:
-    engine, problem = engine_of(call, f"{image}0"), op.problem
+    engine, problem = engine_of(call, f"{image}0", op.problem), op.problem
     for i in range(op.pairs):
         if call.sums("dw0"):
             accumulate = i > 0 or call.accumulates("dw0")

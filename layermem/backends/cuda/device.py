@@ -298,6 +298,7 @@ class CudaDevice(Device):
             storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
             narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
+            capability=self.driver.gpu.capability,
             error_flag=flag,
             step_scalars=self.step_scalars[op.stream].address,
         )

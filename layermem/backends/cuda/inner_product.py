@@ -21,13 +21,13 @@ from layermem.backends.cuda.implicit_gemm import (
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
-    engine_of,
     epilogue_of,
     masks_bytes,
     operand_weights,
     split_of,
 )
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.warpgroup import engine_of
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -102,7 +102,7 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     if op.transpose or reorders_y(op):
         yield from fprop_in_steps(op, call)
         return
-    engine, problem = engine_of(call, "x0"), conv_problem(op)
+    engine, problem = engine_of(call, "x0", whole_problem(op)), conv_problem(op)
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
     epilogue = epilogue_of(op, call, problem)
     epilogue = epilogue._replace(bias=columns_of(op, epilogue.bias))
@@ -116,7 +116,8 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     """Where conv_fprop does not write y itself: the residual is copied to y first and the product added to it, and a
     ReLU runs in place."""
-    engine, problem, workspace = engine_of(call, "x0"), conv_problem(op), Workspace(call.workspace)
+    engine = engine_of(call, "x0", whole_problem(op))
+    problem, workspace = conv_problem(op), Workspace(call.workspace)
     if op.residual:
         yield from copy(call["y0"], call["x1"], op.y.count)
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), workspace)
@@ -138,7 +139,8 @@ def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(InnerProduct, "dgrad", workspace=copies_workspace_bytes, narrow=narrow_blobs)
 def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
-    engine, problem, workspace = engine_of(call, "dx0"), conv_problem(op), Workspace(call.workspace)
+    engine = engine_of(call, "dx0", whole_problem(op))
+    problem, workspace = conv_problem(op), Workspace(call.workspace)
     accumulate, reorders = call.accumulates("dx0"), reorders_x(op)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     dx = workspace.take(op.x.nbytes) if reorders else call["dx0"]
@@ -190,7 +192,8 @@ def bias_columns(op: InnerProduct) -> Columns:
     in_place=wgrad_in_place, narrow=narrow_blobs,
 )  # fmt: skip
 def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
-    engine, problem, workspace = engine_of(call, "x0"), conv_problem(op), Workspace(call.workspace)
+    engine = engine_of(call, "x0", whole_problem(op))
+    problem, workspace = conv_problem(op), Workspace(call.workspace)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     yield from copies
     if call.sums("dw0"):

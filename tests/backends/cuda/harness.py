@@ -38,13 +38,15 @@ DRAWS, NUDGE = 8, 1e-6  # random changes of the inputs that tell how far a resul
 @dataclass(frozen=True)
 class Way:
     """How kernels are run: the build of the emulator, the order of its threads, the moment its copies land; and the
-    precision of matrix products.  With a GPU (tests/backends/cuda/on_gpu.py) they run there instead."""
+    precision of matrix products, and the capability that chooses their kernels.  With a GPU
+    (tests/backends/cuda/on_gpu.py) they run there instead."""
 
     mode: str = "plain"
     order: str = "shuffled"
     copies: str = "late"
     precision: str = "fp32"
     gpu: Any = None
+    capability: str = ""
 
 
 PLAIN = Way()
@@ -103,6 +105,7 @@ def run_op(
         storage=storage,
         narrow=[role for role, array in arrays.items() if array.dtype == np.uint16] if storage else (),
         precision=way.precision,
+        capability=way.capability,
         error_flag=addresses["error_flag"],
         step_scalars=addresses["step_scalars"],
     )

@@ -67,7 +67,8 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
         monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
         for precision in ENGINES:
             found |= set().union(*(launched(case, precision) for case in select("small")))
-    declared = {f"{module}.{name}" for module in modules() for name in kernel_names(module)}
+    of_every_gpu = [module for module in modules() if not module.endswith("_sm90a")]  # else test_warpgroup.py
+    declared = {f"{module}.{name}" for module in of_every_gpu for name in kernel_names(module)}
     rules = {name for name in declared if name.startswith("update.update_")}
     assert len(rules) == 6
     assert found | rules | BESIDE == declared

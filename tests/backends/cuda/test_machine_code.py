@@ -6,10 +6,12 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
+from layermem.backends.cuda import warpgroup
 from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
 from layermem.backends.cuda.kernel_images.toolkit import program
@@ -17,6 +19,8 @@ from tests.backends.cuda.sass import Code, _code, disassembled
 from tools import ptxas_report
 from tools.ptxas_report import digest_of, read_report
 from tools.sass import engine
+from tools.sass.engine import kernels_of
+from tools.sass.warpgroup import loop_with
 
 # ---- the report -----------------------------------------------------------------------------------------------------
 
@@ -183,6 +187,27 @@ def test_packed_tiles_are_copied_and_multiplied_as_they_are():
         if tile in ("128x128", "256x128"):
             products = sum(n for o, n in whole.items() if o.startswith(product))
             assert sum(whole.values()) / products <= MOST_ISSUED_PACKED[operation], name
+
+
+@compiles
+@pytest.mark.parametrize("precision", warpgroup.PRECISIONS)
+def test_producers_copy_and_consumers_multiply_in_loops_of_their_own(precision):
+    """16 bytes a copy, products of a whole warpgroup, nothing in local memory."""
+    found = kernels_of(f"convolution_{precision}_sm90a", "90")
+    assert len(found) == 6
+    for name, kernel in found.items():
+        loads, products = (Counter(e.opcode for e in loop_with(kernel, of)) for of in ("LDGSTS", "HGMMA"))
+        columns = 128 if "256x128" in name else 64
+        multiplied = {opcode: n for opcode, n in products.items() if opcode.startswith("HGMMA")}
+        shape = f"HGMMA.64x{columns}x8.F32.TF32" if precision == "tf32" else f"HGMMA.64x{columns}x16.F32.BF16"
+        assert multiplied == {shape: 8 if precision == "tf32" else 4}, name
+        assert loads["LDGSTS.E.BYPASS.128"] == (16 if columns == 128 else 8), name
+        assert loads["LDG.E.128"] == (4 if "fprop_128x64" in name else 8), name
+        assert loads["STS.128"] == loads["LDG.E.128"] // (1 if precision == "tf32" else 2), name
+        assert products["LDSM.16.M88.4"] == 8 or products["LDS.64"] == 16, name
+        every = {each.opcode for each in kernel.code}
+        assert not any(o.startswith(("LDL", "STL")) for o in every), f"{name} has local memory"
+        assert not any(o.startswith(("I2F", "MUFU.RCP")) for o in (*loads, *products)), f"{name} divides in a loop"
 
 
 MEMORY_BOUND = (

@@ -223,7 +223,19 @@ struct Launched {
         return run_unguarded();
     }
 
+    // The kernels of a module such as convolution_tf32_sm90a refuse to run on every other architecture.
+    bool refuses() const {
+        const std::string& name = function->module->name;
+        const std::size_t at = name.rfind("_sm");
+        return at != std::string::npos && name.back() == 'a' &&
+               name.substr(at + 3, name.size() - at - 4) != std::to_string(architecture().capability);
+    }
+
     CUresult run_unguarded() const {
+        if (refuses()) {
+            complain(function->name + ": its instructions are those of another architecture");
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
         LmLaunch now = launch;
         now.seed = driver().random();
         if (function->module->launch(function->name.c_str(), &now, args.data(), args.size()) != 0) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "fiber.hpp"
@@ -25,10 +26,28 @@ struct Copy {
     unsigned group;  // the commit that closes it
 };
 
+// One of warpgroup.cuh, which its warp has not done yet.
+struct Product {
+    float* sums;  // this lane's registers: four for each of the blocks of eight columns
+    unsigned blocks;
+    const unsigned* a;   // registers too
+    std::uint64_t rows;  // of B: a matrix descriptor
+    bool bf16;
+    unsigned group;    // the commit that closes it
+    const void* code;  // where it was called
+};
+
+// Sums that are being computed, poisoned where the kernel has them.
+struct Sums {
+    float* registers;
+    std::vector<float> values;
+    unsigned last_group = 0;  // of the products that add to them
+};
+
 struct Warp;
 
 struct Thread {
-    enum State : std::uint8_t { READY, AT_BLOCK, AT_WARP, GONE };
+    enum State : std::uint8_t { READY, AT_BLOCK, AT_WARP, AT_BARRIER, GONE };
 
     Fiber fiber;
     Index index;
@@ -38,6 +57,10 @@ struct Thread {
     Site site;  // where it waits
     std::vector<Copy> copies;
     unsigned commits;  // groups closed so far
+    std::vector<Product> products;
+    std::vector<Sums> sums;
+    unsigned products_closed;   // groups of products
+    unsigned products_started;  // in this block
 
     unsigned lane() const { return id % LANES; }
 };
@@ -64,6 +87,19 @@ struct Warp {
     unsigned turn;     // primitives completed: exchanges alternate between two tables, since a lane may run one ahead
     std::uint64_t epoch;  // warp_syncs completed
     Exchange table[2];
+};
+
+// A barrier in shared memory: arrivals that end a phase, how many are missing, the number of this phase.
+struct Barrier {
+    unsigned arrivals, missing, phase;
+    std::vector<unsigned> waiting;  // ids of threads
+};
+
+// An arrival that happens when copies land.
+struct LateArrival {
+    Thread* thread;
+    unsigned group;  // of copies before it
+    const void* barrier;
 };
 
 // A shared array that this launch has met.
@@ -98,6 +134,8 @@ struct Machine {
     std::vector<Warp> warps;
     std::vector<unsigned> ready;  // a ring of thread ids
     unsigned head = 0, queued = 0;
+    std::unordered_map<const void*, Barrier> barriers;
+    std::vector<LateArrival> late;  // in their order
 
     Thread* now = nullptr;  // the running thread; null outside a block
     Fiber launcher;
@@ -107,8 +145,9 @@ struct Machine {
     void queue(unsigned id);
     void queue_all(unsigned first, unsigned count);
     Thread* take();
-    void pause();  // the running thread has said for what it waits; others run
-    void leave();  // the running thread has finished
+    void pause();                                 // the running thread has said for what it waits; others run
+    void leave();                                 // the running thread has finished
+    void fail_stuck() __attribute__((noreturn));  // all that are left wait
     void fail(std::string why) __attribute__((noreturn));
     bool is_shared(const void* start, std::size_t bytes) const;
 
@@ -125,6 +164,12 @@ const char* base_name(const char* path);
 // The running lane brings a deposit and waits for its warp; `complete` runs once, when all have come.
 Exchange& exchange(const Deposit& mine, const void* row, Site site, void (*complete)(Exchange&) = nullptr);
 
-void land_all(Thread& thread);  // what is still in flight when a thread leaves
+bool copies_land_early();                                            // the next one does
+void land_all(Thread& thread);                                       // what is still in flight when a thread leaves
+void land_before(Thread& thread, unsigned group, const void* code);  // its copies of earlier groups, oldest first
+void land_next(std::size_t index);                                   // of the late arrivals
+
+void check_products(const Thread& thread);  // none is in flight when a thread leaves
+std::string divergent_warpgroup();          // what is wrong with the products of a block that has ended, if anything
 
 }  // namespace lm_emu

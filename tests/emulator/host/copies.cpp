@@ -19,12 +19,13 @@ void move(const Copy& copy) {
         std::memset(copy.shared, 0, static_cast<std::size_t>(copy.bytes));
 }
 
-bool lands_early() {
+}  // namespace
+
+bool copies_land_early() {
     if (machine.launch.copies == LM_EITHER) return (machine.draw() >> 40 & 1) != 0;
     return machine.launch.copies == LM_EARLY;
 }
 
-// Lands the thread's copies of every group before `group`, oldest first.
 void land_before(Thread& thread, unsigned group, const void* code) {
     std::size_t kept = 0;
     for (const Copy& copy : thread.copies) {
@@ -33,12 +34,10 @@ void land_before(Thread& thread, unsigned group, const void* code) {
             continue;
         }
         if (!copy.landed) move(copy);
-        race::copy_landed(copy.shared, copy.global, static_cast<std::size_t>(copy.bytes), copy.inside, code);
+        race::copy_landed(copy.shared, copy.global, static_cast<std::size_t>(copy.bytes), copy.inside, thread, code);
     }
     thread.copies.resize(kept);
 }
-
-}  // namespace
 
 void async_copy(void* shared, const void* global, int bytes, bool inside) {
     Thread& me = *machine.now;
@@ -48,7 +47,7 @@ void async_copy(void* shared, const void* global, int bytes, bool inside) {
                           name_of(me).c_str(), bytes));
     if (inside && reinterpret_cast<std::uintptr_t>(global) % size != 0)
         machine.fail(text("async_copy: the source of %s is not aligned to %d bytes", name_of(me).c_str(), bytes));
-    Copy copy{shared, global, bytes, inside, lands_early(), me.commits};
+    Copy copy{shared, global, bytes, inside, copies_land_early(), me.commits};
     race::copy_issued(shared, global, size, inside, __builtin_return_address(0));
 #if defined(__SANITIZE_ADDRESS__)
     char probe[16];  // a source out of bounds is to be reported here, not at the wait

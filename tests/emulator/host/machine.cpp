@@ -83,6 +83,8 @@ void Machine::queue_all(unsigned first, unsigned count) {
 }
 
 Thread* Machine::take() {
+    while (queued == 0 && !late.empty())
+        land_next(launch.order == LM_SHUFFLED ? static_cast<std::size_t>((draw() >> 32) * late.size() >> 32) : 0);
     if (queued == 0) return nullptr;
     const auto size = static_cast<unsigned>(ready.size());
     if (launch.order == LM_SHUFFLED) {
@@ -95,19 +97,21 @@ Thread* Machine::take() {
     return next;
 }
 
+void Machine::fail_stuck() {
+    std::string why = "no thread can go on;";
+    for (const Thread& t : threads) {
+        if (t.state == Thread::GONE) continue;
+        why += text(" %s waits at %s:%d,", name_of(t).c_str(), base_name(t.site.file), t.site.line);
+        if (why.size() > 400) break;
+    }
+    why.back() = '.';
+    fail(std::move(why));
+}
+
 void Machine::pause() {
     Thread* me = now;
     Thread* next = take();
-    if (next == nullptr) {
-        std::string why = "no thread can go on;";
-        for (const Thread& t : threads) {
-            if (t.state == Thread::GONE) continue;
-            why += text(" %s waits at %s:%d,", name_of(t).c_str(), base_name(t.site.file), t.site.line);
-            if (why.size() > 400) break;
-        }
-        why.back() = '.';
-        fail(std::move(why));
-    }
+    if (next == nullptr) fail_stuck();
     if (next == me) return;
     now = next;
     Fiber::go(me->fiber, next->fiber);
@@ -116,6 +120,7 @@ void Machine::pause() {
 void Machine::leave() {
     Thread& me = *now;
     land_all(me);
+    check_products(me);
     me.state = Thread::GONE;
     ++gone;
     ++me.warp->gone;
@@ -125,6 +130,7 @@ void Machine::leave() {
                 fail(text("divergent: %s has left the kernel while another waits for it at %s:%d", name_of(me).c_str(),
                           base_name(t.site.file), t.site.line));
     Thread* next = take();
+    if (next == nullptr && gone < threads.size()) fail_stuck();
     now = next;
     Fiber::go(me.fiber, next != nullptr ? next->fiber : launcher);
     __builtin_unreachable();
@@ -158,6 +164,7 @@ bool block_any(bool mine, Site site) {
         m.answer = m.any;
         m.any = false;
         m.waiting = 0;
+        race::block_met();
         ++m.epoch;
         m.queue_all(0, static_cast<unsigned>(m.threads.size()));
     }
@@ -208,6 +215,8 @@ void Machine::run_block() {
     epoch = waiting = gone = 0;
     any = false;
     head = queued = 0;
+    barriers.clear();
+    late.clear();
     if (launch.shared > 0) std::memset(dynamic, 0xFF, launch.shared);
     for (unsigned w = 0; w < warps.size(); ++w) {
         Warp& warp = warps[w];
@@ -219,6 +228,9 @@ void Machine::run_block() {
     for (Thread& t : threads) {
         t.copies.clear();
         t.commits = 0;
+        t.products.clear();
+        t.sums.clear();
+        t.products_closed = t.products_started = 0;
         t.fiber.prepare(&thread_main, stacks.at(t.id), Stacks::BYTES, t.id);
     }
     queue_all(0, count);
@@ -246,6 +258,8 @@ void Machine::run() {
         block = {b % launch.grid[0], b / launch.grid[0] % launch.grid[1], b / (launch.grid[0] * launch.grid[1])};
         run_block();
         if (failed) return;
+        message = divergent_warpgroup();
+        if (!message.empty()) return;
         race::block_ends();
     }
 }

@@ -45,6 +45,18 @@ void load_matrix(unsigned* out, int matrices, const void* row, bool transposed, 
 void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Site site);
 void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Site site);
 
+void barrier_init(void* address, int arrivals);
+void barrier_arrive(void* address);
+void barrier_arrive_behind_copies(void* address);
+void barrier_wait(void* address, unsigned parity, Site site);
+void proxy_fence();
+
+unsigned shared_offset(const void* address);  // stands for an address of shared memory in 18 bits
+void product_tf32(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows);
+void product_bf16(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows);
+void products_commit(Site site);
+void products_wait(int groups, Site site);
+
 long long clock_cycles();                                      // goes on by a fixed number with every call
 [[noreturn]] void misaligned(const void* address, int bytes);  // an access to as many bytes at once
 

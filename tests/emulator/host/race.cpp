@@ -10,6 +10,11 @@
 //      they come from different blocks (nothing orders blocks within a launch), or
 //      from different threads of a block between the same two block barriers
 //          (of one warp: also between the same two warp barriers).
+// Where a block has barriers in shared memory (warpgroup.cuh), clocks order its threads too: each thread has the latest
+// time that it knows of every thread, and of every thread's asynchronous copies; an arrival leaves them at the barrier, a
+// wait takes them from there, warp and block barriers exchange them.  An access is ordered before those of a thread that
+// knows of a later time.  A product reads what other threads have written only if these have passed a proxy_fence since.
+//
 // An asynchronous copy writes from its issue to its wait, and any other access between is a finding, its own thread's
 // too. So is a read of shared memory that no one has written in this block. Not seen: an access that fell out of its
 // cell, since a cell remembers four.
@@ -17,12 +22,14 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <vector>
 
 #include "banks.hpp"
 #include "block.hpp"
@@ -39,7 +46,43 @@ struct Access {
     std::uint16_t thread;
     std::uint8_t bytes;  // which of the four; none: the slot is free
     bool write, atomic;
+    bool copied;           // by an asynchronous copy
+    std::uint32_t time;    // of the thread's clock, or that of its copies
+    std::uint32_t fences;  // that the thread has passed
 };
+
+// What the threads of a block know of each other: times by thread, and behind them times of the threads' copies.
+using Times = std::vector<std::uint32_t>;
+
+struct Clocks {
+    std::uint64_t block = 0;  // that they are of
+    std::vector<Times> known;
+    Times of_copies;  // by thread
+    Times fences;     // by thread
+    struct AtBarrier {
+        Times gathered, ended;  // of all arrivals; of those of phases that have ended
+    };
+    std::unordered_map<const void*, AtBarrier> barriers;
+
+    bool are_used() const { return block == machine.block_number && block != 0; }
+    void tick(unsigned thread) { ++known[thread][thread]; }
+};
+
+Clocks clocks;
+
+void learn(Times& times, const Times& others) {
+    for (std::size_t i = 0; i < times.size(); ++i) times[i] = std::max(times[i], others[i]);
+}
+
+void meet(unsigned first, unsigned count) {
+    if (!clocks.are_used()) return;
+    Times all(2 * machine.threads.size());
+    for (unsigned i = first; i < first + count; ++i) {
+        clocks.tick(i);
+        learn(all, clocks.known[i]);
+    }
+    for (unsigned i = first; i < first + count; ++i) clocks.known[i] = all;
+}
 
 struct Cell {
     static constexpr int SLOTS = 4;
@@ -69,7 +112,7 @@ std::uintptr_t module_base = 0;
 std::string found;
 std::set<std::tuple<int, std::uint32_t, std::uint32_t>> known;  // findings by kind and places, each reported once
 
-enum Kind { RACE, IN_FLIGHT, UNWRITTEN };
+enum Kind { RACE, IN_FLIGHT, UNWRITTEN, UNFENCED };
 
 Page& page_of(std::uintptr_t address) {
     const std::uintptr_t number = address / PAGE;
@@ -107,7 +150,9 @@ std::string side(const Access& a) {
 bool ordered(const Access& a, const Access& b, bool shared) {
     if (a.block != b.block) return shared;  // shared memory: another array, long gone
     if (a.thread == b.thread || a.barrier != b.barrier) return true;
-    return a.thread / LANES == b.thread / LANES && a.sync != b.sync;
+    if (a.thread / LANES == b.thread / LANES && a.sync != b.sync) return true;
+    if (!clocks.are_used()) return false;
+    return clocks.known[b.thread][a.copied ? machine.threads.size() + a.thread : a.thread] > a.time;
 }
 
 Access& slot_for(Cell& cell, const Access& now, bool shared) {
@@ -119,6 +164,9 @@ Access& slot_for(Cell& cell, const Access& now, bool shared) {
     }
     for (Access& old : cell.slot)  // what a barrier of all threads has put behind us races with nothing that may come
         if (old.bytes == 0 || (shared && (old.block != now.block || old.barrier != now.barrier))) return old;
+    if (now.write && clocks.are_used())
+        for (Access& old : cell.slot)  // nor does what came before this write
+            if ((old.bytes & ~now.bytes) == 0 && ordered(old, now, shared)) return old;
     for (int tries = 0; tries < Cell::SLOTS; ++tries) {  // drops a read rather than a write
         Access& old = cell.slot[cell.next++ % Cell::SLOTS];
         if (!old.write) return old;
@@ -128,8 +176,9 @@ Access& slot_for(Cell& cell, const Access& now, bool shared) {
 
 void touch(Cell& cell, const Access& now, bool shared) {
     if ((cell.in_flight & now.bytes) != 0 && cell.flight_in == machine.block_number)
-        report(IN_FLIGHT, now.code, cell.flight,
-             text("race: %s, while the asynchronous copy issued at @%x@ is in flight", side(now).c_str(), cell.flight));
+        report(
+            IN_FLIGHT, now.code, cell.flight,
+            text("race: %s, while the asynchronous copy issued at @%x@ is in flight", side(now).c_str(), cell.flight));
     if (shared) {
         if (cell.written_in != machine.block_number) {
             cell.written_in = machine.block_number;
@@ -139,7 +188,7 @@ void touch(Cell& cell, const Access& now, bool shared) {
             cell.written |= now.bytes;
         else if ((now.bytes & ~cell.written) != 0)
             report(UNWRITTEN, now.code, 0,
-                 text("uninitialised: %s of shared memory that was never written", side(now).c_str()));
+                   text("uninitialised: %s of shared memory that was never written", side(now).c_str()));
     }
     for (const Access& old : cell.slot) {
         if ((old.bytes & now.bytes) == 0 || !(old.write || now.write) || (old.atomic && now.atomic)) continue;
@@ -172,7 +221,20 @@ Access access_now(bool write, bool atomic, const void* code) {
             static_cast<std::uint16_t>(me.id),
             0,
             write,
-            atomic};
+            atomic,
+            false,
+            clocks.are_used() ? clocks.known[me.id][me.id] : 0,
+            clocks.are_used() ? clocks.fences[me.id] : 0};
+}
+
+// The same by an asynchronous copy of the thread.
+Access copied(Access access, const Thread& thread) {
+    access.thread = static_cast<std::uint16_t>(thread.id);
+    access.sync = static_cast<std::uint16_t>(thread.warp->epoch);
+    access.copied = true;
+    access.time = clocks.are_used() ? clocks.of_copies[thread.id] : 0;
+    access.fences = clocks.are_used() ? clocks.fences[thread.id] : 0;
+    return access;
 }
 
 // Marks the accesses of a range in all of its cells.
@@ -220,12 +282,65 @@ void copy_issued(const void* shared, const void* global, std::size_t bytes, bool
     });
 }
 
-void copy_landed(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code) {
+void copy_landed(const void* shared, const void* global, std::size_t bytes, bool inside, const Thread& thread,
+                 const void* code) {
     each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
         cell.in_flight = static_cast<std::uint8_t>(cell.in_flight & ~mask);
     });
-    touch_range(shared, bytes, access_now(true, false, code));
-    if (inside) touch_range(global, bytes, access_now(false, false, code));
+    touch_range(shared, bytes, copied(access_now(true, false, code), thread));
+    if (inside) touch_range(global, bytes, copied(access_now(false, false, code), thread));
+}
+
+// ---- barriers in shared memory and products ---------------------------------------------------------------------------
+
+void barrier_made(const void* barrier, const void* code) {
+    const std::size_t threads = machine.threads.size();
+    if (!clocks.are_used()) {
+        clocks = {};
+        clocks.block = machine.block_number;
+        clocks.known.assign(threads, Times(2 * threads));
+        clocks.of_copies.assign(threads, 0);
+        clocks.fences.assign(threads, 0);
+    }
+    clocks.barriers[barrier] = {Times(2 * threads), Times(2 * threads)};
+    accessed(barrier, 8, true, false, code);
+}
+
+void barrier_used(const void* barrier) { accessed(barrier, 8, true, true, __builtin_return_address(0)); }
+
+void arrived(const void* barrier) {
+    const unsigned me = machine.now->id;
+    clocks.tick(me);
+    learn(clocks.barriers[barrier].gathered, clocks.known[me]);
+}
+
+void copies_arrived(const void* barrier, const Thread& thread) {
+    std::uint32_t& time = clocks.barriers[barrier].gathered[machine.threads.size() + thread.id];
+    time = std::max(time, ++clocks.of_copies[thread.id]);
+}
+
+void phase_ended(const void* barrier) { clocks.barriers[barrier].ended = clocks.barriers[barrier].gathered; }
+
+void passed(const void* barrier) { learn(clocks.known[machine.now->id], clocks.barriers[barrier].ended); }
+
+void warp_met() { meet(machine.now->warp->first, machine.now->warp->size); }
+
+void block_met() { meet(0, static_cast<unsigned>(machine.threads.size())); }
+
+void fenced() {
+    if (clocks.are_used()) ++clocks.fences[machine.now->id];
+}
+
+void product_reads(const void* start, std::size_t bytes, const void* code) {
+    accessed(start, bytes, false, false, code);
+    each_cell(start, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
+        for (const Access& old : cell.slot)
+            if ((old.bytes & mask) != 0 && old.write && old.block == machine.linear_block &&
+                old.fences == clocks.fences[old.thread])
+                report(UNFENCED, offset_of(code), old.code,
+                       text("race: product at @%x@ reads what %s has written without a proxy_fence behind it",
+                            offset_of(code), side(old).c_str()));
+    });
 }
 
 }  // namespace lm_emu::race

@@ -4,6 +4,10 @@
 #include <cstddef>
 #include <string>
 
+namespace lm_emu {
+struct Thread;
+}
+
 namespace lm_emu::race {
 
 #if defined(LM_CHECK_RACES)
@@ -14,7 +18,20 @@ std::string bank_report();  // of the last launch, if it asked
 
 void accessed(const void* start, std::size_t bytes, bool write, bool atomic, const void* code);
 void copy_issued(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code);
-void copy_landed(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code);
+void copy_landed(const void* shared, const void* global, std::size_t bytes, bool inside, const Thread& thread,
+                 const void* code);
+
+// What warpgroup.cuh orders.
+void barrier_made(const void* barrier, const void* code);
+void barrier_used(const void* barrier);
+void arrived(const void* barrier);                               // the running thread
+void copies_arrived(const void* barrier, const Thread& thread);  // that thread's, which have landed
+void phase_ended(const void* barrier);
+void passed(const void* barrier);  // by the running thread, which has waited
+void warp_met();
+void block_met();
+void fenced();
+void product_reads(const void* start, std::size_t bytes, const void* code);
 #else
 inline void launch_begins() {}
 inline void block_ends() {}
@@ -22,7 +39,17 @@ inline std::string findings() { return {}; }
 inline std::string bank_report() { return {}; }
 inline void accessed(const void*, std::size_t, bool, bool, const void*) {}
 inline void copy_issued(const void*, const void*, std::size_t, bool, const void*) {}
-inline void copy_landed(const void*, const void*, std::size_t, bool, const void*) {}
+inline void copy_landed(const void*, const void*, std::size_t, bool, const Thread&, const void*) {}
+inline void barrier_made(const void*, const void*) {}
+inline void barrier_used(const void*) {}
+inline void arrived(const void*) {}
+inline void copies_arrived(const void*, const Thread&) {}
+inline void phase_ended(const void*) {}
+inline void passed(const void*) {}
+inline void warp_met() {}
+inline void block_met() {}
+inline void fenced() {}
+inline void product_reads(const void*, std::size_t, const void*) {}
 #endif
 
 }  // namespace lm_emu::race

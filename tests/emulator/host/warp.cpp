@@ -37,7 +37,10 @@ Exchange& exchange(const Deposit& mine, const void* row, Site site, void (*compl
 
 namespace {
 
-void count_warp_sync(Exchange&) { ++machine.now->warp->epoch; }
+void count_warp_sync(Exchange&) {
+    race::warp_met();
+    ++machine.now->warp->epoch;
+}
 
 void need_whole_warp(const char* what, Site site) {
     if (machine.now->warp->size < LANES)

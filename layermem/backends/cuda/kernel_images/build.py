@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
-from layermem.backends.cuda.kernel_images.sources import SOURCES, closure
+from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture, closure
 from layermem.backends.cuda.kernel_images.toolkit import program
 from layermem.errors import CudaUnavailable, DeviceError, InputError
 from layermem.planning.gpus import OLDEST_CAPABILITY
@@ -48,13 +48,13 @@ def image(module: str, capability: str) -> bytes:
             f"this GPU has compute capability {capability}; the kernels need {OLDEST_CAPABILITY} or later"
         )
     compiler = find_compiler()
-    source, architecture = whole_source(module), f"sm_{capability}"
-    digest = hashlib.sha256(repr((source, FLAGS, architecture, compiler.version)).encode()).hexdigest()
-    cached = cache_folder() / f"{module}-{architecture}-{digest[:24]}.cubin"
+    source, target = whole_source(module), f"sm_{architecture(module, capability)}"
+    digest = hashlib.sha256(repr((source, FLAGS, target, compiler.version)).encode()).hexdigest()
+    cached = cache_folder() / f"{module}-{target}-{digest[:24]}.cubin"
     with suppress(OSError):
         if _is_private(cached.parent):
             return cached.read_bytes()
-    made = compiler.cubin(source, architecture, FLAGS)
+    made = compiler.cubin(source, target, FLAGS)
     with suppress(OSError, InputError):  # a cache that cannot be written costs time, nothing else
         cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_private(cached.parent):

@@ -16,6 +16,14 @@ def modules() -> Sequence[str]:
     return sorted(path.stem for path in SOURCES.glob("*.cu"))
 
 
+def architecture(module: str, capability: str) -> str:
+    """What cuda/<module>.cu is compiled for on GPUs of a compute capability: 90a for convolution_tf32_sm90a and "90".
+
+    Such a module has instructions that no other architecture has, where its kernels refuse to run."""
+    own = re.search(r"_sm(\d+)[a-z]$", module)
+    return module.rpartition("_sm")[2] if own and own[1] == capability else capability
+
+
 @cache
 def closure(module: str) -> tuple[Path, ...]:
     """cuda/<module>.cu and every header that it includes, headers first."""

@@ -1,0 +1,249 @@
+// The sums over windows of conv.cuh for sm_90a, by warpgroups (warpgroup_gemm.cuh).  Notation and arguments are those of
+// conv.cuh; what differs:
+//
+//   launch   grid (at most the tiles of C, 1, groups, groups x phases or groups x splits), block T::ALL_THREADS, dynamic
+//            shared memory T::SHARED_BYTES; a block takes several tiles where there are more than the grid has
+//   traffic  each operand once per tile of the other side, through L2
+//   assumes  as kernels that end in _v4, channels and outputs alike; no moments
+//   source   conv.cuh; CUDA C++ Programming Guide, "Asynchronous Barrier" and "Asynchronous Data Copies"
+#pragma once
+#include "conv.cuh"
+#include "warpgroup_gemm.cuh"
+
+namespace lm {
+
+#if LM_WARPGROUPS
+
+// How large a product is: rows, k's, columns, tiles along N, all tiles.
+struct Extent {
+    int rows, depth, columns, across, tiles;
+};
+
+template <class T>
+LM_FN Extent extent_of(int rows, int depth, int columns) {
+    const int across = (columns + T::N - 1) / T::N;
+    return {rows, depth, columns, across, (rows + T::M - 1) / T::M * across};
+}
+
+// Calls visit(i) for the rows i of A that this warp's lanes copy: 4 warp + n % 4 + 16 (n / 4), n from 0 on.
+template <class T, class Visit>
+LM_FN void each_row_of_warp(Visit visit) {
+    warp_sync();  // all lanes have read those of the tile before
+    for (int n = lane_of_warp(); n < T::M / 4; n += WARP)
+        visit(static_cast<int>(threadIdx.x) / WARP * 4 + n % 4 + n / 4 * 16);
+    warp_sync();
+}
+
+// Applies the epilogue and stores, 32 columns after the other.  row_of(m) is the offset of row m of the tile, or -1.
+template <class T, int AT_ONCE, int WORD = 0, class Product, class RowOf>
+LM_FN void store_words(const Product& product, float* c, RowOf row_of, int n0, int columns,
+                       const Epilogue<float>& epilogue, const unsigned char* kept = nullptr) {
+    using Word = Tile<T::M, 32, WARP, 32, 1>;
+    const ColumnsOf<Product, WORD> word(product);
+    const int left = opaque(n0) + 32 * WORD;  // nothing is kept in registers from one word to the next
+    store_tile<4, Word, AT_ONCE>(word, c, row_of, left, columns, epilogue, kept);
+    if constexpr (WORD + 1 < T::N / 32)
+        store_words<T, AT_ONCE, WORD + 1>(product, c, row_of, n0, columns, epilogue, kept);
+}
+
+template <class T>
+LM_FN void warpgroup_fprop(const FpropArgs<float>& p) {
+    using Ring = WarpgroupRing<T, true>;
+    using Product = typename Ring::Product;
+    LM_SHARED(int4, windows, [T::M]);
+    LM_SHARED(Extent, extent, [1]);  // in shared memory, to leave registers to the product
+    const ConvProblem& conv = p.problem;
+    if (threadIdx.x == 0)
+        extent[0] = extent_of<T>(conv.images * conv.maps_h * conv.maps_w, conv.kernel_h * conv.kernel_w * conv.channels,
+                                 conv.outputs);
+    const auto produce = [&](Ring& ring, int tile) {
+        const int group = blockIdx.z, depth = extent[0].depth, row = tile / extent[0].across;
+        each_row_of_warp<T>([&](int i) {
+            const int window = row * T::M + i, line = window / conv.maps_w, image = line / conv.maps_h;
+            const int h = (line - image * conv.maps_h) * conv.stride_h - conv.pad_h;
+            const int w = (window - line * conv.maps_w) * conv.stride_w - conv.pad_w;
+            windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch,
+                                   window < extent[0].rows ? h : OUTSIDE, w, 0);
+        });
+        const Taps<float> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
+                                  p.by_channels};
+        const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
+        TapRows<Product, T::M, T::PRODUCERS, 4, float> a(windows, taps, steps);
+        RoundedRows<T, Product> b(p.filter + static_cast<long long>(group) * conv.outputs * depth,
+                                  (tile - row * extent[0].across) * T::N, conv.outputs, depth);
+        ring.fill(a, b, depth);
+    };
+    const auto consume = [&](Ring& ring, int tile) {
+        Product product;
+        ring.multiply(product, extent[0].depth);
+        const int first_output = blockIdx.z * conv.outputs;
+        const auto row_of = [&](int i) {
+            const int window = opaque(tile) / extent[0].across * T::M + Ring::row_of_tile(product, i);
+            return window < extent[0].rows ? window * conv.maps_pitch + first_output : -1;
+        };
+        Epilogue<float> epilogue = p.epilogue;
+        if (epilogue.bias != nullptr) epilogue.bias += first_output;
+        store_words<T, 2>(product, p.maps, row_of, tile % extent[0].across * T::N, conv.outputs, epilogue);
+    };
+    run_warpgroups<T, true>(extent[0].tiles, produce, consume);
+}
+
+// Where B takes many registers, a copy of A reads its row from the table.
+template <class T>
+struct DgradRows {
+    static constexpr bool ROWS_IN_REGISTERS = T::N <= 64 || T::PRECISION == Precision::BF16;
+};
+
+// Per phase, as conv_dgrad.
+template <class T>
+LM_FN void warpgroup_dgrad(const DgradArgs<float>& p) {
+    using Ring = WarpgroupRing<T, true>;
+    using Product = typename Ring::Product;
+    LM_SHARED(int4, windows, [T::M]);  // under tap 0 of the pixels of A's rows
+    LM_SHARED(int, pixels, [T::M]);    // of C's rows: offsets in the image, or -1; each warp has its own
+    LM_SHARED(PhaseAxis, axes, [2]);
+    LM_SHARED(PhaseTaps, taps, [1]);
+    LM_SHARED(Extent, extent, [1]);
+    const ConvProblem& conv = p.problem;
+    const PhaseAxis &down = axes[0], &right = axes[1];
+    if (threadIdx.x == 0) {
+        const int phase = blockIdx.z % (conv.stride_h * conv.stride_w);
+        axes[0] =
+            phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
+        axes[1] =
+            phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
+        taps[0] = phase_taps(down, right, conv);
+        extent[0] = extent_of<T>(conv.images * down.pixels * right.pixels, taps[0].maps.depth, conv.channels);
+    }
+    const auto group_of = [&] { return static_cast<int>(blockIdx.z) / (conv.stride_h * conv.stride_w); };
+    const auto produce = [&](Ring& ring, int tile) {
+        const int group = group_of(), row = tile / extent[0].across;
+        each_row_of_warp<T>([&](int i) {
+            const int pixel = row * T::M + i, line = pixel / right.pixels, image = line / down.pixels;
+            const int h = line - image * down.pixels + down.lead, w = pixel - line * right.pixels + right.lead;
+            windows[i] = make_int4(((image * conv.maps_h + h) * conv.maps_w + w) * conv.maps_pitch,
+                                   pixel < extent[0].rows ? h : OUTSIDE, w, 0);
+        });
+        const Taps<float> maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch,
+                                  p.by_outputs};
+        TapRows<DgradRows<T>, T::M, T::PRODUCERS, 4, float> a(windows, maps, taps[0].maps);
+        const int c =
+            opaque(tile) % extent[0].across * T::N + TransposedRows<T, PhaseWeights<4, float>>::first_column();
+        const float* filter = p.filter + (static_cast<long long>(group_of()) * conv.outputs * taps[0].pitch + c);
+        TransposedRows<T, PhaseWeights<4, float>> b(
+            PhaseWeights<4, float>{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), {}});
+        ring.fill(a, b, extent[0].depth);
+    };
+    const auto consume = [&](Ring& ring, int tile) {
+        const int mine = static_cast<int>(threadIdx.x) - T::PRODUCERS;
+        const int pixel = tile / extent[0].across * T::M + mine, line = pixel / right.pixels,
+                  image = line / down.pixels;
+        const int h = (line - image * down.pixels) * conv.stride_h + down.start;
+        const int w = (pixel - line * right.pixels) * conv.stride_w + right.start;
+        const int first_channel = group_of() * conv.channels, n0 = tile % extent[0].across * T::N;
+        warp_sync();  // all lanes have read those of the tile before
+        pixels[mine] = pixel < extent[0].rows
+                           ? ((image * conv.height + h) * conv.width + w) * conv.image_pitch + first_channel
+                           : -1;
+        warp_sync();
+        Product product;
+        const auto row_of = [&](int i) { return pixels[Ring::row_of_tile(product, i)]; };
+        if (p.resume) load_tile<4>(product, p.image, row_of, n0, conv.channels);
+        ring.multiply(product, extent[0].depth);
+        const Epilogue<float> epilogue = {p.bias != nullptr ? p.bias + first_channel : nullptr,
+                                          p.accumulate ? p.image : nullptr, nullptr, 0};
+        store_words<T, (T::N > 64 ? 1 : 2)>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
+    };
+    run_warpgroups<T, true>(extent[0].tiles, produce, consume);
+}
+
+// Per split and group, as conv_wgrad.
+template <class T>
+LM_FN void warpgroup_wgrad(const WgradArgs<float>& p) {
+    using Ring = WarpgroupRing<T, false>;
+    using Product = typename Ring::Product;
+    LM_SHARED(Extent, extent, [1]);
+    LM_SHARED(int, windows, [2]);  // the first one, of the images at hand, and how many of the split came before
+    const ConvProblem& conv = p.problem;
+    const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
+    const int begin = split * p.images_each, end = min(begin + p.images_each, p.images_whole);
+    const bool ends = p.first_image + conv.images >= end;
+    if (threadIdx.x == 0) {
+        const int each = conv.maps_h * conv.maps_w, last = p.first_image + conv.images;
+        const int before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;
+        const int behind = ends ? (end - begin) * each : (last - begin) * each / DEPTH * DEPTH;
+        extent[0] = extent_of<T>(conv.outputs, behind - before, conv.kernel_h * conv.kernel_w * conv.channels);
+        if (behind <= before) extent[0].tiles = 0;  // less than a stage
+        windows[0] = (begin - p.first_image) * each + before;
+        windows[1] = before;
+    }
+    const auto produce = [&](Ring& ring, int tile) {
+        const int start = windows[0], depth = extent[0].depth, row = tile / extent[0].across;
+        const int m = row * T::M + my_column<T::M, 4>();
+        const int n = (tile - row * extent[0].across) * T::N + TransposedRows<T, ImageColumn<4, float>>::first_column();
+        const int tap = divide(n, p.by_channels), c = n - tap * conv.channels;
+        const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
+        const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
+        const float* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
+        const float* image = p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch +
+                                        group * conv.channels + c);
+        Columns<T::M, T::PRODUCERS, 4, MapsColumn<4, float>> a(
+            MapsColumn<4, float>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
+        TransposedRows<T, ImageColumn<4, float>> b(ImageColumn<4, float>{image,
+                                                                         conv,
+                                                                         p.by_window,
+                                                                         p.by_columns,
+                                                                         start + lane_of_warp(),
+                                                                         start + depth,
+                                                                         n < extent[0].columns ? down : OUTSIDE,
+                                                                         right,
+                                                                         {},
+                                                                         0,
+                                                                         0,
+                                                                         {Pair()}});
+        ring.fill(a, b, depth);
+    };
+    const auto consume = [&](Ring& ring, int tile) {
+        const int width = extent[0].columns, row = tile / extent[0].across, n0 = (tile - row * extent[0].across) * T::N;
+        const int groups = gridDim.z / p.splits;
+        const long long of_group = static_cast<long long>(conv.outputs) * width;
+        float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
+        Product product;
+        const auto row_of = [&](int i) {
+            const int k = opaque(row) * T::M + Ring::row_of_tile(product, i);
+            return k < conv.outputs ? k * extent[0].columns : -1;
+        };
+        if (windows[1] > 0) load_tile<4>(product, p.begun + group * of_group, row_of, n0, width);
+        ring.multiply(product, extent[0].depth);
+        const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
+        store_words<T, (T::N > 64 ? 1 : 2)>(product, dw, row_of, n0, width, epilogue);
+    };
+    run_warpgroups<T, false>(extent[0].tiles, produce, consume);
+}
+
+#else
+
+// There are no instructions for it: a launch ends with an illegal address.
+LM_FN void refuse() { *static_cast<volatile int*>(nullptr) = 0; }
+
+template <class T, class Args>
+LM_FN void warpgroup_fprop(const Args&) {
+    refuse();
+}
+template <class T, class Args>
+LM_FN void warpgroup_dgrad(const Args&) {
+    refuse();
+}
+template <class T, class Args>
+LM_FN void warpgroup_wgrad(const Args&) {
+    refuse();
+}
+
+#endif
+
+#define LM_WARPGROUP_CONV(tile, T)                                                                               \
+    LM_KERNEL(conv_fprop_##tile##_v4, FpropArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_fprop<T>(p); } \
+    LM_KERNEL(conv_dgrad_##tile##_v4, DgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_dgrad<T>(p); } \
+    LM_KERNEL(conv_wgrad_##tile##_v4, WgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_wgrad<T>(p); }
+
+}  // namespace lm

@@ -1,0 +1,304 @@
+// The matrix engine of sm_90a: C[M,N] = A[M,K] B[K,N], with loads and products by different warps of a block, which meet at
+// barriers.
+//
+//   producers   the first four warps: A in fp32 by asynchronous copies, B through registers, where it is rounded
+//   consumers   a warpgroup for each 128 rows of the tile: A from shared memory into registers, where it is rounded, then
+//               products with B where it lies
+//   ring        STAGES of A and B, 32 deep, with two barriers each: `filled` and `emptied`
+//   tiles       a block takes every gridDim.x-th, and loads the next one while it stores this one
+//   order       k rises, in products of 8 (tf32) or 16 (bf16), each added to the sum of those before: no tile and no place
+//               in it changes a bit.  The bits are those of sm_90a: mma.cuh adds in another way on a GPU
+//
+// A lies as in implicit_gemm.cuh; B in rows of 32 k's whose columns are in the order of Product::column_of_row, in fp32 or,
+// of eight k's 0 1 2 3 4 5 6 7, in bfloat16 as 0 4 1 5 2 6 3 7: the pairs of mma.cuh.
+#pragma once
+#include "implicit_gemm.cuh"
+#include "mma.cuh"
+#include "warpgroup.cuh"
+
+namespace lm {
+
+// A tile whose consumer warps have 32 rows each, and how many registers a thread has.
+template <int M, int N, int BLOCKS, int PRODUCER_REGISTERS_, int CONSUMER_REGISTERS_, Precision PRECISION_>
+struct WarpgroupTile : Tile<M, N, WARP, N, BLOCKS> {
+    static constexpr Precision PRECISION = PRECISION_;
+    static constexpr int PRODUCERS = WARPGROUP, CONSUMERS = M, ALL_THREADS = PRODUCERS + CONSUMERS;
+    static constexpr int STAGES = 4;
+    static constexpr int B_ROW_BYTES = (PRECISION == Precision::BF16 ? 2 : 4) * DEPTH;
+    static constexpr int A_BYTES = 4 * M * DEPTH, STAGE_BYTES = A_BYTES + N * B_ROW_BYTES;
+    static constexpr int ALIGNMENT = 8 * 128;  // of B for products
+    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + ALIGNMENT;
+    static constexpr int PRODUCER_REGISTERS = PRODUCER_REGISTERS_, CONSUMER_REGISTERS = CONSUMER_REGISTERS_;
+    static constexpr int LAUNCH_REGISTERS = 65536 / (ALL_THREADS * BLOCKS) / 8 * 8;
+    static_assert(PRODUCERS * PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <= ALL_THREADS * LAUNCH_REGISTERS,
+                  "what consumers take, producers have given");
+};
+
+template <Precision PRECISION>
+using W256x128 = WarpgroupTile<256, 128, 1, 136, 184, PRECISION>;
+template <Precision PRECISION>
+using W128x64 = WarpgroupTile<128, 64, 2, 112, 144, PRECISION>;
+
+#if LM_WARPGROUPS
+
+// ---- B --------------------------------------------------------------------------------------------------------------
+//
+//      fetch()       loads this thread's elements of the next stage, zeros beyond the operand; called by all producers
+//      place(tile)   rounds and stores what fetch() has loaded
+
+// Eight k's of row `row` of B, number `eight` of four.
+template <class T>
+LM_FN void place_eight(unsigned char* tile, int row, int eight, const float (&values)[8]) {
+    const auto put = [&](int chunk, unsigned a, unsigned b, unsigned c, unsigned d) {
+        *reinterpret_cast<uint4*>(tile + row * T::B_ROW_BYTES + chunk * 16) = make_uint4(a, b, c, d);
+    };
+    if constexpr (T::PRECISION == Precision::BF16) {
+        put(eight ^ (row / 2 & 3), bf16_pack(values[0], values[4]), bf16_pack(values[1], values[5]),
+            bf16_pack(values[2], values[6]), bf16_pack(values[3], values[7]));
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            put((2 * eight + half) ^ (row & 7), tf32_round(values[4 * half]), tf32_round(values[4 * half + 1]),
+                tf32_round(values[4 * half + 2]), tf32_round(values[4 * half + 3]));
+    }
+}
+
+// From rows of a matrix [count][depth], from row `first` on: a thread has eight k's of every 32nd row.
+template <class T, class Product>
+struct RoundedRows {
+    static constexpr int EIGHTS = DEPTH / 8, STRIDE = T::PRODUCERS / EIGHTS, ROWS = T::N / STRIDE;
+
+    const float* next;  // this thread's first element of the next stage
+    int depth, row, k, rows_left;
+    float held[ROWS][8];
+
+    LM_MEMBER RoundedRows(const float* matrix, int first, int count, int depth)
+        : depth(depth), row(threadIdx.x / EIGHTS), k(threadIdx.x % EIGHTS * 8) {
+        first += Product::column_of_row(row);
+        next = matrix + (static_cast<long long>(first) * depth + k);
+        rows_left = count - first;
+    }
+
+    LM_MEMBER void fetch() {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            const int behind = Product::column_of_row(i * STRIDE);
+            const float* from = next + static_cast<long long>(behind) * depth;
+#pragma unroll
+            for (int half = 0; half < 8; half += 4) {
+                float values[4] = {};
+                if (behind < rows_left && k + half < depth) load<4>(values, from + half);
+#pragma unroll
+                for (int e = 0; e < 4; ++e) held[i][half + e] = values[e];
+            }
+        }
+        k += DEPTH;
+        next += DEPTH;
+    }
+
+    LM_MEMBER void place(unsigned char* tile) const {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+            place_eight<T>(tile, row + i * STRIDE, static_cast<int>(threadIdx.x) % EIGHTS, held[i]);
+    }
+};
+
+// From columns that a Source (implicit_gemm.cuh) has side by side: a thread has eight k's of four columns, from
+// first_column() on, which it transposes.
+template <class T, class Source>
+struct TransposedRows {
+    static constexpr int QUADS = T::N / 4, LOADERS = QUADS * DEPTH / 8;
+
+    Source source;
+    float held[4][8];
+
+    LM_MEMBER static int first_column() { return static_cast<int>(threadIdx.x) % QUADS * 4; }
+    LM_MEMBER static int eight() { return static_cast<int>(threadIdx.x) / QUADS; }  // beyond three where all are loaded
+
+    LM_MEMBER explicit TransposedRows(const Source& source) : source(source) {}
+
+    LM_MEMBER void fetch() {
+        source.advance();
+        const int first = opaque(8 * eight() % DEPTH);  // and each k computed from it, which takes no register for long
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            bool inside;
+            const float* from = source.at(first + k, 0, inside);
+            float values[4] = {};
+            if (inside && static_cast<int>(threadIdx.x) < LOADERS) load<4>(values, from);
+#pragma unroll
+            for (int column = 0; column < 4; ++column) held[column][k] = values[column];
+        }
+    }
+
+    // Columns 4 q to 4 q + 3 of 32 are eight rows apart, as column_of_row has them.
+    LM_MEMBER void place(unsigned char* tile) const {
+        if (static_cast<int>(threadIdx.x) >= LOADERS) return;
+        const int run = opaque(first_column() / 4), row = run / 8 * 32 + run % 4 * 2 + run / 4 % 2;
+#pragma unroll
+        for (int column = 0; column < 4; ++column) place_eight<T>(tile, row + 8 * column, eight(), held[column]);
+    }
+};
+
+// ---- the ring -------------------------------------------------------------------------------------------------------
+
+template <class T, bool A_ROWS>
+struct WarpgroupRing {
+    // Sums of a thread, and where they lie in C; m_of counts the producers' warps as if they had rows.
+    using Product = Mma<T, A_ROWS, A_ROWS, T::PRECISION>;
+    static constexpr bool BF16 = T::PRECISION == Precision::BF16;
+    static constexpr int K = BF16 ? 16 : 8;  // of a product
+
+    unsigned char* stages;
+    unsigned long long *filled, *emptied;
+    int stage = 0;
+    unsigned parity = 0;  // of the phase of the stage's barriers
+
+    LM_MEMBER WarpgroupRing(unsigned char* stages, unsigned long long* filled, unsigned long long* emptied)
+        : stages(stages), filled(filled), emptied(emptied) {}
+
+    LM_MEMBER static int row_of_tile(const Product& product, int i) { return product.m_of(i) - T::PRODUCERS; }
+
+    LM_MEMBER void advance() {
+        if (++stage == T::STAGES) stage = 0, parity ^= 1u;
+    }
+
+    // Loads stages for k in [0, depth).
+    template <class A, class B>
+    LM_MEMBER void fill(A& a, B& b, int depth) {
+        b.fetch();
+#pragma unroll 1
+        for (int k = 0; k < depth; k += DEPTH) {
+            unsigned char* to = stages + stage * T::STAGE_BYTES;
+            barrier_wait(&emptied[stage], parity ^ 1u);
+            a.advance();
+#pragma unroll
+            for (int i = 0; i < A::COPIES; ++i) a.copy(reinterpret_cast<float*>(to), i);
+            barrier_arrive_behind_copies(&filled[stage]);
+            b.place(to + T::A_BYTES);
+            proxy_fence();
+            barrier_arrive(&filled[stage]);
+            b.fetch();  // beyond the last one these are zeros
+            advance();
+        }
+    }
+
+    // += the products of stages for k in [0, depth).
+    LM_MEMBER void multiply(Product& product, int depth) {
+#pragma unroll 1
+        for (int k = depth; k > 0; k -= DEPTH) {
+            barrier_wait(&filled[stage], parity);
+            add(product, stages + stage * T::STAGE_BYTES);
+            warp_sync();
+            if (lane_of_warp() == 0) barrier_arrive(&emptied[stage]);
+            advance();
+        }
+    }
+
+    // A stage in parts of two products along k: fragments of one part fit into the registers.
+    LM_MEMBER static void add(Product& product, const unsigned char* stage) {
+#pragma unroll
+        for (int part = 0; part < DEPTH / K; part += 2) {
+            unsigned a[2][Product::BLOCKS_M][4];
+#pragma unroll
+            for (int k = 0; k < 2; ++k)
+#pragma unroll
+                for (int i = 0; i < Product::BLOCKS_M; ++i)
+                    load_fragment(a[k][i], product, reinterpret_cast<const float*>(stage), i, (part + k) * K);
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+                const unsigned long long b = shared_rows<T::B_ROW_BYTES>(stage + T::A_BYTES, part + k);
+#pragma unroll
+                for (int i = 0; i < Product::BLOCKS_M; ++i) {
+                    if constexpr (BF16)
+                        product_bf16(product.sum[i], a[k][i], b);
+                    else
+                        product_tf32(product.sum[i], a[k][i], b);
+                }
+            }
+            products_commit();
+#pragma unroll
+            for (int i = 0; i < Product::BLOCKS_M; ++i) products_wait<0>(product.sum[i]);
+        }
+    }
+
+    // Of this warp's block i of 16 rows, K k's from `k` on.
+    LM_MEMBER static void load_fragment(unsigned (&fragment)[4], const Product& product, const float* tile, int i,
+                                        int k) {
+        const int lane = lane_of_warp(), first = (static_cast<int>(threadIdx.x) - T::PRODUCERS) / WARP * WARP;
+        unsigned eights[K / 8][4];
+#pragma unroll
+        for (int eight = 0; eight < K / 8; ++eight) {
+            const int at = k + 8 * eight;
+            if constexpr (A_ROWS) {
+                load_matrix(eights[eight], tile + (first + 16 * i) * DEPTH + (in_rows(lane % 16, lane / 16 * 4) ^ at));
+            } else {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float both[2];  // rows of C side by side
+                    const int pair = in_columns<T::M>(lane % 4, row_of_tile(product, 0) - first);
+                    load<2>(both, tile + first + (pair ^ 8 * i) + (at + 4 * half) * T::M);
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) eights[eight][2 * half + e] = __float_as_uint(both[e]);
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            if constexpr (BF16)
+                fragment[r] =
+                    bf16_pack(__uint_as_float(eights[r / 2][r % 2]), __uint_as_float(eights[r / 2][r % 2 + 2]));
+            else
+                fragment[r] = tf32_round(__uint_as_float(eights[0][r]));
+        }
+    }
+};
+
+// ---- a block --------------------------------------------------------------------------------------------------------
+
+// Producers call produce(ring, tile) and consumers consume(ring, tile) for each of the block's tiles.  `tiles` and what the
+// first thread has written to shared memory before are seen by all.
+template <class T, bool A_ROWS, class Produce, class Consume>
+LM_FN void run_warpgroups(const int& tiles, Produce produce, Consume consume) {
+    LM_DYN_SHARED(unsigned char, shared);
+    LM_SHARED(unsigned long long, filled, [T::STAGES]);
+    LM_SHARED(unsigned long long, emptied, [T::STAGES]);
+    const auto beyond = reinterpret_cast<unsigned long long>(shared) % T::ALIGNMENT;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < T::STAGES; ++i) {
+            barrier_init(&filled[i], 2 * T::PRODUCERS);  // of each producer its copies of A, and itself
+            barrier_init(&emptied[i], T::CONSUMERS / WARP);
+        }
+    }
+    block_sync();
+    WarpgroupRing<T, A_ROWS> ring(shared + (T::ALIGNMENT - beyond) % T::ALIGNMENT, filled, emptied);
+    if (threadIdx.x < T::PRODUCERS) {
+        registers_give<T::PRODUCER_REGISTERS>();
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) produce(ring, tile);
+    } else {
+        registers_take<T::CONSUMER_REGISTERS>();
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) consume(ring, tile);
+    }
+}
+
+// Columns 32 WORD to 32 WORD + 31 of a product, so that an epilogue takes registers for these alone.
+template <class Product, int WORD>
+struct ColumnsOf {
+    static constexpr int ROWS = Product::ROWS, COLUMNS = 32 / Product::LANES, LANES = Product::LANES;
+
+    const Product& product;
+    int runs[COLUMNS / 4];  // the first of four columns
+
+    LM_MEMBER explicit ColumnsOf(const Product& product) : product(product) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j += 4) runs[j / 4] = opaque(product.n_of(j));
+    }
+
+    LM_MEMBER int n_of(int j) const { return runs[j / 4] + j % 4; }
+    LM_MEMBER float at(int i, int j) const { return product.at(i, WORD * COLUMNS + j); }
+};
+
+#endif
+
+}  // namespace lm

@@ -1,0 +1,307 @@
+"""Products by warpgroups, for sm_90a: values, bits, which ops run there, and barriers whose absence shows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import cuda_kernels, warpgroup
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop
+from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
+from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.warpgroup import CAPABILITY, PRECISIONS, WARPGROUP_TILES, WarpgroupEngine, engine_of
+from layermem.ops import ConvProblem, Window
+from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
+from tests.backends.cuda.test_bands import check_bits, product
+from tests.backends.cuda.test_slices import Slices, cut
+from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.emulator import build as builder
+from tests.emulator import emulate, fake_driver
+from tests.emulator.emulate import WAYS, EmulationError
+from tests.layers.harness import wants_of
+
+HOPPER = Way(capability=CAPABILITY)
+CONVOLUTION = 'type: "Convolution" convolution_param { num_output: 136 kernel_size: 3 pad: 1 stride: 2 }'
+SHAPE = (3, 20, 13, 11)  # of its bottom: tiles that are not full, more stages than the ring has
+
+
+def launches_of(
+    problem: ConvProblem, precision: str = "tf32", capability: str = CAPABILITY, storage: str = ""
+) -> Launch:
+    call = CudaCall({}, precision=precision, capability=capability, storage=storage)
+    return conv_fprop(engine_of(call, "x0", problem), problem, 256, 512, 768)
+
+
+def problem_of(images: int, channels: int, outputs: int, size: int, kernel: int = 3) -> ConvProblem:
+    window = Window(size, kernel, pad=kernel // 2)
+    return ConvProblem(images, channels, outputs, window, window)
+
+
+def check(text: str, shape: Sequence[int], way: Way) -> dict[str, np.ndarray]:
+    """A layer whose products run by warpgroups alone."""
+    rng = np.random.default_rng(7)
+    layer = layer_of(text, shape)
+    xs = [rng.standard_normal(shape)]
+    ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
+    sums, long_sums, _ = PRECISION_BOUNDS[way.precision]
+    return Case(layer, xs, ws, way, {"y0": sums, "dx0": sums, "dw0": long_sums, "dw1": 1e-5}, rng=rng).check()
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", CONV_EDGES)
+def test_products_by_warpgroups_are_as_exact_as_their_precision(name, kind, precision, rng):
+    edge = edge_case(name, kind, bias=True)
+    layer = edge.layer("small")
+    xs, ws = edge.inputs(layer, rng)
+    sums, long_sums, least = PRECISION_BOUNDS[precision]
+    bounds = {"y0": sums, "dx0": sums, "dw0": long_sums, "dw1": 1e-5}
+    case = Case(layer, xs, ws, replace(HOPPER, precision=precision), bounds, rng=rng)
+    case.check()
+    assert all(case.errors[role] >= least for role in ("y0", "dx0", "dw0")), case.errors
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["Convolution by quads", "InnerProduct", "Convolution + residual + ReLU"])
+def test_epilogues_are_those_of_every_gpu(name, precision):
+    case_of(CASES[name], replace(HOPPER, precision=precision)).check()
+
+
+@pytest.mark.parametrize("tile", WARPGROUP_TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}-{way.copies}")
+def test_every_tile_is_right_in_every_way_of_running_it(way, tile, monkeypatch):
+    """Precisions differ in how B is rounded and placed: sanitizers see one, the race checker the other."""
+    monkeypatch.setattr(warpgroup, "WARPGROUP_TILES", (tile,))
+    precision = "bf16" if way.mode == "asan" else "tf32"
+    check(CONVOLUTION, SHAPE, replace(way, precision=precision, capability=CAPABILITY))
+
+
+def test_a_block_goes_on_to_its_next_tile(monkeypatch):
+    """With two blocks each takes every other tile: the ring goes on where it was, after long sums and short ones."""
+    monkeypatch.setattr(warpgroup, "SMS", 1)
+    for name, order, copies in (("early", "forward", "early"), ("late", "reverse", "late")):
+        way = replace(HOPPER, precision="tf32", order=order, copies=copies)
+        found = check(CONVOLUTION, SHAPE, way)
+        assert np.isfinite(found["y0"]).all(), name
+        check('type: "Convolution" convolution_param { num_output: 136 kernel_size: 1 }', (2, 8, 13, 11), way)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_group_of_channels_has_its_own_product(precision):
+    text = 'type: "Convolution" convolution_param { num_output: 24 kernel_size: 3 group: 3 }'
+    check(text, (2, 12, 6, 5), replace(HOPPER, precision=precision))
+
+
+# ---- bits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_no_tile_and_no_grid_changes_a_bit(precision, monkeypatch):
+    found = []
+    for tile in WARPGROUP_TILES:
+        for multiprocessors in (1, 132):
+            monkeypatch.setattr(warpgroup, "WARPGROUP_TILES", (tile,))
+            monkeypatch.setattr(warpgroup, "SMS", multiprocessors)
+            got = check(CONVOLUTION, SHAPE, replace(HOPPER, precision=precision, copies="either"))
+            found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
+    assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_bands_have_the_bits_of_the_whole(precision, rng):
+    check_bits(product(5, 12, 132), rng, replace(HOPPER, precision=precision))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("settings, shape", [
+    ("num_output: 8 kernel_size: 3", (12, 4, 7, 9)),
+    ("num_output: 8 kernel_size: 2", (12, 1, 6, 8)),  # a stage of four windows would have runs of four elements
+])  # fmt: skip
+def test_slices_have_the_bits_of_the_whole_batch(settings, shape, precision, monkeypatch):
+    cut(monkeypatch, 4)
+    text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
+    Slices(text, [shape], (3,) * 4, way=replace(HOPPER, precision=precision)).check()
+
+
+def test_what_slices_complete_runs_in_the_engine_of_the_whole():
+    """The emulator adds alike in both engines, a GPU does not."""
+    engine = WarpgroupEngine(*ENGINES["tf32"])
+    assert engine.on_fp32.module == engine.module
+
+
+# ---- which ops ------------------------------------------------------------------------------------------------------
+
+
+def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
+    problem = problem_of(32, 64, 64, 56)
+    assert launches_of(problem).module == "convolution_tf32_sm90a"
+    assert launches_of(problem, "bf16").module == "convolution_bf16_sm90a"
+    for other in ("", "80", "89", "100", "120"):
+        assert launches_of(problem, capability=other).module == "convolution_tf32"
+    for precision in ("fp32", "fp32x3"):
+        assert not launches_of(problem, precision).module.endswith("_sm90a")
+    assert launches_of(problem, storage="bf16").module == "convolution_tf32_on_bf16"
+    assert launches_of(problem_of(32, 3, 64, 56)).module == "convolution_tf32"
+    assert launches_of(problem_of(32, 64, 10, 1, kernel=1)).module == "convolution_tf32"
+    assert launches_of(problem_of(1, 4, 4, 2**14, kernel=1)).module == "convolution_tf32"
+
+
+def test_no_batch_changes_the_engine():
+    for channels, outputs in ((64, 256), (3, 64), (64, 10)):
+        assert len({launches_of(problem_of(n, channels, outputs, 14)).module for n in (1, 2, 64, 512)}) == 1
+
+
+def test_a_launch_has_the_blocks_that_run_at_once():
+    large, small = WARPGROUP_TILES
+    assert [tile.name for tile in WARPGROUP_TILES] == ["256x128", "128x64"]
+    launch = launches_of(problem_of(64, 256, 256, 56))
+    assert launch.function == "conv_fprop_256x128_v4" and launch.grid == (132, 1, 1) and launch.block == 384
+    assert launch.shared == 4 * 32 * (256 * 4 + 128 * 4) + 1024 and not launch.alternatives
+    few = launches_of(problem_of(1, 256, 64, 14))
+    assert few.function == "conv_fprop_128x64_v4" and few.grid == (2, 1, 1) and few.block == 256
+    assert small.grid(10**6, 64, 100) == (3, 1, 100)  # of each of 100 groups
+    assert all(tile.blocks * (tile.shared_bytes("tf32") + 6144) <= 228 << 10 for tile in (large, small))
+
+
+def test_moments_come_from_a_launch_of_their_own():
+    """A recompute of the convolution, which leaves none, runs in the same kernel."""
+    problem = problem_of(4, 8, 16, 6)
+    call = CudaCall({}, precision="tf32", capability=CAPABILITY)
+    assert warpgroup.leaves_moments(engine_of(replace(call, capability=""), "x0", problem))
+    assert not warpgroup.leaves_moments(engine_of(call, "x0", problem))
+
+
+def test_every_kernel_is_launched(monkeypatch):
+    found: set[str] = set()
+    layer = layer_of(CONVOLUTION, SHAPE)
+    for tile in WARPGROUP_TILES:
+        monkeypatch.setattr(warpgroup, "WARPGROUP_TILES", (tile,))
+        for precision in PRECISIONS:
+            for step in (layer.forward(), *layer.backward(wants_of(layer))):
+                roles = (*step.reads, *step.writes)
+                call = CudaCall(dict.fromkeys(roles, 256), precision=precision, capability=CAPABILITY)
+                found |= {f"{each.module}.{each.function}" for each in cuda_kernels.bind(layer.record, step.step, call)}
+    modules = [f"convolution_{precision}_sm90a" for precision in PRECISIONS]
+    declared = {f"{module}.{name}" for module in modules for name in kernel_names(module)}
+    assert declared <= found
+
+
+def test_modules_for_one_architecture_are_compiled_for_it_where_it_is():
+    assert architecture("convolution_tf32_sm90a", "90") == "90a"
+    assert architecture("convolution_tf32_sm90a", "100") == "100" and architecture("convolution_tf32", "90") == "90"
+
+
+LAUNCH = """
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop
+from layermem.backends.cuda.warpgroup import WarpgroupEngine
+from layermem.ops import ConvProblem, Window
+from layermem.schedule.ir import COMPUTE
+
+driver = Driver(0)
+allocated, window = driver.allocate(1 << 20), Window(9, 3, 1, 1, 1)
+memory = int(allocated)
+engine, problem = WarpgroupEngine(*ENGINES["bf16"]), ConvProblem(2, 4, 8, window, window)
+launch = conv_fprop(engine, problem, memory, memory + (1 << 18), memory + (1 << 19))
+try:
+    driver.launcher(launch, launch.args, COMPUTE)()
+    driver.synchronize()
+    print(launch.function)
+except driver.cuda.Error as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not fake_driver.pycuda_is_installed(), reason="PyCUDA is not installed: `layermem setup-cuda`")
+def test_a_kernel_of_another_architecture_refuses_to_run(tmp_path, monkeypatch):
+    module = "convolution_bf16_sm90a"
+    shutil.copyfile(builder.build(f"cuda/{module}.cu"), tmp_path / f"{module}.fatbin")
+    monkeypatch.setenv("LAYERMEM_KERNELS", str(tmp_path))
+    assert fake_driver.run(LAUNCH, capability=90).stdout == "conv_fprop_128x64_v4\n"
+    refused = fake_driver.run(LAUNCH, capability=80)
+    assert "illegal" in refused.stdout and "those of another architecture" in refused.stderr
+
+
+# ---- barriers -------------------------------------------------------------------------------------------------------
+
+BARRIERS: Mapping[str, tuple[str, str]] = {
+    "a stage is filled before it is empty": ("barrier_wait(&emptied[stage], parity ^ 1u);", ""),
+    "producers wait for the other phase": ("barrier_wait(&emptied[stage], parity ^ 1u);",
+                                           "barrier_wait(&emptied[stage], parity);"),
+    "a stage is read before it is full": ("barrier_wait(&filled[stage], parity);", ""),
+    "consumers wait for the other phase": ("barrier_wait(&filled[stage], parity);",
+                                           "barrier_wait(&filled[stage], parity ^ 1u);"),
+    "products are not waited for": ("products_wait<0>(product.sum[i]);", ";"),
+    "the last products are not waited for": ("products_wait<0>", "products_wait<1>"),
+    "copies have not landed": ("barrier_arrive_behind_copies(", "barrier_arrive("),
+    "B is not fenced": ("proxy_fence();", ""),
+    "B is placed behind the arrival": ("b.place(to + T::A_BYTES);\n            proxy_fence();\n            "
+                                       "barrier_arrive(&filled[stage]);",
+                                       "barrier_arrive(&filled[stage]);\n            b.place(to + T::A_BYTES);\n"
+                                       "            proxy_fence();"),
+    "a stage is never given back": ("barrier_arrive(&emptied[stage]);", ";"),
+    "one lane gives back what others read": ("            warp_sync();\n            if (lane_of_warp() == 0)",
+                                             "            if (lane_of_warp() == 0)"),
+    "one warp gives back what others read": ("T::CONSUMERS / WARP);", "1);"),
+    "half the arrivals fill a stage": ("2 * T::PRODUCERS);", "T::PRODUCERS);"),
+    "the phase never changes": ("stage = 0, parity ^= 1u;", "stage = 0;"),
+    "barriers are used before they are made": ("    block_sync();\n    WarpgroupRing", "    WarpgroupRing"),
+}  # fmt: skip
+
+
+FORWARD = """
+#include "conv_warpgroup.cuh"
+using Small = lm::W128x64<lm::Precision::TF32>;
+LM_KERNEL(conv_fprop_128x64_v4, lm::FpropArgs<float>, p, Small::ALL_THREADS, Small::BLOCKS) {
+    lm::warpgroup_fprop<Small>(p);
+}
+"""  # what is compiled, so that it is compiled soon
+SHOWING = (("plain", "forward", "early"), ("plain", "reverse", "late"), ("race", "shuffled", "late"))
+
+
+def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
+    """The bits that conv_fprop of the sources in a folder writes."""
+    load, rng, memory = emulate.load, np.random.default_rng(7), Memory()
+    source = folder / "forward.cu"
+    source.write_text(FORWARD, encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(emulate, "load", lambda _, mode, **settings: load(source, mode, **settings))
+        patch.setattr(warpgroup, "WARPGROUP_TILES", WARPGROUP_TILES[1:])
+        patch.setattr(warpgroup, "SMS", 1)
+        layer = layer_of(CONVOLUTION, SHAPE)
+        given = {"x0": SHAPE, "w0": layer.params[0].tensor.shape, "w1": layer.params[1].tensor.shape}
+        arrays = {role: memory.stored(rng.standard_normal(shape), np.float32) for role, shape in given.items()}
+        arrays["y0"] = memory.stored(np.full(layer.tops[0].shape, np.nan), np.float32)
+        run_op(layer.record, "forward", arrays, way=way)
+    return arrays["y0"].tobytes()
+
+
+@pytest.mark.parametrize("what", BARRIERS)
+def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
+    """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""
+    right, wrong = BARRIERS[what]
+    header = (SOURCES / "warpgroup_gemm.cuh").read_text(encoding="utf-8")
+    assert header.count(right) >= 1
+    kept, changed = tmp_path / "kept", tmp_path / "changed"
+    for folder in (kept, changed):
+        folder.mkdir()
+        shutil.copy(SOURCES / "conv_warpgroup.cuh", folder)
+    (changed / "warpgroup_gemm.cuh").write_text(header.replace(right, wrong), encoding="utf-8")
+    for mode, order, copies in SHOWING:
+        way = Way(mode, order, copies, "tf32", capability=CAPABILITY)
+        wanted = forward(kept, monkeypatch, way)
+        try:
+            if forward(changed, monkeypatch, way) != wanted:
+                return
+        except EmulationError:
+            return
+    pytest.fail("nothing shows it")

@@ -1,0 +1,291 @@
+// What cuda/warpgroup.cuh adds: barriers in shared memory that count arrivals, and products of warpgroups.
+//
+// An arrival behind asynchronous copies happens with them: early, at once; late, when no thread can go on without it.
+// Products are done a quarter at a time, by the warp that has these rows: early, when it closes their group; late, when
+// it waits for it.  Until then sums are poisoned, and what the product reads may not change.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "block.hpp"
+#include "race.hpp"
+
+namespace lm_emu {
+
+namespace {
+
+constexpr std::uintptr_t PATTERN_BYTES = 1024;  // in which the longest swizzle repeats
+constexpr unsigned WARPS_OF_GROUP = 4;
+constexpr int MOST_ARRIVALS = (1 << 20) - 1;
+
+// ---- barriers -------------------------------------------------------------------------------------------------------
+
+Barrier& barrier_at(const void* address, const char* what) {
+    Machine& m = machine;
+    const auto found = m.barriers.find(address);
+    if (found == m.barriers.end())
+        m.fail(text("%s: %s names a barrier that barrier_init has not made", what, name_of(*m.now).c_str()));
+    race::barrier_used(address);
+    return found->second;
+}
+
+void arrive(const void* address, Barrier& barrier) {
+    if (--barrier.missing > 0) return;
+    barrier.missing = barrier.arrivals;
+    ++barrier.phase;
+    race::phase_ended(address);
+    for (unsigned id : barrier.waiting) machine.queue(id);
+    barrier.waiting.clear();
+}
+
+}  // namespace
+
+void barrier_init(void* address, int arrivals) {
+    Machine& m = machine;
+    if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0 || !m.is_shared(address, 8))
+        m.fail("barrier_init: a barrier is 8 aligned bytes of shared memory");
+    if (arrivals < 1 || arrivals > MOST_ARRIVALS) m.fail(text("barrier_init: %d arrivals", arrivals));
+    race::barrier_made(address, __builtin_return_address(0));
+    const auto expected = static_cast<unsigned>(arrivals);
+    m.barriers[address] = {expected, expected, 0, {}};
+}
+
+void barrier_arrive(void* address) {
+    Barrier& barrier = barrier_at(address, "barrier_arrive");
+    race::arrived(address);
+    arrive(address, barrier);
+}
+
+void barrier_arrive_behind_copies(void* address) {
+    Machine& m = machine;
+    barrier_at(address, "barrier_arrive_behind_copies");
+    m.late.push_back({m.now, ++m.now->commits, address});
+    if (copies_land_early()) land_next(m.late.size() - 1);
+}
+
+void barrier_wait(void* address, unsigned parity, Site site) {
+    Machine& m = machine;
+    Barrier& barrier = barrier_at(address, "barrier_wait");
+    while ((barrier.phase & 1u) == (parity & 1u)) {
+        m.now->state = Thread::AT_BARRIER;
+        m.now->site = site;
+        barrier.waiting.push_back(m.now->id);
+        m.pause();
+    }
+    race::passed(address);
+}
+
+// Of the arrivals behind copies number `index`, or the first one of the same thread, happens.
+void land_next(std::size_t index) {
+    Machine& m = machine;
+    std::size_t first = 0;
+    while (m.late[first].thread != m.late[index].thread) ++first;
+    const LateArrival next = m.late[first];
+    m.late.erase(m.late.begin() + static_cast<std::ptrdiff_t>(first));
+    land_before(*next.thread, next.group, __builtin_return_address(0));
+    race::copies_arrived(next.barrier, *next.thread);
+    arrive(next.barrier, m.barriers.find(next.barrier)->second);
+}
+
+void proxy_fence() { race::fenced(); }
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::uintptr_t pattern_start() {
+    return reinterpret_cast<std::uintptr_t>(machine.dynamic) / PATTERN_BYTES * PATTERN_BYTES;
+}
+
+// Where 16 bytes of B lie: of one column, `at` bytes behind its first k.
+const std::byte* bytes_of(std::uint64_t rows, unsigned column, unsigned at) {
+    const std::uint64_t mode = rows >> 62, start = (rows & 0x3fff) << 4, eight_rows = (rows >> 32 & 0x3fff) << 4;
+    const std::uint64_t row_bytes = mode == 1 ? 128 : 64;
+    std::uint64_t address = start + column / 8 * eight_rows + column % 8 * row_bytes + at;
+    address ^= mode == 1 ? (address >> 7 & 7) << 4 : (address >> 7 & 3) << 4;
+    return reinterpret_cast<const std::byte*>(pattern_start() + address);
+}
+
+// Fails unless the rows are such as the swizzle is defined for.
+void check_rows(const Product& product) {
+    const std::uint64_t mode = product.rows >> 62, row_bytes = mode == 1 ? 128 : 64;
+    const std::uint64_t start = (product.rows & 0x3fff) << 4;
+    if (mode != 1 && mode != 2) machine.fail("product: rows of B are swizzled over 128 or 64 bytes here");
+    if ((start / row_bytes) % 8 != 0) machine.fail("product: the first row of B is not where the swizzle begins");
+    for (unsigned column = 0; column < 8 * product.blocks; ++column)
+        for (unsigned at = 0; at < 32; at += 16)
+            if (!machine.is_shared(bytes_of(product.rows, column, at), 16))
+                machine.fail(text("product: row %u of B is outside shared memory", column));
+}
+
+void note_reads(const Product& product, const void* code) {
+    for (unsigned column = 0; column < 8 * product.blocks; ++column)
+        for (unsigned at = 0; at < 32; at += 16) race::product_reads(bytes_of(product.rows, column, at), 16, code);
+}
+
+void start(float* sums, int blocks, const unsigned (&a)[4], std::uint64_t rows, bool bf16, const void* code) {
+    Thread& me = *machine.now;
+    if (me.warp->size < LANES || machine.threads.size() < (me.id / LANES / WARPS_OF_GROUP + 1) * WARPS_OF_GROUP * LANES)
+        machine.fail("product: it takes the 128 threads of a warpgroup");
+    const Product product{sums, static_cast<unsigned>(blocks), a, rows, bf16, me.products_closed, code};
+    if (me.lane() == 0) {
+        check_rows(product);
+        note_reads(product, code);
+    }
+    const std::size_t count = 4 * product.blocks;
+    bool known = false;
+    for (Sums& each : me.sums) {
+        if (each.registers != sums) continue;
+        known = true;
+        each.last_group = product.group;
+    }
+    if (!known) me.sums.push_back({sums, std::vector<float>(sums, sums + count), product.group});
+    std::memset(sums, 0xFF, count * sizeof *sums);
+    me.products.push_back(product);
+    ++me.products_started;
+}
+
+float operand(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, 4);
+    return x;
+}
+
+std::vector<float>& sums_of(Thread& thread, const Product& product) {
+    for (Sums& each : thread.sums)
+        if (each.registers == product.sums) return each.values;
+    __builtin_unreachable();
+}
+
+// This warp's 16 rows of one product, K deep.
+template <unsigned K>
+void multiply(Warp& warp, std::size_t index) {
+    Machine& m = machine;
+    const Product& first = m.threads[warp.first].products[index];
+    constexpr bool BF16 = K == 16;
+    const unsigned columns = 8 * first.blocks;
+    float a[16][K], b[K][128], row[128];
+    for (unsigned lane = 0; lane < LANES; ++lane) {
+        const Product& mine = m.threads[warp.first + lane].products[index];
+        if (mine.rows != first.rows || mine.blocks != first.blocks || mine.bf16 != first.bf16)
+            m.fail("product: lanes of one warp bring different operands");
+        const unsigned g = lane / 4, t = lane % 4;
+        for (unsigned r = 0; r < 4; ++r) {
+            float* to = a[g + 8 * (r & 1)];
+            if (BF16) {
+                to[2 * t + 8 * (r >> 1)] = operand(mine.a[r] << 16);
+                to[2 * t + 8 * (r >> 1) + 1] = operand(mine.a[r] & 0xffff0000u);
+            } else {
+                to[t + 4 * (r >> 1)] = operand(mine.a[r] & 0xffffe000u);
+            }
+        }
+    }
+    for (unsigned n = 0; n < columns; ++n)
+        for (unsigned half = 0; half < 2; ++half) {
+            unsigned words[4];
+            std::memcpy(words, bytes_of(first.rows, n, 16 * half), sizeof words);
+            for (unsigned w = 0; w < 4; ++w) {
+                if (BF16) {
+                    b[8 * half + 2 * w][n] = operand(words[w] << 16);
+                    b[8 * half + 2 * w + 1][n] = operand(words[w] & 0xffff0000u);
+                } else {
+                    b[4 * half + w][n] = operand(words[w] & 0xffffe000u);
+                }
+            }
+        }
+    note_reads(first, first.code);
+    for (unsigned i = 0; i < 16; ++i) {
+        std::memset(row, 0, sizeof row);
+        for (unsigned k = 0; k < K; ++k)
+            for (unsigned n = 0; n < columns; ++n) row[n] += a[i][k] * b[k][n];
+        for (unsigned t = 0; t < 4; ++t) {
+            Thread& thread = m.threads[warp.first + i % 8 * 4 + t];
+            float* to = sums_of(thread, thread.products[index]).data() + i / 8 * 2;
+            for (unsigned block = 0; block < first.blocks; ++block)
+                for (unsigned e = 0; e < 2; ++e) to[4 * block + e] += row[8 * block + 2 * t + e];
+        }
+    }
+}
+
+// Does the warp's products of groups before `group`; all lanes have come.
+void run_products(unsigned group) {
+    Machine& m = machine;
+    Warp& warp = *m.now->warp;
+    std::vector<Product>& of_first = m.threads[warp.first].products;
+    std::size_t count = 0;
+    while (count < of_first.size() && of_first[count].group < group) ++count;
+    for (unsigned lane = 0; lane < LANES; ++lane)
+        if (m.threads[warp.first + lane].products.size() != of_first.size())
+            m.fail("divergent: lanes of one warp have started different products");
+    for (std::size_t i = 0; i < count; ++i) {
+        if (of_first[i].bf16)
+            multiply<16>(warp, i);
+        else
+            multiply<8>(warp, i);
+    }
+    for (unsigned lane = 0; lane < LANES; ++lane) {
+        std::vector<Product>& products = m.threads[warp.first + lane].products;
+        products.erase(products.begin(), products.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+}
+
+// The groups that are complete when the lanes wait; the lanes close and wait together.
+void run_closed(Exchange&) {
+    if (copies_land_early()) run_products(machine.now->products_closed);
+}
+
+void run_awaited(Exchange& table) {
+    const unsigned closed = machine.now->products_closed, kept = table.from[0].word[0];
+    if (closed > kept) run_products(closed - kept);
+}
+
+}  // namespace
+
+unsigned shared_offset(const void* address) {
+    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) - pattern_start());
+}
+
+void product_tf32(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows) {
+    start(sums, blocks, a, rows, false, __builtin_return_address(0));
+}
+
+void product_bf16(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows) {
+    start(sums, blocks, a, rows, true, __builtin_return_address(0));
+}
+
+void products_commit(Site site) {
+    ++machine.now->products_closed;
+    exchange({}, nullptr, site, &run_closed);
+}
+
+void products_wait(int groups, Site site) {
+    exchange({{static_cast<unsigned>(groups)}}, nullptr, site, &run_awaited);
+    Thread& me = *machine.now;
+    const unsigned complete = me.products_closed > static_cast<unsigned>(groups) ? me.products_closed - groups : 0;
+    for (std::size_t i = me.sums.size(); i-- > 0;) {
+        Sums& sums = me.sums[i];
+        bool busy = sums.last_group >= complete;
+        for (const Product& product : me.products) busy |= product.sums == sums.registers;
+        if (busy) continue;
+        std::memcpy(sums.registers, sums.values.data(), sums.values.size() * sizeof(float));
+        me.sums.erase(me.sums.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
+void check_products(const Thread& thread) {
+    if (!thread.products.empty() || !thread.sums.empty())
+        machine.fail(text("%s has left the kernel without waiting for its products", name_of(thread).c_str()));
+}
+
+// A warpgroup's warps multiply together: each has started as many products as the first of them.
+std::string divergent_warpgroup() {
+    const Machine& m = machine;
+    for (std::size_t first = 0; first + WARPS_OF_GROUP <= m.warps.size(); first += WARPS_OF_GROUP)
+        for (std::size_t warp = first; warp < first + WARPS_OF_GROUP; ++warp)
+            if (m.threads[warp * LANES].products_started != m.threads[first * LANES].products_started)
+                return text("divergent: warps %zu and %zu of one warpgroup have started different products", first,
+                            warp);
+    return {};
+}
+
+}  // namespace lm_emu

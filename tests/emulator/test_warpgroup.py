@@ -1,0 +1,83 @@
+"""Barriers and products of cuda/warpgroup.cuh do on the host what the PTX manual says, in every mode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.build import MODES
+from tests.emulator.emulate import EmulationError, Kernels, load, pack
+
+SOURCE = "tests/emulator/kernels/warpgroup.cu"
+SHARED = 64 * 128 + 1024
+
+
+@pytest.fixture(params=MODES)
+def kernels(request) -> Kernels:
+    return load(SOURCE, request.param)
+
+
+def by_threads(values: np.ndarray) -> np.ndarray:
+    """[64, columns] as the 128 threads of a warpgroup hold it: [128, columns / 8, 4]."""
+    found = np.zeros((128, values.shape[1] // 8, 4), np.float32)
+    for thread in range(128):
+        warp, (g, t) = thread // 32, divmod(thread % 32, 4)
+        row = 16 * warp + g
+        for block in range(values.shape[1] // 8):
+            column = 8 * block + 2 * t
+            found[thread, block] = *values[row, column : column + 2], *values[row + 8, column : column + 2]
+    return found
+
+
+def fragments(a: np.ndarray) -> np.ndarray:
+    """[64, 8] words of k as threads hold them: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)."""
+    found = np.zeros((128, 4), np.uint32)
+    for thread in range(128):
+        warp, (g, t) = thread // 32, divmod(thread % 32, 4)
+        row = 16 * warp + g
+        found[thread] = a[row, t], a[row + 8, t], a[row, t + 4], a[row + 8, t + 4]
+    return found
+
+
+def swizzled(rows: np.ndarray) -> np.ndarray:
+    """Rows of 128 or 64 bytes in the order of shared memory: bits 4 and up of an address by those from 7 on."""
+    flat, row_bytes = rows.reshape(-1).view(np.uint8), rows[0].nbytes
+    address = np.arange(flat.size)
+    mask = 7 if row_bytes == 128 else 3
+    found = np.zeros_like(flat)
+    found[address ^ ((address >> 7 & mask) << 4)] = flat
+    return found.view(np.uint32)
+
+
+def test_a_tf32_product_reads_the_rows_that_its_descriptor_names(kernels, rng):
+    a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((64, 8), (64, 32), (64, 64)))
+    a, b = (np.asarray(m.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for m in (a, b))
+    got = by_threads(d)
+    args = pack("PPP", got, fragments(a.view(np.uint32)), swizzled(b))
+    kernels.launch("product_tf32", 1, 128, args, SHARED)
+    want = by_threads(d + a.astype(np.float64) @ b[:, 24:].T)  # the fourth eight of 32
+    np.testing.assert_allclose(got, want, rtol=0, atol=4e-6)
+
+
+def test_a_bf16_product_reads_the_rows_that_its_descriptor_names(kernels, rng):
+    a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((64, 16), (128, 32), (64, 128)))
+    a_bits, b_bits = ((m.view(np.uint32) >> 16).astype(np.uint16) for m in (a, b))
+    a, b = ((bits.astype(np.uint32) << 16).view(np.float32) for bits in (a_bits, b_bits))
+    got = by_threads(d)
+    args = pack("PPP", got, fragments(a_bits.view(np.uint32)), swizzled(b_bits))
+    kernels.launch("product_bf16", 1, 128, args, SHARED)
+    want = by_threads(d + a.astype(np.float64) @ b[:, 16:].T)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_a_phase_ends_with_its_arrivals(kernels):
+    y = np.full(50, -1, np.int32)
+    kernels.launch("phases", 1, 64, pack("Pi", y, y.size))
+    assert y.tolist() == list(range(50))
+
+
+def test_a_product_takes_a_whole_warpgroup():
+    y = np.zeros(4096, np.float32)
+    with pytest.raises(EmulationError, match="128 threads of a warpgroup"):
+        args = pack("PPP", y, y.view(np.uint32)[:512], y.view(np.uint32)[:2048])
+        load(SOURCE).launch("product_tf32", 1, 64, args, SHARED)

@@ -1,0 +1,130 @@
+"""The kernels of sm_90a under the model: the loops of producers and of consumers (cuda/warpgroup_gemm.cuh).
+
+A scheduler has warps of both.  All run their loops as often as each other, which is what the barriers between them come
+to; a wait at such a barrier costs nothing here, and one for products lasts until they are done.  An HGMMA reads B from
+shared memory through the port that all other accesses share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from layermem.backends.cuda.implicit_gemm import DEPTH, ROW_BYTES
+from layermem.backends.cuda.warpgroup import PRECISIONS, PRODUCERS, WARPGROUP_TILES, WarpgroupTile
+from tools.sass.disassembly import Instruction, Kernel
+from tools.sass.engine import OPERATIONS, kernels_of
+from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model
+from tools.sass.loops import loops
+from tools.sass.pipeline import PRODUCTS_DONE, TENSOR_LATENCY, Issue, duration, issues_of
+from tools.sass.trace import Step
+
+SHARE = 0.88  # of the tensor cores' peak, as libraries reach it in large products: an estimate
+ITERATIONS = 16  # that are simulated, of which the first half fills the pipes
+PORT = 128  # bytes a cycle
+
+
+class WarpgroupRow(NamedTuple):
+    """A kernel under the model.
+
+    loads, products   instructions that a producer and a consumer warp issue in a stage, 32 deep
+    cycles            of a stage of all blocks on a multiprocessor
+    tflops            of the whole GPU in these loops; `bound` is what L2 lets through
+    """
+
+    precision: str
+    kernel: str
+    loads: int
+    products: int
+    registers: int
+    blocks: int
+    cycles: float
+    tflops: float
+    bound: float
+
+
+def rows_of(precision: str, model: Model) -> Iterator[WarpgroupRow]:
+    for tile in WARPGROUP_TILES:
+        for operation in OPERATIONS:
+            yield row_of(precision, f"conv_{operation}_{tile.name}_v4", tile, model)
+
+
+def row_of(precision: str, name: str, tile: WarpgroupTile, model: Model) -> WarpgroupRow:
+    gpu, kernel = model.gpu, kernels_of(f"convolution_{precision}_sm90a", model.gpu.architecture)[name]
+    loads, products = loop_with(kernel, "LDGSTS"), loop_with(kernel, "HGMMA")
+    cycles = stage_cycles(kernel, tile, gpu)
+    done = 2 * tile.m * tile.n * DEPTH * tile.blocks
+    read = (tile.m + tile.n) * ROW_BYTES * tile.blocks
+    return WarpgroupRow(
+        precision, name, len(loads), len(products), kernel.registers, tile.blocks, cycles,
+        done / cycles * gpu.sm_clock / 1e12, done / read * gpu.l2 / 1e12,
+    )  # fmt: skip
+
+
+def loop_with(kernel: Kernel, name: str) -> Sequence[Instruction]:
+    """The smallest loop that waits at a barrier in shared memory and has such an instruction."""
+    found = [loop.of(kernel.code) for loop in loops(kernel)]
+    whole = [code for code in found if {name, "SYNCS"} <= {each.name for each in code}]
+    if not whole:
+        raise ValueError(f"{kernel.name} has no loop with {name}")
+    return min(whole, key=len)
+
+
+def stage_cycles(kernel: Kernel, tile: WarpgroupTile, gpu: Gpu) -> float:
+    loads, products = issues_of_loads(kernel, gpu), issues_of_products(kernel, gpu)
+    producers = tile.blocks * PRODUCERS // WARP // SUB_PARTITIONS
+    consumers = tile.blocks * tile.m // WARP // SUB_PARTITIONS
+
+    def time(iterations: int) -> float:
+        return duration([products * iterations] * consumers + [loads * iterations] * producers)
+
+    return (time(ITERATIONS) - time(ITERATIONS // 2)) / (ITERATIONS - ITERATIONS // 2)
+
+
+def issues_of_loads(kernel: Kernel, gpu: Gpu) -> list[Issue]:
+    return issues_of([Step(each, False) for each in loop_with(kernel, "LDGSTS")], gpu)
+
+
+def issues_of_products(kernel: Kernel, gpu: Gpu) -> list[Issue]:
+    """Those of the loop, with the reads of B and the waits for products."""
+    code = loop_with(kernel, "HGMMA")
+    issues: list[Issue] = []
+    for instruction, issue in zip(code, issues_of([Step(each, False) for each in code], gpu), strict=True):
+        if instruction.name == "HGMMA":
+            m, n, k = shape_of(instruction)
+            element = DEPTH // k  # bytes: 32 of each row
+            rate = SUB_PARTITIONS * gpu.tensor * SHARE * (1 if element == 4 else 2)
+            cycles = 2 * m * n * k / rate
+            issues.append(issue._replace(pipe="tensor", cycles=cycles, latency=cycles + TENSOR_LATENCY,
+                                         written=PRODUCTS_DONE))  # fmt: skip
+            issues.append(Issue("shared", n * k * element / PORT, 0.0, 0.0, 1, (), None, None))
+        elif instruction.name == "WARPGROUP" and "DEPBAR" in instruction.opcode:
+            issues.append(issue._replace(pipe="", wait=(*issue.wait, PRODUCTS_DONE)))
+        else:
+            issues.append(issue)
+    return issues
+
+
+@cache
+def shape_of(instruction: Instruction) -> tuple[int, int, int]:
+    """HGMMA.64x128x8.F32.TF32: 64, 128, 8."""
+    m, n, k = map(int, instruction.opcode.split(".")[1].split("x"))
+    return m, n, k
+
+
+def warpgroup_table(rows: Sequence[WarpgroupRow]) -> list[str]:
+    lines = [
+        "| precision, kernel | issued: loads | products | registers | blocks | cycles | TFLOP/s: loops | L2 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.precision} `{row.kernel}` | {row.loads} | {row.products} | {row.registers} | {row.blocks} | "
+        f"{row.cycles:.0f} | {row.tflops:.0f} | {row.bound:.0f} |"
+        for row in rows
+    ]
+    return lines
+
+
+def all_rows(model: Model) -> list[WarpgroupRow]:
+    return [row for precision in PRECISIONS for row in rows_of(precision, model)]
