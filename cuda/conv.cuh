@@ -330,7 +330,7 @@ struct PhaseWeights {
     }
 
     LM_MEMBER const E* at(int k, int part, bool& inside) const {
-        const int from = shuffle(offsets[part], k % WARP);
+        const int from = shuffle(offsets[part], PARTS > 1 ? k % WARP : k);
         inside = column_inside && from >= 0;
         return column + from;
     }
@@ -459,14 +459,14 @@ struct ImageColumn {
 
     LM_MEMBER const E* at(int k, int part, bool& inside) const {
         if constexpr (V > 1) {
-            const Pair tap(down, right), seen(shuffle(places[part].both, k % WARP));
+            const Pair tap(down, right), seen(shuffle(places[part].both, PARTS > 1 ? k % WARP : k));
             inside = are_natural(seen + tap, Pair(conv.height - 1, conv.width - 1) - tap - seen);
         } else {
             const int row = shuffle(h, k) + down, pixel = shuffle(w, k) + right;
             inside = static_cast<unsigned>(row) < static_cast<unsigned>(conv.height) &&
                      static_cast<unsigned>(pixel) < static_cast<unsigned>(conv.width);
         }
-        return image + shuffle(offsets[part], k % WARP);
+        return image + shuffle(offsets[part], PARTS > 1 ? k % WARP : k);
     }
 };
 
