@@ -73,7 +73,8 @@ def _step(graph: Graph, costs: Costs) -> _native.StepBounds:
     def form(op: Op) -> Form:
         reads, updates, writes = ([ids[b] for b in names] for names in (op.reads, op.updates, op.writes))
         overlays = [(ids[o.out], ids[o.over]) for o in op.overlays if o.out in ids and o.over in ids]
-        seconds = costs.op(op) if op.stream == COMPUTE else 0.0  # what ranks do together runs beside
+        # What ranks do together runs beside; updates may all join one launch.
+        seconds = costs.op(op, joined=bool(op.joins)) if op.stream == COMPUTE else 0.0
         return (seconds, aligned(op.workspace_bytes), reads, updates, writes, overlays)
 
     for op in graph.ops:

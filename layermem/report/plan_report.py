@@ -208,7 +208,8 @@ class PlanReport:
     def bound_seconds(self) -> float:
         """Seconds below which no plan in as many bytes can go."""
         graph, costs = self.job.graphs[0], self.job.costs
-        every_op_once = sum(costs.op(op) for op in with_fused_updates(graph).ops)  # no step is faster
+        ops = with_fused_updates(graph).ops
+        every_op_once = sum(costs.op(op, joined=bool(op.joins)) for op in ops)  # no step is faster
         if self.seconds < every_op_once * (1 + ROUNDING):
             return every_op_once
         return least_seconds(graph, costs, self.available_bytes, self.available_host_bytes)

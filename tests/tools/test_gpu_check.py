@@ -14,7 +14,7 @@ from itertools import product
 import pytest
 
 from layermem.backends.cuda.implicit_gemm import ENGINES, L2_BYTES, cycles
-from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.backends.cuda.kernel_images.sources import architecture, modules
 from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
@@ -384,7 +384,7 @@ def test_machine_code_of_every_module_is_compiled_for_one_architecture(tmp_path,
             return architecture.encode()
 
     monkeypatch.setattr(carry.build, "find_compiler", Compiler)
-    assert carry.kernels(tmp_path, "90") == 5 * len(modules())
+    assert carry.kernels(tmp_path, "90") == sum(len(f"sm_{architecture(module, '90')}") for module in modules())
     assert carry.misfit(tmp_path, "90") == "" and (tmp_path / "pooling.fatbin").read_bytes() == b"sm_90"
 
 
