@@ -190,12 +190,13 @@ def test_no_plan_within_a_host_budget_passes_below_the_bound(strategy, host_budg
     assert bounds
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])  # on cuda, updates join each other in one launch
 @pytest.mark.parametrize("net", ["chain", "residual"])
 @pytest.mark.parametrize(
     "strategy", ["liveness", "intra", "inter", "hybrid", "sublinear", "recompute", "nested", "auto"]
 )
-def test_no_plan_passes_below_the_bounds(net, strategy):
-    graph = train_graph(Net(read_net_text(NETS[net]), 0), get_device("cpu"), Rule("SGD", 1))
+def test_no_plan_passes_below_the_bounds(net, strategy, device):
+    graph = train_graph(Net(read_net_text(NETS[net]), 0), get_device(device), Rule("SGD", 1))
     whole = compile([graph], strategy="liveness").arena_bytes
     for share in (1.0, 0.8, 0.6):
         try:
@@ -203,5 +204,5 @@ def test_no_plan_passes_below_the_bounds(net, strategy):
         except BudgetError:
             continue
         assert program.train.peak_bytes >= least_bytes(graph)
-        bound = least_seconds(graph, model_costs("cpu"), program.arena_bytes)
+        bound = least_seconds(graph, model_costs(device), program.arena_bytes)
         assert program.seconds >= bound * (1 - 1e-9)
