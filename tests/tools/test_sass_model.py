@@ -14,7 +14,7 @@ from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, conv_dgrad, con
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
 from layermem.backends.cuda.warpgroup import PRECISIONS, WARPGROUP_TILES
-from layermem.ops import ConvProblem, Window
+from layermem.ops import ConvProblem, Feed, Window
 from layermem.planning.costs import MODELS
 from tools.sass.calibration import calibrated, case_times
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
@@ -22,7 +22,7 @@ from tools.sass.engine import MODELLED, can_run, compile_all, engine_kernels, ma
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
-from tools.sass.net import OpTime, by_kind, fields, host_gap, launches_time, stages_of, step_of
+from tools.sass.net import OpTime, by_kind, feed_time, fields, host_gap, launches_time, stages_of, step_of
 from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
@@ -328,6 +328,17 @@ def test_a_gpu_that_is_faster_than_its_launches_waits_for_all_of_them():
     times = [op_time("update", host / 4)] * 100
     assert host_gap(times, captured=False) == pytest.approx(101 * host - 99 * host / 4, rel=1e-2)
     assert host_gap(times, captured=True) == pytest.approx(2 * host)
+
+
+def test_a_step_waits_for_what_its_images_in_bytes_take_longer_than_the_step_before():
+    """227 x 227 x 3 bytes an image, and the labels; nothing of the images where the ops before take long enough."""
+    step, model = step_of("alexnet", 4, "tf32"), Model(H200)
+    (feed,) = (each for each in step.schedule.instructions if each.op is not None and isinstance(each.op.record, Feed))
+    bare = [0.0] * len(step.schedule.instructions)
+    images, labels = 4 * 3 * 227 * 227 / model.link, 4 * 4 / model.link
+    assert feed_time(step.schedule, feed, bare, model).seconds == pytest.approx(images + labels, rel=0.01)
+    slow = [1.0] * len(bare)
+    assert feed_time(step.schedule, feed, slow, model).seconds == pytest.approx(labels, rel=0.01)
 
 
 def test_bytes_of_parts_are_charged_to_the_launch_that_adds_them():

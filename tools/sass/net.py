@@ -138,10 +138,10 @@ def net_times(name: str, batch: int, precision: str, model: Model) -> Iterator[O
             continue
         seconds[instruction.tick] = time.seconds
         yield time
-    yield from (_feed_time(step.schedule, each, seconds, model) for each in feeds)
+    yield from (feed_time(step.schedule, each, seconds, model) for each in feeds)
 
 
-def _feed_time(schedule: Schedule, feed: Instruction, seconds: Sequence[float], model: Model) -> OpTime:
+def feed_time(schedule: Schedule, feed: Instruction, seconds: Sequence[float], model: Model) -> OpTime:
     """What the step waits for its batch.  Images in bytes are copied beside the end of the step before."""
     op = feed.op
     assert op is not None and isinstance(op.record, Feed)
@@ -149,7 +149,7 @@ def _feed_time(schedule: Schedule, feed: Instruction, seconds: Sequence[float], 
     if "workspace" in feed.roles and op.record.images is not None:
         workspace = schedule.residencies[feed.roles["workspace"]]
         free = free_from(workspace, schedule.residencies, len(seconds))
-        numbers -= ITEMSIZE[FP32] * op.record.images.count
+        numbers -= ITEMSIZE["float32"] * op.record.images.count
         waits = max(0.0, workspace.nbytes / model.link - sum(seconds[free:]))
     return OpTime(op.name, op.kind, waits + numbers / model.link, "link", "", 0, op.record.tops)
 
