@@ -39,7 +39,7 @@ NO_SECONDS = Costs(Rates(flops=1.0, memory=1.0, d2h=1.0, h2d=1.0, launch=0.0))  
 def least_bytes(graph: Graph, host_budget_bytes: int | None = None) -> int:
     """Bytes of the device below which no plan of `graph` can go, with `host_budget_bytes` of the host (None: no
     limit)."""
-    return _step(with_fused_updates(graph), NO_SECONDS).least_bytes(_host_bytes(host_budget_bytes))
+    return _step(graph, NO_SECONDS).least_bytes(_host_bytes(host_budget_bytes))
 
 
 def least_seconds(graph: Graph, costs: Costs, budget_bytes: int, host_budget_bytes: int | None = None) -> float:
@@ -52,7 +52,7 @@ def least_seconds_of(
     graph: Graph, costs: Costs, budgets_bytes: Sequence[int], host_budget_bytes: int | None = None
 ) -> list[float]:
     """least_seconds() of each budget, for little more than the time of one."""
-    step = _step(with_fused_updates(graph), costs)
+    step = _step(graph, costs)
     return step.least_seconds(list(budgets_bytes), _host_bytes(host_budget_bytes))
 
 
@@ -66,17 +66,23 @@ def _host_bytes(host_budget_bytes: int | None) -> int | None:
 
 
 def _step(graph: Graph, costs: Costs) -> _native.StepBounds:
-    """`graph` in native code."""
-    step = _native.StepBounds(costs.rates.d2h, costs.rates.h2d)
-    ids = {name: step.add_buffer(aligned(b.nbytes), b.persistent) for name, b in graph.buffers.items()}
+    """`graph` in native code: with the fused updates that save memory, or with those that it runs already.
+
+    A fused update counts as no longer than the ops that it covers, where a plan may run these instead."""
+    step, fused = _native.StepBounds(costs.rates.d2h, costs.rates.h2d), with_fused_updates(graph)
+    ids = {name: step.add_buffer(aligned(b.nbytes), b.persistent) for name, b in fused.buffers.items()}
+
+    def alone(op: Op) -> float:
+        # What ranks do together runs beside; updates may all join one launch.
+        return costs.op(op, joined=bool(op.joins)) if op.stream == COMPUTE else 0.0
 
     def form(op: Op) -> Form:
         reads, updates, writes = ([ids[b] for b in names] for names in (op.reads, op.updates, op.writes))
         overlays = [(ids[o.out], ids[o.over]) for o in op.overlays if o.out in ids and o.over in ids]
-        # What ranks do together runs beside; updates may all join one launch.
-        seconds = costs.op(op, joined=bool(op.joins)) if op.stream == COMPUTE else 0.0
+        apart = [alone(graph.by_name[name]) for name in op.covers if name in graph.by_name]
+        seconds = min(alone(op), sum(apart)) if apart else alone(op)
         return (seconds, aligned(op.workspace_bytes), reads, updates, writes, overlays)
 
-    for op in graph.ops:
+    for op in fused.ops:
         step.add_op(form(op), None if op.recompute is None else form(op.recompute))
     return step

@@ -1,11 +1,15 @@
 """Which fused updates save memory: hand numbers on one op and its gradient, and the strategies that use them."""
 
+from dataclasses import replace
+
 import pytest
 
 from layermem.backends.cpu import CpuDevice
 from layermem.compiler import compile
 from layermem.graph.net import Net
 from layermem.graph.train import Rule, train_graph
+from layermem.planning.bounds import least_seconds
+from layermem.planning.costs import model_costs
 from layermem.planning.fused_updates import saves_memory, with_fused_updates
 from layermem.proto.read import read_net_text
 
@@ -49,3 +53,13 @@ def test_the_form_with_fused_updates_is_made_once():
 def test_auto_runs_those_that_save_memory(num_output, used):
     order = compile([graph_of(num_output)], strategy="auto").train.plan.order
     assert ("fc.backward_update" in order) == used
+
+
+def test_one_that_was_measured_to_take_longer_than_its_parts_does_not_raise_the_bound():
+    graph, model = graph_of(64), model_costs("cpu")
+    [fused] = graph.fused_updates
+    apart = sum(model.op(graph.by_name[name]) for name in fused.covers)
+    costs = replace(model, measured={fused.name: 2 * apart})
+    program = compile([graph], strategy="liveness", costs=costs)
+    assert fused.name not in program.train.plan.order
+    assert least_seconds(graph, costs, program.arena_bytes) <= program.seconds * (1 + 1e-9)
