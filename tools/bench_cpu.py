@@ -16,7 +16,8 @@ with its error.
     layermem      strategy liveness, without a budget
     layermem 40%  strategy auto in 40 % of strategy caffe, with recomputation and in slices of the batch, nothing
                   offloaded; where that does not fit, in the least budget that is predicted to take at most 15 % longer
-                  than without a budget, found by bisection to 1 MiB; a sentence below the table gives both floors
+                  than without a budget, found by bisection to 1 MiB; a sentence below the table gives both floors.
+                  Both plan with costs that are measured here before the turns, as `plan --measure` does
     PyTorch       torch_peer.py, by a Python that has PyTorch (--torch-python; without one these rows are omitted):
                   in layouts NCHW and channels_last, and in channels_last with checkpointing
       compiled    a layout under torch.compile; what it compiles is cached for all turns, by a run that is not counted
@@ -53,6 +54,7 @@ from layermem.job import Job
 from layermem.planning.hints import Hints
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.benchmark import Benchmark
+from layermem.solver.measure import costs_text, measure_step
 from layermem.utils.units import format_bytes
 from tools.bench_strategies import table
 from tools.cpu.contestants import BUDGETS, Contestant, Setting, find_allocators, list_contestants
@@ -74,15 +76,21 @@ def net_of(what: str) -> Net:
 # -- layermem: the process of a turn -----------------------------------------------------------------------------------
 
 
-def program_of(net: Net, budget: str) -> PlanReport:
+def program_of(net: Net, budget: str, costs: Path | None = None) -> PlanReport:
     """`net` under `budget` (if not empty), in slices where they are faster, nothing offloaded."""
     if not budget:
-        return evaluate(job_of(net, device="cpu"))
-    return evaluate(sliced_job(net), None, budget)
+        return evaluate(job_of(net, device="cpu", costs=costs))
+    return evaluate(sliced_job(net, costs), None, budget)
 
 
-def sliced_job(net: Net) -> Job:
-    return job_of(net, device="cpu", hints=Hints(host_budget_bytes=0)).with_slices("auto")
+def sliced_job(net: Net, costs: Path | None = None) -> Job:
+    return job_of(net, device="cpu", costs=costs, hints=Hints(host_budget_bytes=0)).with_slices("auto")
+
+
+def measure_costs(net: Net, threads: int, path: Path) -> None:
+    """Write the costs of the step of `net`, measured now, to `path`: as `plan --measure --costs`."""
+    job = measure_step(job_of(net, device="cpu"), CpuDevice(threads)).job_with_costs()
+    path.write_text(costs_text(job), encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -93,13 +101,13 @@ class Fallback:
     reason: str
 
 
-def fallback(net: Net, budget: str) -> Fallback | None:
+def fallback(net: Net, budget: str, costs: Path | None = None) -> Fallback | None:
     """The least budget that is predicted to take at most MOST_OVERHEAD longer than no budget, if `budget` does not
     fit."""
-    refused = program_of(net, budget)
+    refused = program_of(net, budget, costs)
     if refused.feasible:
         return None
-    job, whole = sliced_job(net), program_of(net, "")
+    job, whole = sliced_job(net, costs), program_of(net, "", costs)
     least = evaluate(job, None, refused.minimum_bytes)
 
     def overhead(report: PlanReport) -> float:
@@ -129,10 +137,10 @@ def mebibytes(nbytes: int) -> str:
     return f"{nbytes / 2**20:,.0f} MiB"
 
 
-def serve(what: str, budget: str, steps: int, threads: int) -> None:
+def serve(what: str, budget: str, costs: Path, steps: int, threads: int) -> None:
     """Run `steps` steps in a row and print a line of JSON, as in tools/cpu/contestants.py."""
     net, device = net_of(what), CpuDevice(threads)
-    report = program_of(net, budget)
+    report = program_of(net, budget, costs)
     bench = Benchmark(net, report.program, device)
     seconds = [bench.step(number) for number in range(steps)]
     line = {"seconds": seconds, "bytes": peak_bytes(), "parameters": net.parameter_count}
@@ -172,11 +180,15 @@ def profile(what: str, threads: int, steps: int) -> None:
 def measure(what: str, contestants: Sequence[Contestant], options: argparse.Namespace, folder: Path) -> Iterator[str]:
     """The section of one net: its table, and the comparison with the fastest peer."""
     net = net_of(what)
-    instead = None if all(each.mode != SMALL for each in contestants) else fallback(net, SMALL)
+    costs = folder / "costs.csv"
+    if not all(each.is_peer for each in contestants):
+        measure_costs(net, options.threads, costs)
+    instead = None if all(each.mode != SMALL for each in contestants) else fallback(net, SMALL, costs)
     setting = Setting(
         net=what,
         description=folder / "net.json",
         model=folder / "net.prototxt",
+        costs=costs,
         compile_cache=folder / "inductor",
         steps=options.steps,
         threads=options.threads,
@@ -219,7 +231,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help="an allocator to run PyTorch with, beside those installed (may be repeated)")  # fmt: skip
     parser.add_argument("--profile", action="store_true", help="only print the time of layermem by kind of op")
     parser.add_argument("--out", type=Path, help="also write the tables to a file")
-    parser.add_argument("--serve", nargs=2, metavar=("NET", "BUDGET"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=3, metavar=("NET", "BUDGET", "COSTS"), help=argparse.SUPPRESS)
     return parser
 
 
@@ -254,8 +266,8 @@ def main() -> None:
     parser = make_parser()
     options = parser.parse_args()
     if options.serve:
-        net, budget = options.serve
-        return serve(net, budget, options.steps, options.threads)
+        net, budget, costs = options.serve
+        return serve(net, budget, Path(costs), options.steps, options.threads)
     nets = options.net or NETS
     if options.profile:
         for what in nets:

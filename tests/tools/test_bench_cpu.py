@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from layermem.report.plan_report import evaluate
-from tools.bench_cpu import BUDGET_STEP, fallback, net_of, program_of, sliced_job
+from tools.bench_cpu import BUDGET_STEP, fallback, measure_costs, net_of, program_of, sliced_job
 from tools.caffe_peer import step_seconds
 from tools.cpu.contestants import (
     CAFFE,
@@ -61,7 +61,10 @@ def fake(tmp_path):
 
 
 def setting_of(folder, torch_python="python", steps=5):
-    files = {"description": folder / "net.json", "model": folder / "net.prototxt", "compile_cache": folder / "cache"}
+    files = {
+        "description": folder / "net.json", "model": folder / "net.prototxt", "costs": folder / "costs.csv",
+        "compile_cache": folder / "cache",
+    }  # fmt: skip
     return Setting(NET, **files, steps=steps, threads=3, torch_python=str(torch_python))
 
 
@@ -107,7 +110,8 @@ def test_commands_name_the_net_the_mode_and_the_steps(tmp_path):
     setting = setting_of(tmp_path, "/opt/python")
     tail = ["--steps", "5", "--threads", "3"]
     budget = command(Contestant(LAYERMEM, "40%"), setting)
-    assert budget == [sys.executable, str(ROOT / "tools/bench_cpu.py"), "--serve", NET, "40%", *tail]
+    served = ["--serve", NET, "40%", str(setting.costs)]
+    assert budget == [sys.executable, str(ROOT / "tools/bench_cpu.py"), *served, *tail]
     peer = ["/opt/python", str(ROOT / "tools/torch_peer.py"), str(tmp_path / "net.json")]
     assert command(NCHW, setting) == [*peer, "--mode", "nchw", *tail]
     assert command(COMPILED, setting) == [*peer, "--mode", "nchw", "--compile", *tail]
@@ -242,10 +246,13 @@ def test_the_command_runs_peers_alone(fake):
     assert ended.returncode == 0 and "The fastest peer is PyTorch NCHW." in ended.stdout, ended.stderr
 
 
-def test_layermem_reports_every_step_of_its_turn():
-    ended = bench("--serve", NET, "", "--steps", str(LEFT_OUT + 1))
+def test_layermem_reports_every_step_of_its_turn_planned_with_measured_costs(tmp_path):
+    costs = tmp_path / "costs.csv"
+    measure_costs(net_of(NET), 1, costs)
+    ended = bench("--serve", NET, "", str(costs), "--steps", str(LEFT_OUT + 1))
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
+    assert f"predicted {program_of(net_of(NET), '', costs).seconds:.3f} s" in report["note"]
     assert len(report["seconds"]) == LEFT_OUT + 1 and report["parameters"] == net_of(NET).parameter_count
     assert report["bytes"] > 2**20 and "of `caffe`" in report["note"]
 

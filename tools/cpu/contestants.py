@@ -57,6 +57,7 @@ class Setting:
     net: str  # NAME:BATCH
     description: Path  # the net for torch_peer.py
     model: Path  # the net for Caffe
+    costs: Path  # that layermem plans with
     compile_cache: Path
     steps: int
     threads: int
@@ -102,7 +103,8 @@ def command(contestant: Contestant, setting: Setting) -> list[str]:
     common = ["--steps", str(setting.steps), "--threads", str(setting.threads)]
     if contestant.framework == LAYERMEM:
         budget = contestant.mode and (setting.budget or contestant.mode)
-        return [sys.executable, str(TOOLS / "bench_cpu.py"), "--serve", setting.net, budget, *common]
+        served = [setting.net, budget, str(setting.costs)]
+        return [sys.executable, str(TOOLS / "bench_cpu.py"), "--serve", *served, *common]
     if contestant.framework == CAFFE:
         return [sys.executable, str(TOOLS / "caffe_peer.py"), str(setting.model), *common]
     compiled = ["--compile"] if contestant.compiled else []
