@@ -239,6 +239,13 @@ def add_parts(
     sums: Sequence[int], own: Sequence[int], counts: Sequence[int], received: Sequence[int], rank: int, continues: bool
 ) -> None: ...
 def exit_on_bus_error() -> None: ...
+def find_waits(
+    streams: Sequence[int],
+    last: Sequence[int],
+    reads: Sequence[Sequence[int]],
+    writes: Sequence[Sequence[int]],
+    residencies: Sequence[tuple[int, int, bool]],
+) -> list[tuple[int, list[int]]]: ...
 def max_live(begin: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], align: int = 256) -> int: ...
 def peak_profile(
     begin: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], align: int = 256

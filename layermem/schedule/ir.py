@@ -64,6 +64,11 @@ class Instruction(NamedTuple):
     after: tuple[int, ...] = ()
     is_recompute: bool = False
 
+    def waiting_for(self, after: tuple[int, ...]) -> Instruction:
+        """The same with other instructions to wait for; as above."""
+        tick, stream, kind, what, op, roles, reads, writes, _, is_recompute = self
+        return Instruction(tick, stream, kind, what, op, roles, reads, writes, after, is_recompute)
+
 
 @dataclass(frozen=True, repr=False)
 class Schedule:

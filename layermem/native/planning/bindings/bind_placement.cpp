@@ -7,6 +7,7 @@
 
 #include "planning/bindings/bindings.h"
 #include "planning/placement/place.h"
+#include "planning/placement/waits.h"
 
 namespace py = pybind11;
 
@@ -64,6 +65,21 @@ std::string describe(const Placement& p) {
            ", max live " + std::to_string(p.max_live) + ", " + p.method + ">";
 }
 
+using Ids = std::vector<std::vector<int32_t>>;
+using Spans = std::vector<std::tuple<Bytes, Bytes, bool>>;
+
+std::vector<std::pair<placement::Tick, std::vector<placement::Tick>>> find_waits(
+    const std::vector<int>& streams, const std::vector<placement::Tick>& last, const Ids& reads, const Ids& writes,
+    const Spans& residencies) {
+    if (streams.size() != last.size() || streams.size() != reads.size() || streams.size() != writes.size())
+        throw std::invalid_argument("streams, last, reads and writes have one entry per instruction");
+    placement::TimedAccesses accesses;
+    for (size_t tick = 0; tick < streams.size(); ++tick)
+        accesses.instructions.push_back({streams[tick], last[tick], reads[tick], writes[tick]});
+    for (const auto& [begin, end, host] : residencies) accesses.residencies.push_back({begin, end, host});
+    return placement::find_waits(accesses);
+}
+
 }  // namespace
 
 void bind_placement(py::module_& m) {
@@ -92,6 +108,10 @@ Raises ValueError for inconsistent arrays, KeyboardInterrupt on Ctrl-C.)");
           "Most aligned bytes alive at one tick.");
     m.def("peak_profile", &peak_profile, "begin"_a, "end"_a, "size"_a, "align"_a = 256,
           "(tick, live): aligned bytes alive from tick[i] up to tick[i+1], as int64 arrays.");
+    m.def("find_waits", &find_waits, "streams"_a, "last"_a, "reads"_a, "writes"_a, "residencies"_a,
+          "(tick, ticks of other streams that it waits for) of each launch that waits.  Per instruction: its stream, 0 "
+          "to 3, the last tick of those that are launched together with it, the residencies that it reads and writes; "
+          "residencies are (begin, end, in the host arena), in bytes.");
 }
 
 }  // namespace layermem::planning
