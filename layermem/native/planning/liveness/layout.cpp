@@ -1,7 +1,6 @@
 // Layouts: which residencies a plan implies, when their copies run, and what they cost in bytes and seconds.
 //
-// Strategies call this for every candidate, so each function is one pass over ops or residencies; sorting the copies is
-// all that takes more than linear time.
+// Strategies call this for every candidate, so each function is one pass over ops or residencies.
 #include "planning/liveness/layout.h"
 
 #include <algorithm>
@@ -9,6 +8,83 @@
 #include <stdexcept>
 
 namespace layermem::planning::liveness {
+namespace {
+
+// The items by rising key, from 0 to `most`; those with the same key keep their order.  Plans have about as many copies
+// as positions, so counting takes a tenth of the time of comparing.
+template <class Item, class Key>
+std::vector<Item> by_position(const std::vector<Item>& items, Position most, Key key) {
+    std::vector<int32_t> next(static_cast<size_t>(most) + 2, 0);
+    for (const Item& item : items) ++next[key(item) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    std::vector<Item> sorted(items.size());
+    for (const Item& item : items) sorted[next[key(item)]++] = item;
+    return sorted;
+}
+
+// Bytes in use at each position, to which bytes are added from a position on as far as a limit permits.  Most spans are
+// long, so whole blocks of positions are added to at once.
+class LimitedProfile {
+  public:
+    LimitedProfile(std::vector<Bytes> live, Bytes limit_bytes) : live_(std::move(live)), limit_bytes_(limit_bytes) {
+        for (size_t p = 0; p < live_.size(); p += kBlock) {
+            const size_t end = std::min(live_.size(), p + kBlock);
+            blocks_.push_back({0, *std::max_element(live_.begin() + static_cast<std::ptrdiff_t>(p),
+                                                    live_.begin() + static_cast<std::ptrdiff_t>(end))});
+        }
+    }
+    // Adds from `begin` on, at most up to `end`; returns the first position without the bytes.
+    Position hold_after(Position begin, Position end, Bytes bytes) {
+        Position p = begin;
+        while (p < end) {
+            const bool is_whole = p % kBlock == 0 && p + kBlock <= end && add_to_block(p / kBlock, bytes);
+            if (!is_whole && !add(p, bytes)) break;
+            p += is_whole ? kBlock : 1;
+        }
+        return p;
+    }
+    // Adds from `end` backwards, at most down to `begin`; returns the first position with the bytes.
+    Position hold_before(Position end, Position begin, Bytes bytes) {
+        Position p = end;
+        while (p > begin) {
+            const bool is_whole = p % kBlock == 0 && p - kBlock >= begin && add_to_block(p / kBlock - 1, bytes);
+            if (!is_whole && !add(p - 1, bytes)) break;
+            p -= is_whole ? kBlock : 1;
+        }
+        return p;
+    }
+    std::vector<Bytes> take() {
+        for (size_t p = 0; p < live_.size(); ++p) live_[p] += blocks_[p / kBlock].added;
+        return std::move(live_);
+    }
+
+  private:
+    static constexpr Position kBlock = 16;
+    struct Block {
+        Bytes added;  // to all of its positions, beside what live_ has
+        Bytes most;   // at one of them, in all
+    };
+    bool add(Position p, Bytes bytes) {
+        Block& block = blocks_[p / kBlock];
+        if (live_[p] + block.added + bytes > limit_bytes_) return false;
+        live_[p] += bytes;
+        block.most = std::max(block.most, live_[p] + block.added);
+        return true;
+    }
+    bool add_to_block(Position number, Bytes bytes) {
+        Block& block = blocks_[number];
+        if (block.most + bytes > limit_bytes_) return false;
+        block.added += bytes;
+        block.most += bytes;
+        return true;
+    }
+
+    std::vector<Bytes> live_;
+    const Bytes limit_bytes_;
+    std::vector<Block> blocks_;
+};
+
+}  // namespace
 
 // ---- construction -------------------------------------------------------------------------------------------------
 
@@ -72,7 +148,7 @@ Order LayoutGraph::prepare(const std::vector<OpId>& order) const {
 
 // The residencies of each buffer in turn.  This order matters: copies of one position run in it.
 Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decisions, const CopyTiming& timing) const {
-    Layout layout{order.ops, {}, {}};
+    Layout layout{order.ops, {}, {}, {}, 0};
     layout.residencies.reserve(buffers_.size() + decisions.size());
     // Decisions by use; of a gap that is named twice, the first one counts.
     std::vector<Decision> by_use(order.uses.size(), Decision::keep);
@@ -179,14 +255,13 @@ void LayoutGraph::time_copies(double copy_lead, const std::vector<Seconds>& star
 
 // Each offload starts as early as the d2h queue permits; its bytes are free once the share `copy_lead` of it is done.
 void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& starts,
-                                 std::vector<Residency*>& offloaded) const {
+                                 const std::vector<Residency*>& offloaded) const {
     const auto begin = starts.begin();
     const auto end = starts.end() - 1;
-    std::stable_sort(offloaded.begin(), offloaded.end(),
-                     [](const Residency* a, const Residency* b) { return a->end < b->end; });
+    const auto last = static_cast<Position>(end - begin);
     // The d2h stream runs copies one by one: `queue_free` is when it can start the next.
     Seconds queue_free = 0;
-    for (Residency* residency : offloaded) {
+    for (Residency* residency : by_position(offloaded, last, [](const Residency* r) { return r->end; })) {
         const Seconds duration = buffers_[residency->buffer].offload_seconds;
         const Seconds start = std::max(queue_free, starts[residency->end]);
         queue_free = start + duration;
@@ -232,9 +307,9 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
     const std::vector<int32_t> first = first_residency(layout);
     const auto begin = starts.begin();
     const auto end = starts.end() - 1;
+    const auto last = static_cast<Position>(end - begin);
     std::reverse(prefetched.begin(), prefetched.end());
-    std::stable_sort(prefetched.begin(), prefetched.end(),
-                     [](const Residency* a, const Residency* b) { return a->begin > b->begin; });
+    prefetched = by_position(prefetched, last, [last](const Residency* r) { return last - r->begin; });
     // The h2d stream seen from the end of the step: `queue_free` is when the later prefetches need it.
     Seconds queue_free = starts.back();
     for (Residency* residency : prefetched) {
@@ -254,37 +329,37 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
 // from the last one, then prefetches, from the first one.  Where bytes lack, an op waits for the copy instead.
 void LayoutGraph::shorten_copies(const CopyTiming& timing, Layout& layout) const {
     std::vector<Bytes> live = live_profile(timing.overlays, layout);
-    if (live.empty() || *std::max_element(live.begin(), live.end()) <= timing.limit_bytes) return;
+    layout.live_overlays = timing.overlays;
+    if (live.empty() || *std::max_element(live.begin(), live.end()) <= timing.limit_bytes) {
+        layout.live = std::move(live);
+        return;
+    }
     const auto n = static_cast<Position>(live.size());
-    auto has_bytes = [&](Position p, Bytes bytes) { return live[p] + bytes <= timing.limit_bytes; };
     std::vector<Residency*> offloaded, prefetched;
+    std::vector<Bytes> change(live.size() + 1, 0);  // per position, of the bytes that copies hold
     for (Residency& r : layout.residencies) {
         const Bytes bytes = buffers_[r.buffer].bytes;
         if (r.offloads && r.release > r.end) {
-            for (Position p = r.end; p < std::min(r.release, n); ++p) live[p] -= bytes;
+            change[std::min(r.end, n)] -= bytes;
+            change[std::min(r.release, n)] += bytes;
             offloaded.push_back(&r);
         }
         if (r.issue >= 0 && r.issue < r.begin) {
-            for (Position p = r.issue; p < r.begin; ++p) live[p] -= bytes;
+            change[r.issue] -= bytes;
+            change[r.begin] += bytes;
             prefetched.push_back(&r);
         }
     }
-    std::stable_sort(offloaded.begin(), offloaded.end(),
-                     [](const Residency* a, const Residency* b) { return a->end > b->end; });
-    for (Residency* r : offloaded) {
-        const Bytes bytes = buffers_[r->buffer].bytes;
-        Position p = r->end;
-        for (; p < std::min(r->release, n) && has_bytes(p, bytes); ++p) live[p] += bytes;
+    Bytes held = 0;
+    for (Position p = 0; p < n; ++p) live[p] += held += change[p];
+    LimitedProfile limited(std::move(live), timing.limit_bytes);
+    for (Residency* r : by_position(offloaded, n, [n](const Residency* r) { return n - r->end; })) {
+        const Position p = limited.hold_after(r->end, std::min(r->release, n), buffers_[r->buffer].bytes);
         if (p < n) r->release = p;
     }
-    std::stable_sort(prefetched.begin(), prefetched.end(),
-                     [](const Residency* a, const Residency* b) { return a->begin < b->begin; });
-    for (Residency* r : prefetched) {
-        const Bytes bytes = buffers_[r->buffer].bytes;
-        Position p = r->begin;
-        for (; p > r->issue && has_bytes(p - 1, bytes); --p) live[p - 1] += bytes;
-        r->issue = p;
-    }
+    for (Residency* r : by_position(prefetched, n, [](const Residency* r) { return r->begin; }))
+        r->issue = limited.hold_before(r->begin, r->issue, buffers_[r->buffer].bytes);
+    layout.live = limited.take();
 }
 
 // ---- measures -----------------------------------------------------------------------------------------------------
@@ -292,6 +367,7 @@ void LayoutGraph::shorten_copies(const CopyTiming& timing, Layout& layout) const
 // Differences per position, then their running sum.  An overlay granted to an op takes the bytes of `out` back at the
 // op's own position: there, and only there, both residencies are counted.
 std::vector<Bytes> LayoutGraph::live_profile(int overlays, const Layout& layout) const {
+    if (!layout.live.empty() && overlays == layout.live_overlays) return layout.live;
     const auto n = static_cast<Position>(layout.ops.size());
     std::vector<Bytes> change(static_cast<size_t>(n) + 2, 0);
     const std::vector<int32_t> first = first_residency(layout);
@@ -352,11 +428,9 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
         if (r.issue >= 0) prefetches.push_back(&r);
         if (r.offloads) offloads.push_back(&r);
     }
-    std::stable_sort(prefetches.begin(), prefetches.end(), [](const Residency* a, const Residency* b) {
-        return a->issue != b->issue ? a->issue < b->issue : a->begin < b->begin;
-    });
-    std::stable_sort(offloads.begin(), offloads.end(),
-                     [](const Residency* a, const Residency* b) { return a->end < b->end; });
+    prefetches = by_position(prefetches, n, [](const Residency* r) { return r->begin; });
+    prefetches = by_position(prefetches, n, [](const Residency* r) { return r->issue; });
+    offloads = by_position(offloads, n, [](const Residency* r) { return r->end; });
     // Per position, when the prefetches that its op waits for are done, and the offloads whose bytes are reused there.
     std::vector<Seconds> fetched_at(static_cast<size_t>(n) + 1, 0), freed_at(static_cast<size_t>(n) + 1, 0);
     std::vector<Seconds> on_host_at(prefetches.empty() ? 0 : buffers_.size(), 0);

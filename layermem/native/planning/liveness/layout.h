@@ -99,7 +99,9 @@ struct Layout {
     std::vector<OpId> ops;  // what runs at each position
     std::vector<Residency> residencies;
     std::vector<Position>
-        comm_release;  // per position of an op on the stream of communication: where it is done; or empty
+        comm_release;         // per position of an op on the stream of communication: where it is done; or empty
+    std::vector<Bytes> live;  // in use at each position, with these overlays; or empty
+    int live_overlays;
 };
 
 class LayoutGraph {
@@ -146,7 +148,8 @@ class LayoutGraph {
     std::vector<int32_t> first_residency(const Layout& layout) const;
     void add_residencies(BufferId buffer, const Uses& uses, Layout& layout) const;
     void time_copies(double copy_lead, const std::vector<Seconds>& starts, Layout& layout) const;
-    void delay_releases(double copy_lead, const std::vector<Seconds>& starts, std::vector<Residency*>& offloaded) const;
+    void delay_releases(double copy_lead, const std::vector<Seconds>& starts,
+                        const std::vector<Residency*>& offloaded) const;
     void shorten_copies(const CopyTiming& timing, Layout& layout) const;
     void delay_comm_releases(double copy_lead, const Order& order, Layout& layout) const;
     void advance_issues(double copy_lead, const std::vector<Seconds>& starts, const Layout& layout,
