@@ -31,7 +31,8 @@ def place_workspaces(
 ) -> list[Residency]:
     """`placed`, with workspaces of input layers where bytes from `floor` to `peak_bytes` are free earliest."""
     for rid in feed_workspaces(instructions).values():
-        workspace, others = placed[rid], [r for r in placed if not r.host and r.id != rid]
+        workspace = placed[rid]
+        others = sorted((r for r in placed if not r.host and r.id != rid), key=lambda r: r.offset)
         low, high = workspace.end, free_from(workspace, placed, len(instructions))
         while low < high:
             middle = (low + high) // 2
@@ -56,11 +57,12 @@ def free_from(workspace: Residency, placed: Sequence[Residency], ticks: int) -> 
 
 
 def _offset(workspace: Residency, others: Sequence[Residency], tick: int, floor: int, peak_bytes: int) -> int | None:
-    """The lowest offset from `floor` on that is free from `tick` on, and up to the end of `workspace`."""
-    taken = sorted((r.offset, r.offset + aligned(r.nbytes)) for r in others if r.end > tick or r.begin < workspace.end)
-    free = floor
-    for begin, end in taken:
-        if free + aligned(workspace.nbytes) <= begin:
-            return free
-        free = max(free, end)
-    return free if free + aligned(workspace.nbytes) <= peak_bytes else None
+    """The lowest offset from `floor` on that is free from `tick` on, and up to the end of `workspace`; `others` are in
+    the order of their offsets."""
+    free, nbytes, until = floor, aligned(workspace.nbytes), workspace.end
+    for r in others:
+        if r.end > tick or r.begin < until:
+            if free + nbytes <= r.offset:
+                return free
+            free = max(free, r.offset + aligned(r.nbytes))
+    return free if free + nbytes <= peak_bytes else None
