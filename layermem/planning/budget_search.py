@@ -248,10 +248,15 @@ class BudgetSearch(Generic[P]):
         return best
 
     def _faster_single_limited(self, budget_bytes: int, best: P) -> P:
-        """The same for single strategies that copy, with all that is tried for one."""
+        """The same for single strategies that copy, with all that is tried for one.  Where its plan is slower with all
+        that its copies may hold, it is with less."""
         for entry in single_strategies():
             plan = self.plan_of(entry, budget_bytes)
-            if not plan.decisions or self.evaluator.estimate_seconds(plan) > HOPEFUL * best.seconds:
+            if not plan.decisions or self.evaluator.live_bytes(plan) > budget_bytes:
+                continue
+            if self.evaluator.estimate_seconds(plan) > HOPEFUL * best.seconds:
+                continue
+            if self.build(plan, target_bytes=budget_bytes).seconds >= best.seconds:
                 continue
             search = BudgetSearch(entry, self.graph, self.costs, self.evaluator, self.hints, self.build)
             search._plans = self._plans
