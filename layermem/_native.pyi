@@ -79,6 +79,15 @@ class LayoutOrder:
         decisions: tuple[object, object, object],
     ) -> None: ...
     def comm_releases(self, copy_lead: float) -> list[tuple[int, int]]: ...
+    def fewest_offloads(
+        self,
+        decisions: dict[tuple[str, int], object],
+        offloads: dict[tuple[str, int], object],
+        overlays: int,
+        copy_lead: float,
+        copy_limit_bytes: int,
+        budget_bytes: int,
+    ) -> int | None: ...
     def live_profile(
         self,
         decisions: dict[tuple[str, int], object],
@@ -101,6 +110,16 @@ class LayoutOrder:
         copy_limit_bytes: int = 9223372036854775807,
         overlays: int = 0,
     ) -> list[tuple[int, int, int, int, int, bool, bool]]: ...
+    def without_offloads(
+        self,
+        decisions: dict[tuple[str, int], object],
+        groups: Sequence[int],
+        overlays: int,
+        copy_lead: float,
+        copy_limit_bytes: int,
+        budget_bytes: int,
+        fits_beside: object = None,
+    ) -> tuple[list[int], float]: ...
 
 class LowerSetPlanner:
     def __init__(

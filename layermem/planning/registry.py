@@ -10,7 +10,7 @@ and `auto` find it here, and read from its entry how to use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from layermem.errors import InputError
 from layermem.graph.ops import Graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.plan import Plan
+from layermem.planning.plan import Decision, Gap, Plan
 from layermem.utils.text import choices
 
 T = TypeVar("T")
@@ -41,7 +41,8 @@ class NativeLayout(NamedTuple):
 
 
 class PlanEvaluator(Protocol):
-    """What a strategy may evaluate of a plan (schedule/arena_planner.py answers, test nets and updates included)."""
+    """What a strategy may evaluate of a plan (schedule/arena_planner.py answers, test nets and updates included), in
+    two threads if need be."""
 
     def live_bytes(self, plan: Plan) -> int:
         """Most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
@@ -49,6 +50,16 @@ class PlanEvaluator(Protocol):
     def estimate_seconds(self, plan: Plan) -> float:
         """Predicted seconds of a step, as if all bytes that copies free were wanted at once: quick, and never below
         what the placed schedule takes."""
+
+    def fewest_offloads(self, plan: Plan, gaps: Sequence[Gap], budget_bytes: int) -> int | None:
+        """How many of `gaps`, none of state between steps, have to be offloaded beside the plan's decisions for it to
+        fit, the first ones first; None if all of them are too few."""
+
+    def without_offloads(
+        self, plan: Plan, groups: Sequence[Sequence[Gap]], budget_bytes: int
+    ) -> tuple[dict[Gap, Decision], float]:
+        """The decisions that are left, and their estimated seconds, once the offloads of one group after the other are
+        removed from a plan that fits: where it still fits and estimate_seconds() does not rise."""
 
     def native_layout(self) -> NativeLayout:
         """The graph that trains, fused updates included."""

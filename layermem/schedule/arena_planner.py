@@ -47,11 +47,34 @@ class ArenaPlanner:
     # -- answers to strategies ---------------------------------------------------------------------------------
 
     def live_bytes(self, plan: Plan) -> int:
-        if plan is not self._measured[0]:
+        measured = self._measured
+        if plan is not measured[0]:
             offloaded_state = self._offloaded_state(plan) if len(self.graphs) > 1 else frozenset()
             live_bytes = self._live_bytes(0, plan, offloaded_state)
-            self._measured = plan, max(live_bytes, self._live_bytes_of_others(plan, offloaded_state))
-        return self._measured[1]
+            self._measured = measured = plan, max(live_bytes, self._live_bytes_of_others(plan, offloaded_state))
+        return measured[1]
+
+    def fewest_offloads(self, plan: Plan, gaps: Sequence[Gap], budget_bytes: int) -> int | None:
+        if len(self.graphs) > 1 and self._live_bytes_of_others(plan, self._offloaded_state(plan)) > budget_bytes:
+            return None
+        return self.layouts[0].fewest_offloads(plan, gaps, budget_bytes - self._bytes_of_others(0, frozenset()))
+
+    def without_offloads(
+        self, plan: Plan, groups: Sequence[Sequence[Gap]], budget_bytes: int
+    ) -> tuple[dict[Gap, Decision], float]:
+        own_bytes = budget_bytes - self._bytes_of_others(0, frozenset())
+
+        def rest(removed: Sequence[int]) -> dict[Gap, Decision]:
+            gone = {gap for number in removed for gap in groups[number]}
+            return {gap: decision for gap, decision in plan.decisions.items() if gap not in gone}
+
+        def others_fit(removed: list[int]) -> bool:
+            tried = replace(plan, decisions=rest(removed))
+            return self._live_bytes_of_others(tried, self._offloaded_state(tried)) <= budget_bytes
+
+        fits_beside = others_fit if len(self.graphs) > 1 else None
+        removed, seconds = self.layouts[0].without_offloads(plan, groups, own_bytes, fits_beside)
+        return rest(removed), seconds
 
     def estimate_seconds(self, plan: Plan) -> float:
         return self.layouts[0].estimate_seconds(plan)

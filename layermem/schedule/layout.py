@@ -5,13 +5,14 @@ source  native/planning/liveness/layout.h says how residencies follow from an or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from layermem import _native
 from layermem.graph.ops import COMM, Graph, Op
 from layermem.planning.costs import Costs
-from layermem.planning.plan import NO_LIMIT, Decision, Plan
+from layermem.planning.plan import NO_LIMIT, Decision, Gap, Plan
 from layermem.utils.units import aligned
 
 OVERLAY_BITS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
@@ -55,6 +56,7 @@ class Layout:
             self.ids[name] = self.native.add_buffer(name, aligned(buffer.nbytes), buffer.persistent, *copies)
         self.ops = {name: self._add(op) for name, op in graph.by_name.items()}
         self._orders: dict[int, tuple[tuple[str, ...], _native.LayoutOrder]] = {}  # by id() of the order of a plan
+        self._lock = threading.Lock()  # of the orders: plans may be evaluated in two threads
 
     def _add(self, op: Op) -> int:
         recompute = self._add(op.recompute) if op.recompute is not None else -1
@@ -80,6 +82,28 @@ class Layout:
         """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
         return self._measure(plan, timed=True)[1]
 
+    def fewest_offloads(self, plan: Plan, gaps: Sequence[Gap], budget_bytes: int) -> int | None:
+        """How many of `gaps`, the first ones, have to be offloaded beside the plan's decisions for it to fit; None if
+        all of them are too few."""
+        order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
+        offloads = cast("dict[tuple[str, int], object]", dict.fromkeys(gaps, Decision.OFFLOAD))
+        copies = plan.copy_lead, limit_bytes, budget_bytes
+        return order.fewest_offloads(_decisions(plan), offloads, _overlay_mask(plan), *copies)
+
+    def without_offloads(
+        self,
+        plan: Plan,
+        groups: Sequence[Sequence[Gap]],
+        budget_bytes: int,
+        fits_beside: Callable[[list[int]], bool] | None,
+    ) -> tuple[list[int], float]:
+        """The numbers of the groups of offloads that the plan can do without, and the estimated seconds of the rest."""
+        number_of = {gap: number for number, group in enumerate(groups) for gap in group}
+        numbers = [number_of.get(gap, -1) for gap in plan.decisions]
+        order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
+        copies = plan.copy_lead, limit_bytes, budget_bytes
+        return order.without_offloads(_decisions(plan), numbers, _overlay_mask(plan), *copies, fits_beside)
+
     def _measure(self, plan: Plan, *, timed: bool) -> tuple[int, float]:
         order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
         return order.measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead, timed, limit_bytes)
@@ -99,14 +123,15 @@ class Layout:
 
     def _prepared(self, order: tuple[str, ...]) -> _native.LayoutOrder:
         """The native form of an order, which plans made from each other share."""
-        known = self._orders.pop(id(order), None)
-        if known is None:
-            ops = [self.ops[name] for name in order]
-            known = order, _native.LayoutOrder(self.native, ops, self.ids, DECISIONS)
-            if len(self._orders) >= ORDERS_CACHED:
-                del self._orders[next(iter(self._orders))]
-        self._orders[id(order)] = known  # the most recent one is last
-        return known[1]
+        with self._lock:
+            known = self._orders.pop(id(order), None)
+            if known is None:
+                ops = [self.ops[name] for name in order]
+                known = order, _native.LayoutOrder(self.native, ops, self.ids, DECISIONS)
+                if len(self._orders) >= ORDERS_CACHED:
+                    del self._orders[next(iter(self._orders))]
+            self._orders[id(order)] = known  # the most recent one is last
+            return known[1]
 
 
 def _copy_limit(plan: Plan) -> int:

@@ -1,6 +1,8 @@
 """Two functions at the same time, on two cores.
 
 run_both      in two threads: native searches run without the GIL (native/release_gil.h), Python does not
+map_both      the same for one function and some items
+begin_thread  in a thread, for a result that is needed later
 begin_beside  in a copy of the process, for work in Python whose result is small
 Once          work for whichever of the two processes is the first to be free
 """
@@ -11,7 +13,8 @@ import os
 import pickle
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 A = TypeVar("A")
@@ -23,26 +26,58 @@ def run_both(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
 
     They must not change the same objects: then the answers are those of one after the other.
     """
-    result: list[B] = []
+    wait = begin_thread(second)
+    try:
+        own = first()
+    except Exception:
+        with suppress(BaseException):
+            wait()  # or it would go on beside what the caller does next
+        raise
+    return own, wait()
+
+
+def map_both(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
+    """What the function returns for each item, in the order of the items; each thread takes the next one that is left.
+    One call must not change what another one reads."""
+    waiting = list(enumerate(items))[::-1]
+    results: dict[int, B] = {}
+
+    def run() -> None:
+        while waiting:
+            try:
+                number, item = waiting.pop()
+            except IndexError:  # the other thread took the last one
+                return
+            results[number] = function(item)
+
+    if len(waiting) > 1:
+        run_both(run, run)
+    else:
+        run()
+    return [results[number] for number in sorted(results)]
+
+
+def begin_thread(function: Callable[[], A]) -> Callable[[], A]:
+    """Begin a function in a thread that does not keep the process alive; what is returned waits for its result."""
+    result: list[A] = []
     error: list[BaseException] = []
 
     def run() -> None:
         try:
-            result.append(second())
+            result.append(function())
         except BaseException as raised:
             error.append(raised)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    try:
-        own = first()
-    except Exception:
-        thread.join()  # or it would go on beside what the caller does next
-        raise
-    thread.join()
-    if error:
-        raise error[0]
-    return own, result[0]
+
+    def wait() -> A:
+        thread.join()
+        if error:
+            raise error[0]
+        return result[0]
+
+    return wait
 
 
 def begin_beside(function: Callable[[], A]) -> Callable[[], A]:

@@ -108,3 +108,20 @@ def test_what_is_cached_is_made_once(arena):
     made = []
     answers = [arena.cached("key", lambda: made.append(1) or len(made)) for _ in range(3)]
     assert answers == [1, 1, 1] and arena.cached("another key", lambda: 7) == 7
+
+
+def test_state_returns_to_the_device_only_where_the_test_net_fits_beside_it(arena, plan):
+    """The test net uses w anyway; h would take 256 bytes more."""
+    plan = replace(plan, decisions=BOTH)
+    groups = [[gap] for gap in BOTH]
+    most_bytes = arena.live_bytes(plan)
+    left, seconds = arena.without_offloads(plan, groups, most_bytes)
+    assert [*left] == [Gap("h", -1)]
+    assert seconds == arena.estimate_seconds(replace(plan, decisions=left))
+    assert arena.without_offloads(plan, groups, most_bytes + 256)[0] == {}
+
+
+def test_no_offloads_are_enough_where_the_test_net_does_not_fit(arena, plan):
+    most_bytes = arena.live_bytes(plan)
+    assert arena.fewest_offloads(plan, [Gap("x", 0)], most_bytes) == 0
+    assert arena.fewest_offloads(plan, [Gap("x", 0)], most_bytes - 256) is None

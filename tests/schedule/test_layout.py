@@ -62,6 +62,69 @@ def test_the_estimate_of_a_step_is_never_below_what_its_schedule_takes():
     assert sum(apart) / len(apart) < 1.05  # and it is not far above
 
 
+@pytest.mark.parametrize("block", range(3))
+def test_offloads_are_removed_one_after_the_other_where_the_rest_fits_and_is_no_slower(block):
+    removals = 0
+    for seed in range(block * 50, block * 50 + 50):
+        layout, plan = case(seed)
+        rng = random.Random(seed)
+        offloads = [gap for gap, decision in plan.decisions.items() if decision is Decision.OFFLOAD]
+        rng.shuffle(offloads)
+        groups = [[gap for gap in offloads if gap.buffer == buffer] for buffer in dict.fromkeys(g[0] for g in offloads)]
+        plan = replace(plan, copy_limit_bytes=rng.choice((None, 0, layout.live_bytes(plan) * 3 // 4)))
+        budget, tried_with_state = layout.live_bytes(plan) + rng.randint(0, 2048), []
+
+        def fits_beside(removed, groups=groups, seen=tried_with_state):
+            seen.append(groups[removed[-1]])
+            return len(removed) % 3 != 0
+
+        left, expected, with_state = plan, [], []
+        for number, group in enumerate(groups):
+            rest = {gap: decision for gap, decision in left.decisions.items() if gap not in group}
+            tried = replace(plan, decisions=rest)
+            if layout.live_bytes(tried) > budget:
+                continue
+            if any(gap.use < 0 for gap in group):
+                with_state.append(group)
+                if (len(expected) + 1) % 3 == 0:
+                    continue
+            if layout.estimate_seconds(tried) <= layout.estimate_seconds(left):
+                left = tried
+                expected.append(number)
+        found = layout.without_offloads(plan, groups, budget, fits_beside)
+        assert found == (expected, layout.estimate_seconds(left)), seed
+        assert tried_with_state == with_state, seed
+        removals += len(expected)
+    assert removals > 20
+
+
+def test_the_fewest_offloads_of_a_list_are_those_with_which_the_plan_fits():
+    needed = 0
+    for seed in range(100):
+        layout, plan = case(seed)
+        offloads = [gap for gap, decision in plan.decisions.items() if decision is Decision.OFFLOAD and gap.use >= 0]
+        plan = replace(plan, decisions={gap: d for gap, d in plan.decisions.items() if gap not in offloads})
+        live_bytes = [
+            layout.live_bytes(replace(plan, decisions={**plan.decisions, **dict.fromkeys(gaps, Decision.OFFLOAD)}))
+            for gaps in (offloads[:count] for count in range(len(offloads) + 1))
+        ]
+        for budget in {*live_bytes, min(live_bytes) - 1}:
+            found = layout.fewest_offloads(plan, offloads, budget)
+            if found is None:
+                assert live_bytes[-1] > budget
+            else:
+                assert live_bytes[found] <= budget and (found == 0 or live_bytes[found - 1] > budget), seed
+                needed += found > 0
+    assert needed > 50
+
+
+def test_groups_of_removed_offloads_need_a_number_for_each_decision():
+    layout = Layout(small_graph(), a_second_each(small_graph()))
+    order = layout._prepared(small_plan().order)
+    with pytest.raises(ValueError, match="the number of its group"):
+        order.without_offloads({Gap("x", 1): Decision.OFFLOAD}, [], 0, 1.0, 2**40, 2**40)
+
+
 def residencies_of(plan, name):
     layout = Layout(small_graph(), a_second_each(small_graph()))
     return [r for r in layout.residencies(plan) if r.buffer == name]

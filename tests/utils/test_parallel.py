@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from layermem.utils.parallel import Once, begin_beside, run_both
+from layermem.utils.parallel import Once, begin_beside, map_both, run_both
 
 
 def test_both_run_at_the_same_time_and_return_in_order():
@@ -40,6 +40,24 @@ def test_ctrl_c_does_not_wait_for_the_second_one():
     with pytest.raises(KeyboardInterrupt):
         run_both(interrupt, lambda: release.wait(20))
     release.set()
+
+
+def test_items_are_shared_between_two_threads_and_results_have_their_order():
+    meeting = threading.Barrier(2, timeout=20)
+
+    def halve(number):
+        if number < 4:
+            meeting.wait()  # two at a time
+        return number / 2, threading.get_ident()
+
+    results = map_both(halve, range(4))
+    assert [half for half, _ in results] == [0, 0.5, 1, 1.5] and len({ident for _, ident in results}) == 2
+    assert map_both(halve, []) == [] and map_both(halve, [6]) == [(3, threading.get_ident())]
+
+
+def test_an_error_for_an_item_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        map_both(lambda number: 1 // number, [1, 0, 1])
 
 
 def test_a_copy_of_the_process_returns_its_result_and_changes_nothing_here():

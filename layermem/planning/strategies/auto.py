@@ -17,10 +17,11 @@ With a link so fast that copies hide, 2 ends without recomputation; with one so 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import accumulate, islice
 from math import inf
 
 from layermem.graph.ops import COMPUTE, Graph, Op, Use, uses_of
@@ -43,7 +44,7 @@ from layermem.planning.offloading import (
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
 from layermem.planning.recomputation import forward_ops, segments_to_plan
 from layermem.planning.registry import PlanEvaluator, candidates_of_auto, strategy
-from layermem.utils.parallel import run_both
+from layermem.utils.parallel import map_both, run_both
 
 MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
 LEAST_LINK_SHARE = 0.01  # of the budget: a link that moves less in a step changes little beside recomputation
@@ -70,16 +71,11 @@ def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEv
     search.run(keep_all)
     if not search.fitting:
         return replace(min(search.tried, key=lambda entry: entry[0])[1], strategy="auto")
-    best, best_seconds = keep_all, inf
-    for plan in search.quickest_plans():
-        ops = (op for op in ops_in_order(graph, plan.order) if op.stream == COMPUTE)
-        if search.seconds_of(ops) >= best_seconds:
-            continue  # not quicker without any of its copies either
-        plan = _remove_offloads(graph, plan, budget_bytes, evaluator)
-        seconds = evaluator.estimate_seconds(plan)
-        if seconds < best_seconds:
-            best, best_seconds = plan, seconds
-    return replace(best, strategy="auto")
+    quickest, *others = search.quickest_plans()
+    best_seconds, best = _remove_offloads(graph, quickest, budget_bytes, evaluator)
+    others = [plan for plan in others if search.ops_seconds(plan) < best_seconds]  # else not quicker without copies
+    without = map_both(lambda plan: _remove_offloads(graph, plan, budget_bytes, evaluator), others)
+    return replace(min([(best_seconds, best), *without], key=lambda entry: entry[0])[1], strategy="auto")
 
 
 class _Search:
@@ -96,6 +92,7 @@ class _Search:
         self.fitting: list[tuple[float, Plan]] = []  # with seconds
         self.mixed: list[Plan] = []  # those of _try_mixed_plans()
         self.best_seconds = inf
+        self._op_seconds: dict[int, float] = {}  # by id() of ops of the graph
         self.host_is_empty = HostBudget(graph, hints).is_empty
         self.good_enough_seconds = NEGLIGIBLE * self.seconds_of(graph.ops)
 
@@ -183,10 +180,18 @@ class _Search:
             if not near or (seconds <= NEARLY * near[0][0] and len(near) < STARTS and not self.is_quick()):
                 near.append((seconds, plan))
         limit = HOPELESS * self.best_seconds if self.is_quick() else inf
-        return [plan for near in starts.values() for seconds, plan in near if seconds <= limit]
+        plans: dict[Hashable, Plan] = {}  # the order of decisions counts: it is that in which offloads are removed
+        for seconds, plan in (entry for near in starts.values() for entry in near):
+            if seconds <= limit:
+                plans.setdefault((plan.order, *plan.decisions.items(), plan.copy_limit_bytes, plan.copy_lead), plan)
+        return [*plans.values()]
+
+    def ops_seconds(self, plan: Plan) -> float:
+        """What the plan takes without any of its copies."""
+        return self.seconds_of(op for op in ops_in_order(self.graph, plan.order) if op.stream == COMPUTE)
 
     def seconds_of(self, ops: Iterable[Op]) -> float:
-        return sum(self.costs.op(op) for op in ops)
+        return sum(self._op_seconds.get(id(op)) or self._op_seconds.setdefault(id(op), self.costs.op(op)) for op in ops)
 
     def _is_quicker(self, plan: Plan, other: Plan) -> bool:
         return self.evaluator.estimate_seconds(plan) < self.evaluator.estimate_seconds(other)
@@ -271,46 +276,23 @@ class _Base:
         if not search.fits(fewest_bytes):
             yield fewest_bytes
             return
+        buffers, costs = search.graph.buffers, search.costs
+        spent = [*accumulate(costs.prefetch(buffers[gap.buffer].nbytes) for gap in (*state, *gaps))]
         for copy_lead in COPY_LEADS:
-            plan = self._with_fewest_offloads(state, gaps[: self._quick_enough(state, gaps)], copy_lead)
-            if plan is not None:
-                yield plan
+            # Those that can be prefetched over the link in less time than the best plan takes.
+            quick_enough = gaps[: max(0, bisect_left(spent, search.best_seconds) - len(state))]
+            plan = self._with(state, (), copy_lead)
+            fewest = search.evaluator.fewest_offloads(plan, quick_enough, search.budget_bytes)
+            if fewest is not None:
+                yield self._with(state, quick_enough[:fewest], copy_lead)
 
     def _with(self, state: Mapping[Gap, Decision], gaps: Sequence[Gap], copy_lead: float) -> Plan:
         decisions = {**state, **dict.fromkeys(gaps, Decision.OFFLOAD)}
         return replace(self.plan, decisions=decisions, copy_lead=copy_lead)
 
-    def _quick_enough(self, state: Mapping[Gap, Decision], gaps: Sequence[Gap]) -> int:
-        """How many of `gaps` can be prefetched over the link in less time than the best plan takes."""
-        spent, buffers = 0.0, self.search.graph.buffers
-        for count, gap in enumerate((*state, *gaps)):
-            spent += self.search.costs.prefetch(buffers[gap.buffer].nbytes)
-            if spent >= self.search.best_seconds:
-                return max(0, count - len(state))
-        return len(gaps)
 
-    def _with_fewest_offloads(
-        self, state: Mapping[Gap, Decision], gaps: Sequence[Gap], copy_lead: float
-    ) -> Plan | None:
-        """The plan with the fewest of `gaps` that fit, the first ones first.  Copies that run beside other work hold
-        bytes too, so more of them may need more: the count is doubled until it fits, then bisected."""
-        fails, fits = -1, 0
-        while not self.search.fits(self._with(state, gaps[:fits], copy_lead)):
-            if fits >= len(gaps):
-                return None
-            fails, fits = fits, min(2 * fits or 1, len(gaps))
-        while fits - fails > 1:
-            middle = (fails + fits) // 2
-            if self.search.fits(self._with(state, gaps[:middle], copy_lead)):
-                fits = middle
-            else:
-                fails = middle
-        return self._with(state, gaps[:fits], copy_lead)
-
-
-def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: PlanEvaluator) -> Plan:
-    """The plan without the offloads that it can do without, while the estimate does not rise."""
-    seconds = evaluator.estimate_seconds(plan)
+def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: PlanEvaluator) -> tuple[float, Plan]:
+    """The plan without the offloads that it can do without, while the estimate does not rise, and that estimate."""
     attempts = max(0, MAX_REMOVAL_OPS // len(plan.order))
     groups: dict[object, list[Gap]] = {}  # gaps that are removed together: all of a buffer that is state on the host
     state = {gap.buffer for gap in plan.decisions if gap.use == -1}
@@ -318,13 +300,5 @@ def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: Pla
         if decision is Decision.OFFLOAD:
             groups.setdefault(gap.buffer if gap.buffer in state else gap, []).append(gap)
     by_size = sorted(groups.values(), key=lambda gaps: -graph.buffers[gaps[0].buffer].nbytes)
-    for gaps in by_size[:attempts]:
-        decisions = dict(plan.decisions)
-        for gap in gaps:
-            del decisions[gap]
-        tried = replace(plan, decisions=decisions)
-        if evaluator.live_bytes(tried) <= budget_bytes:
-            tried_seconds = evaluator.estimate_seconds(tried)
-            if tried_seconds <= seconds:
-                plan, seconds = tried, tried_seconds
-    return plan
+    decisions, seconds = evaluator.without_offloads(plan, by_size[:attempts], budget_bytes)
+    return seconds, replace(plan, decisions=decisions)

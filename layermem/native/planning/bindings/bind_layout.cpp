@@ -5,6 +5,7 @@
 
 #include "planning/bindings/bindings.h"
 #include "planning/liveness/layout.h"
+#include "planning/liveness/offload_removal.h"
 
 namespace py = pybind11;
 
@@ -83,6 +84,32 @@ class LayoutOrder {
         return out;
     }
 
+    std::optional<size_t> fewest_offloads(const Decisions& decisions, const Decisions& offloads, int overlays,
+                                          double copy_lead, Bytes copy_limit_bytes, Bytes budget_bytes) const {
+        const std::vector<Gap> first = read(decisions), others = read(offloads);
+        const CopyTiming timing{copy_lead, copy_limit_bytes, overlays};
+        const ReleaseGil unlocked;
+        return liveness::fewest_offloads(graph_, order_, first, others, timing, budget_bytes);
+    }
+
+    std::pair<std::vector<int32_t>, Seconds> without_offloads(const Decisions& decisions,
+                                                              const std::vector<int32_t>& groups, int overlays,
+                                                              double copy_lead, Bytes copy_limit_bytes,
+                                                              Bytes budget_bytes, const py::object& fits_beside) const {
+        const std::vector<Gap> gaps = read(decisions);
+        std::function<bool(const std::vector<int32_t>&)> fits;
+        if (!fits_beside.is_none())
+            fits = [&](const std::vector<int32_t>& removed) {
+                const py::gil_scoped_acquire locked;
+                return fits_beside(removed).cast<bool>();
+            };
+        const CopyTiming timing{copy_lead, copy_limit_bytes, overlays};
+        const ReleaseGil unlocked;
+        OffloadRemoval removal =
+            remove_offloads(graph_, order_, gaps, groups, timing, budget_bytes, fits, raise_pending_signals);
+        return {std::move(removal.removed), removal.seconds};
+    }
+
     std::vector<std::pair<Position, Position>> comm_releases(double copy_lead) const {
         const std::vector<Position> releases = graph_.comm_releases(order_, copy_lead);
         std::vector<std::pair<Position, Position>> out;
@@ -149,6 +176,17 @@ void bind_layout(py::module_& m) {
              "copy_limit_bytes"_a = kNoLimit, "(most bytes in use at one tick, estimated seconds of a step).")
         .def("live_profile", &LayoutOrder::live_profile, "decisions"_a, "overlays"_a, "copy_lead"_a,
              "copy_limit_bytes"_a = kNoLimit, "Bytes in use at each op.")
+        .def("fewest_offloads", &LayoutOrder::fewest_offloads, "decisions"_a, "offloads"_a, "overlays"_a, "copy_lead"_a,
+             "copy_limit_bytes"_a, "budget_bytes"_a,
+             "How many of the offloads, the first ones, have to follow the decisions for the plan to fit; None if all "
+             "of "
+             "them are too few.")
+        .def(
+            "without_offloads", &LayoutOrder::without_offloads, "decisions"_a, "groups"_a, "overlays"_a, "copy_lead"_a,
+            "copy_limit_bytes"_a, "budget_bytes"_a, "fits_beside"_a = py::none(),
+            "(numbers of the groups of offloads that the plan can do without, estimated seconds of the rest); groups: "
+            "the number of each decision's, -1 for what stays; they are tried in turn.  fits_beside says whether other "
+            "graphs fit without these groups.")
         .def("comm_releases", &LayoutOrder::comm_releases, "copy_lead"_a,
              "(position, position before which its bytes are free) of each op on the stream of communication.")
         .def("residencies", &LayoutOrder::residencies, "decisions"_a, "copy_lead"_a, "copy_limit_bytes"_a = kNoLimit,

@@ -1,0 +1,38 @@
+// Offloads that a plan can do without.
+//
+// fewest_offloads   the first ones of a list, as many as make it fit
+// remove_offloads   taken out group by group, while the plan fits and becomes no slower:
+//
+//     decisions   a b c d e f      group of each: 0 1 1 - 2 2, those of one group go together
+//     tried       0: fits, no slower    1: over the budget    2: fits, no slower
+//     left        b c d
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "planning/liveness/layout.h"
+
+namespace layermem::planning::liveness {
+
+// How many of `offloads` have to follow `decisions` for the plan to fit, or none if all of them are too few.  Copies hold
+// bytes too, so more of them may need more: the number is doubled until the plan fits, then bisected.
+std::optional<size_t> fewest_offloads(const LayoutGraph& graph, const Order& order, const std::vector<Gap>& decisions,
+                                      const std::vector<Gap>& offloads, const CopyTiming& timing, Bytes budget_bytes);
+
+struct OffloadRemoval {
+    std::vector<int32_t> removed;  // numbers of groups, ascending
+    Seconds seconds;               // estimated, of what is left
+};
+
+// Groups are tried by their numbers; `group_of` has one per decision, -1 for what stays.  A group with a last gap changes
+// what is on the host between steps: `fits_beside` then says of the groups that would be gone whether other graphs of the
+// arena fit too.  It may be empty, and so may `interrupt`, which is called now and then and may throw.
+OffloadRemoval remove_offloads(const LayoutGraph& graph, const Order& order, const std::vector<Gap>& decisions,
+                               const std::vector<int32_t>& group_of, const CopyTiming& timing, Bytes budget_bytes,
+                               const std::function<bool(const std::vector<int32_t>&)>& fits_beside,
+                               const std::function<void()>& interrupt);
+
+}  // namespace layermem::planning::liveness
