@@ -94,7 +94,7 @@ class LowerSetPlanner:
         self.parts: BufferParts = BufferParts(graph, self.later) if larger is None else larger.parts
         self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
         self.min_memory_candidates: list[Candidate] = []
-        self._chains: dict[tuple[int, str], _native.ChainReport | None] = {}  # by request and objective
+        self._chains: dict[tuple[int, str, float], _native.ChainReport | None] = {}  # by request, objective and limit
         self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
         if larger is None:
             self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", MAX_SETS, ends=self._ends())
@@ -119,12 +119,16 @@ class LowerSetPlanner:
             segments[segment_of.get(op.name, latest)].append(op)
         return with_later_slices(self.graph, segments)
 
-    def solve(self, budget_bytes: int, objective: str = "time") -> _native.ChainReport | None:
+    def solve(
+        self, budget_bytes: int, objective: str = "time", most_seconds: float = SECONDS
+    ) -> _native.ChainReport | None:
         """The chain with the least recomputation in so many bytes of activations and gradients, or None; with
-        objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says."""
-        key = max(budget_bytes, 0), objective
+        objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says.
+        After `most_seconds`, counted in steps, the best one of a smaller family is the answer, or None."""
+        key = max(budget_bytes, 0), objective, most_seconds
         if key not in self._chains:
-            self._chains[key] = self.native.solve(*key, self._time_limit(), self.family)
+            limit = min(most_seconds, self._time_limit())
+            self._chains[key] = self.native.solve(*key[:2], limit, self.family)
         return self._chains[key]
 
     def plan(self, chain: _native.ChainReport, name: str, keep_side_outputs: bool = True) -> Plan:

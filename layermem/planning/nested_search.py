@@ -12,7 +12,7 @@ The bytes that count are those of the plan (LayoutGraph), overlays and workspace
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from layermem import _native
 from layermem.graph.ops import FORWARD, Graph
@@ -26,6 +26,7 @@ from layermem.planning.phases import forward_first
 from layermem.planning.plan import INTRA, NO_LIMIT, Decision, Gap, Plan
 from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
+from layermem.utils.parallel import begin_thread
 
 UNLIMITED = 2**62  # bytes of the host, where the user names no budget
 POLISH_STEPS, STEPS_PER_OP, LARGE_OPS = 24_000, 50, 1_500  # edits: at most, in small graphs, and fewer above these ops
@@ -84,25 +85,40 @@ class NestedPlanner:
         """The plan with the least recomputation that was found within the budget, or None."""
         if budget_bytes == MINIMUM_MEMORY:
             return None
-        if budget_bytes not in self._found:
+        if not self.uses_walks:
             start = self._lower_set_planner(evaluator).plan_within(budget_bytes, name, evaluator)
-            if not self.uses_walks:
-                return start and Plan(name, start.order, {}, INTRA)
-            orders = (delay_growth(self.graph, start.order), start.order) if start is not None else ()
-            self._starts[budget_bytes] = [[self.ids[op] for op in order] for order in orders]
-            self._found[budget_bytes] = self._polished(budget_bytes)
+            return start and Plan(name, start.order, {}, INTRA)
+        lower_sets = self._lower_set_planner(evaluator)
+        self.prepare(budget_bytes, lambda: begin_thread(lambda: lower_sets.plan_within(budget_bytes, "", evaluator)))
         found = self._found[budget_bytes]
         return None if found is None else self._plan(found, name)
 
-    def _polished(self, budget_bytes: int) -> list[int] | None:
-        """The order with the least recomputation that was found, or None."""
+    def prepare(self, budget_bytes: int, begin: Callable[[], Callable[[], Plan | None]]) -> None:
+        """Make the answer of plan_within(): the best plan of walks is polished while `recompute` is planned, and the
+        plan of that is polished in its place if it turns out better.  `begin` begins that, and returns what waits for
+        its plan."""
+        if budget_bytes in self._found or not self.uses_walks:
+            return
         native_bytes = budget_bytes - self.other_bytes
-        found = self.delayed.plan(native_bytes, self._starts[budget_bytes])
+        recompute = begin()
+        walked = self._polished(native_bytes, [])
+        start = recompute()
+        orders = (delay_growth(self.graph, start.order), start.order) if start is not None else ()
+        starts = self._starts[budget_bytes] = [[self.ids[op] for op in order] for order in orders]
+        self._found[budget_bytes] = (self._polished(native_bytes, starts, walked) if starts else walked)[1]
+
+    def _polished(
+        self, native_bytes: int, starts: list[list[int]], known: tuple[list[int] | None, list[int] | None] | None = None
+    ) -> tuple[list[int] | None, list[int] | None]:
+        """The order with the least recomputation that walks and `starts` lead to, or None, and the same polished;
+        `known`: such a pair."""
+        found = self.delayed.plan(native_bytes, starts)
         if found is None or not found.recompute_seconds:
-            return None if found is None else found.order
-        return _native.polish_order(
-            self.layout, found.order, self.evictable, self.dropped, self.overlays, native_bytes, self.polish_steps, SEED
-        )
+            return (None, None) if found is None else (found.order, found.order)
+        if known is not None and known[0] == found.order:
+            return known
+        arguments = self.evictable, self.dropped, self.overlays, native_bytes, self.polish_steps, SEED
+        return found.order, _native.polish_order(self.layout, found.order, *arguments)
 
     def plan_with_offloads(
         self,

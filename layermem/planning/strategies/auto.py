@@ -20,10 +20,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, islice
 from math import inf
 
+from layermem import _native
 from layermem.graph.ops import COMPUTE, Graph, Op, Use, uses_of
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
@@ -44,9 +45,10 @@ from layermem.planning.offloading import (
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
 from layermem.planning.recomputation import forward_ops, segments_to_plan
 from layermem.planning.registry import PlanEvaluator, candidates_of_auto, strategy
-from layermem.utils.parallel import map_both, run_both
+from layermem.utils.parallel import begin_thread, map_both
 
 MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
+MIX_SECONDS = 0.1  # of the search for each of them, in steps (native/planning/recompute/deadline.h)
 LEAST_LINK_SHARE = 0.01  # of the budget: a link that moves less in a step changes little beside recomputation
 HOPELESS = 1.5  # times a plan that is quick: one this slow does not become quicker than it by fewer offloads
 NEARLY = 1.05  # a plan this close to the best one may become quicker than it
@@ -101,12 +103,8 @@ class _Search:
         for kinds in OFFLOADED_STATE:  # often all that it takes, and quickly tried
             for plan in islice(bases[0].offloading_plans(kinds), 1):
                 self.try_plan(plan)
-        if self._is_far_from_quick(keep_all):
-            # Sure to be needed: solved while the mixed plans are made, which begin with the same answer for the budget.
-            requests = self._mix_requests()
-            run_both(self._try_mixed_plans, lambda: [self._lower_sets.solve(request) for request in requests])
-        else:
-            self._try_mixed_plans()
+        if self._may_mix():
+            self._mix_beside_chains()
         bases += [_Base(self, replace(plan, base="recompute")) for plan in self._recomputing_plans()]
         for kinds in OFFLOADED_STATE:
             for base in bases:
@@ -117,13 +115,26 @@ class _Search:
                 plan = entry.make(self.graph, self.costs, self.budget_bytes, self.evaluator, self.hints)
                 self.try_plan(replace(plan, base=entry.name))
 
-    def _try_mixed_plans(self) -> None:
+    def _mix_beside_chains(self) -> None:
+        """Mixed plans, while the plan of lower sets for the budget and then the chains of step 2 are solved."""
+        planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
+        lower_sets, budget_bytes = self._lower_sets, self.budget_bytes
+        recompute = begin_thread(lambda: lower_sets.plan_within(budget_bytes, "auto", self.evaluator))
+        chains = begin_thread(lambda: (recompute(), [*map(self._chain_within, self._mix_requests())]))
+        planner.prepare(budget_bytes, lambda: recompute)
+        recompute()
+        self._try_mixed_plans(planner)
+        chains()
+
+    def _may_mix(self) -> bool:
+        """Whether copies beside recomputation may gain: else mixed plans are left, and the chains of step 2 are looked
+        for as they are needed."""
+        link_bytes = self.costs.rates.h2d * self.good_enough_seconds
+        return self.best_seconds > self.good_enough_seconds and link_bytes >= LEAST_LINK_SHARE * self.budget_bytes
+
+    def _try_mixed_plans(self, planner: NestedPlanner) -> None:
         """Before the bases: what recomputes too long to beat these plans is skipped there, if they are quick.  Where
         they are not, other plans become quicker than they are once offloads are removed."""
-        link_bytes = self.costs.rates.h2d * self.good_enough_seconds
-        if self.best_seconds <= self.good_enough_seconds or link_bytes < LEAST_LINK_SHARE * self.budget_bytes:
-            return
-        planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
         recomputing = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
         if recomputing is not None:
             self.try_plan(replace(recomputing, base="nested"))
@@ -140,25 +151,35 @@ class _Search:
     def _mixed_plans(
         self, planner: NestedPlanner, states: Sequence[Collection[str]], *, limits_copies: bool
     ) -> list[tuple[float, Collection[str]]]:
-        """Tries the mixed plan of each choice of state on the host; those that there are, by their seconds."""
-        plans: list[tuple[float, Collection[str]]] = []
+        """Tries the mixed plan of each choice of state on the host; those that there are, by their seconds.  The first
+        choice says whether delayed backward ops help."""
         limit_bytes = copy_limit_within(self.budget_bytes, self.evaluator, self.hints) if limits_copies else None
-        delayed = planner.has_delays  # until that does not help
-        for kinds in states:
-            request = self.budget_bytes, kinds, NEARLY * self.best_seconds, "auto"
-            search = partial(planner.plan_with_offloads, *request, copy_limit_bytes=limit_bytes)
-            if delayed:
-                plan, other = run_both(search, partial(search, delayed=True))
-            else:
-                plan, other = search(), None
-            if other is not None and (plan is None or self._is_quicker(other, plan)):
-                plan = other
-            elif plan is not None:
-                delayed = False
-            if plan is not None:
+
+        def search(choice: tuple[Collection[str], bool]) -> Plan | None:
+            kinds, delayed = choice
+            return planner.plan_with_offloads(
+                self.budget_bytes, kinds, limit_seconds, "auto", delayed=delayed, copy_limit_bytes=limit_bytes
+            )
+
+        plans: list[tuple[float, Collection[str]]] = []
+        orders = [False, True] if planner.has_delays else [False]
+        for some_states in (states[:1], states[1:]):
+            limit_seconds = NEARLY * self.best_seconds
+            choices = [(kinds, delayed) for kinds in some_states for delayed in orders]
+            found = dict(zip(choices, map_both(search, choices)))
+            for kinds in some_states:
+                of_state = [
+                    (self.evaluator.estimate_seconds(plan), delayed, plan)
+                    for delayed in orders
+                    if (plan := found[kinds, delayed]) is not None
+                ]
+                if not of_state:
+                    continue
+                seconds, delayed, plan = min(of_state, key=lambda entry: entry[:2])
+                orders = orders if delayed else [False]
                 self.mixed.append(replace(plan, base="nested"))
                 self.try_plan(self.mixed[-1])
-                plans.append((self.evaluator.estimate_seconds(plan), kinds))
+                plans.append((seconds, kinds))
         return plans
 
     def try_plan(self, plan: Plan) -> None:
@@ -193,21 +214,12 @@ class _Search:
     def seconds_of(self, ops: Iterable[Op]) -> float:
         return sum(self._op_seconds.get(id(op)) or self._op_seconds.setdefault(id(op), self.costs.op(op)) for op in ops)
 
-    def _is_quicker(self, plan: Plan, other: Plan) -> bool:
-        return self.evaluator.estimate_seconds(plan) < self.evaluator.estimate_seconds(other)
-
     def is_quick(self) -> bool:
         """Whether the best plan takes little more than its ops alone."""
         return self.best_seconds <= HOPELESS * self.good_enough_seconds
 
     def fits(self, plan: Plan) -> bool:
         return self.evaluator.live_bytes(plan) <= self.budget_bytes
-
-    def _is_far_from_quick(self, keep_all: Plan) -> bool:
-        """Whether more bytes are over the budget than the link moves in a step: then no plan takes little more than its
-        ops alone."""
-        excess_bytes = self.evaluator.live_bytes(keep_all) - self.budget_bytes
-        return not self.host_is_empty and excess_bytes > self.costs.rates.h2d * self.good_enough_seconds
 
     @cached_property
     def _lower_sets(self) -> LowerSetPlanner:
@@ -221,6 +233,9 @@ class _Search:
         steps = ((most_bytes - self.budget_bytes) * step // MIXES for step in range(1, MIXES))
         return [self.budget_bytes + step - self._lower_sets.persistent_bytes for step in steps]
 
+    def _chain_within(self, request: int) -> _native.ChainReport | None:
+        return self._lower_sets.solve(request, most_seconds=MIX_SECONDS)
+
     def _recomputing_plans(self) -> Iterator[Plan]:
         """Plans that recompute, from as much as the budget requires to little."""
         if self.best_seconds <= self.good_enough_seconds:
@@ -233,7 +248,7 @@ class _Search:
         for request in self._mix_requests():
             if self.host_is_empty and LEAST_OF_MODEL * request > self.budget_bytes - planner.persistent_bytes:
                 return  # without copies, a plan that recomputes less than the one for the budget does not fit
-            chain = planner.solve(request)
+            chain = self._chain_within(request)
             if chain is None:
                 continue
             yield (plan := planner.plan(chain, "auto"))

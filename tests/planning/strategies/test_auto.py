@@ -2,9 +2,11 @@
 
 import pytest
 
+from layermem.planning import nested_search
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, program_order
 from layermem.planning.strategies import auto
+from layermem.utils import parallel
 from tests.planning.chains import UNIT, Planned, chain
 
 NET = chain(8)
@@ -65,14 +67,16 @@ def test_the_host_budget_holds():
     assert len(offloads(planned)) <= 2 and planned.units <= 7 and planned.repeated
 
 
-@pytest.mark.parametrize("budget", [3, 5, 7])
+@pytest.mark.parametrize("budget", [3, 4, 5])
 def test_the_plan_is_the_same_where_searches_run_at_the_same_time_and_one_after_the_other(monkeypatch, budget):
     together = []
 
-    def in_turn(first, second):
+    def in_turn(function):
+        result = function()
         together.append(1)
-        return first(), second()
+        return lambda: result
 
-    both = Planned("auto", NET, budget, link=SLOW)
-    monkeypatch.setattr(auto, "run_both", in_turn)
-    assert Planned("auto", NET, budget, link=SLOW).plan == both.plan and together
+    both = Planned("auto", NET, budget, link=UNIT / 4)
+    for module in (parallel, nested_search, auto):
+        monkeypatch.setattr(module, "begin_thread", in_turn)
+    assert Planned("auto", NET, budget, link=UNIT / 4).plan == both.plan and len(together) > 2

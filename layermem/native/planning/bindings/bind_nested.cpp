@@ -20,7 +20,7 @@ using nested::MixedPlan;
 using nested::NestedPlan;
 using nested::NestedPlanner;
 
-// A planner whose walks share their state, so threads take turns.
+// A planner whose walks share their state, so threads take turns; mixed plans have walks of their own.
 struct SharedNestedPlanner {
     SharedNestedPlanner(const LayoutGraph& graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
                         const std::vector<BufferId>& dropped, liveness::Position drop_at, int overlays)
@@ -36,13 +36,12 @@ std::optional<NestedPlan> plan_nested(SharedNestedPlanner& shared, Bytes budget_
     return shared.planner.plan(budget_bytes, starts, work_percent, raise_pending_signals);
 }
 
-std::optional<MixedPlan> plan_mixed(SharedNestedPlanner& shared, Bytes budget_bytes,
+std::optional<MixedPlan> plan_mixed(const SharedNestedPlanner& shared, Bytes budget_bytes,
                                     const std::vector<std::vector<OpId>>& starts,
                                     const std::vector<BufferId>& activations, const std::vector<BufferId>& state,
                                     Bytes host_bytes, liveness::Position short_gap, Seconds limit_seconds,
                                     Bytes copy_limit_bytes) {
     const ReleaseGil unlocked;
-    const std::lock_guard<std::mutex> locked(shared.mutex);
     return shared.planner.mixed_plan(budget_bytes, starts,
                                      {activations, state, host_bytes, short_gap, copy_limit_bytes}, limit_seconds,
                                      raise_pending_signals);

@@ -53,15 +53,11 @@ NestedPlan NestedPlanner::measure(std::vector<OpId> order) {
     return result;
 }
 
-std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                              int64_t work_percent, const Interrupt& interrupt) {
-    std::vector<NestedPlan> fitting;
-    auto add_if_fitting = [&](NestedPlan measured) {
-        const bool fits = measured.live_bytes <= budget_bytes;
-        if (fits) fitting.push_back(std::move(measured));
-        return fits;
-    };
-    for (const auto& start : starts) add_if_fitting(measure(start));
+const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t work_percent,
+                                                     const Interrupt& interrupt) {
+    if (last_walked_.budget_bytes == budget_bytes && last_walked_.work_percent == work_percent)
+        return last_walked_.plans;
+    Walked walked{budget_bytes, work_percent, {}};
     const int64_t walks_end = work() + kWalkWork / 100 * work_percent;
     for (const Exponents& exponents : kExponents) {
         auto low = static_cast<double>(budget_bytes) * kLowest, high = static_cast<double>(budget_bytes) * kHighest;
@@ -70,9 +66,28 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
             const double middle = (low + high) / 2;
             auto order = walk_.run(static_cast<Bytes>(middle), exponents);
             // Without a result, or with one that fits, a walk within more bytes may find a better one.
-            (!order || add_if_fitting(measure(std::move(*order))) ? low : high) = middle;
+            bool fits = false;
+            if (order) {
+                NestedPlan measured = measure(std::move(*order));
+                fits = measured.live_bytes <= budget_bytes;
+                if (fits) walked.plans.push_back(std::move(measured));
+            }
+            (!order || fits ? low : high) = middle;
         }
     }
+    last_walked_ = std::move(walked);
+    return last_walked_.plans;
+}
+
+std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
+                                              int64_t work_percent, const Interrupt& interrupt) {
+    std::vector<NestedPlan> fitting;
+    for (const auto& start : starts) {
+        NestedPlan measured = measure(start);
+        if (measured.live_bytes <= budget_bytes) fitting.push_back(std::move(measured));
+    }
+    const std::vector<NestedPlan>& plans = walked(budget_bytes, work_percent, interrupt);
+    fitting.insert(fitting.end(), plans.begin(), plans.end());
     std::stable_sort(fitting.begin(), fitting.end(), [](const NestedPlan& a, const NestedPlan& b) {
         return a.recompute_seconds < b.recompute_seconds;
     });
@@ -124,7 +139,7 @@ Bytes NestedPlanner::least_mixed_bytes(const Offloads& offloads) const {
 // Walks within somewhat more bytes than the budget recompute less; offloads then make them fit.
 std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                                    const Offloads& offloads, Seconds limit_seconds,
-                                                   const Interrupt& interrupt) {
+                                                   const Interrupt& interrupt) const {
     // Plans of `starts` may run the ops in another order, where other bytes meet.
     if (starts.empty() && least_mixed_bytes(offloads) > budget_bytes) return std::nullopt;
     LocalSearch search(graph_, evictable_, is_dropped_, overlays_, offloads);

@@ -45,7 +45,8 @@ class NestedPlanner {
     // The quickest plan that was found within the budget, copies to the host included, or none.  `limit_seconds` are
     // those of a plan that is known: what takes longer before it is improved is left.
     std::optional<MixedPlan> mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                        const Offloads& offloads, Seconds limit_seconds, const Interrupt& interrupt);
+                                        const Offloads& offloads, Seconds limit_seconds,
+                                        const Interrupt& interrupt) const;
     // No mixed plan that runs the ops in this order needs fewer bytes: those of an op's operands and workspace, less all
     // its overlays, and of what is in use then and can neither be evicted nor copied to the host.
     Bytes least_mixed_bytes(const Offloads& offloads) const;
@@ -53,6 +54,12 @@ class NestedPlanner {
     NestedPlan minimum(const Interrupt& interrupt);
 
   private:
+    struct Walked {  // plans of walks for a budget that fit
+        Bytes budget_bytes = -1;
+        int64_t work_percent = 0;
+        std::vector<NestedPlan> plans;
+    };
+    const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
     NestedPlan measure(std::vector<OpId> order);
     NestedPlan remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
     bool remove_one(NestedPlan& plan, Bytes budget_bytes, int64_t work_end, std::vector<char>& tried);
@@ -67,6 +74,7 @@ class NestedPlanner {
     LookaheadWalk walk_;
     int64_t measured_ = 0;  // work of measure(), in steps
     NestedPlan last_measured_;
+    Walked last_walked_;  // asked for again with other starts
 };
 
 }  // namespace layermem::planning::nested
