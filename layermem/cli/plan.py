@@ -87,7 +87,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         check_plot(arguments.plot)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(None, f"planning {job.title}"):
-        report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load)
+        report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load, begin_bound=True)
     files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
     spills = job.costs.spill is not None
     process = expected_memory(

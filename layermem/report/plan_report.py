@@ -7,8 +7,9 @@ report.program, report.peak_bytes, report.seconds, report.minimum_bytes, ...
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 
 from layermem.compiler import Compiler
@@ -29,6 +30,7 @@ from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
 from layermem.slicing import can_slice, choose_slices
+from layermem.utils.parallel import begin_thread
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
@@ -36,9 +38,15 @@ ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
 
 def evaluate(
-    job: Job, strategy: Choice | None = None, budget: Budget = None, plan: Plan | PathName | None = None
+    job: Job,
+    strategy: Choice | None = None,
+    budget: Budget = None,
+    plan: Plan | PathName | None = None,
+    *,
+    begin_bound: bool = False,
 ) -> PlanReport:
-    """`job` under `strategy` and `budget`, or by a plan that was made before.
+    """`job` under `strategy` and `budget`, or by a plan that was made before.  `begin_bound`: the bound of its seconds
+    will be read, and is computed in a thread meanwhile.
 
     Where nothing fits the budget, the report says why and describes the smallest program; a host budget that is too
     small is a BudgetError.
@@ -47,6 +55,8 @@ def evaluate(
         raise InputError("give a strategy or a saved plan, and not both")
     job, saved = job.with_plan(plan)
     budget_bytes = job.resolve_budget(budget)
+    if begin_bound and budget_bytes is not None:
+        _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
     attempt = choose_fusions(choose_slices(job, choice, budget_bytes), choice)
@@ -66,6 +76,13 @@ def evaluate(
         if saved is None:
             raise
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
+
+
+def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> Callable[[], float]:
+    """What waits for the least seconds of a training step within these bytes, computed once."""
+    key = f"least seconds {job.graphs[0].fingerprint} {budget_bytes} {host_budget_bytes}"
+    bound = partial(least_seconds, job.graphs[0], job.costs, budget_bytes, host_budget_bytes)
+    return job.arena.cached(key, lambda: begin_thread(bound))
 
 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
@@ -212,7 +229,7 @@ class PlanReport:
         every_op_once = sum(costs.op(op, joined=bool(op.joins)) for op in ops)  # no step is faster
         if self.seconds < every_op_once * (1 + ROUNDING):
             return every_op_once
-        return least_seconds(graph, costs, self.available_bytes, self.available_host_bytes)
+        return _begin_bound(self.job, self.available_bytes, self.available_host_bytes)()
 
     @property
     def parameter_bytes(self) -> int:
