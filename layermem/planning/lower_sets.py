@@ -55,6 +55,7 @@ LEAST_OF_MINIMUM = 0.985  # no plan needs less than this share of the least that
 LEAST_OF_MODEL = 0.97  # a plan hardly needs less than this share of the bytes that the model counts for its chain
 SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
 LAST_SECONDS = 1e-6  # of a question for which nothing remains
+NEAR_SECONDS = 0.1  # of one question near the minimum: there few chains fit, and all of them take long to rule out
 SHARE = 0.5  # of what remains of them, the most that one question takes
 
 
@@ -94,6 +95,7 @@ class LowerSetPlanner:
         self.parts: BufferParts = BufferParts(graph, self.later) if larger is None else larger.parts
         self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
         self.min_memory_candidates: list[Candidate] = []
+        self._has_all = False  # of these, those of _min_memory_candidates(all_of_them=True)
         self._chains: dict[tuple[int, str, float], _native.ChainReport | None] = {}  # by request, objective and limit
         self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
         if larger is None:
@@ -169,7 +171,7 @@ class LowerSetPlanner:
             return None
         smaller = self._planner_of_smaller_family(evaluator)
         fitting = self._fitting_candidate(budget_bytes, evaluator)
-        own = [fitting] if fitting is not None else self._min_memory_candidates(evaluator)
+        own = [fitting] if fitting is not None else self._min_memory_candidates(evaluator, all_of_them=True)
         if smaller is None:
             others = self._sublinear_candidates(evaluator)
         else:
@@ -206,25 +208,33 @@ class LowerSetPlanner:
     def _evaluate(self, plan: Plan, evaluator: PlanEvaluator) -> Candidate:
         return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
 
-    def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
-        """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""
-        if not self.min_memory_candidates:
+    def _min_memory_candidates(self, evaluator: PlanEvaluator, *, all_of_them: bool = False) -> list[Candidate]:
+        """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some.
+        With `all_of_them` the search goes on where it can hardly gain bytes: one that needs more may recompute less."""
+        if not self.min_memory_candidates or (all_of_them and not self._has_all):
             smaller = self._planner_of_smaller_family(evaluator)
-            known = self._sublinear_candidates if smaller is None else smaller._min_memory_candidates
-            others = known(evaluator)
+            if smaller is None:
+                others = [*self._sublinear_candidates(evaluator)]
+            else:
+                others = smaller._min_memory_candidates(evaluator, all_of_them=all_of_them)
             own: list[Candidate] = []
             seen: set[tuple[tuple[int, ...], ...]] = set()
-            for chain in self._chains_near_minimum(lambda: min(each.live_bytes for each in (*own, *others))):
+
+            def fewest_bytes() -> int:
+                return min(each.live_bytes for each in (*own, *others))
+
+            for chain in self._chains_near_minimum(fewest_bytes, all_of_them):
                 lower_sets = tuple(tuple(members) for members in chain.lower_sets)
                 if lower_sets not in seen:
                     seen.add(lower_sets)
                     own.extend(self._candidate(chain, evaluator, keep) for keep in (True, False))
-            self.min_memory_candidates = [*own, *others]
+            self.min_memory_candidates, self._has_all = [*own, *others], all_of_them
         return self.min_memory_candidates
 
-    def _chains_near_minimum(self, fewest_bytes: Callable[[], int]) -> Iterator[_native.ChainReport]:
-        """Chains around the minimum of the model, until a plan is near the bound; `fewest_bytes` of a plan so far, of
-        those of earlier chains too.
+    def _chains_near_minimum(self, fewest_bytes: Callable[[], int], all_of_them: bool) -> Iterator[_native.ChainReport]:
+        """Chains around the minimum of the model, until a plan is near the bound; unless `all_of_them` are wanted,
+        until one takes no more than that minimum: larger chains hardly ever need less.  Where it takes little more,
+        they are looked for a short time only.  `fewest_bytes` of a plan so far, of those of earlier chains too.
 
         A chain that recomputes least within some bytes, and is none of less bytes, needs nearly all of them: it is left
         out where that is more than the fewest."""
@@ -232,12 +242,14 @@ class LowerSetPlanner:
         yield least
         needed_bytes = least.model_peak_bytes  # by chains that are new at the next slack
         for slack in SLACK:
-            if self.is_near_bound(fewest_bytes()):
+            fewest, least_bytes = fewest_bytes(), least.model_peak_bytes + self.persistent_bytes
+            if self.is_near_bound(fewest) or (fewest <= least_bytes and not all_of_them):
                 break
-            goals = ["time"] if LEAST_OF_MODEL * needed_bytes < fewest_bytes() - self.persistent_bytes else []
+            limit = NEAR_SECONDS if fewest <= NEAR_BOUND * least_bytes and not all_of_them else SECONDS
+            goals = ["time"] if LEAST_OF_MODEL * needed_bytes < fewest - self.persistent_bytes else []
             goals += ["memory"] if slack <= MEMORY_SLACK else []
             needed_bytes = int(least.model_peak_bytes * slack)
-            chains = [self.solve(needed_bytes, goal) for goal in goals]
+            chains = [self.solve(needed_bytes, goal, limit) for goal in goals]
             yield from (chain for chain in chains if chain is not None)
 
     def _sublinear_candidates(self, evaluator: PlanEvaluator) -> Sequence[Candidate]:

@@ -116,12 +116,22 @@ def test_where_a_plan_is_near_the_bound_no_other_chain_is_searched(monkeypatch):
     net = chain(8)
     planner, job = planner_of(net), ArenaPlanner([net], a_second_each(net))
     asked = []
-    monkeypatch.setattr(planner, "solve", lambda budget_bytes, goal="time": asked.append(budget_bytes))
-    least = job.live_bytes(planner.min_memory_plan("", job))
+    monkeypatch.setattr(planner, "solve", lambda budget_bytes, goal, limit: asked.append(budget_bytes))
+    least = min(each.live_bytes for each in planner._min_memory_candidates(job, all_of_them=True))
     assert asked and not planner.is_near_bound(least) and least > planner.least_bytes
     monkeypatch.setattr(lower_sets, "NEAR_BOUND", least / planner.least_bytes)
-    planner.min_memory_candidates, asked[:] = [], []
-    assert job.live_bytes(planner.min_memory_plan("", job)) == least and not asked
+    planner._has_all, asked[:] = False, []
+    assert min(each.live_bytes for each in planner._min_memory_candidates(job, all_of_them=True)) == least
+    assert not asked
+
+
+def test_where_a_plan_takes_no_more_than_the_least_of_the_model_its_bytes_are_the_minimum(monkeypatch):
+    net = chain(8)
+    planner, job = planner_of(net), ArenaPlanner([net], a_second_each(net))
+    asked = []
+    monkeypatch.setattr(planner, "solve", lambda budget_bytes, goal, limit: asked.append(budget_bytes))
+    least = job.live_bytes(planner.min_memory_plan("", job))
+    assert least <= planner.persistent_bytes + planner.native.minimum().model_peak_bytes and not asked
 
 
 def test_what_is_below_the_bound_is_not_searched():
