@@ -102,7 +102,8 @@ class BudgetSearch(Generic[P]):
         """
         program = self._attempt(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
         if budget_bytes is not None and program.arena_bytes > budget_bytes:
-            program = self.min_memory_program if search_minimum else self._attempt(MINIMUM_MEMORY)
+            least = self.min_memory_program if search_minimum else self._attempt(MINIMUM_MEMORY)
+            program = min(least, program, key=lambda each: each.arena_bytes)
             if program.arena_bytes > budget_bytes:
                 message = f"no program of '{self.entry.name}' fits {budget_bytes:,} bytes"
                 raise BudgetError(message, budget_bytes=budget_bytes, minimum_bytes=program.arena_bytes)
@@ -239,6 +240,8 @@ class BudgetSearch(Generic[P]):
     def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
         """`best`, or where requests for less made it slower than a single strategy is, the program of that one."""
         for entry in single_strategies():
+            if self.evaluator.is_ruled_out(entry.name, budget_bytes):
+                continue
             plan = self.plan_of(entry, budget_bytes)
             seconds = self.evaluator.estimate_seconds(plan)
             if self.evaluator.live_bytes(plan) <= budget_bytes and (best is None or seconds < best.seconds):
@@ -251,6 +254,8 @@ class BudgetSearch(Generic[P]):
         """The same for single strategies that copy, with all that is tried for one.  Where its plan is slower with all
         that its copies may hold, it is with less."""
         for entry in single_strategies():
+            if self.evaluator.is_ruled_out(entry.name, budget_bytes):
+                continue
             plan = self.plan_of(entry, budget_bytes)
             if not plan.decisions or self.evaluator.live_bytes(plan) > budget_bytes:
                 continue

@@ -51,6 +51,7 @@ def recompute_exact(
     order=90,
     priority=60,
     suggest_when_over_budget=False,
+    fit_near="sublinear",
 )
 def recompute_approx(
     graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints
