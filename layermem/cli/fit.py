@@ -157,11 +157,11 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, ra
         def job(batch: int) -> Job:
             return solver_job(arguments, device, *shapes(batch), hints=hints, spill=spill)
 
-        jobs = SizedJobs(job)
+        jobs = SizedJobs(job, _resizing_device(arguments))
         first = jobs(1)
         if first.nets[0].shapes_with_streams(1):
             whole = solver_job(arguments, device, None, given, hints=hints).nets[0]
-            jobs = SizedJobs(job)
+            jobs = SizedJobs(job, _resizing_device(arguments))
         print_warnings(first.warnings)
         return jobs, range(1, max_size + 1), words
     smallest = net_in(*shapes(1))  # an error is raised here; during the search an InputError means "too large"
@@ -172,7 +172,15 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, ra
     def net(batch: int) -> Net:
         return smallest if batch == 1 and whole is None else net_in(*shapes(batch))
 
-    return _jobs(arguments, net), range(1, max_size + 1), words
+    return _jobs(arguments, net, _resizing_device(arguments)), range(1, max_size + 1), words
+
+
+def _resizing_device(arguments: argparse.Namespace) -> Device | None:
+    """The device for SizedJobs; None where jobs need their nets: to be cut into slices, or run."""
+    from layermem.job import NO_SLICES
+
+    needs_nets = arguments.measure or (arguments.slices or NO_SLICES) != NO_SLICES
+    return None if needs_nets else device_of(arguments)
 
 
 def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, range, Words]:
@@ -206,14 +214,15 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, ra
     return _jobs(arguments, net), depths, lambda depth: []
 
 
-def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net]) -> SizedJobs:
+def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net], resizing_device: Device | None = None) -> SizedJobs:
     from layermem import api
     from layermem.report.sized_jobs import SizedJobs
 
     device, hints = device_of(arguments), hints_of(arguments)
     spill = spill_of(arguments, device)
     return SizedJobs(
-        lambda size: api.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments))
+        lambda size: api.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments)),
+        resizing_device,
     )
 
 
@@ -275,6 +284,7 @@ def _fits(names: list[str], make: SizedJobs, sizes: range, arguments: argparse.N
     """The fits of all strategies.  Those that fuse updates prepare nothing for the others: they are searched at the
     same time.  What combines others comes last: its search begins at their largest size."""
     from layermem.planning.registry import candidates_of_auto, get_strategy
+    from layermem.utils.units import parse_bytes
 
     same_ops = arguments.grow == "batch"
 
@@ -304,6 +314,8 @@ def _fits(names: list[str], make: SizedJobs, sizes: range, arguments: argparse.N
     # Without copies, what combines others reaches no further than the furthest of these.
     knows_all = {entry.name for entry in candidates_of_auto()} <= rows.keys()
     is_largest = bool(largest) and knows_all and make(largest).hints.host_budget_bytes == 0
+    for name, row in rows.items():
+        make.rule_out(name, row.size, parse_bytes(arguments.budget))
     rows |= search(combining, len(rows), largest, is_largest)
     return [rows[name] for name in names]
 

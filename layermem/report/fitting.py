@@ -34,6 +34,7 @@ import numpy.typing as npt
 from layermem.errors import InputError
 from layermem.job import Job
 from layermem.planning.plan import Decision, Plan
+from layermem.planning.strategies import get_strategy
 from layermem.report.comparison import STRAIGHT, TOO_LARGE, find_largest, middle_of, min_live_bytes, min_memory_plan
 from layermem.report.plan_report import PlanReport, evaluate_if_fits
 from layermem.utils.units import aligned
@@ -159,7 +160,8 @@ class Fitting:
         """The largest number at which live bytes fit, where all sizes have the same ops."""
         low, high = at_least, len(self.sizes) + 1  # low fits, high does not
         made: set[int] = set()
-        number = min(at_least if at_least >= CLOSE else at_least + 1 if at_least else self.reached, high - 1)
+        first = at_least if at_least >= CLOSE else at_least + 1 if at_least else self._first(strategy)
+        number = min(first, high - 1)
         while high - low > 1 and number not in made:
             try:
                 job = self._job(number)
@@ -174,6 +176,18 @@ class Fitting:
             number = low if low >= CLOSE and not _is_of_one_size(plan, job) else low + 1
         self.reached = max(self.reached, low)
         return low
+
+    def _first(self, strategy: str) -> int:
+        """The number to begin at, where none is known to fit."""
+        near = get_strategy(strategy).fit_near
+        if self.reached > 1 or not near:
+            return self.reached
+        try:
+            plan = min_memory_plan(self._job(1), near)
+        except InputError:  # a blob exceeds 2^31 - 1 values
+            return 1
+        lines = self._lines(plan, {1: self._job(1).train_arena.live_bytes(plan)})
+        return max(1, lines.last_within(self.budget_bytes))
 
     def _reach(self, plan: Plan, known: tuple[int, int], low: int, high: int) -> int:
         """The largest number below `high` at which `plan` fits, `low` if there is none; `known` is one with its live

@@ -42,6 +42,14 @@ def test_the_strategy_fits_the_largest_size_and_not_the_next(strategy):
     assert min_live_bytes(jobs(fit.size), strategy) <= budget_bytes < min_live_bytes(jobs(fit.size + 1), strategy)
 
 
+@pytest.mark.parametrize("strategy", ["liveness", "sublinear", "recompute-approx", "recompute", "nested", "intra"])
+def test_no_size_above_the_fit_has_a_plan_within_the_budget(strategy):
+    jobs, budget_bytes = Jobs(), 600_000
+    size = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit(strategy).size
+    fitting = [n for n in range(1, 2 * size + 20) if min_live_bytes(jobs(n), strategy) <= budget_bytes]
+    assert size == max(fitting, default=0)
+
+
 def test_strategies_after_each_other_find_what_each_finds_alone():
     sizes, budget_bytes = range(2, 10_000, 2), 3 << 20
     fitting = Fitting(Jobs(), sizes, budget_bytes, same_ops=True)
