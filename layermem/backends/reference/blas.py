@@ -8,22 +8,26 @@ the same, but only before NumPy is imported.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from functools import cache
 
-MAPS = Path("/proc/self/maps")  # Linux: the libraries that this process has loaded
+from numpy.linalg import _umath_linalg
+
 SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
 
 
 def use_one_thread() -> bool:
     """Limit the OpenBLAS that NumPy uses to one thread; whether it was found."""
-    limited = False
+    for set_number_of_threads in _setters():
+        set_number_of_threads(ctypes.c_int(1))
+    return bool(_setters())
+
+
+@cache
+def _setters() -> tuple[Callable[[ctypes.c_int], object], ...]:
+    """Looked up among the symbols of the library that one of NumPy's modules was linked with."""
     with suppress(OSError):
-        for path in sorted({line.split()[-1] for line in MAPS.read_text().splitlines() if "openblas" in line}):
-            library = ctypes.CDLL(path)
-            for name in SETTERS:
-                setter = getattr(library, name, None)
-                if setter is not None:
-                    setter(ctypes.c_int(1))
-                    limited = True
-    return limited
+        library = ctypes.CDLL(_umath_linalg.__file__)
+        return tuple(getattr(library, name) for name in SETTERS if hasattr(library, name))
+    return ()
