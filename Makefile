@@ -28,8 +28,11 @@ CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h
 TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
+# Images of containers often set it: then each of hundreds of processes compiles its modules again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native native-here \
-        kernels-here bindings-here setup campaign $(CAMPAIGNS) clean
+        kernels-here bindings-here setup prepare-tests campaign $(CAMPAIGNS) clean
 
 # .build: what builds the native module.  .base: what training needs, as bytecode too, whatever the environment says of
 # bytecode: a run that has to compile it takes 9 MiB more.  .ready: what tests, formatters and linters need.
@@ -49,7 +52,7 @@ $(VENV)/.build: pyproject.toml
 $(VENV)/.base: $(VENV)/.build setup.py
 	$(PIP) --no-build-isolation -e .
 	$(PY) -m compileall -q layermem
-	PYTHONDONTWRITEBYTECODE= $(PY) -c '$(IMPORTED)'
+	$(PY) -c '$(IMPORTED)'
 	touch $@
 
 $(VENV)/.ready: $(VENV)/.base
@@ -85,10 +88,16 @@ test: native $(VENV)/.pycuda
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
-# What runs on one core is side by side: downloads and the native build; then PyCUDA's build, mypy and the linters.
-# Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
+# Emulated kernels, and the bytecode of tests, which each worker would else compile; PyCUDA's build comes first.  What
+# cannot be collected is an error of `make test`.
+prepare-tests: $(VENV)/.ready | native
+	nice $(PY) -m tests.emulator.prebuild
+	-nice $(PY) -m pytest --collect-only -qq > /dev/null
+
+# What runs on one core is side by side: downloads and the native build; then PyCUDA's build, mypy, the linters and what
+# tests share.  Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
 check:
-	$(MAKE) -j3 -O $(VENV)/.pycuda types lint
+	$(MAKE) -j4 -O $(VENV)/.pycuda types lint prepare-tests
 	$(MAKE) test
 	$(MAKE) -j4 -O campaign SECONDS=30 SEED=$(CHECK_SEED)
 

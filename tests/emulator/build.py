@@ -81,7 +81,7 @@ def build(source: str | Path, mode: str = "plain", defines: Sequence[str] = ()) 
         *(f"-D{define}" for define in defines),
     )
     inputs = [*_closure(path, (HOST, ROOT / "cuda")), *_closure(HOST / "emulation.hpp", (HOST,))]
-    objects = _machine(mode)
+    objects = machine(mode)
     key = _digest(flags, inputs, [str(o) for o in objects])
     result = CACHE / f"{path.stem}-{mode}-{key}{how.suffix}"
 
@@ -101,7 +101,7 @@ def build_many(wanted: Iterable[tuple[str | Path, str]]) -> None:
 
 
 @functools.cache
-def _machine(mode: str) -> tuple[Path, ...]:
+def machine(mode: str) -> tuple[Path, ...]:
     """The emulator's own object files for a mode."""
     how = MODES[mode]
     flags = (*_COMMON, *_processor_flags(), *how.machine)

@@ -1,0 +1,21 @@
+"""Compiles what most tests of CUDA kernels share, so that no test waits while another one compiles it:
+
+    python -m tests.emulator.prebuild
+
+The kernels of every module in mode `plain`, and the emulator itself in the other modes.
+"""
+
+from __future__ import annotations
+
+from layermem.backends.cuda.kernel_images.sources import modules
+from tests.emulator import build as builder
+
+
+def main() -> None:
+    for mode in builder.MODES:
+        builder.machine(mode)
+    builder.build_many((f"cuda/{module}.cu", "plain") for module in modules())
+
+
+if __name__ == "__main__":
+    main()
