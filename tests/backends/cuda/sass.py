@@ -27,12 +27,12 @@ def disassembler() -> str | None:
 class Code:
     """Opcodes in the order of memory, such as "LDGSTS.E.BYPASS.128"; loops as half-open ranges of them.
 
-    registers   what each instruction names: where a load from global memory puts its result, then all others
+    operands   of each instruction, as they are printed
     """
 
     opcodes: Sequence[str]
     loops: Sequence[tuple[int, int]]
-    registers: Sequence[tuple[frozenset[int], frozenset[int]]] = ()
+    operands: Sequence[str] = ()
 
     def counts(self, loop: tuple[int, int] | None = None) -> Counter[str]:
         begin, end = loop or (0, len(self.opcodes))
@@ -46,7 +46,7 @@ class Code:
         waiting: list[frozenset[int]] = []
         most = 0
         for i in (*range(begin, end), *(range(begin, end) if loop else ())):
-            loaded, named = self.registers[i]
+            loaded, named = _registers(self.opcodes[i], self.operands[i])
             waiting = [each for each in waiting if not each & (loaded | named)]
             if loaded and _bytes(self.opcodes[i]) == max(widths):
                 waiting.append(loaded)
@@ -118,15 +118,15 @@ def _registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[in
 def _code(text: str) -> Code:
     labels: dict[str, int] = {}
     opcodes: list[str] = []
-    registers = []
+    operands: list[str] = []
     loops = []
     for label, opcode, rest in LINE.findall(text):
         if label:
             labels[label] = len(opcodes)
             continue
         opcodes.append(opcode)
-        registers.append(_registers(opcode, rest.partition(";")[0]))
-        target = re.search(r"`\((\.L_\w+)\)", rest)
-        if opcode.startswith("BRA") and target and target[1] in labels:
+        operands.append(rest.partition(";")[0])
+        target = re.search(r"`\((\.L_\w+)\)", rest) if opcode.startswith("BRA") else None
+        if target and target[1] in labels:
             loops.append((labels[target[1]], len(opcodes)))
-    return Code(opcodes, loops, registers)
+    return Code(opcodes, loops, operands)
