@@ -5,6 +5,7 @@ from types import ModuleType
 
 import pytest
 
+from layermem.caffe import modes
 from layermem.errors import InputError
 from layermem.python_layers.contract import PythonLayer
 from layermem.python_layers.loading import class_of, import_user_module, user_code
@@ -68,6 +69,7 @@ def test_a_module_of_a_name_that_python_has_already_is_refused(folders):
 
 @pytest.mark.parametrize("installed", [False, True])
 def test_import_caffe_is_answered_while_the_code_runs_and_never_afterwards(folders, installed, monkeypatch):
+    monkeypatch.setattr(modes, "_mode", modes.CPU)  # of the whole process
     real = ModuleType("caffe")
     monkeypatch.delitem(sys.modules, "caffe", raising=False)
     if installed:
