@@ -3,6 +3,7 @@
 """
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache for the tests: the rates of spill files are kept there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waits_for_disks() -> Iterator[None]:
+    """Snapshots of this process are not synced: no test cuts the power, and a thousand waits take seconds.
+
+    tests/utils/test_files.py checks that files are synced, and in which order.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
