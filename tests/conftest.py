@@ -12,12 +12,15 @@ import pytest
 from hypothesis import settings
 
 import tools.campaign.native_build  # noqa: F401  before layermem._native
+from layermem.backends.reference.blas import use_one_thread
 from tests.numbers import SEED, numbers_for
 from tests.speed import is_slow, needs_emulator
 
 # Hypothesis runs the same examples every time unless LAYERMEM_TEST_SEED changes them, and sets no deadline.
 settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
 settings.load_profile("steady")
+
+use_one_thread()  # a second one of NumPy's spins while it waits, on a core that another worker has
 
 TESTS = Path(__file__).parent
 
