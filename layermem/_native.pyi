@@ -113,7 +113,7 @@ class LayoutOrder:
     def without_offloads(
         self,
         decisions: dict[tuple[str, int], object],
-        groups: Sequence[int],
+        groups: Sequence[Sequence[int]],
         overlays: int,
         copy_lead: float,
         copy_limit_bytes: int,

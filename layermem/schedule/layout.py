@@ -98,11 +98,11 @@ class Layout:
         fits_beside: Callable[[list[int]], bool] | None,
     ) -> tuple[list[int], float]:
         """The numbers of the groups of offloads that the plan can do without, and the estimated seconds of the rest."""
-        number_of = {gap: number for number, group in enumerate(groups) for gap in group}
-        numbers = [number_of.get(gap, -1) for gap in plan.decisions]
+        at = {gap: i for i, gap in enumerate(plan.decisions)}
+        positions = [[at[gap] for gap in group] for group in groups]
         order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
         copies = plan.copy_lead, limit_bytes, budget_bytes
-        return order.without_offloads(_decisions(plan), numbers, _overlay_mask(plan), *copies, fits_beside)
+        return order.without_offloads(_decisions(plan), positions, _overlay_mask(plan), *copies, fits_beside)
 
     def _measure(self, plan: Plan, *, timed: bool) -> tuple[int, float]:
         order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)

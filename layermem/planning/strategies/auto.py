@@ -10,7 +10,7 @@
        hide them, then such that those do for which the budget has bytes to spare
     5  the other strategies that declare themselves candidates, so no prediction is worse than theirs
     6  from the quickest plans for each choice of state on the host, offloads that turned out unnecessary are removed
-       one by one while the time falls
+       one by one while the time falls; of state, from all gaps of a buffer or from one between two uses of a step
 
 With a link so fast that copies hide, 2 ends without recomputation; with one so slow that they do not, without copies.
 """
@@ -54,6 +54,7 @@ HOPELESS = 1.5  # times a plan that is quick: one this slow does not become quic
 NEARLY = 1.05  # a plan this close to the best one may become quicker than it
 NEGLIGIBLE = 1.0005  # a plan this close to the time of its ops alone needs no better
 STARTS = 4  # plans of a search with the same state on the host from which offloads are removed
+LARGE_SHARE = 10_000  # of the budget: a smaller buffer's copy is too short to be worth a look of its own
 MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the time, the same on every machine
 
 
@@ -311,11 +312,15 @@ class _Base:
 def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: PlanEvaluator) -> tuple[float, Plan]:
     """The plan without the offloads that it can do without, while the estimate does not rise, and that estimate."""
     attempts = max(0, MAX_REMOVAL_OPS // len(plan.order))
-    groups: dict[object, list[Gap]] = {}  # gaps that are removed together: all of a buffer that is state on the host
     state = {gap.buffer for gap in plan.decisions if gap.use == -1}
+    groups: dict[object, list[Gap]] = {}  # gaps that are removed together: all of a buffer that is state on the host
+    within: list[list[Gap]] = []  # of such a buffer, one between two uses: then it is on the host between steps alone
     for gap, decision in plan.decisions.items():
         if decision is Decision.OFFLOAD:
             groups.setdefault(gap.buffer if gap.buffer in state else gap, []).append(gap)
-    by_size = sorted(groups.values(), key=lambda gaps: -graph.buffers[gaps[0].buffer].nbytes)
+            is_large = graph.buffers[gap.buffer].nbytes * LARGE_SHARE >= budget_bytes
+            if gap.buffer in state and gap.use != -1 and is_large:
+                within.append([gap])
+    by_size = sorted((*groups.values(), *within), key=lambda gaps: -graph.buffers[gaps[0].buffer].nbytes)
     decisions, seconds = evaluator.without_offloads(plan, by_size[:attempts], budget_bytes)
     return seconds, replace(plan, decisions=decisions)

@@ -4,7 +4,7 @@ import pytest
 
 from layermem.planning import nested_search
 from layermem.planning.hints import Hints
-from layermem.planning.plan import Decision, program_order
+from layermem.planning.plan import Decision, Gap, program_order
 from layermem.planning.strategies import auto
 from layermem.utils import parallel
 from tests.planning.chains import UNIT, Planned, chain
@@ -80,3 +80,10 @@ def test_the_plan_is_the_same_where_searches_run_at_the_same_time_and_one_after_
     for module in (parallel, nested_search, auto):
         monkeypatch.setattr(module, "begin_thread", in_turn)
     assert Planned("auto", NET, budget, link=UNIT / 4).plan == both.plan and len(together) > 2
+
+
+def test_a_parameter_on_the_host_between_steps_stays_on_the_device_between_its_uses_where_that_is_quicker():
+    """Bytes for w6 are left from f6 to b6 and its update; w1 leaves after f1."""
+    away = set(Planned("auto", chain(6, parameters=True, overlays=True), 7, link=UNIT / 3).plan.decisions)
+    assert {use for use in (-1, 0, 1) if Gap("w6", use) in away} == {-1}
+    assert {Gap("w1", -1), Gap("w1", 0)} <= away

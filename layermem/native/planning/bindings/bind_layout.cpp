@@ -93,8 +93,8 @@ class LayoutOrder {
     }
 
     std::pair<std::vector<int32_t>, Seconds> without_offloads(const Decisions& decisions,
-                                                              const std::vector<int32_t>& groups, int overlays,
-                                                              double copy_lead, Bytes copy_limit_bytes,
+                                                              const std::vector<std::vector<int32_t>>& groups,
+                                                              int overlays, double copy_lead, Bytes copy_limit_bytes,
                                                               Bytes budget_bytes, const py::object& fits_beside) const {
         const std::vector<Gap> gaps = read(decisions);
         std::function<bool(const std::vector<int32_t>&)> fits;
@@ -181,12 +181,11 @@ void bind_layout(py::module_& m) {
              "How many of the offloads, the first ones, have to follow the decisions for the plan to fit; None if all "
              "of "
              "them are too few.")
-        .def(
-            "without_offloads", &LayoutOrder::without_offloads, "decisions"_a, "groups"_a, "overlays"_a, "copy_lead"_a,
-            "copy_limit_bytes"_a, "budget_bytes"_a, "fits_beside"_a = py::none(),
-            "(numbers of the groups of offloads that the plan can do without, estimated seconds of the rest); groups: "
-            "the number of each decision's, -1 for what stays; they are tried in turn.  fits_beside says whether other "
-            "graphs fit without these groups.")
+        .def("without_offloads", &LayoutOrder::without_offloads, "decisions"_a, "groups"_a, "overlays"_a, "copy_lead"_a,
+             "copy_limit_bytes"_a, "budget_bytes"_a, "fits_beside"_a = py::none(),
+             "(numbers of the groups of offloads that the plan can do without, estimated seconds of the rest); groups: "
+             "positions of decisions, which may be in several; they are tried in turn.  fits_beside says whether other "
+             "graphs fit without these groups.")
         .def("comm_releases", &LayoutOrder::comm_releases, "copy_lead"_a,
              "(position, position before which its bytes are free) of each op on the stream of communication.")
         .def("residencies", &LayoutOrder::residencies, "decisions"_a, "copy_lead"_a, "copy_limit_bytes"_a = kNoLimit,

@@ -29,35 +29,40 @@ std::optional<size_t> fewest_offloads(const LayoutGraph& graph, const Order& ord
 }
 
 OffloadRemoval remove_offloads(const LayoutGraph& graph, const Order& order, const std::vector<Gap>& decisions,
-                               const std::vector<int32_t>& group_of, const CopyTiming& timing, Bytes budget_bytes,
-                               const std::function<bool(const std::vector<int32_t>&)>& fits_beside,
+                               const std::vector<std::vector<int32_t>>& groups, const CopyTiming& timing,
+                               Bytes budget_bytes, const std::function<bool(const std::vector<int32_t>&)>& fits_beside,
                                const std::function<void()>& interrupt) {
-    if (group_of.size() != decisions.size()) throw std::invalid_argument("each decision needs the number of its group");
+    for (const std::vector<int32_t>& group : groups)
+        for (const int32_t i : group)
+            if (i < 0 || static_cast<size_t>(i) >= decisions.size())
+                throw std::invalid_argument("a group has the position of a decision that there is not");
     OffloadRemoval result{{}, graph.estimate_seconds(graph.lay_out(order, decisions, timing))};
-    const int32_t groups = group_of.empty() ? 0 : *std::max_element(group_of.begin(), group_of.end()) + 1;
-    std::vector<char> is_removed(static_cast<size_t>(groups), 0);
+    std::vector<char> is_gone(decisions.size(), 0), is_tried;
     std::vector<Gap> left;
-    for (int32_t group = 0; group < groups; ++group) {
+    for (size_t number = 0; number < groups.size(); ++number) {
         if (interrupt) interrupt();
-        is_removed[group] = 1;
-        left.clear();
+        is_tried = is_gone;
         bool is_state = false;
-        for (size_t i = 0; i < decisions.size(); ++i) {
-            if (group_of[i] < 0 || !is_removed[group_of[i]]) left.push_back(decisions[i]);
-            is_state = is_state || (group_of[i] == group && decisions[i].use < 0);
+        for (const int32_t i : groups[number]) {
+            is_tried[i] = 1;
+            is_state = is_state || decisions[i].use < 0;
         }
+        if (is_tried == is_gone) continue;
+        left.clear();
+        for (size_t i = 0; i < decisions.size(); ++i)
+            if (!is_tried[i]) left.push_back(decisions[i]);
         const Layout layout = graph.lay_out(order, left, timing);
-        result.removed.push_back(group);
+        result.removed.push_back(static_cast<int32_t>(number));
         if (graph.peak_live_bytes(timing.overlays, layout) <= budget_bytes &&
             (!is_state || !fits_beside || fits_beside(result.removed))) {
             const Seconds seconds = graph.estimate_seconds(layout);
             if (seconds <= result.seconds) {
                 result.seconds = seconds;
+                is_gone.swap(is_tried);
                 continue;
             }
         }
         result.removed.pop_back();
-        is_removed[group] = 0;
     }
     return result;
 }

@@ -3,8 +3,8 @@
 // fewest_offloads   the first ones of a list, as many as make it fit
 // remove_offloads   taken out group by group, while the plan fits and becomes no slower:
 //
-//     decisions   a b c d e f      group of each: 0 1 1 - 2 2, those of one group go together
-//     tried       0: fits, no slower    1: over the budget    2: fits, no slower
+//     decisions   a b c d e f      groups of them: {a}, {b c}, {e f}, {b}, those of one group go together
+//     tried       {a}: fits, no slower   {b c}: over the budget   {e f}: fits, no slower   {b}: slower
 //     left        b c d
 #pragma once
 
@@ -27,12 +27,12 @@ struct OffloadRemoval {
     Seconds seconds;               // estimated, of what is left
 };
 
-// Groups are tried by their numbers; `group_of` has one per decision, -1 for what stays.  A group with a last gap changes
-// what is on the host between steps: `fits_beside` then says of the groups that would be gone whether other graphs of the
-// arena fit too.  It may be empty, and so may `interrupt`, which is called now and then and may throw.
+// Groups, of positions in `decisions`, are tried in turn; one that is gone already, with others, is not.  A group with a
+// last gap changes what is on the host between steps: `fits_beside` then says of the groups that would be gone whether
+// other graphs of the arena fit too.  It may be empty, and so may `interrupt`, which is called now and then and may throw.
 OffloadRemoval remove_offloads(const LayoutGraph& graph, const Order& order, const std::vector<Gap>& decisions,
-                               const std::vector<int32_t>& group_of, const CopyTiming& timing, Bytes budget_bytes,
-                               const std::function<bool(const std::vector<int32_t>&)>& fits_beside,
+                               const std::vector<std::vector<int32_t>>& groups, const CopyTiming& timing,
+                               Bytes budget_bytes, const std::function<bool(const std::vector<int32_t>&)>& fits_beside,
                                const std::function<void()>& interrupt);
 
 }  // namespace layermem::planning::liveness
