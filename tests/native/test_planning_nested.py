@@ -200,7 +200,8 @@ class PlainWalk:
                 self.during[p] += self.size[v]
                 self.just_before[p] += self.size[v] if p > first else 0
 
-    def run(self, budget, exponents):
+    def run(self, budget, exponents, counts_ops=False):
+        self.counts_ops = counts_ops
         self.resident, self.locked, self.result = set(), [0] * self.count, []
         for p, reads in enumerate(self.reads):
             chain = self.missing(reads)
@@ -262,7 +263,8 @@ class PlainWalk:
 
     def find_costs(self, cost, first):
         for v in range(first, self.count):
-            cost[v] = self.time[v] + sum(cost[x] for x in self.before[v] if x not in self.resident)
+            own = 1.0 if self.counts_ops else self.time[v]
+            cost[v] = own + sum(cost[x] for x in self.before[v] if x not in self.resident)
 
     def find_needs(self, need, end, now):
         for v in reversed(range(end)):
@@ -279,18 +281,28 @@ def halves(x, count):
 
 
 def test_walks_are_those_that_form_every_need_and_cost_anew():
+    """All walks of the search for the fewest bytes: bisections, then some below the least, by seconds and by ops."""
     for seed in range(1, 26):
         values = random_values(seed)
         walk = PlainWalk(values)
         order = walk.run(2 * values.live_bytes(values.order), EXPONENTS[0])
         least = values.live_bytes(order), order
+
+        def take(order):
+            nonlocal least
+            if order is not None and values.live_bytes(order) < least[0]:
+                least = values.live_bytes(order), order
+
         for exponents in EXPONENTS:
             low, high = 0.0, 1.25 * least[0]
             for _ in range(10):
                 middle = (low + high) / 2
                 order = walk.run(int(middle), exponents)
                 low, high = (middle, high) if order is None else (low, middle)
-                if order is not None and values.live_bytes(order) < least[0]:
-                    least = values.live_bytes(order), order
+                take(order)
+        for counts_ops in (False, True):
+            for exponents in EXPONENTS:
+                for step in range(16):
+                    take(walk.run(int((1 - step / 64) * least[0]), exponents, counts_ops))
         found = values.planner.minimum()
         assert (found.live_bytes, found.order) == least, seed

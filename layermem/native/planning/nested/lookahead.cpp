@@ -125,10 +125,11 @@ void LookaheadWalk::count_other_bytes(const std::vector<liveness::Gap>& decision
 
 // ---- a walk -------------------------------------------------------------------------------------------------------
 
-std::optional<std::vector<OpId>> LookaheadWalk::run(Bytes budget_bytes, Exponents exponents) {
+std::optional<std::vector<OpId>> LookaheadWalk::run(Bytes budget_bytes, Exponents exponents, CostOf cost_of) {
     const size_t items = buffer_of_.size();
     budget_bytes_ = budget_bytes;
     exponents_ = exponents;
+    cost_of_ = cost_of;
     used_bytes_ = 0;
     resident_.assign(items, 0);
     residents_.clear(items);
@@ -336,7 +337,7 @@ void LookaheadWalk::find_needs_below(Item end, Position now) {
 
 double LookaheadWalk::cost_of(Item item) const {
     const Position p = producer_[item];
-    double cost = again_seconds_[p];
+    double cost = cost_of_ == CostOf::kSeconds ? again_seconds_[p] : 1.0;
     for (Item input : again_[p].reads)
         if (!resident_[input]) cost += cost_[input];
     return cost;

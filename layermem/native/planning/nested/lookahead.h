@@ -33,6 +33,9 @@ struct Exponents {
     int distance, cost;
 };
 
+// What a recomputation costs in the score: the seconds of its ops, or one for each op.
+enum class CostOf { kSeconds, kOps };
+
 class LookaheadWalk {
   public:
     // order      every op once, in an order that runs
@@ -46,7 +49,7 @@ class LookaheadWalk {
 
     // The order with recomputations for `budget_bytes` of everything, persistent buffers included; nothing if an op
     // does not fit.  The bytes are estimated: LayoutGraph::peak_live_bytes has the exact ones, mostly fewer.
-    std::optional<std::vector<OpId>> run(Bytes budget_bytes, Exponents exponents);
+    std::optional<std::vector<OpId>> run(Bytes budget_bytes, Exponents exponents, CostOf cost_of = CostOf::kSeconds);
     // Values whose next need or cost was computed so far, over all walks: what a search counts instead of seconds.
     int64_t steps() const { return steps_; }
 
@@ -105,6 +108,7 @@ class LookaheadWalk {
 
     // the state of a walk
     Exponents exponents_{};
+    CostOf cost_of_ = CostOf::kSeconds;
     Bytes budget_bytes_ = 0, used_bytes_ = 0;
     std::vector<char> resident_;
     ItemSet residents_;                // the same
