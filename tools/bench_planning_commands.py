@@ -23,6 +23,7 @@ PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
 VERBS = {
     "plan": ["plan", "--budget", "30%"],
     "plan --json": ["plan", "--budget", "30%", "--json"],
+    "plan --slices auto": ["plan", "--budget", "30%", "--slices", "auto"],
     "plan cuda": ["plan", "--device", "cuda", "--budget", "20%"],
     "compare": ["compare", "--budget", "30%"],
     "fit": ["fit", "--budget", "8GiB"],
