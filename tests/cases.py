@@ -162,6 +162,8 @@ RELU_EDGES = {
     "whole bytes in two groups": ("kernel_size: 3 pad: 1 group: 2", 48, (2, 6, 7, 5)),
     "whole bytes, three channels": ("kernel_size: 7 stride: 2 pad: 3", 64, (1, 3, 23, 15)),
     "bytes across groups": ("kernel_size: 1 group: 4", 16, (1, 8, 7, 13)),
+    "bytes of eight groups": ("kernel_size: 3 pad: 1 group: 40", 40, (2, 40, 7, 5)),
+    "bytes of four groups": ("kernel_size: 2 group: 12", 24, (2, 12, 7, 5)),
     "bytes across pixels": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
 }
 
@@ -191,6 +193,16 @@ conv("Convolution 1x1", 8, "kernel_size: 1 bias_term: false", medium=IMAGE)
 conv("Convolution, depthwise", 6, "kernel_h: 3 kernel_w: 1 group: 6", medium=IMAGE)
 conv("ConvolutionDepthwise", 6, "kernel_size: 3 pad: 1", "ConvolutionDepthwise", medium=IMAGE)
 conv("DepthwiseConvolution by two", 6, "kernel_size: 3 stride: 2 group: 3", "DepthwiseConvolution", small=(2, 3, 5, 4))
+for _name, _channels, _settings in (
+    ("3x3", 8, "kernel_size: 3 pad: 1"),
+    ("3x3/2", 12, "kernel_size: 3 pad: 1 stride: 2"),
+    ("5x5", 4, "kernel_size: 5 pad: 2"),
+    ("5x5/2", 36, "kernel_size: 5 pad: 2 stride: 2"),
+    ("by quads", 8, "kernel_h: 2 kernel_w: 3 pad: 1 dilation: 2"),
+):
+    for _kind in ("Convolution", "Deconvolution"):
+        conv(f"{_kind}, depthwise {_name}", _channels, f"{_settings} group: {_channels}", _kind,
+             small=(2, _channels, 7, 5), medium=(3, _channels, 9, 6))  # fmt: skip
 conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', small=[(1, 3, 5, 4), (1, 3, 5, 4)],
      medium=[IMAGE, IMAGE])  # fmt: skip
 conv("Deconvolution of two bottoms", 3, "kernel_size: 2", "Deconvolution", tops='top: "a" top: "b"',
@@ -267,6 +279,12 @@ for _name, _outputs, _settings, _shape in (
     ("ResNet res5 3x3", 512, "kernel_size: 3 pad: 1", (128, 512, 7, 7)),
 ):
     conv(_name, _outputs, f"{_settings} bias_term: false", gpu=_shape, relu=_name.endswith("ReLU"))
+for _name, _channels, _settings, _size in (
+    ("MobileNet conv4/dw", 128, "kernel_size: 3 pad: 1", 56),
+    ("MobileNet conv5/dw", 128, "kernel_size: 3 pad: 1 stride: 2", 56),
+    ("MobileNet conv14/dw", 1024, "kernel_size: 3 pad: 1", 7),
+):
+    conv(_name, _channels, f"{_settings} bias_term: false", "ConvolutionDepthwise", gpu=(128, _channels, _size, _size))
 
 
 def product(name: str, settings: str, **more: Any) -> None:

@@ -4,20 +4,25 @@ A residual, a ReLU and its mask are part of the epilogue of conv_fprop, except w
 eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.  The
 backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).  Moments for the
 BatchNorm behind it are part of that of conv_fprop, whose tiles then have the rows of a unit.
+
+Depthwise convolutions have kernels of their own (depthwise.py), with the same epilogues but for the moments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from layermem.backends.cuda import depthwise
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import CudaCall, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.depthwise import DepthwiseWgrad
 from layermem.backends.cuda.implicit_gemm import (
     Epilogue,
     conv_dgrad,
     conv_fprop,
     epilogue_of,
+    is_depthwise,
     masks_bytes,
     operand_weights,
 )
@@ -47,11 +52,15 @@ def narrow_fprop(op: Conv) -> list[str]:
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "x0", op.problem), op.problem
     epilogue = epilogue_of(op, call, problem)
-    in_epilogue = call["moments"] if leaves_moments(engine) else 0
-    weights, rounding = operand_weights(engine, problem, call)
-    yield from rounding
-    for i in range(op.pairs):
-        yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], weights, epilogue, in_epilogue)
+    in_epilogue = call["moments"] if leaves_moments(engine) and not is_depthwise(problem) else 0
+    if is_depthwise(problem):
+        for i in range(op.pairs):
+            yield depthwise.fprop(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue, call.suffix)
+    else:
+        weights, rounding = operand_weights(engine, problem, call)
+        yield from rounding
+        for i in range(op.pairs):
+            yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], weights, epilogue, in_epilogue)
     if call["moments"] and not in_epilogue:
         yield from batch_moments(Units.of(problem.maps), call["y0"], call["moments"])
     if op.relu and not epilogue.relu:
@@ -60,21 +69,27 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(Conv, "dgrad", narrow=r"dx\d+|dy\d+")
 def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = engine_of(call, "dy0", op.problem), op.problem
+    problem, pairs = op.problem, [i for i in range(op.pairs) if f"dx{i}" in call]
+    operands = [(call[f"dx{i}"], call[f"dy{i}"], call.accumulates(f"dx{i}")) for i in pairs]
+    kept = call["bottom_mask"]
+    if is_depthwise(problem):
+        for dx, dy, adds in operands:
+            yield depthwise.dgrad(problem, dx, dy, call["w0"], accumulate=adds, kept=kept, suffix=call.suffix)
+        return
+    engine = engine_of(call, "dy0", problem)
     weights, rounding = operand_weights(engine, problem, call)
     yield from rounding
-    for i in range(op.pairs):
-        dx = f"dx{i}"
-        if dx in call:
-            yield conv_dgrad(
-                engine, problem, call[dx], call[f"dy{i}"], weights, accumulate=call.accumulates(dx),
-                kept=call["bottom_mask"],
-            )  # fmt: skip
+    for dx, dy, adds in operands:
+        yield conv_dgrad(engine, problem, dx, dy, weights, accumulate=adds, kept=kept)
 
 
 @kernel(Deconv, "forward", narrow=r"x\d+|y\d+")
 def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "y0", op.problem), op.problem
+    if is_depthwise(problem):
+        for i in range(op.pairs):
+            yield depthwise.dgrad(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], call["w1"], suffix=call.suffix)
+        return
     weights, rounding = operand_weights(engine, problem, call)
     yield from rounding
     for i in range(op.pairs):
@@ -83,14 +98,19 @@ def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(Deconv, "dgrad", narrow=r"dx\d+|dy\d+")
 def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = engine_of(call, "dy0", op.problem), op.problem
+    problem, pairs = op.problem, [i for i in range(op.pairs) if f"dx{i}" in call]
+    operands = [
+        (call[f"dx{i}"], call[f"dy{i}"], Epilogue(residual=call[f"dx{i}"] * call.accumulates(f"dx{i}"))) for i in pairs
+    ]
+    if is_depthwise(problem):
+        for dx, dy, epilogue in operands:
+            yield depthwise.fprop(problem, dx, dy, call["w0"], epilogue, call.suffix)
+        return
+    engine = engine_of(call, "dy0", problem)
     weights, rounding = operand_weights(engine, problem, call)
     yield from rounding
-    for i in range(op.pairs):
-        dx = f"dx{i}"
-        if dx in call:
-            epilogue = Epilogue(residual=call[dx] if call.accumulates(dx) else 0)
-            yield conv_fprop(engine, problem, call[dx], call[f"dy{i}"], weights, epilogue)
+    for dx, dy, epilogue in operands:
+        yield conv_fprop(engine, problem, dx, dy, weights, epilogue)
 
 
 # -- wgrad -------------------------------------------------------------------------------------------------------------
@@ -98,9 +118,15 @@ def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
 
 def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
     return max(
-        conv_wgrad_workspace_bytes_of(op.problem, op.part) if sums_role("dw0", roles) else 0,
+        filters_workspace_bytes(op) if sums_role("dw0", roles) else 0,
         bias_columns(op).part_bytes() if sums_role("dw1", roles) else 0,
     )
+
+
+def filters_workspace_bytes(op: Conv | Deconv) -> int:
+    if is_depthwise(op.problem):
+        return DepthwiseWgrad.of(op.problem, op.part).workspace_bytes
+    return conv_wgrad_workspace_bytes_of(op.problem, op.part)
 
 
 def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
@@ -111,6 +137,8 @@ def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
 def pair_carry_bytes(op: Conv | Deconv, role: str) -> int:
     if op.part is None:
         return 0
+    if role == "dw0" and is_depthwise(op.problem):
+        return DepthwiseWgrad.of(op.problem, op.part).carry_bytes
     return conv_wgrad_carry_bytes(op.problem) if role == "dw0" else bias_columns(op).carry_bytes()
 
 
@@ -119,11 +147,11 @@ def wgrad_open_bytes(op: Conv | Deconv, role: str) -> int:
 
 
 def pair_open_bytes(op: Conv | Deconv) -> int:
-    return 0 if op.part is None else conv_wgrad_open_bytes(op.problem, op.part)
+    return 0 if op.part is None or is_depthwise(op.problem) else conv_wgrad_open_bytes(op.problem, op.part)
 
 
 def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
-    return role == "dw0" and op.pairs == 1
+    return role == "dw0" and op.pairs == 1 and not is_depthwise(op.problem)
 
 
 def bias_columns(op: Conv | Deconv) -> Columns:
@@ -157,9 +185,13 @@ def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterat
         if call.sums("dw0"):
             accumulate = i > 0 or call.accumulates("dw0")
             sums = call.carry("dw0") + i * pair_carry_bytes(op, "dw0")
-            memory = WgradMemory(call.workspace, sums, call.open("dw0") + i * pair_open_bytes(op))
             x, dy = call[f"{image}{i}"], call[f"{maps}{i}"]
-            yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], dy, x, accumulate, memory)
+            if is_depthwise(problem):
+                its = DepthwiseWgrad.of(problem, op.part)
+                yield from its.launches(call["dw0"], dy, x, accumulate, call.workspace, sums, call.suffix)
+            else:
+                memory = WgradMemory(call.workspace, sums, call.open("dw0") + i * pair_open_bytes(op))
+                yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], dy, x, accumulate, memory)
         if call.sums("dw1"):
             accumulate = i > 0 or call.accumulates("dw1")
             sums = call.carry("dw1", call.workspace) + i * pair_carry_bytes(op, "dw1")

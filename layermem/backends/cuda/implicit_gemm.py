@@ -27,6 +27,7 @@ MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
 PACKED = 8  # elements of 16 bits that a packed tile takes at once
 MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
+MOST_DEPTHWISE = 4  # outputs of a group with one input channel that kernels of their own compute
 PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
 
 # The nominal GPU: an H200 at 1.755 GHz.
@@ -289,9 +290,15 @@ class Epilogue(NamedTuple):
 NO_EPILOGUE = Epilogue()
 
 
+def is_depthwise(problem: ConvProblem) -> bool:
+    """Whether depthwise.py has kernels of its own: matrices of groups with one input channel would have a few columns
+    each."""
+    return problem.groups == problem.c > 1 and problem.k <= MOST_DEPTHWISE * problem.c
+
+
 def masks_bytes(problem: ConvProblem) -> bool:
-    """Whether no byte of a mask of the maps has bits of two pixels."""
-    _, outputs = group_channels(problem)
+    """Whether no byte of a mask of the maps has bits of two pixels, or of two groups that have tiles of their own."""
+    outputs = problem.k if is_depthwise(problem) else problem.k // problem.groups
     return outputs % MASK_BITS == 0
 
 

@@ -4,6 +4,9 @@ fp32, tf32   all that kernels can take so; operands are widened on their way
 bf16         of blobs in bfloat16, those whose runs of channels are of 16 bytes, as they are; and where the image is in
              fp32, from there
 fp32x3       none
+
+Depthwise convolutions compute in fp32 in all precisions, and so take what fp32 takes; but no image in fp32 beside maps
+in 16 bits.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from layermem.backends.cuda.base import cuda_kernels
-from layermem.backends.cuda.implicit_gemm import rounded_weights_bytes, takes_narrow
+from layermem.backends.cuda.implicit_gemm import is_depthwise, rounded_weights_bytes, takes_narrow
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.ops import NARROW, Conv, ConvProblem, Deconv, InnerProduct, InnerProductUpdate, OpRecord
 
@@ -30,13 +33,17 @@ def takes(
         return taken
     (word,) = {WORDS[dtypes[role]] for role in taken if dtypes[role] in WORDS}
     wide_image = "x0" in dtypes and "x0" not in taken
+    if is_depthwise(problem):
+        return NO_ROLES if wide_image else taken
     return taken if takes_narrow(precision, problem, step, word, wide_image=wide_image) else NO_ROLES
 
 
 def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) -> int:
     """Workspace of the weights of a product of blobs in this storage."""
     problem = _problem_of(record)
-    return 0 if problem is None or storage not in NARROW else rounded_weights_bytes(precision, problem, step, storage)
+    if problem is None or is_depthwise(problem) or storage not in NARROW:
+        return 0
+    return rounded_weights_bytes(precision, problem, step, storage)
 
 
 def _problem_of(record: OpRecord) -> ConvProblem | None:

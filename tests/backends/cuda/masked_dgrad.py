@@ -13,6 +13,9 @@ MASKS = {
     "one by one, strided": ("kernel_size: 1 stride: 2", 24, (2, 64, 7, 9)),  # pixels under no window are masked too
     "by threes": ("kernel_size: 3 stride: 2 pad: 1", 9, (2, 8, 9, 6)),
     "bytes of two pixels": ("kernel_size: 2", 8, (2, 4, 5, 5)),
+    "depthwise": ("kernel_size: 3 pad: 1 group: 40", 40, (2, 40, 7, 5)),
+    "depthwise, by two": ("kernel_size: 3 pad: 1 stride: 2 group: 16", 16, (2, 16, 7, 6)),
+    "depthwise, dilated": ("kernel_size: 3 dilation: 2 group: 8", 8, (1, 8, 7, 6)),
     "one float at a time": ("kernel_size: 3 pad: 1", 5, (1, 7, 6, 5)),
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import pytest
 
 from layermem.backends.cuda import warpgroup
+from layermem.backends.cuda.depthwise import ANY, FORMS
 from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
 from layermem.backends.cuda.kernel_images.toolkit import program
@@ -211,13 +212,14 @@ def test_producers_copy_and_consumers_multiply_in_loops_of_their_own(precision):
 
 
 MEMORY_BOUND = (
-    "activation", "channel_sums", "dropout", "eltwise", "normalization", "pooling", "resize", "shape", "update",
+    "activation", "channel_sums", "depthwise", "dropout", "eltwise", "normalization", "pooling", "resize", "shape",
+    "update",
 )  # fmt: skip
 SCALAR = {
     "transpose", "reorder", "eltwise_product_backward", "batch_statistics", "global_statistics", "square_sums",
     "move_averages",
     "square_root", "permute", "pool_max_mask", "pool_stochastic_average", "pool_stochastic_forward",
-}  # fmt: skip
+} | {f"depthwise_wgrad_{form.name}" for form in [*FORMS.values(), ANY[4]]}  # of which dw is a few floats  # fmt: skip
 
 
 @compiles
@@ -239,6 +241,7 @@ def test_kernels_that_memory_bounds_move_four_elements_at_a_time(module):
 
 REDUCTIONS = {  # kernels that read large blobs to add them up, by module
     "channel_sums": "channel_sums*_v[14]",
+    "depthwise": "depthwise_wgrad_*",
     "l2norm": "norm_*sums*",
     "loss": "euclidean_forward|sigmoid_cross_entropy_forward|smooth_l1_forward|hinge_forward|contrastive_*",
     "mvn": "mvn_*",

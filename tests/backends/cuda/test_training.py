@@ -85,6 +85,33 @@ def test_slices_of_the_batch_change_no_bit(net, cuts):
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+def depthwise(name: str, bottom: str, outputs: int, kernel: int, settings: str) -> str:
+    return conv(name, bottom, outputs, kernel).replace("num_output", f"{settings} num_output")
+
+
+SEPARABLE = f"""
+    {DATA} {conv("stem", "data", 8, 3)} {relu("stem")}
+    {depthwise("dw1", "stem", 8, 3, "group: 8")} {relu("dw1")} {conv("pw1", "dw1", 12, 1)}
+    {depthwise("dw2", "pw1", 12, 3, "group: 12 stride: 2")} {norm("dw2")} {relu("dw2")}
+    {depthwise("dw3", "dw2", 24, 2, "group: 12")} {LOSS % "dw3"}
+"""
+
+
+def test_depthwise_convolutions_learn_what_the_reference_learns_and_no_plan_changes_a_bit(tmp_path):
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(solver_text() + f"net_param {{ name: 'separable' {SEPARABLE} }}\n")
+    job = {"net": str(solver), "steps": 2, "poison": True}
+    ways = [
+        {"strategy": strategy, "slices": cut}
+        for strategy in ("hybrid", "nested")
+        for cut in (None, "whole/2", "whole/4")
+    ]
+    mine, reference, *others = trained([job, {**job, "device": "reference"}, *({**job, **way} for way in ways)])
+    same_numbers(mine, reference, 1e-5)
+    assert all("error" not in answer for answer in others), others
+    assert len({(*answer["losses"], answer["parameters"]) for answer in [mine, *others]}) == 1
+
+
 @pytest.mark.parametrize("storage", NARROW)
 @pytest.mark.parametrize(
     ("net", "cuts"),

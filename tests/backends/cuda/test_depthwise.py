@@ -1,0 +1,253 @@
+"""Depthwise convolutions: kernels of their own, over many windows, and the parts of their weight gradients."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import cuda_kernels, depthwise
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.depthwise import DepthwiseWgrad, form_of
+from layermem.backends.cuda.implicit_gemm import is_depthwise
+from layermem.backends.cuda.launch import THREADS, Launch
+from layermem.ops import NARROW, BatchSlice, Conv, ConvProblem, Window
+from tests.backends.cuda.conv_moments import moments
+from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op
+from tests.backends.cuda.test_narrow_kernels import check as check_narrow
+from tests.backends.cuda.test_slices import Slices
+from tests.cases import PRECISION_BOUNDS
+from tests.emulator.emulate import WAYS
+from tests.op_case import OpCase
+
+STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
+LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
+
+# settings beside num_output and group, outputs of a group, shape of x
+WINDOWS = {
+    "3x3": ("kernel_size: 3 pad: 1", 1, (2, 36, 9, 7)),
+    "3x3, one pixel": ("kernel_size: 3 pad: 1", 1, (3, 8, 1, 1)),
+    "3x3 without pad": ("kernel_size: 3", 1, (2, 4, 6, 11)),
+    "3x3 in a wide pad": ("kernel_size: 3 pad: 4", 1, (1, 4, 3, 2)),
+    "3x3 of many strips": ("kernel_size: 3 pad: 1", 1, (1, 4, 21, 34)),
+    "3x3/2": ("kernel_size: 3 pad: 1 stride: 2", 1, (2, 40, 8, 9)),
+    "3x3/2 without pad": ("kernel_size: 3 stride: 2", 1, (2, 4, 9, 6)),
+    "3x3/2 in a wide pad": ("kernel_size: 3 pad: 5 stride: 2", 1, (1, 4, 4, 3)),
+    "5x5": ("kernel_size: 5 pad: 2", 1, (2, 12, 7, 9)),
+    "5x5 in a narrow pad": ("kernel_size: 5 pad_h: 0 pad_w: 1", 1, (1, 4, 8, 13)),
+    "5x5/2": ("kernel_size: 5 pad: 2 stride: 2", 1, (2, 8, 9, 10)),
+    "5x5/2 in an odd pad": ("kernel_size: 5 pad: 3 stride: 2", 1, (1, 36, 5, 6)),
+    "one by one": ("kernel_size: 1", 1, (2, 8, 5, 3)),
+    "strides of two kinds": ("kernel_size: 3 pad: 1 stride_h: 2 stride_w: 1", 1, (2, 8, 7, 6)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 1, (1, 8, 10, 9)),
+    "dilated": ("kernel_size: 3 pad: 2 dilation: 2", 1, (2, 8, 9, 7)),
+    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 1, (1, 4, 9, 8)),
+    "dilation and stride without a common factor": ("kernel_size: 3 pad: 3 dilation: 3 stride: 2", 1, (1, 4, 11, 9)),
+    "taps of several blocks": ("kernel_h: 2 kernel_w: 9 pad: 1", 1, (1, 4, 4, 12)),
+    "odd channels": ("kernel_size: 3 pad: 1", 1, (2, 35, 5, 6)),
+    "two outputs a group": ("kernel_size: 3 pad: 1 stride: 2", 2, (2, 20, 7, 5)),
+    "four outputs a group": ("kernel_size: 2 dilation: 2", 4, (1, 10, 6, 5)),
+}  # fmt: skip
+
+
+def conv_text(settings: str, outputs: int, groups: int, kind: str = "Convolution") -> str:
+    return f'type: "{kind}" convolution_param {{ num_output: {outputs} group: {groups} {settings} }}'
+
+
+def drawn(name: str, kind: str, way: Way = PLAIN) -> Case:
+    """A layer of WINDOWS on random operands."""
+    settings, each, shape = WINDOWS[name]
+    inner = shape[1]
+    if kind == "Deconvolution":  # its bottom has the outputs of all groups
+        shape = (shape[0], each * inner, *shape[2:])
+    outputs = each * inner if kind == "Convolution" else inner
+    layer = layer_of(conv_text(settings, outputs, inner, kind), shape)
+    assert is_depthwise(layer.record.problem)
+    rng = np.random.default_rng(17)
+    ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
+    return Case(layer, [rng.standard_normal(shape)], ws, way, LONG_SUMS, rng=rng)
+
+
+KINDS = [
+    (name, kind)
+    for name, kind in product(WINDOWS, ("Convolution", "Deconvolution"))
+    if kind == "Convolution" or "wide pad" not in name  # of which nothing would be left
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_depthwise_convolutions_agree_with_sums_in_double_precision(name, kind):
+    drawn(name, kind).check()
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_depthwise_convolutions_stay_in_bounds_and_have_no_races(name, kind, way):
+    drawn(name, kind, way).check_once()
+
+
+@pytest.mark.parametrize("name", ["3x3", "5x5/2", "dilated", "two outputs a group"])
+def test_no_precision_changes_a_bit(name):
+    want = drawn(name, "Convolution").check_once()
+    for precision in PRECISION_BOUNDS:
+        got = drawn(name, "Convolution", Way(precision=precision)).check_once()
+        for role in ("y0", "dx0", "dw0", "dw1"):
+            np.testing.assert_array_equal(got[role], want[role], err_msg=f"{role} in {precision}")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp32x3", "bf16"])
+@pytest.mark.parametrize("word", NARROW)
+@pytest.mark.parametrize("name", ["3x3", "3x3/2", "5x5", "5x5/2", "dilated", "odd channels", "two outputs a group"])
+def test_kernels_in_16_bits_have_the_bits_of_converted_operands_in_every_precision(name, word, precision):
+    settings, each, shape = WINDOWS[name]
+    case = OpCase(name, conv_text(settings, each * shape[1], shape[1]), {"small": [shape]})
+    assert check_narrow(case, word, Way(precision=precision)) == 3
+
+
+def test_a_nan_reaches_what_reads_it_and_nothing_else():
+    for name in ("3x3", "3x3/2", "5x5", "5x5/2", "dilated", "odd channels"):
+        settings, _, shape = WINDOWS[name]
+        layer = layer_of(conv_text(f"{settings} bias_term: false", shape[1], shape[1]), shape)
+        ws, dy = [np.ones(layer.params[0].tensor.shape)], np.ones(layer.tops[0].shape)
+        for place in ((0, 0, 0, 0), (1, 3, shape[2] - 1, shape[3] - 1)):
+            one = np.zeros(shape)
+            one[place] = 1
+            touched = Case(layer, [one], ws).run_unchecked(dy)
+            got = Case(layer, [np.where(one == 1, np.nan, 1.0)], ws).run_unchecked(dy)
+            for role in ("y0", "dw0"):
+                np.testing.assert_array_equal(np.isnan(got[role]), touched[role] != 0, err_msg=f"{role} of {name}")
+
+
+def test_the_moments_behind_a_depthwise_convolution_are_those_of_what_it_writes(rng):
+    problem = ConvProblem(3, 8, 8, Window(9, 3, pad=1), Window(7, 3, pad=1), groups=8)
+    memory = Memory()
+    x, w = (memory.stored(rng.standard_normal(each.shape), np.float32) for each in (problem.image, problem.filter))
+    y, found = (memory.bytes(4 * each.count).view(np.float32) for each in (problem.maps, problem.moments))
+    assert run_op(Conv(problem), "forward", {"x0": x, "w0": w, "y0": y, "moments": found}) == 2
+    np.testing.assert_array_equal(found.reshape(problem.moments.shape), moments(y.reshape(-1, problem.k)))
+
+
+# -- parts of a weight gradient ----------------------------------------------------------------------------------------
+
+
+def parts_of(monkeypatch: pytest.MonkeyPatch, images_each: int, rows_each: int) -> None:
+    """Groups and bands of so many, for products that are too small to have several."""
+    monkeypatch.setattr(DepthwiseWgrad, "images_each", images_each)
+    monkeypatch.setattr(DepthwiseWgrad, "rows_each", rows_each)
+
+
+SLICED = {
+    "3x3": ("kernel_size: 3 pad: 1", 8, 8, (12, 8, 5, 6)),
+    "5x5/2 of two blocks": ("kernel_size: 5 pad: 2 stride: 2", 40, 40, (12, 40, 6, 5)),
+    "any": ("kernel_h: 2 kernel_w: 5 dilation: 1", 6, 3, (12, 3, 5, 9)),
+}
+
+
+@pytest.mark.parametrize(("images", "rows"), [(1, 1), (1, 9), (2, 2), (5, 9), (5, 2), (7, 1), (12, 9), (12, 3)])
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize("name", SLICED)
+def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, rows, monkeypatch):
+    settings, outputs, groups, shape = SLICED[name]
+    if kind == "Deconvolution":
+        outputs, shape = groups, (shape[0], outputs, *shape[2:])
+    parts_of(monkeypatch, images, rows)
+    for each in (1, 2, 3, 4, 6):
+        text = conv_text(settings, outputs, groups, kind)
+        Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0, adds=each == 3).check()
+
+
+@pytest.mark.parametrize("mode", ["asan", "race"])
+def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
+    parts_of(monkeypatch, 5, 2)
+    for name in ("3x3", "any"):
+        settings, outputs, groups, shape = SLICED[name]
+        for each in (1, 3, 4):
+            Slices(conv_text(settings, outputs, groups), [shape], (each,) * (12 // each), way=Way(mode)).check()
+
+
+@pytest.mark.parametrize("storage", NARROW)
+def test_slices_of_blobs_in_16_bits_have_the_bits_of_the_whole_batch(storage, monkeypatch):
+    parts_of(monkeypatch, 5, 2)
+    settings, outputs, groups, shape = SLICED["3x3"]
+    Slices(conv_text(settings, outputs, groups), [shape], (3,) * 4, storage=storage).check()
+
+
+def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
+    parts_of(monkeypatch, 2, 2)
+    text = 'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 4 kernel_size: 2 group: 4 }'
+    Slices(text, [(4, 4, 5, 4)] * 2, (2, 2), adds=True).check()
+    Slices(text, [(4, 4, 5, 4)] * 2, (1,) * 4).check()
+
+
+def depthwise_problem(images: int, channels: int, size: int, kernel: int = 3, stride: int = 1) -> ConvProblem:
+    window = Window(size, kernel, stride=stride, pad=kernel // 2)
+    return ConvProblem(images, channels, channels, window, window, groups=channels)
+
+
+@pytest.mark.parametrize(
+    "problem, warps, bands, images_each",
+    [
+        (depthwise_problem(128, 32, 112), 4, 6, 1),
+        (depthwise_problem(128, 128, 56), 4, 1, 1),
+        (depthwise_problem(128, 512, 14), 4, 1, 5),
+        (depthwise_problem(128, 1024, 7), 1, 1, 3),
+        (depthwise_problem(2, 8, 3), 1, 1, 1),
+    ],
+)
+def test_parts_keep_multiprocessors_busy_and_are_few(problem, warps, bands, images_each):
+    its = DepthwiseWgrad.of(problem, None)
+    assert (its.warps, its.bands, its.images_each) == (warps, bands, images_each)
+    parts = its.complete * its.bands
+    assert its.workspace_bytes == (parts > 1) * parts * problem.filter.nbytes
+
+
+def test_parts_follow_from_the_whole_batch_alone():
+    whole = DepthwiseWgrad.of(depthwise_problem(128, 512, 14), None)
+    for items in (1, 2, 32):
+        its = DepthwiseWgrad.of(depthwise_problem(items, 512, 14), BatchSlice(items, items, 128))
+        assert (its.warps, its.rows_each, its.images_each) == (whole.warps, whole.rows_each, whole.images_each)
+
+
+def test_slices_carry_the_gradient_and_what_they_leave_of_one_group(monkeypatch):
+    parts_of(monkeypatch, 4, 2)  # three bands of five rows
+    for each, is_open in ((4, False), (2, True), (12, False)):
+        problem = ConvProblem(each, 64, 64, Window(5, 1), Window(5, 1), groups=64)
+        its = DepthwiseWgrad.of(problem, BatchSlice(0, each, 12))
+        assert its.carry_bytes == (1 + 3 * is_open) * problem.filter.nbytes
+
+
+# -- which kernel computes what ----------------------------------------------------------------------------------------
+
+
+def test_channels_and_windows_choose_the_kernel():
+    def name(c: int, k: int, rows: Window, columns: Window) -> str:
+        return form_of(ConvProblem(2, c, k, rows, columns, groups=c)).name
+
+    three = Window(9, 3, pad=1)
+    assert name(8, 8, three, three) == "3x3_s1"
+    assert name(8, 8, Window(9, 5, stride=2), Window(7, 5, stride=2)) == "5x5_s2"
+    assert name(8, 8, three, Window(9, 3, pad=1, stride=2)) == "v4"
+    assert name(8, 8, Window(9, 3, dilation=2), Window(9, 3, dilation=2)) == "v4"
+    assert name(6, 6, three, three) == name(8, 16, three, three) == "v1"
+
+
+def launched(problem: ConvProblem) -> list[Launch]:
+    call = CudaCall({role: 256 * (i + 1) for i, role in enumerate(("x0", "w0", "y0"))})
+    return list(cuda_kernels.bind(Conv(problem), "forward", call))
+
+
+def test_a_group_of_several_inputs_or_of_many_outputs_is_a_product_of_matrices():
+    window = Window(9, 3)
+    for c, k, groups, module in ((8, 8, 8, "depthwise"), (8, 32, 8, "depthwise"), (8, 40, 8, "convolution"),
+                                 (8, 8, 4, "convolution"), (1, 4, 1, "convolution")):  # fmt: skip
+        (launch,) = launched(ConvProblem(2, c, k, window, window, groups=groups))
+        assert launch.module == module
+
+
+def test_the_batch_changes_no_strip_of_an_image():
+    """So no image depends on how many are computed with it."""
+    for images in (1, 2, 64):
+        (launch,) = launched(depthwise_problem(images, 64, 14))
+        assert launch.function == "depthwise_fprop_3x3_s1"
+        assert launch.grid == (2 * -(-images * 7 * 4 // depthwise.FORMS[3, 1].strips(THREADS)), 1, 1)
