@@ -12,12 +12,12 @@ namespace {
 constexpr Exponents kExponents[] = {{2, 2}, {2, 1}, {1, 1}, {2, 3}, {1, 2}, {3, 2}, {3, 3}, {2, 0}, {1, 0},
                                     {0, 1}, {0, 2}, {3, 1}, {4, 2}, {4, 3}, {4, 4}, {1, 3}, {2, 4}, {3, 4},
                                     {4, 1}, {3, 0}, {0, 0}, {0, 3}, {1, 4}, {4, 0}, {0, 4}};
-constexpr int kHalvings = 8, kSweep = 16;
+constexpr int kHalvings = 8, kLower = 16;
 constexpr double kLowest = 0.6, kHighest = 1.25;  // budgets of walks, times the budget asked for
 constexpr size_t kImproved = 6;                   // results from which recomputations are removed
 constexpr int64_t kPositionSteps = 25;            // work of measuring one position, in steps of a walk
 constexpr int64_t kWalkWork = 160'000'000, kImproveWork = 80'000'000;  // some tenths of a second each
-constexpr int64_t kSweepWork = 10'000'000;                             // of the last walks for the fewest bytes
+constexpr int64_t kLowerWork = 10'000'000;                             // of the last walks for the fewest bytes
 
 // Mixed plans: live bytes before offloads make a plan fit, times the budget, and those where these give nothing; pairs
 // of exponents, halvings of the budget, plans per level that are made to fit, plans that are improved.
@@ -220,11 +220,11 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
         }
     }
     // A walk that fails within some bytes may succeed within fewer.
-    const int64_t sweep_end = std::min(end, work() + kSweepWork);
+    const int64_t lower_end = std::min(end, work() + kLowerWork);
     for (CostOf cost_of : {CostOf::kSeconds, CostOf::kOps})
         for (const Exponents& exponents : kExponents)
-            for (int i = 0; i < kSweep && work() < sweep_end; ++i)
-                walk((1 - i / (4.0 * kSweep)) * static_cast<double>(least->live_bytes), exponents, cost_of);
+            for (int i = 0; i < kLower && work() < lower_end; ++i)
+                walk((1 - i / (4.0 * kLower)) * static_cast<double>(least->live_bytes), exponents, cost_of);
     return *least;
 }
 
