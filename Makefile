@@ -59,9 +59,10 @@ $(VENV)/.ready: $(VENV)/.base
 	$(PIP) --no-build-isolation -e '.[dev,plot,docs]'
 	touch $@
 
-# PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/
+# PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/.  It only
+# translates calls, so the time of its compiler is all that optimisation would change here.
 $(VENV)/.pycuda: $(VENV)/.ready layermem/backends/cuda/pycuda_wheel.py | native
-	$(BIN)/layermem setup-cuda --cache .cache/pycuda
+	CXXFLAGS=-O0 $(BIN)/layermem setup-cuda --cache .cache/pycuda
 	touch $@
 
 native: $(VENV)/.base

@@ -143,22 +143,29 @@ def unpack_headers(wheel: Path, folder: Path) -> None:
 
 
 def digest(include: Path) -> str:
-    hashed = hashlib.sha256(f"{VERSION} {' '.join(CONFIGURATION)}".encode())
+    hashed = hashlib.sha256(" ".join((VERSION, *CONFIGURATION, *extra_flags())).encode())
     for name in HEADERS:
         hashed.update((include / name).read_bytes())
     return hashed.hexdigest()[:12]
+
+
+def extra_flags() -> list[str]:
+    """CXXFLAGS of the environment, as for every extension in C++."""
+    return os.environ.get("CXXFLAGS", "").split()
 
 
 def build(include: Path, folder: Path) -> None:
     """Build the wheel in `folder`.
 
     PyCUDA's setup.py takes its configuration from a file in $HOME, so it runs with a $HOME of its own; pip's
-    configuration stays the user's.
+    configuration stays the user's.  Its flags stand behind Python's own in every command; whether those in the
+    environment do is up to the version of setuptools.
     """
     with tempfile.TemporaryDirectory() as temporary:
         user_folder = Path(temporary)
         make_stub(include, user_folder)
         lines = [f"CUDA_INC_DIR = [{str(include)!r}]", f"CUDADRV_LIB_DIR = [{temporary!r}]", *CONFIGURATION]
+        lines.append(f"CXXFLAGS = {['-g0', '-w', *extra_flags()]}")
         (user_folder / ".aksetup-defaults.py").write_text("\n".join(lines) + "\n")
         user = Path.home()
         environment = {
@@ -166,7 +173,6 @@ def build(include: Path, folder: Path) -> None:
             "HOME": temporary,
             "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(user / ".config")),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(user / ".cache")),
-            "CFLAGS": "-g0 -w",
         }
         wanted = ["--no-deps", "--no-binary", "pycuda", "--no-cache-dir", f"pycuda=={VERSION}"]
         command = [*_pip(), "wheel", "-q", "-w", str(folder), *wanted]

@@ -49,6 +49,30 @@ def test_other_headers_make_another_wheel(toolkit):
     assert pycuda_wheel.digest(toolkit / "include") != before
 
 
+def test_other_flags_of_the_compiler_make_another_wheel(toolkit, monkeypatch):
+    monkeypatch.delenv("CXXFLAGS", raising=False)
+    plain = pycuda_wheel.digest(toolkit / "include")
+    monkeypatch.setenv("CXXFLAGS", " ")
+    assert pycuda_wheel.digest(toolkit / "include") == plain
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+    assert pycuda_wheel.digest(toolkit / "include") != plain
+
+
+def test_flags_of_the_environment_follow_those_without_debug_information(toolkit, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+    monkeypatch.setattr(pycuda_wheel, "make_stub", lambda include, folder: None)
+    monkeypatch.setattr(
+        pycuda_wheel,
+        "_run",
+        lambda *command, step, environment: read.append(
+            (Path(environment["HOME"]) / ".aksetup-defaults.py").read_text()
+        ),
+    )
+    pycuda_wheel.build(toolkit / "include", tmp_path)
+    assert "CXXFLAGS = ['-g0', '-w', '-O0']" in read[0].splitlines()
+
+
 def test_a_toolkit_without_headers_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"include has no cuda.h and cudaProfiler.h; name .* or leave out --toolkit"):
         pycuda_wheel.cached_wheel(tmp_path / "cache", tmp_path)
