@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.emulator import build as builder
@@ -21,6 +22,7 @@ DRIVER = Path(__file__).resolve().parent / "driver"
 SOURCES = (
     "device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "modules.cpp", "resources.cpp", "transfers.cpp",
 )  # fmt: skip
+NCCL = "nccl.cpp"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra")
 RESOURCES = builder.ROOT / "docs/benchmarks/ptxas.tsv"
 STREAMS = ("eager", "random", "awaited-first", "awaited-last")
@@ -36,16 +38,25 @@ def library() -> Path:
         f'extern "C" __attribute__((weak, visibility("default"))) int {name}(void) {{ return 801; }}\n'
         for name in _functions_that_pycuda_calls()
     )
-    parts = [builder.object_file(DRIVER / source, FLAGS) for source in SOURCES]
-    parts.append(builder.object_file(_written("unserved.cpp", unserved), FLAGS))
+    parts = [*_objects(SOURCES), builder.object_file(_written("unserved.cpp", unserved), FLAGS)]
     return builder.linked("libcuda.so.1", parts, ("-shared", "-Wl,-soname,libcuda.so.1", "-ldl", "-pthread")).parent
 
 
 def nccl() -> Path:
     """The fake NCCL, as a folder that holds libnccl.so.2."""
-    part = builder.object_file(DRIVER / "nccl.cpp", FLAGS)
     flags = ("-shared", "-Wl,-soname,libnccl.so.2", "-ldl", "-pthread")
-    return builder.linked("libnccl.so.2", [part], flags).parent
+    return builder.linked("libnccl.so.2", _objects([NCCL]), flags).parent
+
+
+def prebuild() -> None:
+    """Compiles what does not depend on PyCUDA."""
+    _objects([*SOURCES, NCCL])
+
+
+def _objects(sources: Sequence[str]) -> list[Path]:
+    """Compiled sources of the driver, on all cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda source: builder.object_file(DRIVER / source, FLAGS), sources))
 
 
 def environment(**settings: object) -> dict[str, str]:

@@ -2,18 +2,20 @@
 
     python -m tests.emulator.prebuild
 
-The kernels of every module in mode `plain`, and the emulator itself in the other modes.
+The fake driver, the kernels of every module in mode `plain`, and the emulator itself in the other modes.
 """
 
 from __future__ import annotations
 
 from layermem.backends.cuda.kernel_images.sources import modules
 from tests.emulator import build as builder
+from tests.emulator import fake_driver
 
 
 def main() -> None:
     for mode in builder.MODES:
         builder.machine(mode)
+    fake_driver.prebuild()
     builder.build_many((f"cuda/{module}.cu", "plain") for module in modules())
 
 
