@@ -288,7 +288,7 @@ def test_walks_are_those_that_form_every_need_and_cost_anew():
         order = walk.run(2 * values.live_bytes(values.order), EXPONENTS[0])
         least = values.live_bytes(order), order
 
-        def take(order):
+        def take(order, values=values):
             nonlocal least
             if order is not None and values.live_bytes(order) < least[0]:
                 least = values.live_bytes(order), order
