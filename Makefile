@@ -89,11 +89,11 @@ test: native $(VENV)/.pycuda
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
 
-# Emulated kernels, and the bytecode of tests, which each worker would else compile; PyCUDA's build comes first.  What
-# cannot be collected is an error of `make test`.
+# The bytecode of tests, which each worker would else compile, and emulated kernels, which end the stage on all cores;
+# PyCUDA's build comes first.  What cannot be collected is an error of `make test`.
 prepare-tests: $(VENV)/.ready | native
-	nice $(PY) -m tests.emulator.prebuild
 	-nice $(PY) -m pytest --collect-only -qq > /dev/null
+	nice $(PY) -m tests.emulator.prebuild
 
 # What runs on one core is side by side: downloads and the native build; then PyCUDA's build, mypy, the linters and what
 # tests share.  Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
