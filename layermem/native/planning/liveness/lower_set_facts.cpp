@@ -32,13 +32,25 @@ LowerSetFacts::LowerSetFacts(const StepGraph& graph, const LowerSets& sets)
         if (x.producer < 0 && x.used()) inputs_ += x.bytes;
         if (x.producer >= 0 && !x.backward_owners.empty()) read_bytes_[x.producer] += x.bytes;
     }
-    for (const NodeInfo& node : graph.nodes) recompute_quanta_.push_back(node.recompute_quanta);
+    sum_recompute_quanta();
     for (Item item = 0; item < graph.item_count(); ++item) bytes_.push_back(graph.item_bytes(item));
     flatten_ops();
     kept_.assign(static_cast<size_t>(sets.size()) * item_words_, 0);
     outlives_.assign(kept_.size(), 0);
     facts_.resize(sets.size());
     for (SetIndex set = 0; set < sets.size(); ++set) describe(set, facts_[set]);
+}
+
+// Times add up byte by byte of a set instead of node by node.
+void LowerSetFacts::sum_recompute_quanta() {
+    constexpr int kBits = 8;
+    const size_t bytes = static_cast<size_t>(sets_.words()) * (64 / kBits);
+    recompute_quanta_.assign(bytes << kBits, 0);
+    for (Node v = 0; v < nodes_; ++v) {
+        Quanta* sums = &recompute_quanta_[static_cast<size_t>(v / kBits) << kBits];
+        for (size_t subset = 1; subset < size_t{1} << kBits; ++subset)
+            if ((subset >> (v % kBits)) & 1) sums[subset] += graph_.nodes[v].recompute_quanta;
+    }
 }
 
 // The lists of all ops, one after the other in one array: passes over ops read memory in order.  Offsets are noted

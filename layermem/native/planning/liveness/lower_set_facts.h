@@ -72,7 +72,13 @@ class LowerSetFacts {
     Node last_reader(Value x) const { return last_reader_[x]; }  // its highest forward reader, or its producer
     Bytes bytes(Item item) const { return bytes_[item]; }
     Bytes read_bytes(Node v) const { return read_bytes_[v]; }  // of what v writes, the bytes that any step reads
-    Quanta recompute_quanta(Node v) const { return recompute_quanta_[v]; }
+    // Time to recompute all of 64 nodes, from node 64 `k` on, that have a bit.
+    Quanta recompute_quanta(int k, uint64_t nodes) const {
+        Quanta sum = 0;
+        for (size_t byte = static_cast<size_t>(k) * 8; nodes; ++byte, nodes >>= 8)
+            sum += recompute_quanta_[byte * 256 + (nodes & 255)];
+        return sum;
+    }
     Bytes inputs() const { return inputs_; }
     Bytes widest_op_bytes() const;
     int values() const { return values_; }
@@ -85,6 +91,7 @@ class LowerSetFacts {
     void set_bit(std::vector<uint64_t>& bits, SetIndex set, Item item) {
         bits[static_cast<size_t>(set) * item_words_ + (item >> 6)] |= uint64_t{1} << (item & 63);
     }
+    void sum_recompute_quanta();
     bool any_in(const std::vector<Node>& nodes, SetIndex set) const;
     bool any_out(const std::vector<Node>& nodes, SetIndex set) const;
     bool is_kept_value(Value x, SetIndex set) const;
@@ -108,7 +115,7 @@ class LowerSetFacts {
     Bytes inputs_ = 0;
     std::vector<Node> producer_, last_reader_;  // per value
     std::vector<Bytes> bytes_, read_bytes_;     // per item; per node
-    std::vector<Quanta> recompute_quanta_;      // per node, in one array: all of it stays in the cache
+    std::vector<Quanta> recompute_quanta_;      // of each subset of nodes 8 i to 8 i + 7: 256 entries for each i
     std::vector<Item> items_;                   // of all FlatOps
     std::vector<Overlay> overlays_;             // of all FlatOps
     std::vector<FlatOp> ops_;

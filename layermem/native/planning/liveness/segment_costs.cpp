@@ -70,8 +70,7 @@ Quanta SegmentCosts::recompute_time(SetIndex lower, SetIndex upper, Quanta stop_
     Quanta sum = 0;
     const uint64_t* below = sets_.bits(lower);
     for (int k = 0; k < sets_.words() && sum <= stop_above; ++k)
-        for (uint64_t word = up.recomputed[k] & ~below[k]; word; word &= word - 1)
-            sum += facts_.recompute_quanta(k * 64 + lowest_bit(word));
+        sum += facts_.recompute_quanta(k, up.recomputed[k] & ~below[k]);
     return sum;
 }
 

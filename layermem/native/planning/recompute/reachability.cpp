@@ -9,22 +9,48 @@
 
 namespace layermem::planning::recompute {
 
-// Sets are sorted by size, so min_kept_[from] is final when its turn comes.  Bounds reject most edges; the others are
-// tested once more with their exact costs.
+// Sets are sorted by size, so what is known of `from` is final when its turn comes.  Twice with the bounds of peaks, which
+// are at hand: forward, the least kept on each set; backward, the most that may be kept there, or V is out of reach.  What
+// lies between the two is a corridor.  Outside of it no peak has to be exact, and no chain leads through sets there.
 Reachability::Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, Family upto, Bytes budget_bytes,
                            Quanta max_recompute, Deadline& deadline)
     : min_kept_(sets.size(), kUnreached), from_(sets.size(), -1) {
+    const SetIndex last = sets.size() - 1;
+    // What earlier segments keep is resident throughout a later one, so it is taken from the budget of its peak.
+    auto visit_edges = [&](SetIndex from, Bytes kept, auto visit) {
+        graph.for_each_edge(from, upto, CostBox{budget_bytes - kept, max_recompute}, deadline, visit);
+    };
+    std::vector<Bytes> least(sets.size(), kUnreached);
+    least[0] = inputs;
+    for (SetIndex from = 0; from < last; ++from) {
+        if (least[from] >= kUnreached) continue;
+        visit_edges(from, least[from], [&](const SegmentEdge& edge) {
+            least[edge.to] = std::min(least[edge.to], least[from] + edge.kept);
+        });
+    }
+    std::vector<Bytes> most(sets.size(), -kUnreached);
+    most[last] = least[last] < kUnreached ? kUnreached : -kUnreached;
+    for (SetIndex from = last - 1; from >= 0; --from) {
+        if (least[from] >= kUnreached || least[last] >= kUnreached) continue;
+        visit_edges(from, least[from], [&](const SegmentEdge& edge) {
+            most[from] = std::max(most[from], std::min(budget_bytes - edge.peak, most[edge.to] - edge.kept));
+        });
+    }
     min_kept_[0] = inputs;
-    for (SetIndex from = 0; from < sets.size() - 1; ++from) {
+    for (SetIndex from = 0; from < last; ++from) {
         if (!is_reachable(from)) continue;
-        // What earlier segments keep is resident throughout this one, so it is taken from the budget of its peak.
-        const CostBox box{budget_bytes - min_kept_[from], max_recompute};
-        graph.for_each_edge(from, upto, box, deadline, [&](SegmentEdge& edge) {
-            auto keeps_less = [&] {
-                return box.contains({edge.peak, edge.recompute}) && min_kept_[from] + edge.kept < min_kept_[edge.to];
+        const Bytes kept = min_kept_[from];
+        if (kept > most[from]) {
+            min_kept_[from] = kUnreached;
+            continue;
+        }
+        visit_edges(from, kept, [&](SegmentEdge& edge) {
+            auto is_better = [&] {
+                const Bytes after = kept + edge.kept;
+                return kept + edge.peak <= budget_bytes && after < min_kept_[edge.to] && after <= most[edge.to];
             };
-            if (!graph.make_exact(from, edge, deadline, keeps_less)) return;
-            min_kept_[edge.to] = min_kept_[from] + edge.kept;
+            if (!graph.make_exact(from, edge, deadline, is_better)) return;
+            min_kept_[edge.to] = kept + edge.kept;
             from_[edge.to] = from;
         });
     }
