@@ -51,11 +51,11 @@ TRIES = 8
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
 MEMORY_SLACK = 1.1  # the most with objective "memory"
 NEAR_BOUND = 1 + 1 / 256  # times the bytes below which no plan is: a search for fewer can gain hardly anything
+NEAR_LEAST = 1 + 1 / 512  # times the bytes that the model counts for its least chain: plans hardly ever need less
 LEAST_OF_MINIMUM = 0.985  # no plan needs less than this share of the least that the model counts for any chain
 LEAST_OF_MODEL = 0.97  # a plan hardly needs less than this share of the bytes that the model counts for its chain
 SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
 LAST_SECONDS = 1e-6  # of a question for which nothing remains
-NEAR_SECONDS = 0.1  # of one question near the minimum: there few chains fit, and all of them take long to rule out
 SHARE = 0.5  # of what remains of them, the most that one question takes
 
 
@@ -95,7 +95,7 @@ class LowerSetPlanner:
         self.parts: BufferParts = BufferParts(graph, self.later) if larger is None else larger.parts
         self.persistent_bytes = sum(aligned(b.nbytes) for b in graph.persistent())
         self.min_memory_candidates: list[Candidate] = []
-        self._has_all = False  # of these, those of _min_memory_candidates(all_of_them=True)
+        self.quick_candidates: list[Candidate] | None = None
         self._chains: dict[tuple[int, str, float], _native.ChainReport | None] = {}  # by request, objective and limit
         self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
         if larger is None:
@@ -171,7 +171,8 @@ class LowerSetPlanner:
             return None
         smaller = self._planner_of_smaller_family(evaluator)
         fitting = self._fitting_candidate(budget_bytes, evaluator)
-        own = [fitting] if fitting is not None else self._min_memory_candidates(evaluator, all_of_them=True)
+        own = [fitting] if fitting is not None else self._min_memory_candidates(evaluator)
+        own = own if fitting is not None else [*own, *self._quick_candidates(evaluator)]
         if smaller is None:
             others = self._sublinear_candidates(evaluator)
         else:
@@ -208,49 +209,72 @@ class LowerSetPlanner:
     def _evaluate(self, plan: Plan, evaluator: PlanEvaluator) -> Candidate:
         return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
 
-    def _min_memory_candidates(self, evaluator: PlanEvaluator, *, all_of_them: bool = False) -> list[Candidate]:
-        """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some.
-        With `all_of_them` the search goes on where it can hardly gain bytes: one that needs more may recompute less."""
-        if not self.min_memory_candidates or (all_of_them and not self._has_all):
+    def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
+        """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""
+        if not self.min_memory_candidates:
             smaller = self._planner_of_smaller_family(evaluator)
             if smaller is None:
                 others = [*self._sublinear_candidates(evaluator)]
             else:
-                others = smaller._min_memory_candidates(evaluator, all_of_them=all_of_them)
+                others = smaller._min_memory_candidates(evaluator)
             own: list[Candidate] = []
-            seen: set[tuple[tuple[int, ...], ...]] = set()
 
             def fewest_bytes() -> int:
                 return min(each.live_bytes for each in (*own, *others))
 
-            for chain in self._chains_near_minimum(fewest_bytes, all_of_them):
-                lower_sets = tuple(tuple(members) for members in chain.lower_sets)
-                if lower_sets not in seen:
-                    seen.add(lower_sets)
-                    own.extend(self._candidate(chain, evaluator, keep) for keep in (True, False))
-            self.min_memory_candidates, self._has_all = [*own, *others], all_of_them
+            self._add_candidates(own, self._chains_near_minimum(fewest_bytes), evaluator)
+            self.min_memory_candidates = [*own, *others]
         return self.min_memory_candidates
 
-    def _chains_near_minimum(self, fewest_bytes: Callable[[], int], all_of_them: bool) -> Iterator[_native.ChainReport]:
-        """Chains around the minimum of the model, until a plan is near the bound; unless `all_of_them` are wanted,
-        until one takes no more than that minimum: larger chains hardly ever need less.  Where it takes little more,
-        they are looked for a short time only.  `fewest_bytes` of a plan so far, of those of earlier chains too.
-
-        A chain that recomputes least within some bytes, and is none of less bytes, needs nearly all of them: it is left
-        out where that is more than the fewest."""
-        least = self.native.minimum(self._time_limit(), self.family)
+    def _chains_near_minimum(self, fewest_bytes: Callable[[], int]) -> Iterator[_native.ChainReport]:
+        """Chains around the minimum of the model, until a plan is near the bound, or near that minimum: others hardly
+        ever need less.  `fewest_bytes` of a plan so far, of those of earlier chains too."""
+        least = self._least_chain()
         yield least
-        needed_bytes = least.model_peak_bytes  # by chains that are new at the next slack
-        for slack in SLACK:
-            fewest, least_bytes = fewest_bytes(), least.model_peak_bytes + self.persistent_bytes
-            if self.is_near_bound(fewest) or (fewest <= least_bytes and not all_of_them):
+        for needed_bytes, fits_hardly in self._requests(least):
+            fewest = fewest_bytes()
+            if self.is_near_bound(fewest) or fewest <= NEAR_LEAST * (least.model_peak_bytes + self.persistent_bytes):
                 break
-            limit = NEAR_SECONDS if fewest <= NEAR_BOUND * least_bytes and not all_of_them else SECONDS
-            goals = ["time"] if LEAST_OF_MODEL * needed_bytes < fewest - self.persistent_bytes else []
-            goals += ["memory"] if slack <= MEMORY_SLACK else []
-            needed_bytes = int(least.model_peak_bytes * slack)
-            chains = [self.solve(needed_bytes, goal, limit) for goal in goals]
+            goals = ["time"] if not fits_hardly(fewest) else []
+            goals += ["memory"] if needed_bytes <= MEMORY_SLACK * least.model_peak_bytes else []
+            chains = [self.solve(needed_bytes, goal) for goal in goals]
             yield from (chain for chain in chains if chain is not None)
+
+    def _quick_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
+        """Plans that recompute little in about as few bytes as there may be: one of more bytes than the minimum is
+        quicker."""
+        if self.quick_candidates is None:
+            smaller = self._planner_of_smaller_family(evaluator)
+            found = [] if smaller is None else [*smaller._quick_candidates(evaluator)]
+            fewest = min(each.live_bytes for each in self._min_memory_candidates(evaluator))
+            if not self.is_near_bound(fewest):
+                requests = self._requests(self._least_chain())
+                chains = (self.solve(nbytes) for nbytes, fits_hardly in requests if not fits_hardly(fewest))
+                self._add_candidates(found, (chain for chain in chains if chain is not None), evaluator)
+            self.quick_candidates = found
+        return self.quick_candidates
+
+    def _least_chain(self) -> _native.ChainReport:
+        return self.native.minimum(self._time_limit(), self.family)
+
+    def _requests(self, least: _native.ChainReport) -> Iterator[tuple[int, Callable[[int], bool]]]:
+        """Bytes from the minimum of the model on, each with whether the chain that recomputes least there is none for
+        a plan that takes so many: one that is new needs more than the bytes before these."""
+        before = least.model_peak_bytes
+        for slack in SLACK:
+            needed_bytes = int(least.model_peak_bytes * slack)
+            yield needed_bytes, lambda nbytes, least=before: LEAST_OF_MODEL * least >= nbytes - self.persistent_bytes
+            before = needed_bytes
+
+    def _add_candidates(
+        self, own: list[Candidate], chains: Iterable[_native.ChainReport], evaluator: PlanEvaluator
+    ) -> None:
+        seen: set[tuple[tuple[int, ...], ...]] = set()
+        for chain in chains:
+            lower_sets = tuple(tuple(members) for members in chain.lower_sets)
+            if lower_sets not in seen:
+                seen.add(lower_sets)
+                own.extend(self._candidate(chain, evaluator, keep) for keep in (True, False))
 
     def _sublinear_candidates(self, evaluator: PlanEvaluator) -> Sequence[Candidate]:
         return sublinear_candidates(self.graph, self.costs, evaluator, self.hints)

@@ -92,14 +92,14 @@ def test_groups_of_a_long_net_end_where_segments_may(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("net", ["digits", "resnet20", "alexnet", "squeezenet10"])
-def test_chains_that_are_left_out_near_the_minimum_have_no_smaller_plan(net):
+def test_chains_that_are_left_out_near_the_minimum_have_hardly_a_smaller_plan(net):
     job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
     planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
     least = planner.native.minimum().model_peak_bytes
     chains = (planner.solve(int(least * slack), goal) for slack in lower_sets.SLACK for goal in ("time", "memory"))
     plans = [planner.plan(chain, "", keep) for chain in chains if chain is not None for keep in (True, False)]
     fewest_bytes = min(map(job.arena.live_bytes, plans))
-    assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= fewest_bytes
+    assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= lower_sets.NEAR_LEAST * fewest_bytes
 
 
 @pytest.mark.parametrize("net", ["digits", "resnet20", "squeezenet10"])
@@ -116,12 +116,13 @@ def test_where_a_plan_is_near_the_bound_no_other_chain_is_searched(monkeypatch):
     net = chain(8)
     planner, job = planner_of(net), ArenaPlanner([net], a_second_each(net))
     asked = []
-    monkeypatch.setattr(planner, "solve", lambda budget_bytes, goal, limit: asked.append(budget_bytes))
-    least = min(each.live_bytes for each in planner._min_memory_candidates(job, all_of_them=True))
+    monkeypatch.setattr(planner, "solve", lambda budget_bytes: asked.append(budget_bytes))
+    least = min(each.live_bytes for each in planner._min_memory_candidates(job))
+    planner._quick_candidates(job)
     assert asked and not planner.is_near_bound(least) and least > planner.least_bytes
     monkeypatch.setattr(lower_sets, "NEAR_BOUND", least / planner.least_bytes)
-    planner._has_all, asked[:] = False, []
-    assert min(each.live_bytes for each in planner._min_memory_candidates(job, all_of_them=True)) == least
+    planner.quick_candidates, asked[:] = None, []
+    planner._quick_candidates(job)
     assert not asked
 
 
@@ -129,9 +130,24 @@ def test_where_a_plan_takes_no_more_than_the_least_of_the_model_its_bytes_are_th
     net = chain(8)
     planner, job = planner_of(net), ArenaPlanner([net], a_second_each(net))
     asked = []
-    monkeypatch.setattr(planner, "solve", lambda budget_bytes, goal, limit: asked.append(budget_bytes))
+    monkeypatch.setattr(planner, "solve", lambda budget_bytes, goal: asked.append(budget_bytes))
     least = job.live_bytes(planner.min_memory_plan("", job))
     assert least <= planner.persistent_bytes + planner.native.minimum().model_peak_bytes and not asked
+
+
+@pytest.mark.parametrize("net", ["digits", "resnet20", "siamese"])
+def test_a_plan_that_recomputes_least_near_the_minimum_is_found(net):
+    """A larger family's plan within a budget recomputes no more than any of the chains near the minimum that fits."""
+    job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
+    planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
+    least = planner.native.minimum().model_peak_bytes
+    chains = (planner.solve(int(least * slack), goal) for slack in lower_sets.SLACK for goal in ("time", "memory"))
+    candidates = [planner._candidate(chain, job.arena, keep) for chain in chains if chain for keep in (True, False)]
+    fewest_bytes = job.arena.live_bytes(planner.min_memory_plan("", job.arena))
+    for budget_bytes in (fewest_bytes, int(1.02 * fewest_bytes), int(1.1 * fewest_bytes)):
+        plan = planner.plan_within(budget_bytes, "", job.arena)
+        seconds = planner._evaluate(plan, job.arena).recompute_seconds
+        assert seconds <= min(c.recompute_seconds for c in candidates if c.live_bytes <= budget_bytes) * (1 + 1e-9)
 
 
 def test_what_is_below_the_bound_is_not_searched():
