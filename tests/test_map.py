@@ -178,6 +178,7 @@ TESTED_ELSEWHERE = {
     "caffe/io.py": ("caffe/test_names.py", "names"),
     "caffe/net_spec.py": ("caffe/test_names.py", "names"),
     "interactive/images.py": ("interactive/test_classifier.py", "what Classifier and Detector share"),
+    "data/layer_files.py": ("data/test_opening.py", "errors of files that are not there, for each type of layer"),
     "data/datum_source.py": ("data/test_lmdb_source.py", "what both kinds of databases share, by each of them"),
     "data/database.py": ("data/test_leveldb_source.py", "either kind, by a Data layer and by the mean of both"),
     "interactive/blob.py": ("interactive/test_net.py", "what a net shows of its blobs"),

@@ -27,7 +27,7 @@ def add_onnx_options(parser: Options) -> None:
 
 
 def run_export(source: str, target: str, arguments: argparse.Namespace) -> int:
-    from layermem.api import build_net
+    from layermem.interactive.building import build_net
     from layermem.onnx import export
 
     if Path(target).suffix != ".onnx":

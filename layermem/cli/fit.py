@@ -125,9 +125,8 @@ Words = Callable[[int], list[str]]  # the options with which `plan` has a size
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, range, Words]:
     """Functions from batch size to job, and to the options of `plan`, and the sizes to try.  Of a recurrent net the
     sequences are the batch."""
-    from layermem.api import build_net
     from layermem.graph.warnings import net_warnings
-    from layermem.interactive.building import read_source
+    from layermem.interactive.building import build_net, read_source
     from layermem.report.sized_jobs import SizedJobs
 
     given = read_shapes(arguments.input)
@@ -215,13 +214,13 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, ra
 
 
 def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net], resizing_device: Device | None = None) -> SizedJobs:
-    from layermem import api
+    from layermem.interactive import jobs
     from layermem.report.sized_jobs import SizedJobs
 
     device, hints = device_of(arguments), hints_of(arguments)
     spill = spill_of(arguments, device)
     return SizedJobs(
-        lambda size: api.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments)),
+        lambda size: jobs.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments)),
         resizing_device,
     )
 

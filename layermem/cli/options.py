@@ -312,7 +312,7 @@ def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 
 def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
     """The net that --net, --batch, --input, --stage and --level describe."""
-    from layermem.api import build_net
+    from layermem.interactive.building import build_net
 
     return build_net(
         arguments.net,
@@ -344,8 +344,8 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
 
 def device_of(arguments: argparse.Namespace) -> Device:
     """The device of --device, with its own options of the verb."""
-    from layermem.api import default_device
     from layermem.backends.base import get_device
+    from layermem.interactive.jobs import default_device
 
     name = arguments.device or default_device()
     settings: dict[str, object] = {}
@@ -365,7 +365,7 @@ def device_of(arguments: argparse.Namespace) -> Device:
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """The job that --net or --solver, --device, --costs and the hints describe."""
-    from layermem import api
+    from layermem.interactive import jobs
 
     device, hints, costs = device_of(arguments), hints_of(arguments), costs_of(arguments)
     spill = spill_of(arguments, device)
@@ -374,7 +374,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
         job = solver_job(arguments, device, arguments.batch, shapes, costs=costs, hints=hints, spill=spill)
     else:
         net, ranks = net_of(arguments), ranks_options(arguments)
-        job = api.job_of(net, device=device, costs=costs, hints=hints, spill=spill, **ranks)
+        job = jobs.job_of(net, device=device, costs=costs, hints=hints, spill=spill, **ranks)
     return job.with_slices(getattr(arguments, "slices", None))
 
 
@@ -394,17 +394,17 @@ def solver_job(
     arguments: argparse.Namespace, device: Device, batch: int | None, shapes: Mapping[str, tuple[int, ...]],
     **more: Any,
 ) -> Job:  # fmt: skip
-    """The job of --solver with a batch size and shapes of inputs; `more` are arguments of api.job_of."""
-    from layermem import api
+    """The job of --solver with a batch size and shapes of inputs; `more` are arguments of jobs.job_of."""
+    from layermem.interactive import jobs
 
-    return api.job_of(
+    return jobs.job_of(
         None, solver=arguments.solver, device=device, batch=batch, inputs=shapes, level=arguments.level,
         stages=stages(arguments.stage), allow_python=arguments.allow_python, **ranks_options(arguments), **more,
     )  # fmt: skip
 
 
 def ranks_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """--ranks and --iter-size as arguments of api.job_of, for verbs that have them."""
+    """--ranks and --iter-size as arguments of jobs.job_of, for verbs that have them."""
     ranks, iter_size = getattr(arguments, "ranks", None), getattr(arguments, "iter_size", None)
     return {"ranks": 1 if ranks is None else ranks, "iter_size": iter_size}
 

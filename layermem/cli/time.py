@@ -134,8 +134,8 @@ def _print_layers(job: Job, seconds: Mapping[str, float]) -> None:
 
 
 def run_devices(arguments: argparse.Namespace) -> int:
-    from layermem.api import default_device
     from layermem.backends.base import describe_devices
+    from layermem.interactive.jobs import default_device
 
     if arguments.gpus:
         return _show_gpus(arguments)

@@ -1,6 +1,27 @@
-"""Input data: sources, transforms, and the streams of batches of a net's input layers."""
+"""Input data: sources, transforms, and the streams of batches of a net's input layers.
 
-from layermem.data.feed import ArrayFeed, Feed, NoiseFeed
-from layermem.data.opening import declared_shapes, open_feed, probe, probe_files
+Names are imported on first use: a plan needs the shapes that a prototxt states, and no library of images or databases.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from layermem.data.probing import declared_shapes, probe, probe_files
+
+if TYPE_CHECKING:
+    from layermem.data.feed import ArrayFeed as ArrayFeed
+    from layermem.data.feed import Feed as Feed
+    from layermem.data.feed import NoiseFeed as NoiseFeed
+    from layermem.data.opening import open_feed as open_feed
 
 __all__ = ["ArrayFeed", "Feed", "NoiseFeed", "declared_shapes", "open_feed", "probe", "probe_files"]
+FROM_FEED = ("ArrayFeed", "Feed", "NoiseFeed")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'layermem.data' has no attribute '{name}'")
+    from layermem.data import feed, opening
+
+    return getattr(feed if name in FROM_FEED else opening, name)

@@ -1,40 +1,34 @@
-"""Creates the feed of an input layer, or determines the shapes of its tops.
+"""Creates the feed of an input layer.
 
     feed = open_feed(layer, phase, seed, path="net.prototxt")
-    probe(layer, phase, path)   the shapes alone; without the files, as far as the prototxt states them
 
 Input and MemoryData take arrays from the caller (ArrayFeed.give); all other layers prefetch in a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from pathlib import Path
 
-from layermem.data.annotated import ROWS_OF_ITEM, AnnotatedFeed, open_annotated
+from layermem.data.annotated import AnnotatedFeed, open_annotated
 from layermem.data.database import open_database
 from layermem.data.datum_source import DatumSource
 from layermem.data.detection_sizes import SizesFeed
 from layermem.data.feed import ArrayFeed, BlobFeed, DummyFeed, Feed, Hdf5Feed, ImageFeed, Shapes
 from layermem.data.hdf5_source import Hdf5Source
+from layermem.data.layer_files import ResolvePath, batch_size, resolver
 from layermem.data.list_source import ImageListSource
 from layermem.data.prefetch import Prefetch
-from layermem.data.resizing import resizing_of
 from layermem.data.transform import Transform
-from layermem.data.window_source import CHANNELS, WindowFeed, cached_bytes
+from layermem.data.window_source import WindowFeed, cached_bytes
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
-from layermem.layers.data import FROM_FILES, MATRIX, SIZES, shape_options, stated_shapes
+from layermem.layers.data import MATRIX, SIZES, stated_shapes
 from layermem.layers.fillers import is_constant
-from layermem.proto.read import resolve_path
 from layermem.proto.schema import Message, enum_name
 from layermem.utils.seeds import generator
 
-ResolvePath = Callable[[str], Path]  # a file name in the prototxt -> the file
 PREFETCH = 4  # batches; Caffe's default
 PREFETCH_BYTES = 64 * 2**20  # of batches that wait, where data_param does not state their number
-SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
 
 def open_feed(
@@ -45,91 +39,13 @@ def open_feed(
     ByteImages where they can be."""
     remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     try:
-        feed = _create(param, phase, (seed, phase, param.name), _resolver(path, remedy), in_bytes=in_bytes)
+        feed = _create(param, phase, (seed, phase, param.name), resolver(path, remedy), in_bytes=in_bytes)
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer, feed.ranks = path, param.name, ranks
     depth = _prefetch_depth(param, feed.shapes)
     in_memory = isinstance(feed, (ArrayFeed, BlobFeed, SizesFeed)) or (isinstance(feed, DummyFeed) and feed.constant)
     return Prefetch(feed, depth) if prefetch and depth > 0 and not in_memory else feed
-
-
-def probe(param: Message, phase: int, path: str) -> Shapes:
-    """Shapes of an input layer's tops: from its files, or from its prototxt if the files do not exist."""
-    if param.type not in FROM_FILES:
-        return tuple(stated_shapes(param))
-    block, _ = FROM_FILES[param.type]
-    resolve = _resolver(path)
-    try:
-        resolve(getattr(param, block).source)
-    except InputError as missing:
-        if shapes := declared_shapes(param):
-            return shapes
-        options = shape_options(param) + (SHAPE_HINT if param.type == "Data" else "")
-        raise InputError(
-            f"{missing.what}, and the prototxt does not state its shape; create it, or give {options}"
-        ) from None
-    feed = _create(param, phase, (0, phase, param.name), _resolver(path, "; correct the path"))
-    feed.close()
-    return feed.shapes
-
-
-def probe_files(param: Message, phase: int, path: str, remedy: str = "use DummyData") -> Shapes:
-    """The same for a net that will run, so that its data must exist; `remedy` is what else would work."""
-    if param.type in FROM_FILES:
-        _resolver(path, f"; create it, or {remedy}")(getattr(param, FROM_FILES[param.type][0]).source)
-    return probe(param, phase, path)
-
-
-def declared_shapes(param: Message) -> Shapes | None:
-    """Shapes of the tops of Data or ImageData by the prototxt alone; None if it does not state them completely.
-
-    Height and width are those of the crop, or ImageData's new_height and new_width; channels follow from is_color,
-    force_color, force_gray, or from the number of mean values, and are those of colour images in WindowData.
-    AnnotatedData states its size in resize_param, but with FIT_SMALL_SIZE.
-    """
-    if param.type == "HDF5Data":
-        return None
-    transform = param.transform_param
-    height = width = transform.crop_size
-    if param.type == "AnnotatedData":
-        height, width = resizing_of(transform).stated or (0, 0)
-    if param.type == "WindowData":
-        channels = CHANNELS
-    elif param.type == "ImageData":
-        channels = 3 if param.image_data_param.is_color else 1
-        if not transform.crop_size:
-            height, width = param.image_data_param.new_height, param.image_data_param.new_width
-    else:
-        means = len(transform.mean_value) if len(transform.mean_value) > 1 else 0  # a single one fits any channels
-        channels = 3 if transform.force_color else 1 if transform.force_gray else means
-    if not (channels and height and width):
-        return None
-    batch = _batch_size(param)
-    labels = (1, 1, batch * ROWS_OF_ITEM, 8) if param.type == "AnnotatedData" else (batch,)
-    return ((batch, channels, height, width), labels)[: len(param.top)]
-
-
-def _resolver(path: str, remedy: str = "") -> ResolvePath:
-    """Resolves file names in the net at `path`; `remedy` ends the message about a missing file."""
-
-    def resolve(name: str) -> Path:
-        if not name:
-            raise InputError("has no source; set it to the path of the data")
-        try:
-            return resolve_path(name, path)
-        except InputError as missing:
-            raise InputError(f"cannot read its data: {missing.what}{remedy}") from None
-
-    return resolve
-
-
-def _batch_size(param: Message) -> int:
-    block, field = FROM_FILES[param.type]
-    batch: int = getattr(getattr(param, block), field)
-    if batch < 1:
-        raise InputError(f"has batch_size {batch}; set {block} {{ batch_size }} to at least 1")
-    return batch
 
 
 def _prefetch_depth(param: Message, shapes: Shapes) -> int:
@@ -144,7 +60,7 @@ def held_bytes(param: Message, shapes: Shapes, path: str = "") -> int:
     """Bytes that an input layer of the net at `path`, with tops of `shapes`, holds at a time: of batches, and of the
     images of a WindowData that keeps them."""
     try:
-        cached = cached_bytes(param.window_data_param, _resolver(path)) if param.type == "WindowData" else 0
+        cached = cached_bytes(param.window_data_param, resolver(path)) if param.type == "WindowData" else 0
     except InputError:  # it is not there
         cached = 0
     return cached + _waiting_bytes(param, shapes)
@@ -158,6 +74,13 @@ def _waiting_bytes(param: Message, shapes: Shapes) -> int:
     ):
         return batch_bytes
     return batch_bytes * (_prefetch_depth(param, shapes) + 2)
+
+
+def shapes_of_files(param: Message, phase: int, path: str) -> Shapes:
+    """Shapes of an input layer's tops, from its files."""
+    feed = _create(param, phase, (0, phase, param.name), resolver(path, "; correct the path"))
+    feed.close()
+    return feed.shapes
 
 
 def _create(
@@ -175,7 +98,7 @@ def _create(
         if param.type == "MemoryData" and param.HasField("transform_param"):
             arrays.notes = ("transform_param has no effect on arrays that are given, as in BVLC Caffe",)
         return arrays
-    batch = _batch_size(param)
+    batch = batch_size(param)
     if param.type == "HDF5Data":
         if param.HasField("transform_param"):
             raise InputError("has a transform_param, which HDF5Data does not support; remove it")

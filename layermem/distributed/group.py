@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from layermem.distributed.transport import Transport
 from layermem.errors import InputError, LayermemError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 T = TypeVar("T")
 Part = tuple[int, int]  # first and number of rows
@@ -74,6 +75,8 @@ class Group:
     def send_rows(self, rows: np.ndarray) -> None:
         """The rows of this rank for the first one, which calls receive_rows; others make the same call."""
         assert self.transport is not None
+        import numpy as np  # what one rank alone does, needs none
+
         rows = np.ascontiguousarray(rows)
         self.transport.exchange([(0, [(rows.ctypes.data, rows.nbytes)])] if rows.nbytes else [], []).wait()
 

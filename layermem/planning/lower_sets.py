@@ -231,13 +231,13 @@ class LowerSetPlanner:
         ever need less.  `fewest_bytes` of a plan so far, of those of earlier chains too."""
         least = self._least_chain()
         yield least
-        for needed_bytes, fits_hardly in self._requests(least):
+        for request, new_bytes in self._requests(least):
             fewest = fewest_bytes()
             if self.is_near_bound(fewest) or fewest <= NEAR_LEAST * (least.model_peak_bytes + self.persistent_bytes):
                 break
-            goals = ["time"] if not fits_hardly(fewest) else []
-            goals += ["memory"] if needed_bytes <= MEMORY_SLACK * least.model_peak_bytes else []
-            chains = [self.solve(needed_bytes, goal) for goal in goals]
+            goals = ["time"] if new_bytes < fewest else []
+            goals += ["memory"] if request <= MEMORY_SLACK * least.model_peak_bytes else []
+            chains = [self.solve(request, goal) for goal in goals]
             yield from (chain for chain in chains if chain is not None)
 
     def _quick_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
@@ -249,7 +249,7 @@ class LowerSetPlanner:
             fewest = min(each.live_bytes for each in self._min_memory_candidates(evaluator))
             if not self.is_near_bound(fewest):
                 requests = self._requests(self._least_chain())
-                chains = (self.solve(nbytes) for nbytes, fits_hardly in requests if not fits_hardly(fewest))
+                chains = (self.solve(request) for request, new_bytes in requests if new_bytes < fewest)
                 self._add_candidates(found, (chain for chain in chains if chain is not None), evaluator)
             self.quick_candidates = found
         return self.quick_candidates
@@ -257,14 +257,14 @@ class LowerSetPlanner:
     def _least_chain(self) -> _native.ChainReport:
         return self.native.minimum(self._time_limit(), self.family)
 
-    def _requests(self, least: _native.ChainReport) -> Iterator[tuple[int, Callable[[int], bool]]]:
-        """Bytes from the minimum of the model on, each with whether the chain that recomputes least there is none for
-        a plan that takes so many: one that is new needs more than the bytes before these."""
+    def _requests(self, least: _native.ChainReport) -> Iterator[tuple[int, int]]:
+        """Bytes of the model from its minimum on, each with the fewest that a plan of a chain needs which is new there:
+        little less than those of the request before it."""
         before = least.model_peak_bytes
         for slack in SLACK:
-            needed_bytes = int(least.model_peak_bytes * slack)
-            yield needed_bytes, lambda nbytes, least=before: LEAST_OF_MODEL * least >= nbytes - self.persistent_bytes
-            before = needed_bytes
+            request = int(least.model_peak_bytes * slack)
+            yield request, int(LEAST_OF_MODEL * before) + self.persistent_bytes
+            before = request
 
     def _add_candidates(
         self, own: list[Candidate], chains: Iterable[_native.ChainReport], evaluator: PlanEvaluator

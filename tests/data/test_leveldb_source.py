@@ -11,7 +11,8 @@ import pytest
 from layermem.data import leveldb_source
 from layermem.data.databases import mean_image, write_database
 from layermem.data.leveldb_source import LevelDbSource
-from layermem.data.opening import open_feed, probe
+from layermem.data.opening import open_feed
+from layermem.data.probing import probe
 from layermem.errors import InputError
 from tests.data.makers import datum, images, layer, make_lmdb
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data import declared_shapes, open_feed, probe
+from layermem.data import open_feed, probe
 from layermem.errors import InputError
 from layermem.proto.schema import TEST, TRAIN, BlobProto, Datum
 from tests.data.makers import datum, digits_like, images, layer, make_lmdb
@@ -110,35 +110,6 @@ def test_a_probe_returns_the_shapes_that_the_feed_will_have(tmp_path, kind):
     feed = opened(text)
     assert tuple(map(tuple, probe(layer(text), TRAIN, "net.prototxt"))) == feed.shapes
     feed.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        ("transform_param { crop_size: 8 mean_value: 1 mean_value: 2 mean_value: 3 }", ((2, 3, 8, 8), (2,))),
-        ("transform_param { crop_size: 8 force_color: true mean_value: 1 }", ((2, 3, 8, 8), (2,))),
-        ("transform_param { crop_size: 8 force_gray: true }", ((2, 1, 8, 8), (2,))),
-        ("transform_param { crop_size: 8 }", None),
-        ("transform_param { crop_size: 8 mean_value: 1 }", None),
-        ("transform_param { force_color: true }", None),
-    ],
-)
-def test_a_data_set_that_is_not_there_has_the_shape_that_the_prototxt_states(text, shapes):
-    param = layer(DATA.format("gone", 2, "") + text)
-    assert declared_shapes(param) == shapes
-    if shapes:
-        assert probe(param, TRAIN, "net.prototxt") == shapes
-    else:
-        with pytest.raises(InputError, match="there is no 'gone', and the prototxt does not state its shape"):
-            probe(param, TRAIN, "net.prototxt")
-
-
-def test_an_image_list_that_is_not_there_states_its_size_and_colour():
-    text = 'name: "d" type: "ImageData" top: "data" image_data_param {{ source: "gone" batch_size: 2 {} }}'
-    assert declared_shapes(layer(text.format("new_height: 4 new_width: 6"))) == ((2, 3, 4, 6),)
-    assert declared_shapes(layer(text.format("new_height: 4 new_width: 6 is_color: false"))) == ((2, 1, 4, 6),)
-    assert declared_shapes(layer(text.format("") + "transform_param { crop_size: 5 }")) == ((2, 3, 5, 5),)
-    assert declared_shapes(layer(text.format(""))) is None
 
 
 def test_a_mean_that_is_missing_is_no_reason_to_guess_when_the_data_are_there(tmp_path):
