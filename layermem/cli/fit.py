@@ -293,7 +293,7 @@ def _fits(names: list[str], make: SizedJobs, sizes: range, arguments: argparse.N
 
         return _search(names, make, sizes, arguments, show_more, at_least, is_largest)
 
-    def search_silently(names: Iterable[str]) -> dict[str, Row]:
+    def search_silently(names: Iterable[str], done: int) -> dict[str, Row]:
         return _search(names, make, sizes, arguments, lambda name, size, done: None)
 
     combining = [name for name in names if get_strategy(name).combines_others]
@@ -323,27 +323,31 @@ def _fits_of_both(
     fusing: list[str],
     others: list[str],
     search: Callable[[Iterable[str], int], dict[str, Row]],
-    search_silently: Callable[[Iterable[str]], dict[str, Row]],
+    search_silently: Callable[[Iterable[str], int], dict[str, Row]],
 ) -> dict[str, Row]:
     """The fits of both kinds, those of `others` in a copy of the process: first the ones that begin at each other's
-    sizes.  The rest, which are quick, fall to the process that is the first to be free; the answers are the same."""
+    sizes.  Each of the rest, which are quick, falls to the process that is the first to be free: it begins at no other
+    one's size, so the answers are the same."""
     from layermem.planning.registry import get_strategy
     from layermem.utils.parallel import Once, begin_beside
 
     before = {get_strategy(name).fit_after for name in others}
     rest = [name for name in others if not get_strategy(name).fit_after and name not in before]
-    is_left = Once()
+    is_left = {name: Once() for name in rest}
+
+    def search_rest(search: Callable[[Iterable[str], int], dict[str, Row]], rows: dict[str, Row]) -> dict[str, Row]:
+        for name in rest:
+            if is_left[name].take():
+                rows |= search([name], len(rows))
+        return rows
 
     def search_others() -> dict[str, Row]:
-        rows = search_silently(name for name in others if name not in rest)
-        return rows | search_silently(rest) if is_left.take() else rows
+        return search_rest(search_silently, search_silently([name for name in others if name not in rest], 0))
 
     rows_of_others = begin_beside(search_others)
-    rows = search(fusing, 0)
-    if is_left.take():
-        rows |= search(rest, len(rows))
+    rows = search_rest(search, search(fusing, 0))
     rows |= rows_of_others()
-    return rows | search([name for name in rest if name not in rows], len(rows))  # if the copy failed with them
+    return rows | search([name for name in rest if name not in rows], len(rows))  # if the copy failed with some
 
 
 def _search(

@@ -26,7 +26,7 @@ from layermem.planning.registry import PlanEvaluator, strategy
     description="recompute any op any number of times, what is needed last first (DTR 2021 with the future known)",
     order=95,
     priority=45,
-    fit_after="sublinear",
+    fit_near="sublinear",
     fuses_updates=True,
 )
 def nested(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
