@@ -50,6 +50,16 @@ def test_no_size_above_the_fit_has_a_plan_within_the_budget(strategy):
     assert size == max(fitting, default=0)
 
 
+@pytest.mark.parametrize("budget_bytes", [400_000])
+@pytest.mark.parametrize("strategy", ["liveness", "sublinear", "recompute-approx", "recompute", "nested", "auto"])
+def test_the_fit_is_the_largest_of_all_sizes_whose_placed_plan_is_within_the_budget(strategy, budget_bytes):
+    jobs = Jobs(Hints(host_budget_bytes=0))
+    fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit(strategy)
+    outcomes = {n: evaluate_if_fits(jobs(n), strategy, budget_bytes) for n in range(1, 2 * fit.size + 20)}
+    assert fit.size == max((n for n, outcome in outcomes.items() if not isinstance(outcome, int)), default=0)
+    assert fit.report.peak_bytes == outcomes[fit.size].peak_bytes <= budget_bytes
+
+
 def test_strategies_after_each_other_find_what_each_finds_alone():
     sizes, budget_bytes = range(2, 10_000, 2), 3 << 20
     fitting = Fitting(Jobs(), sizes, budget_bytes, same_ops=True)
