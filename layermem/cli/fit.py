@@ -52,6 +52,11 @@ EXAMPLE = """\
   layermem fit --net resnet20/train_val.prototxt --budget 400MiB \\
                --grow depth --max 50 --strategies liveness,recompute
 """
+PROMISE = """\
+The plan of each size that is printed is placed and checked. Where bytes are lost to fragmentation,
+smaller sizes are placed one by one; of steps with thousands of ops few are, and a larger size may
+fit.
+"""
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
 FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names of the nets in nets/resnet.py
 
@@ -81,7 +86,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def _more() -> str:
-    return f"exit code: 0, or 3 if no strategy fits at any size\n\n{strategies_text()}"
+    return f"{PROMISE}\nexit code: 0, or 3 if no strategy fits at any size\n\n{strategies_text()}"
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
