@@ -12,6 +12,21 @@ from layermem import _native_cpu as cpu
 
 __all__ = ["cpu"]
 
+class ChainProgram:
+    def __init__(
+        self,
+        boundary_bytes: Sequence[int],
+        base_bytes: Sequence[int],
+        forward_bytes: Sequence[int],
+        forward_seconds: Sequence[float],
+        plans: Sequence[Sequence[tuple[int, int, int, int, float, float]]],
+        most_bytes: int,
+        units: int,
+    ) -> None: ...
+    def least_seconds(self, units: int) -> float: ...
+    def steps(self, units: int) -> list[tuple[int, int, int, bool]]: ...
+    def units_of(self, nbytes: int) -> int: ...
+
 class ChainReport:
     @property
     def actions(self) -> list[tuple[str, int]]: ...
@@ -183,6 +198,7 @@ class NestedPlanner:
     def plan(
         self, budget_bytes: int, starts: Sequence[Sequence[int]], work_percent: int = 100
     ) -> NestedPlan | None: ...
+    def plan_blocks(self, budget_bytes: int, limit_seconds: float) -> NestedPlan | None: ...
     def plan_with_offloads(
         self,
         budget_bytes: int,
@@ -193,6 +209,7 @@ class NestedPlanner:
         short_gap: int,
         limit_seconds: float,
         copy_limit_bytes: int,
+        from_blocks: bool = False,
     ) -> MixedPlan | None: ...
 
 class Placement:

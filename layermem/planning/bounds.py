@@ -23,12 +23,15 @@ lies between two ops of a chain is in use together, and fragmentation; so they a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from layermem import _native
 from layermem.graph.ops import COMPUTE, Graph, Op
 from layermem.planning.costs import Costs, Rates
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.registry import PlanEvaluator
+from layermem.utils.parallel import begin_thread
 from layermem.utils.units import aligned
 
 Form = tuple[float, int, list[int], list[int], list[int], list[tuple[int, int]]]  # as StepBounds.add_op takes it
@@ -54,6 +57,15 @@ def least_seconds_of(
     """least_seconds() of each budget, for little more than the time of one."""
     step = _step(graph, costs)
     return step.least_seconds(list(budgets_bytes), _host_bytes(host_budget_bytes))
+
+
+def least_seconds_once(
+    graph: Graph, costs: Costs, budget_bytes: int, host_budget_bytes: int | None, evaluator: PlanEvaluator
+) -> Callable[[], float]:
+    """What waits for least_seconds() of the graph that `evaluator` is for: begun in a thread, and computed once."""
+    key = f"least seconds {graph.fingerprint} {budget_bytes} {host_budget_bytes}"
+    bound = partial(least_seconds, graph, costs, budget_bytes, host_budget_bytes)
+    return evaluator.cached(key, lambda: begin_thread(bound))
 
 
 def is_sliced(graph: Graph) -> bool:

@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from layermem.errors import BudgetError
-from layermem.graph.ops import Graph
-from layermem.planning.bounds import least_seconds
+from layermem.graph.ops import COMPUTE, Graph
+from layermem.planning.bounds import least_seconds_once
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
@@ -72,7 +72,8 @@ HALVINGS = 4
 COPY_LIMIT_HALVINGS = 7
 HOPEFUL = 1.1  # times the seconds of a program: a plan estimated to take no more may be quicker, once placed
 AS_GOOD = 1.001  # times the seconds of a program: another one is no better
-NEAR = 1.02  # times the lower bound: a program this close to it hardly gains from a smaller budget's
+NEAR = 1.02  # times the lower bound: a program this close to it hardly gains from a smaller budget's, or further plans
+FAR, SHORT_STEP = 1.05, 700  # the same of further plans for steps of more ops, where these take long to make
 RUNGS_PER_OCTAVE = 32  # of a ladder of budgets, the same for each one asked for
 RUNGS = (1, 2, 3, 4, 6, 8, 12, 16)  # of the ladder, counted from the budget down
 MAX_RUNG_WORK = 60_000  # ops of a step, squared, times its rungs: a long one has none
@@ -114,6 +115,31 @@ class BudgetSearch(Generic[P]):
             message = f"'{self.entry.name}' needs more than {host_bytes:,} bytes of the host"
             raise BudgetError(message, budget_bytes=host_bytes, minimum_bytes=program.host_bytes, host=True)
         return program
+
+    def further_program(self, budget_bytes: int | None, known: P) -> P | None:
+        """A faster program than `known`, the answer of program(), by the strategy's further plans, or None.  They are
+        made where `known` is far from its lower bound."""
+        if budget_bytes is None or self.entry.further is None:
+            return None
+        enough = NEAR if len(self.graph.ops) <= SHORT_STEP else FAR
+        if known.seconds <= enough * self._ops_seconds or known.seconds <= enough * self._least_seconds(budget_bytes):
+            return None
+        request = budget_bytes // ALIGN * ALIGN
+        entry = replace(self.entry, make=self.entry.further(known.plan), combines_others=False, further=None)
+        search = BudgetSearch(entry, self.graph, self.costs, self.evaluator, self.hints, self.build)
+        plan = search.plan_of(entry, request)
+        if plan is known.plan or self.evaluator.estimate_seconds(plan) >= HOPEFUL * known.seconds:
+            return None
+        found = search._attempt(request)
+        return found if found.arena_bytes <= budget_bytes and found.seconds < known.seconds else None
+
+    @cached_property
+    def _ops_seconds(self) -> float:
+        """Of all ops of the step, each once."""
+        return sum(self.costs.op(op) for op in self.graph.ops if op.stream == COMPUTE)
+
+    def _least_seconds(self, budget_bytes: int) -> float:
+        return least_seconds_once(self.graph, self.costs, budget_bytes, self.hints.host_budget_bytes, self.evaluator)()
 
     @cached_property
     def min_memory_program(self) -> P:
@@ -221,7 +247,7 @@ class BudgetSearch(Generic[P]):
         enough: float | None = None
         for rung in rungs_below(budget_bytes // ALIGN * ALIGN, MAX_RUNG_WORK // max(1, len(self.graph.ops) ** 2)):
             if enough is None:
-                enough = NEAR * least_seconds(self.graph, self.costs, budget_bytes, self.hints.host_budget_bytes)
+                enough = NEAR * self._least_seconds(budget_bytes)
             if best.seconds <= enough:
                 break
             plan = self.plan_of(self.entry, rung)

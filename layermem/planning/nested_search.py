@@ -4,7 +4,7 @@
                with the backward ops delayed that hold more bytes after than before (op_order.py)
     evictable  what a second run of its op writes and nothing updates
     starts     the plan of `recompute`, so that no result recomputes more than it
-    polish     simulated annealing over the recomputations of the best plan (native/planning/nested/polish.h)
+    search     eviction, a dynamic program over blocks, and annealing of their best plans (nested_orders.py)
     offloads   of activations, in any gap; of state, between steps and in all but short gaps
 
 The bytes that count are those of the plan (LayoutGraph), overlays and workspace included.
@@ -20,6 +20,7 @@ from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import LowerSetPlanner, lower_set_planner
+from layermem.planning.nested_orders import OrderSearch
 from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
 from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
@@ -30,7 +31,6 @@ from layermem.utils.parallel import begin_thread
 
 UNLIMITED = 2**62  # bytes of the host, where the user names no budget
 POLISH_STEPS, STEPS_PER_OP, LARGE_OPS = 24_000, 50, 1_500  # edits: at most, in small graphs, and fewer above these ops
-SEED = 0
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
@@ -62,7 +62,6 @@ class NestedPlanner:
         }
         forward = ((buffer, op) for buffer, op in evictable.items() if op.kind == FORWARD)
         dropped = [buffer for buffer, op in forward if matches(op, hints.recompute)]
-        self.layout = layout.graph
         self.evictable = [layout.buffers[buffer] for buffer in evictable]
         self.dropped = [layout.buffers[buffer] for buffer in dropped]
         self.overlays = sum(layout.overlay_bits[kind] for kind in INTRA)
@@ -72,14 +71,19 @@ class NestedPlanner:
             return _native.NestedPlanner(layout.graph, ids, self.evictable, self.dropped, backward, self.overlays)
 
         self.has_delays = delayed != own
+        self._own, self._delayed = own, delayed
         self.native = native(own)
         self.delayed = native(delayed) if self.has_delays else self.native
-        self.polish_steps = min(POLISH_STEPS * LARGE_OPS // max(LARGE_OPS, len(own)), STEPS_PER_OP * len(own))
+        steps = min(POLISH_STEPS * LARGE_OPS // max(LARGE_OPS, len(own)), STEPS_PER_OP * len(own))
+        self.orders = OrderSearch(
+            self.delayed, layout.graph, self.evictable, self.dropped, self.overlays, polish_steps=steps
+        )
         self._least: Plan | None = None
         # by budget: orders of `recompute`, delayed and its own; the polished order; that of walks through the own order
         self._starts: dict[int, list[list[int]]] = {}
         self._found: dict[int, list[int] | None] = {}
         self._walked: dict[int, list[int] | None] = {}
+        self._of_blocks: dict[int, list[int] | None] = {}  # polished too
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that was found within the budget, or None."""
@@ -101,24 +105,26 @@ class NestedPlanner:
             return
         native_bytes = budget_bytes - self.other_bytes
         recompute = begin()
-        walked = self._polished(native_bytes, [])
+        found = self.orders.of_walks(native_bytes, [])
         start = recompute()
         orders = (delay_growth(self.graph, start.order), start.order) if start is not None else ()
         starts = self._starts[budget_bytes] = [[self.ids[op] for op in order] for order in orders]
-        self._found[budget_bytes] = (self._polished(native_bytes, starts, walked) if starts else walked)[1]
+        found = self.orders.of_walks(native_bytes, starts, found) if starts else found
+        self._found[budget_bytes] = None if found is None else found.order
 
-    def _polished(
-        self, native_bytes: int, starts: list[list[int]], known: tuple[list[int] | None, list[int] | None] | None = None
-    ) -> tuple[list[int] | None, list[int] | None]:
-        """The order with the least recomputation that walks and `starts` lead to, or None, and the same polished;
-        `known`: such a pair."""
-        found = self.delayed.plan(native_bytes, starts)
-        if found is None or not found.recompute_seconds:
-            return (None, None) if found is None else (found.order, found.order)
-        if known is not None and known[0] == found.order:
-            return known
-        arguments = self.evictable, self.dropped, self.overlays, native_bytes, self.polish_steps, SEED
-        return found.order, _native.polish_order(self.layout, found.order, *arguments)
+    def plan_of_blocks(self, budget_bytes: int, name: str) -> Plan | None:
+        """The plan with the least recomputation that the dynamic program over blocks leads to within the budget, or
+        None: also where that of plan_within(), if it was called before, recomputes much less."""
+        order = self._order_of_blocks(budget_bytes)
+        return None if order is None else self._plan(order, name)
+
+    def _order_of_blocks(self, budget_bytes: int) -> list[int] | None:
+        if not self.uses_walks:
+            return None
+        if budget_bytes not in self._of_blocks:
+            other = self._found.get(budget_bytes)
+            self._of_blocks[budget_bytes] = self.orders.of_blocks(budget_bytes - self.other_bytes, other)
+        return self._of_blocks[budget_bytes]
 
     def plan_with_offloads(
         self,
@@ -129,18 +135,23 @@ class NestedPlanner:
         *,
         delayed: bool = False,
         copy_limit_bytes: int | None = None,
+        from_blocks: bool = False,
     ) -> Plan | None:
         """The quickest plan that was found within the budget, or None: recomputation and offloads of activations, with
         the state of `kinds` on the host between steps.  None too where the host budget has no bytes for any of it,
         where hints say what runs again in steps of several phases, and where nothing comes near `limit_seconds`.
-        `delayed`: with the backward ops that op_order.py delays; `copy_limit_bytes`: of the plan (Plan)."""
+        `delayed`: with the backward ops that op_order.py delays; `copy_limit_bytes`: of the plan (Plan); `from_blocks`:
+        begin with orders of the dynamic program over blocks instead of walks."""
         host = HostBudget(self.graph, self.hints)
         used = self.graph.uses
         state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]
         host_bytes = UNLIMITED if host.remaining_bytes is None else host.remaining_bytes
         if (kinds and not state) or not (state or host_bytes) or not self.uses_walks:
             return None
-        start = self._start_with_offloads(budget_bytes, delayed)
+        if from_blocks:
+            start = self._order_of_blocks(budget_bytes) if delayed or not self.has_delays else None
+        else:
+            start = self._start_with_offloads(budget_bytes, delayed)
         found = (self.delayed if delayed else self.native).plan_with_offloads(
             budget_bytes - self.other_bytes,
             [start] if start else [],
@@ -150,11 +161,21 @@ class NestedPlanner:
             SHORT_GAP,
             limit_seconds,
             NO_LIMIT if copy_limit_bytes is None else copy_limit_bytes,
+            from_blocks,
         )
         if found is None:
             return None
         decisions = {Gap(self.buffer_names[buffer], use): Decision.OFFLOAD for buffer, use in found.offloads}
         return Plan(name, tuple(self.names[op] for op in found.order), decisions, INTRA, 1.0, copy_limit_bytes)
+
+    def orders_of(self, plan: Plan) -> list[bool]:
+        """Whether `plan` runs delayed backward ops as they are delayed here, or in the net's order: True or False, or
+        both where it is neither."""
+        if not self.has_delays:
+            return [False]
+        first_runs = list(dict.fromkeys(plan.order))
+        orders = [delayed for delayed, order in ((False, self._own), (True, self._delayed)) if first_runs == order]
+        return orders or [False, True]
 
     def _start_with_offloads(self, budget_bytes: int, delayed: bool) -> list[int] | None:
         """The order without offloads to begin with, if plan_within() was called before."""

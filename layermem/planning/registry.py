@@ -96,6 +96,8 @@ class StrategyEntry:
     fuses_updates             it plans the graph with fused updates: what it prepares serves only others that do
     combines_others           it already chooses among the others: suggested only if no single one fits
     other_graphs              strategy of the test nets and updates that share the arena
+    further                   from a plan of it: a strategy that looks for a quicker one elsewhere, or returns that one;
+                              used where the plan, once it is placed, is far from its lower bound
     """
 
     name: str
@@ -112,6 +114,7 @@ class StrategyEntry:
     fuses_updates: bool = False
     combines_others: bool = False
     other_graphs: str = "liveness"
+    further: Callable[[Plan], Strategy] | None = None
 
 
 STRATEGIES: dict[str, StrategyEntry] = {}  # by name, in the order of tables; filled by planning/strategies
@@ -132,13 +135,14 @@ def strategy(
     fuses_updates: bool = False,
     combines_others: bool = False,
     other_graphs: str = "liveness",
+    further: Callable[[Plan], Strategy] | None = None,
 ) -> Callable[[Strategy], Strategy]:
     """Register a strategy under `name`; StrategyEntry says what the other arguments mean."""
 
     def register(make: Strategy) -> Strategy:
         STRATEGIES[name] = StrategyEntry(
             name, description, make, order, priority, compare_by_default, suggest_when_over_budget, candidate_of_auto,
-            offloads, fit_after, fit_near, fuses_updates, combines_others, other_graphs,
+            offloads, fit_after, fit_near, fuses_updates, combines_others, other_graphs, further,
         )  # fmt: skip
         in_order = sorted(STRATEGIES.items(), key=lambda item: (item[1].order, item[0]))
         STRATEGIES.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 
 from layermem.compiler import Compiler
@@ -19,7 +19,7 @@ from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.job import NO_SLICES, Budget, Job, PathName
 from layermem.ops import FP32
-from layermem.planning.bounds import least_bytes, least_seconds
+from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import Decision, Plan
@@ -30,7 +30,6 @@ from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
 from layermem.slicing import can_slice, choose_slices
-from layermem.utils.parallel import begin_thread
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
@@ -80,14 +79,13 @@ def evaluate(
 
 def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> Callable[[], float]:
     """What waits for the least seconds of a training step within these bytes, computed once."""
-    key = f"least seconds {job.graphs[0].fingerprint} {budget_bytes} {host_budget_bytes}"
-    bound = partial(least_seconds, job.graphs[0], job.costs, budget_bytes, host_budget_bytes)
-    return job.arena.cached(key, lambda: begin_thread(bound))
+    return least_seconds_once(job.graphs[0], job.costs, budget_bytes, host_budget_bytes, job.arena)
 
 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     """The report of evaluate(), without a search for slices; where neither the plan for the budget nor the one of least
-    memory fits, with optional fusions or without, the fewest bytes of these: no minimum is searched."""
+    memory fits, with optional fusions or without, the fewest bytes of these: no minimum is searched, and no further
+    plans of the strategy (StrategyEntry.further), which fit wherever its other plans do."""
     outcome = _report_if_fits(job, strategy, budget_bytes)
     if isinstance(outcome, PlanReport) or job.apart is None:
         return outcome
@@ -98,7 +96,7 @@ def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport |
 def _report_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     compiler = Compiler(job.graphs, strategy, job.costs, job.hints, job.arena)
     try:
-        program = compiler.compile(budget_bytes, search_minimum=False)
+        program = compiler.compile(budget_bytes, search_minimum=False, looks_further=False)
     except BudgetError as error:
         if error.host:
             raise describe_host_refusal(error, strategy) from None

@@ -1,8 +1,7 @@
 """Nested recomputation for a graph file: any value may be computed any number of times.
 
     order    every value once, in topological order, then every gradient from the last value back
-    search   the native lookahead planner (native/planning/nested) from that order and from the plan by lower sets; then
-             simulated annealing of its best plan (native/planning/nested/polish.h)
+    search   from that order and from the plan by lower sets (planning/nested_orders.py)
 
 An action is what native lower-set plans list: ("forward" | "recompute", node) or ("backward", step).
 """
@@ -14,11 +13,11 @@ from dataclasses import dataclass
 
 from layermem import _native
 from layermem.planning.graph_files.value_graph import ValueGraph
+from layermem.planning.nested_orders import OrderSearch
 
 Action = tuple[str, int]
 POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = 80_000, 1_500, 600  # edits: at most, in small graphs, fewer above
 WORK_PERCENT = 50  # of the limits of the native search, since annealing improves its plan
-SEED = 0
 
 
 def polish_steps(count: int) -> int:
@@ -56,16 +55,13 @@ class NestedPlanner:
         self.index = {op: i for i, op in enumerate(self.order)}
         self.evictable = list(range(count))
         self.native = _native.NestedPlanner(self.graph, self.order, self.evictable, [], count, 0)
+        steps = polish_steps(count)
+        self.orders = OrderSearch(self.native, self.graph, self.evictable, [], 0, steps, WORK_PERCENT)
 
     def plan(self, budget_bytes: int, starts: Iterable[Sequence[Action]] = ()) -> NestedResult | None:
         """The plan with the least recomputation that was found within the budget, no more than that of each start."""
-        found = self.native.plan(budget_bytes, [self._ops(start) for start in starts], WORK_PERCENT)
-        if found is None:
-            return None
-        steps = polish_steps(len(self.evictable))
-        return self._result(
-            _native.polish_order(self.graph, found.order, self.evictable, [], 0, budget_bytes, steps, SEED)
-        )
+        order = self.orders.best(budget_bytes, [self._ops(start) for start in starts])
+        return None if order is None else self._result(order)
 
     def minimum(self) -> NestedResult:
         """The plan of the fewest bytes that was found."""

@@ -8,9 +8,10 @@ polish   simulated annealing of the best sequence (native/planning/nested/polish
 from __future__ import annotations
 
 from layermem import _native
-from layermem.planning.graph_files.nested import SEED, WORK_PERCENT, polish_steps
+from layermem.planning.graph_files.nested import WORK_PERCENT, polish_steps
 from layermem.planning.graph_files.node_link import NodeLinkGraph
 from layermem.planning.graph_files.splitting import split_order
+from layermem.planning.nested_orders import SEED
 
 
 def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:

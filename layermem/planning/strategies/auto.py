@@ -44,7 +44,7 @@ from layermem.planning.offloading import (
 )
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
 from layermem.planning.recomputation import forward_ops, segments_to_plan
-from layermem.planning.registry import PlanEvaluator, candidates_of_auto, strategy
+from layermem.planning.registry import PlanEvaluator, Strategy, candidates_of_auto, strategy
 from layermem.utils.parallel import begin_thread, map_both
 
 MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
@@ -58,12 +58,28 @@ LARGE_SHARE = 10_000  # of the budget: a smaller buffer's copy is too short to b
 MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the time, the same on every machine
 
 
+def _of_blocks(known: Plan) -> Strategy:
+    """Plans that begin with those of the dynamic program over blocks, with the state of `known` on the host between
+    steps; `known` where there is none."""
+
+    def make(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
+        if budget_bytes is None:
+            return known
+        graph = with_fused_updates(graph)
+        search = _Search(graph, costs, budget_bytes, evaluator, hints)
+        search.run_from_blocks(known)
+        return search.best_plan() if search.fitting else known
+
+    return make
+
+
 @strategy(
     "auto",
     description="reuse, offload and recomputation mixed for the least predicted time that fits the budget",
     order=100,
     fuses_updates=True,
     combines_others=True,
+    further=_of_blocks,
 )
 def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     graph = with_fused_updates(graph)
@@ -72,13 +88,7 @@ def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEv
         return keep_all
     search = _Search(graph, costs, budget_bytes, evaluator, hints)
     search.run(keep_all)
-    if not search.fitting:
-        return replace(min(search.tried, key=lambda entry: entry[0])[1], strategy="auto")
-    quickest, *others = search.quickest_plans()
-    best_seconds, best = _remove_offloads(graph, quickest, budget_bytes, evaluator)
-    others = [plan for plan in others if search.ops_seconds(plan) < best_seconds]  # else not quicker without copies
-    without = map_both(lambda plan: _remove_offloads(graph, plan, budget_bytes, evaluator), others)
-    return replace(min([(best_seconds, best), *without], key=lambda entry: entry[0])[1], strategy="auto")
+    return search.best_plan()
 
 
 class _Search:
@@ -117,6 +127,43 @@ class _Search:
             if self.best_seconds > self.good_enough_seconds:
                 plan = entry.make(self.graph, self.costs, self.budget_bytes, self.evaluator, self.hints)
                 self.try_plan(replace(plan, base=entry.name))
+
+    def run_from_blocks(self, known: Plan) -> None:
+        """Plans that the dynamic program over blocks leads to, with the same kinds of state on the host as `known`."""
+        planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
+        recomputing = planner.plan_of_blocks(self.budget_bytes, "auto")
+        if recomputing is not None:
+            self.try_plan(replace(recomputing, base="nested"))
+        kinds = {self.graph.buffers[gap.buffer].kind for gap in known.decisions if gap.use == -1}
+        known_seconds = self.evaluator.estimate_seconds(known)
+        limit_seconds = NEARLY * known_seconds if known_seconds <= HOPELESS * self.good_enough_seconds else inf
+
+        def search(choice: tuple[bool, int | None]) -> Plan | None:
+            delayed, copy_limit_bytes = choice
+            return planner.plan_with_offloads(
+                self.budget_bytes, kinds, limit_seconds, "auto",
+                delayed=delayed, copy_limit_bytes=copy_limit_bytes, from_blocks=True,
+            )  # fmt: skip
+
+        limits: list[int | None] = [copy_limit_within(self.budget_bytes, self.evaluator, self.hints)]
+        if self.hints.copy_limit_bytes is None:
+            limits = [None, *limits]
+        choices = [(delayed, limit) for delayed in planner.orders_of(known) for limit in limits]
+        for plan in map_both(search, choices) if self._may_mix() else ():
+            if plan is not None:
+                self.mixed.append(replace(plan, base="nested"))
+                self.try_plan(self.mixed[-1])
+
+    def best_plan(self) -> Plan:
+        """The quickest plan, without offloads that it can do without; where none fits, that of the fewest bytes."""
+        if not self.fitting:
+            return replace(min(self.tried, key=lambda entry: entry[0])[1], strategy="auto")
+        graph, budget_bytes, evaluator = self.graph, self.budget_bytes, self.evaluator
+        quickest, *others = self.quickest_plans()
+        best_seconds, best = _remove_offloads(graph, quickest, budget_bytes, evaluator)
+        others = [plan for plan in others if self.ops_seconds(plan) < best_seconds]  # else not quicker without copies
+        without = map_both(lambda plan: _remove_offloads(graph, plan, budget_bytes, evaluator), others)
+        return replace(min([(best_seconds, best), *without], key=lambda entry: entry[0])[1], strategy="auto")
 
     def _mix_beside_chains(self) -> None:
         """Mixed plans, while the plan of lower sets for the budget and then the chains of step 2 are solved."""

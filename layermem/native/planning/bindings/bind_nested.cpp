@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <tuple>
 
 #include "planning/bindings/bindings.h"
 #include "planning/nested/nested_planner.h"
@@ -16,6 +17,9 @@ namespace {
 using liveness::BufferId;
 using liveness::LayoutGraph;
 using liveness::OpId;
+using nested::Chain;
+using nested::ChainProgram;
+using nested::ChainStep;
 using nested::MixedPlan;
 using nested::NestedPlan;
 using nested::NestedPlanner;
@@ -36,15 +40,21 @@ std::optional<NestedPlan> plan_nested(SharedNestedPlanner& shared, Bytes budget_
     return shared.planner.plan(budget_bytes, starts, work_percent, raise_pending_signals);
 }
 
+std::optional<NestedPlan> plan_blocks(SharedNestedPlanner& shared, Bytes budget_bytes, Seconds limit_seconds) {
+    const ReleaseGil unlocked;
+    const std::lock_guard<std::mutex> locked(shared.mutex);
+    return shared.planner.plan_blocks(budget_bytes, limit_seconds, raise_pending_signals);
+}
+
 std::optional<MixedPlan> plan_mixed(const SharedNestedPlanner& shared, Bytes budget_bytes,
                                     const std::vector<std::vector<OpId>>& starts,
                                     const std::vector<BufferId>& activations, const std::vector<BufferId>& state,
                                     Bytes host_bytes, liveness::Position short_gap, Seconds limit_seconds,
-                                    Bytes copy_limit_bytes) {
+                                    Bytes copy_limit_bytes, bool from_blocks) {
     const ReleaseGil unlocked;
     return shared.planner.mixed_plan(budget_bytes, starts,
                                      {activations, state, host_bytes, short_gap, copy_limit_bytes}, limit_seconds,
-                                     raise_pending_signals);
+                                     from_blocks, raise_pending_signals);
 }
 
 NestedPlan nested_minimum(SharedNestedPlanner& shared) {
@@ -53,10 +63,42 @@ NestedPlan nested_minimum(SharedNestedPlanner& shared) {
     return shared.planner.minimum(raise_pending_signals);
 }
 
+// Per first block: (last, kept, forward, backward bytes, forward, backward seconds) of each plan.
+using PlanTuples = std::vector<std::vector<std::tuple<int32_t, Bytes, Bytes, Bytes, Seconds, Seconds>>>;
+using StepTuple = std::tuple<int32_t, int32_t, int32_t, bool>;  // first, last, plan, is_forward
+
+ChainProgram make_chain_program(std::vector<Bytes> boundary_bytes, std::vector<Bytes> base_bytes,
+                                std::vector<Bytes> forward_bytes, std::vector<Seconds> forward_seconds,
+                                const PlanTuples& plans, Bytes most_bytes, int32_t units) {
+    Chain chain{
+        std::move(boundary_bytes), std::move(base_bytes), std::move(forward_bytes), std::move(forward_seconds), {}};
+    for (const auto& of_block : plans) {
+        chain.plans.emplace_back();
+        for (const auto& [last, kept, forward, backward, again, recomputed] : of_block)
+            chain.plans.back().push_back({last, kept, forward, backward, again, recomputed});
+    }
+    return ChainProgram(std::move(chain), most_bytes, units);
+}
+
+std::vector<StepTuple> chain_steps(const ChainProgram& program, int32_t units) {
+    std::vector<StepTuple> steps;
+    for (const ChainStep& step : program.steps(units))
+        steps.emplace_back(step.first, step.last, step.plan, step.is_forward);
+    return steps;
+}
+
 }  // namespace
 
 void bind_nested(py::module_& m) {
     using namespace py::literals;
+    py::class_<ChainProgram>(m, "ChainProgram", "Least recomputation of a chain of blocks (chain_program.h).")
+        .def(py::init(&make_chain_program), "boundary_bytes"_a, "base_bytes"_a, "forward_bytes"_a, "forward_seconds"_a,
+             "plans"_a, "most_bytes"_a, "units"_a,
+             "plans: per first block (last, kept, forward and backward bytes, forward and backward seconds) of each.")
+        .def("least_seconds", &ChainProgram::least_seconds, "units"_a,
+             "Within so many units; infinite if nothing fits.")
+        .def("units_of", &ChainProgram::units_of, "nbytes"_a, "Whole units above the least base; -1 below it.")
+        .def("steps", &chain_steps, "units"_a, "(first, last, plan, is_forward) of each step.");
     py::class_<NestedPlan>(m, "NestedPlan", "An order of ops in which some run again, perhaps more than once.")
         .def_readonly("order", &NestedPlan::order, "Ids of ops; one that stands again runs as its recomputation.")
         .def_readonly("recompute_seconds", &NestedPlan::recompute_seconds, "Of all that runs again.")
@@ -83,17 +125,22 @@ void bind_nested(py::module_& m) {
         .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "work_percent"_a = 100,
              "The plan with the least recomputation that was found, or None; starts are orders to improve on; "
              "work_percent: of the usual limits of the search.")
+        .def("plan_blocks", &plan_blocks, "budget_bytes"_a, "limit_seconds"_a,
+             "The plan of the dynamic program over blocks between bottlenecks, or None, also where it recomputes for "
+             "longer than limit_seconds.")
         .def(
             "least_bytes_with_offloads",
             [](const SharedNestedPlanner& shared, const std::vector<BufferId>& activations,
                const std::vector<BufferId>& state) { return shared.planner.least_mixed_bytes({activations, state}); },
             "activations"_a, "state"_a, "No plan with these offloads that keeps the order needs fewer bytes.")
-        .def("plan_with_offloads", &plan_mixed, "budget_bytes"_a, "starts"_a, "activations"_a, "state"_a,
-             "host_bytes"_a, "short_gap"_a, "limit_seconds"_a, "copy_limit_bytes"_a,
-             "The quickest plan that was found, or None. activations: buffers that may be copied to the host, within "
-             "host_bytes; state: persistent buffers that are there between steps; gaps of short_gap ops stay; "
-             "copy_limit_bytes: as of a layout; "
-             "what takes longer than limit_seconds before it is improved is left.")
+        .def(
+            "plan_with_offloads", &plan_mixed, "budget_bytes"_a, "starts"_a, "activations"_a, "state"_a, "host_bytes"_a,
+            "short_gap"_a, "limit_seconds"_a, "copy_limit_bytes"_a, "from_blocks"_a = false,
+            "The quickest plan that was found, or None. activations: buffers that may be copied to the host, within "
+            "host_bytes; state: persistent buffers that are there between steps; gaps of short_gap ops stay; "
+            "copy_limit_bytes: as of a layout; "
+            "what takes longer than limit_seconds before it is improved is left; from_blocks: begin with orders of the "
+            "dynamic program over blocks instead of walks.")
         .def("minimum", &nested_minimum, "The plan of the fewest live bytes that was found.");
 }
 

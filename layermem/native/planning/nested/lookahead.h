@@ -20,13 +20,9 @@
 
 #include "planning/liveness/layout.h"
 #include "planning/nested/item_set.h"
+#include "planning/nested/order_items.h"
 
 namespace layermem::planning::nested {
-
-using liveness::BufferId;
-using liveness::LayoutGraph;
-using liveness::OpId;
-using liveness::Position;
 
 // Exponents of the score in halves, so that it takes square roots and products alone: the same bits on every machine.
 struct Exponents {
@@ -38,11 +34,8 @@ enum class CostOf { kSeconds, kOps };
 
 class LookaheadWalk {
   public:
-    // order      every op once, in an order that runs
-    // evictable  buffers that their producers' recomputations write: data or stashes, written by one op and never updated
-    // dropped    those of them that are evicted before the op at `drop_at`, whatever the budget
-    // overlays   mask of the kinds that the plan allows
-    // decisions  of the buffers that are not evictable, such as state that is on the host between steps
+    // The arguments are those of OrderItems, and
+    // dropped    those of the evictable buffers that are evicted before the op at `drop_at`, whatever the budget
     LookaheadWalk(const LayoutGraph& graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
                   const std::vector<BufferId>& dropped, Position drop_at, int overlays,
                   const std::vector<liveness::Gap>& decisions = {});
@@ -50,26 +43,11 @@ class LookaheadWalk {
     // The order with recomputations for `budget_bytes` of everything, persistent buffers included; nothing if an op
     // does not fit.  The bytes are estimated: LayoutGraph::peak_live_bytes has the exact ones, mostly fewer.
     std::optional<std::vector<OpId>> run(Bytes budget_bytes, Exponents exponents, CostOf cost_of = CostOf::kSeconds);
+    const OrderItems& items() const { return of_; }
     // Values whose next need or cost was computed so far, over all walks: what a search counts instead of seconds.
     int64_t steps() const { return steps_; }
 
   private:
-    using Item = int32_t;  // index of an evictable buffer, in the order of producers
-
-    struct Form {  // an op, or its recomputation, as the walk sees it
-        std::vector<Item> reads, writes;
-        struct Overlay {
-            Item out;  // -1: not evictable
-            BufferId out_buffer;
-            Item over;
-            Bytes bytes;
-        };
-        std::vector<Overlay> overlays;  // over evictable buffers
-        Bytes workspace_bytes = 0;
-    };
-
-    Form make_form(OpId op) const;
-    void count_other_bytes(const std::vector<liveness::Gap>& decisions);
     bool run_form(const Form& form, Position at, bool is_recompute, OpId op);
     bool evict_until_fits(const Form& form, Position at, Position now, Bytes limit);
     void find_needs(Position now);
@@ -85,26 +63,13 @@ class LookaheadWalk {
     double score(Item item, Position now) const;
     void evict(Item item);
 
-    const LayoutGraph& graph_;
-    const std::vector<OpId> order_;
+    const OrderItems of_;
     const Position drop_at_;
-    const int overlays_;
-
-    // Items are numbered by their producers' positions, so each one's inputs have lower numbers.
-    std::vector<BufferId> buffer_of_;
     std::vector<Item> dropped_;
-    std::vector<Item> item_of_;                           // per buffer, -1 if not evictable
-    std::vector<Bytes> bytes_;                            // per item
-    std::vector<Position> producer_;                      // per item: position of its producer in the order
     std::vector<std::vector<Position>> uses_;             // per item: positions that read it
     std::vector<std::vector<Item>> outputs_;              // per item: those whose recomputation reads it
     std::vector<Position> last_need_;                     // per item: last use of it, or of what is computed from it
-    std::vector<Form> forms_, again_;                     // per position: the op, and its recomputation
-    std::vector<char> repeatable_;                        // per position
-    std::vector<Seconds> again_seconds_;                  // per position
     std::vector<std::vector<Position>> recomputed_from_;  // per item: producers whose recomputation reads it
-    std::vector<Bytes> during_, before_;  // per position: bytes of all that is not evictable, at the op and just before
-    std::vector<std::vector<BufferId>> begins_;  // per position: buffers that are not evictable and begin there
 
     // the state of a walk
     Exponents exponents_{};

@@ -14,8 +14,10 @@ constexpr Exponents kExponents[] = {{2, 2}, {2, 1}, {1, 1}, {2, 3}, {1, 2}, {3, 
                                     {4, 1}, {3, 0}, {0, 0}, {0, 3}, {1, 4}, {4, 0}, {0, 4}};
 constexpr int kHalvings = 8, kLower = 16;
 constexpr double kLowest = 0.6, kHighest = 1.25;  // budgets of walks, times the budget asked for
-constexpr size_t kImproved = 6;                   // results from which recomputations are removed
-constexpr int64_t kPositionSteps = 25;            // work of measuring one position, in steps of a walk
+constexpr int32_t kLeastBlocks = 4, kChainUnits = 400, kMixedChainUnits = 200;
+constexpr double kLeastChainBytes = 0.9, kMostChainBytes = 1.12;  // of the dynamic program, times those asked for
+constexpr size_t kImproved = 6;                                   // results from which recomputations are removed
+constexpr int64_t kPositionSteps = 25;                            // work of measuring one position, in steps of a walk
 constexpr int64_t kWalkWork = 160'000'000, kImproveWork = 80'000'000;  // some tenths of a second each
 constexpr int64_t kLowerWork = 10'000'000;                             // of the last walks for the fewest bytes
 
@@ -26,6 +28,15 @@ constexpr size_t kMixedExponents = 5, kPerLevel = 2, kMixedImproved = 3;
 constexpr int kMixedHalvings = 5;
 constexpr double kWorse = 1.08;  // seconds of what is still made to fit, times those of the best plan
 constexpr int64_t kMixedWalkWork = 20'000'000, kMixedFitWork = 8'000'000, kMixedImproveWork = 8'000'000;
+
+Bytes times(Bytes bytes, double factor) { return static_cast<Bytes>(static_cast<double>(bytes) * factor); }
+
+std::vector<Bytes> scaled(Bytes bytes, const std::array<double, 3>& factors) {
+    std::vector<Bytes> products;
+    products.reserve(factors.size());
+    for (double factor : factors) products.push_back(times(bytes, factor));
+    return products;
+}
 
 }  // namespace
 
@@ -104,6 +115,43 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
     return best;
 }
 
+std::optional<NestedPlan> NestedPlanner::plan_blocks(Bytes budget_bytes, Seconds limit_seconds,
+                                                     const Interrupt& interrupt) {
+    std::optional<NestedPlan> best;
+    visit_chain_orders(walk_.items(), {budget_bytes}, kChainUnits, interrupt, [&](std::vector<OpId> order) {
+        NestedPlan plan = measure(std::move(order));
+        const Bytes live_bytes = plan.live_bytes;
+        if (live_bytes <= budget_bytes && (!best || plan.recompute_seconds < best->recompute_seconds))
+            best = std::move(plan);
+        return live_bytes;
+    });
+    if (!best || best->recompute_seconds > limit_seconds) return std::nullopt;
+    return remove_needless(std::move(*best), budget_bytes, work() + kImproveWork, interrupt);
+}
+
+// Orders of the dynamic program over blocks, which estimates bytes: for each level, the exact ones of some orders around
+// it, which `measure` returns, lead to one that fits.
+void NestedPlanner::visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, int32_t units,
+                                       const Interrupt& interrupt,
+                                       const std::function<Bytes(std::vector<OpId>)>& measure) const {
+    const BlockChain chain(items, drop_at_);
+    if (chain.size() < kLeastBlocks || !dropped_.empty()) return;
+    const Bytes most_bytes = times(levels.back(), kMostChainBytes);
+    const ChainPlans plans = chain.plans(most_bytes);
+    interrupt();
+    const ChainProgram program(plans.chain, most_bytes, units);
+    for (Bytes level : levels) {
+        int32_t low = program.units_of(times(level, kLeastChainBytes));
+        int32_t high = program.units_of(times(level, kMostChainBytes)) + 1;
+        while (low + 1 < high) {
+            interrupt();
+            const int32_t middle = (low + high) / 2;
+            const std::vector<ChainStep> steps = program.steps(middle);
+            (steps.empty() || measure(chain.order(plans, steps)) <= level ? low : high) = middle;
+        }
+    }
+}
+
 Bytes NestedPlanner::least_mixed_bytes(const Offloads& offloads) const {
     std::vector<char> may_leave(graph_.buffers().size(), 0);
     for (const auto* list : {&evictable_, &offloads.activations, &offloads.state})
@@ -139,7 +187,7 @@ Bytes NestedPlanner::least_mixed_bytes(const Offloads& offloads) const {
 
 // Walks within somewhat more bytes than the budget recompute less; offloads then make them fit.
 std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                                   const Offloads& offloads, Seconds limit_seconds,
+                                                   const Offloads& offloads, Seconds limit_seconds, bool from_blocks,
                                                    const Interrupt& interrupt) const {
     // Plans of `starts` may run the ops in another order, where other bytes meet.
     if (starts.empty() && least_mixed_bytes(offloads) > budget_bytes) return std::nullopt;
@@ -180,7 +228,14 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
     for (const auto& levels : {kLevels, kHighLevels}) {
         if (!fitting.empty()) break;
         const int64_t walks_end = walk.steps() + search.work() + kMixedWalkWork;
-        for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
+        if (from_blocks)
+            visit_chain_orders(walk.items(), scaled(budget_bytes, levels), kMixedChainUnits, interrupt,
+                               [&](std::vector<OpId> order) {
+                                   drafts.push_back(search.draft(std::move(order)));
+                                   return drafts.back().live_bytes;
+                               });
+        else
+            for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
         std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
         drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
         const int64_t fits_end = search.work() + kMixedFitWork;

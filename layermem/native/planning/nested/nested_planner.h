@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "planning/nested/block_chain.h"
 #include "planning/nested/local_search.h"
 #include "planning/nested/lookahead.h"
 
@@ -42,10 +43,13 @@ class NestedPlanner {
     // planners, which take part.  `work_percent`: of the usual limits of the search.
     std::optional<NestedPlan> plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                    int64_t work_percent, const Interrupt& interrupt);
+    // The same of the dynamic program over blocks (chain_program.h); none where it takes more than `limit_seconds`.
+    std::optional<NestedPlan> plan_blocks(Bytes budget_bytes, Seconds limit_seconds, const Interrupt& interrupt);
     // The quickest plan that was found within the budget, copies to the host included, or none.  `limit_seconds` are
-    // those of a plan that is known: what takes longer before it is improved is left.
+    // those of a plan that is known: what takes longer before it is improved is left.  It begins with `starts`, and with
+    // walks or, `from_blocks`, with orders of the dynamic program.
     std::optional<MixedPlan> mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                        const Offloads& offloads, Seconds limit_seconds,
+                                        const Offloads& offloads, Seconds limit_seconds, bool from_blocks,
                                         const Interrupt& interrupt) const;
     // No mixed plan that runs the ops in this order needs fewer bytes: those of an op's operands and workspace, less all
     // its overlays, and of what is in use then and can neither be evicted nor copied to the host.
@@ -60,6 +64,8 @@ class NestedPlanner {
         std::vector<NestedPlan> plans;
     };
     const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
+    void visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, int32_t units,
+                            const Interrupt& interrupt, const std::function<Bytes(std::vector<OpId>)>& measure) const;
     NestedPlan measure(std::vector<OpId> order);
     NestedPlan remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
     bool remove_one(NestedPlan& plan, Bytes budget_bytes, int64_t work_end, std::vector<char>& tried);

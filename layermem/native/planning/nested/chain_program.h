@@ -1,0 +1,88 @@
+// Least recomputation of a chain of blocks within a number of bytes, by dynamic programming.
+//
+//     blocks       0 -x0-> 1 -x1-> 2 -x2-> 3          a boundary between two blocks is one value
+//     C(s, t, m)   backward of the blocks t..s within m bytes, while what block s reads is in use besides
+//
+//     keep    forward of a range s..e, whose kept values and boundary stay    + C(e + 1, t, m - those)
+//             + backward of the range, which recomputes what was not kept
+//     drop    forward of s..k-1, of which the boundary before k alone stays     + C(k, t, m - it) + C(s, k - 1, m)
+//     last    a range s..t at the end needs no boundary, and where it ran before and keeps nothing no forward either
+//
+// A first forward costs nothing: its ops run anyway.  So C counts what runs again, as often as it does.
+//
+// source  Beaumont, Herrmann, Pallez, Shilova, "Optimal memory-aware backpropagation of deep join networks", 2020 (Rotor);
+//         here a range of several blocks has plans of its own, and bytes and seconds differ from block to block
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planning/types.h"
+
+namespace layermem::planning::nested {
+
+// A plan of the blocks from one on to `last`: some values are kept from forward to backward, the rest is recomputed.
+struct RangePlan {
+    int32_t last = 0;
+    Bytes kept_bytes = 0;      // of values inside
+    Bytes forward_bytes = 0;   // most in use while forward runs, kept values included; boundary before it and base not
+    Bytes backward_bytes = 0;  // most in use while backward runs, all else of that op included; boundary before it not
+    Seconds forward_seconds = 0;   // of forward, when it runs again
+    Seconds backward_seconds = 0;  // of what backward recomputes
+};
+
+struct Chain {
+    // per block
+    std::vector<Bytes> boundary_bytes;  // of what it leaves to the next block
+    std::vector<Bytes> base_bytes;      // in use besides while its backward is about to begin: gradients, parameters
+    std::vector<Bytes> forward_bytes;   // most in use while forward runs for its boundary alone
+    std::vector<Seconds> forward_seconds;
+    std::vector<std::vector<RangePlan>> plans;  // of the ranges that begin there
+};
+
+// Blocks first..last: forward, or the backward of one plan.
+struct ChainStep {
+    int32_t first = 0, last = 0;
+    int32_t plan = -1;  // index in plans[first]; -1 keeps the boundary after `last` alone
+    bool is_forward = true;
+    bool runs_first = true;  // of forward: for the first time
+};
+
+class ChainProgram {
+  public:
+    // Bytes are counted in `units` of equal size from the least base to `most_bytes`, each number rounded up.
+    ChainProgram(Chain chain, Bytes most_bytes, int32_t units);
+    // Seconds of recomputation within so many units more than the least base, infinite if nothing fits.
+    Seconds least_seconds(int32_t units) const { return value(0, blocks_ - 1)[units]; }
+    int32_t units() const { return units_; }
+    int32_t units_of(Bytes bytes) const;  // rounded down, above the least base; -1 below it
+    std::vector<ChainStep> steps(int32_t units) const;
+
+  private:
+    // One way to run s..t: its seconds within m bytes are those of `rest` within m - kept, of `before` within m, and
+    // `seconds`, from `least` on.
+    struct Choice {
+        int32_t least, kept;
+        Seconds seconds;
+        const double* rest;    // of C(after, t), or null
+        const double* before;  // of C(s, after - 1), or null
+        int32_t after, plan;
+    };
+    template <class Visit>
+    void for_each_choice(int32_t s, int32_t t, Visit visit) const;
+    Seconds seconds_of(const Choice& choice, int32_t m) const;
+    void append_steps(int32_t s, int32_t t, int32_t m, std::vector<ChainStep>& steps) const;
+    int32_t rounded_up(Bytes bytes) const;
+    size_t at(int32_t s, int32_t t) const {
+        return (static_cast<size_t>(s) * blocks_ + t) * (static_cast<size_t>(units_) + 1);
+    }
+    const double* value(int32_t s, int32_t t) const { return &values_[at(s, t)]; }
+
+    const Chain chain_;
+    const int32_t blocks_, units_;
+    Bytes least_base_ = 0, unit_bytes_ = 1;
+    std::vector<double> values_;  // per first and last block, per number of units
+};
+
+}  // namespace layermem::planning::nested
