@@ -38,7 +38,7 @@ REMEDY = re.compile(
 )
 WITHOUT = {  # a sentence whose end comes from elsewhere, or which is followed by lines that say what fits
     "backends/base.py", "planning/registry.py", "cli/plan_graph.py", "report/refusal.py", "proto/read.py",
-    "data/opening.py", "data/hdf5_source.py",
+    "data/layer_files.py", "data/hdf5_source.py",
     "distributed/mpi.py", "proto/blobs.py", "proto/weights_hdf5.py", "solver/state_file.py",
     "runtime/executor.py", "data/databases.py", "backends/reference/loss.py",
 }  # fmt: skip
