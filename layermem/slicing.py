@@ -6,7 +6,8 @@
        the seconds of its ops, what it would take to free the bytes by which keeping everything is over the budget, and
        the bytes below which no plan can go (planning/bounds.py)
     3  plans of the strategy for the most promising ones; cuts whose ops alone take longer than the best plan are left
-    4  the fewest slices of the whole step with which everything that is kept fits, if their ops take less time still
+    4  more slices of the whole step than these, where they may take less time still: the judged seconds of few slices
+       are too low where much is over the budget
     5  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
     6  where that is far from the time of the ops, and there is memory to offload to: the same again, with the weights
        that take much of the budget in bands of rows
@@ -18,7 +19,7 @@ All limits are counts, so the answer is the same on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -114,8 +115,8 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
         if best is not None:
             seconds = best.program().seconds
             break
-    keeping = _plan(_keeping_all(base, rows, budget_bytes, seconds), strategy, budget_bytes, seconds)
-    best = _fastest(keeping, budget_bytes, seconds) or best
+    finer = _plan(_finer(base, rows, budget_bytes, seconds, planned), strategy, budget_bytes, seconds)
+    best = _fastest(finer, budget_bytes, seconds) or best
     if best is not None:
         return _Found(best, best.program().seconds)
     if not planned:  # an op of every cut is over the budget
@@ -288,20 +289,26 @@ def _judge(
             previous = found.score
 
 
-def _keeping_all(job: Job, rows: str, budget_bytes: int, seconds: float) -> list[_Cut]:
-    """The cut of the whole step in the fewest slices that keeps everything within the budget, if its ops take less than
-    `seconds`; `rows` as in _judge."""
+def _finer(job: Job, rows: str, budget_bytes: int, seconds: float, planned: Iterable[_Planned]) -> list[_Cut]:
+    """Cuts of the whole step that may be faster than `seconds`, those of a plan by now, beside the ones `planned`: the
+    cut of the lowest score, and the fewest slices that keep everything within the budget; `rows` as in _judge."""
     assert job.slicer is not None
+    per_byte, known = _seconds_per_byte(job), {each.attempt.job.graphs[0].slices for each in planned}
+    promising: list[_Cut] = []
     for count in counts_of(job.slicer.items):
         try:
-            cut = _cut(_sliced(job, f"{ALL}/{count}", rows), budget_bytes, 0.0)
+            cut = _cut(_sliced(job, f"{ALL}/{count}", rows), budget_bytes, per_byte)
         except InputError:  # a layer mixes items, or the device cannot sum its slices
             break
         if cut.ops_seconds >= seconds:
             break
+        if cut.score < seconds and cut.least_bytes <= budget_bytes and cut.graph.slices not in known:
+            promising.append(cut)
         if cut.live_bytes <= budget_bytes:
-            return [cut]
-    return []
+            break  # more slices only take longer
+    keeping = [cut for cut in promising if cut.live_bytes <= budget_bytes]
+    lowest = sorted(promising, key=lambda cut: cut.score)[:1]
+    return [*lowest, *(cut for cut in keeping if cut not in lowest)]
 
 
 def _sliced(job: Job, cut: str, rows: str) -> Job:
