@@ -174,9 +174,40 @@ def build(include: Path, folder: Path) -> None:
             "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(user / ".config")),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(user / ".cache")),
         }
-        wanted = ["--no-deps", "--no-binary", "pycuda", "--no-cache-dir", f"pycuda=={VERSION}"]
-        command = [*_pip(), "wheel", "-q", "-w", str(folder), *wanted]
+        source = unpacked_source(user_folder, environment)
+        join_boost(source)
+        command = [*_pip(), "wheel", "-q", "-w", str(folder), *_build_options(), str(source)]
         _run(*command, environment=environment, step="compiling PyCUDA")
+
+
+def unpacked_source(folder: Path, environment: dict[str, str]) -> Path:
+    """The folder with PyCUDA's source, downloaded into `folder`."""
+    wanted = [*_build_options(), "--no-binary", "pycuda", "-d", str(folder), f"pycuda=={VERSION}"]
+    _run(*_pip(), "download", "-q", *wanted, environment=environment, step="downloading PyCUDA")
+    (archive,) = folder.glob("pycuda-*.tar.gz")
+    shutil.unpack_archive(archive, folder)
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def join_boost(source: Path) -> None:
+    """Let one file include what PyCUDA compiles of Boost: 34 small files, whose headers take nearly all the time.
+
+    PyCUDA's setup.py compiles every .cpp below libs/, and of Boost.Thread those for POSIX alone.
+    """
+    libraries = source / "bpl-subset" / "bpl_subset" / "libs"
+    lines = []
+    for path in sorted(libraries.rglob("*.cpp")):
+        if path.is_relative_to(libraries / "thread") and (path.parent.name != "pthread" or path.stem == "once_atomic"):
+            continue
+        part = path.rename(path.with_suffix(".ipp"))
+        lines.append(f'#include "../{part.relative_to(libraries)}"\n')
+    (libraries / "python" / "joined.cpp").write_text("".join(lines))
+
+
+def _build_options() -> list[str]:
+    """PyCUDA alone, built with what is installed here where that is all it needs: else pip downloads it once more."""
+    present = all(importlib.util.find_spec(name) for name in ("setuptools", "wheel", "numpy"))
+    return ["--no-deps", "--no-cache-dir", *(["--no-build-isolation"] if present else [])]
 
 
 def make_stub(include: Path, folder: Path) -> None:

@@ -61,6 +61,8 @@ def test_other_flags_of_the_compiler_make_another_wheel(toolkit, monkeypatch):
 def test_flags_of_the_environment_follow_those_without_debug_information(toolkit, tmp_path, monkeypatch):
     read = []
     monkeypatch.setenv("CXXFLAGS", "-O0")
+    monkeypatch.setattr(pycuda_wheel, "unpacked_source", lambda folder, environment: folder / "source")
+    monkeypatch.setattr(pycuda_wheel, "join_boost", lambda source: None)
     monkeypatch.setattr(pycuda_wheel, "make_stub", lambda include, folder: None)
     monkeypatch.setattr(
         pycuda_wheel,
@@ -71,6 +73,22 @@ def test_flags_of_the_environment_follow_those_without_debug_information(toolkit
     )
     pycuda_wheel.build(toolkit / "include", tmp_path)
     assert "CXXFLAGS = ['-g0', '-w', '-O0']" in read[0].splitlines()
+
+
+def test_one_file_includes_what_is_compiled_of_boost(tmp_path):
+    libraries = tmp_path / "bpl-subset/bpl_subset/libs"
+    compiled = ["python/src/object/class.cpp", "python/src/str.cpp", "thread/src/pthread/once.cpp"]
+    left_out = ["thread/src/future.cpp", "thread/src/pthread/once_atomic.cpp", "thread/src/win32/thread.cpp"]
+    for name in (*compiled, *left_out):
+        (libraries / name).parent.mkdir(parents=True, exist_ok=True)
+        (libraries / name).write_text("")
+    pycuda_wheel.join_boost(tmp_path)
+    joined = libraries / "python/joined.cpp"
+    included = [line.split('"')[1] for line in joined.read_text().splitlines()]
+    assert included == ["../" + name.replace(".cpp", ".ipp") for name in compiled]
+    assert all((joined.parent / name).exists() for name in included)
+    left = {path.relative_to(libraries).as_posix() for path in libraries.rglob("*.cpp")}
+    assert left == {"python/joined.cpp", *left_out}
 
 
 def test_a_toolkit_without_headers_is_refused(tmp_path):
