@@ -3,7 +3,8 @@
 A strategy counts live bytes.  Placed, its plan may need a few more, and then a plan for less is requested:
 
     request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
-             then halfway between that and the last one that was too much, while a faster one may be there
+             then halfway between that and the last one that was too much, while a faster one may be there: from its
+             bytes on, where it is the one that a strategy has for all requests that it cannot meet
 
 Copies that hold what the budget has to spare (Plan.copy_limit_bytes) fill the arena at nearly all ops, so offsets are
 hard to find.  Such a plan is placed with copies that hold nothing, if need be, and then with as much as can be placed.
@@ -152,7 +153,7 @@ class BudgetSearch(Generic[P]):
         best = self._fit(MINIMUM_MEMORY)
         step = ALIGN
         while step >= ALIGN:
-            smaller = self._fit(max(best.arena_bytes - step, 0))
+            smaller = self._fit(max(best.arena_bytes - step, 0), fastest=False)
             if smaller.arena_bytes < best.arena_bytes:
                 best, step = smaller, 2 * step
             else:
@@ -201,22 +202,23 @@ class BudgetSearch(Generic[P]):
                 program = min(program, self._with_more_held(limited, budget_bytes, limit_bytes), key=_seconds)
         return self._faster_single_limited(budget_bytes, program) if self.entry.combines_others else program
 
-    def _fit(self, budget_bytes: int | None) -> P:
-        """The same, with copies that hold as much as their plan says or nothing: it fits if that of _attempt() does."""
+    def _fit(self, budget_bytes: int | None, *, fastest: bool = True) -> P:
+        """The same, with copies that hold as much as their plan says or nothing: it fits if that of _attempt() does.
+        Not `fastest`: none between the plan of the fewest bytes and the budget is looked for."""
         plan = self.plan_of(self.entry, budget_bytes)
         first = self._placed(plan, budget_bytes)
         if budget_bytes is None or first.arena_bytes <= budget_bytes or self.evaluator.live_bytes(plan) > budget_bytes:
             return first
         tried = [first]
 
-        def build_for(request: int) -> P | None:
+        def build_for(request: int) -> P:
             plan = self.plan_of(self.entry, request)
-            if any(plan == program.plan for program in tried):
-                return None
-            tried.append(self._placed(plan, budget_bytes))
-            return tried[-1]
+            known = next((program for program in tried if program.plan == plan), None)
+            if known is None:
+                tried.append(known := self._placed(plan, budget_bytes))
+            return known
 
-        best = fastest_under_budget(budget_bytes, first, build_for)
+        best = fastest_under_budget(budget_bytes, first, build_for, above_least=fastest)
         if self.entry.combines_others:
             best = self._faster_single(budget_bytes, best)
         return best or min(tried, key=lambda program: program.arena_bytes)
@@ -314,37 +316,50 @@ def rungs_below(budget_bytes: int, count: int) -> list[int]:
     return [below[number - 1] for number in RUNGS[:count] if number <= len(below)]
 
 
-def fastest_under_budget(budget_bytes: int, first: P, build_for: Callable[[int], P | None]) -> P | None:
+def fastest_under_budget(
+    budget_bytes: int, first: P, build_for: Callable[[int], P], *, above_least: bool = True
+) -> P | None:
     """The fastest program found within the budget, or None.
 
-    first      the program for the budget itself: placed, and over it
-    build_for  the program for a request in bytes, placed; None if its plan was tried before
+    first        the program for the budget itself: placed, and over it
+    build_for    the program for a request in bytes, placed; the same object if its plan was built before
+    above_least  where a request gets the program of the fewest bytes, which needs more but fits, look above it
     """
     request, too_much = budget_bytes, budget_bytes
     best: P | None = None
+    seen = [first]
+
+    def is_new(program: P) -> bool:
+        return all(program is not other for other in seen)
+
     over = min(first.arena_bytes - budget_bytes, max(1, budget_bytes // (2 * FIRST_SHARE)))
     for doubling in range(1, DOUBLINGS + 1):
         request = budget_bytes - (over << doubling)
         if request <= 0:
             return None
         program = build_for(request)
-        if program is not None and program.arena_bytes <= budget_bytes:
+        if program.arena_bytes <= budget_bytes:
             best = program
             break
-        if program is not None and program.max_live_bytes > request:
+        if program.max_live_bytes > request and is_new(program):
             return None  # the strategy has no plan that needs so little
+        seen.append(program)
         too_much = request
     if best is None:
         return None
+    seen.append(best)
+    least = best if above_least and best.max_live_bytes > request else None
+    request = request if least is None else least.max_live_bytes
     good_enough = first.seconds * AS_GOOD
     for _ in range(HALVINGS):
-        if best.seconds <= good_enough or too_much - request < over:
+        if best.seconds <= good_enough or (too_much - request < over and best is not least):
             break
         middle = (request + too_much) // 2
         program = build_for(middle)
-        if program is None or program.arena_bytes > budget_bytes:
+        if program.arena_bytes > budget_bytes or not is_new(program):
             too_much = middle
             continue
         request = middle
+        seen.append(program)
         best = min(best, program, key=lambda program: program.seconds)
     return best

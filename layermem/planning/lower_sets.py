@@ -36,6 +36,7 @@ from layermem.planning.recomputation import (
     forward_ops,
     matches,
     recompute_seconds,
+    seconds_again,
     segments_to_plan,
 )
 from layermem.planning.registry import PlanEvaluator
@@ -155,6 +156,10 @@ class LowerSetPlanner:
         return nbytes <= NEAR_BOUND * self.least_bytes
 
     @cached_property
+    def _seconds_again(self) -> dict[str, float]:
+        return seconds_again(self.graph, self.costs)
+
+    @cached_property
     def least_bytes(self) -> int:
         """Bytes below which no plan without copies can go."""
         return least_bytes(self.graph, host_budget_bytes=0)
@@ -207,7 +212,7 @@ class LowerSetPlanner:
         return self._evaluate(self.plan(chain, "", keep_side_outputs), evaluator)
 
     def _evaluate(self, plan: Plan, evaluator: PlanEvaluator) -> Candidate:
-        return Candidate(evaluator.live_bytes(plan), recompute_seconds(self.graph, self.costs, plan), plan)
+        return Candidate(evaluator.live_bytes(plan), recompute_seconds(plan, self._seconds_again), plan)
 
     def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
         """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""

@@ -11,7 +11,7 @@ source  Kusumoto et al., NeurIPS 2019, section 3 (canonical strategy); Chen et a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -96,17 +96,20 @@ def _missing_producers(graph: Graph, wanted: Iterable[str], missing: Collection[
     return sorted(producers.values(), key=lambda op: graph.position[op.name])
 
 
-def recompute_seconds(graph: Graph, costs: Costs, plan: Plan) -> float:
-    """Seconds of the ops that `plan` runs beyond their first time."""
+def recompute_seconds(plan: Plan, again: Mapping[str, float]) -> float:
+    """Seconds of the ops that `plan` runs beyond their first time; `again`: of each of them (seconds_again)."""
     seen: set[str] = set()
     seconds = 0.0
     for name in plan.order:
         if name in seen:
-            op = graph.by_name[name].recompute
-            assert op is not None
-            seconds += costs.op(op)
+            seconds += again[name]
         seen.add(name)
     return seconds
+
+
+def seconds_again(graph: Graph, costs: Costs) -> dict[str, float]:
+    """Seconds of a second run of each op that can be recomputed, by name."""
+    return {op.name: costs.op(op.recompute) for op in graph.ops if op.recompute is not None}
 
 
 def can_recompute(producer: Op, buffer: str) -> bool:

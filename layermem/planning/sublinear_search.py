@@ -23,6 +23,7 @@ from layermem.planning.recomputation import (
     matches,
     output_bytes,
     recompute_seconds,
+    seconds_again,
     segments_to_plan,
 )
 from layermem.planning.registry import PlanEvaluator
@@ -39,7 +40,7 @@ def sublinear_candidates(graph: Graph, costs: Costs, evaluator: PlanEvaluator, h
 
 def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
     tried: dict[tuple[int, ...], list[Candidate]] = {}  # by the number of ops in each segment
-    places = cut_places(graph, hints)
+    places, again = cut_places(graph, hints), seconds_again(graph, costs)
 
     def try_threshold(threshold_bytes: float) -> list[list[Op]]:
         segments = cut_segments(graph, threshold_bytes, places)
@@ -50,7 +51,7 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
                 for keep in (True, False)
             ]
             tried[lengths] = [
-                Candidate(evaluator.live_bytes(plan), recompute_seconds(graph, costs, plan), plan) for plan in plans
+                Candidate(evaluator.live_bytes(plan), recompute_seconds(plan, again), plan) for plan in plans
             ]
         return segments
 

@@ -104,14 +104,27 @@ def test_a_strategy_that_knows_nothing_leaner_is_asked_once():
 def test_plans_that_were_tried_are_skipped_and_bytes_run_out():
     asked = []
 
-    def ask(nbytes):
-        asked.append(nbytes)
+    def search(first):
+        asked.clear()
+        return fastest_under_budget(first.asked, first, lambda nbytes: asked.append(nbytes) or first)
 
-    assert fastest_under_budget(BUDGET, PlacedPlan(BUDGET, 1_000), ask) is None
+    assert search(PlacedPlan(BUDGET, 1_000)) is None
     assert asked == [98_000, 96_000, 92_000, 84_000, 68_000, 36_000]
-    asked.clear()
-    assert fastest_under_budget(6, PlacedPlan(6, 1), ask) is None
+    assert search(PlacedPlan(6, 1)) is None
     assert asked == [4, 2]
+
+
+def test_between_the_plan_of_the_fewest_bytes_and_the_budget_lie_quicker_ones():
+    """Requests that the strategy cannot meet get the plan of its fewest bytes, which fits."""
+    placed = {}
+
+    def ask(nbytes):
+        live_bytes = max(nbytes, 99_000)
+        wasted = 9_000 if live_bytes > 99_700 else 0
+        return placed.setdefault(live_bytes, PlacedPlan(live_bytes, wasted))
+
+    found = fastest_under_budget(BUDGET, ask(BUDGET), ask)
+    assert 99_000 < found.asked <= 99_700
 
 
 def test_a_program_as_quick_as_the_one_that_was_over_ends_the_search():
@@ -225,7 +238,7 @@ class StepwiseSearch(BudgetSearch[SimpleNamespace]):
         self.hints = SimpleNamespace(host_budget_bytes=None)
         self.least, self.most, self.refused, self.requests = least, most, refused, []
 
-    def _fit(self, budget_bytes):
+    def _fit(self, budget_bytes, *, fastest=True):
         self.requests.append(budget_bytes)
         answered = budget_bytes >= self.least * ALIGN and budget_bytes // ALIGN not in self.refused
         return SimpleNamespace(arena_bytes=min(budget_bytes, self.most * ALIGN) if answered else self.most * ALIGN)

@@ -7,7 +7,14 @@ import pytest
 from layermem.graph.ops import FORWARD, STASH
 from layermem.planning.hints import Hints
 from layermem.planning.plan import INTRA, Plan, program_order
-from layermem.planning.recomputation import forward_ops, matches, output_bytes, recompute_seconds, segments_to_plan
+from layermem.planning.recomputation import (
+    forward_ops,
+    matches,
+    output_bytes,
+    recompute_seconds,
+    seconds_again,
+    segments_to_plan,
+)
 from tests.planning.chains import UNIT, a_second_each, chain
 from tests.schedule.small_graphs import buffer, graph, op, repeatable
 
@@ -66,10 +73,10 @@ def test_a_stash_stays_with_the_output_that_crosses_or_is_recomputed_with_its_op
 
 
 def test_seconds_of_recomputation_are_those_of_repeated_ops():
-    costs = a_second_each(NET)
-    again = Plan("", (*program_order(NET)[:5], "f1.forward", "f2.forward", *program_order(NET)[5:]))
-    assert recompute_seconds(NET, costs, again) == 2.0
-    assert recompute_seconds(NET, costs, Plan("", program_order(NET))) == 0.0
+    again = seconds_again(NET, a_second_each(NET))
+    twice = Plan("", (*program_order(NET)[:5], "f1.forward", "f2.forward", *program_order(NET)[5:]))
+    assert recompute_seconds(twice, again) == 2.0
+    assert recompute_seconds(Plan("", program_order(NET)), again) == 0.0
 
 
 def test_a_glob_names_the_layer_of_an_op_or_one_of_those_that_it_fuses():

@@ -281,7 +281,12 @@ class _Search:
         self._lower_sets.plan_within(self.budget_bytes, "auto", self.evaluator)
         most_bytes = self.evaluator.live_bytes(Plan("auto", tuple(op.name for op in self.graph.ops)))
         steps = ((most_bytes - self.budget_bytes) * step // MIXES for step in range(1, MIXES))
-        return [self.budget_bytes + step - self._lower_sets.persistent_bytes for step in steps]
+        requests = [self.budget_bytes + step - self._lower_sets.persistent_bytes for step in steps]
+        if not self.host_is_empty:
+            return requests
+        # Without copies, a plan that recomputes less than the one for the budget does not fit.
+        available_bytes = self.budget_bytes - self._lower_sets.persistent_bytes
+        return [request for request in requests if LEAST_OF_MODEL * request <= available_bytes]
 
     def _chain_within(self, request: int) -> _native.ChainReport | None:
         return self._lower_sets.solve(request, most_seconds=MIX_SECONDS)
@@ -296,8 +301,6 @@ class _Search:
             return  # no copies make one fit, and `nested` finds the one that needs the fewest bytes
         yield plan or planner.min_memory_plan("auto", self.evaluator)
         for request in self._mix_requests():
-            if self.host_is_empty and LEAST_OF_MODEL * request > self.budget_bytes - planner.persistent_bytes:
-                return  # without copies, a plan that recomputes less than the one for the budget does not fit
             chain = self._chain_within(request)
             if chain is None:
                 continue

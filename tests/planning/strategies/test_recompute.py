@@ -7,7 +7,7 @@ import pytest
 from layermem.compiler import compile
 from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
-from layermem.planning.recomputation import forward_ops, recompute_seconds, segments_to_plan
+from layermem.planning.recomputation import forward_ops, recompute_seconds, seconds_again, segments_to_plan
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import UNIT, Planned, a_second_each, chain
@@ -20,7 +20,7 @@ def ask(name, job, budget, hints=Hints(), arena_planner=None):
     graphs, costs = job
     arena_planner = arena_planner or ArenaPlanner(graphs, costs)
     plan = get_strategy(name).make(graphs[0], costs, budget, arena_planner, hints)
-    return arena_planner.live_bytes(plan), recompute_seconds(graphs[0], costs, plan), plan
+    return arena_planner.live_bytes(plan), recompute_seconds(plan, seconds_again(graphs[0], costs)), plan
 
 
 def least_repeats(layers):

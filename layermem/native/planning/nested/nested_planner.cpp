@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <limits>
 #include <numeric>
 
 namespace layermem::planning::nested {
@@ -17,7 +19,10 @@ constexpr double kLowest = 0.6, kHighest = 1.25;  // budgets of walks, times the
 constexpr int32_t kLeastBlocks = 4, kChainUnits = 400, kMixedChainUnits = 200;
 constexpr double kLeastChainBytes = 0.9, kMostChainBytes = 1.12;  // of the dynamic program, times those asked for
 constexpr size_t kImproved = 6;                                   // results from which recomputations are removed
-constexpr int64_t kPositionSteps = 25;                            // work of measuring one position, in steps of a walk
+constexpr size_t kBisected = 5;  // exponents for which the fewest bytes of a walk are looked for in any case
+constexpr double kLess =
+    0.998;  // of the fewest bytes of a walk so far: where another one fails, its exponents are left
+constexpr int64_t kPositionSteps = 25;  // work of measuring one position, in steps of a walk
 constexpr int64_t kWalkWork = 160'000'000, kImproveWork = 80'000'000;  // some tenths of a second each
 constexpr int64_t kLowerWork = 10'000'000;                             // of the last walks for the fewest bytes
 
@@ -267,12 +272,22 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
         if (order) take(measure(std::move(*order)));
         return order.has_value();
     };
-    for (const Exponents& exponents : kExponents) {
-        double low = 0, high = 1.25 * static_cast<double>(least->live_bytes);
+    auto bisect = [&](double high, const Exponents& exponents) {
+        double low = 0;
         for (int i = 0; i < kHalvings + 2 && work() < end; ++i) {
             const double middle = (low + high) / 2;
             (walk(middle, exponents, CostOf::kSeconds) ? high : low) = middle;
         }
+        return high;
+    };
+    double lowest = std::numeric_limits<double>::infinity();  // bytes of a walk that succeeded
+    for (size_t i = 0; i < std::size(kExponents); ++i) {
+        double high = 1.25 * static_cast<double>(least->live_bytes);
+        if (i >= kBisected) {
+            high = lowest * kLess;
+            if (work() >= end || !walk(high, kExponents[i], CostOf::kSeconds)) continue;
+        }
+        lowest = std::min(lowest, bisect(high, kExponents[i]));
     }
     // A walk that fails within some bytes may succeed within fewer.
     const int64_t lower_end = std::min(end, work() + kLowerWork);
