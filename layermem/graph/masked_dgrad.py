@@ -32,15 +32,10 @@ def masked_dgrads(nodes: Sequence[OpNode], needs: Needs, device: Device) -> dict
     """The node of each dgrad that ends with the backward of a ReLU, and the node of that ReLU."""
     if MASKED_DGRAD not in device.fusions:
         return {}
-    last = {
-        blob: index
-        for index in range(len(nodes) - 1, -1, -1)
-        for blob in (nodes[index].bottoms[int(role[2:])] for role in needs.wants[index] if role.startswith("dx"))
-    }
-    found = {}
+    last, found = last_writers(nodes, needs), {}
     for index, node in enumerate(nodes):
         writer = last.get(node.tops[0]) if needs.wants[index] and _masks_its_gradient(node) else None
-        if writer is not None and _is_dgrad_of(nodes[writer], node.tops[0]):
+        if writer is not None and is_dgrad_of(nodes[writer], node.tops[0]):
             found[writer] = index
     return found
 
@@ -54,7 +49,18 @@ def _masks_its_gradient(node: OpNode) -> bool:
     return len(shape) == 4 and shape[1] % MASK_CHANNELS == 0
 
 
-def _is_dgrad_of(node: OpNode, blob: str) -> bool:
+def last_writers(nodes: Sequence[OpNode], needs: Needs) -> dict[str, int]:
+    """The last node to add to the gradient of each blob, but of those whose own weight in the loss is added later."""
+    weighed = {blob for node in nodes for blob, weight in zip(node.tops, node.loss_weights) if weight}
+    return {
+        blob: index
+        for index in range(len(nodes) - 1, -1, -1)
+        for blob in (nodes[index].bottoms[int(role[2:])] for role in needs.wants[index] if role.startswith("dx"))
+        if blob not in weighed
+    }
+
+
+def is_dgrad_of(node: OpNode, blob: str) -> bool:
     """Whether `node` is a convolution that reads `blob`, alone and once."""
     base = node.emitter.base if isinstance(node.emitter, Epilogue) else node.emitter
     is_one = isinstance(base, Convolution) and isinstance(base.record, Conv) and base.record.pairs == 1

@@ -88,6 +88,13 @@ def test_other_gradients_are_masked_by_an_op_of_their_own(text):
     assert "one+one_relu.mask" not in masked(graph).values()
 
 
+def test_the_gradient_of_a_relu_with_a_weight_in_the_loss_is_masked_behind_that_weight():
+    graph = graph_of(CHAIN.replace('top: "one" }', 'top: "one" loss_weight: 2 }'))
+    order = [op.name for op in graph.ops]
+    assert not masked(graph) and "one+one_relu" in relus(graph)
+    assert order.index("two+two_relu.dgrad") < order.index("one'.seed") < order.index("one+one_relu.relu_backward")
+
+
 def test_a_section_that_ends_between_the_two_masks_nothing():
     net = net_of(CHAIN)
     names = [layer.name for layer in net.layers]
