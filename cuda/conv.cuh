@@ -457,7 +457,7 @@ struct MapsColumn {
 template <int V, bool PAIRS, class E>
 struct ImageColumn {
     using Element = E;
-    static constexpr bool SPREADS = PAIRS;
+    static constexpr bool SPREADS = PAIRS && (V > 1 || FETCHES_AHEAD);
     static constexpr bool IS_KEPT = PAIRS && V == 1;     // else copies are few, and compute address and tap from parts
     static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // windows of a lane
 
@@ -552,16 +552,16 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     Columns<T::N, T::THREADS, V, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
                                                   start + depth, n < width ? down : OUTSIDE, right));
     Product product;
-    const bool ends = windows.ends;
-    const int groups = gridDim.z / p.splits;
     const long long of_group = static_cast<long long>(conv.outputs) * width;
-    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
     const auto row_of = [&](int i) {
         const int k = m0 + product.m_of(i);
         return k < conv.outputs ? k * width : -1;
     };
     if (windows.before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
     multiply<T>(shared, depth, a, b, product);
+    const bool ends = windows.ends;
+    const int groups = gridDim.z / p.splits;
+    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
     const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
     store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
 }
