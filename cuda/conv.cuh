@@ -309,6 +309,7 @@ LM_FN PhaseTaps phase_taps(const PhaseAxis& down, const PhaseAxis& right, const 
 template <int V, class E>
 struct PhaseWeights {
     using Element = E;
+    static constexpr bool SPREADS = V > 1;
     static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // rows of a lane
 
     const E* column;  // of tap 0 and output 0
@@ -401,17 +402,41 @@ struct ConvWgradArgs {
     const Image* image;
     ConvProblem problem;
     Divider by_window, by_columns, by_channels, by_kernel_w;  // Ho Wo, Wo, C/g, kw
-    int splits, images_each;  // split i sums over images [i images_each, (i+1) images_each) of the whole batch
+    int splits, images_each;   // split i sums over images [i images_each, (i+1) images_each) of the whole batch;
+    int pieces, windows_each;  // or, where there are several pieces, splits [i pieces, (i+1) pieces) over one image,
+                               // each over so many windows, which are whole stages
     // Images at hand: first_image .. first_image + problem.images - 1 of images_whole; they meet `splits` splits from
     // first_split on.
     int first_split, first_image, images_whole;
     int accumulate;
 };
 
+// The windows of a split at hand: `depth` from `start` on, after `before` that earlier slices have summed.
+struct WgradWindows {
+    int start, depth, before;
+    bool ends;  // whether the split ends here
+
+    template <class Args>
+    LM_MEMBER WgradWindows(const Args& p, int split) {
+        const int each = p.problem.maps_h * p.problem.maps_w, last = p.first_image + p.problem.images;
+        const int part = split / p.pieces, piece = split - part * p.pieces;
+        const int begin = part * p.images_each, end = min(begin + p.images_each, p.images_whole);
+        ends = last >= end;
+        before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;
+        const int behind = ends ? (end - begin) * each : (last - begin) * each / DEPTH * DEPTH;
+        start = (begin - p.first_image) * each + before, depth = behind - before;
+        if (p.pieces > 1) {
+            start += piece * p.windows_each;
+            depth = min(depth - piece * p.windows_each, p.windows_each);
+        }
+    }
+};
+
 // A column of the maps: element k is that of window k, at `pitch` from the one before.
 template <int V, class E>
 struct MapsColumn {
     using Element = E;
+    static constexpr bool SPREADS = V > 1;
 
     const E* next;    // the first of the next stage
     int pitch, left;  // windows from there on
@@ -427,10 +452,13 @@ struct MapsColumn {
     }
 };
 
-// A column of what windows see of the image: element k is the pixel under one tap of window start + k.
-template <int V, class E>
+// A column of what windows see of the image: element k is the pixel under one tap of window start + k.  PAIRS: a place is
+// a pair in one register, of images below 2^14 pixels a side.
+template <int V, bool PAIRS, class E>
 struct ImageColumn {
     using Element = E;
+    static constexpr bool SPREADS = PAIRS && (V > 1 || FETCHES_AHEAD);
+    static constexpr bool IS_KEPT = PAIRS && V == 1;     // else copies are few, and compute address and tap from parts
     static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // windows of a lane
 
     const E* image;  // under the tap of a window in the corner
@@ -438,9 +466,27 @@ struct ImageColumn {
     Divider by_window, by_columns;
     int next, end;       // this lane's first window of the next stage, and the one behind the last
     int down, right;     // of the tap; down is OUTSIDE where this column is not there
+    Pair tap, behind;    // the same, and what it leaves of the image; where these are kept
     int offsets[PARTS];  // of this lane's windows;
     int h, w;            // h is OUTSIDE where that is not there
     Pair places[PARTS];  // h and w
+
+    LM_MEMBER ImageColumn(const E* image, const ConvProblem& conv, Divider by_window, Divider by_columns, int next,
+                          int end, int down, int right)
+        : image(image),
+          conv(conv),
+          by_window(by_window),
+          by_columns(by_columns),
+          next(next),
+          end(end),
+          down(down),
+          right(right) {
+        if constexpr (IS_KEPT) {
+            this->image = opaque(image);
+            tap = Pair(down, right).kept();
+            behind = (Pair(conv.height - 1, conv.width - 1) - tap).kept();
+        }
+    }
 
     LM_MEMBER void advance() {
 #pragma unroll
@@ -458,9 +504,11 @@ struct ImageColumn {
     }
 
     LM_MEMBER const E* at(int k, int part, bool& inside) const {
-        if constexpr (V > 1) {
-            const Pair tap(down, right), seen(shuffle(places[part].both, PARTS > 1 ? k % WARP : k));
-            inside = are_natural(seen + tap, Pair(conv.height - 1, conv.width - 1) - tap - seen);
+        if constexpr (PAIRS) {
+            const Pair its = IS_KEPT ? tap : Pair(down, right);
+            const Pair left = IS_KEPT ? behind : Pair(conv.height - 1, conv.width - 1) - its;
+            const Pair seen(shuffle(places[part].both, PARTS > 1 ? k % WARP : k));
+            inside = are_natural(seen + its, left - seen);
         } else {
             const int row = shuffle(h, k) + down, pixel = shuffle(w, k) + right;
             inside = static_cast<unsigned>(row) < static_cast<unsigned>(conv.height) &&
@@ -475,54 +523,45 @@ struct ImageColumn {
 // With a slice of the batch, k are the whole stages of windows that lie in it: the first stage begins where one of the
 // whole batch does, and so does what lies behind the last one, but for the end of the split.  A split that has begun
 // continues from `begun`, and one that does not end here goes to `left`, so that its sums are those of the whole batch.
-template <class T, class Product, int V, class Image, class Maps>
+//
+// MAPS_V elements of the maps are copied at once, and V of the image.
+template <class T, class Product, int MAPS_V, int V, class Image, class Maps>
 LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     constexpr int RUN = V > 1 ? 4 : 1;
+    constexpr bool PAIRS = MAPS_V > 1;
     LM_DYN_SHARED(float, shared);
     const ConvProblem& conv = p.problem;
     const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
-    const int each = conv.maps_h * conv.maps_w, width = conv.kernel_h * conv.kernel_w * conv.channels;
+    const int width = conv.kernel_h * conv.kernel_w * conv.channels;
     const Place<T> place(width);
     const int m0 = place.m, n0 = place.n;
-    const int begin = split * p.images_each, end = min(begin + p.images_each, p.images_whole);  // of the split
-    const int last = p.first_image + conv.images;
-    const int before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;  // windows summed earlier
-    const int behind = last < end ? (last - begin) * each / DEPTH * DEPTH : (end - begin) * each;
-    const int start = (begin - p.first_image) * each + before, depth = behind - before;
+    const WgradWindows windows(p, split);
+    const int start = windows.start, depth = windows.depth;
     if (depth <= 0) return;  // less than a stage
 
-    const int m = m0 + my_column<T::M, V>();
+    const int m = m0 + my_column<T::M, MAPS_V>();
     const int n = n0 + my_column<T::N, V>(), tap = divide(n, p.by_channels), c = n - tap * conv.channels;
     const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
     const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
     const Maps* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
     const Image* image =
         p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch + group * conv.channels + c);
-    Columns<T::M, T::THREADS, V, MapsColumn<V, Maps>> a(
-        MapsColumn<V, Maps>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
-    Columns<T::N, T::THREADS, V, ImageColumn<V, Image>> b(ImageColumn<V, Image>{image,
-                                                                                conv,
-                                                                                p.by_window,
-                                                                                p.by_columns,
-                                                                                start + lane_of_warp(),
-                                                                                start + depth,
-                                                                                n < width ? down : OUTSIDE,
-                                                                                right,
-                                                                                {},
-                                                                                0,
-                                                                                0,
-                                                                                {}});
+    Columns<T::M, T::THREADS, MAPS_V, MapsColumn<MAPS_V, Maps>> a(
+        MapsColumn<MAPS_V, Maps>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
+    using Column = ImageColumn<V, PAIRS, Image>;
+    Columns<T::N, T::THREADS, V, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
+                                                  start + depth, n < width ? down : OUTSIDE, right));
     Product product;
-    const bool ends = last >= end;
-    const int groups = gridDim.z / p.splits;
     const long long of_group = static_cast<long long>(conv.outputs) * width;
-    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
     const auto row_of = [&](int i) {
         const int k = m0 + product.m_of(i);
         return k < conv.outputs ? k * width : -1;
     };
-    if (before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
+    if (windows.before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
     multiply<T>(shared, depth, a, b, product);
+    const bool ends = windows.ends;
+    const int groups = gridDim.z / p.splits;
+    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
     const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
     store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
 }
@@ -553,7 +592,7 @@ using PackedDgradArgs = ConvDgradArgs<E, E>;
         conv_dgrad<T, Product<T, true, false>, V>(p);                             \
     }                                                                             \
     LM_KERNEL(conv_wgrad_##tile##_v##V, WgradArgs<E>, p, T::THREADS, T::BLOCKS) { \
-        conv_wgrad<T, Product<T, false, false>, V>(p);                            \
+        conv_wgrad<T, Product<T, false, false>, V, V>(p);                         \
     }
 
 #define LM_CONV(tile, T, Product, V, E) LM_CONV_OF(FpropArgs, DgradArgs, tile, T, Product, V, E)
@@ -564,12 +603,22 @@ using PackedDgradArgs = ConvDgradArgs<E, E>;
         conv_fprop<T, Product<T, true, true>, V>(p);                                       \
     }                                                                                      \
     LM_KERNEL(conv_wgrad_data_##tile##_v##V, DataWgradArgs<E>, p, T::THREADS, T::BLOCKS) { \
-        conv_wgrad<T, Product<T, false, false>, V>(p);                                     \
+        conv_wgrad<T, Product<T, false, false>, V, V>(p);                                  \
     }
 
 #define LM_CONV_NARROW(tile, T, Product, V, E) \
     LM_CONV(tile, T, Product, V, E)            \
     LM_CONV_DATA(tile, T, Product, V, E)
+
+// Weight gradients of images of few channels: runs of four of the maps, single elements of the image, in small tiles for
+// their few columns.
+#define LM_WGRAD_FEW(name, tile, T, Product, Args)                             \
+    LM_KERNEL(conv_wgrad_##name##tile##_v41, Args, p, T::THREADS, T::BLOCKS) { \
+        conv_wgrad<T, Product<T, false, false>, 4, 1>(p);                      \
+    }
+#define LM_WGRAD_FEW_TILES(name, Product, Args)      \
+    LM_WGRAD_FEW(name, 64x64, T64x64, Product, Args) \
+    LM_WGRAD_FEW(name, 64x32, T64x32, Product, Args)
 
 // All four tiles, for operands in runs of four elements (V = 4) and for any operands (V = 1), as are those of data.
 #define LM_TILES(CONV4, CONV1, Product, E)  \
@@ -582,7 +631,11 @@ using PackedDgradArgs = ConvDgradArgs<E, E>;
     CONV1(64x64, T64x64, Product, 1, E)     \
     CONV1(128x32, T128x32, Product, 1, E)
 
-#define LM_CONV_TILES(Product) LM_TILES(LM_CONV, LM_CONV, Product, float)
-#define LM_CONV_NARROW_TILES(Product, E) LM_TILES(LM_CONV, LM_CONV_NARROW, Product, E)
+#define LM_CONV_TILES(Product)                 \
+    LM_TILES(LM_CONV, LM_CONV, Product, float) \
+    LM_WGRAD_FEW_TILES(, Product, WgradArgs<float>)
+#define LM_CONV_NARROW_TILES(Product, E)          \
+    LM_TILES(LM_CONV, LM_CONV_NARROW, Product, E) \
+    LM_WGRAD_FEW_TILES(data_, Product, DataWgradArgs<E>)
 
 }  // namespace lm

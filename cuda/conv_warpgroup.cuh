@@ -161,26 +161,24 @@ LM_FN void warpgroup_dgrad(const DgradArgs<float>& p) {
 template <class T>
 LM_FN void warpgroup_wgrad(const WgradArgs<float>& p) {
     using Ring = WarpgroupRing<T, false>;
+    using Column = ImageColumn<4, true, float>;
     using Product = typename Ring::Product;
     LM_SHARED(Extent, extent, [1]);
     LM_SHARED(int, windows, [2]);  // the first one, of the images at hand, and how many of the split came before
     const ConvProblem& conv = p.problem;
     const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
-    const int begin = split * p.images_each, end = min(begin + p.images_each, p.images_whole);
-    const bool ends = p.first_image + conv.images >= end;
+    const WgradWindows all(p, split);
+    const bool ends = all.ends;
     if (threadIdx.x == 0) {
-        const int each = conv.maps_h * conv.maps_w, last = p.first_image + conv.images;
-        const int before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;
-        const int behind = ends ? (end - begin) * each : (last - begin) * each / DEPTH * DEPTH;
-        extent[0] = extent_of<T>(conv.outputs, behind - before, conv.kernel_h * conv.kernel_w * conv.channels);
-        if (behind <= before) extent[0].tiles = 0;  // less than a stage
-        windows[0] = (begin - p.first_image) * each + before;
-        windows[1] = before;
+        extent[0] = extent_of<T>(conv.outputs, all.depth, conv.kernel_h * conv.kernel_w * conv.channels);
+        if (all.depth <= 0) extent[0].tiles = 0;  // less than a stage
+        windows[0] = all.start;
+        windows[1] = all.before;
     }
     const auto produce = [&](Ring& ring, int tile) {
         const int start = windows[0], depth = extent[0].depth, row = tile / extent[0].across;
         const int m = row * T::M + my_column<T::M, 4>();
-        const int n = (tile - row * extent[0].across) * T::N + TransposedRows<T, ImageColumn<4, float>>::first_column();
+        const int n = (tile - row * extent[0].across) * T::N + TransposedRows<T, Column>::first_column();
         const int tap = divide(n, p.by_channels), c = n - tap * conv.channels;
         const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
         const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
@@ -189,18 +187,8 @@ LM_FN void warpgroup_wgrad(const WgradArgs<float>& p) {
                                         group * conv.channels + c);
         Columns<T::M, T::PRODUCERS, 4, MapsColumn<4, float>> a(
             MapsColumn<4, float>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
-        TransposedRows<T, ImageColumn<4, float>> b(ImageColumn<4, float>{image,
-                                                                         conv,
-                                                                         p.by_window,
-                                                                         p.by_columns,
-                                                                         start + lane_of_warp(),
-                                                                         start + depth,
-                                                                         n < extent[0].columns ? down : OUTSIDE,
-                                                                         right,
-                                                                         {},
-                                                                         0,
-                                                                         0,
-                                                                         {Pair()}});
+        TransposedRows<T, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
+                                           start + depth, n < extent[0].columns ? down : OUTSIDE, right));
         ring.fill(a, b, depth);
     };
     const auto consume = [&](Ring& ring, int tile) {

@@ -12,6 +12,7 @@ using T128x128 = Tile<128, 128, 32, 64, 2>;  // on sm_75 one at a time: its shar
 using T128x64 = Tile<128, 64, 32, 64, 3>;
 using T64x64 = Tile<64, 64, 32, 64, 6>;
 using T128x32 = Tile<128, 32, 32, 32, 3>;
+using T64x32 = Tile<64, 32, 32, 32, 6>;
 
 template <class T, bool A_ROWS, bool B_ROWS>
 struct Ffma {

@@ -69,12 +69,30 @@ LM_FN int warp_n() {
     return static_cast<int>(threadIdx.x) / WARP % T::WARPS_N * T::WARP_N;
 }
 
+// x, of which the compiler knows nothing: it is kept as it is, or computed from here on.
+LM_FN int opaque(int x) {
+#if !defined(LM_EMULATE)
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
+template <class E>
+LM_FN const E* opaque(const E* x) {
+#if !defined(LM_EMULATE)
+    asm volatile("" : "+l"(x));
+#endif
+    return x;
+}
+
 // ---- loading --------------------------------------------------------------------------------------------------------
 //
 // What a thread copies of each stage, of A or of B:
 //      COPIES                how many
 //      advance()             prepares those of the next stage, at first of the one from k = 0 on; called by all lanes
 //      copy(tile, i)         starts number i, zeros beyond the operand; called by all lanes
+//      SPREADS               whether copies are written out between products: of several elements, or with their place in
+//                            one register; others would take more registers than there are
 //      WIDENS                whether elements have 16 bits.  Then copy() loads, widens and stores, which takes as long as
 //                            memory does; so do fetch(i) and, later, place(tile, i), with other work between
 // Thread n copies V elements from k = n % (STAGE_DEPTH / V) V on of a tile of rows, or from column n % (WIDTH / V) V on.
@@ -91,6 +109,7 @@ struct Pair {
     LM_MEMBER Pair(int h, int w)  // a row that is not there stays below zero, whatever is added
         : both((static_cast<unsigned>(max(h, -(1 << 14))) << 16) + static_cast<unsigned>(w)) {}
     LM_MEMBER explicit Pair(unsigned both) : both(both) {}
+    LM_MEMBER Pair kept() const { return Pair(static_cast<unsigned>(opaque(static_cast<int>(both)))); }  // as it is
     LM_MEMBER Pair operator+(Pair other) const { return Pair(both + other.both); }
     LM_MEMBER Pair operator-(Pair other) const { return Pair(both - other.both); }
 };
@@ -132,6 +151,7 @@ constexpr bool IS_NARROW = sizeof(E) == 2;
 template <class E, int COPIES_, int V, class Loader>
 struct Copies {
     static constexpr int COPIES = COPIES_;
+    static constexpr bool SPREADS = V > 1;
     static constexpr bool WIDENS = IS_NARROW<E> && V != PACKED;
     static_assert(IS_NARROW<E> || V != PACKED, "packed tiles are of 16 bits");
 
@@ -264,6 +284,7 @@ struct MatrixRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows
 
 // A tile of columns.  Source:
 //      Element               of the operand
+//      SPREADS               as above
 //      advance()             as above; lane i may prepare row i, and row WARP + i
 //      at(k, part, inside)   this thread's element of row k of the stage, which is row k % WARP of part `part`, a
 //                            constant, and whether it is there; called by all lanes
@@ -271,6 +292,7 @@ template <int WIDTH, int THREADS, int V, class Source>
 struct Columns
     : Copies<typename Source::Element, STAGE_DEPTH<V> * WIDTH / V / THREADS, V, Columns<WIDTH, THREADS, V, Source>> {
     static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = STAGE_DEPTH<V> / STRIDE;
+    static constexpr bool SPREADS = Source::SPREADS;
     static_assert(THREADS % CHUNKS == 0 && WARP % STRIDE == 0, "a thread keeps its column, a copy its part");
 
     Source source;
@@ -334,7 +356,7 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
         b.advance();
     };
     const auto copies = [&](int part, int parts) {
-        if constexpr (COPIES <= 16) {
+        if constexpr (A::SPREADS && B::SPREADS) {
             // What is widened is fetched in the first parts, and placed LATE of `parts` later.
             const int later = FETCHES_AHEAD ? parts / LATE : 0;
             const auto is_due = [&](int i, int part, int parts) {
@@ -357,7 +379,7 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
                 else
                     finish(b, to + T::A_FLOATS, i - A::COPIES);
             }
-        } else if (part == 0) {  // copies of 4 bytes: written out they would take more registers than there are
+        } else if (part == 0) {
 #pragma unroll 2
             for (int i = 0; i < A::COPIES; ++i) a.copy(to, i);
 #pragma unroll 2

@@ -30,6 +30,7 @@ using T128x128 = Tile<128, 128, 64, 64, 2>;
 using T128x64 = Tile<128, 64, 64, 32, 3>;
 using T64x64 = Tile<64, 64, 32, 32, 4>;
 using T128x32 = Tile<128, 32, 32, 32, 3>;
+using T64x32 = Tile<64, 32, 32, 32, 6>;
 
 template <class T, bool A_ROWS, bool B_ROWS, Precision PRECISION>
 struct Mma {

@@ -101,14 +101,6 @@ LM_FN void registers_take() {
 #endif
 }
 
-// x, of which the compiler knows nothing.
-LM_FN int opaque(int x) {
-#if !defined(LM_EMULATE)
-    asm volatile("" : "+r"(x));
-#endif
-    return x;
-}
-
 // ---- products of a warpgroup ----------------------------------------------------------------------------------------
 //
 //      products_begin();                      what registers hold now is what products read

@@ -154,6 +154,8 @@ CONV_EDGES = {
     "one pixel": ("kernel_size: 3", 72, (1, 36, 3, 3)),
     "parts of the weight gradient": ("kernel_size: 3 pad: 1", 4, (6, 4, 13, 13)),
     "a tile of 128 outputs": ("kernel_size: 1", 140, (3, 8, 9, 5)),
+    "an image in pieces": ("kernel_size: 3 pad: 1", 8, (1, 4, 27, 23)),
+    "an image of three channels in pieces": ("kernel_size: 3 pad: 1", 8, (1, 3, 27, 23)),
 }  # fmt: skip
 
 # The same, for a convolution and its ReLU: a byte of the mask holds eight channels of a pixel, or parts of two pixels.

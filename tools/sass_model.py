@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--arch", choices=GPUS, default="90", help="compute capability (%(default)s)")
     parser.add_argument("--clock", type=float, metavar="GHZ", help="of the multiprocessors")
     parser.add_argument("--calibrate", type=Path, metavar="FILE", help="results.json of tools/gpu_check.py")
-    parser.add_argument("--kernel", metavar="PATTERN", default="_v[48]$", help="of names (%(default)s; '' for all)")
+    parser.add_argument("--kernel", metavar="PATTERN", default="_v(4|8|41)$", help="of names (%(default)s; '' all)")
     parser.add_argument("--precision", action="append", choices=MODELLED, help="may be repeated; all by default")
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="a table of --tsv to compare with")
     parser.add_argument("--tsv", type=Path, metavar="FILE", help="where the table is written to")

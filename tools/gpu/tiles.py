@@ -28,7 +28,6 @@ from layermem.backends.cuda.implicit_gemm import (
     group_channels,
     split_of,
     tile_for,
-    windows,
 )
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
@@ -188,7 +187,7 @@ def best(problem: ConvProblem, op: str, precision: str, lines: Sequence[Row]) ->
     engine, parts = ENGINES[precision], 1
     if op == "wgrad":
         split = split_of(problem)
-        parts, repeat, depth = split.parts, repeat * split.parts, split.images_each * windows(problem)
+        parts, repeat, depth = split.parts, repeat * split.parts, split.windows_each(problem)
     now = tile_for(engine, (m, n, repeat), depth).name
     of_tile = [line for line in of_op if line["tile"] == now]
     nearest = min(of_tile, key=lambda line: abs(line["parts"] - parts))

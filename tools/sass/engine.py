@@ -16,6 +16,7 @@ from layermem.backends.cuda.implicit_gemm import (
     ALL_TILES,
     BF16_OF_DATA,
     ENGINES,
+    FEW,
     PACKED_BF16,
     Engine,
     Tile,
@@ -37,7 +38,7 @@ from tools.sass.trace import Step, traced
 CUBINS = Path(__file__).resolve().parents[2] / "build" / "sass"
 OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
-NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data)?_(\d+x\d+)_v([148])$")
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data)?_(\d+x\d+)_v([148]|41)$")
 MODELLED = {**ENGINES, "bf16 on bf16": PACKED_BF16}  # by precision, and storage where that is not fp32
 
 
@@ -120,8 +121,8 @@ def example_launch(precision: str, name: str) -> Launch:
     """A launch of the kernel for a convolution with long sums; addresses are not used."""
     operation, tile, vector = parts_of(name)
     engine, axis = engine_of(precision, name), Window(size=58, kernel=3, stride=1, pad=1)
-    channels = 256 if vector > 1 else 255
-    problem = ConvProblem(32, channels, channels, axis, axis)
+    channels, outputs = 256 if vector in (4, 8) else 255, 256 if vector > 1 else 255
+    problem = ConvProblem(32, channels, outputs, axis, axis)
     with patch.object(implicit_gemm, "TILES", (tile,)):  # else the shape decides
         if operation == "fprop":
             return conv_fprop(engine, problem, 0, 0, 0)
@@ -185,3 +186,8 @@ def engine_kernels(precision: str, pattern: str = "") -> Iterator[str]:
                 name = f"conv_{operation}_{tile.name}_v{vector}"
                 if re.search(pattern, name):
                     yield name
+    if not engine.storage:
+        for tile in engine.of_few_channels.tiles:
+            name = f"conv_wgrad_{tile.name}_v{FEW}"
+            if re.search(pattern, name):
+                yield name

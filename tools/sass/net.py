@@ -20,7 +20,7 @@ from typing import NamedTuple
 from layermem.api import build_net, job_of
 from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.base import cuda_kernels
-from layermem.backends.cuda.implicit_gemm import ROW_BYTES
+from layermem.backends.cuda.implicit_gemm import DEPTH, FEW, ROW_BYTES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.struct_layout import Layout, layout
 from layermem.errors import InputError
@@ -220,22 +220,36 @@ def stages_of(each: Launch, stage: int) -> int:
     depth: float = {
         "fprop": taps * problem["channels"],
         "dgrad": taps * problem["outputs"] / (problem["stride_h"] * problem["stride_w"]),
-        "wgrad": values.get("images_each", 0) * problem["maps_h"] * problem["maps_w"],
+        "wgrad": values.get("windows_each", 0),
     }[operation]
     return max(1, ceil(depth / stage))
+
+
+def stage_bytes(each: Launch) -> int:
+    """What a stage of a block reads through L2.  Copies of single elements go through L1, where neighbouring windows
+    meet the same pixels: what a row of DEPTH windows sees of the image is read once, in those rows of the kernel that
+    the tile has."""
+    operation, tile, vector = parts_of(each.function)
+    if vector != FEW:
+        return ROW_BYTES * (tile.m + tile.n)
+    values = fields(each, STRUCTS[operation])
+    of = {name: values[f"problem.{name}"] for name in ("kernel_h", "kernel_w", "stride_w", "channels")}
+    rows = min(of["kernel_h"], ceil(tile.n / (of["kernel_w"] * of["channels"])) + 1)
+    seen = rows * ((DEPTH - 1) * of["stride_w"] + of["kernel_w"]) * of["channels"] * ITEMSIZE["float32"]
+    return ROW_BYTES * tile.m + min(ROW_BYTES * tile.n, seen)
 
 
 def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> Limits:
     gpu = model.gpu
     kernel = kernels_of(each.module, gpu.architecture)[each.function]
-    operation, tile, _ = parts_of(each.function)
+    operation, _, _ = parts_of(each.function)
     stages, blocks = stages_of(each, engine_of(precision, each.function).depth), prod(each.grid)
     slots = blocks_at_once(gpu, kernel.threads, kernel.registers, kernel.shared + each.shared)
     waves, rest = divmod(blocks, slots * gpu.multiprocessors)
     cycles = waves * block_cycles(each, precision, slots, stages, gpu)
     if rest:
         cycles += block_cycles(each, precision, ceil(rest / gpu.multiprocessors), stages, gpu)
-    read = blocks * stages * ROW_BYTES * (tile.m + tile.n)
+    read = blocks * stages * stage_bytes(each)
     cycles *= model.products.get((precision, operation), 1.0)
     return Limits(cycles / gpu.clock, read / gpu.l2, nbytes / gpu.dram)
 

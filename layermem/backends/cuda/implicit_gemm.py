@@ -23,9 +23,11 @@ from layermem.utils.units import aligned
 
 DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
+MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
 PACKED = 8  # elements of 16 bits that a packed tile takes at once
+FEW = 41  # as elements of each access: four of the maps, and one of the image
 MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
 MOST_DEPTHWISE = 4  # outputs of a group with one input channel that kernels of their own compute
 PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
@@ -50,9 +52,9 @@ class Tile(NamedTuple):
         return f"{self.m}x{self.n}"
 
 
-ALL_TILES = (Tile(256, 128, 0, 256), Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))
+SPLIT_TILES = (Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))  # those of all precisions
+ALL_TILES = (Tile(256, 128, 0, 256), *SPLIT_TILES, Tile(64, 32, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
-SPLIT_TILES = ALL_TILES[1:]  # those of all precisions; splits are chosen for them
 
 Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor, up to all
 
@@ -66,7 +68,7 @@ class Engine(NamedTuple):
     storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
     wide_image  whether the image is in fp32 all the same, as the data of a net are
     depth       elements of k in a stage
-    vector      elements of each access; 0: by the shape
+    vector      elements of each access, or FEW; 0: by the shape
     """
 
     precision: str
@@ -106,6 +108,11 @@ class Engine(NamedTuple):
     def on_fp32(self) -> Engine:
         """That of blobs in fp32: the same bits, of what has been widened."""
         return ENGINES[self.precision]
+
+    @property
+    def of_few_channels(self) -> Engine:
+        """That of weight gradients where runs of maps alone are of four."""
+        return self._replace(paces=PACES_OF_FEW[self.precision], vector=FEW)
 
     def vector_width(self, problem: ConvProblem, *counts: int) -> int:
         """Elements per access, where runs of channels or outputs are of `counts`."""
@@ -163,6 +170,13 @@ FP32X3_PACES: Paces = MappingProxyType({
 FP32_PACES: Paces = MappingProxyType({
     "128x128": (7620, 11300), "128x64": (4340, 7270, 9730), "64x64": (4380, 4380, 7360, 7360, 7360, 9820),
     "128x32": (2820, 4430, 5980, 7600),
+})  # fmt: skip
+
+PACES_OF_FEW: Mapping[str, Paces] = MappingProxyType({  # of conv_wgrad
+    "fp32": {"64x64": (7330, 7330, 8330, 8330, 8330, 10750), "64x32": (3780, 3780, 4690, 4690, 4690, 6610)},
+    "fp32x3": {"64x64": (1270, 1870, 2400), "64x32": (1110, 1110, 1780, 1780, 1780, 2460)},
+    "tf32": {"64x64": (750, 1020, 1360, 1740), "64x32": (770, 770, 1140, 1140, 1140, 1530)},
+    "bf16": {"64x64": (690, 940, 1260), "64x32": (760, 760, 1140, 1140, 1140, 1510)},
 })  # fmt: skip
 
 ENGINES = {
@@ -356,10 +370,23 @@ def conv_dgrad(
 
 
 class Split(NamedTuple):
-    """How a weight gradient is computed: `parts` partial sums over `images_each` images."""
+    """How a weight gradient is computed: `parts` partial sums over `images_each` images; or over one of `pieces` of a
+    single image each, of whole stages."""
 
     images_each: int
     parts: int
+    pieces: int = 1
+
+    def windows_each(self, problem: ConvProblem) -> int:
+        """Of a part."""
+        if self.pieces > 1:
+            return piece_windows(problem, self.pieces)
+        return self.images_each * windows(problem)
+
+
+def piece_windows(problem: ConvProblem, pieces: int) -> int:
+    """Of so many pieces of an image, or of fewer."""
+    return ceil_div(ceil_div(windows(problem), DEPTH), pieces) * DEPTH
 
 
 @lru_cache(maxsize=4096)
@@ -367,21 +394,30 @@ def split_of(problem: ConvProblem) -> Split:
     """Of the splits whose products and additions take hardly more than the least time, in tf32 and in fp32, the one of
     fewest parts, which takes least memory."""
     most = max(1, min(problem.n, problem.positions // MIN_WINDOWS))
-    splits = dict.fromkeys(_split(problem, parts) for parts in range(1, most + 1))
+    pieces = min(windows(problem) // MIN_WINDOWS, MAX_PARTS // (problem.n * problem.groups))
+    between = (_split(problem, parts) for parts in range(1, most + 1))
+    within = (_split_images(problem, count) for count in range(2, pieces + 1))
+    splits = dict.fromkeys([*between, *within])
     spent = {split: _split_cycles(problem, split) for split in splits}
     least = min(spent.values())
     return next(split for split in splits if spent[split] <= least + least // SLACK)
 
 
 def _split(problem: ConvProblem, parts: int) -> Split:
-    """Into so many parts or fewer, which are cut between images."""
+    """Into so many parts or fewer, cut between images."""
     each = ceil_div(problem.n, parts)
     return Split(each, ceil_div(problem.n, each))
 
 
+def _split_images(problem: ConvProblem, pieces: int) -> Split:
+    """Every image into so many pieces or fewer."""
+    count = ceil_div(windows(problem), piece_windows(problem, pieces))
+    return Split(1, problem.n * count, count)
+
+
 def _split_cycles(problem: ConvProblem, split: Split) -> int:
     """Of a product in tf32 and a share of one in fp32, each with its addition."""
-    matrices, depth = wgrad_matrices(problem, split.parts), split.images_each * windows(problem)
+    matrices, depth = wgrad_matrices(problem, split.parts), split.windows_each(problem)
     tf32, fp32 = (
         min(cycles(ENGINES[name], tile, matrices, depth) for tile in SPLIT_TILES) for name in ("tf32", "fp32")
     )
@@ -422,14 +458,23 @@ def wgrad_splits(
     channels, outputs = group_channels(problem)
     matrices = wgrad_matrices(problem, len(splits))
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
-    tile = tile_for(engine, matrices, min(split.images_each, problem.n) * windows(problem), width)
+    if width == 1 and _takes_few(engine, problem, outputs, maps_pitch):
+        engine, width = engine.of_few_channels, FEW
+    tile = tile_for(engine, matrices, min(split.windows_each(problem), problem.n * windows(problem)), width)
     return engine.launch(
         "conv_wgrad", width, "ConvWgradArgs", tile, matrices, dw=dw, begun=begun, left=left, maps=maps,
         image=image, problem=problem_struct(problem, maps_pitch),
         by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,
+        pieces=split.pieces, windows_each=split.windows_each(problem),
         first_split=splits.start, first_image=first, images_whole=images, accumulate=accumulate,
     )  # fmt: skip
+
+
+def _takes_few(engine: Engine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
+    """Whether runs of the maps are of four, of an image in fp32."""
+    is_wide = not engine.storage or engine.wide_image
+    return is_wide and not _is_large(problem) and vector_width(outputs, maps_pitch or problem.k) == 4
 
 
 def sum_parts(

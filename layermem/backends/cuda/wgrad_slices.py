@@ -13,6 +13,8 @@ matrices, to the next one, which sums the stage once it is complete, as the weig
                                                    some slice ends within a stage
 
 Splits that one slice completes beside others lie one behind the other in the workspace, until sum_parts adds them.
+Where the split cuts each image in pieces, every slice completes those of its images: what is said here of one split is
+then said of the pieces of one image.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ class WgradSlice:
         continues from what was open."""
         if self.has_one_split or not self.complete or self.completes_one_alone:
             return 0
-        return self.sums_bytes * (len(self.complete) + self.exchanges_open)
+        return self.sums_bytes * (len(self.complete) * self.split.pieces + self.exchanges_open)
 
     # -- splits --------------------------------------------------------------------------------------------------------
 
@@ -124,7 +126,7 @@ class WgradSlice:
     @property
     def completes_one_alone(self) -> bool:
         """Whether one split ends here and no other begins: conv_wgrad adds it to what is carried."""
-        return len(self.touched) == len(self.complete) == 1 and not self.is_last
+        return len(self.touched) == len(self.complete) == self.split.pieces == 1 and not self.is_last
 
     @property
     def exchanges_open(self) -> bool:
@@ -168,15 +170,17 @@ class WgradSlice:
             begun = kept
         if self.splits:
             behind = self.sums_bytes * (self.splits.start - self.touched.start)
+            pieces = range(self.splits.start * self.split.pieces, self.splits.stop * self.split.pieces)
             yield wgrad_splits(
-                engine, self.problem, self.split, goal + behind, maps, image, self.splits, images=self.images,
+                engine, self.problem, self.split, goal + behind, maps, image, pieces, images=self.images,
                 first=self.first, begun=begun, left=left, accumulate=adds,
             )  # fmt: skip
         yield from self._leave_rest(engine, maps, image)
         if self.workspace_bytes:
             moves = self.exchanges_open and self.touched[-1] in self.splits
             yield sum_parts(
-                self.problem, dw if self.is_last else self.sums, goal, len(self.complete), accumulate and self.is_last,
+                self.problem, dw if self.is_last else self.sums, goal, len(self.complete) * self.split.pieces,
+                accumulate and self.is_last,
                 begun=self.sums if self.touched.start else 0, left=begun if moves else 0,
             )  # fmt: skip
 

@@ -9,6 +9,7 @@ from layermem.backends.arena import UNTOUCHED
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
+    Split,
     conv_wgrad_workspace_bytes,
     cycles,
     split_of,
@@ -55,7 +56,7 @@ def test_an_inner_product_may_start_at_any_axis_of_an_image(axis, rng):
     Case(layer, xs, ws, rng=rng).check()
 
 
-@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21)])
+@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21), (3, 72)])
 def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     shape = (3, channels, 9, 8)
     layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 3 }}', shape)
@@ -104,8 +105,38 @@ def test_tiles_and_parts_are_those_of_least_time():
     assert tile_for(tf32, (300, 300, 1), 512).name == "64x64" and tile_for(tf32, (300, 300, 1), 512, rows=128).m == 128
     assert split_of(vgg).parts == 11  # 36 tiles of 128 x 128, 11 times, are 1.5 waves of 264
     assert conv_wgrad_workspace_bytes(vgg) == 11 * 4 * 256 * 9 * 256
+
+
+def test_few_images_are_cut_in_pieces_of_whole_stages():
     lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
-    assert split_of(lonely).parts == 1 and conv_wgrad_workspace_bytes(lonely) == 0  # parts are cut between images
+    assert split_of(lonely) == Split(1, 11, 11)  # 11 x 9 tiles of 64 x 64; with more, additions take longer
+    assert split_of(lonely).windows_each(lonely) == 288  # of 3136
+    assert conv_wgrad_workspace_bytes(lonely) == 11 * 4 * 64 * 9 * 64
+    first = ConvProblem(64, 3, 64, Window(224, 3, pad=1), Window(224, 3, pad=1))
+    assert split_of(first) == Split(1, 9 * 64, 9)  # one tile of 64 x 64, 576 times
+    small = ConvProblem(1, 64, 64, Window(16, 3, pad=1), Window(16, 3, pad=1))
+    assert split_of(small) == Split(1, 1)
+    depthwise = ConvProblem(64, 512, 512, Window(56, 3, pad=1), Window(56, 3, pad=1), groups=512)
+    assert split_of(depthwise).pieces == 1
+
+
+@pytest.mark.parametrize("precision", ENGINES)
+def test_a_weight_gradient_of_few_channels_has_the_bits_of_single_copies(precision, monkeypatch):
+    text = 'type: "Convolution" convolution_param { num_output: 72 kernel_size: 5 stride: 2 pad: 2 bias_term: false }'
+    layer = layer_of(text, (3, 3, 21, 17))
+    xs, ws = filled(np.random.default_rng(4), layer, (3, 3, 21, 17))
+    dy = np.random.default_rng(5).standard_normal(layer.tops[0].shape)
+
+    def gradient() -> bytes:
+        return Case(layer, xs, ws, Way(precision=precision)).run_unchecked(dy)["dw0"].tobytes()
+
+    found = set()
+    for tile in ENGINES[precision].of_few_channels.tiles:
+        with monkeypatch.context() as patch:
+            patch.setattr(implicit_gemm, "TILES", (tile,))
+            found.add(gradient())
+    monkeypatch.setattr(implicit_gemm, "_takes_few", lambda *_: False)
+    assert found == {gradient()}
 
 
 SOME = ["one by one", "first layer", "stride three and two", "dilated by the stride", "two groups", "long sum",

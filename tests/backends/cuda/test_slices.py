@@ -160,6 +160,14 @@ def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
         monkeypatch.setattr(module, "split_of", split_of)
 
 
+def cut_images(monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
+    """Splits of one of so many pieces of each image."""
+    import layermem.backends.cuda.wgrad_slices as wgrad_slices
+
+    for module in (implicit_gemm, wgrad_slices):
+        monkeypatch.setattr(module, "split_of", lambda problem: Split(1, pieces * problem.n, pieces))
+
+
 CONVOLUTIONS = {  # windows of an image: whole stages, or not
     "35 windows": ("num_output: 6 kernel_size: 3 stride: 2 pad: 1 group: 2", (12, 4, 13, 9)),
     "4 windows": ("num_output: 5 kernel_h: 2 kernel_w: 3 dilation: 2 dilation: 1", (12, 3, 4, 4)),
@@ -183,6 +191,16 @@ def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, m
     for each in (1, 2, 3, 4, 6):
         text = f'type: "{kind}" convolution_param {{ {settings} }}'
         Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0).check()
+
+
+@pytest.mark.parametrize(("name", "pieces"), [("35 windows", 2), ("64 windows", 2)])
+def test_slices_have_the_bits_of_images_in_pieces(name, pieces, monkeypatch):
+    settings, shape = CONVOLUTIONS[name]
+    cut_images(monkeypatch, pieces)
+    for each in (1, 2, 3, 6):
+        for adds in (False, True):
+            text = f'type: "Convolution" convolution_param {{ {settings} }}'
+            Slices(text, [shape], (each,) * (12 // each), adds=adds, overlaid=not adds).check()
 
 
 @pytest.mark.parametrize("images", SPLITS)
