@@ -5,7 +5,8 @@
 
 using namespace lm;
 
-using T64x64Few = Tile<64, 64, 32, 32, 3>;  // four blocks leave too few registers for addresses beside operands in parts
+using T64x64Few =
+    Tile<64, 64, 32, 32, 3>;  // four blocks leave too few registers for addresses beside operands in parts
 
 LM_TILES(LM_CONV, LM_CONV, MmaFp32x3, float)
 LM_WGRAD_FEW(, 64x64, T64x64Few, MmaFp32x3, WgradArgs<float>)
