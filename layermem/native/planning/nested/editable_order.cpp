@@ -22,33 +22,34 @@ void remove_slot(std::vector<Slot>& list, std::vector<int32_t>& index, Slot slot
 
 }  // namespace
 
-EditableOrder::EditableOrder(const LayoutGraph& graph, const std::vector<OpId>& order, int overlays)
-    : graph_(graph), overlays_of_(graph.ops().size()) {
+EditableOrder::EditableOrder(const LayoutGraph& graph, const std::vector<OpId>& order, int overlays) : graph_(graph) {
     graph.lay_out({order, {}, overlays, 1.0});  // throws if the order does not run
-    for (size_t op = 0; op < graph.ops().size(); ++op)
-        for (const liveness::OverlayRule& rule : graph.ops()[op].overlays) {
+    first_overlay_.push_back(0);
+    for (const liveness::Op& op : graph.ops()) {
+        for (const liveness::OverlayRule& rule : op.overlays) {
             const bool persistent = graph.buffers()[rule.out].persistent;
             if ((rule.kind & overlays) && persistent == graph.buffers()[rule.over].persistent)
-                overlays_of_[op].push_back({rule.out, rule.over, persistent});
+                overlays_.push_back({rule.out, rule.over, persistent});
         }
+        first_overlay_.push_back(static_cast<int32_t>(overlays_.size()));
+    }
     build(order);
 }
 
 void EditableOrder::build(const std::vector<OpId>& order) {
     const auto count = static_cast<Slot>(order.size());
     slots_ = (count + 1) * kSpacing;
-    tree_ = LiveTree(slots_);
     ops_.assign(slots_, -1);
     forms_.assign(slots_, -1);
     previous_.assign(slots_, -1);
     next_.assign(slots_, slots_);
     in_occupied_.assign(slots_, -1);
     in_recomputations_.assign(slots_, -1);
-    overlaid_.assign(slots_, 0);
-    permanently_overlaid_.assign(slots_, 0);
+    overlaid_.assign(slots_, {});
     occupied_.clear();
     recomputations_.clear();
-    uses_.assign(graph_.buffers().size(), {});
+    uses_.resize(graph_.buffers().size());
+    for (auto& uses : uses_) uses.clear();
     recompute_seconds_ = 0;
     std::vector<char> has_run(graph_.ops().size(), 0);
     for (Slot i = 0; i < count; ++i) {
@@ -57,10 +58,30 @@ void EditableOrder::build(const std::vector<OpId>& order) {
         has_run[order[i]] = 1;
         previous_[slot] = i ? slot - kSpacing : -1;
         if (i) next_[slot - kSpacing] = slot;
-        place(slot, order[i], form);
+        list(slot, order[i], form);
+        for_each_use(form, slot, [&](BufferId b, const Use& use) { uses_[b].push_back(use); });
     }
-    for (BufferId b = 0; b < static_cast<BufferId>(graph_.buffers().size()); ++b)
-        if (graph_.buffers()[b].persistent && !uses_[b].empty()) tree_.add(0, slots_, graph_.buffers()[b].bytes);
+    // Of each slot what it has more than the one before it, then its bytes.
+    std::vector<Bytes> bytes(slots_ + 1, 0);
+    Bytes persistent_bytes = 0;
+    for (BufferId b = 0; b < static_cast<BufferId>(graph_.buffers().size()); ++b) {
+        const auto& uses = uses_[b];
+        if (graph_.buffers()[b].persistent && !uses.empty()) persistent_bytes += graph_.buffers()[b].bytes;
+        if (graph_.buffers()[b].persistent) continue;
+        for (size_t i = 0; i < uses.size(); ++i) {
+            if (begins(b, i)) bytes[uses[i].slot] += graph_.buffers()[b].bytes;
+            if (i + 1 == uses.size() || begins(b, i + 1)) bytes[uses[i].slot + 1] -= graph_.buffers()[b].bytes;
+        }
+    }
+    for (Slot slot = 1; slot < slots_; ++slot) bytes[slot] += bytes[slot - 1];
+    for (const Slot slot : occupied_) {
+        overlaid_[slot] = overlaid_at(slot);
+        bytes[slot] += graph_.ops()[forms_[slot]].workspace_bytes - overlaid_[slot].bytes;
+        persistent_bytes -= overlaid_[slot].permanent_bytes;
+    }
+    bytes.pop_back();
+    tree_ = LiveTree(bytes);
+    tree_.add_to_all(persistent_bytes);
 }
 
 void EditableOrder::spread() {
@@ -133,13 +154,13 @@ bool EditableOrder::insert_before(Slot next, OpId op) {
     if (next - previous < 2) return false;
     // More slots are left free after it than before it: what is inserted next, before the same op, stands there.
     const Slot slot = previous + 1 + (next - previous - 2) / 4;
-    place(slot, op, graph_.ops()[op].recompute);
-    edits_.push_back({slot, op, true});
+    place(slot, op, graph_.ops()[op].recompute, previous, next);
+    edits_.push_back({slot, previous, next, op, true});
     return true;
 }
 
 void EditableOrder::remove(Slot slot) {
-    edits_.push_back({slot, ops_[slot], false});
+    edits_.push_back({slot, previous_[slot], next_[slot], ops_[slot], false});
     clear(slot);
 }
 
@@ -171,7 +192,7 @@ void EditableOrder::undo_edit(size_t mark) {
         if (edit.inserted)
             clear(edit.slot);
         else
-            place(edit.slot, edit.op, graph_.ops()[edit.op].recompute);
+            place(edit.slot, edit.op, graph_.ops()[edit.op].recompute, edit.previous, edit.next);
     }
 }
 
@@ -183,17 +204,8 @@ void EditableOrder::for_each_use(OpId form, Slot slot, Visit visit) const {
     for (BufferId b : op.writes) visit(b, Use{slot, false, true});
 }
 
-void EditableOrder::place(Slot slot, OpId op, OpId form) {
-    // While all are placed in turn, nothing comes after the last; its neighbours are set by build().
-    if (previous_[slot] < 0 && next_[slot] == slots_ && !occupied_.empty()) {
-        Slot next = slot + 1;
-        while (next < slots_ && ops_[next] < 0) ++next;
-        const Slot previous = next < slots_ ? previous_[next] : *std::max_element(occupied_.begin(), occupied_.end());
-        previous_[slot] = previous;
-        next_[slot] = next;
-        if (previous >= 0) next_[previous] = slot;
-        if (next < slots_) previous_[next] = slot;
-    }
+// An op, without what it does to buffers.
+void EditableOrder::list(Slot slot, OpId op, OpId form) {
     ops_[slot] = op;
     forms_[slot] = form;
     add_slot(occupied_, in_occupied_, slot);
@@ -201,7 +213,16 @@ void EditableOrder::place(Slot slot, OpId op, OpId form) {
         add_slot(recomputations_, in_recomputations_, slot);
         recompute_seconds_ += graph_.ops()[form].seconds;
     }
-    tree_.add(slot, slot + 1, graph_.ops()[form].workspace_bytes);
+}
+
+// Between two neighbours, `next` is slots_ after the last.
+void EditableOrder::place(Slot slot, OpId op, OpId form, Slot previous, Slot next) {
+    previous_[slot] = previous;
+    next_[slot] = next;
+    if (previous >= 0) next_[previous] = slot;
+    if (next < slots_) previous_[next] = slot;
+    list(slot, op, form);
+    tree_.add(slot, graph_.ops()[form].workspace_bytes);
     touched_.assign(1, slot);
     for_each_use(form, slot, [&](BufferId b, const Use& use) { change_uses(b, use, true); });
     update_overlays();
@@ -210,9 +231,9 @@ void EditableOrder::place(Slot slot, OpId op, OpId form) {
 void EditableOrder::clear(Slot slot) {
     const OpId form = forms_[slot];
     touched_.clear();
-    set_overlays(slot, 0, 0);
+    set_overlaid(slot, {});
     for_each_use(form, slot, [&](BufferId b, const Use& use) { change_uses(b, use, false); });
-    tree_.add(slot, slot + 1, -graph_.ops()[form].workspace_bytes);
+    tree_.add(slot, -graph_.ops()[form].workspace_bytes);
     remove_slot(occupied_, in_occupied_, slot);
     if (form != ops_[slot]) {
         remove_slot(recomputations_, in_recomputations_, slot);
@@ -226,115 +247,107 @@ void EditableOrder::clear(Slot slot) {
     update_overlays();
 }
 
-// Only the residency of the use before the changed one can change, and the one that the change makes or ends.
+// Inserts or erases a use; the bytes of residencies that it begins, ends, joins or splits.
 void EditableOrder::change_uses(BufferId buffer, const Use& use, bool insert) {
     auto& uses = uses_[buffer];
-    size_t at = find(buffer, use.slot);
+    const Slot slot = use.slot;
+    size_t at = find(buffer, slot);
     if (insert)
-        while (at < uses.size() && uses[at].slot == use.slot) ++at;
+        while (at < uses.size() && uses[at].slot == slot) ++at;
     else
         while (uses[at].reads != use.reads || uses[at].writes != use.writes) ++at;
-    size_t begin = at ? at - 1 : 0;
-    while (begin > 0 && uses[begin].reads) --begin;
-    size_t end = insert ? at : at + 1;
-    while (end < uses.size() && uses[end].reads) ++end;
-    const bool persistent = graph_.buffers()[buffer].persistent;
-    if (persistent) begin = 0, end = uses.size();
-    find_intervals(buffer, begin, end, before_);
-    if (insert) {
+    const size_t behind = insert ? at : at + 1;
+    const bool has_previous = at > 0, has_next = behind < uses.size();
+    const Slot previous = has_previous ? uses[at - 1].slot : -1, next = has_next ? uses[behind].slot : -1;
+    const bool is_read_behind = has_next && uses[behind].reads;
+    if (insert)
         uses.insert(uses.begin() + static_cast<std::ptrdiff_t>(at), use);
-        ++end;
-    } else {
+    else
         uses.erase(uses.begin() + static_cast<std::ptrdiff_t>(at));
-        --end;
-    }
-    find_intervals(buffer, begin, end, after_);
-    touch_difference();
-    if (!persistent) add_difference(graph_.buffers()[buffer].bytes);
-}
 
-// Slots where residencies begin or end in one of before_ and after_ alone.
-void EditableOrder::touch_difference() {
-    auto touch_missing = [&](const auto& list, const auto& others, Slot Interval::* end) {
-        for (const Interval& each : list) {
-            auto is_same = [&](const Interval& other) { return other.*end == each.*end; };
-            if (!overlays_of_[forms_[each.*end]].empty() && std::none_of(others.begin(), others.end(), is_same))
-                touched_.push_back(each.*end);
-        }
-    };
-    for (auto end : {&Interval::first, &Interval::last}) {
-        touch_missing(before_, after_, end);
-        touch_missing(after_, before_, end);
+    if (graph_.buffers()[buffer].persistent) {  // one residency
+        if (!has_previous && has_next) touch(buffer, next, End::kFirst);
+        if (has_previous && !has_next) touch(buffer, previous, End::kLast);
+        return;
     }
-}
-
-// The bytes of after_ less those of before_, each range of slots at once.
-void EditableOrder::add_difference(Bytes bytes) {
-    steps_.clear();
-    for (const auto* list : {&before_, &after_})
-        for (const Interval& each : *list) {
-            const int sign = list == &before_ ? -1 : 1;
-            steps_.push_back({each.first, sign});
-            steps_.push_back({each.last + 1, -sign});
-        }
-    std::sort(steps_.begin(), steps_.end());
-    int sum = 0;
-    for (size_t i = 0; i + 1 < steps_.size(); ++i) {
-        sum += steps_[i].second;
-        if (sum) tree_.add(steps_[i].first, steps_[i + 1].first, sum * bytes);
+    const Bytes bytes = insert ? graph_.buffers()[buffer].bytes : -graph_.buffers()[buffer].bytes;
+    if (has_previous && use.reads) {
+        if (is_read_behind) return;
+        tree_.add(previous + 1, slot + 1, bytes);  // the last read of what lies there
+        touch(buffer, previous, End::kLast);
+    } else if (!is_read_behind) {
+        tree_.add(slot, bytes);
+    } else if (!has_previous) {
+        tree_.add(slot, next, bytes);
+        touch(buffer, next, End::kFirst);
+    } else if (previous == slot) {  // what is read here and what is written are two
+        tree_.add(slot, bytes);
+        touch(buffer, previous, End::kLast);
+    } else {
+        tree_.add(previous + 1, slot, -bytes);
+        touch(buffer, previous, End::kLast);
     }
 }
 
-// The residencies that the uses [begin, end) make.
-void EditableOrder::find_intervals(BufferId buffer, size_t begin, size_t end, std::vector<Interval>& intervals) const {
-    const auto& uses = uses_[buffer];
-    intervals.clear();
-    for (size_t i = begin; i < end; ++i) {
-        const bool begins = intervals.empty() || (!uses[i].reads && !graph_.buffers()[buffer].persistent);
-        if (begins) intervals.push_back({uses[i].slot, uses[i].slot});
-        intervals.back().last = uses[i].slot;
-    }
-}
+// ---- residencies --------------------------------------------------------------------------------------------------
 
-// ---- overlays -----------------------------------------------------------------------------------------------------
+bool EditableOrder::begins(BufferId buffer, size_t use) const {
+    return use == 0 || (!uses_[buffer][use].reads && !graph_.buffers()[buffer].persistent);
+}
 
 bool EditableOrder::begins_at(BufferId buffer, Slot slot) const {
     const auto& uses = uses_[buffer];
     for (size_t i = find(buffer, slot); i < uses.size() && uses[i].slot == slot; ++i)
-        if (i == 0 || (!uses[i].reads && !graph_.buffers()[buffer].persistent)) return true;
+        if (begins(buffer, i)) return true;
     return false;
 }
 
 bool EditableOrder::ends_at(BufferId buffer, Slot slot) const {
     const auto& uses = uses_[buffer];
     for (size_t i = find(buffer, slot); i < uses.size() && uses[i].slot == slot; ++i)
-        if (i + 1 == uses.size() || (!uses[i + 1].reads && !graph_.buffers()[buffer].persistent)) return true;
+        if (i + 1 == uses.size() || begins(buffer, i + 1)) return true;
     return false;
 }
 
-// As LayoutGraph::live_profile(): each buffer takes part once per op, rules in their order.
-void EditableOrder::update_overlays() {
-    for (Slot slot : touched_) {
-        if (forms_[slot] < 0) continue;
-        granted_.clear();
-        Bytes bytes = 0, permanent_bytes = 0;
-        for (const Overlay& overlay : overlays_of_[forms_[slot]]) {
-            auto is_party = [&](BufferId b) { return b == overlay.out || b == overlay.over; };
-            if (!begins_at(overlay.out, slot) || !ends_at(overlay.over, slot) ||
-                std::any_of(granted_.begin(), granted_.end(), is_party))
-                continue;
-            granted_.insert(granted_.end(), {overlay.out, overlay.over});
-            (overlay.persistent ? permanent_bytes : bytes) += graph_.buffers()[overlay.out].bytes;
+// ---- overlays -----------------------------------------------------------------------------------------------------
+
+// Where a residency of the buffer begins, or ends, at the slot, or does no longer.
+void EditableOrder::touch(BufferId buffer, Slot slot, End end) {
+    const OpId form = forms_[slot];
+    for (int32_t i = first_overlay_[form]; i < first_overlay_[form + 1]; ++i)
+        if (buffer == (end == End::kFirst ? overlays_[i].out : overlays_[i].over)) {
+            touched_.push_back(slot);
+            return;
         }
-        set_overlays(slot, bytes, permanent_bytes);
-    }
 }
 
-void EditableOrder::set_overlays(Slot slot, Bytes bytes, Bytes permanent_bytes) {
-    tree_.add(slot, slot + 1, overlaid_[slot] - bytes);
-    tree_.add(0, slots_, permanently_overlaid_[slot] - permanent_bytes);
-    overlaid_[slot] = bytes;
-    permanently_overlaid_[slot] = permanent_bytes;
+void EditableOrder::update_overlays() {
+    for (const Slot slot : touched_)
+        if (forms_[slot] >= 0) set_overlaid(slot, overlaid_at(slot));
+}
+
+// As LayoutGraph::live_profile(): each buffer takes part once per op, rules in their order.
+EditableOrder::Overlaid EditableOrder::overlaid_at(Slot slot) {
+    const OpId form = forms_[slot];
+    Overlaid overlaid;
+    granted_.clear();
+    for (int32_t i = first_overlay_[form]; i < first_overlay_[form + 1]; ++i) {
+        const Overlay& overlay = overlays_[i];
+        auto is_party = [&](BufferId b) { return b == overlay.out || b == overlay.over; };
+        if (!begins_at(overlay.out, slot) || !ends_at(overlay.over, slot) ||
+            std::any_of(granted_.begin(), granted_.end(), is_party))
+            continue;
+        granted_.insert(granted_.end(), {overlay.out, overlay.over});
+        (overlay.persistent ? overlaid.permanent_bytes : overlaid.bytes) += graph_.buffers()[overlay.out].bytes;
+    }
+    return overlaid;
+}
+
+void EditableOrder::set_overlaid(Slot slot, const Overlaid& overlaid) {
+    tree_.add(slot, overlaid_[slot].bytes - overlaid.bytes);
+    if (overlaid_[slot].permanent_bytes != overlaid.permanent_bytes)
+        tree_.add_to_all(overlaid_[slot].permanent_bytes - overlaid.permanent_bytes);
+    overlaid_[slot] = overlaid;
 }
 
 }  // namespace layermem::planning::nested

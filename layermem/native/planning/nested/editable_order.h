@@ -73,38 +73,40 @@ class EditableOrder {
         Slot slot;
         bool reads, writes;
     };
-    struct Interval {  // closed: slots of the first and the last use
-        Slot first, last;
-    };
     struct Edit {
-        Slot slot;
+        Slot slot, previous, next;
         OpId op;
         bool inserted;
     };
-
     struct Overlay {  // one that the mask allows
         BufferId out, over;
         bool persistent;
     };
+    struct Overlaid {
+        Bytes bytes = 0, permanent_bytes = 0;
+    };
+    enum class End { kFirst, kLast };  // of a residency
 
     Slot slot_at(liveness::Position position) const;
     void build(const std::vector<OpId>& order);
-    void place(Slot slot, OpId op, OpId form);
+    void place(Slot slot, OpId op, OpId form, Slot previous, Slot next);
+    void list(Slot slot, OpId op, OpId form);
     void clear(Slot slot);
     template <class Visit>
     void for_each_use(OpId form, Slot slot, Visit visit) const;
     void change_uses(BufferId buffer, const Use& use, bool insert);
-    void touch_difference();
-    void add_difference(Bytes bytes);
-    void find_intervals(BufferId buffer, size_t begin, size_t end, std::vector<Interval>& intervals) const;
     size_t find(BufferId buffer, Slot slot) const;
+    bool begins(BufferId buffer, size_t use) const;
     bool begins_at(BufferId buffer, Slot slot) const;
     bool ends_at(BufferId buffer, Slot slot) const;
+    void touch(BufferId buffer, Slot slot, End end);
+    Overlaid overlaid_at(Slot slot);
     void update_overlays();
-    void set_overlays(Slot slot, Bytes bytes, Bytes permanent_bytes);
+    void set_overlaid(Slot slot, const Overlaid& overlaid);
 
     const LayoutGraph& graph_;
-    std::vector<std::vector<Overlay>> overlays_of_;  // per op
+    std::vector<Overlay> overlays_;       // of all ops
+    std::vector<int32_t> first_overlay_;  // per op, and one beyond
     Slot slots_ = 0;
     LiveTree tree_{1};
     Seconds recompute_seconds_ = 0;
@@ -113,10 +115,8 @@ class EditableOrder {
     std::vector<Slot> occupied_, recomputations_;           // lists of slots
     std::vector<int32_t> in_occupied_, in_recomputations_;  // per slot: index in these lists
     std::vector<std::vector<Use>> uses_;                    // per buffer, ascending
-    std::vector<Bytes> overlaid_, permanently_overlaid_;    // per slot
+    std::vector<Overlaid> overlaid_;                        // per slot
     std::vector<Slot> touched_;                             // slots whose overlays may have changed
-    std::vector<Interval> before_, after_;                  // workspace
-    std::vector<std::pair<Slot, int>> steps_;               // workspace
     std::vector<BufferId> granted_;                         // workspace
     std::vector<Edit> edits_;
 };
