@@ -227,6 +227,23 @@ def test_a_planner_answers_for_a_smaller_family_as_one_of_that_family_does(seed)
         assert (own and own.lower_sets) == (other and other.lower_sets)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_smaller_budget_has_the_answer_that_a_planner_without_earlier_questions_gives(seed):
+    """Also where that is the chain of a larger budget, which fits."""
+    graph = random_oracle(seed, most=24).native()
+    planner = LowerSetPlanner(graph, family="extended", model="live")
+    least = planner.minimum().model_peak_bytes
+    for objective in ("time", "memory"):
+        budget = 2 * least
+        while budget >= least:
+            plan = planner.solve(budget, objective)
+            for smaller in (plan.model_peak_bytes, plan.model_peak_bytes - 1):
+                alone = LowerSetPlanner(graph, family="extended", model="live").solve(smaller, objective)
+                again = planner.solve(smaller, objective)
+                assert (again and again.lower_sets) == (alone and alone.lower_sets), (smaller, objective)
+            budget = plan.model_peak_bytes - 1
+
+
 def test_a_planner_does_not_answer_for_a_larger_family():
     planner = LowerSetPlanner(random_oracle(0).native(), family="approx", model="live")
     with pytest.raises(ValueError, match="no sets of a family that large"):

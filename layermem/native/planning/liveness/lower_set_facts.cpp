@@ -13,7 +13,7 @@
 namespace layermem::planning::liveness {
 namespace {
 
-constexpr size_t kMaxNearbyNodes = 16;  // nodes before each last node of a set whose steps may become witnesses
+constexpr size_t kMaxNearbyNodes = 64;  // nodes before each last node of a set whose steps may become witnesses
 constexpr size_t kMaxWitnesses = 6;     // per set
 
 }  // namespace

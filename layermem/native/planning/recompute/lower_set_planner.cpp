@@ -88,6 +88,17 @@ void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>&
     if (chain) best = evaluate_chain(std::move(*chain));
 }
 
+// The answer of an earlier question, of this budget or of a larger one whose chain fits in this one too: what is best, and
+// the first of what is equally good, is so among fewer chains.  Where none fits in more, none does here.
+const std::optional<ChainPlan>* LowerSetPlanner::find_solved(Bytes budget_bytes, Objective objective,
+                                                             Family family) const {
+    const auto& solved = solved_[static_cast<int>(family)];
+    const auto known = solved.lower_bound({objective, budget_bytes});
+    if (known == solved.end() || known->first.first != objective) return nullptr;
+    const std::optional<ChainPlan>& plan = known->second;
+    return !plan || plan->peak <= budget_bytes ? &plan : nullptr;
+}
+
 std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective objective, Family upto,
                                                 Deadline& deadline) {
     // Families include each other, so the last tier alone decides; the earlier ones make it quick.
@@ -97,13 +108,13 @@ std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective ob
     if (is_infeasible) return best;
     try {
         for (int tier = 0; tier <= static_cast<int>(upto); ++tier) {
-            const auto known = solved_[tier].find({budget_bytes, objective});
-            if (known != solved_[tier].end()) {
-                best = known->second;
+            const auto family = static_cast<Family>(tier);
+            if (const auto* known = find_solved(budget_bytes, objective, family)) {
+                best = *known;
                 continue;
             }
-            improve({static_cast<Family>(tier), budget_bytes, objective}, best, deadline);
-            solved_[tier][{budget_bytes, objective}] = best;
+            improve({family, budget_bytes, objective}, best, deadline);
+            solved_[tier][{objective, budget_bytes}] = best;
         }
         proven_infeasible_ = !best && !sets_.truncated();
         if (best) best->proven = !sets_.truncated();

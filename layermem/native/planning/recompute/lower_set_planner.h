@@ -55,6 +55,7 @@ class LowerSetPlanner {
   private:
     ChainSearch search(const ChainQuery& query, Quanta max_recompute, Deadline& deadline);
     void improve(const ChainQuery& query, std::optional<ChainPlan>& best, Deadline& deadline);
+    const std::optional<ChainPlan>* find_solved(Bytes budget_bytes, Objective objective, Family family) const;
     std::optional<ChainPlan> find_first_chain(const ChainQuery& query, Deadline& deadline);
     void minimize_peak(Family upto, ChainPlan& best, Deadline& deadline);
     ChainPlan evaluate_chain(Chain chain);
@@ -70,7 +71,7 @@ class LowerSetPlanner {
     // By family:
     Bytes infeasible_bytes_[kFamilies] = {-1, -1, -1};  // no chain fits in these, by may_fit()
     std::optional<ChainPlan> minimum_[kFamilies];
-    std::map<std::pair<Bytes, Objective>, std::optional<ChainPlan>> solved_[kFamilies];
+    std::map<std::pair<Objective, Bytes>, std::optional<ChainPlan>> solved_[kFamilies];
 };
 
 }  // namespace layermem::planning::recompute
