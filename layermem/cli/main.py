@@ -111,10 +111,13 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
         arguments = group.agree(lambda: _parse(words))
         arguments.group = group
         silence_others(arguments, group)
+        is_plan_alone = argv is None and arguments.run in PLANNING
+        if is_plan_alone:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that spin for a while
         with apply_verbosity(arguments):
             code: int = arguments.run(arguments)
         sys.stdout.flush()
-        if argv is None and arguments.run in PLANNING:
+        if is_plan_alone:
             gc.freeze()  # the process ends: to look for cycles in all that it has made takes a tenth of a second
         return code
     except SystemExit as end:  # argparse: 0 after --help, 2 after an error

@@ -246,6 +246,16 @@ class Graph:
         return {name: [op.name for op in ops if op.kind == FORWARD] for name, ops in self.readers.items()}
 
     @cached_property
+    def read_after_forward(self) -> dict[str, tuple[str, ...]]:
+        """Per op that is no forward op, what it reads or updates that a forward op can write again."""
+        again = {name for name, op in self.recomputable.items() if op.kind == FORWARD}
+        return {
+            op.name: tuple(buffer for buffer in (*op.reads, *op.updates) if buffer in again)
+            for op in self.ops
+            if op.kind != FORWARD
+        }
+
+    @cached_property
     def uses(self) -> dict[str, list[Use]]:
         """Every buffer's uses when the ops run in their own order, each once."""
         return uses_of(self.ops)

@@ -44,11 +44,12 @@ def segments_to_plan(
                         recomputed, which rarely saves memory
     """
     missing = _dropped_buffers(graph, segments, hints, keep_side_outputs)
+    read_after_forward = graph.read_after_forward
     order: list[str] = []
     for name in forward_first(graph, (op for ops in segments for op in ops)):
-        op = graph.by_name[name]
-        if op.kind != FORWARD and not (missing.isdisjoint(op.reads) and missing.isdisjoint(op.updates)):
-            for producer in _missing_producers(graph, (*op.reads, *op.updates), missing):
+        wanted = read_after_forward.get(name)
+        if wanted and not missing.isdisjoint(wanted):
+            for producer in _missing_producers(graph, wanted, missing):
                 missing.difference_update(producer.recompute.writes if producer.recompute else ())
                 order.append(producer.name)
         order.append(name)
@@ -59,27 +60,23 @@ def _dropped_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hint
     """Buffers that do not stay from the forward pass on."""
     segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
     readers_of, last = graph.forward_readers, len(segments) - 1
-
-    def is_kept(name: str, producer: Op) -> bool:
-        if hints.keep and matches(producer, hints.keep):
-            return True
-        if hints.recompute and matches(producer, hints.recompute):
-            return False
+    dropped: set[str] = set()
+    for name, producer in graph.recomputable.items():
+        if producer.kind != FORWARD or (hints.keep and matches(producer, hints.keep)):
+            continue
         own = segment_of[producer.name]
-        if own == last:
-            return True
-        if readers := readers_of[name]:
-            return any(segment_of[reader] != own for reader in readers)
-        # Of what only backward reads, the readers of what was written with it count.  If it were freed where that
-        # stays, its op would run again all the same, and would need its inputs.
-        beside = producer.writes if keep_side_outputs else ()
-        return any(segment_of[reader] != own for buffer in beside for reader in readers_of[buffer])
-
-    return {
-        name
-        for name, producer in graph.recomputable.items()
-        if producer.kind == FORWARD and not is_kept(name, producer)
-    }
+        if not (hints.recompute and matches(producer, hints.recompute)):
+            if own == last:
+                continue
+            readers = readers_of[name]
+            if not readers and keep_side_outputs:
+                # Of what only backward reads, the readers of what was written with it count.  If it were freed where
+                # that stays, its op would run again all the same, and would need its inputs.
+                readers = [reader for beside in producer.writes for reader in readers_of[beside]]
+            if not all(segment_of[reader] == own for reader in readers):
+                continue
+        dropped.add(name)
+    return dropped
 
 
 def _missing_producers(graph: Graph, wanted: Iterable[str], missing: Collection[str]) -> list[Op]:

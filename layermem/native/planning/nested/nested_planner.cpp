@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "planning/nested/editable_order.h"
+
 namespace layermem::planning::nested {
 namespace {
 
@@ -298,57 +300,40 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
     return *least;
 }
 
+// Each recomputation once, the dearest first, out of the order if the rest fits.  Work counts as if orders were measured
+// whole.
 NestedPlan NestedPlanner::remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end,
                                           const Interrupt& interrupt) {
-    std::vector<char> tried(plan.order.size(), 0);
-    while (remove_one(plan, budget_bytes, work_end, tried)) interrupt();
-    return plan;
-}
-
-// Takes out the dearest recomputation that is not `tried` and can go within the budget.  `tried` follows the order.
-bool NestedPlanner::remove_one(NestedPlan& plan, Bytes budget_bytes, int64_t work_end, std::vector<char>& tried) {
-    if (work() >= work_end) return false;
-    const liveness::Plan whole{plan.order, {}, overlays_, 1.0};
-    const liveness::Layout layout = graph_.lay_out(whole);
-    const std::vector<Bytes> live = graph_.live_profile(whole, layout);
-    measured_ += kPositionSteps * static_cast<int64_t>(plan.order.size());
-    std::vector<std::vector<const liveness::Residency*>> of_buffer(graph_.buffers().size());
-    for (const liveness::Residency& r : layout.residencies) of_buffer[r.buffer].push_back(&r);
-    // Without the recomputation at p its outputs stay from their last use before it, and what it alone kept may go.
-    auto may_fit = [&](Position p) {
-        const liveness::Op& op = graph_.ops()[layout.ops[p]];
-        Bytes freed = 0;
-        for (BufferId b : op.reads)
-            for (const liveness::Residency* r : of_buffer[b])
-                if (r->end == p + 1) freed += graph_.buffers()[b].bytes;
-        for (BufferId b : op.writes) {
-            if (is_dropped_[b]) return false;
-            Position begin = p;
-            for (const liveness::Residency* r : of_buffer[b])
-                if (r->end <= p) begin = r->end;
-            const Bytes limit = budget_bytes + freed - graph_.buffers()[b].bytes;
-            for (Position q = begin; q < p; ++q)
-                if (live[q] > limit) return false;
-        }
-        return true;
-    };
-    std::vector<std::pair<Seconds, Position>> dearest;
-    for (Position p = 0; p < static_cast<Position>(plan.order.size()); ++p)
-        if (layout.ops[p] != plan.order[p] && !tried[p]) dearest.push_back({-graph_.ops()[layout.ops[p]].seconds, p});
+    EditableOrder order(graph_, plan.order, overlays_);
+    std::vector<std::pair<Seconds, Slot>> dearest;
+    for (const Slot slot : order.recomputations()) dearest.push_back({-order.form(slot).seconds, slot});
     std::sort(dearest.begin(), dearest.end());
-    for (const auto& [seconds, p] : dearest) {
-        tried[p] = 1;
-        if (work() >= work_end) return false;
-        if (!may_fit(p)) continue;
-        std::vector<OpId> order = plan.order;
-        order.erase(order.begin() + p);
-        NestedPlan without = measure(std::move(order));
-        if (without.live_bytes > budget_bytes) continue;
-        plan = std::move(without);
-        tried.erase(tried.begin() + p);
-        return true;
+    const auto work_of = [](size_t ops) { return kPositionSteps * static_cast<int64_t>(ops); };
+    const auto is_fixed = [&](Slot slot) {
+        const std::vector<BufferId>& writes = order.form(slot).writes;
+        return std::any_of(writes.begin(), writes.end(), [&](BufferId b) { return is_dropped_[b]; });
+    };
+    bool is_changed = false;
+    measured_ += work_of(order.occupied().size());
+    for (const auto& [seconds, slot] : dearest) {
+        if (work() >= work_end) break;
+        if (is_fixed(slot) || !order.may_fit_without(slot, budget_bytes)) continue;
+        order.begin_edit();
+        order.remove(slot);
+        measured_ += work_of(order.occupied().size());
+        if (order.peak_bytes() > budget_bytes) {
+            order.undo_edit();
+            continue;
+        }
+        is_changed = true;
+        measured_ += work_of(order.occupied().size());
+        interrupt();
     }
-    return false;
+    if (!is_changed) return plan;
+    const int64_t before = measured_;
+    plan = measure(order.order());
+    measured_ = before;
+    return plan;
 }
 
 }  // namespace layermem::planning::nested

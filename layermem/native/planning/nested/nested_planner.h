@@ -68,7 +68,6 @@ class NestedPlanner {
                             const Interrupt& interrupt, const std::function<Bytes(std::vector<OpId>)>& measure) const;
     NestedPlan measure(std::vector<OpId> order);
     NestedPlan remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
-    bool remove_one(NestedPlan& plan, Bytes budget_bytes, int64_t work_end, std::vector<char>& tried);
     int64_t work() const { return walk_.steps() + measured_; }
 
     const LayoutGraph graph_;
