@@ -36,7 +36,7 @@ WAYS = (
     ("race", "shuffled", "late"),
 )
 
-TILE = re.compile(r"_\d+x\d+_v\d$")  # at the end of a name
+TILE = re.compile(r"_\d+x\d+_v\d+$")  # at the end of a name: tile, and elements of an access
 
 Dimensions = int | Sequence[int]
 
