@@ -23,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = Path(__file__).resolve().parent / "host"
+INCLUDES = (HOST, ROOT / "cuda")
+REGISTRATION = HOST / "registration.hpp"
 CACHE = ROOT / "build" / "emulator"
 CXX = os.environ.get("CXX", "g++")
 
@@ -76,11 +78,11 @@ def build(source: str | Path, mode: str = "plain", defines: Sequence[str] = ()) 
         *_COMMON,
         *_processor_flags(),
         *how.kernel,
-        *(f"-I{folder}" for folder in (HOST, ROOT / "cuda")),
-        *("-include", str(HOST / "emulation.hpp")),
-        *(f"-D{define}" for define in defines),
+        *(f"-I{folder}" for folder in INCLUDES),
     )
-    inputs = [*_closure(path, (HOST, ROOT / "cuda")), *_closure(HOST / "emulation.hpp", (HOST,))]
+    common = _precompiled(flags)
+    flags = (*flags, "-include", str(common), "-include", str(REGISTRATION), *(f"-D{define}" for define in defines))
+    inputs = [*_closure(path, INCLUDES), REGISTRATION]
     objects = machine(mode)
     key = _digest(flags, inputs, [str(o) for o in objects])
     result = CACHE / f"{path.stem}-{mode}-{key}{how.suffix}"
@@ -92,6 +94,24 @@ def build(source: str | Path, mode: str = "plain", defines: Sequence[str] = ()) 
         kernel.unlink()
 
     return _once(result, make)
+
+
+@functools.cache
+def _precompiled(flags: tuple[str, ...]) -> Path:
+    """The header that all sources begin with, compiled once for all builds with these flags.
+
+    g++ takes the compiled one beside it, unless a build defines what that depends on, such as LM_EMULATE_ARCH.
+    """
+    parts = (HOST / "emulation.hpp", ROOT / "cuda" / "primitives.cuh")
+    key = _digest(flags, [file for part in parts for file in _closure(part, INCLUDES)])
+    header = CACHE / key / "common.hpp"
+
+    def make(partial: Path) -> None:
+        header.write_text("".join(f'#include "{part}"\n' for part in parts))
+        _compile(*flags, "-x", "c++-header", str(header), "-o", str(partial))
+
+    _once(header.with_suffix(".hpp.gch"), make)
+    return header
 
 
 def build_many(wanted: Iterable[tuple[str | Path, str]]) -> None:
