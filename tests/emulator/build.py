@@ -1,6 +1,6 @@
 """Compiles a kernel source for the host, in one of three modes, and keeps the result under build/emulator.
 
-    plain   a shared library for this process, optimised
+    plain   a shared library for this process
     asan    a program with AddressSanitizer and UndefinedBehaviorSanitizer, spoken to through pipes (host/worker.cpp)
     race    a shared library whose every access is reported to the race checker (host/race.cpp)
 
@@ -46,7 +46,7 @@ class Mode:
 
 
 MODES = {
-    "plain": Mode(kernel=("-O2",), machine=("-O2", "-ftree-vectorize"), link=("-shared",)),
+    "plain": Mode(kernel=("-Og",), machine=("-O2", "-ftree-vectorize"), link=("-shared",)),
     "asan": Mode(
         kernel=("-Og", *_SANITIZE),
         machine=("-O1", *_SANITIZE),
