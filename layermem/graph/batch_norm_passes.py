@@ -100,6 +100,8 @@ def _numbered(graph: Graph, divided: Sequence[int]) -> dict[str, int]:
 
 
 def _at_node(op: Op, node: int) -> Op:
+    if op.node == node and (op.recompute is None or op.recompute.node == node):
+        return op
     return replace(op, node=node, recompute=None if op.recompute is None else replace(op.recompute, node=node))
 
 

@@ -98,9 +98,11 @@ class Cut:
         return f"{self.layers}/{self.count}"
 
 
-def sliced_graph(net: Net, make: Callable[[Net], Graph], cut: Cut, device: Device) -> Graph:
+def sliced_graph(
+    net: Net, make: Callable[[Net], Graph], cut: Cut, device: Device, with_items: Callable[[int], Net] | None = None
+) -> Graph:
     """The graph that `make` gives for `net`, cut into slices; InputError, with the layer and its line, where it
-    cannot be."""
+    cannot be.  `with_items` is that of `net`, which a caller with many cuts may keep the results of."""
     if net.items % cut.count:
         sizes = [str(n) for n in range(2, min(net.items, 64) + 1) if net.items % n == 0]
         remedy = f"cut it into {', '.join(sizes[:-1]) + ' or ' * (len(sizes) > 1) + sizes[-1]}" if sizes else OTHERWISE
@@ -109,7 +111,7 @@ def sliced_graph(net: Net, make: Callable[[Net], Graph], cut: Cut, device: Devic
         )
     each = net.items // cut.count
     try:
-        small = net.with_items(each)
+        small = (with_items or net.with_items)(each)
     except InputError as error:
         what = f"cannot be sliced: with a batch of {each}, it {error.what}"
         raise InputError(what, path=error.path, line=error.line, layer=error.layer) from None
@@ -161,6 +163,8 @@ class _Slicer:
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
         self.passed = {b for op in inside if is_first_pass(op) for b in op.touches if b in self.summed}
+        self.made = {b for op in inside for b in (*op.writes, *op.updates)}
+        self.constants = {op.roles["y0"] for op in self.backward if isinstance(op.record, Fill)}
         self.pieces: set[str] = set()  # buffers that one slice alone touches
         self.border: set[str] = set()  # those that slices touch views of
         for op in inside:
@@ -233,6 +237,7 @@ class _Slicer:
         So does all that is added to these gradients later."""
         sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in self.region}
         fixed = {b for op in self.whole.ops if op.name in sums and not sums[op.name] for b in (*op.writes, *op.updates)}
+        outside = {b for op in self.whole.ops if op.name not in self.region for b in op.touches}
         begun: set[str] = set()  # gradients that the slices of earlier ops sum
         ended: set[str] = set()  # and those to which no slice adds any more
         late: set[str] = set()
@@ -241,7 +246,8 @@ class _Slicer:
             waits = any(
                 name in ended or (name in begun and self._goes_on(op, role)) for role, name in gradients.items()
             )
-            if waits or (gradients and fixed.isdisjoint(gradients.values()) and self._better_whole(op, gradients)):
+            may_be_late = gradients and fixed.isdisjoint(gradients.values())
+            if waits or (may_be_late and self._better_whole(op, gradients, outside)):
                 late.add(op.name)
                 ended.update(gradients.values())
             else:
@@ -260,13 +266,13 @@ class _Slicer:
         record = self._record_of_slice(op) if role in op.accumulates else None
         return record is not None and self.device.sums_in_place(record, op.step, role, True)
 
-    def _better_whole(self, op: Op, gradients: Collection[str]) -> bool:
-        """Whether the operands of `op`, as far as they would be pieces, take no more bytes than what slices carry."""
+    def _better_whole(self, op: Op, gradients: Collection[str], outside: Collection[str]) -> bool:
+        """Whether the operands of `op`, as far as they would be pieces, take no more bytes than what slices carry;
+        `outside`: what ops outside the region touch."""
         record = self._record_of_slice(op)
         if record is None:
             return False
         carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
-        outside = {b for each in self.whole.ops if each.name not in self.region for b in each.touches}
         nbytes = sum(self.whole.buffers[b].nbytes for b in self._operands(op) if b not in outside)
         return any(each is None for each in carried) or nbytes <= sum(each or 0 for each in carried)
 
@@ -306,7 +312,6 @@ class _Slicer:
         small = self.small.get(op.name)
         if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
             raise self._refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
-        constants = {each.roles["y0"] for each in self.backward if isinstance(each.record, Fill)}
         for role, name in op.roles.items():
             buffer = self.whole.buffers[name]
             if role in self.sums[op.name] or role in op.record.counted_whole or name in self.passed:
@@ -317,16 +322,15 @@ class _Slicer:
                 if name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
                     raise self._refusal(op, f"has '{name}', which depends on the batch, and cannot be sliced")
             elif name not in self.touched_outside:
-                if buffer.kind != STASH and name not in constants and not self._divided(name):
+                if buffer.kind != STASH and name not in self.constants and not self._divided(name):
                     raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
                 self.pieces.add(name)
             elif self._divided(name) and buffer.nbytes % self.parts[0].items == 0:
                 self.border.add(name)
             elif name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
                 raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
-        made = {b for each in (*self.forward, *self.backward) for b in (*each.writes, *each.updates)}
         for role in op.record.counted_whole:
-            if op.roles[role] in made or not self._divided(op.roles[role]):
+            if op.roles[role] in self.made or not self._divided(op.roles[role]):
                 raise self._refusal(
                     op, f"counts all labels in '{op.roles[role]}', which is made slice by slice",
                     "give it a normalization of BATCH_SIZE or FULL, or slice other layers",
@@ -530,9 +534,12 @@ class _Slicer:
         """The same of backward ops: those of later layers and the weights of losses come before the slices."""
         position = self.whole.position
         start = position[self.backward[0].name] if self.backward else len(position)
-        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region]
-        early = [op for op in outside if position[op.name] < start or isinstance(op.record, Fill)]
-        return early, [op for op in outside if op not in early]
+        early: list[Op] = []
+        rest: list[Op] = []
+        for op in self.whole.of_kind(BACKWARD):
+            if op.name not in self.region:
+                (early if position[op.name] < start or isinstance(op.record, Fill) else rest).append(op)
+        return early, rest
 
     def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
         """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""

@@ -86,6 +86,7 @@ class StepSlicer:
         self._storage = Storage(net, self._shared_step, device)
         self.whole, *others = self._stored(share(graphs))
         self.beside = tuple(others)
+        self._small: dict[int, Net] = {}  # by the items of a slice
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
         self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
@@ -133,13 +134,20 @@ class StepSlicer:
         def make(net: Net) -> Graph:
             return self._in_bands(net, slices.bands)
 
-        step = make(self.net) if slices.cut is None else sliced_graph(self.net, make, slices.cut, self._device)
+        cut = slices.cut
+        step = make(self.net) if cut is None else sliced_graph(self.net, make, cut, self._device, self._with_items)
         beside = self._of_one_machine[1:]
         if slices.bands:
             beside = tuple(self._divide(graph, slices.bands) for graph in self._make_beside(_layers(slices.bands)))
         first_test = len(beside) - len(self._tests)
         tests = (self._in_slices(net, whole, slices) for net, whole in zip(self._tests, beside[first_test:]))
         return replace(step, slices=str(slices)), *beside[:first_test], *tests
+
+    def _with_items(self, items: int) -> Net:
+        """The net with so many items, made once."""
+        if items not in self._small:
+            self._small[items] = self.net.with_items(items)
+        return self._small[items]
 
     def _in_slices(self, net: Net, whole: Graph, slices: Slices) -> Graph:
         """The forward pass of a test net, which may have another batch: in as many slices, or the next number that
