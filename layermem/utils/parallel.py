@@ -4,6 +4,7 @@ run_both      in two threads: native searches run without the GIL (native/releas
 map_both      the same for one function and some items
 begin_thread  in a thread, for a result that is needed later
 begin_beside  in a copy of the process, for work in Python whose result is small
+map_beside    one function and some items, in this process and a copy of it
 Once          work for whichever of the two processes is the first to be free
 """
 
@@ -13,7 +14,7 @@ import os
 import pickle
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -105,16 +106,52 @@ def begin_beside(function: Callable[[], A]) -> Callable[[], A]:
     return result
 
 
+def map_beside(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """What the function returns for each item, in the order of the items; this process and a copy of it take the next
+    one that is left.  What begin_beside() says of its function holds for this one."""
+    turns, results = _Turns(len(items)), dict[int, B]()
+
+    def run() -> dict[int, B]:
+        return {number: function(items[number]) for number in turns}
+
+    wait = begin_beside(run) if len(items) > 1 else dict[int, B]
+    try:
+        results |= run()
+        results |= wait()
+    except BaseException:
+        list(turns)  # the copy has none left
+        with suppress(BaseException):
+            wait()
+        raise
+    finally:
+        turns.close()
+    return [results[number] if number in results else function(item) for number, item in enumerate(items)]
+
+
 class Once:
     """Work that this process and its copies share: `take` is True in one of them, once."""
 
     def __init__(self) -> None:
-        self._reader, writer = os.pipe()
-        os.write(writer, b"1")
-        os.close(writer)
+        self._turns = _Turns(1)
 
     def take(self) -> bool:
-        return bool(os.read(self._reader, 1))
+        return any(True for _ in self._turns)
+
+
+class _Turns:
+    """Numbers from 0 on that this process and its copies share: each of them goes to one process, once."""
+
+    def __init__(self, count: int) -> None:
+        self._reader, writer = os.pipe()
+        os.write(writer, bytes(range(count)))
+        os.close(writer)
+
+    def __iter__(self) -> Iterator[int]:
+        while number := os.read(self._reader, 1):
+            yield number[0]
+
+    def close(self) -> None:
+        os.close(self._reader)
 
 
 def _write_result(function: Callable[[], object], writer: int) -> None:

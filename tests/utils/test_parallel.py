@@ -2,11 +2,12 @@
 
 import os
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 
-from layermem.utils.parallel import Once, begin_beside, map_both, run_both
+from layermem.utils.parallel import Once, begin_beside, map_beside, map_both, run_both
 
 
 def test_both_run_at_the_same_time_and_return_in_order():
@@ -91,3 +92,35 @@ def test_shared_work_falls_to_one_of_the_process_and_its_copy():
     result = begin_beside(work.take)
     assert sorted([work.take(), result()]) == [False, True]
     assert not work.take()
+
+
+def test_items_are_shared_with_a_copy_and_results_keep_their_order():
+    here = os.getpid()
+    results = map_beside(lambda number: (number * number, os.getpid(), time.sleep(0.01)), range(20))
+    assert [square for square, *_ in results] == [number * number for number in range(20)]
+    processes = {process for _, process, _ in results}
+    assert here in processes and len(processes) == 1 + hasattr(os, "fork")
+
+
+def test_items_for_which_the_copy_fails_are_done_here():
+    here = os.getpid()
+
+    def function(number):
+        if os.getpid() != here:
+            raise ValueError(number)
+        return number
+
+    assert map_beside(function, range(5)) == [*range(5)]
+    assert map_beside(function, [7]) == [7] and map_beside(function, []) == []
+
+
+def test_an_error_of_an_item_is_raised_here_and_leaves_no_open_file():
+    def files():
+        return len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+
+    before = files()
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            map_beside(lambda number: 1 // number, [0, 1, 0])
+        assert map_beside(lambda number: number, [1, 2, 3]) == [1, 2, 3]
+    assert files() == before
