@@ -13,9 +13,10 @@ fewer.  Where a strategy has further plans, the faster program of both counts.
 """
 
 from collections.abc import Sequence
+from math import inf
 
 from layermem.graph.ops import Graph
-from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.budget_search import HOPEFUL, BudgetSearch
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.joined_updates import with_joined_updates
@@ -55,9 +56,14 @@ class Compiler:
         self.arena = arena or ArenaPlanner(graphs, costs)
         self.search = BudgetSearch(as_entry(strategy), graphs[0], costs, self.arena, hints, self.build)
 
-    def compile(self, budget_bytes: int | None, *, search_minimum: bool = True, looks_further: bool = True) -> Program:
+    def compile(
+        self, budget_bytes: int | None, *, search_minimum: bool = True, looks_further: bool = True,
+        hoped_seconds: float = inf,
+    ) -> Program:  # fmt: skip
+        """The fastest program that was found; one that takes much longer than `hoped_seconds` has no further plans."""
         found = self.search.program(budget_bytes, search_minimum=search_minimum)
-        further = self.search.further_program(budget_bytes, found) if looks_further else None
+        is_near = found.seconds <= HOPEFUL * hoped_seconds
+        further = self.search.further_program(budget_bytes, found) if looks_further and is_near else None
         programs = [self._joined(each) for each in (found, further) if each is not None]
         program = min(programs, key=lambda each: each.seconds)
         self.arena.programs.check(program, lambda: check(*program.schedules))

@@ -167,6 +167,12 @@ class Job:
             raise InputError(f"slices '{slices}' are of a training step, and there is none; leave them out")
         return replace(self, graphs=self.slicer.graphs(chosen), slices=str(chosen))
 
+    def with_step(self, graphs: tuple[Graph, ...]) -> Job:
+        """The same job with the graphs of with_slices(), which a copy of this process may have made."""
+        if self.slicer is not None and not graphs[0].apart:
+            self.slicer.keep(graphs)
+        return replace(self, graphs=graphs, slices=graphs[0].slices)
+
     def with_fusions(self, *, apart: bool) -> Job:
         """The same job, where it can be, without its optional fusions if `apart`."""
         return (self.apart or self) if apart else self

@@ -5,14 +5,15 @@
     2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
        the seconds of its ops, what it would take to free the bytes by which keeping everything is over the budget, and
        the bytes below which no plan can go (planning/bounds.py)
-    3  plans of the strategy for the most promising ones; cuts whose ops alone take longer than the best plan are left
+    3  plans of the strategy for the most promising ones, two at a time (utils/parallel.py); cuts whose ops alone, or
+       whose lower bound, take longer than the best plan are left
     4  more slices of the whole step than these, where they may take less time still: the judged seconds of few slices
        are too low where much is over the budget
     5  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
     6  where that is far from the time of the ops, and there is memory to offload to: the same again, with the weights
        that take much of the budget in bands of rows
-    7  finer bands, and a shorter range in half as many slices, by turns, while one of them is faster: judging counts
-       the copies of weights only roughly
+    7  finer bands, for the same range and for a shorter one in half as many slices, while one of them is faster; then
+       that range with the bands as they are, and half as many slices: judging counts the copies of weights only roughly
 
 All limits are counts, so the answer is the same on every machine.
 """
@@ -20,8 +21,8 @@ All limits are counts, so the answer is the same on every machine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import inf
 
 from layermem.compiler import Compiler
@@ -30,13 +31,14 @@ from layermem.graph.ops import FORWARD, Graph
 from layermem.graph.slices import ALL, Cut
 from layermem.graph.step_slicer import Slices
 from layermem.job import AUTO_SLICES, NO_SLICES, Job
-from layermem.planning.bounds import least_bytes
+from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.registry import MINIMUM_MEMORY, Choice
 from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, ranges, row_bands
 from layermem.schedule.program import Program
+from layermem.utils.parallel import map_beside
 from layermem.utils.units import aligned
 
 GOOD_ENOUGH = 1.005  # times the seconds of the ops alone: slices cannot gain enough
@@ -47,7 +49,7 @@ MAX_PLANNED_OPS = 3000  # the same, while nothing fits
 CUT_OPS = 6000  # in all cuts that are judged
 TIGHT = 0.97  # of the budget: where an op needs more of it beside all persistent buffers, these move to and fro
 MOVES = 6  # times that they do
-REFINEMENTS = 4  # of slices with bands of rows: plans that are made for them
+REFINEMENTS = 2  # of slices with bands of rows: pairs of others that are planned
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,7 @@ def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attem
     if not rows:
         return found.attempt
     banded = _search(job, strategy, budget_bytes, rows, found.seconds)
-    if banded.rank >= found.rank:
-        return found.attempt
-    return _refined(job, strategy, budget_bytes, banded).attempt
+    return min(found, banded, key=lambda each: each.rank).attempt
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     """The fastest program below `seconds`, with batch slices or without; if none fits, the one with the fewest live
     bytes.
 
-    rows   the weights that are in bands of rows, as Slices has them
+    rows   the weights that are in bands of rows, as Slices has them: then others near the fastest are looked at too
     """
     base = job.with_slices(rows) if rows else job
     whole = attempt_of(base, strategy, budget_bytes)
     fits = least_bytes(base.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
-    best = compiled(whole) if fits else None
+    best = compiled(whole) if fits and not _is_slower(base, budget_bytes, seconds) else None
     if best is not None:
         seconds = min(seconds, best.program().seconds)
         if seconds <= GOOD_ENOUGH * _ops_seconds(base.graphs[0], job.costs):
@@ -111,7 +111,8 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     for thorough in (False, True):
         judged = sorted(_judge(base, rows, budget_bytes, seconds, thorough), key=lambda each: each.rank)
         planned += _plan(judged, strategy, budget_bytes, seconds)
-        best = _fastest(planned, budget_bytes, seconds) or best
+        place = partial(_fastest_near, job, strategy) if rows else _fastest
+        best = place(planned, budget_bytes, seconds) or best
         if best is not None:
             seconds = best.program().seconds
             break
@@ -129,23 +130,50 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     return _Found(attempt, inf, live_bytes)
 
 
-def _refined(job: Job, strategy: Choice, budget_bytes: int, found: _Found) -> _Found:
-    """`found`, or a faster one with finer bands or a shorter range."""
-    best, finer, misses = found, 1, 0
-    for number in range(REFINEMENTS if found.seconds < inf else 0):
-        slices = Slices.parse(best.attempt.job.graphs[0].slices)
-        if number % 2 == 0:
-            finer *= 2
-            cut, rows = slices.cut, _rows(job, budget_bytes // finer)
-        else:
-            cut, rows = _shorter(job, slices, budget_bytes), ",".join(map(str, slices.bands))
-        words = ",".join(map(str, filter(None, (cut, rows))))
-        is_other = number % 2 == 0 or cut is not None
-        tried = _faster(job, words, strategy, budget_bytes, best.seconds) if is_other else None
-        best, misses = (best, misses + 1) if tried is None else (tried, 0)
-        if misses == 2:
+# -- near slices that were planned ---------------------------------------------------------------------------------
+
+
+def _fastest_near(
+    job: Job, strategy: Choice, planned: list[_Planned], budget_bytes: int, seconds: float
+) -> Attempt | None:
+    """The fastest program below `seconds` of `planned`, and of slices near the one with the fastest plan, or None."""
+    fitting = _fitting(planned, budget_bytes)
+    if not fitting:
+        return None
+    first, best = fitting[0].attempt, None
+    centre = first.job.slices
+    shares, slices = {centre: 1}, [centre]
+
+    def place(slices: str) -> tuple[tuple[Graph, ...], Program] | None:
+        attempt = first if slices == first.job.slices else _attempt_in(job, slices, strategy, budget_bytes)
+        return None if attempt is None else _placed_below(attempt, budget_bytes, seconds)
+
+    for _ in range(REFINEMENTS):
+        near = _near(job, Slices.parse(centre), shares[centre], budget_bytes)
+        untried = [each for each in near if each not in shares][:2]
+        shares |= {each: near[each] for each in untried}
+        slices += untried
+        for name, placed in zip(slices, map_beside(place, slices)):
+            if placed is not None and placed[1].seconds < seconds:
+                graphs, program = placed
+                attempt = attempt_of(job.with_step(graphs), strategy, budget_bytes)
+                best, centre, seconds = replace(attempt, compiled=program), name, program.seconds
+        if best is None:
             break
-    return best
+        slices = []
+    others = [each for each in fitting[1:] if best is None or each.seconds < seconds]
+    return _fastest(others, budget_bytes, seconds) or best
+
+
+def _near(job: Job, slices: Slices, share: int, budget_bytes: int) -> dict[str, int]:
+    """Slices to look at beside these, whose bands of rows are for the budget over `share`; each with its share."""
+    cut, rows = slices.cut, ",".join(map(str, slices.bands))
+    if cut is None:
+        return {}
+    finer, shorter = _rows(job, budget_bytes // (2 * share)), _shorter(job, slices, budget_bytes)
+    halved = replace(cut, count=cut.count // 2) if cut.count >= 4 else None
+    near = [(cut, finer, 2 * share), (shorter, finer, 2 * share), (shorter, rows, share), (halved, rows, share)]
+    return {",".join(filter(None, (str(cut), rows))): share for cut, rows, share in near if cut is not None}
 
 
 def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
@@ -158,17 +186,30 @@ def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
     return Cut(*known[place - 1], slices.cut.count // 2) if place else None
 
 
-def _faster(job: Job, slices: str, strategy: Choice, budget_bytes: int, seconds: float) -> _Found | None:
-    """The program in these slices, if it takes less than `seconds`."""
+def _attempt_in(job: Job, slices: str, strategy: Choice, budget_bytes: int) -> Attempt | None:
+    """The job in these slices, or None if it cannot be cut so."""
     try:
-        sliced = job.with_slices(slices)
+        return attempt_of(job.with_slices(slices), strategy, budget_bytes)
     except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
         return None
-    if _ops_seconds(sliced.graphs[0], job.costs) >= seconds:
+
+
+def _placed_below(attempt: Attempt, budget_bytes: int, seconds: float) -> tuple[tuple[Graph, ...], Program] | None:
+    """The graphs of `attempt` and its program, if that takes less than `seconds`."""
+    if _is_slower(attempt.job, budget_bytes, seconds):
         return None
-    placed = compiled(attempt_of(sliced, strategy, budget_bytes))
-    faster = placed is not None and placed.program().seconds < seconds
-    return _Found(placed, placed.program().seconds) if placed is not None and faster else None
+    placed = compiled(attempt, seconds)
+    if placed is None or placed.program().seconds >= seconds:
+        return None
+    return placed.job.graphs, placed.program()
+
+
+def _is_slower(job: Job, budget_bytes: int, seconds: float) -> bool:
+    """Whether no program within the budget takes less than `seconds`."""
+    if seconds == inf:
+        return False
+    graph, costs, host_bytes = job.graphs[0], job.costs, job.hints.host_budget_bytes
+    return _ops_seconds(graph, costs) >= seconds or least_seconds(graph, costs, budget_bytes, host_bytes) >= seconds
 
 
 def _rows(job: Job, budget_bytes: int) -> str:
@@ -201,12 +242,14 @@ def attempt_of(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     return Attempt(job, Compiler(job.graphs, strategy, job.costs, job.hints, job.arena), budget_bytes)
 
 
-def compiled(attempt: Attempt) -> Attempt | None:
-    """The attempt with its program, or None if nothing fits."""
+def compiled(attempt: Attempt, seconds: float = inf) -> Attempt | None:
+    """The attempt with its program, or None if nothing fits; one that takes much longer than `seconds` may not be the
+    fastest."""
     try:
-        return Attempt(attempt.job, attempt.compiler, attempt.budget_bytes, attempt.program())
+        program = attempt.compiled or attempt.compiler.compile(attempt.budget_bytes, hoped_seconds=seconds)
     except BudgetError:
         return None
+    return replace(attempt, compiled=program)
 
 
 # -- judging without a plan ----------------------------------------------------------------------------------------
@@ -270,7 +313,7 @@ def _judge(
     ranges = [*cuts(job.graphs[0], job.slicer.items, budget_bytes)]
     for of_range in reversed(ranges) if thorough else ranges:
         previous = inf
-        for cut in of_range:
+        for cut in of_range if ops <= CUT_OPS else ():
             try:
                 sliced = _sliced(job, str(cut), rows)
             except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
@@ -295,7 +338,8 @@ def _finer(job: Job, rows: str, budget_bytes: int, seconds: float, planned: Iter
     assert job.slicer is not None
     per_byte, known = _seconds_per_byte(job), {each.attempt.job.graphs[0].slices for each in planned}
     promising: list[_Cut] = []
-    for count in counts_of(job.slicer.items):
+    is_looked_at = ("", "") in ranges(job.graphs[0], budget_bytes)
+    for count in counts_of(job.slicer.items) if is_looked_at else ():
         try:
             cut = _cut(_sliced(job, f"{ALL}/{count}", rows), budget_bytes, per_byte)
         except InputError:  # a layer mixes items, or the device cannot sum its slices
@@ -346,30 +390,55 @@ class _Planned:
 
 
 def _plan(judged: list[_Cut], strategy: Choice, budget_bytes: int, seconds: float) -> list[_Planned]:
-    """Plans of the first cuts of `judged` that may be below `seconds`; of more of them, while nothing fits."""
+    """Plans of the first cuts of `judged` that may be below `seconds`, two at a time; of more of them, while nothing
+    fits."""
     planned: list[_Planned] = []
-    ops = 0
-    for cut in judged:
-        fitting = [each for each in planned if each.live_bytes <= budget_bytes]
-        if (fitting and (len(planned) >= PLANNED or ops > PLANNED_OPS)) or ops > MAX_PLANNED_OPS:
+    waiting, ops, slower = list(judged), 0, 0
+    while waiting:
+        fitting = _fitting(planned, budget_bytes)
+        limit = min((each.seconds for each in fitting), default=seconds)
+        pair: list[_Cut] = []
+        while waiting and len(pair) < 2:
+            is_enough = len(planned) + len(pair) + slower >= PLANNED or ops > PLANNED_OPS
+            if (is_enough and (fitting or pair or slower)) or ops > MAX_PLANNED_OPS:
+                break
+            cut = waiting.pop(0)
+            if cut.ops_seconds < limit:
+                pair.append(cut)
+                ops += len(cut.graph.ops)
+        if not pair:
             break
-        if cut.ops_seconds >= min((each.seconds for each in fitting), default=seconds):
-            continue
-        attempt = attempt_of(cut.job, strategy, budget_bytes)
-        ops += len(cut.graph.ops)
-        search, arena = attempt.compiler.search, attempt.compiler.arena
-        plan = search.plan_of(search.entry, budget_bytes)
-        planned.append(_Planned(attempt, arena.live_bytes(plan), arena.estimate_seconds(plan)))
+        attempts = [attempt_of(cut.job, strategy, budget_bytes) for cut in pair]
+        plans = map_beside(partial(_plan_below, budget_bytes, limit), attempts)
+        for attempt, plan in zip(attempts, plans):
+            if plan is None:
+                slower += 1
+                continue
+            attempt.compiler.search.know(budget_bytes, plan)
+            arena = attempt.compiler.arena
+            planned.append(_Planned(attempt, arena.live_bytes(plan), arena.estimate_seconds(plan)))
     return planned
+
+
+def _plan_below(budget_bytes: int, seconds: float, attempt: Attempt) -> Plan | None:
+    """The plan of the strategy, or None where none takes less than `seconds`."""
+    if _is_slower(attempt.job, budget_bytes, seconds):
+        return None
+    return attempt.compiler.search.own_plan(budget_bytes)
+
+
+def _fitting(planned: list[_Planned], budget_bytes: int) -> list[_Planned]:
+    """Those within the budget, the fastest first."""
+    return sorted((each for each in planned if each.live_bytes <= budget_bytes), key=lambda each: each.seconds)
 
 
 def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Attempt | None:
     """The fastest program below `seconds`, or None."""
     best: Attempt | None = None
-    for each in sorted(planned, key=lambda each: each.seconds):
-        if each.live_bytes > budget_bytes or (best is not None and each.seconds >= seconds):
-            continue
-        placed = compiled(each.attempt)
+    for each in _fitting(planned, budget_bytes):
+        if best is not None and each.seconds >= seconds:
+            break
+        placed = compiled(each.attempt, seconds)
         if placed is not None and placed.program().seconds < seconds:
             best, seconds = placed, placed.program().seconds
     return best

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 
@@ -10,6 +11,7 @@ import layermem
 from layermem import api, slicing
 from layermem.backends.base import get_device
 from layermem.errors import InputError
+from layermem.planning.bounds import least_seconds
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
@@ -157,6 +159,49 @@ def test_finer_bands_and_shorter_ranges_are_taken_only_where_they_are_faster(mon
     chosen = evaluate(job.with_slices("auto"), "hybrid", budget_bytes)
     monkeypatch.setattr(slicing, "REFINEMENTS", 0)
     assert chosen.feasible and chosen.seconds <= evaluate(job.with_slices("auto"), "hybrid", budget_bytes).seconds
+
+
+def test_the_choice_is_the_same_with_and_without_a_copy_of_the_process(monkeypatch):
+    job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=2).with_host_budget("4GiB")
+    budget_bytes = job.baseline_bytes // 4
+    choices = [evaluate(job.with_slices("auto"), "hybrid", budget_bytes)]
+    monkeypatch.delattr("os.fork", raising=False)
+    choices.append(evaluate(job.with_slices("auto"), "hybrid", budget_bytes))
+    assert str(choices[0].slices) == str(choices[1].slices)
+    first, second = (each.program for each in choices)
+    assert (first.plan, first.seconds, first.arena_bytes) == (second.plan, second.seconds, second.arena_bytes)
+    assert all(each.job.graphs[0] is each.program.train.graph for each in choices)
+
+
+def test_near_slices_have_finer_bands_a_shorter_range_both_or_half_as_many_slices():
+    job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=16).with_host_budget("4GiB")
+    budget_bytes = 300 << 20
+    rows, finer = (slicing._rows(job, budget_bytes // share) for share in (1, 2))
+    assert rows == "fc6/rows/8,fc7/rows/4" and finer == "fc6/rows/16,fc7/rows/8,fc8/rows/2"
+    known = slicing.ranges(job.with_slices(rows).graphs[0], budget_bytes)
+    longer, shorter = slicing.Cut(*known[1], 4), slicing.Cut(*known[0], 2)
+    near = slicing._near(job, slicing.Slices.parse(f"{longer},{rows}"), 1, budget_bytes)
+    assert near == {
+        f"{longer},{finer}": 2,
+        f"{shorter},{finer}": 2,
+        f"{shorter},{rows}": 1,
+        f"{replace(longer, count=2)},{rows}": 1,
+    }
+    fewest = slicing.Slices.parse(f"{replace(longer, count=2)},{rows}")
+    assert [*slicing._near(job, fewest, 1, budget_bytes)] == [f"{fewest.cut},{finer}"]
+    assert slicing._near(job, slicing.Slices.parse(rows), 1, budget_bytes) == {}
+
+
+def test_no_plan_is_made_of_slices_whose_bound_is_slower_than_what_is_known(job, monkeypatch):
+    sliced = job.with_slices("conv1..pool1/2")
+    budget_bytes = evaluate(sliced, "liveness").peak_bytes - 1
+    bound = least_seconds(sliced.graphs[0], job.costs, budget_bytes, 0)
+    assert slicing._ops_seconds(sliced.graphs[0], job.costs) < bound < inf
+    attempt = slicing.attempt_of(sliced, "auto", budget_bytes)
+    assert slicing._plan_below(budget_bytes, bound * 1.01, attempt) is not None
+    monkeypatch.setattr(attempt.compiler.search, "plan_of", lambda *_: pytest.fail("planned"))
+    assert slicing._plan_below(budget_bytes, bound, attempt) is None
+    assert slicing._placed_below(attempt, budget_bytes, bound) is None
 
 
 def test_the_next_shorter_range_has_half_as_many_slices(job):

@@ -117,6 +117,10 @@ class StepSlicer:
                 raise self.net.placed(error) from None
         return self._sliced[slices]
 
+    def keep(self, graphs: tuple[Graph, ...]) -> None:
+        """Keep the result of graphs() that another process has made."""
+        self._sliced.setdefault(Slices.parse(graphs[0].slices), graphs)
+
     def _shared_step(self, net: Net) -> Graph:
         """The step of a net in the form in which ranks share it."""
         return self._share([self._step(net), *self._of_one_machine[1:]])[0]

@@ -184,6 +184,14 @@ class BudgetSearch(Generic[P]):
             self._plans[key] = plan if is_of_graph else replace(plan, slices=slices, apart=apart)
         return self._plans[key]
 
+    def own_plan(self, budget_bytes: int) -> Plan:
+        """The plan of this strategy that program() begins with."""
+        return self.plan_of(self.entry, budget_bytes // ALIGN * ALIGN)
+
+    def know(self, budget_bytes: int, plan: Plan) -> None:
+        """`plan` is own_plan(): another process has made it."""
+        self._plans[self.entry.name, budget_bytes // ALIGN * ALIGN, None] = plan
+
     def _attempt(self, budget_bytes: int | None) -> P:
         """The program of the strategy's plan for the budget, or if it is over when placed, the fastest found that fits.
 

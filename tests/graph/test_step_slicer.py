@@ -1,5 +1,7 @@
 """What users write of slices and bands, and the graphs that come of it."""
 
+import pickle
+
 import pytest
 
 from layermem.backends.cpu import CpuDevice
@@ -77,3 +79,19 @@ def test_all_graphs_have_the_bands():
 def test_an_error_has_the_layer_and_its_line():
     with pytest.raises(InputError, match=r":\d+: layer 'stem' is of type Convolution"):
         slicer().graphs(Slices.parse("stem/rows/2"))
+
+
+def test_the_net_of_so_many_items_is_made_once_for_all_ranges(monkeypatch):
+    made, own = [], Net.with_items
+    monkeypatch.setattr(Net, "with_items", lambda net, items: (made.append(items), own(net, items))[1])
+    found = slicer()
+    for written in ("stem..stem_relu/2", "whole/2", "whole/4", "stem..stem_relu/4"):
+        found.graphs(Slices.parse(written))
+    assert len(made) == 2 and len(set(made)) == 2
+
+
+def test_graphs_that_another_process_has_made_are_kept():
+    slices = Slices.parse("whole/2")
+    found, theirs = slicer(), pickle.loads(pickle.dumps(slicer().graphs(slices)))
+    found.keep(theirs)
+    assert found.graphs(slices) is theirs and found.ops_made == len(theirs[0].ops)

@@ -315,3 +315,13 @@ def test_without_further_plans_or_with_the_same_one_there_is_no_further_program(
         entry = StrategyEntry("stepwise", "", lambda *_: known.plan, further=further)
         search = BudgetSearch(entry, SimpleNamespace(slices="", apart=(), ops=[]), None, None, Hints(), None)
         assert search.further_program(10 * ALIGN, known) is None
+
+
+def test_a_plan_that_another_process_has_made_is_not_made_again():
+    made = []
+    entry = StrategyEntry("stepwise", "", lambda *_: made.append(1) or Plan("stepwise", ("a",)))
+    search = BudgetSearch(entry, SimpleNamespace(slices="", apart=()), None, None, Hints(), None)
+    theirs = Plan("stepwise", ("a", "b"))
+    search.know(10 * ALIGN + 1, theirs)
+    assert search.own_plan(10 * ALIGN + 2) is theirs and not made
+    assert search.own_plan(11 * ALIGN).order == ("a",) and made == [1]
