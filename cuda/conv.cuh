@@ -58,12 +58,13 @@ struct ConvFpropArgs {
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
 //
-// Elements whose bit of `kept` is not set become zero, laid out as Epilogue::mask; a null pointer keeps all.
+// Elements whose bit of `kept` is not set become zero, laid out as Epilogue::mask; a null pointer keeps all.  With KEEPS,
+// `product` then holds what has been stored.
 //
 // Bias, the residual and the bits of AT_ONCE rows are loaded before the first of them is used: a load takes hundreds of
 // cycles; but for bits of single elements, whose loads would take more registers than there are.
-template <int RUN, class T, int AT_ONCE, class Product, class E, class RowOf>
-LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int columns, const Epilogue<E>& epilogue,
+template <int RUN, class T, int AT_ONCE, bool KEEPS = false, class Product, class E, class RowOf>
+LM_FN void store_tile(Product& product, E* c, RowOf row_of, int n0, int columns, const Epilogue<E>& epilogue,
                       const unsigned char* kept = nullptr) {
     constexpr int COLUMNS = Product::COLUMNS;
     constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane among the 32 of a word of mask bits
@@ -122,6 +123,10 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
                         if (y[e] > 0.0f) bits |= 1u << (product.n_of(j) % 32 + e);
                     }
                     if (row >= 0 && column < columns) store<RUN>(c + row + column, y);
+                    if constexpr (KEEPS) {
+#pragma unroll
+                        for (int e = 0; e < RUN; ++e) product.set(first + i, j + e, y[e]);
+                    }
                 }
                 if (epilogue.mask == nullptr) continue;
 #pragma unroll
@@ -255,7 +260,7 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     }
 }
 
-template <class E, class Weights>
+template <class E, class Weights = float>
 struct ConvDgradArgs {
     E* image;
     const E* maps;
@@ -337,17 +342,26 @@ struct PhaseWeights {
     }
 };
 
+// What conv_dgrad does with a tile that it has stored: by default nothing (else conv_sums.cuh).
+struct NoMore {
+    static constexpr bool KEEPS_TILE = false;
+
+    template <class Product>
+    LM_MEMBER void operator()(const Product&, float*, const ConvProblem&, int, int) const {}
+};
+
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
 // and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
 // resume each other's sums add in the order of all outputs.
-template <class T, class Product, int V, class E, class Weights>
-LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p) {
+template <class T, class Product, int V, class E, class Weights, class Then = NoMore>
+LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {}) {
     constexpr int RUN = V > 1 ? 4 : 1;
     LM_DYN_SHARED(float, shared);
     LM_SHARED(int4, pixels, [T::M]);  // (offset of the window under tap 0, its row, its column, pixel or -1)
     // Rows and columns; in shared memory, as are `taps`, to leave registers to the product.
     LM_SHARED(PhaseAxis, axes, [2]);
     LM_SHARED(PhaseTaps, taps, [1]);
+    LM_SHARED(int, column_of_tile, [1]);  // its first, where the epilogue needs more registers
     const ConvProblem& conv = p.problem;
     const PhaseAxis &down = axes[0], &right = axes[1];
     const int phases = conv.stride_h * conv.stride_w, group = blockIdx.z / phases;
@@ -363,6 +377,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p) {
     const Place<T> place(conv.channels);
     const int first = place.m, n0 = place.n, count = conv.images * down.pixels * right.pixels;
     if (first >= count) return;  // phases differ in size
+    if (Then::KEEPS_TILE && threadIdx.x == 0) column_of_tile[0] = n0;
     for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
         const int pixel = first + i, line = pixel / right.pixels, image = line / down.pixels;
         const int h = line - image * down.pixels, w = pixel - line * right.pixels;
@@ -386,11 +401,14 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p) {
         const int pixel = pixels[product.m_of(i)].w;
         return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
     };
-    if (p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
+    if (!Then::KEEPS_TILE && p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
     multiply<T>(shared, taps[0].maps.depth, a, b, product);
-    const Epilogue<E> epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
-                                  p.accumulate ? p.image : nullptr, nullptr, 0};
-    store_tile<RUN, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
+    const bool has_bias = !Then::KEEPS_TILE && p.bias != nullptr;
+    const Epilogue<E> epilogue = {has_bias ? p.bias + group * conv.channels : nullptr, p.accumulate ? p.image : nullptr,
+                                  nullptr, 0};
+    const int column = Then::KEEPS_TILE ? column_of_tile[0] : n0;
+    store_tile<RUN, T, 2, Then::KEEPS_TILE>(product, p.image, row_of, column, conv.channels, epilogue, p.kept);
+    then(product, shared, conv, pixels[0].w, column);
 }
 
 template <class Image, class Maps>

@@ -8,7 +8,7 @@ import pytest
 from layermem import api
 from layermem.cli.run_job import plan_key
 from layermem.errors import InputError
-from layermem.ops import CONV_MOMENTS, MASKED_DGRAD
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD
 from layermem.planning.strategies import STRATEGIES
 from layermem.report.fitting import Fitting
 from layermem.report.plan_report import evaluate, evaluate_if_fits
@@ -16,7 +16,7 @@ from layermem.report.records import start_record
 from layermem.report.summary import plan_values, summary
 
 NET = "prototxt/resnet20/train_val.prototxt"
-BOTH = (MASKED_DGRAD, CONV_MOMENTS)
+ALL = (MASKED_DGRAD, DGRAD_SUMS, CONV_MOMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,11 @@ def between(job):
 
 def test_the_step_without_them_is_another_graph_of_the_same_job(job):
     apart = job.apart
-    assert job.graphs[0].apart == () and apart.graphs[0].apart == BOTH and apart.apart is None
+    assert job.graphs[0].apart == () and apart.graphs[0].apart == ALL and apart.apart is None
     assert apart.graphs[0].fingerprint != job.graphs[0].fingerprint
     assert apart.baseline_bytes == job.baseline_bytes and apart.baseline_seconds == job.baseline_seconds
     sliced = job.with_slices("whole/2").apart
-    assert sliced.graphs[0].apart == BOTH and sliced.graphs[0].slices == "whole/2"
+    assert sliced.graphs[0].apart == ALL and sliced.graphs[0].slices == "whole/2"
     assert apart.with_slices("whole/2").graphs == sliced.graphs
     assert apart.with_slices("off").graphs == apart.graphs
 
@@ -61,20 +61,20 @@ def test_a_step_has_them_where_they_fit(job, between):
     assert evaluate(job, "vdnn-all").apart == ()
     assert evaluate(job, "vdnn-all", between + 256).apart == ()
     report = evaluate(job, "vdnn-all", between)
-    assert report.feasible and report.apart == BOTH and report.peak_bytes <= between
-    assert evaluate_if_fits(job, "vdnn-all", between).apart == BOTH
-    assert "not fused       Conv.dgrad+relu, Conv.forward+moments" in summary(report)
-    assert plan_values(report)["apart"] == list(BOTH) and plan_values(evaluate(job))["apart"] == []
+    assert report.feasible and report.apart == ALL and report.peak_bytes <= between
+    assert evaluate_if_fits(job, "vdnn-all", between).apart == ALL
+    assert "not fused       Conv.dgrad+relu, Conv.dgrad+sums, Conv.forward+moments" in summary(report)
+    assert plan_values(report)["apart"] == list(ALL) and plan_values(evaluate(job))["apart"] == []
 
 
 def test_a_saved_plan_brings_the_choice_along(job, between, tmp_path):
     report = evaluate(job, "vdnn-all", between)
     path = tmp_path / "plan.json"
     path.write_text(report.program.plan.to_json(report.job.graphs[0]))
-    assert json.loads(path.read_text())["apart"] == list(BOTH)
+    assert json.loads(path.read_text())["apart"] == list(ALL)
     for plan in (path, report.program.plan):
-        loaded = evaluate(job, plan=plan)
-        assert loaded.apart == BOTH and loaded.peak_bytes == report.peak_bytes
+        loaded = evaluate(job, plan=plan, budget=between)
+        assert loaded.apart == ALL and loaded.peak_bytes == report.peak_bytes
         assert start_record(loaded)["fingerprint"] == start_record(report)["fingerprint"]
     fused = evaluate(job, "vdnn-all").program.plan
     assert evaluate(job, plan=fused).apart == () and not evaluate(job, plan=fused, budget=between).feasible
@@ -84,7 +84,7 @@ def test_a_saved_plan_brings_the_choice_along(job, between, tmp_path):
 
 def test_the_first_record_of_a_log_has_the_choice(job, between):
     apart, fused = (start_record(evaluate(job, "vdnn-all", budget)) for budget in (between, None))
-    assert apart["apart"] == list(BOTH) and fused["apart"] == []
+    assert apart["apart"] == list(ALL) and fused["apart"] == []
     assert plan_key({**apart, "budget_bytes": None}) != plan_key(fused)
 
 
@@ -101,5 +101,5 @@ def test_a_larger_batch_fits_without_them():
 
     budget_bytes = 24 << 20
     found, alone = (Fitting(each, range(1, 200), budget_bytes, same_ops=True).fit("vdnn-all") for each in (make, fused))
-    assert found.size > alone.size and found.report.apart == BOTH and found.report.peak_bytes <= budget_bytes
+    assert found.size > alone.size and found.report.apart == ALL and found.report.peak_bytes <= budget_bytes
     assert not evaluate(make(found.size + 1), "vdnn-all", budget_bytes).feasible

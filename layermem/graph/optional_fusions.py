@@ -2,24 +2,29 @@
 
     Conv.dgrad+relu         masks of ReLUs, from forward to backward, beside outputs that are kept anyway
     Conv.forward+moments    partial sums for a BatchNorm, from its convolution to it
+    Conv.dgrad+sums         partial sums for backward of a BatchNorm, from the dgrad that makes its gradient
 
-Both save passes over activations.  A step without them is *apart*: it needs fewer bytes, or more, where a mask frees an
+They save passes over activations.  A step without them is *apart*: it needs fewer bytes, or more, where a mask frees an
 output earlier.  Which of the two steps runs is decided with the plan (layermem/fusions.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from typing import TypeVar
 
 from layermem.graph.conv_moments import MOMENTS
 from layermem.graph.masked_dgrad import BOTTOM_MASK
+from layermem.graph.norm_sums import NORM_SUMS
 from layermem.graph.op_builder import Device
-from layermem.graph.ops import Graph
-from layermem.ops import CONV_MOMENTS, MASKED_DGRAD
+from layermem.graph.ops import Buffer, Graph, Op
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
 
-ROLES = {BOTTOM_MASK: MASKED_DGRAD, MOMENTS: CONV_MOMENTS}  # of an op that is fused so
+ROLES = {BOTTOM_MASK: MASKED_DGRAD, MOMENTS: CONV_MOMENTS, NORM_SUMS: DGRAD_SUMS}  # of an op that is fused so
 OPTIONAL = frozenset(ROLES.values())
+PARTIAL_SUMS = (MOMENTS, NORM_SUMS)  # roles
 
 D = TypeVar("D", bound=Device)
 
@@ -34,3 +39,28 @@ def without_fusions(device: D) -> D:
     apart = copy(device)
     apart.fusions = device.fusions - OPTIONAL
     return apart
+
+
+def without_partial_sums(graph: Graph, first: int, last: int, device: Device) -> Graph:
+    """`graph` without the partial sums that an op of the nodes first .. last makes or reads."""
+    here = (op for op in graph.ops if first <= op.node <= last)
+    dropped = {op.roles[role] for op in here for role in PARTIAL_SUMS if role in op.roles}
+    if not dropped:
+        return graph
+    buffers = {name: buffer for name, buffer in graph.buffers.items() if name not in dropped}
+    return replace(graph, buffers=buffers, ops=tuple(_apart(op, buffers, device) for op in graph.ops))
+
+
+def _apart(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
+    """`op` without its partial sums that are not among `buffers`, and without what it reads for them."""
+    gone = {role for role in PARTIAL_SUMS if role in op.roles and op.roles[role] not in buffers}
+    if not gone:
+        return op
+    if NORM_SUMS in gone:
+        gone |= set(NORM_OPERANDS)
+    roles = {role: buffer for role, buffer in op.roles.items() if role not in gone}
+    left = set(roles.values())
+    reads, writes = (tuple(b for b in names if b in left) for names in (op.reads, op.writes))
+    nbytes = sum(buffers[b].nbytes for b in (*reads, *op.updates, *op.updates, *writes))
+    workspace_bytes = device.workspace_bytes(op.record, op.step, roles.keys())
+    return replace(op, roles=roles, reads=reads, writes=writes, nbytes=nbytes, workspace_bytes=workspace_bytes)

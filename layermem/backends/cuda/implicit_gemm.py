@@ -26,6 +26,7 @@ MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
+VECTOR = 4  # floats that are accessed at once, where they can be
 PACKED = 8  # elements of 16 bits that a packed tile takes at once
 FEW = 41  # as elements of each access: four of the maps, and one of the image
 MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
@@ -347,11 +348,12 @@ def conv_fprop(
 
 def conv_dgrad(
     engine: Engine, problem: ConvProblem, image: int, maps: int, weights: int, bias: int = 0, accumulate: bool = False,
-    *, maps_pitch: int = 0, resume: bool = False, kept: int = 0,
+    *, maps_pitch: int = 0, resume: bool = False, kept: int = 0, norm: StructValues | None = None,
 ) -> Launch:  # fmt: skip
     """A strided dgrad is one problem per phase, stride_h x stride_w of them.
 
     kept         bits of the image: elements without theirs become zero; 0 keeps all
+    norm         the struct NormGradient of cuda/conv_sums.cuh, if leaves_norm_sums(), whose sums are taken on the way
     maps_pitch   given where the maps, and the rows of the weights, are a band of more; `resume`: the image holds the
                  sums over the bands before, and this one goes on from there
     """
@@ -361,12 +363,25 @@ def conv_dgrad(
     repeat = problem.groups * stride_h * stride_w
     matrices, depth = (m, channels, repeat), ceil_div(prod(problem.kernel) * outputs, stride_h * stride_w)
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
-    tile = tile_for(engine, matrices, depth, width)
+    rows = 1 if norm is None else MOMENTS_ROWS
+    tile = tile_for(engine, matrices, depth, width, rows)
+    dgrad: dict[str, StructValue] = {
+        "image": image, "maps": maps, "filter": weights, "bias": bias, "kept": kept,
+        "problem": problem_struct(problem, maps_pitch), "by_outputs": divider(outputs), "accumulate": accumulate,
+        "resume": resume,
+    }  # fmt: skip
+    if norm is None:
+        return engine.launch("conv_dgrad", width, "ConvDgradArgs", tile, matrices, rows=rows, **dgrad)
     return engine.launch(
-        "conv_dgrad", width, "ConvDgradArgs", tile, matrices, image=image, maps=maps, filter=weights,
-        bias=bias, kept=kept, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs),
-        accumulate=accumulate, resume=resume,
-    )  # fmt: skip
+        "conv_dgrad_sums", width, "ConvDgradSumsArgs", tile, matrices, rows=rows, dgrad=dgrad, norm=norm
+    )
+
+
+def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
+    """Whether conv_dgrad takes the sums that a BatchNorm needs of what it writes: its kernels are those of 16-byte
+    accesses and of one phase."""
+    width = engine.vector_width(problem, *group_channels(problem))
+    return writes_moments() and width == VECTOR and problem.stride == (1, 1) and not engine.storage
 
 
 class Split(NamedTuple):
