@@ -405,11 +405,9 @@ LM_FN void gradient_sums_of(const GradientSumsArgs<T>& p) {
             float terms[GRADIENT_TERMS][EACH];
 #pragma unroll
             for (int i = 0; i < EACH; ++i) {
-                const bool there = unit.begin + GROUP_ROWS * g + LINES * i + unit.line < unit.rows;
                 float y;
-                const float gradient = terms_of.gradient(v, dy[i][v], x[i][v], y);
-                terms[0][i] = there ? gradient : 0.0f;
-                terms[1][i] = there ? gradient * y : 0.0f;
+                terms[0][i] = terms_of.gradient(v, dy[i][v], x[i][v], y);
+                terms[1][i] = terms[0][i] * y;
             }
 #pragma unroll
             for (int k = 0; k < GRADIENT_TERMS; ++k)

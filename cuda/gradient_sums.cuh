@@ -4,8 +4,8 @@
 //
 //   terms    of an element: dy, and dy y, y = (x - mean) inv_std; where a ReLU follows, of the dy that it lets through
 //   unit u   rows 128 u .. 128 u + 127 of [rows][C], as far as they are there; the sum of four groups, (0, 1) and (2, 3)
-//            first
-//   group    32 rows, added up as in moments.cuh; rows that are not there are zeros
+//            first; never -0
+//   group    32 rows, added up as in moments.cuh; rows that are not there are zeros, of either sign
 //   parts    [units][2][C] float: sums of dy, of dy y
 #pragma once
 #include "moments.cuh"
@@ -27,8 +27,8 @@ struct TermsOfColumns {
     float mean[V] = {}, inv_std[V] = {}, factor[V] = {}, bias[V] = {};
     int relu;
 
-    LM_MEMBER TermsOfColumns(const float* means, const float* inv_stds, const AffineRelu& epilogue, int channel,
-                             bool inside)
+    LM_MEMBER TermsOfColumns(const float* means, const float* inv_stds, const AffineRelu& epilogue, int channel = 0,
+                             bool inside = true)
         : relu(epilogue.relu) {
         if (!inside) return;
         load<V>(mean, means + channel);
@@ -48,7 +48,7 @@ struct TermsOfColumns {
 // The sum of a unit whose groups are group(0) .. group(3).
 template <class Group>
 LM_FN float sum_groups(Group group) {
-    return (group(0) + group(1)) + (group(2) + group(3));
+    return ((group(0) + group(1)) + (group(2) + group(3))) + 0.0f;
 }
 
 }  // namespace lm

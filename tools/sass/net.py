@@ -33,7 +33,7 @@ from layermem.schedule.upload_ahead import free_from
 from tools.sass.engine import NAME, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
-from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of
+from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, waiting_for_copies
 from tools.sass.trace import traced
 from tools.traffic import group_launches
 
@@ -268,7 +268,8 @@ def ends_cycles(module: str, function: str, args: bytes, grid: tuple[int, int, i
     kernel = kernels_of(module, gpu.architecture)[function]
     trace = traced(kernel, args, grid)
     warps = max(1, round(together * kernel.threads / WARP / SUB_PARTITIONS))
-    return sum(duration([issues_of(part, gpu)] * warps) for part in (trace.before, trace.after))
+    before, after = (issues_of(part, gpu) for part in (trace.before, trace.after))
+    return sum(duration([each] * warps) for each in (before, waiting_for_copies(trace.after, after)))
 
 
 # -- the host ----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from layermem.utils.units import aligned
 DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
+DGRAD_SUMS = "conv_dgrad_sums"
+COLUMN_NUMBERS, SUMS, GROUP_ROWS = 4, 2, 32  # of a column: numbers that its sums need, sums of so many rows
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
 VECTOR = 4  # floats that are accessed at once, where they can be
@@ -56,6 +58,13 @@ class Tile(NamedTuple):
 SPLIT_TILES = (Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))  # those of all precisions
 ALL_TILES = (Tile(256, 128, 0, 256), *SPLIT_TILES, Tile(64, 32, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
+
+
+def sums_bytes(tile: Tile) -> int:
+    """Dynamic shared memory that the epilogue of conv_dgrad_sums needs, as in cuda/conv_sums.cuh."""
+    groups = tile.m // GROUP_ROWS
+    return FLOAT * tile.n * (tile.m + COLUMN_NUMBERS + SUMS * groups)
+
 
 Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor, up to all
 
@@ -142,10 +151,13 @@ class Engine(NamedTuple):
         """Name of the kernel, grid, threads and dynamic shared memory of a block."""
         threads = tile.threads if self.precision == "fp32" else tile.mma_threads
         blobs = "_data" if self.wide_image else ""
-        return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, self.shared_bytes(tile)
+        shared = self.shared_bytes(tile)
+        if product == DGRAD_SUMS:
+            shared = max(shared, sums_bytes(tile))
+        return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, shared
 
     def shared_bytes(self, tile: Tile) -> int:
-        """Dynamic shared memory of a block."""
+        """Dynamic shared memory of a block: the ring of stages."""
         return self.stages * (tile.m + tile.n) * DEPTH * FLOAT
 
     def _smaller(self, tile: Tile) -> list[Tile]:
@@ -372,9 +384,7 @@ def conv_dgrad(
     }  # fmt: skip
     if norm is None:
         return engine.launch("conv_dgrad", width, "ConvDgradArgs", tile, matrices, rows=rows, **dgrad)
-    return engine.launch(
-        "conv_dgrad_sums", width, "ConvDgradSumsArgs", tile, matrices, rows=rows, dgrad=dgrad, norm=norm
-    )
+    return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", tile, matrices, rows=rows, dgrad=dgrad, norm=norm)
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
