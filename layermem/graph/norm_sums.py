@@ -78,9 +78,12 @@ def sums_tensor(node: OpNode) -> Tensor:
 
 
 def leaving_sums(step: Step) -> Step:
-    """A step of the convolution."""
-    is_dgrad = step.step == "dgrad"
-    return replace(step, reads=(*step.reads, *NORM_OPERANDS), writes=(*step.writes, NORM_SUMS)) if is_dgrad else step
+    """A step of the convolution.  It reads x instead of the BatchNorm, whose op counts it once, with the sums or
+    without."""
+    if step.step != "dgrad":
+        return step
+    reads, writes = (*step.reads, *NORM_OPERANDS), (*step.writes, NORM_SUMS)
+    return replace(step, reads=reads, writes=writes, uncounted=NORM_OPERANDS)
 
 
 def reading_sums(step: Step) -> Step:

@@ -4,13 +4,14 @@
     Conv.forward+moments    partial sums for a BatchNorm, from its convolution to it
     Conv.dgrad+sums         partial sums for backward of a BatchNorm, from the dgrad that makes its gradient
 
-They save passes over activations.  A step without them is *apart*: it needs fewer bytes, or more, where a mask frees an
-output earlier.  Which of the two steps runs is decided with the plan (layermem/fusions.py).
+They save passes over activations.  A step without some of them is *apart*: it needs fewer bytes, or more, where a mask
+frees an output earlier.  There is one without those that need an input earlier, and one without any; which step runs is
+decided with the plan (layermem/fusions.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import TypeVar
@@ -24,6 +25,7 @@ from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
 
 ROLES = {BOTTOM_MASK: MASKED_DGRAD, MOMENTS: CONV_MOMENTS, NORM_SUMS: DGRAD_SUMS}  # of an op that is fused so
 OPTIONAL = frozenset(ROLES.values())
+NEED_INPUTS = frozenset({DGRAD_SUMS})  # an op before the one that reads them anyway
 PARTIAL_SUMS = (MOMENTS, NORM_SUMS)  # roles
 
 D = TypeVar("D", bound=Device)
@@ -34,10 +36,16 @@ def fused_in(graph: Graph) -> tuple[str, ...]:
     return tuple(sorted({ROLES[role] for op in graph.ops for role in op.roles if role in ROLES}))
 
 
-def without_fusions(device: D) -> D:
-    """`device`, for graphs without optional fusions."""
+def steps_apart(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """What steps do without where all that a step may have is `names`: of one step more than of the one before it."""
+    some = tuple(name for name in names if name in NEED_INPUTS)
+    return tuple(each for each in dict.fromkeys((some, names)) if each)
+
+
+def without_fusions(device: D, names: Collection[str] = OPTIONAL) -> D:
+    """`device`, for graphs without these fusions."""
     apart = copy(device)
-    apart.fusions = device.fusions - OPTIONAL
+    apart.fusions = device.fusions.difference(names)
     return apart
 
 
