@@ -4,7 +4,7 @@
 //              global_statistics -> normalize             where the moving averages are used instead
 //              without normalize: the statistics step of slices of a batch, by which the first two go on from each other
 //   recompute  normalize alone, from the kept statistics
-//   backward   gradient_sums -> (channel_sums over its parts) -> batch_norm_backward, which is a step of its own in slices
+//   backward   gradient_sums, or the epilogue of conv_dgrad -> channel_sums over its parts -> batch_norm_backward, which is a step of its own in slices
 //   a Scale, a sum and a ReLU that follow may run in the same passes:
 //   y = relu(factor (x - mean) inv_std + bias + added)
 //   x, y, dy, dx [outer][C][inner] float, or 16 bits (element.cuh) in kernels whose names end in the type's; all else
@@ -16,6 +16,7 @@
 //   source     Caffe batch_norm_layer.cu
 #pragma once
 #include "channel_sums.cuh"
+#include "gradient_sums.cuh"
 #include "moments.cuh"
 #include "step_scalars.cuh"
 
@@ -91,37 +92,55 @@ LM_FN void sum_unit(float (*lanes)[GROUPS * V], int width, int line, Term term, 
         for (int v = 0; v < V; ++v) sums[g][v] = lanes[thread - line * width][g * V + v];
 }
 
+// The V columns of a row at hand, or of the rows `open` of a unit that an earlier slice began.
+template <int V, class T>
+LM_FN void load_row(float (&values)[V], const T* x, const float* open, const Columns& at, int row, int within,
+                    int column) {
+    const float* left = open + within * at.columns + column;
+    if constexpr (sizeof(T) == sizeof(float))  // one load, whatever the address
+        load<V>(values, row < 0 ? left : x + offset_of<V>(at, row, column));
+    else if (row < 0)
+        load<V>(values, left);
+    else
+        load<V>(values, x + offset_of<V>(at, row, column));
+}
+
+// The unit and the columns of a thread, whose block is one of a grid across x ceil(units / (32 / width)).
+template <int V>
+struct UnitOfThread {
+    int line, column, number;
+    int begin, rows;  // from the first row at hand; rows behind that, in this slice and in later ones
+    bool is_mine, ends_here;
+
+    LM_MEMBER UnitOfThread(const Columns& at, int across, int units) {
+        const int thread = threadIdx.x, block = static_cast<int>(blockIdx.x) / across;
+        line = thread / at.width % UNIT_LINES;
+        number = block * (COLUMN_THREADS / UNIT_LINES / at.width) + thread / at.width / UNIT_LINES;
+        column = ((static_cast<int>(blockIdx.x) - block * across) * at.width + thread % at.width) * V;
+        is_mine = number < units && column < at.columns;
+        begin = (at.first_part + number) * UNIT_ROWS - at.first;
+        rows = is_mine ? at.rows - at.first : 0;
+        ends_here = min(begin + UNIT_ROWS, rows) <= at.here;
+    }
+};
+
 template <int V, class T>
 LM_FN void batch_moments_of(const MomentsArgs<T>& p) {
     constexpr int LINES = UNIT_LINES, EACH = GROUP_ROWS / LINES;  // rows of a group that a thread has
     LM_SHARED(float, lanes, [COLUMN_THREADS][GROUPS * V]);
     const Columns& at = p.at;
-    const int thread = threadIdx.x, lane = thread % at.width, line = thread / at.width % LINES;
-    const int block = static_cast<int>(blockIdx.x) / p.across;
-    const int number = block * (COLUMN_THREADS / LINES / at.width) + thread / at.width / LINES;
-    const int column = ((static_cast<int>(blockIdx.x) - block * p.across) * at.width + lane) * V;
-    const bool is_mine = number < p.units && column < at.columns;
-    const int begin = (at.first_part + number) * UNIT_ROWS - at.first;  // from the first row at hand
-    const int rows = is_mine ? at.rows - at.first : 0;                  // behind it, in this slice and in later ones
+    const UnitOfThread<V> unit(at, p.across, p.units);
+    const int line = unit.line, column = unit.column, number = unit.number, begin = unit.begin, rows = unit.rows;
+    const bool is_mine = unit.is_mine, ends_here = unit.ends_here;
     float values[GROUPS][EACH][V] = {};
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
             const int within = GROUP_ROWS * g + LINES * i + line, row = begin + within;
-            if constexpr (sizeof(T) == sizeof(float)) {  // one load, whatever the address
-                const float* from =
-                    row < 0 ? at.open + within * at.columns + column : p.x + offset_of<V>(at, row, column);
-                if (is_mine && row < min(rows, at.here)) load<V>(values[g][i], from);
-            } else if (is_mine && row < min(rows, at.here)) {
-                if (row < 0)
-                    load<V>(values[g][i], at.open + within * at.columns + column);
-                else
-                    load<V>(values[g][i], p.x + offset_of<V>(at, row, column));
-            }
+            if (is_mine && row < min(rows, at.here)) load_row<V>(values[g][i], p.x, at.open, at, row, within, column);
         }
     }
-    const bool ends_here = min(begin + UNIT_ROWS, rows) <= at.here;
     if (is_mine && !ends_here) {
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
@@ -256,13 +275,6 @@ LM_KERNEL(global_statistics, GlobalArgs, p, 256) {
     p.inv_std[c] = 1.0f / sqrtf(p.sum_variances[c] * factor + p.eps);
 }
 
-// What follows the normalization in the same pass; nothing where factor is null.
-struct AffineRelu {
-    const float* factor;  // [C]
-    const float* bias;    // [C]
-    int relu;
-};
-
 // normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
 //   launch   a thread takes 4 V elements: grid ceil(count / (1024 V)), block 256
 //   overlay  y may lie on x or on the residual
@@ -343,22 +355,11 @@ LM_FN void normalize_of(const NormalizeArgs<T>& p) {
 LM_KERNEL_OF_ELEMENTS(normalize_v4, NormalizeArgs, 256, normalize_of<4>)
 LM_KERNEL_OF_ELEMENTS(normalize_v1, NormalizeArgs, 256, normalize_of<1>)
 
-// Clears the gradients of what a ReLU has cut off; y is normalized.
-template <int V>
-LM_FN void apply_relu_mask(float (&dy)[V], const float (&y)[V], const AffineRelu& epilogue, int channel) {
-    if (!epilogue.relu) return;
-    float factor[V], bias[V];
-    load<V>(factor, epilogue.factor + channel);
-    load<V>(bias, epilogue.bias + channel);
-#pragma unroll
-    for (int v = 0; v < V; ++v)
-        if (!(y[v] * factor[v] + bias[v] > 0.0f)) dy[v] = 0.0f;
-}
-
-// gradient_sums: of dy, and of dy y, y = (x - mean) inv_std; where a ReLU follows, of the dy that it lets through.
-// They are the gradients of bias and factor, where a Scale follows.
-//   parts [parts][2][C] float written     x, dy [outer][C][inner] read, mean, inv_std [C] float read
-//   launch   as channel_sums
+// gradient_sums: of dy, and of dy y, in each unit of rows (gradient_sums.cuh).  Over all units they are the gradients of
+// bias and factor, where a Scale follows.
+//   parts [units][2][C] float written     x, dy [outer][C][inner] read, mean, inv_std [C] float read
+//   at.open [2][128][C] float written and read: the rows of x and of dy of a unit that goes on in a later slice
+//   launch   as batch_moments
 template <class T>
 struct GradientSumsArgs {
     float* parts;
@@ -367,35 +368,68 @@ struct GradientSumsArgs {
     const float* mean;
     const float* inv_std;
     AffineRelu epilogue;
-    Columns at;
+    Columns at;         // rows_each is that of a unit
+    int across, units;  // blocks across the columns; units from at.first_part on
 };
 
 template <int V, class T>
 LM_FN void gradient_sums_of(const GradientSumsArgs<T>& p) {
-    const int column = column_of<V>(p.at);
-    float mean[V] = {}, inv_std[V] = {};
-    if (column < p.at.columns) {
-        load<V>(mean, p.mean + column);
-        load<V>(inv_std, p.inv_std + column);
-    }
-    sum_columns<2, V>(
-        p.at, {p.dy, p.x},
-        [&](int, const float (&in)[2][V], float (&values)[2][V]) {
-            float x[V];
+    constexpr int LINES = UNIT_LINES, EACH = GROUP_ROWS / LINES, SUMS = GRADIENT_TERMS * GROUPS * V;
+    LM_SHARED(float, lanes, [SUMS][COLUMN_THREADS]);
+    const Columns& at = p.at;
+    const UnitOfThread<V> unit(at, p.across, p.units);
+    const TermsOfColumns<V> terms_of(p.mean, p.inv_std, p.epilogue, unit.column, unit.is_mine);
+    const int thread = threadIdx.x;
+    float* open_dy = at.open + UNIT_ROWS * at.columns;
+#pragma unroll 1
+    for (int g = 0; g < GROUPS; ++g) {
+        float x[EACH][V] = {}, dy[EACH][V] = {};
 #pragma unroll
-            for (int v = 0; v < V; ++v) {
-                values[0][v] = in[0][v];
-                x[v] = (in[1][v] - mean[v]) * inv_std[v];
+        for (int i = 0; i < EACH; ++i) {
+            const int within = GROUP_ROWS * g + LINES * i + unit.line, row = unit.begin + within;
+            if (!unit.is_mine || row >= min(unit.rows, at.here)) continue;
+            load_row<V>(x[i], p.x, at.open, at, row, within, unit.column);
+            load_row<V>(dy[i], p.dy, open_dy, at, row, within, unit.column);
+        }
+        if (unit.is_mine && !unit.ends_here) {  // a later slice goes on
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                const int within = GROUP_ROWS * g + LINES * i + unit.line, row = unit.begin + within;
+                if (row < 0 || row >= at.here) continue;
+                store<V>(at.open + within * at.columns + unit.column, x[i]);
+                store<V>(open_dy + within * at.columns + unit.column, dy[i]);
             }
-            apply_relu_mask<V>(values[0], x, p.epilogue, column);
+        }
 #pragma unroll
-            for (int v = 0; v < V; ++v) values[1][v] = values[0][v] * x[v];
-        },
-        [&](int column, float (&sums)[2][V]) {
-            float* part = p.parts + 2 * part_of(p.at) * p.at.columns + column;
-            store<V>(part, sums[0]);
-            store<V>(part + p.at.columns, sums[1]);
-        });
+        for (int v = 0; v < V; ++v) {
+            float terms[GRADIENT_TERMS][EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                float y;
+                terms[0][i] = terms_of.gradient(v, dy[i][v], x[i][v], y);
+                terms[1][i] = terms[0][i] * y;
+            }
+#pragma unroll
+            for (int k = 0; k < GRADIENT_TERMS; ++k)
+                lanes[(GRADIENT_TERMS * g + k) * V + v][thread] = sum_apart(terms[k]);
+        }
+    }
+    for (int half = LINES / 2; half > 0; half /= 2) {
+        block_sync();
+        if (unit.line < half) {
+#pragma unroll
+            for (int i = 0; i < SUMS; ++i) lanes[i][thread] += lanes[i][thread + half * at.width];
+        }
+    }
+    if (unit.line != 0 || !unit.is_mine || !unit.ends_here) return;
+#pragma unroll
+    for (int k = 0; k < GRADIENT_TERMS; ++k) {
+        float sums[V];
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+            sums[v] = sum_groups([&](int g) { return lanes[(GRADIENT_TERMS * g + k) * V + v][thread]; });
+        store<V>(p.parts + (GRADIENT_TERMS * (at.first_part + unit.number) + k) * at.columns + unit.column, sums);
+    }
 }
 LM_KERNEL_OF_ELEMENTS(gradient_sums_v4, GradientSumsArgs, COLUMN_THREADS, gradient_sums_of<4>)
 LM_KERNEL_OF_ELEMENTS(gradient_sums_v1, GradientSumsArgs, COLUMN_THREADS, gradient_sums_of<1>)
@@ -433,17 +467,16 @@ LM_FN void batch_norm_backward_of(const BatchNormBackwardArgs<T>& p) {
         const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
         if (i >= count) return;
         const int c = channel_at(i, p.by_inner, p.by_channels);
-        float (&x)[V] = inputs[g], (&dy)[V] = gradients[g], mean[V], inv_std[V], mean_dy[V], mean_dyy[V];
-        load<V>(mean, p.mean + c);
-        load<V>(inv_std, p.inv_std + c);
+        float (&x)[V] = inputs[g], (&dy)[V] = gradients[g], mean_dy[V], mean_dyy[V];
+        const TermsOfColumns<V> terms_of(p.mean, p.inv_std, p.epilogue, c, true);
         load<V>(mean_dy, p.sums + c);
         load<V>(mean_dyy, p.sums + p.by_channels.divisor + c);
 #pragma unroll
-        for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
-        apply_relu_mask<V>(dy, x, p.epilogue, c);
-#pragma unroll
-        for (int v = 0; v < V; ++v)
-            dy[v] = (dy[v] - mean_dy[v] * p.inv_count - x[v] * (mean_dyy[v] * p.inv_count)) * inv_std[v];
+        for (int v = 0; v < V; ++v) {
+            float y;
+            dy[v] = terms_of.gradient(v, dy[v], x[v], y);
+            dy[v] = (dy[v] - mean_dy[v] * p.inv_count - y * (mean_dyy[v] * p.inv_count)) * terms_of.inv_std[v];
+        }
         if (p.epilogue.factor != nullptr) {
             float factor[V];
             load<V>(factor, p.epilogue.factor + c);

@@ -255,7 +255,7 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     }
 }
 
-template <class E, class Weights>
+template <class E, class Weights = float>
 struct ConvDgradArgs {
     E* image;
     const E* maps;
@@ -276,6 +276,7 @@ struct PhaseAxis {
 };
 
 LM_FN PhaseAxis phase_axis(int phase, int kernel, int stride, int pad, int dilation, int size) {
+    if (stride == 1) return {0, 0, 1, kernel, pad, dilation, 0, size};  // the same without divisions
     int every = 1;
     while (every * dilation % stride != 0) ++every;
     int first = 0;
@@ -337,17 +338,130 @@ struct PhaseWeights {
     }
 };
 
+// A thread's runs of a tile of a blob that lies as C does, in shared memory.  It reads what it has copied itself: it waits
+// for no other thread, and no bank is asked twice.
+template <class T, class Product>
+struct OwnRuns {
+    static constexpr int FLOATS = T::M * T::N, RUNS = Product::COLUMNS / 4;
+    static_assert(FLOATS == T::THREADS * Product::ROWS * Product::COLUMNS, "threads have equal shares");
+
+    float* first;
+
+    LM_MEMBER explicit OwnRuns(float* shared) : first(shared + 4 * threadIdx.x) {}
+
+    // That of columns n_of(j) .. of row i, four of them.
+    LM_MEMBER float* place(int i, int j) const { return first + (i * RUNS + j / 4) * 4 * T::THREADS; }
+
+    template <class E>
+    LM_MEMBER void copy(int i, int j, const E* from, bool inside) const {
+        async_copy<4 * sizeof(E)>(place(i, j), from, inside);
+    }
+
+    // N elements from j on.
+    template <class E, int N>
+    LM_MEMBER void take(float (&values)[N], int i, int j) const {
+        load<N>(values, reinterpret_cast<const E*>(place(i, j)) + j % 4);
+    }
+};
+
+// What conv_dgrad does beside storing its tile and after it: by default nothing (else conv_sums.cuh).
+struct NoMore {
+    static constexpr bool KEEPS_TILE = false;
+
+    LM_MEMBER void begin(float*, const ConvProblem&, int) const {}
+    template <class Runs>
+    LM_MEMBER void fetch(const Runs&, int, int, int, bool) const {}
+    LM_MEMBER void fetched(int) const {}
+    template <class Product>
+    LM_MEMBER void end(const Product&, float*, const ConvProblem&, int, int) const {}
+};
+
+// store_tile of runs of four for conv_dgrad.  What `c` holds already comes through `shared`, which held the ring of stages,
+// for the whole tile at once, and the bits `kept` beside it: a wait for memory takes as long as some stages.  What `then`
+// fetches of a run takes the place of what was there.  Called by all threads.
+template <class T, class Product, class E, class RowOf, class Then>
+LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, int n0, const ConvProblem& conv,
+                          const float* bias, bool accumulate, const unsigned char* kept, const Then& then) {
+    constexpr int ROWS = Product::ROWS, COLUMNS = Product::COLUMNS, RUN = 4;
+    static_assert(OwnRuns<T, Product>::FLOATS <= Product::STAGES * T::STAGE_FLOATS || Then::KEEPS_TILE, "it has room");
+    // Rows whose bits are held: large blocks lack registers, and so do products that widen their operands.
+    constexpr int AT_ONCE = T::THREADS > 128 || IS_NARROW<E> ? ROWS / 2 : ROWS;
+    const OwnRuns<T, Product> runs(shared);
+    const auto is_inside = [&](int row, int j) { return row >= 0 && n0 + product.n_of(j) < conv.channels; };
+    if (accumulate || Then::KEEPS_TILE) block_sync();  // no thread reads the last stage any more
+    if (accumulate) {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            const int row = row_of(i);
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j += RUN) runs.copy(i, j, c + row + n0 + product.n_of(j), is_inside(row, j));
+        }
+    }
+    async_commit();
+    float added[COLUMNS] = {};
+    if (bias != nullptr) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j += RUN)
+            if (n0 + product.n_of(j) < conv.channels) load<RUN>(part<RUN>(added, j), bias + n0 + product.n_of(j));
+    }
+#pragma unroll
+    for (int first = 0; first < ROWS; first += AT_ONCE) {
+        int rows[AT_ONCE];
+        unsigned bytes[AT_ONCE][COLUMNS / RUN];  // with the bits of each run; zeros, where there is none
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            rows[i] = row_of(first + i);
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j += RUN) bytes[i][j / RUN] = is_inside(rows[i], j) ? 0xffu : 0;
+        }
+        if (kept != nullptr) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j += RUN)
+                    if (is_inside(rows[i], j))
+                        bytes[i][j / RUN] = kept[static_cast<unsigned>(rows[i] + n0 + product.n_of(j)) / 8];
+        }
+        if (first == 0) {
+            async_wait<0>();
+            then.begin(shared, conv, n0);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j += RUN) {
+                const int at = rows[i] + n0 + product.n_of(j);
+                const unsigned bits = bytes[i][j / RUN] >> static_cast<unsigned>(at) % 8;
+                float y[RUN], before[RUN];
+                if (accumulate) runs.template take<E>(before, first + i, j);
+#pragma unroll
+                for (int e = 0; e < RUN; ++e) {
+                    y[e] = product.at(first + i, j + e);
+                    if (bias != nullptr) y[e] += added[j + e];
+                    if (accumulate) y[e] = before[e] + y[e];
+                    if ((bits >> e & 1u) == 0) y[e] = 0.0f;
+                    if (Then::KEEPS_TILE) product.set(first + i, j + e, y[e]);
+                }
+                if (is_inside(rows[i], j)) store<RUN>(c + at, y);
+                then.fetch(runs, first + i, j, at, is_inside(rows[i], j));
+            }
+            then.fetched(first + i);
+        }
+    }
+}
+
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
 // and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
 // resume each other's sums add in the order of all outputs.
-template <class T, class Product, int V, class E, class Weights>
-LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p) {
+template <class T, class Product, int V, class E, class Weights, class Then = NoMore>
+LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {}) {
     constexpr int RUN = V > 1 ? 4 : 1;
     LM_DYN_SHARED(float, shared);
     LM_SHARED(int4, pixels, [T::M]);  // (offset of the window under tap 0, its row, its column, pixel or -1)
     // Rows and columns; in shared memory, as are `taps`, to leave registers to the product.
     LM_SHARED(PhaseAxis, axes, [2]);
     LM_SHARED(PhaseTaps, taps, [1]);
+    LM_SHARED(int, column_of_tile, [1]);  // its first, where the epilogue needs more registers
     const ConvProblem& conv = p.problem;
     const PhaseAxis &down = axes[0], &right = axes[1];
     const int phases = conv.stride_h * conv.stride_w, group = blockIdx.z / phases;
@@ -363,6 +477,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p) {
     const Place<T> place(conv.channels);
     const int first = place.m, n0 = place.n, count = conv.images * down.pixels * right.pixels;
     if (first >= count) return;  // phases differ in size
+    if (Then::KEEPS_TILE && threadIdx.x == 0) column_of_tile[0] = n0;
     for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
         const int pixel = first + i, line = pixel / right.pixels, image = line / down.pixels;
         const int h = line - image * down.pixels, w = pixel - line * right.pixels;
@@ -386,11 +501,17 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p) {
         const int pixel = pixels[product.m_of(i)].w;
         return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
     };
-    if (p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
+    if (!Then::KEEPS_TILE && p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
     multiply<T>(shared, taps[0].maps.depth, a, b, product);
-    const Epilogue<E> epilogue = {p.bias != nullptr ? p.bias + group * conv.channels : nullptr,
-                                  p.accumulate ? p.image : nullptr, nullptr, 0};
-    store_tile<RUN, T, 2>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
+    const float* bias = !Then::KEEPS_TILE && p.bias != nullptr ? p.bias + group * conv.channels : nullptr;
+    const int column = Then::KEEPS_TILE ? column_of_tile[0] : n0;
+    if constexpr (RUN > 1) {
+        store_gradient<T>(product, shared, p.image, row_of, column, conv, bias, p.accumulate, p.kept, then);
+        then.end(product, shared, conv, pixels[0].w, column);
+    } else {
+        const Epilogue<E> epilogue = {bias, p.accumulate ? p.image : nullptr, nullptr, 0};
+        store_tile<RUN, T, 2>(product, p.image, row_of, column, conv.channels, epilogue, p.kept);
+    }
 }
 
 template <class Image, class Maps>

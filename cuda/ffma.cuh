@@ -31,7 +31,7 @@ struct Ffma {
         const int lane = lane_of_warp() / 8;
         return warp_m<T>() + (A_ROWS ? 4 * i + lane : i / 4 * 16 + lane * 4 + i % 4);
     }
-    LM_MEMBER int n_of(int j) const { return warp_n<T>() + j / 4 * 32 + lane_of_warp() % 8 * 4 + j % 4; }
+    LM_MEMBER int n_of(int j) const { return warp_n<T>() + lane_of_warp() % 8 * 4 + (j / 4 * 32 + j % 4); }
     LM_MEMBER float at(int i, int j) const { return sum[i][j]; }
     LM_MEMBER void set(int i, int j, float value) { sum[i][j] = value; }
 

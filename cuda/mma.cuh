@@ -54,8 +54,8 @@ struct Mma {
     }
     LM_MEMBER int n_of(int j) const {
         const int t = lane_of_warp() % 4;
-        if (PACKS) return warp_n<T>() + j / 4 * 16 + t % 2 * 8 + t / 2 * 4 + j % 4;
-        return warp_n<T>() + j / 8 * 32 + run_of(t * 2 + j / 4 % 2) + j % 4;
+        if (PACKS) return warp_n<T>() + t % 2 * 8 + t / 2 * 4 + (j / 4 * 16 + j % 4);
+        return warp_n<T>() + run_of(t * 2) + (j / 8 * 32 + run_of(j / 4 % 2) + j % 4);
     }
     LM_MEMBER float at(int i, int j) const { return sum[i / 2][block_of(j)][place_of(i, j)]; }
     LM_MEMBER void set(int i, int j, float value) { sum[i / 2][block_of(j)][place_of(i, j)] = value; }

@@ -54,4 +54,25 @@ LM_FN float sum_lanes(float value) {
     return value;
 }
 
+// The same of N values, which lanes share: each is left with N EACH / WARP sums, in front, and its result is the number
+// of the first of them.
+template <int EACH, int N>
+LM_FN int share_lanes(float (&values)[N]) {
+    static_assert(N * EACH % WARP == 0, "no lane gets less than a sum");
+    const int lane = static_cast<int>(threadIdx.x) % WARP;
+    int first = 0, left = N;
+#pragma unroll
+    for (int distance = WARP / 2; distance >= EACH; distance /= 2) {
+        const bool upper = (lane & distance) != 0;
+        left /= 2;
+#pragma unroll
+        for (int i = 0; i < left; ++i) {
+            const float other = shuffle_xor(upper ? values[i] : values[i + left], distance);
+            values[i] = (upper ? values[i + left] : values[i]) + other;
+        }
+        if (upper) first += left;
+    }
+    return first;
+}
+
 }  // namespace lm

@@ -288,14 +288,11 @@ struct ColumnsOf {
     static constexpr int ROWS = Product::ROWS, COLUMNS = 32 / Product::LANES, LANES = Product::LANES;
 
     const Product& product;
-    int runs[COLUMNS / 4];  // the first of four columns
+    int first;  // column; the others lie at constant distances
 
-    LM_MEMBER explicit ColumnsOf(const Product& product) : product(product) {
-#pragma unroll
-        for (int j = 0; j < COLUMNS; j += 4) runs[j / 4] = opaque(product.n_of(j));
-    }
+    LM_MEMBER explicit ColumnsOf(const Product& product) : product(product), first(opaque(product.n_of(0))) {}
 
-    LM_MEMBER int n_of(int j) const { return runs[j / 4] + j % 4; }
+    LM_MEMBER int n_of(int j) const { return first + (product.n_of(j) - product.n_of(0)); }
     LM_MEMBER float at(int i, int j) const { return product.at(i, WORD * COLUMNS + j); }
 };
 

@@ -71,7 +71,7 @@ def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attem
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
         return attempt_of(job, strategy, budget_bytes)
     found = _search(job, strategy, budget_bytes)
-    if found.seconds <= FAST_ENOUGH * _ops_seconds(job.whole, job.costs) or job.hints.host_budget_bytes == 0:
+    if found.seconds <= FAST_ENOUGH * ops_seconds(job.whole, job.costs) or job.hints.host_budget_bytes == 0:
         return found.attempt
     rows = _rows(job, budget_bytes)
     if not rows:
@@ -105,7 +105,7 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     best = compiled(whole) if fits and not _is_slower(base, budget_bytes, seconds) else None
     if best is not None:
         seconds = min(seconds, best.program().seconds)
-        if seconds <= GOOD_ENOUGH * _ops_seconds(base.graphs[0], job.costs):
+        if seconds <= GOOD_ENOUGH * ops_seconds(base.graphs[0], job.costs):
             return _Found(best, best.program().seconds)
     planned: list[_Planned] = []
     for thorough in (False, True):
@@ -209,7 +209,7 @@ def _is_slower(job: Job, budget_bytes: int, seconds: float) -> bool:
     if seconds == inf:
         return False
     graph, costs, host_bytes = job.graphs[0], job.costs, job.hints.host_budget_bytes
-    return _ops_seconds(graph, costs) >= seconds or least_seconds(graph, costs, budget_bytes, host_bytes) >= seconds
+    return ops_seconds(graph, costs) >= seconds or least_seconds(graph, costs, budget_bytes, host_bytes) >= seconds
 
 
 def _rows(job: Job, budget_bytes: int) -> str:
@@ -271,7 +271,7 @@ class _Cut:
     @cached_property
     def ops_seconds(self) -> float:
         """No plan is faster."""
-        return _ops_seconds(self.graph, self.job.costs)
+        return ops_seconds(self.graph, self.job.costs)
 
     @cached_property
     def least_bytes(self) -> int:
@@ -320,7 +320,7 @@ def _judge(
                 break
             graph = with_fused_updates(sliced.graphs[0])
             ops += len(graph.ops)
-            if ops > CUT_OPS or _ops_seconds(sliced.graphs[0], job.costs) >= (seconds if thorough else lowest):
+            if ops > CUT_OPS or ops_seconds(sliced.graphs[0], job.costs) >= (seconds if thorough else lowest):
                 break
             found = _cut(sliced, budget_bytes, per_byte)
             if found.least_bytes <= budget_bytes:
@@ -365,7 +365,7 @@ def _cut(sliced: Job, budget_bytes: int, seconds_per_byte: float) -> _Cut:
     return _Cut(sliced, sliced.arena.live_bytes(keep_all), budget_bytes, seconds_per_byte)
 
 
-def _ops_seconds(graph: Graph, costs: Costs) -> float:
+def ops_seconds(graph: Graph, costs: Costs) -> float:
     return sum(costs.op(op) for op in with_fused_updates(graph).ops)
 
 

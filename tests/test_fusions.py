@@ -8,7 +8,7 @@ import pytest
 from layermem import api
 from layermem.cli.run_job import plan_key
 from layermem.errors import InputError
-from layermem.ops import CONV_MOMENTS, MASKED_DGRAD
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD
 from layermem.planning.strategies import STRATEGIES
 from layermem.report.fitting import Fitting
 from layermem.report.plan_report import evaluate, evaluate_if_fits
@@ -16,7 +16,8 @@ from layermem.report.records import start_record
 from layermem.report.summary import plan_values, summary
 
 NET = "prototxt/resnet20/train_val.prototxt"
-BOTH = (MASKED_DGRAD, CONV_MOMENTS)
+ALL = (MASKED_DGRAD, DGRAD_SUMS, CONV_MOMENTS)
+SUMS = (DGRAD_SUMS,)  # those that need an input earlier
 
 
 @pytest.fixture(scope="module")
@@ -24,23 +25,39 @@ def job():
     return api.job_of(NET, device="cuda", batch=8)
 
 
+def minima(job, strategy):
+    """Of the step itself, without some fusions, and without any."""
+    steps = (job, job.apart, job.apart.apart)
+    return [evaluate(replace(each, steps_apart=()), strategy, 1).minimum_bytes for each in steps]
+
+
 @pytest.fixture(scope="module")
 def between(job):
-    """A budget of vdnn-all that only the step without them fits."""
-    fused = replace(job, slicer_apart=None)
-    assert evaluate(job.apart, "vdnn-all").minimum_bytes < evaluate(fused, "vdnn-all").minimum_bytes
-    return evaluate(fused, "vdnn-all").minimum_bytes - 256
+    """A budget of vdnn-all that only the steps without some of them fit."""
+    fused, some, _ = minima(job, "vdnn-all")
+    assert some < fused
+    return fused - 256
 
 
-def test_the_step_without_them_is_another_graph_of_the_same_job(job):
-    apart = job.apart
-    assert job.graphs[0].apart == () and apart.graphs[0].apart == BOTH and apart.apart is None
-    assert apart.graphs[0].fingerprint != job.graphs[0].fingerprint
-    assert apart.baseline_bytes == job.baseline_bytes and apart.baseline_seconds == job.baseline_seconds
-    sliced = job.with_slices("whole/2").apart
-    assert sliced.graphs[0].apart == BOTH and sliced.graphs[0].slices == "whole/2"
-    assert apart.with_slices("whole/2").graphs == sliced.graphs
-    assert apart.with_slices("off").graphs == apart.graphs
+@pytest.fixture(scope="module")
+def least(job):
+    """A budget that only the step without all of them fits."""
+    fused, some, none = minima(job, "vdnn-all")
+    assert none < min(fused, some)
+    return min(fused, some) - 256
+
+
+def test_steps_without_them_are_other_graphs_of_the_same_job(job):
+    for apart, names in ((job.apart, SUMS), (job.apart.apart, ALL)):
+        assert job.graphs[0].apart == () and apart.graphs[0].apart == names
+        assert job.without_fusions(names).graphs == apart.graphs
+        assert apart.graphs[0].fingerprint != job.graphs[0].fingerprint
+        assert apart.baseline_bytes == job.baseline_bytes and apart.baseline_seconds == job.baseline_seconds
+        sliced = job.with_slices("whole/2").without_fusions(names)
+        assert sliced.graphs[0].apart == names and sliced.graphs[0].slices == "whole/2"
+        assert apart.with_slices("whole/2").graphs == sliced.graphs
+        assert apart.with_slices("off").graphs == apart.graphs
+    assert job.apart.apart.apart is None
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])
@@ -49,42 +66,49 @@ def test_devices_without_optional_fusions_have_one_step(device):
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "caffe"])
-def test_no_minimum_is_above_that_of_either_step(job, strategy):
-    alone = [evaluate(replace(each, slicer_apart=None), strategy, 1).minimum_bytes for each in (job, job.apart)]
+def test_no_minimum_is_above_that_of_any_step(job, strategy):
+    alone = minima(job, strategy)
     refused = evaluate(job, strategy, 1)
     assert refused.minimum_bytes == refused.refusal.minimum_bytes == min(alone)
     assert evaluate(job, strategy).minimum_bytes == min(alone)
     assert evaluate(job, strategy, min(alone)).feasible
 
 
-def test_a_step_has_them_where_they_fit(job, between):
+def test_a_step_has_them_where_they_fit(job, between, least):
     assert evaluate(job, "vdnn-all").apart == ()
-    assert evaluate(job, "vdnn-all", between + 256).apart == ()
-    report = evaluate(job, "vdnn-all", between)
-    assert report.feasible and report.apart == BOTH and report.peak_bytes <= between
-    assert evaluate_if_fits(job, "vdnn-all", between).apart == BOTH
-    assert "not fused       Conv.dgrad+relu, Conv.forward+moments" in summary(report)
-    assert plan_values(report)["apart"] == list(BOTH) and plan_values(evaluate(job))["apart"] == []
+    assert evaluate(job, "vdnn-all", between).apart == SUMS
+    report = evaluate(job, "vdnn-all", least)
+    assert report.feasible and report.apart == ALL and report.peak_bytes <= least
+    assert evaluate_if_fits(job, "vdnn-all", between).apart == SUMS
+    assert evaluate_if_fits(job, "vdnn-all", least).apart == ALL
+    assert "not fused       Conv.dgrad+relu, Conv.dgrad+sums, Conv.forward+moments" in summary(report)
+    assert plan_values(report)["apart"] == list(ALL) and plan_values(evaluate(job))["apart"] == []
 
 
-def test_a_saved_plan_brings_the_choice_along(job, between, tmp_path):
-    report = evaluate(job, "vdnn-all", between)
+def test_a_saved_plan_brings_the_choice_along(job, between, least, tmp_path):
     path = tmp_path / "plan.json"
-    path.write_text(report.program.plan.to_json(report.job.graphs[0]))
-    assert json.loads(path.read_text())["apart"] == list(BOTH)
-    for plan in (path, report.program.plan):
-        loaded = evaluate(job, plan=plan)
-        assert loaded.apart == BOTH and loaded.peak_bytes == report.peak_bytes
-        assert start_record(loaded)["fingerprint"] == start_record(report)["fingerprint"]
+    for budget, names in ((between, SUMS), (least, ALL)):
+        report = evaluate(job, "vdnn-all", budget)
+        path.write_text(report.program.plan.to_json(report.job.graphs[0]))
+        assert json.loads(path.read_text())["apart"] == list(names)
+        for plan in (path, report.program.plan):
+            loaded = evaluate(job, plan=plan, budget=budget)
+            assert loaded.apart == names and loaded.peak_bytes == report.peak_bytes
+            assert start_record(loaded)["fingerprint"] == start_record(report)["fingerprint"]
     fused = evaluate(job, "vdnn-all").program.plan
     assert evaluate(job, plan=fused).apart == () and not evaluate(job, plan=fused, budget=between).feasible
     with pytest.raises(InputError, match="was made for another net"):
         evaluate(api.job_of(NET, device="cpu", batch=8), plan=path)
 
 
+def test_a_step_does_without_those_that_need_an_input_earlier_where_that_is_faster(job, between):
+    fused, chosen = (evaluate(each, "vdnn-all", between + 256) for each in (replace(job, steps_apart=()), job))
+    assert fused.feasible and chosen.apart == SUMS and chosen.seconds < fused.seconds
+
+
 def test_the_first_record_of_a_log_has_the_choice(job, between):
     apart, fused = (start_record(evaluate(job, "vdnn-all", budget)) for budget in (between, None))
-    assert apart["apart"] == list(BOTH) and fused["apart"] == []
+    assert apart["apart"] == list(SUMS) and fused["apart"] == []
     assert plan_key({**apart, "budget_bytes": None}) != plan_key(fused)
 
 
@@ -97,9 +121,9 @@ def test_a_larger_batch_fits_without_them():
         return jobs[batch]
 
     def fused(batch):
-        return replace(make(batch), slicer_apart=None)
+        return replace(make(batch), steps_apart=())
 
     budget_bytes = 24 << 20
     found, alone = (Fitting(each, range(1, 200), budget_bytes, same_ops=True).fit("vdnn-all") for each in (make, fused))
-    assert found.size > alone.size and found.report.apart == BOTH and found.report.peak_bytes <= budget_bytes
+    assert found.size > alone.size and found.report.apart == ALL and found.report.peak_bytes <= budget_bytes
     assert not evaluate(make(found.size + 1), "vdnn-all", budget_bytes).feasible

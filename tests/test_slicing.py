@@ -196,7 +196,7 @@ def test_no_plan_is_made_of_slices_whose_bound_is_slower_than_what_is_known(job,
     sliced = job.with_slices("conv1..pool1/2")
     budget_bytes = evaluate(sliced, "liveness").peak_bytes - 1
     bound = least_seconds(sliced.graphs[0], job.costs, budget_bytes, 0)
-    assert slicing._ops_seconds(sliced.graphs[0], job.costs) < bound < inf
+    assert slicing.ops_seconds(sliced.graphs[0], job.costs) < bound < inf
     attempt = slicing.attempt_of(sliced, "auto", budget_bytes)
     assert slicing._plan_below(budget_bytes, bound * 1.01, attempt) is not None
     monkeypatch.setattr(attempt.compiler.search, "plan_of", lambda *_: pytest.fail("planned"))

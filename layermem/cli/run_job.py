@@ -81,7 +81,7 @@ def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
     try:
         job = _job(start, given, allow_python)
         if not saved:
-            job = job.with_slices(str(start.get("slices") or "off")).with_fusions(apart=bool(start.get("apart")))
+            job = job.with_slices(str(start.get("slices") or "off")).without_fusions(_names(start.get("apart")))
         elif isinstance(saved, str):
             job = job.with_plan(saved)[0]
         if job.graphs[0].fingerprint != start.get("fingerprint"):
@@ -90,6 +90,10 @@ def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
         return evaluate(job, None if saved else str(start["strategy"]), budget_bytes, saved)  # type: ignore[arg-type]
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise InputError(f"what it says of its run cannot be read ({error}); use a log as `train` wrote it") from None
+
+
+def _names(value: Value | None) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, list) else []
 
 
 def _enter(folder: str) -> None:

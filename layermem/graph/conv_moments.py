@@ -5,18 +5,17 @@
 
 The moments live from one op to the other, y / 64 bytes.  The bits are those of the BatchNorm that reads y twice, since
 a device adds up each unit in one order (cuda/moments.cuh).  In slices of the batch, whose items are not whole units,
-the two ops are as they are apart (`without_moments`).
+the two ops are as they are apart (optional_fusions.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from layermem.graph.fusion import BatchNormScale, Epilogue
 from layermem.graph.nodes import OpNode
 from layermem.graph.op_builder import Device
-from layermem.graph.ops import Buffer, Graph, Op
 from layermem.layers import Step
 from layermem.layers.convolution import Convolution
 from layermem.layers.normalization import BatchNorm
@@ -32,7 +31,7 @@ def moments_of(nodes: Sequence[OpNode], device: Device) -> dict[int, int]:
     makers = {node.tops[0]: index for index, node in enumerate(nodes) if _leaves_moments(node)}
     found: dict[int, int] = {}
     for index, node in enumerate(nodes):
-        if _takes_moments(node) and node.bottoms[0] in makers:
+        if takes_moments(node) and node.bottoms[0] in makers:
             maker = makers.pop(node.bottoms[0])  # for one BatchNorm
             found |= {maker: maker, index: maker}
     return found
@@ -43,7 +42,8 @@ def _leaves_moments(node: OpNode) -> bool:
     return isinstance(node.emitter, Convolution) and isinstance(record, Conv) and record.pairs == 1
 
 
-def _takes_moments(node: OpNode) -> bool:
+def takes_moments(node: OpNode) -> bool:
+    """Whether the node is a BatchNorm of the statistics of its batch, with what follows in its epilogue."""
     base = node.emitter.base if isinstance(node.emitter, Epilogue) else node.emitter
     return isinstance(base, BatchNormScale) or (isinstance(base, BatchNorm) and not base.norm.global_stats)
 
@@ -54,22 +54,3 @@ def leaving_moments(step: Step) -> Step:
 
 def reading_moments(step: Step) -> Step:
     return replace(step, reads=(*step.reads, MOMENTS))
-
-
-def without_moments(graph: Graph, first: int, last: int, device: Device) -> Graph:
-    """`graph` without the moments that an op of the nodes first .. last makes or reads."""
-    dropped = {op.roles[MOMENTS] for op in graph.ops if MOMENTS in op.roles and first <= op.node <= last}
-    if not dropped:
-        return graph
-    buffers = {name: buffer for name, buffer in graph.buffers.items() if name not in dropped}
-    ops = tuple(_apart(op, buffers, device) if op.roles.get(MOMENTS) in dropped else op for op in graph.ops)
-    return replace(graph, buffers=buffers, ops=ops)
-
-
-def _apart(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
-    """`op` without its moments."""
-    roles = {role: buffer for role, buffer in op.roles.items() if role != MOMENTS}
-    reads, writes = (tuple(b for b in names if b in buffers) for names in (op.reads, op.writes))
-    nbytes = sum(buffers[b].nbytes for b in (*reads, *op.updates, *op.updates, *writes))
-    workspace_bytes = device.workspace_bytes(op.record, op.step, roles.keys())
-    return replace(op, roles=roles, reads=reads, writes=writes, nbytes=nbytes, workspace_bytes=workspace_bytes)

@@ -31,7 +31,6 @@ from typing import Protocol
 from layermem.errors import InputError
 from layermem.graph import op_builder
 from layermem.graph.batch_norm_passes import in_two_passes, is_first_pass, runs_again, stages
-from layermem.graph.conv_moments import without_moments
 from layermem.graph.net import Net
 from layermem.graph.ops import (
     BACKWARD,
@@ -47,6 +46,7 @@ from layermem.graph.ops import (
     Op,
     unique,
 )
+from layermem.graph.optional_fusions import without_partial_sums
 from layermem.graph.train import HOLD, with_updates
 from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor, Update
 from layermem.utils.similar import did_you_mean
@@ -142,7 +142,7 @@ class _Slicer:
         self.cut, self.device = cut, device
         each = items // cut.count
         self.parts = [BatchSlice(i * each, each, items) for i in range(cut.count)]
-        whole, small = (without_moments(graph, *self._range(whole), device) for graph in (whole, small))
+        whole, small = (without_partial_sums(graph, *self._range(whole), device) for graph in (whole, small))
         whole, small = (in_two_passes(graph, *self._range(whole), device) for graph in (whole, small))
         self.whole, self.small, self.sizes = whole, small.by_name, small.buffers
         self.first, self.last = self._range(whole)

@@ -34,10 +34,10 @@ from typing import Protocol
 from layermem.errors import InputError
 from layermem.graph import slices
 from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes, passes_of
-from layermem.graph.conv_moments import without_moments
 from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
+from layermem.graph.optional_fusions import without_partial_sums
 from layermem.graph.passes import Operand, Pass
 from layermem.graph.slices import whole_name
 from layermem.ops import (
@@ -101,8 +101,8 @@ class Storage:
         return self._made[id(graph)][1]
 
     def _base(self, graph: Graph) -> Graph:
-        """Without statistics of values that are not rounded yet."""
-        return without_moments(graph, 0, max((op.node for op in graph.ops), default=0), self.device)
+        """Without statistics and sums of values that are not rounded yet."""
+        return without_partial_sums(graph, 0, max((op.node for op in graph.ops), default=0), self.device)
 
     def has(self, graph: Graph) -> bool:
         """Whether it was asked for `graph` before."""

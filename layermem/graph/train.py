@@ -30,6 +30,7 @@ from layermem.graph.masked_dgrad import (
 from layermem.graph.needs import Needs, needs_of, wants_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
+from layermem.graph.norm_sums import NORM_SUMS, leaving_sums, norm_sums_of, operands_of, reading_sums, sums_tensor
 from layermem.graph.op_builder import Device, OpBuilder, role_map
 from layermem.graph.ops import (
     BACKWARD,
@@ -129,6 +130,8 @@ class GraphBuilder:
         self.moments = moments_of(nodes, device)
         self.masked = masked_dgrads(nodes, needs, device)
         self.relus = set(self.masked.values())  # nodes whose gradient comes masked
+        self.summed = norm_sums_of(nodes, needs, self.masked, device)
+        self.makers = {norm: maker for maker, norm in self.summed.items()}  # of sums, by the node that reads them
         self.needs = with_masks(needs, self.relus, nodes)
         self.ops = OpBuilder(device, str(net.path))
         self.scaled = device.storage in ops.SCALED
@@ -203,10 +206,15 @@ class GraphBuilder:
             steps = without_relu(steps)
         if index in self.masked:
             steps = list(with_relu(steps))
+        if index in self.summed:
+            steps = [leaving_sums(step) for step in steps]
+        if index in self.makers:
+            steps = [reading_sums(step) for step in steps]
         read = {role for step in steps for role in step.reads}
         roles = {**_roles(node), **{name: f"{emitter.name}.{name}" for name in self.needs.stash[index]}}
         if index in self.masked:
             roles[BOTTOM_MASK] = f"{self.nodes[self.masked[index]].emitter.name}.{MASK}"
+        roles |= self._sums_of(index)
         for i, top in enumerate(node.tops):
             diff = roles[f"dy{i}"] = f"{top}.diff"
             if f"dy{i}" in read and diff not in self.ops.written:  # no gradient reaches this top
@@ -220,6 +228,14 @@ class GraphBuilder:
                 roles[role] = self.gradient(node.params[i])
         for step in steps:
             self.ops.add_step(BACKWARD, step, roles, node, index)
+
+    def _sums_of(self, index: int) -> dict[str, str]:
+        """The buffer of the sums that a dgrad leaves, with what it reads for them, or that a BatchNorm reads."""
+        maker = self.makers.get(index, index)
+        if maker not in self.summed:
+            return {}
+        sums = self.ops.buffer(f"{self.nodes[maker].emitter.name}.{NORM_SUMS}", DIFF, sums_tensor(self.nodes[maker]))
+        return {NORM_SUMS: sums} | (operands_of(self.nodes[self.summed[index]]) if maker == index else {})
 
     # -- updates -----------------------------------------------------------------------------------------------
 

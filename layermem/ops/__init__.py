@@ -30,8 +30,10 @@ from layermem.ops.communication import (
 )
 from layermem.ops.convolution import (
     CONV_MOMENTS,
+    DGRAD_SUMS,
     MASKED_DGRAD,
     MOMENTS_ROWS,
+    NORM_OPERANDS,
     Conv,
     ConvNd,
     ConvNdProblem,
@@ -79,6 +81,7 @@ __all__ = [
     "ACCUMULATE",
     "CARRY",
     "CONV_MOMENTS",
+    "DGRAD_SUMS",
     "FP32",
     "ITEMSIZE",
     "JOINED_UPDATES",
@@ -89,6 +92,7 @@ __all__ = [
     "MOST_JOINED",
     "MVN",
     "NARROW",
+    "NORM_OPERANDS",
     "OPEN",
     "RULES",
     "SCALED",

@@ -18,7 +18,9 @@ from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
 CONV_MOMENTS = "Conv.forward+moments"  # forward may write moments
-MOMENTS_ROWS = 128  # of a unit of them
+DGRAD_SUMS = "Conv.dgrad+sums"  # dgrad may write norm_sums
+MOMENTS_ROWS = 128  # of a unit of them, and of sums
+NORM_OPERANDS = ("norm_x", "norm_mean", "norm_inv_std", "norm_factor", "norm_bias")  # roles: of what norm_sums needs
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class ConvProblem:
         """Those of the maps."""
         return Tensor((-(-self.positions // MOMENTS_ROWS), 2, self.k))
 
+    @property
+    def norm_sums(self) -> Tensor:
+        """Those of the image."""
+        return Tensor((-(-self.n * self.h * self.w // MOMENTS_ROWS), 2, self.c))
+
 
 @dataclass(frozen=True)
 class Conv(OpRecord):
@@ -104,7 +111,9 @@ class Conv(OpRecord):
     With the role bottom_mask, dgrad ends with the backward of the ReLU that made x0: the sum in dx0 is cleared where
     the bit of bottom_mask is not set.  With the role moments, forward also leaves the mean, and the sum of squared
     distances from it, of each channel of y0 in every MOMENTS_ROWS pixels of the batch: [units][2][K], for the BatchNorm
-    that reads y0
+    that reads y0.  With the role norm_sums, dgrad also leaves the sums that backward of the BatchNorm that made x0
+    needs, of dx0 and of dx0 (norm_x - norm_mean) norm_inv_std, in as many pixels: [units][2][C]; where a ReLU is part
+    of that op, norm_factor and norm_bias say which of dx0 it lets through
     """
 
     problem: ConvProblem

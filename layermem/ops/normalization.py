@@ -40,6 +40,7 @@ class BatchNorm(OpRecord):
                 for them
     recompute   y0 from x0, mean, inv_std: the same bits, and no average moves
     backward    dx0 from x0, mean, inv_std, dy0; with global_stats from w1, w2, dy0
+                where the role norm_sums is there, the sums are merged of what it holds (Conv)
 
     In two passes, forward is `statistics` and `recompute`, and backward is two steps as well:
 

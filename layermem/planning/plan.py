@@ -178,12 +178,12 @@ def saved_slices(text: str) -> str:
     return slices if isinstance(slices, str) else ""
 
 
-def is_saved_apart(text: str) -> bool:
-    """Whether a saved plan is for a step without its optional fusions."""
+def saved_apart(text: str) -> tuple[str, ...]:
+    """The optional fusions that the step of a saved plan does without; () if it is no such plan."""
     try:
-        return bool(json.loads(text).get("apart"))
-    except (ValueError, AttributeError, RecursionError):
-        return False
+        return tuple(str(name) for name in json.loads(text).get("apart", ()))
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return ()
 
 
 def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -68,34 +67,44 @@ class Fitting:
         self.make, self.sizes, self.budget_bytes, self.same_ops = make, sizes, budget_bytes, same_ops
         self.ops: list[str] = []  # names of those of the first size that was looked at
         self.recent: list[int] = []  # numbers whose jobs were made last
+        self._apart: dict[tuple[str, ...], Fitting] = {}  # by what their jobs do without
         self.reached = 1  # the largest number that a strategy has reached: the next one begins there
 
     def fit(self, strategy: str, at_least: int = 0, *, is_largest: bool = False) -> Fit:
         """The fit of `strategy`; the first `at_least` of the sizes are known to fit, and no others if `is_largest`."""
         fit = self._fit_same_ops(strategy, at_least, is_largest)
         number = self.sizes.index(fit.size) + 1 if fit.size else 0
-        if number == len(self.sizes) or not self._fits_apart(strategy, number + 1):
-            return fit
-        larger = self._apart._fit_same_ops(strategy, number + 1)
-        return larger if larger.size > fit.size else fit
+        for names in self._steps_apart(number):
+            if number < len(self.sizes) and self._fits_without(names, strategy, number + 1):
+                larger = self._without(names)._fit_same_ops(strategy, number + 1)
+                if larger.size > fit.size:
+                    fit, number = larger, self.sizes.index(larger.size) + 1
+        return fit
 
-    @cached_property
-    def _apart(self) -> Fitting:
-        """The same over jobs without optional fusions."""
-        return Fitting(
-            lambda size: self.make(size).with_fusions(apart=True), self.sizes, self.budget_bytes, same_ops=self.same_ops
-        )
+    def _without(self, names: tuple[str, ...]) -> Fitting:
+        """The same over jobs without these optional fusions."""
+        if names not in self._apart:
+            self._apart[names] = Fitting(
+                lambda size: self.make(size).without_fusions(names), self.sizes, self.budget_bytes,
+                same_ops=self.same_ops,
+            )  # fmt: skip
+        return self._apart[names]
 
-    def _fits_apart(self, strategy: str, number: int) -> bool:
-        """Whether the live bytes of a size without optional fusions fit; False where there are none, as in the size
-        before it: they follow from the types of layers."""
+    def _steps_apart(self, number: int) -> list[tuple[str, ...]]:
+        """What steps of other sizes may do without, as that of this one, or the first, may: it follows from the types
+        of layers."""
         try:
-            if number > 1 and not self.make(self.sizes[number - 2]).has_optional_fusions:
-                return False
+            return [step.names for step in self.make(self.sizes[max(0, number - 1)]).steps_apart]
+        except InputError:  # a blob exceeds 2^31 - 1 values
+            return []
+
+    def _fits_without(self, names: tuple[str, ...], strategy: str, number: int) -> bool:
+        """Whether the live bytes of a size without these optional fusions fit."""
+        try:
             job = self.make(self.sizes[number - 1])
         except InputError:  # a blob exceeds 2^31 - 1 values
             return False
-        return job.apart is not None and min_live_bytes(job.apart, strategy) <= self.budget_bytes
+        return min_live_bytes(job.without_fusions(names), strategy) <= self.budget_bytes
 
     def _fit_same_ops(self, strategy: str, at_least: int, is_largest: bool = False) -> Fit:
         try:

@@ -89,7 +89,7 @@ def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport |
     outcome = _report_if_fits(job, strategy, budget_bytes)
     if isinstance(outcome, PlanReport) or job.apart is None:
         return outcome
-    apart = _report_if_fits(job.apart, strategy, budget_bytes)
+    apart = evaluate_if_fits(job.apart, strategy, budget_bytes)
     return apart if isinstance(apart, PlanReport) else min(outcome, apart)
 
 
@@ -167,9 +167,10 @@ class PlanReport:
     def minimum_program(self) -> Program:
         """The program of the least budget: this one, or the smallest that a search finds, with optional fusions or
         without."""
-        programs, apart, search = [self.program, self._search.min_memory_program], self.job.apart, self._search
-        if apart is not None and search.entry.name != SAVED_PLAN:
-            compiler = Compiler(apart.graphs, search.entry, apart.costs, apart.hints, apart.arena)
+        programs, job, search = [self.program, self._search.min_memory_program], self.job, self._search
+        while job.apart is not None and search.entry.name != SAVED_PLAN:
+            job = job.apart
+            compiler = Compiler(job.graphs, search.entry, job.costs, job.hints, job.arena)
             programs.append(compiler.search.min_memory_program)
         return min(programs, key=lambda program: program.arena_bytes)
 

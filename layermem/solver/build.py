@@ -16,12 +16,12 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.optional_fusions import fused_in, without_fusions
+from layermem.graph.optional_fusions import fused_in, steps_apart, without_fusions
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import MakeStep, StepSlicer
 from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
-from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
+from layermem.job import Job, PathName, StepApart, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
@@ -222,17 +222,19 @@ def job_of(
     return Job(
         title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
         resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill is not None)), device.free_bytes,
-        slicer, ranks=ranks, slicer_apart=_slicer_apart(slicer, device, slicer_on),
+        slicer, ranks=ranks, steps_apart=_steps_apart(slicer, device, slicer_on),
     )  # fmt: skip
 
 
 MakeSlicer = Callable[[Device, tuple[str, ...]], StepSlicer]
 
 
-def _slicer_apart(slicer: StepSlicer, device: Device, make: MakeSlicer) -> Callable[[], StepSlicer] | None:
-    """A function that returns the slicer of the step without optional fusions, made once; None where it has none."""
-    names = fused_in(slicer.whole)
-    return cache(lambda: make(without_fusions(device), names)) if names else None
+def _steps_apart(slicer: StepSlicer, device: Device, make: MakeSlicer) -> tuple[StepApart, ...]:
+    """The steps without more and more of the optional fusions, each made once."""
+    return tuple(
+        StepApart(names, cache(partial(make, without_fusions(device, names), names)))
+        for names in steps_apart(fused_in(slicer.whole))
+    )
 
 
 def job_of_net(
@@ -278,5 +280,5 @@ def job_of_net(
         device.free_bytes,
         slicer,
         ranks=ranks,
-        slicer_apart=None if slicer is None else _slicer_apart(slicer, device, slicer_on),
+        steps_apart=() if slicer is None else _steps_apart(slicer, device, slicer_on),
     )

@@ -23,7 +23,7 @@ from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
 from tools.sass.net import OpTime, by_kind, feed_time, fields, host_gap, launches_time, stages_of, step_of
-from tools.sass.pipeline import GLOBAL_LATENCY, issues_of, simulate, wavefronts
+from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, simulate, waiting_for_copies, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
 from tools.sass.warpgroup import SHARE, rows_of
@@ -233,6 +233,24 @@ def test_a_warp_waits_for_the_scoreboard_of_its_load():
     # the load at 0, its wavefront until 4, the value at 29; the product then, and the next load a cycle later
     assert cycles(load, use) == 30
     assert cycles(load, use, warps=7) == pytest.approx(30, abs=1)
+
+
+def test_behind_the_main_loop_a_wait_is_for_all_groups_of_copies_but_the_newest():
+    copy = [instruction("LDGSTS.E.BYPASS.128", "[R4]", "desc[UR4][R2.64]"), instruction("LDGDEPBAR")]
+
+    def cycles_until(newest: str) -> float:
+        code = [
+            *copy,
+            *[instruction("FADD", "R8", "R8", "R8", stall=4)] * 50,
+            *copy,
+            instruction("DEPBAR.LE", "SB0", newest),
+        ]
+        steps = [Step(each, False) for each in code]
+        return duration([waiting_for_copies(steps, issues_of(steps, H200))])
+
+    assert cycles_until("0x2") == pytest.approx(200, abs=20)
+    assert cycles_until("0x1") == pytest.approx(GLOBAL_LATENCY, abs=20)
+    assert cycles_until("0x0") == pytest.approx(GLOBAL_LATENCY + 200, abs=20)
 
 
 # -- occupancy ---------------------------------------------------------------------------------------------------------

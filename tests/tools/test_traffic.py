@@ -52,8 +52,10 @@ def test_products_move_their_operands_once(by_kernel):
 def test_batch_norm_reads_its_input_once_forward_and_both_inputs_twice_backward(by_kernel):
     averages = 2 * (2 * C + 4)  # read and written
     assert moved(by_kernel, "BatchNorm.forward") == (MOMENTS + 2 * C + averages) + (Y + 2 * C + Y)
-    sums = aligned(2 * C)  # of dy and of dy y, alone in a workspace
-    assert moved(by_kernel, "BatchNorm.backward") == (2 * Y + 2 * C + sums) + (2 * Y + 2 * C + sums + Y)
+    parts, sums = aligned(MOMENTS), aligned(2 * C)  # of dy and of dy y, of 128 rows and of all, in a workspace
+    assert moved(by_kernel, "BatchNorm.backward") == (2 * Y + 2 * C + parts) + (parts + sums) + (
+        2 * Y + 2 * C + sums + Y
+    )
     operands = sum(each.operands for each in by_kernel["BatchNorm.forward"])
     assert operands == Y + MOMENTS + Y + 2 * C + averages
 
@@ -66,6 +68,20 @@ def test_a_convolution_of_large_tiles_leaves_moments_on_its_way_out(tmp_path):
     rows = 8 * 96 * 96
     assert product.moved == product.operands == 4 * (rows * 4 + 4 * 128 + rows * 128 + rows // 128 * 2 * 128)
     assert [name for name, _ in product.launches] == ["convolution.conv_fprop_128x64_v4"]
+
+
+def test_a_batch_norm_reads_its_operands_once_where_a_dgrad_leaves_its_sums(tmp_path):
+    path = tmp_path / "two.prototxt"
+    second = """layer { name: "elu" type: "Convolution" bottom: "bn" top: "elu"
+                        convolution_param { num_output: 8 kernel_size: 1 bias_term: false } }"""
+    lines = [line for line in NET.splitlines() if 'name: "sum"' not in line]
+    text = "\n".join(second if 'name: "elu"' in line else line for line in lines).replace('"sum"', '"elu"')
+    path.write_text(text, encoding="utf-8")
+    schedule = api.compile(path, device=get_device("cuda"), strategy="caffe").train
+    found = {each.kernel: each for each in traffic.step_traffic(schedule)}
+    sums, weights = aligned(2 * C), 4 * 8 * 8
+    assert found["Conv.dgrad"].moved == Y + weights + Y + (Y + 2 * C + MOMENTS)
+    assert found["BatchNorm.backward"].moved == (MOMENTS + sums) + (2 * Y + 2 * C + sums + Y)
 
 
 def test_a_sum_copies_its_gradient_and_a_gradient_that_is_added_to_is_read_too(by_kernel):

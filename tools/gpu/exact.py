@@ -15,10 +15,11 @@ from tests.backends.cuda.conversions import run_narrow, run_widen
 from tests.backends.cuda.harness import Way
 from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
+from tests.backends.cuda.norm_sums import DGRADS, dgrad
 from tests.cases import CASES
 
 Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, as a kernel leaves it, as it must be
-PRODUCTS = ("dgrad + mask", "fprop + moments")  # cases that depend on the precision of products
+PRODUCTS = ("dgrad + mask", "fprop + moments", "dgrad + sums")  # cases that depend on the precision of products
 CONVERTED = ((1, 0), (1025, 1), (4100, 4), (100_000, 0))  # elements, and elements in front of the first one
 
 
@@ -46,6 +47,8 @@ def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
         yield f"{PRODUCTS[0]}: {name}", partial(Exact, partial(masked, name))
     for name in [*PROBLEMS][few]:
         yield f"{PRODUCTS[1]}: {name}", partial(Exact, partial(with_moments, name))
+    for name in [*DGRADS][few]:
+        yield f"{PRODUCTS[2]}: {name}", partial(Exact, partial(with_sums, name))
     for word, dtype in NARROW.items():
         yield f"conversions of {word}", partial(Exact, partial(conversions, dtype, CONVERTED[: 2 if brief else None]))
         for name in TAKING[few]:
@@ -61,6 +64,11 @@ def masked(name: str, way: Way) -> Iterator[Pair]:
 def with_moments(name: str, way: Way) -> Iterator[Pair]:
     y, found, _ = forward(PROBLEMS[name], way, np.random.default_rng(3))
     yield "moments", found, moments(y)
+
+
+def with_sums(name: str, way: Way) -> Iterator[Pair]:
+    wanted, sums, _ = dgrad(name, way, np.random.default_rng(3))
+    yield "sums", sums, wanted
 
 
 def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Iterator[Pair]:

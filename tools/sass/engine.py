@@ -27,6 +27,7 @@ from layermem.backends.cuda.implicit_gemm import (
 from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.moments import NormOperands
 from layermem.ops import ConvProblem, Window
 from layermem.utils.files import write_atomically
 from tools.sass.disassembly import Kernel, disassembled, disassembler
@@ -38,7 +39,8 @@ from tools.sass.trace import Step, traced
 CUBINS = Path(__file__).resolve().parents[2] / "build" / "sass"
 OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
-NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data)?_(\d+x\d+)_v([148]|41)$")
+SUMS = "_sums_"  # in the name of a dgrad that leaves sums for a BatchNorm
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums)?_(\d+x\d+)_v([148]|41)$")
 MODELLED = {**ENGINES, "bf16 on bf16": PACKED_BF16}  # by precision, and storage where that is not fp32
 
 
@@ -127,7 +129,8 @@ def example_launch(precision: str, name: str) -> Launch:
         if operation == "fprop":
             return conv_fprop(engine, problem, 0, 0, 0)
         if operation == "dgrad":
-            return conv_dgrad(engine, problem, 0, 0, 0)
+            norm = {"parts": 0, **NormOperands(0, 0, 0).struct} if SUMS in name else None
+            return conv_dgrad(engine, problem, 0, 0, 0, norm=norm)
         return next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
 
 

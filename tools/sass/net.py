@@ -30,10 +30,10 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
-from tools.sass.engine import NAME, engine_of, kernels_of, parts_of, stage_rate
+from tools.sass.engine import NAME, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
-from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of
+from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, waiting_for_copies
 from tools.sass.trace import traced
 from tools.traffic import group_launches
 
@@ -214,7 +214,9 @@ def _fields(members: Layout, data: bytes, base: int, prefix: str) -> Iterator[tu
 def stages_of(each: Launch, stage: int) -> int:
     """Stages of a block, of `stage` elements of k; the average over the phases of a strided dgrad."""
     operation, _, _ = parts_of(each.function)
-    values = fields(each, STRUCTS[operation])
+    of_sums = SUMS in each.function
+    found = fields(each, "ConvDgradSumsArgs" if of_sums else STRUCTS[operation])
+    values = {name.removeprefix("dgrad."): value for name, value in found.items()} if of_sums else found
     problem = {name.removeprefix("problem."): value for name, value in values.items()}
     taps = problem["kernel_h"] * problem["kernel_w"]
     depth: float = {
@@ -266,7 +268,8 @@ def ends_cycles(module: str, function: str, args: bytes, grid: tuple[int, int, i
     kernel = kernels_of(module, gpu.architecture)[function]
     trace = traced(kernel, args, grid)
     warps = max(1, round(together * kernel.threads / WARP / SUB_PARTITIONS))
-    return sum(duration([issues_of(part, gpu)] * warps) for part in (trace.before, trace.after))
+    before, after = (issues_of(part, gpu) for part in (trace.before, trace.after))
+    return sum(duration([each] * warps) for each in (before, waiting_for_copies(trace.after, after)))
 
 
 # -- the host ----------------------------------------------------------------------------------------------------------

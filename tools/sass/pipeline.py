@@ -10,12 +10,13 @@ next one waits for are clear, and the pipe that this one needs is free.
     shared   LDS, LDSM, STS, LDGSTS: wavefronts of 128 bytes through a port that the four sub-partitions share
 
 Shared memory takes its instructions from a queue: an issue waits while more than QUEUE cycles of work are ahead of it.
-Nothing is modelled of caches and DRAM (copies arrive in time), of bank conflicts (there are none, by the swizzle), of
-barriers but a fixed cost, and of register banks.
+Nothing is modelled of caches and DRAM (copies arrive in time in the main loop; behind it a wait for them is one for
+memory), of bank conflicts (there are none, by the swizzle), of barriers but a fixed cost, and of register banks.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -32,6 +33,7 @@ TENSOR_LATENCY = 18
 QUEUE = 60
 BARRIER = 25
 PRODUCTS_DONE = 6  # a scoreboard beside those of the hardware: what products of warpgroups have been started
+COPIES_DONE = 7  # the first of as many scoreboards as there are groups of copies to shared memory
 OFFSET = 37  # cycles between the warps' starts
 
 MATRICES = {"1688": (16, 8, 8), "16816": (16, 8, 16), "1684": (16, 8, 4)}  # m, n, k in the name of an HMMA
@@ -88,6 +90,22 @@ def issues_of(steps: Sequence[Step], gpu: Gpu) -> list[Issue]:
             known = {address for address in known if f"{instruction.operands[0]}." not in address}
         issues.append(issue)
     return issues
+
+
+def waiting_for_copies(steps: Sequence[Step], issues: Sequence[Issue]) -> list[Issue]:
+    """The issues of the steps, where a wait for groups of asynchronous copies lasts until memory has answered."""
+    groups, timed = 0, []
+    for step, issue in zip(steps, issues, strict=True):
+        name = step.instruction.name
+        if name == "LDGSTS" and not step.off:
+            issue = issue._replace(latency=GLOBAL_LATENCY, written=COPIES_DONE + groups)
+        elif name == "LDGDEPBAR":
+            groups += 1
+        elif name == "DEPBAR":
+            newest = int(step.instruction.operands[1], 16)
+            issue = issue._replace(wait=(*issue.wait, *range(COPIES_DONE, COPIES_DONE + max(0, groups - newest))))
+        timed.append(issue)
+    return timed
 
 
 def issue_of(step: Step, gpu: Gpu) -> Issue:
@@ -157,7 +175,7 @@ class _SubPartition:
         self.running = [warp for warp, issues in enumerate(warps) if issues]
         self.place = [0] * len(warps)
         self.ready = [float(OFFSET * warp) for warp in range(len(warps))]
-        self.clear = [[0.0] * (PRODUCTS_DONE + 1) for _ in warps]
+        self.clear = [defaultdict[int, float](float) for _ in warps]
         self.free: dict[str, float] = {"": 0.0}
         self.busy: dict[str, float] = {}
         self.port = 0.0  # when the port to shared memory has done all that was issued

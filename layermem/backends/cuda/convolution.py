@@ -3,7 +3,8 @@
 A residual, a ReLU and its mask are part of the epilogue of conv_fprop, except where channels are not a multiple of
 eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.  The
 backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).  Moments for the
-BatchNorm behind it are part of that of conv_fprop, whose tiles then have the rows of a unit.
+BatchNorm behind it are part of that of conv_fprop, and sums for the one before it of that of conv_dgrad, whose tiles
+then have the rows of a unit.
 
 Depthwise convolutions have kernels of their own (depthwise.py), with the same epilogues but for the moments.
 """
@@ -27,8 +28,9 @@ from layermem.backends.cuda.implicit_gemm import (
     operand_weights,
 )
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.moments import Units, batch_moments
-from layermem.backends.cuda.warpgroup import engine_of, leaves_moments
+from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
+from layermem.backends.cuda.struct_layout import StructValues
+from layermem.backends.cuda.warpgroup import engine_of, leaves_moments, leaves_norm_sums
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -36,7 +38,7 @@ from layermem.backends.cuda.wgrad_slices import (
     conv_wgrad_open_bytes,
     conv_wgrad_workspace_bytes_of,
 )
-from layermem.ops import Conv, Deconv
+from layermem.ops import NORM_OPERANDS, Conv, Deconv
 
 # -- forward and dgrad -------------------------------------------------------------------------------------------------
 
@@ -71,16 +73,27 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
 def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     problem, pairs = op.problem, [i for i in range(op.pairs) if f"dx{i}" in call]
     operands = [(call[f"dx{i}"], call[f"dy{i}"], call.accumulates(f"dx{i}")) for i in pairs]
-    kept = call["bottom_mask"]
+    kept, sums = call["bottom_mask"], call["norm_sums"]
+    norm = norm_operands_of(call)
+    in_epilogue: StructValues | None = None
     if is_depthwise(problem):
         for dx, dy, adds in operands:
             yield depthwise.dgrad(problem, dx, dy, call["w0"], accumulate=adds, kept=kept, suffix=call.suffix)
-        return
-    engine = engine_of(call, "dy0", problem)
-    weights, rounding = operand_weights(engine, problem, call)
-    yield from rounding
-    for dx, dy, adds in operands:
-        yield conv_dgrad(engine, problem, dx, dy, weights, accumulate=adds, kept=kept)
+    else:
+        engine = engine_of(call, "dy0", problem)
+        weights, rounding = operand_weights(engine, problem, call)
+        yield from rounding
+        if sums and leaves_norm_sums(engine, problem):
+            in_epilogue = {"parts": sums, **norm.struct}
+        for dx, dy, adds in operands:
+            yield conv_dgrad(engine, problem, dx, dy, weights, accumulate=adds, kept=kept, norm=in_epilogue)
+    if sums and in_epilogue is None:
+        yield from gradient_sums(Units.of(problem.image), call["dx0"], norm, sums)
+
+
+def norm_operands_of(call: CudaCall) -> NormOperands:
+    x, mean, inv_std, factor, bias = (call[role] for role in NORM_OPERANDS)
+    return NormOperands(x, mean, inv_std, factor, bias, relu=bool(factor))
 
 
 @kernel(Deconv, "forward", narrow=r"x\d+|y\d+")

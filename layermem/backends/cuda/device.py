@@ -35,6 +35,7 @@ from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Op
 from layermem.ops import (
     CONV_MOMENTS,
+    DGRAD_SUMS,
     FP32,
     JOINED_UPDATES,
     MASKED_DGRAD,
@@ -56,7 +57,7 @@ from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
-           "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, "Eltwise+relu", "InnerProduct+relu",
+           "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu",
            "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections

@@ -24,8 +24,11 @@ from layermem.utils.units import aligned
 DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
+DGRAD_SUMS = "conv_dgrad_sums"
+COLUMN_NUMBERS, SUMS, GROUP_ROWS = 4, 2, 32  # of a column: numbers that its sums need, sums of so many rows
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
+VECTOR = 4  # floats that are accessed at once, where they can be
 PACKED = 8  # elements of 16 bits that a packed tile takes at once
 FEW = 41  # as elements of each access: four of the maps, and one of the image
 MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
@@ -55,6 +58,13 @@ class Tile(NamedTuple):
 SPLIT_TILES = (Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))  # those of all precisions
 ALL_TILES = (Tile(256, 128, 0, 256), *SPLIT_TILES, Tile(64, 32, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
+
+
+def sums_bytes(tile: Tile) -> int:
+    """Dynamic shared memory that the epilogue of conv_dgrad_sums needs, as in cuda/conv_sums.cuh."""
+    groups = tile.m // GROUP_ROWS
+    return FLOAT * tile.n * (tile.m + COLUMN_NUMBERS + SUMS * groups)
+
 
 Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor, up to all
 
@@ -141,10 +151,13 @@ class Engine(NamedTuple):
         """Name of the kernel, grid, threads and dynamic shared memory of a block."""
         threads = tile.threads if self.precision == "fp32" else tile.mma_threads
         blobs = "_data" if self.wide_image else ""
-        return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, self.shared_bytes(tile)
+        shared = self.shared_bytes(tile)
+        if product == DGRAD_SUMS:
+            shared = max(shared, sums_bytes(tile))
+        return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, shared
 
     def shared_bytes(self, tile: Tile) -> int:
-        """Dynamic shared memory of a block."""
+        """Dynamic shared memory of a block: the ring of stages."""
         return self.stages * (tile.m + tile.n) * DEPTH * FLOAT
 
     def _smaller(self, tile: Tile) -> list[Tile]:
@@ -347,11 +360,12 @@ def conv_fprop(
 
 def conv_dgrad(
     engine: Engine, problem: ConvProblem, image: int, maps: int, weights: int, bias: int = 0, accumulate: bool = False,
-    *, maps_pitch: int = 0, resume: bool = False, kept: int = 0,
+    *, maps_pitch: int = 0, resume: bool = False, kept: int = 0, norm: StructValues | None = None,
 ) -> Launch:  # fmt: skip
     """A strided dgrad is one problem per phase, stride_h x stride_w of them.
 
     kept         bits of the image: elements without theirs become zero; 0 keeps all
+    norm         the struct NormGradient of cuda/conv_sums.cuh, if leaves_norm_sums(), whose sums are taken on the way
     maps_pitch   given where the maps, and the rows of the weights, are a band of more; `resume`: the image holds the
                  sums over the bands before, and this one goes on from there
     """
@@ -361,12 +375,23 @@ def conv_dgrad(
     repeat = problem.groups * stride_h * stride_w
     matrices, depth = (m, channels, repeat), ceil_div(prod(problem.kernel) * outputs, stride_h * stride_w)
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
-    tile = tile_for(engine, matrices, depth, width)
-    return engine.launch(
-        "conv_dgrad", width, "ConvDgradArgs", tile, matrices, image=image, maps=maps, filter=weights,
-        bias=bias, kept=kept, problem=problem_struct(problem, maps_pitch), by_outputs=divider(outputs),
-        accumulate=accumulate, resume=resume,
-    )  # fmt: skip
+    rows = 1 if norm is None else MOMENTS_ROWS
+    tile = tile_for(engine, matrices, depth, width, rows)
+    dgrad: dict[str, StructValue] = {
+        "image": image, "maps": maps, "filter": weights, "bias": bias, "kept": kept,
+        "problem": problem_struct(problem, maps_pitch), "by_outputs": divider(outputs), "accumulate": accumulate,
+        "resume": resume,
+    }  # fmt: skip
+    if norm is None:
+        return engine.launch("conv_dgrad", width, "ConvDgradArgs", tile, matrices, rows=rows, **dgrad)
+    return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", tile, matrices, rows=rows, dgrad=dgrad, norm=norm)
+
+
+def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
+    """Whether conv_dgrad takes the sums that a BatchNorm needs of what it writes: its kernels are those of 16-byte
+    accesses and of one phase."""
+    width = engine.vector_width(problem, *group_channels(problem))
+    return writes_moments() and width == VECTOR and problem.stride == (1, 1) and not engine.storage
 
 
 class Split(NamedTuple):

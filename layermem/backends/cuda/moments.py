@@ -1,17 +1,21 @@
-"""Moments of a channel in units of rows (cuda/moments.cuh): from memory, or by the epilogue of conv_fprop."""
+"""Moments of a channel in units of rows (cuda/moments.cuh): from memory, or by the epilogue of conv_fprop; and the sums
+of a gradient in such units (cuda/gradient_sums.cuh), from memory, or by the epilogue of conv_dgrad."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.channel_sums import Columns
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
+from layermem.backends.cuda.struct_layout import StructValues
 from layermem.ops import MOMENTS_ROWS
 from layermem.utils.units import aligned
 
 MOMENTS = 2  # numbers of a channel and unit: mean, M2
+SUMS = 2  # the sums of dy and of dy y
 UNIT_LINES = 8  # threads along the rows of a unit, as in cuda/batch_norm.cuh
 
 
@@ -28,18 +32,49 @@ class Units(Columns):
         """Of the moments of all units."""
         return FLOAT * MOMENTS * self.parts * self.columns
 
-    def carry_bytes(self, terms: int = MOMENTS) -> int:
+    def carry_bytes(self, terms: int = MOMENTS, blobs: int = 1) -> int:
+        """With the rows of `blobs` blobs that a slice leaves open."""
         _, open_rows = self.carried(0, terms)
-        return open_rows + aligned(FLOAT * MOMENTS_ROWS * self.columns) * self.leaves_part
+        return open_rows + aligned(FLOAT * blobs * MOMENTS_ROWS * self.columns) * self.leaves_part
+
+    def unit_runs(self, open_rows: int) -> Iterator[tuple[int, StructValues]]:
+        """As runs(): blocks of a launch over the units at hand, and what it knows of them."""
+        each = THREADS // UNIT_LINES // self.lanes  # units of a block
+        for (across, units), struct in self.runs(open_rows):
+            yield across * ceil_div(units, each), {"at": struct, "across": across, "units": units}
 
 
 def batch_moments(at: Units, x: int, memory: int, suffix: str = "") -> Iterator[Launch]:
     """The moments of the units at hand, in `memory`; in a slice that is what slices carry.  `suffix`: as CudaCall has
     it."""
     parts, open_rows = at.carried(memory, MOMENTS) if at.here else (memory, 0)
-    each = THREADS // UNIT_LINES // at.lanes  # units of a block
-    for (across, units), struct in at.runs(open_rows):
+    for blocks, units in at.unit_runs(open_rows):
         yield launch(
-            "normalization", f"batch_moments_v{at.v}{suffix}", "MomentsArgs", across * ceil_div(units, each),
-            parts=parts, x=x, at=struct, across=across, units=units,
+            "normalization", f"batch_moments_v{at.v}{suffix}", "MomentsArgs", blocks, base=units, parts=parts, x=x
+        )
+
+
+class NormOperands(NamedTuple):
+    """What the gradient of a BatchNorm is computed from, beside its dy; factor and bias where a Scale follows."""
+
+    x: int
+    mean: int
+    inv_std: int
+    factor: int = 0
+    bias: int = 0
+    relu: bool = False
+
+    @property
+    def struct(self) -> StructValues:
+        epilogue: StructValues = {"factor": self.factor, "bias": self.bias, "relu": self.relu}
+        return {"x": self.x, "mean": self.mean, "inv_std": self.inv_std, "epilogue": epilogue}
+
+
+def gradient_sums(at: Units, dy: int, norm: NormOperands, memory: int, suffix: str = "") -> Iterator[Launch]:
+    """The sums of dy and of dy y of the units at hand, as batch_moments() has moments."""
+    parts, open_rows = at.carried(memory, SUMS) if at.here else (memory, 0)
+    for blocks, units in at.unit_runs(open_rows):
+        yield launch(
+            "normalization", f"gradient_sums_v{at.v}{suffix}", "GradientSumsArgs", blocks,
+            base={**units, **norm.struct}, parts=parts, dy=dy,
         )  # fmt: skip

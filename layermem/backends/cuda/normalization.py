@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterator
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
-from layermem.backends.cuda.moments import MOMENTS, Units, batch_moments
+from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 
-SUMS = 2  # numbers of a channel: the sums of dy and of dy y
 NORMALIZE_GROUPS, BACKWARD_GROUPS = 4, 2  # of V elements, that a thread takes, as in cuda/batch_norm.cuh
 MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
 FORWARD_BLOBS, BACKWARD_BLOBS = "x0|x1|y0", "x0|dx0|dy0"  # roles that may be in 16 bits
@@ -95,37 +94,28 @@ def moments_address(op: BatchNorm, call: CudaCall, workspace: Workspace) -> int:
     return call["moments"] or workspace.take(units_of(op).nbytes)
 
 
-def gradient_sums(
-    op: BatchNorm, call: CudaCall, memory: int, epilogue: StructValues = NO_EPILOGUE
-) -> tuple[int, list[Launch]]:
-    """The launches that sum dy and dy y by part, and the address of these sums: [parts][2][C] at the start of `memory`,
-    in a slice of what slices carry."""
-    at = Columns.of(op.x).within(op.part)
-    parts, open_sums = at.carried(memory, SUMS) if at.here else (memory, 0)
-    return parts, [
-        launch(
-            "normalization", f"gradient_sums_v{at.v}{call.suffix}", "GradientSumsArgs", grid, parts=parts, x=call["x0"],
-            dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"], epilogue=epilogue, at=struct,
-        )
-        for grid, struct in at.runs(open_sums)
-    ]  # fmt: skip
+def norm_operands(call: CudaCall, *, relu: bool = False) -> NormOperands:
+    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu)
 
 
-def whole_gradient_sums(
-    op: BatchNorm, call: CudaCall, epilogue: StructValues = NO_EPILOGUE
-) -> tuple[int, list[Launch]]:
+def whole_gradient_sums(op: BatchNorm, call: CudaCall, norm: NormOperands) -> tuple[int, list[Launch]]:
     """The address of the sums of dy and of dy y, [2][C], and the launches that compute them in the workspace."""
-    workspace, at = Workspace(call.workspace), Columns.of(op.x)
-    parts, launches = gradient_sums(op, call, workspace.take(FLOAT * SUMS * at.parts * at.columns), epilogue)
+    workspace, at = Workspace(call.workspace), units_of(op)
+    parts, launches = call["norm_sums"], []
+    if not parts:
+        parts = workspace.take(at.nbytes)
+        launches = list(gradient_sums(at, call["dy0"], norm, parts, call.suffix))
     if at.parts == 1:
         return parts, launches
     sums = workspace.take(FLOAT * SUMS * at.columns)
     return sums, [*launches, merge_parts(at.parts, SUMS * at.columns, sums, parts, False)]
 
 
-def gradient_bytes(op: BatchNorm) -> int:
-    at, workspace = Columns.of(op.x), Workspace()
-    workspace.take(FLOAT * SUMS * at.parts * at.columns)
+def gradient_bytes(op: BatchNorm, roles: Collection[str]) -> int:
+    """Of the workspace; the sums of units may be those that a dgrad has left."""
+    at, workspace = units_of(op), Workspace()
+    if "norm_sums" not in roles:
+        workspace.take(at.nbytes)
     if at.parts > 1:
         workspace.take(FLOAT * SUMS * at.columns)
     return workspace.nbytes
@@ -139,12 +129,12 @@ def scale_gradients(op: BatchNormScale, call: CudaCall, sums: int) -> Iterator[L
             yield from channel_sums(Columns(1, channels), call[role], address, call.accumulates(role), 0)
 
 
-def input_gradient(op: BatchNorm, call: CudaCall, sums: int, epilogue: StructValues = NO_EPILOGUE) -> Launch:
+def input_gradient(op: BatchNorm, call: CudaCall, sums: int, norm: NormOperands) -> Launch:
     at = Columns.of(op.x)
     return launch(
         "normalization", f"batch_norm_backward_v{at.v}{call.suffix}", "BatchNormBackwardArgs",
-        ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS), dx=call["dx0"], dy=call["dy0"], x=call["x0"],
-        mean=call["mean"], inv_std=call["inv_std"], sums=sums, epilogue=epilogue, by_inner=divider(at.inner),
+        ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS), base=norm.struct, dx=call["dx0"],
+        dy=call["dy0"], sums=sums, by_inner=divider(at.inner),
         by_channels=divider(at.columns), count=op.x.count, accumulate=call.accumulates("dx0"),
         inv_count=1 / op.per_channel,
     )  # fmt: skip
@@ -174,7 +164,7 @@ def batch_norm_recompute(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
 
 
 def batch_norm_backward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
-    return 2 * aligned(FLOAT * op.channels) if op.global_stats else gradient_bytes(op)
+    return 2 * aligned(FLOAT * op.channels) if op.global_stats else gradient_bytes(op, roles)
 
 
 @kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace_bytes, narrow=BACKWARD_BLOBS)
@@ -185,9 +175,10 @@ def batch_norm_backward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
         yield global_statistics(op, call, mean, inv_std)
         yield normalize(op, call["dx0"], call["dy0"], 0, inv_std, call.accumulates("dx0"), suffix=call.suffix)
         return
-    sums, launches = whole_gradient_sums(op, call)
+    norm = norm_operands(call)
+    sums, launches = whole_gradient_sums(op, call, norm)
     yield from launches
-    yield input_gradient(op, call, sums)
+    yield input_gradient(op, call, sums, norm)
 
 
 # -- BatchNormScale ----------------------------------------------------------------------------------------------------
@@ -223,17 +214,17 @@ def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int
 
 
 def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
-    return gradient_bytes(op.norm)
+    return gradient_bytes(op.norm, roles)
 
 
 @kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
-    epilogue = affine_relu(call, op.relu)
-    sums, launches = whole_gradient_sums(op.norm, call, epilogue)
+    norm = norm_operands(call, relu=op.relu)
+    sums, launches = whole_gradient_sums(op.norm, call, norm)
     yield from launches
     yield from scale_gradients(op, call, sums)
     if "dx0" in call:
-        yield input_gradient(op.norm, call, sums, epilogue)
+        yield input_gradient(op.norm, call, sums, norm)
 
 
 # -- in two passes over slices of a batch ------------------------------------------------------------------------------
@@ -243,7 +234,7 @@ def carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     """Moments and sums are carried once, and all results are made of them."""
     if role == "mean":
         return Units.of(op.x).within(op.part).carry_bytes()
-    return Columns.of(op.x).within(op.part).carry_bytes(SUMS) if role == "sums" else 0
+    return Units.of(op.x).within(op.part).carry_bytes(SUMS, blobs=2) if role == "sums" else 0
 
 
 @kernel(BatchNorm, "statistics", carry=carry_bytes, narrow=FORWARD_BLOBS)
@@ -256,35 +247,34 @@ def batch_norm_scale_statistics(op: BatchNormScale, call: CudaCall) -> Iterator[
     yield from batch_norm_statistics(op.norm, call)
 
 
-def last_gradient_sums(op: BatchNorm, call: CudaCall, epilogue: StructValues = NO_EPILOGUE) -> Iterator[Launch]:
-    """Adds the items to what is carried; the last slice adds up the parts."""
-    parts, launches = gradient_sums(op, call, call.carry("sums"), epilogue)
-    yield from launches
+def last_gradient_sums(op: BatchNorm, call: CudaCall, norm: NormOperands) -> Iterator[Launch]:
+    """Adds the items to what is carried; the last slice adds up the units."""
+    at, memory = units_of(op), call.carry("sums")
+    yield from gradient_sums(at, call["dy0"], norm, memory, call.suffix)
     if "sums" in call:
-        at = Columns.of(op.x).within(op.part)
-        yield merge_parts(at.parts, SUMS * at.columns, call["sums"], parts, False)
+        yield merge_parts(at.parts, SUMS * at.columns, call["sums"], memory, False)
 
 
 @kernel(BatchNorm, "gradient_sums", carry=carry_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_gradient_sums(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
-    yield from last_gradient_sums(op, call)
+    yield from last_gradient_sums(op, call, norm_operands(call))
 
 
 @kernel(BatchNormScale, "gradient_sums", carry=carry_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
-    yield from last_gradient_sums(op.norm, call, affine_relu(call, op.relu))
+    yield from last_gradient_sums(op.norm, call, norm_operands(call, relu=op.relu))
     if "sums" in call:
         yield from scale_gradients(op, call, call["sums"])
 
 
 @kernel(BatchNorm, "input_gradient", narrow=BACKWARD_BLOBS)
 def batch_norm_input_gradient(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
-    yield input_gradient(op, call, call["sums"])
+    yield input_gradient(op, call, call["sums"], norm_operands(call))
 
 
 @kernel(BatchNormScale, "input_gradient", narrow=BACKWARD_BLOBS)
 def batch_norm_scale_input_gradient(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
-    yield input_gradient(op.norm, call, call["sums"], affine_relu(call, op.relu))
+    yield input_gradient(op.norm, call, call["sums"], norm_operands(call, relu=op.relu))
 
 
 @kernel(MovingAverage, "average")

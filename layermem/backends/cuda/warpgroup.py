@@ -17,6 +17,7 @@ from layermem.backends.cuda.implicit_gemm import (
     L2_BYTES,
     ROW_BYTES,
     SMS,
+    VECTOR,
     Engine,
     group_channels,
     vector_width_of,
@@ -30,7 +31,6 @@ CAPABILITY = "90"
 PRECISIONS = {"tf32": FLOAT, "bf16": 2}  # bytes of an element of B in shared memory
 PRODUCERS = 128  # threads that load
 STAGES, ALIGNMENT = 4, 1024  # of the ring in shared memory, bytes that it may begin late
-VECTOR = 4  # floats of an access
 
 
 class WarpgroupTile(NamedTuple):
@@ -109,3 +109,8 @@ def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
 def leaves_moments(engine: Engine) -> bool:
     """Whether conv_fprop leaves the moments of what it writes."""
     return writes_moments() and not isinstance(engine, WarpgroupEngine)
+
+
+def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
+    """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
+    return implicit_gemm.leaves_norm_sums(engine, problem) and not isinstance(engine, WarpgroupEngine)

@@ -1,0 +1,61 @@
+"""Sums for a BatchNorm that a dgrad leaves, and the order in which they are added up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layermem.ops import NORM_OPERANDS, Conv
+from tests.backends.cuda.conv_moments import PROBLEMS, problem_of, tree
+from tests.backends.cuda.harness import Memory, Way, run_op
+
+DGRADS = {name: problem for name, problem in PROBLEMS.items() if problem.stride == (1, 1)} | {
+    "channels of two tiles": problem_of(3, 136, 8, 9),
+    "a map of taps": problem_of(2, 40, 12, 11, 3),
+    "groups of quads": problem_of(2, 24, 16, 9, 3, groups=2),
+    "depthwise": problem_of(2, 8, 8, 9, 3, groups=8),
+    "in phases": problem_of(2, 36, 4, 17, 3, 2),
+}
+
+
+def gradient_sums(dy: np.ndarray, x: np.ndarray, norm: dict[str, np.ndarray]) -> np.ndarray:
+    """Of dy and x [rows][C], as cuda/gradient_sums.cuh has them."""
+    y = (x - norm["norm_mean"]) * norm["norm_inv_std"]
+    if "norm_factor" in norm:
+        dy = np.where(y * norm["norm_factor"] + norm["norm_bias"] > 0, dy, np.float32(0))
+    units = -(-len(x) // 128)
+    terms = np.zeros((units * 128, 2, x.shape[1]), np.float32)
+    terms[: len(x), 0], terms[: len(x), 1] = dy, dy * y
+    groups = [[tree(unit[first : first + 32]) for first in range(0, 128, 32)] for unit in np.split(terms, units)]
+    return np.stack([(a + b) + (c + d) for a, b, c, d in groups])
+
+
+def norm_operands(rows: int, channels: int, relu: bool, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """x and the numbers of each channel, by role."""
+    like = dict.fromkeys(NORM_OPERANDS[1 : 5 if relu else 3], (channels,)) | {"norm_x": (rows, channels)}
+    return {role: (rng.standard_normal(shape) + 0.5).astype(np.float32) for role, shape in like.items()}
+
+
+def dgrad(
+    name: str, way: Way, rng: np.random.Generator, *, relu: bool = True, accumulate: bool = False, masked: bool = False
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The sums of what a dgrad writes as they are stated, those that it leaves, and the number of its launches."""
+    problem, memory = DGRADS[name], Memory()
+    rows, channels = problem.n * problem.h * problem.w, problem.c
+    operands = {
+        "dy0": memory.stored(rng.standard_normal(problem.maps.shape), np.float32),
+        "w0": memory.stored(rng.standard_normal(problem.filter.shape), np.float32),
+    }
+    if masked:
+        bits = rng.integers(0, 256, -(-rows * channels // 8), np.uint8)
+        operands["bottom_mask"] = memory.stored(bits, np.uint8)
+    norm = {role: memory.stored(each, np.float32) for role, each in norm_operands(rows, channels, relu, rng).items()}
+    before = rng.standard_normal((rows, channels))
+    alone, together = (memory.stored(before, np.float32) for _ in range(2))
+    sums = memory.bytes(problem.norm_sums.nbytes).view(np.float32).reshape(problem.norm_sums.shape)
+    adds = ["dx0"] if accumulate else []
+    run_op(Conv(problem), "dgrad", {**operands, "dx0": alone}, accumulates=adds, way=way)
+    made = {**operands, **norm, "dx0": together, "norm_sums": sums}
+    launches = run_op(Conv(problem), "dgrad", made, accumulates=adds, way=way)
+    memory.check()
+    np.testing.assert_array_equal(together, alone)
+    return gradient_sums(alone, norm["norm_x"], norm), sums, launches

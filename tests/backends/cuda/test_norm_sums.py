@@ -1,0 +1,145 @@
+"""Sums for backward of a BatchNorm: those that conv_dgrad leaves are those of gradient_sums, whole or in slices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.implicit_gemm import ENGINES, conv_dgrad
+from layermem.backends.cuda.moments import SUMS, NormOperands, Units, gradient_sums
+from layermem.ops import NORM_OPERANDS, BatchNorm, BatchNormScale, BatchSlice, Conv, Scale, Tensor
+from tests.backends.cuda import norm_sums as stated
+from tests.backends.cuda.conv_moments import problem_of
+from tests.backends.cuda.harness import Memory, Way, run_op
+from tests.backends.cuda.norm_sums import DGRADS, dgrad, norm_operands
+from tests.emulator import emulate
+from tests.emulator.emulate import WAYS
+
+STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
+IN_EPILOGUE = ["channels of two tiles", "a map of taps", "groups of quads", "a group of rows alone"]
+TILES = [tile for tile in ENGINES["fp32"].tiles if tile.m == 128]
+
+
+def run_sums(at: Units, dy: np.ndarray, norm: dict[str, np.ndarray], memory: np.ndarray) -> None:
+    """Runs gradient_sums on emulated kernels."""
+    address = {role: each.ctypes.data for role, each in norm.items()}
+    factor, bias = address.get("norm_factor", 0), address.get("norm_bias", 0)
+    operands = NormOperands(
+        address["norm_x"], address["norm_mean"], address["norm_inv_std"], factor, bias, relu=bool(factor)
+    )
+    for launch in gradient_sums(at, dy.ctypes.data, operands, memory.ctypes.data):
+        kernels = emulate.load(f"cuda/{launch.module}.cu")
+        buffers = [dy, *norm.values(), memory]
+        kernels.launch(launch.function, launch.grid, launch.block, launch.args, launch.shared, buffers=buffers)
+
+
+@pytest.mark.parametrize("relu", [False, True], ids=["plain", "relu"])
+@pytest.mark.parametrize("shape", [(1, 4), (31, 8), (128, 7), (300, 20), (700, 130), (513, 260), (4100, 3)], ids=str)
+def test_units_are_added_up_in_the_stated_order(shape, relu, rng):
+    memory, at = Memory(), Units(*shape)
+    norm = {role: memory.stored(each, np.float32) for role, each in norm_operands(*shape, relu, rng).items()}
+    dy = memory.stored(rng.standard_normal(shape), np.float32)
+    found = memory.bytes(at.nbytes).view(np.float32)
+    run_sums(at, dy, norm, found)
+    memory.check()
+    np.testing.assert_array_equal(found.reshape(at.parts, 2, shape[1]), stated.gradient_sums(dy, norm["norm_x"], norm))
+
+
+@pytest.mark.parametrize("precision", ENGINES)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("name", DGRADS)
+def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, tile, precision, rng, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    wanted, sums, launches = dgrad(name, Way(precision=precision), rng)
+    np.testing.assert_array_equal(sums, wanted)
+    quads = DGRADS[name].c // DGRADS[name].groups % 4 == DGRADS[name].k // DGRADS[name].groups % 4 == 0
+    assert launches == (1 if quads and name != "in phases" else 2)
+
+
+@pytest.mark.parametrize("accumulate, masked, relu", [(True, True, False), (True, False, True), (False, True, True)])
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize("name", ["channels of two tiles", "groups of quads"])
+def test_the_sums_are_of_what_is_accumulated_and_masked(name, precision, accumulate, masked, relu, rng):
+    wanted, sums, _ = dgrad(name, Way(precision=precision), rng, relu=relu, accumulate=accumulate, masked=masked)
+    np.testing.assert_array_equal(sums, wanted)
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("name", IN_EPILOGUE)
+def test_the_sums_of_a_dgrad_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):
+    for tile in TILES:
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        wanted, sums, _ = dgrad(name, way, rng, accumulate=True)
+        np.testing.assert_array_equal(sums, wanted)
+
+
+def test_a_tile_of_two_units_leaves_the_sums_of_both(rng, monkeypatch):
+    large = ENGINES["tf32"].tiles[0]
+    assert large.m == 256
+    monkeypatch.setattr(implicit_gemm, "TILES", (large,))
+    wanted, sums, launches = dgrad("channels of two tiles", Way(precision="tf32"), rng)
+    np.testing.assert_array_equal(sums, wanted)
+    assert launches == 1
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_products_by_warpgroups_leave_the_sums_to_a_launch_of_their_own(precision):
+    roles = ("dy0", "w0", "dx0", "norm_sums", *NORM_OPERANDS)
+    addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)}
+    call = CudaCall(addresses, precision=precision, capability="90")
+    names = [each.function for each in cuda_kernels.bind(Conv(DGRADS["a map of taps"]), "dgrad", call)]
+    assert [name.rpartition("_")[0] for name in names] == ["conv_dgrad_128x64", "gradient_sums"]
+
+
+def test_tiles_of_other_rows_are_no_alternatives_where_sums_are_left():
+    problem, struct = problem_of(32, 256, 64, 56), NormOperands(256, 512, 768).struct
+    launch = conv_dgrad(ENGINES["tf32"], problem, 256, 512, 768, norm={"parts": 1024, **struct})
+    names = [launch.function, *(each.function for each in launch.alternatives)]
+    assert all(name.startswith("conv_dgrad_sums_") and "64x64" not in name for name in names) and len(names) > 1
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["BatchNorm", "BatchNormScale"])
+def test_a_batch_norm_takes_sums_in_place_of_its_operands(scaled, rng):
+    shape, channels = (3, 20, 9, 11), 20
+    record = norm = BatchNorm(Tensor(shape), 1e-5, 0.9)
+    if scaled:
+        record = BatchNormScale(norm, Scale(norm.x, "w0", (1, channels, 1, 1), (0, 2, 3), "w1"), relu=True)
+    memory, found = Memory(), []
+    like = {"x0": shape, "dy0": shape, "mean": (channels,), "inv_std": (channels,)}
+    like |= {"w3": (channels,), "w4": (channels,)} if scaled else {}
+    read = {role: memory.stored(rng.standard_normal(each) + 0.5, np.float32) for role, each in like.items()}
+    operands = {"norm_mean": read["mean"], "norm_inv_std": read["inv_std"]}
+    operands |= {"norm_factor": read["w3"], "norm_bias": read["w4"]} if scaled else {}
+    dy, x = (read[role].reshape(-1, channels) for role in ("dy0", "x0"))
+    sums = memory.stored(stated.gradient_sums(dy, x, operands), np.float32)
+    for given in ({}, {"norm_sums": sums}):
+        made = {"dx0": memory.stored(np.zeros(shape), np.float32)}
+        made |= {role: memory.stored(np.zeros(channels), np.float32) for role in ("dw3", "dw4") if scaled}
+        run_op(record, "backward", {**read, **given, **made})
+        found.append(made)
+    for role, array in found[0].items():
+        np.testing.assert_array_equal(found[1][role], array, err_msg=role)
+
+
+@pytest.mark.parametrize("shape", [(12, 8, 7, 7), (12, 3, 5, 5), (12, 20, 16, 16), (12, 36), (12, 5, 70)], ids=str)
+@pytest.mark.parametrize("counts", [(6, 6), (1,) * 12, (3, 9), (4, 4, 4)], ids=str)
+def test_slices_add_up_the_units_of_the_whole_batch(shape, counts, rng):
+    outer, columns, inner = Tensor(shape).around(1)
+    whole = Units(outer, columns, inner)
+    norm = norm_operands(outer * inner, columns, True, rng)
+    x, dy = ((rng.standard_normal((outer, columns, inner)) + 1).astype(np.float32) for _ in range(2))
+    parts = [Units(outer * n // 12, columns, inner).within(BatchSlice(0, n, 12)) for n in counts]
+    memory = Memory()
+    carried, first = memory.bytes(max(at.carry_bytes(SUMS, blobs=2) for at in parts)), 0
+    for count in counts:
+        at = Units(outer * count // 12, columns, inner).within(BatchSlice(first, count, 12))
+        items = slice(outer * first // 12, outer * (first + count) // 12)
+        here = {**norm, "norm_x": memory.stored(x[items], np.float32)}
+        run_sums(at, memory.stored(dy[items], np.float32), here, carried)
+        first += count
+    memory.check()
+    found = carried[: whole.nbytes].view(np.float32).reshape(whole.parts, 2, columns)
+    rows = [each.transpose(0, 2, 1).reshape(-1, columns) for each in (dy, x)]
+    np.testing.assert_array_equal(found, stated.gradient_sums(*rows, norm))
