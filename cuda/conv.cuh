@@ -383,7 +383,7 @@ template <class T, class Product, class E, class RowOf, class Then>
 LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, int n0, const ConvProblem& conv,
                           const float* bias, bool accumulate, const unsigned char* kept, const Then& then) {
     constexpr int ROWS = Product::ROWS, COLUMNS = Product::COLUMNS, RUN = 4;
-    static_assert(OwnRuns<T, Product>::FLOATS <= Product::STAGES * T::STAGE_FLOATS || Then::KEEPS_TILE, "it has room");
+    static_assert(OwnRuns<T, Product>::FLOATS <= Product::STAGES * T::STAGE_FLOATS || Then::KEEPS_TILE, "they fit");
     // Rows whose bits are held: large blocks lack registers, and so do products that widen their operands.
     constexpr int AT_ONCE = T::THREADS > 128 || IS_NARROW<E> ? ROWS / 2 : ROWS;
     const OwnRuns<T, Product> runs(shared);

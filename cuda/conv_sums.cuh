@@ -4,6 +4,7 @@
 //   launch   as conv_dgrad, of tiles of whole units
 //   traffic  as conv_dgrad, and x once
 //   assumes  as _v4; one phase, so that rows of the tile are pixels one after the other; blobs in fp32
+//   source   Caffe batch_norm_layer.cu, Backward_gpu: the sums over dy and over dy * x that it begins with
 #pragma once
 #include "conv.cuh"
 #include "gradient_sums.cuh"
@@ -104,7 +105,7 @@ LM_FN void store_unit_sums(const float* of_groups, float* parts, int pitch, int 
             sum_groups([&](int g) { return groups[(GRADIENT_TERMS * g + k) * T::N]; });
 }
 
-// What conv_dgrad does with a tile beside storing it.  Copies of x are started as soon as there is room, those of each
+// What conv_dgrad does with a tile beside storing it.  Copies of x are started as soon as their place is free, those of each
 // group of rows together.
 template <class T, class Product>
 struct SumTile {
