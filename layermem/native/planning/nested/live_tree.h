@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -86,7 +87,7 @@ class LiveTree {
             node *= 2;
             if (nodes_[node].most < nodes_[node + 1].most) ++node;
         }
-        const auto first = slots_.begin() + (node - size_) * kBlock;
+        const auto first = slots_.begin() + static_cast<std::ptrdiff_t>(node - size_) * kBlock;
         return static_cast<Slot>(std::max_element(first, first + kBlock) - slots_.begin());
     }
 
