@@ -2,9 +2,11 @@
 
     python tools/bench_planning_commands.py                                the nets of docs/benchmarks/planning.md
     python tools/bench_planning_commands.py resnet50 vgg16 --verbs plan,compare
+    python tools/bench_planning_commands.py --runs 3         the quickest of three runs of each, on a shared host
 
-CPU seconds of the process; "scaled" divides them by those of ten million additions in a Python loop right before and
-after, times the 0.6 s that the loop takes on a core at full speed: a shared host may run a core at a third of it.
+CPU seconds of the process; "scaled" divides them by those of ten million additions in a Python loop right
+before and after, times the 0.6 s that the loop takes on a core at full speed: a shared host may run a core at a third
+of it.
 """
 
 from __future__ import annotations
@@ -45,25 +47,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nets", nargs="*", help="folders below prototxt/")
     parser.add_argument("--verbs", help=f"of {', '.join(VERBS)}; by default all, and plan for {', '.join(DEEP)}")
+    parser.add_argument("--runs", type=int, default=1, help="of each command")
     args = parser.parse_args()
     print_row(HEADINGS)
-    loop = loop_seconds()
     for net in args.nets or NETS:
         for verb in args.verbs.split(",") if args.verbs else NETS.get(net, VERBS):
-            loop = measure(net, verb, loop)
+            measure(net, verb, args.runs)
 
 
-def measure(net: str, verb: str, before: float) -> float:
-    """Print the row of a command; `before` is what the loop took just now.  Returns what it takes afterwards."""
+def measure(net: str, verb: str, runs: int) -> None:
+    """Print the row of a command."""
     path = PROTOTXT / net / "train_val.prototxt"
     command, *options = VERBS[verb]
-    cpu, wall = seconds_of([sys.executable, "-m", "layermem", command, "--net", str(path), *options])
-    after = loop_seconds()
-    loop = (before + after) / 2
+    before, found = loop_seconds(), []
+    for _ in range(runs):
+        cpu, wall = seconds_of([sys.executable, "-m", "layermem", command, "--net", str(path), *options])
+        after = loop_seconds()
+        found.append((wall, cpu, (before + after) / 2))
+        before = after
+    wall, cpu, loop = min(found)
     layers = len(read_net(path).message.layer)
     seconds = (cpu, wall, loop, cpu / loop * LOOP_SECONDS)
     print_row([net, str(layers), verb, *(f"{each:.2f}" for each in seconds)])
-    return after
 
 
 def print_row(cells: list[str]) -> None:

@@ -10,7 +10,11 @@ the one whose bytes are free earliest.  The arena is as large as before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from layermem.ops import Feed
 from layermem.schedule.ir import Instruction, Residency
@@ -32,7 +36,7 @@ def place_workspaces(
     """`placed`, with workspaces of input layers where bytes from `floor` to `peak_bytes` are free earliest."""
     for rid in feed_workspaces(instructions).values():
         workspace = placed[rid]
-        others = sorted((r for r in placed if not r.host and r.id != rid), key=lambda r: r.offset)
+        others = _by_offset(r for r in placed if not r.host and r.id != rid)
         low, high = workspace.end, free_from(workspace, placed, len(instructions))
         while low < high:
             middle = (low + high) // 2
@@ -56,13 +60,26 @@ def free_from(workspace: Residency, placed: Sequence[Residency], ticks: int) -> 
     return max(inside, default=workspace.end)
 
 
-def _offset(workspace: Residency, others: Sequence[Residency], tick: int, floor: int, peak_bytes: int) -> int | None:
-    """The lowest offset from `floor` on that is free from `tick` on, and up to the end of `workspace`; `others` are in
-    the order of their offsets."""
-    free, nbytes, until = floor, aligned(workspace.nbytes), workspace.end
-    for r in others:
-        if r.end > tick or r.begin < until:
-            if free + nbytes <= r.offset:
-                return free
-            free = max(free, r.offset + aligned(r.nbytes))
-    return free if free + nbytes <= peak_bytes else None
+class _Others(NamedTuple):
+    """Residencies by rising offset: their bytes [begin, end), and the ticks from `first` on, to before `last`."""
+
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+
+
+def _by_offset(residencies: Iterable[Residency]) -> _Others:
+    rows = sorted((r.offset, r.offset + aligned(r.nbytes), r.begin, r.end) for r in residencies)
+    return _Others(*np.array(rows, np.int64).reshape(-1, 4).T)
+
+
+def _offset(workspace: Residency, others: _Others, tick: int, floor: int, peak_bytes: int) -> int | None:
+    """The lowest offset from `floor` on that is free from `tick` on, and up to the end of `workspace`."""
+    nbytes, meets = aligned(workspace.nbytes), (others.last > tick) | (others.first < workspace.end)
+    # What is taken up to each of those that it meets: a gap lies between that and the next one's bytes.
+    taken = np.maximum.accumulate(np.concatenate(([floor], others.end[meets])))
+    gaps = np.flatnonzero(taken[:-1] + nbytes <= others.begin[meets])
+    if len(gaps):
+        return int(taken[gaps[0]])
+    return int(taken[-1]) if taken[-1] + nbytes <= peak_bytes else None
