@@ -240,15 +240,27 @@ class BudgetSearch(Generic[P]):
 
     def _with_more_held(self, program: P, budget_bytes: int, limit_bytes: int) -> P:
         """`program`, or if its copies hold nothing, the fastest found with those that do, up to less than this limit:
-        bisected for the highest one that fits."""
+        bisected for the highest one that fits, the last of all halvings first."""
+        if program.plan.copy_limit_bytes != 0:
+            return program
+
+        def within(copy_limit_bytes: int) -> P | None:
+            tried = self.build(replace(program.plan, copy_limit_bytes=copy_limit_bytes), target_bytes=budget_bytes)
+            return tried if tried.arena_bytes <= budget_bytes else None
+
+        highest = 0
+        for _ in range(COPY_LIMIT_HALVINGS):
+            highest = (highest + limit_bytes) // 2
+        if (held := within(highest)) is not None:
+            return min(program, held, key=_seconds)
         best, low, high = program, 0, limit_bytes
-        for _ in range(COPY_LIMIT_HALVINGS if program.plan.copy_limit_bytes == 0 else 0):
+        for _ in range(COPY_LIMIT_HALVINGS):
             middle = (low + high) // 2
-            tried = self.build(replace(program.plan, copy_limit_bytes=middle), target_bytes=budget_bytes)
-            if tried.arena_bytes > budget_bytes:
+            held = within(middle)
+            if held is None:
                 high = middle
-                continue
-            low, best = middle, min(best, tried, key=_seconds)
+            else:
+                low, best = middle, min(best, held, key=_seconds)
         return best
 
     def _fastest_of_rungs(self, budget_bytes: int, best: P) -> P:
