@@ -47,14 +47,14 @@ class Check(NamedTuple):
 
     @contextmanager
     def tiles(self) -> Iterator[None]:
-        """Products choose among `tile` alone inside."""
-        kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES
+        """Products choose among `tile` alone inside, and all run by warpgroups if it is one of theirs."""
+        kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS
         if isinstance(self.tile, WarpgroupTile):
-            warpgroup.WARPGROUP_TILES = (self.tile,)
+            warpgroup.WARPGROUP_TILES, warpgroup.PAYS = (self.tile,), warpgroup.ALWAYS
         elif self.tile:
             implicit_gemm.TILES = (self.tile,)
         yield
-        implicit_gemm.TILES, warpgroup.WARPGROUP_TILES = kept
+        implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS = kept
 
 
 def run(results: Results, options: Options) -> None:

@@ -79,6 +79,7 @@ class Engine(NamedTuple):
     wide_image  whether the image is in fp32 all the same, as the data of a net are
     depth       elements of k in a stage
     vector      elements of each access, or FEW; 0: by the shape
+    by_warpgroups   products that the engine of one architecture computes instead (warpgroup.py)
     """
 
     precision: str
@@ -88,6 +89,7 @@ class Engine(NamedTuple):
     wide_image: bool = False
     depth: int = DEPTH
     vector: int = 0
+    by_warpgroups: frozenset[str] = frozenset()
 
     @property
     def tiles(self) -> tuple[Tile, ...]:

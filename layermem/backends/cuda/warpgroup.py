@@ -1,19 +1,20 @@
 """Products by warpgroups (cuda/conv_warpgroup.cuh), which GPUs of compute capability 9.0 have: which ops run there, and
 their launches.
 
-Architecture, precision and shape decide, the batch does not: slices of a batch and bands of a layer have the bits of
-the whole.  Other products run as on every GPU (implicit_gemm.py).
+Architecture, precision, the product and its shape decide, the batch does not: slices of a batch and bands of a layer
+have the bits of the whole.  Other products run as on every GPU (implicit_gemm.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
-    ENGINES,
     L2_BYTES,
     ROW_BYTES,
     SMS,
@@ -21,6 +22,7 @@ from layermem.backends.cuda.implicit_gemm import (
     Engine,
     group_channels,
     vector_width_of,
+    windows,
     writes_moments,
 )
 from layermem.backends.cuda.launch import Launch, ceil_div, launch
@@ -31,6 +33,28 @@ CAPABILITY = "90"
 PRECISIONS = {"tf32": FLOAT, "bf16": 2}  # bytes of an element of B in shared memory
 PRODUCERS = 128  # threads that load
 STAGES, ALIGNMENT = 4, 1024  # of the ring in shared memory, bytes that it may begin late
+
+
+class Least(NamedTuple):
+    """Columns of a product, how deep it is, and pixels of the image, from which on warpgroups compute it.  An inner
+    product has one pixel, and as many rows as the batch has images."""
+
+    columns: int = 1
+    depth: int = 1
+    pixels: int = 1
+
+
+Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, of which each will do
+
+WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
+# Where they are the faster engine by tools/sass_model.py; they compute nothing else.
+PAYS: Shapes = {
+    ("tf32", "conv_fprop"): (WIDE, DEEP),
+    ("bf16", "conv_fprop"): (WIDE, DEEP),
+    ("bf16", "conv_dgrad"): (DEEP,),
+}
+PRODUCTS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
+ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS}  # for checks
 
 
 class WarpgroupTile(NamedTuple):
@@ -71,13 +95,9 @@ WARPGROUP_TILES = (WarpgroupTile(256, 128, 1, 1460), WarpgroupTile(128, 64, 2, 1
 
 
 class WarpgroupEngine(Engine):
-    """The kernels of one precision on sm_90a."""
+    """The kernels of one precision on sm_90a for the products `by_warpgroups`; for others those of every GPU."""
 
     __slots__ = ()
-
-    @property
-    def module(self) -> str:
-        return f"convolution_{self.precision}_sm90a"
 
     @property
     def on_fp32(self) -> Engine:
@@ -89,11 +109,13 @@ class WarpgroupEngine(Engine):
         rows: int = 1, **values: StructValue,
     ) -> Launch:  # fmt: skip
         """As that of Engine, in a tile of its own."""
+        if product not in self.by_warpgroups:
+            return super().launch(product, vector, args, tile, matrices, rows=rows, **values)
         assert vector == VECTOR and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
         own = min(WARPGROUP_TILES, key=lambda each: each.cycles(*matrices))
         return launch(
-            self.module, f"{product}_{own.name}_v{VECTOR}", args, own.grid(*matrices), own.threads,
-            shared=own.shared_bytes(self.precision), base=values,
+            f"convolution_{self.precision}_sm90a", f"{product}_{own.name}_v{VECTOR}", args, own.grid(*matrices),
+            own.threads, shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
 
 
@@ -101,16 +123,34 @@ def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
     """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
     engine = implicit_gemm.engine_of(call, image)
     covers = call.capability == CAPABILITY and call.precision in PRECISIONS and not call.storage
-    if covers and vector_width_of(whole, *group_channels(whole)) == VECTOR:
-        return WarpgroupEngine(*ENGINES[call.precision])
-    return engine
+    if not covers or vector_width_of(whole, *group_channels(whole)) != VECTOR:
+        return engine
+    own = products_by_warpgroups(call.precision, whole)
+    return WarpgroupEngine(*engine._replace(by_warpgroups=own)) if own else engine
+
+
+def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[str]:
+    """Those for which PAYS says so."""
+    channels, outputs = group_channels(problem)
+    taps, phases, pixels = prod(problem.kernel), prod(problem.stride), problem.h * problem.w
+    shapes = {
+        "conv_fprop": Least(outputs, taps * channels, pixels),
+        "conv_dgrad": Least(channels, ceil_div(taps * outputs, phases), pixels),
+        "conv_wgrad": Least(taps * channels, windows(problem), pixels),
+    }
+    return frozenset(
+        product
+        for (its, product), wanted in PAYS.items()
+        for least in wanted
+        if its == precision and all(own >= bound for own, bound in zip(shapes[product], least, strict=True))
+    )
 
 
 def leaves_moments(engine: Engine) -> bool:
     """Whether conv_fprop leaves the moments of what it writes."""
-    return writes_moments() and not isinstance(engine, WarpgroupEngine)
+    return writes_moments() and "conv_fprop" not in engine.by_warpgroups
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
-    return implicit_gemm.leaves_norm_sums(engine, problem) and not isinstance(engine, WarpgroupEngine)
+    return implicit_gemm.leaves_norm_sums(engine, problem) and "conv_dgrad" not in engine.by_warpgroups

@@ -12,10 +12,18 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels, warpgroup
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop
+from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop, conv_wgrad
 from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.warpgroup import CAPABILITY, PRECISIONS, WARPGROUP_TILES, WarpgroupEngine, engine_of
+from layermem.backends.cuda.warpgroup import (
+    ALWAYS,
+    CAPABILITY,
+    PAYS,
+    PRECISIONS,
+    WARPGROUP_TILES,
+    WarpgroupEngine,
+    engine_of,
+)
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
 from tests.backends.cuda.test_bands import check_bits, product
@@ -29,6 +37,12 @@ from tests.layers.harness import wants_of
 HOPPER = Way(capability=CAPABILITY)
 CONVOLUTION = 'type: "Convolution" convolution_param { num_output: 136 kernel_size: 3 pad: 1 stride: 2 }'
 SHAPE = (3, 20, 13, 11)  # of its bottom: tiles that are not full, more stages than the ring has
+
+
+@pytest.fixture(autouse=True)
+def wherever_there_are_kernels(monkeypatch):
+    """Small products run by warpgroups here, and those for which another engine is faster."""
+    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
 
 
 def launches_of(
@@ -136,8 +150,9 @@ def test_slices_have_the_bits_of_the_whole_batch(settings, shape, precision, mon
 
 def test_what_slices_complete_runs_in_the_engine_of_the_whole():
     """The emulator adds alike in both engines, a GPU does not."""
-    engine = WarpgroupEngine(*ENGINES["tf32"])
-    assert engine.on_fp32.module == engine.module
+    problem = problem_of(32, 64, 64, 56)
+    engine = engine_of(CudaCall({}, precision="tf32", capability=CAPABILITY), "x0", problem)
+    assert isinstance(engine, WarpgroupEngine) and engine.on_fp32 == engine
 
 
 # ---- which ops ------------------------------------------------------------------------------------------------------
@@ -155,6 +170,28 @@ def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
     assert launches_of(problem_of(32, 3, 64, 56)).module == "convolution_tf32"
     assert launches_of(problem_of(32, 64, 10, 1, kernel=1)).module == "convolution_tf32"
     assert launches_of(problem_of(1, 4, 4, 2**14, kernel=1)).module == "convolution_tf32"
+
+
+@pytest.mark.parametrize("precision, problem, expected", [
+    ("tf32", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),  # res2a_branch2c of ResNet-50
+    ("tf32", problem_of(32, 256, 64, 56, kernel=1), set()),
+    ("tf32", problem_of(32, 512, 128, 28, kernel=1), set()),
+    ("tf32", problem_of(32, 128, 128, 112), {"conv_fprop"}),  # conv2_2 of VGG-16
+    ("bf16", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),
+    ("bf16", problem_of(32, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
+    ("bf16", problem_of(32, 4096, 1000, 1, kernel=1), set()),  # an inner product
+    ("fp32", problem_of(32, 256, 256, 56), set()),
+])  # fmt: skip
+def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected, monkeypatch):
+    monkeypatch.setattr(warpgroup, "PAYS", PAYS)
+    engine = engine_of(CudaCall({}, precision=precision, capability=CAPABILITY), "x0", problem)
+    assert engine.by_warpgroups == expected
+    modules = {
+        "conv_fprop": conv_fprop(engine, problem, 256, 512, 768).module,
+        "conv_dgrad": conv_dgrad(engine, problem, 256, 512, 768).module,
+        "conv_wgrad": next(iter(conv_wgrad(engine, problem, 256, 512, 768, False, 1024))).module,
+    }
+    assert {product for product, module in modules.items() if module.endswith("_sm90a")} == expected
 
 
 def test_no_batch_changes_the_engine():
@@ -212,7 +249,8 @@ from layermem.schedule.ir import COMPUTE
 driver = Driver(0)
 allocated, window = driver.allocate(1 << 20), Window(9, 3, 1, 1, 1)
 memory = int(allocated)
-engine, problem = WarpgroupEngine(*ENGINES["bf16"]), ConvProblem(2, 4, 8, window, window)
+engine = WarpgroupEngine(*ENGINES["bf16"]._replace(by_warpgroups=frozenset({"conv_fprop"})))
+problem = ConvProblem(2, 4, 8, window, window)
 launch = conv_fprop(engine, problem, memory, memory + (1 << 18), memory + (1 << 19))
 try:
     driver.launcher(launch, launch.args, COMPUTE)()
