@@ -6,6 +6,7 @@
     python tools/sass_model.py --baseline before.tsv                 modelled TFLOP/s beside those of the file
     python tools/sass_model.py --net resnet50 --batch 128 --precision tf32     each op of a training step
     python tools/sass_model.py --totals                              three nets in tf32 and bf16, on fp32 and bfloat16
+    python tools/sass_model.py --net vgg16 --precision "tf32, warpgroups"      .. as compute capability 9.0 runs it
     python tools/sass_model.py --warpgroups                          the kernels that only sm_90a has
     python tools/sass_model.py --calibrate out/gpu/results.json      constants as tools/gpu_check.py has measured them
 
@@ -22,16 +23,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from layermem.backends.cuda.warpgroup import PRECISIONS  # noqa: E402
 from layermem.utils.files import write_atomically  # noqa: E402
 from tools.sass.calibration import calibrated  # noqa: E402
 from tools.sass.engine import MODELLED, compile_all, engine_kernels, row_of  # noqa: E402
 from tools.sass.gpus import GPUS, Model  # noqa: E402
-from tools.sass.net import memory_times, net_times  # noqa: E402
+from tools.sass.net import WARPGROUPS, memory_times, net_times  # noqa: E402
 from tools.sass.table import memory_table, ops_table, read_rows, table, totals_table, written  # noqa: E402
 from tools.sass.warpgroup import all_rows, warpgroup_table  # noqa: E402
 
 NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256))
-TOTALS = ("tf32", "bf16", "bf16 on bf16")
+OWN = [precision + WARPGROUPS for precision in PRECISIONS]
+TOTALS = ("tf32", "bf16", *OWN, "bf16 on bf16")
 
 
 def main() -> None:
@@ -40,7 +43,8 @@ def main() -> None:
     parser.add_argument("--clock", type=float, metavar="GHZ", help="of the multiprocessors")
     parser.add_argument("--calibrate", type=Path, metavar="FILE", help="results.json of tools/gpu_check.py")
     parser.add_argument("--kernel", metavar="PATTERN", default="_v(4|8|41)$", help="of names (%(default)s; '' all)")
-    parser.add_argument("--precision", action="append", choices=MODELLED, help="may be repeated; all by default")
+    parser.add_argument("--precision", action="append", choices=[*MODELLED, *OWN],
+                        help="may be repeated; all by default")  # fmt: skip
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="a table of --tsv to compare with")
     parser.add_argument("--tsv", type=Path, metavar="FILE", help="where the table is written to")
     parser.add_argument("--net", metavar="NAME", help="of prototxt/: times of its ops instead")
@@ -78,7 +82,7 @@ def print_kernels(options: argparse.Namespace, model: Model) -> None:
 
 
 def print_totals(precisions: list[str] | tuple[str, ...], model: Model) -> None:
-    compile_all([*precisions, "fp32"], model.gpu.architecture)
+    compile_all([*(each.removesuffix(WARPGROUPS) for each in precisions), "fp32"], model.gpu.architecture)
     found = {
         (f"{name} x{batch}", precision): list(net_times(name, batch, precision, model))
         for name, batch in NETS

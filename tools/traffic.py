@@ -81,32 +81,33 @@ def group_launches(
     group: Sequence[Instruction],
     precision: str,
     dtypes: Mapping[str, str] = MappingProxyType({}),
+    capability: str = "",
 ) -> tuple[Sequence[Launch], Sequence[int]]:
     """As the cuda device binds ops that it has kernels for and launches together, one or several, and the bytes that
     each launch moves.  `dtypes`: element types by buffer, where some have 16 bits."""
     if len(group) == 1:
         op, spans = group[0].op, dict(_spans(schedule, group[0]))
         assert op is not None
-        launches = list(cuda_kernels.bind(op.record, op.step, _call(op, spans, precision, dtypes)))
+        launches = list(cuda_kernels.bind(op.record, op.step, _call(op, spans, precision, dtypes, capability)))
         return launches, launches_bytes(launches, spans, [r for r, buffer in op.roles.items() if buffer in op.updates])
     updates, places, updated = [], {}, []
     for each in group:
         op, spans = each.op, dict(_spans(schedule, each))
         assert op is not None and isinstance(op.record, Update)
-        updates.append((op.record, _call(op, spans, precision, dtypes)))
+        updates.append((op.record, _call(op, spans, precision, dtypes, capability)))
         places |= {f"{role} of {op.name}": span for role, span in spans.items()}
         updated += [f"{role} of {op.name}" for role, buffer in op.roles.items() if buffer in op.updates]
     launches = [update_parameters(updates)]
     return launches, launches_bytes(launches, places, updated)
 
 
-def _call(op: Op, spans: Mapping[str, range], precision: str, dtypes: Mapping[str, str]) -> CudaCall:
+def _call(op: Op, spans: Mapping[str, range], precision: str, dtypes: Mapping[str, str], capability: str) -> CudaCall:
     by_role = {role: dtypes[buffer] for role, buffer in op.roles.items() if buffer in dtypes}
     return CudaCall(
         addresses={role: span.start for role, span in spans.items()},
         counts={role: len(span) // ITEMSIZE[by_role.get(role, "float32")] for role, span in spans.items()},
         accumulated=frozenset(op.accumulates), precision=precision, storage=storage_of(set(by_role.values())),
-        narrow=narrow_roles(by_role),
+        narrow=narrow_roles(by_role), capability=capability,
     )  # fmt: skip
 
 

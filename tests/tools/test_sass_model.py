@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, conv_dgrad, conv_fprop, conv_wgrad, split_of
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
-from layermem.backends.cuda.warpgroup import PRECISIONS, WARPGROUP_TILES
+from layermem.backends.cuda.warpgroup import CAPABILITY, PRECISIONS, WARPGROUP_TILES, engine_of
 from layermem.ops import ConvProblem, Feed, Window
 from layermem.planning.costs import MODELS
 from tools.sass.calibration import calibrated, case_times
@@ -22,11 +23,11 @@ from tools.sass.engine import MODELLED, can_run, compile_all, engine_kernels, ma
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
-from tools.sass.net import OpTime, by_kind, feed_time, fields, host_gap, launches_time, stages_of, step_of
+from tools.sass.net import OpTime, by_kind, feed_time, fields, host_gap, launches_time, stages_of, step_of, tiles_of
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, simulate, waiting_for_copies, wavefronts
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
-from tools.sass.warpgroup import SHARE, rows_of
+from tools.sass.warpgroup import SHARE, TilesOf, launch_seconds, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
@@ -433,6 +434,26 @@ def test_warpgroups_take_what_products_and_loads_take(precision):
     assert fprop.bound == pytest.approx(flop / ((tile.m + tile.n) * 128) * gpu.l2 / 1e12)
     assert fprop.tflops > fprop.bound  # so that L2 is what binds
     assert fprop.loads <= 290 and fprop.products <= 125
+
+
+@nvcc_is_here
+def test_a_launch_by_warpgroups_takes_what_the_tiles_of_a_block_take():
+    window = Window(size=56, kernel=3, stride=1, pad=1)
+
+    def seconds(images: int) -> tuple[TilesOf, float]:
+        problem = ConvProblem(images, 256, 256, window, window)
+        call = CudaCall({}, precision="tf32", capability=CAPABILITY)
+        launch = conv_fprop(engine_of(call, "x0", problem), problem, 0, 0, 0)
+        assert launch.function == "conv_fprop_256x128_v4" and launch.module.endswith("_sm90a")
+        work = tiles_of(launch)
+        return work, launch_seconds(launch, work, H200)
+
+    (few, once), (many, twice) = seconds(66), seconds(132)
+    assert few == (2 * -(-66 * 56 * 56 // 256), 9 * 256 // 32, 1) and many.tiles == 2 * few.tiles - 2
+    row = {row.kernel: row for row in rows_of("tf32", Model(H200))}["conv_fprop_256x128_v4"]
+    stages = -(-few.tiles // 132) * few.stages * row.cycles / H200.clock
+    assert stages < once < 1.2 * stages
+    assert once < twice < 2 * once
 
 
 @nvcc_is_here

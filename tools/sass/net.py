@@ -23,6 +23,7 @@ from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.implicit_gemm import DEPTH, FEW, ROW_BYTES
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.struct_layout import Layout, layout
+from layermem.backends.cuda.warpgroup import CAPABILITY
 from layermem.errors import InputError
 from layermem.ops import FP32, ITEMSIZE, Feed
 from layermem.planning.costs import MODELS
@@ -35,9 +36,11 @@ from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, waiting_for_copies
 from tools.sass.trace import traced
+from tools.sass.warpgroup import TilesOf, launch_seconds, tile_of
 from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
+WARPGROUPS = ", warpgroups"  # behind a precision: by the engine that sm_90a has
 
 
 class MemoryTime(NamedTuple):
@@ -86,20 +89,22 @@ class Limits(NamedTuple):
 
 
 class NetStep(NamedTuple):
-    """A training step of a net, without a budget, and the element types of its buffers; `precision` as in MODELLED."""
+    """A training step of a net, without a budget, and the element types of its buffers; `precision` as in MODELLED,
+    with WARPGROUPS behind it on a GPU which has those."""
 
     schedule: Schedule
     precision: str
     dtypes: Mapping[str, str]
+    capability: str
 
     def launches(self) -> Iterator[tuple[Sequence[Instruction], Sequence[Launch], Sequence[int]]]:
         """Of ops that are launched together, one or several, and that the kernels of cuda/ run as they are; and the
         bytes that each launch moves."""
-        of_products, _, _ = self.precision.partition(" on ")
+        of_products, _ = parts_of_precision(self.precision)
         for group in joined(self.schedule.instructions):
             op = group[0].op
             if op is not None and not op.passes and cuda_kernels.implements(op.record, op.step):
-                yield group, *group_launches(self.schedule, group, of_products, self.dtypes)
+                yield group, *group_launches(self.schedule, group, of_products, self.dtypes, self.capability)
 
 
 def step_of(name: str, batch: int, precision: str) -> NetStep:
@@ -109,14 +114,22 @@ def step_of(name: str, batch: int, precision: str) -> NetStep:
         net = build_net(path, batch=batch)
     except InputError:  # its data are not here, and it does not state their shapes
         net = build_net(path, batch=batch, stages=["dummy"])
-    of_products, _, storage = precision.partition(" on ")
-    job = job_of(net, device=CudaDevice(precision=of_products, storage=storage or FP32))
+    of_products, storage = parts_of_precision(precision)
+    job = job_of(net, device=CudaDevice(precision=of_products, storage=storage))
     dtypes = {name: buffer.tensor.dtype for name, buffer in job.graphs[0].buffers.items()}
-    return NetStep(evaluate(job).program.train, precision, dtypes)
+    capability = CAPABILITY if precision.endswith(WARPGROUPS) else ""
+    return NetStep(evaluate(job).program.train, precision.removesuffix(WARPGROUPS), dtypes, capability)
+
+
+def parts_of_precision(precision: str) -> tuple[str, str]:
+    """Of products, and of storage."""
+    of_products, _, storage = precision.removesuffix(WARPGROUPS).partition(" on ")
+    return of_products, storage or FP32
 
 
 def net_times(name: str, batch: int, precision: str, model: Model) -> Iterator[OpTime]:
     step = step_of(name, batch, precision)
+    precision = step.precision
     launched = {group[0].tick: (group, launches, moved) for group, launches, moved in step.launches()}
     feeds: list[Instruction] = []
     seconds = [0.0] * len(step.schedule.instructions)  # by tick
@@ -194,6 +207,7 @@ def launches_time(
 
 # -- products ----------------------------------------------------------------------------------------------------------
 
+OWN_ENGINE = "_sm90a"  # how the modules of the engine by warpgroups end
 STRUCTS = {"fprop": "ConvFpropArgs", "dgrad": "ConvDgradArgs", "wgrad": "ConvWgradArgs"}
 
 
@@ -244,6 +258,10 @@ def stage_bytes(each: Launch) -> int:
 def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> Limits:
     gpu = model.gpu
     kernel = kernels_of(each.module, gpu.architecture)[each.function]
+    if each.module.endswith(OWN_ENGINE):
+        work, tile = tiles_of(each), tile_of(each.function)
+        read = work.tiles * work.matrices * work.stages * ROW_BYTES * (tile.m + tile.n)
+        return Limits(launch_seconds(each, work, gpu), read / gpu.l2, nbytes / gpu.dram)
     operation, _, _ = parts_of(each.function)
     stages, blocks = stages_of(each, engine_of(precision, each.function).depth), prod(each.grid)
     slots = blocks_at_once(gpu, kernel.threads, kernel.registers, kernel.shared + each.shared)
@@ -254,6 +272,21 @@ def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> L
     read = blocks * stages * stage_bytes(each)
     cycles *= model.products.get((precision, operation), 1.0)
     return Limits(cycles / gpu.clock, read / gpu.l2, nbytes / gpu.dram)
+
+
+def tiles_of(each: Launch) -> TilesOf:
+    """Of a launch by warpgroups.  A strided dgrad has a matrix for each phase."""
+    operation, tile = each.function.split("_")[1], tile_of(each.function)
+    values = fields(each, STRUCTS[operation])
+    of = {name.removeprefix("problem."): value for name, value in values.items()}
+    rows, columns = {
+        "fprop": (of["images"] * of["maps_h"] * of["maps_w"], of["outputs"]),
+        "dgrad": (
+            of["images"] * ceil(of["height"] / of["stride_h"]) * ceil(of["width"] / of["stride_w"]), of["channels"],
+        ),
+        "wgrad": (of["outputs"], of["kernel_h"] * of["kernel_w"] * of["channels"]),
+    }[operation]  # fmt: skip
+    return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, DEPTH), each.grid[2])
 
 
 def block_cycles(each: Launch, precision: str, together: int, stages: int, gpu: Gpu) -> float:

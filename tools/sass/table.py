@@ -80,10 +80,10 @@ def memory_table(rows: Sequence[MemoryTime]) -> Iterator[str]:
 
 def totals_table(nets: Mapping[tuple[str, str], Sequence[OpTime]]) -> Iterator[str]:
     """A line for each net and precision: milliseconds of a step, and of its parts."""
-    yield f"{'':29}{'ms':>7}{'fprop':>8}{'dgrad':>8}{'wgrad':>8}{'rest':>8}   waits for the host, us:"
-    yield f"{'net':16}{'':13}{'':39}   launch by launch  captured"
+    yield f"{'':33}{'ms':>7}{'fprop':>8}{'dgrad':>8}{'wgrad':>8}{'rest':>8}   waits for the host, us:"
+    yield f"{'net':16}{'':17}{'':39}   launch by launch  captured"
     for (net, precision), times in nets.items():
         totals = by_kind(times)
         cells = "".join(f"{1e3 * seconds:8.1f}" for seconds in totals.values())
         waits = f"{1e6 * host_gap(times, False):19.0f}{1e6 * host_gap(times, True):10.0f}"
-        yield f"{net:16}{precision:13}{1e3 * sum(totals.values()):7.1f}{cells}{waits}"
+        yield f"{net:16}{precision:17}{1e3 * sum(totals.values()):7.1f}{cells}{waits}"

@@ -33,15 +33,16 @@ class Step(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Which block is followed, by its first thread, and the grid's size."""
+    """Which block is followed, by which thread, and the grid's size."""
 
     place: tuple[int, int, int]
     grid: tuple[int, int, int]
+    thread: int = 0
 
     @classmethod
-    def inside(cls, grid: tuple[int, int, int]) -> Block:
+    def inside(cls, grid: tuple[int, int, int], thread: int = 0) -> Block:
         """In the middle of the first axis, along which the rows of the result lie."""
-        return cls((grid[0] // 2, 0, 0), grid)
+        return cls((grid[0] // 2, 0, 0), grid, thread)
 
 
 class Trace(NamedTuple):
@@ -79,9 +80,11 @@ def traced(kernel: Kernel, args: bytes, grid: tuple[int, int, int]) -> Trace:
     raise ValueError(f"{kernel.name} does not end within {MOST} instructions")
 
 
-def followed(kernel: Kernel, args: bytes, grid: tuple[int, int, int], most: int) -> Iterator[Step]:
-    """The first `most` instructions that the thread issues, or all of them."""
-    thread, index = _Thread(kernel, args, Block.inside(grid)), 0
+def followed(
+    kernel: Kernel, args: bytes, grid: tuple[int, int, int], most: int = MOST, number: int = 0
+) -> Iterator[Step]:
+    """The first `most` instructions that thread `number` of a block issues, or all of them."""
+    thread, index = _Thread(kernel, args, Block.inside(grid, number)), 0
     for _ in range(most):
         instruction = kernel.code[index]
         guard = thread.predicate(instruction.guard)
@@ -134,7 +137,7 @@ class _Thread:
         self.constants = _constants(kernel, args, where)
         x, y, z = where.place
         self.special: Mapping[str, int] = {
-            "SR_TID.X": 0, "SR_TID.Y": 0, "SR_TID.Z": 0, "SR_CTAID.X": x, "SR_CTAID.Y": y, "SR_CTAID.Z": z,
+            "SR_TID.X": where.thread, "SR_TID.Y": 0, "SR_TID.Z": 0, "SR_CTAID.X": x, "SR_CTAID.Y": y, "SR_CTAID.Z": z,
             "SR_LANEID": 0, "SR_CgaCtaId": 0, "SRZ": 0,
         }  # fmt: skip
 

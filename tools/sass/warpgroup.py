@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from math import ceil, prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.implicit_gemm import DEPTH, ROW_BYTES
+from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import PRECISIONS, PRODUCERS, WARPGROUP_TILES, WarpgroupTile
 from tools.sass.disassembly import Instruction, Kernel
 from tools.sass.engine import OPERATIONS, kernels_of
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model
 from tools.sass.loops import loops
-from tools.sass.pipeline import PRODUCTS_DONE, TENSOR_LATENCY, Issue, duration, issues_of
-from tools.sass.trace import Step
+from tools.sass.pipeline import GLOBAL_LATENCY, PRODUCTS_DONE, TENSOR_LATENCY, Issue, duration, issues_of
+from tools.sass.trace import Step, followed
 
 SHARE = 0.88  # of the tensor cores' peak, as libraries reach it in large products: an estimate
 ITERATIONS = 16  # that are simulated, of which the first half fills the pipes
@@ -51,9 +53,10 @@ def rows_of(precision: str, model: Model) -> Iterator[WarpgroupRow]:
 
 
 def row_of(precision: str, name: str, tile: WarpgroupTile, model: Model) -> WarpgroupRow:
-    gpu, kernel = model.gpu, kernels_of(f"convolution_{precision}_sm90a", model.gpu.architecture)[name]
+    gpu, module = model.gpu, f"convolution_{precision}_sm90a"
+    kernel = kernels_of(module, gpu.architecture)[name]
     loads, products = loop_with(kernel, "LDGSTS"), loop_with(kernel, "HGMMA")
-    cycles = stage_cycles(kernel, tile, gpu)
+    cycles = stage_cycles(module, name, tile.blocks, gpu)
     done = 2 * tile.m * tile.n * DEPTH * tile.blocks
     read = (tile.m + tile.n) * ROW_BYTES * tile.blocks
     return WarpgroupRow(
@@ -71,15 +74,57 @@ def loop_with(kernel: Kernel, name: str) -> Sequence[Instruction]:
     return min(whole, key=len)
 
 
-def stage_cycles(kernel: Kernel, tile: WarpgroupTile, gpu: Gpu) -> float:
+@cache
+def stage_cycles(module: str, function: str, blocks: int, gpu: Gpu) -> float:
+    """Of a stage of so many blocks on a multiprocessor."""
+    kernel, tile = kernels_of(module, gpu.architecture)[function], tile_of(function)
     loads, products = issues_of_loads(kernel, gpu), issues_of_products(kernel, gpu)
-    producers = tile.blocks * PRODUCERS // WARP // SUB_PARTITIONS
-    consumers = tile.blocks * tile.m // WARP // SUB_PARTITIONS
+    producers = blocks * PRODUCERS // WARP // SUB_PARTITIONS
+    consumers = blocks * tile.m // WARP // SUB_PARTITIONS
 
     def time(iterations: int) -> float:
         return duration([products * iterations] * consumers + [loads * iterations] * producers)
 
     return (time(ITERATIONS) - time(ITERATIONS // 2)) / (ITERATIONS - ITERATIONS // 2)
+
+
+class TilesOf(NamedTuple):
+    """What the blocks of a launch have to do: tiles of one matrix, each of so many stages, of so many matrices."""
+
+    tiles: int
+    stages: int
+    matrices: int
+
+
+def launch_seconds(each: Launch, work: TilesOf, gpu: Gpu) -> float:
+    """By the pipeline alone.  A block's tiles follow each other; the loads of the next one wait for neither the
+    products nor the stores of this one, so only the first tile waits for memory; no product overlaps with stores."""
+    tile = tile_of(each.function)
+    together = min(tile.blocks, ceil(prod(each.grid) / gpu.multiprocessors))
+    waves = ceil(prod(each.grid) / (tile.blocks * gpu.multiprocessors))
+    blocks = prod(each.grid) // work.matrices
+    begin, end = ends_cycles(each.module, each.function, each.args, each.grid, together, gpu)
+    one = work.stages * stage_cycles(each.module, each.function, together, gpu) + end
+    return waves * (begin + GLOBAL_LATENCY + ceil(work.tiles / blocks) * one) / gpu.clock
+
+
+@cache
+def ends_cycles(
+    module: str, function: str, args: bytes, grid: tuple[int, int, int], together: int, gpu: Gpu
+) -> tuple[float, float]:
+    """Of the first warps: what a producer issues before the first stage, and a consumer behind the last one."""
+    kernel, tile = kernels_of(module, gpu.architecture)[function], tile_of(function)
+    loads = list(followed(kernel, args, grid))
+    products = list(followed(kernel, args, grid, number=PRODUCERS))
+    before = loads[: next(i for i, step in enumerate(loads) if step.instruction.name == "LDGSTS" and not step.off)]
+    after = products[1 + max(i for i, step in enumerate(products) if step.instruction.name == "HGMMA") :]
+    warps = together * PRODUCERS // WARP // SUB_PARTITIONS, together * tile.m // WARP // SUB_PARTITIONS
+    begin, end = (duration([issues_of(part, gpu)] * each) for part, each in zip((before, after), warps, strict=True))
+    return begin, end
+
+
+def tile_of(function: str) -> WarpgroupTile:
+    return next(tile for tile in WARPGROUP_TILES if f"_{tile.name}_" in function)
 
 
 def issues_of_loads(kernel: Kernel, gpu: Gpu) -> list[Issue]:
