@@ -97,8 +97,11 @@ class Engine(NamedTuple):
 
     def tiles_of(self, vector: int) -> tuple[Tile, ...]:
         """Those of TILES that it has for accesses of so many elements; all that it has if these are none."""
-        own = tuple(tile for tile in ALL_TILES if tile.name in self.paces and (vector > 1 or tile.threads))
+        own = self.own_tiles(vector)
         return tuple(tile for tile in own if tile in TILES) or own
+
+    def own_tiles(self, vector: int) -> tuple[Tile, ...]:
+        return tuple(tile for tile in ALL_TILES if tile.name in self.paces and (vector > 1 or tile.threads))
 
     @property
     def is_packed(self) -> bool:
@@ -445,8 +448,10 @@ def _split_images(problem: ConvProblem, pieces: int) -> Split:
 def _split_cycles(problem: ConvProblem, split: Split) -> int:
     """Of a product in tf32 and a share of one in fp32, each with its addition."""
     matrices, depth = wgrad_matrices(problem, split.parts), split.windows_each(problem)
+    vector = vector_width_of(problem, *group_channels(problem))
     tf32, fp32 = (
-        min(cycles(ENGINES[name], tile, matrices, depth) for tile in SPLIT_TILES) for name in ("tf32", "fp32")
+        min(cycles(engine, tile, matrices, depth) for tile in engine.own_tiles(vector))
+        for engine in (ENGINES["tf32"], ENGINES["fp32"])
     )
     products = FP32_SHARE * tf32 + fp32
     if split.parts == 1:
