@@ -20,11 +20,13 @@ from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
 from tools.gpu import carry, fit_tiles, ncu
+from tools.gpu.nets import ways
 from tools.gpu.process import run
 from tools.gpu.report import TITLES, failures, markdown
 from tools.gpu.results import Options, Results
 from tools.gpu.sanitizer import verdict
 from tools.gpu.timeline import Span, summary, trace
+from tools.gpu.whole_nets import Wanted
 
 needs_pycuda = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
@@ -64,6 +66,16 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert {event["tid"] for event in trace} == {"compute", "d2h", "h2d"}
     text = (tmp_path / "out" / "results.md").read_text()
     assert "| VGG conv2_2 |" in text
+
+
+def test_nets_are_run_with_activations_in_16_bits_where_there_are_tensor_cores(tmp_path):
+    options = Options(small=False, brief=False, seconds=1.0, out=tmp_path)
+    for precision, expected in (("fp32", []), ("tf32", [None, "60%", "40%", "20%"])):
+        each = Wanted("digits", 8, precision)
+        found = [way for way in ways(each, each.build(), options) if way.how.endswith(", activations in bf16")]
+        assert [way.budget for way in found] == expected
+        assert all((way.device.storage, way.device.precision) == ("bf16", "bf16") for way in found)
+        assert all(way.job.graphs[0].storage == "bf16" for way in found)
 
 
 @pytest.mark.parametrize("part", gpu_check.PARTS)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from layermem.api import job_of
 from layermem.backends.cuda import CudaDevice
@@ -28,6 +28,8 @@ from tools.gpu.whole_nets import Wanted, wanted
 BUDGETS = (None, "60%", "40%", "20%")  # of what strategy `caffe` takes
 CAPTURED = "unlimited, captured"  # as a CUDA graph
 MEASURED = ", measured costs"
+TENSOR_CORES = ("tf32", "bf16")  # precisions beside which bf16 is timed too
+HALF = ", activations in bf16"
 PEERS = ("eager", "eager, batch uploaded", "checkpoint", "save_on_cpu")  # in the order of what is worth most
 COMPILED = ("compile 0.5", "compile 0.2")  # which take longest to begin
 PEER_SECONDS = 60
@@ -46,17 +48,33 @@ def run(results: Results, options: Options) -> None:
         theirs(results, each, each.build(), COMPILED, None)
 
 
-def ours(results: Results, each: Wanted, net: Net, share: float) -> None:
+class Way(NamedTuple):
+    how: str
+    budget: str | None
+    device: CudaDevice
+    job: Job
+
+
+def ways(each: Wanted, net: Net, options: Options) -> list[Way]:
+    """In the order of what is worth most."""
     device = CudaDevice(precision=each.precision)
     captured = CudaDevice(precision=each.precision, graph=True)
     job = job_of(net, device=device)
-    ways = [(budget or "unlimited", budget, device, job) for budget in BUDGETS]
-    ways.insert(1, (CAPTURED, None, captured, job))
-    costs = each.costs_file(results.options)
+    found = [Way(budget or "unlimited", budget, device, job) for budget in BUDGETS]
+    found.insert(1, Way(CAPTURED, None, captured, job))
+    costs = each.costs_file(options)
     if costs.exists():
         again = job_of(net, device=device, costs=costs)
-        ways += [(f"{budget}{MEASURED}", budget, device, again) for budget in BUDGETS if budget]
-    for how, budget, where, planned in ways:
+        found += [Way(f"{budget}{MEASURED}", budget, device, again) for budget in BUDGETS if budget]
+    if each.precision in TENSOR_CORES:
+        narrow = CudaDevice(precision="bf16", storage="bf16")
+        halved = job_of(net, device=narrow)
+        found += [Way(f"{budget or 'unlimited'}{HALF}", budget, narrow, halved) for budget in BUDGETS]
+    return found
+
+
+def ours(results: Results, each: Wanted, net: Net, share: float) -> None:
+    for how, budget, where, planned in ways(each, net, results.options):
         gc.collect()  # the arena of the way before
         key = {"net": each.title, "precision": each.precision, "who": "layermem", "how": how}
 
