@@ -1,6 +1,6 @@
 // Pooling: the largest, or the mean, of each window.
 //   y [N,Ho,Wo,C] float, argmax [N,Ho,Wo,C] byte or int, written     x [N,H,W,C] float read
-//   dx [N,H,W,C] float written or added to                           dy, argmax read
+//   dx [N,H,W,C] float written or added to                           dy, argmax read; kept a bit per element of dx
 //   x, y, dx, dy in 16 bits (element.cuh) in kernels whose names end in the type's
 //   launch   one thread per V channels of a window (forward) or of a pixel (backward): grid ceil(count / (256 V)),
 //            block 256
@@ -9,6 +9,8 @@
 //   assumes  every window meets the image (layers/pooling.py guarantees it); _v4: C a multiple of 4
 //   ties     the first in row-major order wins, so a recompute gives back the same bits
 //   backward gathers: each pixel visits the windows over it, row by row, and is written once
+//   a ReLU before it   its backward is a part of this one: bottom_relu has MAX name no element where the largest is not
+//                      positive, and the sum is cleared where the bit of `kept` is not set
 //   source   Caffe src/caffe/layers/pooling_layer.cu
 #include "element.cuh"
 #include "step_scalars.cuh"
@@ -19,15 +21,16 @@ constexpr int THREADS = 256;
 
 template <class T>
 struct PoolArgs {
-    T* y;          // or dx
-    const T* x;    // or dy
-    void* argmax;  // or null
+    T* y;                       // or dx
+    const T* x;                 // or dy
+    void* argmax;               // or null
+    const unsigned char* kept;  // mask of the ReLU that made x (pointwise.cuh), read by backward, or null
     int height, width, channels, rows, columns;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     Divider by_runs, by_columns, by_rows;  // channels / V; columns and rows of what is written
     Divider by_stride_h, by_stride_w;
     int count;  // of what is written, over V
-    int wide, accumulate;
+    int wide, accumulate, bottom_relu;
 };
 
 struct Place {
@@ -80,6 +83,11 @@ LM_FN void max_forward(const PoolArgs<T>& p) {
         }
     store<V>(p.y + i * V, best);
     if (p.argmax == nullptr) return;
+    if (p.bottom_relu) {
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+            if (!(best[v] > 0.0f)) winner[v] = p.kernel_h * p.kernel_w;  // no tap
+    }
     if (p.wide) {
 #pragma unroll
         for (int v = 0; v < V; ++v) static_cast<int*>(p.argmax)[i * V + v] = winner[v];
@@ -155,6 +163,14 @@ LM_FN int winner_of(const PoolArgs<T>& p, unsigned winners, int v) {
     return p.wide ? static_cast<const int*>(p.argmax)[winners + v] : static_cast<int>(winners >> 8 * v & 255u);
 }
 
+// Elements i V .. of dx.
+template <int V, class T>
+LM_FN void put_sum(const PoolArgs<T>& p, unsigned i, float (&sum)[V]) {
+    const unsigned kept = p.kept == nullptr ? 0u : p.kept[i * V / 8] >> i * V % 8;
+    put_through_relu<V>(p.y + i * V, sum, p.accumulate, p.kept != nullptr,
+                        [&](int v) { return (kept >> v & 1u) != 0; });
+}
+
 template <int V, class T>
 LM_FN void max_backward(const PoolArgs<T>& p) {
     const unsigned i = blockIdx.x * THREADS + threadIdx.x;
@@ -174,7 +190,7 @@ LM_FN void max_backward(const PoolArgs<T>& p) {
 #pragma unroll
             for (int v = 0; v < V; ++v) sum[v] += winner_of(p, winners[slot], v) == taps[slot] ? values[slot][v] : 0.0f;
         });
-    put<V>(p.y + i * V, sum, p.accumulate);
+    put_sum<V>(p, i, sum);
 }
 
 template <int V, class T>
@@ -195,7 +211,7 @@ LM_FN void average_backward(const PoolArgs<T>& p) {
 #pragma unroll
             for (int v = 0; v < V; ++v) sum[v] += values[slot][v] / static_cast<float>(elements[slot]);
         });
-    put<V>(p.y + i * V, sum, p.accumulate);
+    put_sum<V>(p, i, sum);
 }
 
 #define LM_POOLING(name)                                                \

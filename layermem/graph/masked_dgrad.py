@@ -34,18 +34,22 @@ def masked_dgrads(nodes: Sequence[OpNode], needs: Needs, device: Device) -> dict
         return {}
     last, found = last_writers(nodes, needs), {}
     for index, node in enumerate(nodes):
-        writer = last.get(node.tops[0]) if needs.wants[index] and _masks_its_gradient(node) else None
+        is_masked = has_relu_backward(node) and has_whole_bytes(node)
+        writer = last.get(node.tops[0]) if needs.wants[index] and is_masked else None
         if writer is not None and is_dgrad_of(nodes[writer], node.tops[0]):
             found[writer] = index
     return found
 
 
-def _masks_its_gradient(node: OpNode) -> bool:
-    """Whether backward of `node` begins with that of a ReLU, which a mask of whole bytes an item stands for."""
+def has_relu_backward(node: OpNode) -> bool:
+    """Whether backward of `node` begins with that of a ReLU, as an op of its own."""
     emitter = node.emitter
-    if not isinstance(emitter, Epilogue) or not emitter.relu or isinstance(emitter.base, Eltwise):
-        return False
-    shape = emitter.tops[0].shape
+    return isinstance(emitter, Epilogue) and emitter.relu and not isinstance(emitter.base, Eltwise)
+
+
+def has_whole_bytes(node: OpNode) -> bool:
+    """Whether a mask of what `node` writes has whole bytes of each item."""
+    shape = node.emitter.tops[0].shape
     return len(shape) == 4 and shape[1] % MASK_CHANNELS == 0
 
 

@@ -303,7 +303,7 @@ def lrn(
         dy=dy, ratio=ratio, pixels_all=pixels, pixels=each, height=height, width=width, channels=channels,
         size=op.size, by_channels=divider(channels),
         by_width=divider(width), by_height=divider(height), alpha=op.alpha, k=op.k, beta=op.beta,
-        accumulate=accumulate,
+        accumulate=accumulate, bottom_relu=op.bottom_relu,
     )  # fmt: skip
 
 

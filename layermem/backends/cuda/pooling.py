@@ -22,49 +22,53 @@ def mask_workspace_bytes(op: Pool, roles: Collection[str]) -> int:
 @kernel(Pool, "forward", workspace=mask_workspace_bytes, narrow="x0|y0")
 def pool_forward(op: Pool, call: CudaCall) -> Iterator[Launch]:
     argmax = call["argmax"] or (call.workspace if "y1" in call else 0)
-    yield pool(op, "forward", op.y, call["y0"], call["x0"], argmax, False, call.suffix)
+    yield pool(op, "forward", op.y, call["y0"], call["x0"], argmax, suffix=call.suffix)
     if "y1" in call:
         yield launch(
             "pooling", "pool_max_mask", "PoolArgs", ceil_div(op.y.count, THREADS),
-            base=arguments(op, op.y, 1, call["y1"], 0, argmax, False),
+            base=arguments(op, op.y, 1, call["y1"], 0, argmax),
         )  # fmt: skip
 
 
 @kernel(Pool, "backward", narrow="dx0|dy0")
 def pool_backward(op: Pool, call: CudaCall) -> Iterator[Launch]:
     yield pool(
-        op, "backward", op.x, call["dx0"], call["dy0"], call["argmax"], call.accumulates("dx0"), call.suffix
+        op, "backward", op.x, call["dx0"], call["dy0"], call["argmax"], call["relu_mask"], call.accumulates("dx0"),
+        suffix=call.suffix,
     )  # fmt: skip
 
 
-def arguments(op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, accumulate: bool) -> StructValues:
+def arguments(
+    op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, kept: int = 0, accumulate: bool = False
+) -> StructValues:  # fmt: skip
     """A PoolArgs; y has the shape `written`: windows forward, pixels backward."""
     rows, columns = op.windows
     _, channels, out_h, out_w = op.y.shape
     return {
-        "y": y, "x": x, "argmax": argmax, "height": rows.size, "width": columns.size, "channels": channels,
-        "rows": out_h, "columns": out_w, "kernel_h": rows.kernel, "kernel_w": columns.kernel,
+        "y": y, "x": x, "argmax": argmax, "kept": kept, "height": rows.size, "width": columns.size,
+        "channels": channels, "rows": out_h, "columns": out_w, "kernel_h": rows.kernel, "kernel_w": columns.kernel,
         "stride_h": rows.stride, "stride_w": columns.stride, "pad_h": rows.pad, "pad_w": columns.pad,
         "by_runs": divider(channels // v), "by_columns": divider(written.shape[3]),
         "by_rows": divider(written.shape[2]), "by_stride_h": divider(rows.stride),
         "by_stride_w": divider(columns.stride), "count": written.count // v,
-        "wide": op.taps > NARROW_TAPS, "accumulate": accumulate,
+        "wide": op.taps > NARROW_TAPS, "accumulate": accumulate, "bottom_relu": op.bottom_relu,
     }  # fmt: skip
 
 
 def pool(
-    op: Pool, step: str, written: Tensor, y: int, x: int, argmax: int, accumulate: bool, suffix: str
+    op: Pool, step: str, written: Tensor, y: int, x: int, argmax: int, kept: int = 0, accumulate: bool = False, *,
+    suffix: str,
 ) -> Launch:  # fmt: skip
     v = vector_width(op.y.shape[1])
     return launch(
         "pooling", f"pool_{'max' if op.method == 'MAX' else 'average'}_{step}_v{v}{suffix}", "PoolArgs",
-        ceil_div(written.count // v, THREADS), base=arguments(op, written, v, y, x, argmax, accumulate),
+        ceil_div(written.count // v, THREADS), base=arguments(op, written, v, y, x, argmax, kept, accumulate),
     )  # fmt: skip
 
 
 @kernel(StochasticPool, "forward")
 def stochastic_pool_forward(op: StochasticPool, call: CudaCall) -> Iterator[Launch]:
-    pooling = arguments(op, op.y, 1, call["y0"], call["x0"], call["argmax"], False)
+    pooling = arguments(op, op.y, 1, call["y0"], call["x0"], call["argmax"])
     blocks = ceil_div(op.y.count, THREADS)
     if op.average:
         yield launch("pooling", "pool_stochastic_average", "PoolArgs", blocks, base=pooling)
