@@ -61,7 +61,16 @@ from layermem.ops.loss import (
     SmoothL1Loss,
 )
 from layermem.ops.mvn import MVN
-from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops.normalization import (
+    BATCH_NORM_SUM,
+    LRN,
+    OF_SECOND,
+    BatchNorm,
+    BatchNormScale,
+    BatchNormSum,
+    Bias,
+    Scale,
+)
 from layermem.ops.parameter import Parameter
 from layermem.ops.permute import Permute
 from layermem.ops.pooling import Pool, StochasticPool
@@ -79,6 +88,7 @@ from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
 __all__ = [
     "ACCUMULATE",
+    "BATCH_NORM_SUM",
     "CARRY",
     "CONV_MOMENTS",
     "DGRAD_SUMS",
@@ -93,6 +103,7 @@ __all__ = [
     "MVN",
     "NARROW",
     "NORM_OPERANDS",
+    "OF_SECOND",
     "OPEN",
     "RULES",
     "SCALED",
@@ -105,6 +116,7 @@ __all__ = [
     "BandRules",
     "BatchNorm",
     "BatchNormScale",
+    "BatchNormSum",
     "BatchReindex",
     "BatchSlice",
     "Bias",
