@@ -28,6 +28,7 @@ from dataclasses import replace
 
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
+from layermem.graph.batch_norm_passes import AVERAGES, norms_in
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.net import Net
 from layermem.graph.op_builder import Device, role_map
@@ -52,6 +53,7 @@ from layermem.ops import (
     AllGather,
     BatchNorm,
     BatchNormScale,
+    BatchNormSum,
     Communication,
     CopyOut,
     GradientNorm,
@@ -67,7 +69,6 @@ from layermem.ops.communication import own_rows, rows_of
 
 BUCKET_BYTES = 4 << 20
 ORDER = "comm.order"
-AVERAGES = ("w0", "w1", "w2")
 STATISTICS = "statistics"
 
 
@@ -273,15 +274,18 @@ class _Sharing:
         own: dict[str, str] = {}  # average -> statistics of this rank's batch
         fractions: dict[str, tuple[float, tuple[str, ...]]] = {}
         for index, op in enumerate(self.base):
-            norm = _batch_norm_of(op)
-            if norm is None or norm.global_stats or op.roles.get("w0") not in op.updates:
-                continue
-            averages = tuple(op.roles[role] for role in AVERAGES)
-            first = averages[0] not in own
-            for average in averages:
-                own[average] = self._declare(f"{average}.batch", STASH, self.buffers[average].tensor)
-            fractions[averages[0]] = norm.fraction, averages
-            self.base[index] = self._with_bytes(_leaving_statistics(op, own, averages, first))
+            for each, roles in norms_in(op.record):
+                norm = each.norm if isinstance(each, BatchNormScale) else each
+                names = [roles.get(role, role) for role in AVERAGES]
+                if norm.global_stats or op.roles.get(names[0]) not in op.updates:
+                    continue
+                averages = tuple(op.roles[name] for name in names)
+                first = averages[0] not in own
+                for average in averages:
+                    own[average] = self._declare(f"{average}.batch", STASH, self.buffers[average].tensor)
+                fractions[averages[0]] = norm.fraction, averages
+                op = _leaving_statistics(op, own, averages, first)
+                self.base[index] = self._with_bytes(op)
         if not own:
             return
         size, at = self.ranks.size, 1 + max(i for i, op in enumerate(self.base) if op.kind == FORWARD)
@@ -429,28 +433,26 @@ def _renamed(op: Op, names: Mapping[str, str]) -> Op:
     )  # fmt: skip
 
 
-def _batch_norm_of(op: Op) -> BatchNorm | None:
-    record = op.record
-    if isinstance(record, BatchNormScale):
-        return record.norm
-    return record if isinstance(record, BatchNorm) else None
-
-
 def _leaving_statistics(op: Op, own: Mapping[str, str], averages: Sequence[str], first: bool) -> Op:
     """A forward op of a BatchNorm that writes the statistics of its batch in place of moving averages."""
     statistics = tuple(own[average] for average in averages)
-    record = op.record
-    if isinstance(record, BatchNormScale):
-        record = replace(record, norm=replace(record.norm, fraction=0.0))
-    else:
-        assert isinstance(record, BatchNorm)
-        record = replace(record, fraction=0.0)
     updates = tuple(b for b in op.updates if b not in averages)
     return replace(
-        op, record=record, roles={role: own.get(b, b) for role, b in op.roles.items()},
+        op, record=_without_past(op.record), roles={role: own.get(b, b) for role, b in op.roles.items()},
         updates=updates if first else (*updates, *statistics),
         writes=(*op.writes, *statistics) if first else op.writes,
     )  # fmt: skip
+
+
+def _without_past(record: OpRecord) -> OpRecord:
+    """The record of BatchNorms whose averages are the statistics of one batch."""
+    if isinstance(record, BatchNormSum):
+        first, second = (replace(each, norm=replace(each.norm, fraction=0.0)) for each in record.norms)
+        return replace(record, norms=(first, second))
+    if isinstance(record, BatchNormScale):
+        return replace(record, norm=replace(record.norm, fraction=0.0))
+    assert isinstance(record, BatchNorm)
+    return replace(record, fraction=0.0)
 
 
 def _rows_of_band(whole: Buffer, first: int) -> BandOf:

@@ -33,7 +33,7 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import slices
-from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes, passes_of
+from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_passes, passes_of
 from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
@@ -45,8 +45,6 @@ from layermem.ops import (
     NARROW,
     OPEN,
     WHOLE,
-    BatchNorm,
-    BatchNormScale,
     BatchSlice,
     Communication,
     CopyOut,
@@ -59,7 +57,6 @@ from layermem.ops import (
 from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
-NORMS = (BatchNorm, BatchNormScale)  # records with averages, which an op of a rank leaves to others
 AS_THEY_ARE = (Communication, CopyOut, Feed, Python)  # records whose operands the host or another rank reads or writes
 
 
@@ -152,6 +149,7 @@ class _Narrowing:
         recompute = None if op.recompute is None else self._op(op.recompute)
         if not self._is_narrow(op):
             return replace(op, recompute=recompute) if recompute is not op.recompute else op
+        op = replace(op, record=op.record.stored_in(self.dtype))
         overlays = tuple(each for each in op.overlays if (each.out in self.narrow) == (each.over in self.narrow))
         if not self._converted(op):
             saved = self._more_traffic(op)

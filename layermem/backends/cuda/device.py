@@ -34,6 +34,7 @@ from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Op
 from layermem.ops import (
+    BATCH_NORM_SUM,
     CONV_MOMENTS,
     DGRAD_SUMS,
     FP32,
@@ -59,10 +60,10 @@ from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
-FUSIONS = ("BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
-           "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu",
-           "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU,
-           MASKED_POOL, POOL_RELU)  # fmt: skip
+FUSIONS = ("BatchNormScale", BATCH_NORM_SUM, "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu",
+           "Conv+residual", "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu",
+           "InnerProduct+relu", "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update",
+           JOINED_UPDATES, LRN_RELU, MASKED_POOL, POOL_RELU)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
 POLL_SECONDS = 1e-4  # between looks at what NCCL does
