@@ -71,13 +71,17 @@ def running(text, strategy):
     return runner, [name.removesuffix(".diff") for name in gradients], run
 
 
-@pytest.mark.parametrize("strategy", ["caffe", "hybrid", "sublinear"])
 @pytest.mark.parametrize("name", ALL)
-def test_every_gradient_of_a_net_agrees_with_central_differences(name, strategy):
-    runner, parameters, run = running(ALL[name], strategy)
+def test_every_gradient_of_a_net_agrees_with_central_differences(name):
+    """Those of one plan do, and those of two others have the same bits."""
+    runner, parameters, run = running(ALL[name], "hybrid")
     run()
     analytic = {p: runner.read(f"{p}.diff") for p in parameters}
     assert parameters and all(np.isfinite(g).all() for g in analytic.values())
+    for strategy in ("caffe", "sublinear"):
+        other, _, run_other = running(ALL[name], strategy)
+        run_other()
+        assert all(other.read(f"{p}.diff").tobytes() == g.tobytes() for p, g in analytic.items()), strategy
     rng, epsilon = np.random.default_rng(1), 1e-6
     for p in parameters:
         value = runner.read(p)
