@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from layermem.backends.cuda.kernel_images.sources import modules
 from tests.emulator import build as builder
@@ -37,41 +37,41 @@ def kernels() -> Path:
 
 
 @functools.cache
-def trainer() -> tuple[subprocess.Popen[str], IO[str]]:
-    """programs/train.py, waiting for jobs, and the file of what it writes to stderr."""
-    said = tempfile.TemporaryFile("w+")  # noqa: SIM115
+def server() -> subprocess.Popen[str]:
+    """programs/serve.py, waiting for programs to run."""
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "train.py"), "--serve"],
-        env=fake_driver.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
-        cwd=builder.ROOT,
+        [sys.executable, str(PROGRAMS / "serve.py")],
+        env=fake_driver.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=builder.ROOT,
     )  # fmt: skip
     atexit.register(process.communicate)  # it ends where its input does
-    return process, said
-
-
-def trained(jobs: Sequence[Mapping[str, Any]], **settings: object) -> list[dict[str, Any]]:
-    """The answers of programs/train.py to these jobs; `settings` are the fake driver's."""
-    process, said = trainer()
-    assert process.stdin is not None and process.stdout is not None
-    with tempfile.TemporaryDirectory() as cache:
-        environment = environment_of(cache, **settings)
-        print(json.dumps({"jobs": list(jobs), "environment": environment}), file=process.stdin, flush=True)
-        lines = [process.stdout.readline()]
-        while lines[-1].startswith("["):  # behind the answers is the exit status
-            lines.append(process.stdout.readline())
-    if lines[-1] != "0\n":
-        said.seek(0)
-        raise AssertionError(f"training ended with {lines[-1] or 'its process'}: {said.read()}")
-    return json.loads(lines[0])
+    return process
 
 
 def run(program: str | Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
     """As fake_driver.run, with the kernels at hand, and a cache of its own unless LAYERMEM_CACHE names one."""
-    script = [str(program)] if isinstance(program, Path) else ["-c", program]
-    command = [sys.executable, *script, *arguments]
-    with tempfile.TemporaryDirectory() as cache:
-        environment = environment_of(cache, **settings)
-        return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=builder.ROOT)
+    text, path = (program.read_text(encoding="utf-8"), str(program)) if isinstance(program, Path) else (program, None)
+    process = server()
+    assert process.stdin is not None and process.stdout is not None
+    with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder) / "stdout", Path(folder) / "stderr"]
+        for file in said:
+            file.touch()
+        cache = Path(folder) / "cache"
+        cache.mkdir()
+        request = {
+            "program": text, "path": path, "arguments": arguments, "said": list(map(str, said)),
+            "environment": environment_of(str(cache), **settings),
+        }  # fmt: skip
+        print(json.dumps(request), file=process.stdin, flush=True)
+        status = int(process.stdout.readline())
+        return subprocess.CompletedProcess([path or "-c", *arguments], status, *(file.read_text() for file in said))
+
+
+def trained(jobs: Sequence[Mapping[str, Any]], **settings: object) -> list[dict[str, Any]]:
+    """The answers of programs/train.py to these jobs; `settings` are the fake driver's."""
+    done = run(PROGRAMS / "train.py", json.dumps(list(jobs)), **settings)
+    assert done.returncode == 0, f"training ended with {done.returncode}: {done.stderr}"
+    return json.loads(done.stdout)
 
 
 def environment_of(cache: str, **settings: object) -> dict[str, str]:

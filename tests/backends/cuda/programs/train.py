@@ -1,10 +1,6 @@
 """Trains nets one after the other on one device and prints, as JSON, what each run came to.
 
     python train.py '[{"net": "chain", "strategy": "hybrid", "steps": 3}, ..]'
-    python train.py --serve
-
-The second form reads a line {"jobs": [..], "environment": {..}} at a time and copies itself for it, so that modules are
-imported once; the exit status of the copy follows the answers, on a line of its own.
 
 A run names a net of tests/nets.py or a solver file, and how many `steps`; what it names beside these goes to Solver.
     fields      of the solver, for a net of tests/nets.py
@@ -22,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Collection
@@ -111,19 +106,4 @@ def answer(jobs: list[dict]) -> None:
     print(json.dumps(answers))
 
 
-def serve() -> None:
-    for line in sys.stdin:
-        request = json.loads(line)
-        copy = os.fork()
-        if copy == 0:
-            os.environ.update(request["environment"])
-            answer(request["jobs"])
-            return  # and ends as any program does, the driver included
-        _, status = os.waitpid(copy, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
-
-
-if sys.argv[1] == "--serve":
-    serve()
-else:
-    answer(json.loads(sys.argv[1]))
+answer(json.loads(sys.argv[1]))
