@@ -32,7 +32,7 @@ TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e binding
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native native-here \
-        kernels-here bindings-here setup prepare-tests campaign $(CAMPAIGNS) clean
+        kernels bindings kernels-here bindings-here setup prepare-tests campaign $(CAMPAIGNS) clean
 
 # .build: what builds the native module.  .base: what training needs, as bytecode too, whatever the environment says of
 # bytecode: a run that has to compile it takes 9 MiB more.  .ready: what tests, formatters and linters need.
@@ -65,8 +65,15 @@ $(VENV)/.pycuda: $(VENV)/.ready layermem/backends/cuda/pycuda_wheel.py | native
 	CXXFLAGS=-O0 $(BIN)/layermem setup-cuda --cache .cache/pycuda
 	touch $@
 
-native: $(VENV)/.base
+native: $(VENV)/.base | $(filter kernels bindings,$(MAKECMDGOALS))
 	LAYERMEM_WERROR=1 LAYERMEM_GROUPED=$(GROUPED) $(PY) setup.py -q build_ext --inplace
+
+# The objects that `native` links: kernels need nothing that pip installs, and bindings little of it.  `make check`
+# compiles them from the start, beside pip.
+kernels:
+	LAYERMEM_WERROR=1 LAYERMEM_GROUPED=$(GROUPED) nice $(PYTHON) tools/compile_native.py
+bindings: $(VENV)/.build
+	LAYERMEM_WERROR=1 $(PY) tools/compile_native.py --bindings
 
 # For this machine alone.  Kernels compile from the start, at low priority, beside pip and the bindings, which follow
 # one after the other.
@@ -98,7 +105,7 @@ prepare-tests: $(VENV)/.ready | native
 # What runs on one core is side by side: downloads and the native build; then PyCUDA's build, mypy, the linters and what
 # tests share.  Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
 check:
-	$(MAKE) -j4 -O $(VENV)/.pycuda types lint prepare-tests
+	$(MAKE) -j5 -O kernels bindings $(VENV)/.pycuda types lint prepare-tests
 	$(MAKE) test
 	$(MAKE) -j4 -O campaign SECONDS=30 SEED=$(CHECK_SEED)
 
