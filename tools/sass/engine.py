@@ -155,6 +155,12 @@ def main_loop_of(precision: str, name: str, architecture: str) -> MainLoop:
     return MainLoop(kernel, steps, total // stage)
 
 
+def issued_a_product(precision: str, name: str, architecture: str = "90") -> float:
+    """Instructions that a warp executes for each product of the main loop."""
+    loop = main_loop_of(precision, name, architecture)
+    return len(loop.steps) / sum(step.instruction.name == product_of(loop.kernel) for step in loop.steps)
+
+
 @cache
 def stage_rate(precision: str, name: str, gpu: Gpu, blocks: int) -> Rate:
     """Of one stage, with so many blocks on every multiprocessor."""

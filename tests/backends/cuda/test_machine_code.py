@@ -6,7 +6,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -14,14 +13,17 @@ import pytest
 from layermem.backends.cuda import warpgroup
 from layermem.backends.cuda.depthwise import ANY, FORMS
 from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.build import Nvcc, whole_source
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
 from layermem.backends.cuda.kernel_images.toolkit import program
-from tests.backends.cuda.sass import Code, _code, disassembled
+from tests.backends.cuda.first_tile import first_tile
 from tools import ptxas_report
 from tools.ptxas_report import digest_of, read_report
-from tools.sass import engine
-from tools.sass.engine import kernels_of
-from tools.sass.warpgroup import loop_with
+from tools.sass import engine, record
+from tools.sass.code import _code, disassembled
+from tools.sass.disassembly import disassembler
+from tools.sass.record import ISSUED, Facts, facts_of
 
 # ---- the report -----------------------------------------------------------------------------------------------------
 
@@ -106,45 +108,80 @@ COPY = "LDGSTS"
 COPIES = {  # by elements of an access
     "v4": {"LDGSTS.E.BYPASS.128"}, "v1": {"LDGSTS.E"}, "v41": {"LDGSTS.E.BYPASS.128", "LDGSTS.E"},
 }  # fmt: skip
-compiles = pytest.mark.skipif(
-    not engine.can_run(),
-    reason="it takes a CUDA compiler and nvdisasm: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm",
+RECORD = functools.cache(record.read_record)
+
+
+def code(module: str) -> Mapping[str, Facts]:
+    """What docs/benchmarks/machine_code.tsv has of the kernels of a module."""
+    return RECORD().modules[module]
+
+
+def test_the_record_of_machine_code_is_that_of_the_sources():
+    stale = [module for module in record.MODULES if RECORD().digests.get(module) != record.digest_of(module)]
+    assert not stale and RECORD().digests.keys() == set(record.MODULES), f"{stale}: run python tools/machine_code.py"
+
+
+@pytest.mark.skipif(
+    not (Nvcc.find() and disassembler()),
+    reason="it takes nvcc and nvdisasm: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm",
 )
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [("convolution_tf32", first_tile), ("convolution_tf32_sm90a", whole_source), ("pooling", whole_source)],
+)
+def test_the_compiler_makes_the_machine_code_of_the_record(module, source, monkeypatch):
+    """Every way to read it: main loops of one role and of two, loops that load, and none."""
+    nvcc, known = Nvcc.find(), code(module)
+    if nvcc is None or nvcc.version != RECORD().compiler:
+        pytest.skip(f"the record is of {RECORD().compiler}")
+    monkeypatch.setattr(build, "whole_source", source)
+    found = disassembled(engine.cubin_of(module, record.ARCHITECTURE))
+    assert len(found) == (len(known) if source is whole_source else 3)
+    for name, each in found.items():
+        assert facts_of(name, each, known[name].a_product) == known[name], name
 
 
-@functools.cache
-def code(module: str) -> dict[str, Code]:
-    """That of a module for sm_90, compiled once for all runs of these tests and those of tools/sass_model.py."""
-    return disassembled(engine.cubin_of(module, "90"))
+def test_a_record_that_is_written_is_read_and_what_changed_is_compiled_again(tmp_path):
+    path, old, asked = tmp_path / "record.tsv", RECORD(), []
+    other = old._replace(digests={**old.digests, "update": "another"})
+    path.write_text(record.written(other), encoding="utf-8")
+    assert record.read_record(path) == other
+
+    def compile(module: str) -> Mapping[str, Facts]:
+        asked.append(module)
+        return old.modules[module]
+
+    assert record.updated(record.read_record(path), old.compiler, compile) == old._replace(
+        digests={module: record.digest_of(module) for module in record.MODULES}
+    )
+    assert asked == ["update"]
 
 
-def engine_kernels(found: Mapping[str, Code]) -> dict[str, Code]:
+def engine_kernels(found: Mapping[str, Facts]) -> dict[str, Facts]:
     return {name: each for name, each in found.items() if name.startswith(("conv_fprop", "conv_dgrad", "conv_wgrad"))}
 
 
-@compiles
 @pytest.mark.parametrize("precision", ENGINES)
 def test_main_loops_are_copies_that_do_not_wait_and_products(precision):
     product, kernels = PRODUCTS[precision], engine_kernels(code(ENGINES[precision].module))
     assert len(kernels) == (33 if precision == "tf32" else 29)
     for name, each in kernels.items():
-        inner = each.innermost(product)
-        whole = each.counts(each.around(inner, COPY))
+        whole = each.copies
         copies = {opcode for opcode in whole if opcode.startswith(COPY)}
         assert copies == COPIES[name.rpartition("_")[2]], name
-        assert not any(o.startswith(("LDL", "STL")) for o in each.opcodes), f"{name} has local memory"
+        assert not each.has_local_memory, f"{name} has local memory"
         assert not any(o.startswith(("I2F", "MUFU.RCP")) for o in whole), f"{name} divides in its loop"
         assert any(o.startswith("DEPBAR") for o in whole) and whole["BAR.SYNC.DEFER_BLOCKING"] == 1, name
-        products = sum(n for o, n in each.counts(inner).items() if o.startswith(product))
+        products = sum(n for o, n in each.products.items() if o.startswith(product))
         if precision == "fp32":
-            _reads_as_an_fp32_product(name, each.counts(inner), products)
+            _reads_as_an_fp32_product(name, each.products, products)
         else:
             _reads_as_a_tensor_core_product(name, whole, precision, products)
 
 
 def _reads_as_an_fp32_product(name: str, loop: Mapping[str, int], products: int) -> None:
     """How the inner loop gets its operands, and how many instructions there are for each product."""
-    large, issued = "128x128" in name, sum(loop.values()) / products
+    large, issued = "128x128" in name, loop[ISSUED] / products
     reads = sum(n * {"LDS.128": 1, "LDS.64": 0.5}[o] for o, n in loop.items() if o.startswith("LDS"))
     assert products >= (16 if large else 10) * reads, name
     assert issued < (1.3 if large else 1.6), (name, issued)
@@ -169,38 +206,36 @@ def _reads_as_a_tensor_core_product(name: str, loop: Mapping[str, int], precisio
     else:  # one in columns in runs of four or two; a dgrad also reads the taps of its phase, once a stage
         assert loop["LDS.128"] and loop["LDS"] <= 4 and (product == "dgrad" or loop["LDS.64"]), name
     if tile in ("128x128", "256x128"):
-        issued = sum(loop.values()) / products
+        issued = loop[ISSUED] / products
         assert issued <= MOST_ISSUED[precision][product], (name, issued)
 
 
 MOST_ISSUED_PACKED = {"fprop": 3.3, "dgrad": 3.9, "wgrad": 3.7}
 
 
-@compiles
 def test_packed_tiles_are_copied_and_multiplied_as_they_are():
     """No register holds an operand between memory and its product, and no instruction converts one."""
     product, found = PRODUCTS["bf16"], engine_kernels(code(PACKED_BF16.module))
     kernels = {name: each for name, each in found.items() if name.endswith("v8")}
     assert len(kernels) == 12
     for name, each in kernels.items():
-        whole = each.counts(each.around(each.innermost(product), COPY))
+        whole = each.copies
         assert {o for o in whole if o.startswith(COPY)} == {"LDGSTS.E.BYPASS.128"}, name
         assert not any(o.startswith(("LDG.", "F2F", "STS", "LDL", "STL")) for o in whole), name
         assert any(o.startswith("LDSM") for o in whole) and whole["BAR.SYNC.DEFER_BLOCKING"] == 1, name
         _, operation, tile, _ = name.split("_")
         if tile in ("128x128", "256x128"):
             products = sum(n for o, n in whole.items() if o.startswith(product))
-            assert sum(whole.values()) / products <= MOST_ISSUED_PACKED[operation], name
+            assert whole[ISSUED] / products <= MOST_ISSUED_PACKED[operation], name
 
 
-@compiles
 @pytest.mark.parametrize("precision", warpgroup.PRECISIONS)
 def test_producers_copy_and_consumers_multiply_in_loops_of_their_own(precision):
     """16 bytes a copy, products of a whole warpgroup, nothing in local memory."""
-    found = kernels_of(f"convolution_{precision}_sm90a", "90")
+    found = code(f"convolution_{precision}_sm90a")
     assert len(found) == 6
-    for name, kernel in found.items():
-        loads, products = (Counter(e.opcode for e in loop_with(kernel, of)) for of in ("LDGSTS", "HGMMA"))
+    for name, each in found.items():
+        loads, products = each.copies, each.products
         columns = 128 if "256x128" in name else 64
         multiplied = {opcode: n for opcode, n in products.items() if opcode.startswith("HGMMA")}
         shape = f"HGMMA.64x{columns}x8.F32.TF32" if precision == "tf32" else f"HGMMA.64x{columns}x16.F32.BF16"
@@ -209,8 +244,7 @@ def test_producers_copy_and_consumers_multiply_in_loops_of_their_own(precision):
         assert loads["LDG.E.128"] == (4 if "fprop_128x64" in name else 8), name
         assert loads["STS.128"] == loads["LDG.E.128"] // (1 if precision == "tf32" else 2), name
         assert products["LDSM.16.M88.4"] == 8 or products["LDS.64"] == 16, name
-        every = {each.opcode for each in kernel.code}
-        assert not any(o.startswith(("LDL", "STL")) for o in every), f"{name} has local memory"
+        assert not each.has_local_memory, f"{name} has local memory"
         assert not any(o.startswith(("I2F", "MUFU.RCP")) for o in (*loads, *products)), f"{name} divides in a loop"
 
 
@@ -225,7 +259,6 @@ SCALAR = {
 } | {f"depthwise_wgrad_{form.name}" for form in [*FORMS.values(), ANY[4]]}  # of which dw is a few floats  # fmt: skip
 
 
-@compiles
 @pytest.mark.parametrize("module", MEMORY_BOUND)
 def test_kernels_that_memory_bounds_move_four_elements_at_a_time(module):
     """Which are 16 bytes, or 8 of a blob in 16 bits: parts of sums are floats there too."""
@@ -233,13 +266,13 @@ def test_kernels_that_memory_bounds_move_four_elements_at_a_time(module):
         of_floats = without_element(name)
         if of_floats.endswith("_v1") or of_floats in SCALAR:
             continue
-        counts = each.counts()
+        counts = each.memory
         if name == of_floats:
             assert counts["LDG.E.128"] or counts["LDGSTS.E.BYPASS.128"], name
             assert counts["STG.E.128"], name
         else:
             assert counts["LDG.E.64"] and (counts["STG.E.64"] or counts["STG.E.128"]), name
-        assert not any(o.startswith(("LDL", "STL")) for o in each.opcodes), f"{name} has local memory"
+        assert not each.has_local_memory, f"{name} has local memory"
 
 
 REDUCTIONS = {  # kernels that read large blobs to add them up, by module
@@ -256,17 +289,15 @@ REDUCTIONS = {  # kernels that read large blobs to add them up, by module
 }
 
 
-@compiles
 @pytest.mark.parametrize("module", REDUCTIONS)
 def test_reductions_have_four_loads_in_flight(module):
     named = REDUCTIONS[module].split("|")
     found = {name: each for name, each in code(module).items() if any(fnmatch.fnmatchcase(name, n) for n in named)}
     assert len(found) >= len(named)
     for name, each in found.items():
-        assert max(map(each.loads_in_flight, each.loading_loops)) >= 4, name
+        assert each.in_loops >= 4, name
 
 
-@compiles
 @pytest.mark.parametrize(
     "module, kernel, copies", [("channel_sums", "sum_splits", 4), ("normalization", "lrn_across", 1)]
 )
@@ -275,16 +306,15 @@ def test_copies_to_shared_memory_do_not_wait(module, kernel, copies):
     found = {name: each for name, each in code(module).items() if name.startswith(kernel) and name.endswith("_v4")}
     assert found
     for name, each in found.items():
-        assert each.counts()["LDGSTS.E.BYPASS.128"] >= copies, name
-        assert each.counts()["LDG.E.128"] <= 3, name  # of what is added to, and others that one thread alone reads
+        assert each.memory["LDGSTS.E.BYPASS.128"] >= copies, name
+        assert each.memory["LDG.E.128"] <= 3, name  # of what is added to, and others that one thread alone reads
 
 
-@compiles
 def test_batch_norm_has_four_loads_in_flight_where_it_has_no_loop():
     found = code("normalization")
     launches = ("normalize", "batch_norm_backward", "batch_moments")
     for name in (f"{launch}_v{v}" for launch in launches for v in (1, 4)):
-        assert found[name].loads_in_flight() >= 4, name
+        assert found[name].in_flight >= 4, name
 
 
 SEQUENCE = """

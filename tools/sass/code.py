@@ -5,7 +5,6 @@ A loop is what lies between a label and a later branch back to it.
 
 from __future__ import annotations
 
-import functools
 import re
 import subprocess
 import tempfile
@@ -14,13 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layermem.backends.cuda.kernel_images.toolkit import program
+from tools.sass.disassembly import disassembler
 
-
-@functools.cache
-def disassembler() -> str | None:
-    """nvdisasm, of a toolkit or of the wheel nvidia-cuda-nvdisasm."""
-    return program("nvdisasm")
+Range = tuple[int, int]  # half-open
 
 
 @dataclass(frozen=True)
@@ -31,14 +26,14 @@ class Code:
     """
 
     opcodes: Sequence[str]
-    loops: Sequence[tuple[int, int]]
+    loops: Sequence[Range]
     operands: Sequence[str] = ()
 
-    def counts(self, loop: tuple[int, int] | None = None) -> Counter[str]:
+    def counts(self, loop: Range | None = None) -> Counter[str]:
         begin, end = loop or (0, len(self.opcodes))
         return Counter(self.opcodes[begin:end])
 
-    def loads_in_flight(self, loop: tuple[int, int] | None = None) -> int:
+    def loads_in_flight(self, loop: Range | None = None) -> int:
         """The most loads from global memory of which none has been used, on the way through the code, or round and
         round a loop.  Those of fewer than the most bytes, such as a tail that goes element by element, do not count."""
         begin, end = loop or (0, len(self.opcodes))
@@ -54,7 +49,7 @@ class Code:
         return most
 
     @property
-    def loading_loops(self) -> list[tuple[int, int]]:
+    def loading_loops(self) -> list[Range]:
         """The innermost loops that read global memory."""
         reading = [loop for loop in self.loops if any(o.startswith("LDG.") for o in self.opcodes[slice(*loop)])]
         return [
@@ -62,17 +57,17 @@ class Code:
             if not any(loop != inner and loop[0] <= inner[0] and inner[1] <= loop[1] for inner in reading)
         ]  # fmt: skip
 
-    def innermost(self, opcode: str) -> tuple[int, int]:
+    def innermost(self, opcode: str) -> Range:
         """The smallest of the loops that hold most of what begins with `opcode`."""
 
-        def held(loop: tuple[int, int]) -> int:
+        def held(loop: Range) -> int:
             return sum(each.startswith(opcode) for each in self.opcodes[loop[0] : loop[1]])
 
         most = max(map(held, self.loops))
         inner = [loop for loop in self.loops if 2 * held(loop) > most > 0]
         return min(inner, key=lambda loop: loop[1] - loop[0])
 
-    def around(self, inner: tuple[int, int], opcode: str) -> tuple[int, int]:
+    def around(self, inner: Range, opcode: str) -> Range:
         """The smallest loop that holds `inner`, and something that begins with `opcode`."""
         outer = [
             loop
@@ -82,6 +77,14 @@ class Code:
             and any(o.startswith(opcode) for o in self.opcodes[slice(*loop)])
         ]
         return min(outer, key=lambda loop: loop[1] - loop[0])
+
+    def smallest(self, *beginnings: str) -> Range:
+        """The smallest loop that has an opcode of each beginning."""
+        found = [
+            loop for loop in self.loops
+            if all(any(o.startswith(each) for o in self.opcodes[slice(*loop)]) for each in beginnings)
+        ]  # fmt: skip
+        return min(found, key=lambda loop: loop[1] - loop[0])
 
 
 def disassembled(cubin: bytes) -> dict[str, Code]:
