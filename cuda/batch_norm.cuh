@@ -595,13 +595,16 @@ struct BatchNormSumBackwardArgs {
     float inv_count;  // 1 / elements of a channel
 };
 
-template <int V>
-LM_FN void gradient_of_norm(float (&dx)[V], const float (&dy)[V], const float (&x)[V], const ColumnNorm& norm,
-                            const float* sums, int c, int channels, float inv_count) {
+// Leaves in dx the gradient of V columns of x from c on.
+template <int V, class T>
+LM_FN void put_gradient(T* dx, const float (&dy)[V], const float (&x)[V], const ColumnNorm& norm, const float* sums,
+                        int c, int channels, float inv_count, bool accumulate) {
     const TermsOfColumns<V> terms_of(norm.mean, norm.inv_std, {norm.factor, norm.bias, 0}, c, true);
+    float gradient[V];
 #pragma unroll
-    for (int v = 0; v < V; ++v) dx[v] = dy[v];
-    gradient_of_columns(dx, x, terms_of, norm.factor, sums, c, channels, inv_count);
+    for (int v = 0; v < V; ++v) gradient[v] = dy[v];
+    gradient_of_columns(gradient, x, terms_of, norm.factor, sums, c, channels, inv_count);
+    put<V>(dx, gradient, accumulate);
 }
 
 template <int V, class T>
@@ -621,11 +624,8 @@ LM_FN void batch_norm_sum_backward_of(const BatchNormSumBackwardArgs<T>& p) {
         const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
         if (i >= count) return;
         const int channels = p.by_channels.divisor, c = column_at(i, p.by_channels);
-        float dx0[V], dx1[V];
-        gradient_of_norm(dx0, dy[g], x0[g], p.norm0, p.sums0, c, channels, p.inv_count);
-        gradient_of_norm(dx1, dy[g], x1[g], p.norm1, p.sums1, c, channels, p.inv_count);
-        put<V>(p.dx0 + i, dx0, p.accumulate0);
-        put<V>(p.dx1 + i, dx1, p.accumulate1);
+        put_gradient(p.dx0 + i, dy[g], x0[g], p.norm0, p.sums0, c, channels, p.inv_count, p.accumulate0);
+        put_gradient(p.dx1 + i, dy[g], x1[g], p.norm1, p.sums1, c, channels, p.inv_count, p.accumulate1);
     }
 }
 LM_KERNEL_OF_ELEMENTS(batch_norm_sum_backward_v4, BatchNormSumBackwardArgs, 256, batch_norm_sum_backward_of<4>)

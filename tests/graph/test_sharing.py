@@ -241,6 +241,25 @@ def test_averages_of_batch_norm_move_in_the_order_of_micro_batches(tmp_path):
     assert ops["bn.forward"].record.fraction == 0
 
 
+TWO = f"""
+    {DATA} {conv("p", "data", 8, 1)} {norm("p")} {conv("a", "data", 8, 3)} {norm("a")}
+    layer {{ name: "sum" type: "Eltwise" bottom: "p" bottom: "a" top: "sum" }} {relu("sum")} {LOSS % "sum"}
+"""
+
+
+@pytest.mark.parametrize("slices", [None, "..sum_relu/2"])
+def test_two_batch_norms_in_one_op_leave_the_statistics_of_both(slices, tmp_path):
+    _, made = job(solver_file(TWO, tmp_path, iter_size=2), get_device("cuda"), Ranks(1, 2, 2), slices)
+    ops = {op.name: op for op in made.graphs[0].ops}
+    batches = {f"{blob}_bn.w{i}.batch" for blob in "pa" for i in range(3)}
+    writers = [op for op in ops.values() if batches & {*op.writes, *op.updates}]
+    assert {b for op in writers for b in (*op.writes, *op.updates)} >= batches == {*ops["statistics.collect"].reads}
+    for op in writers:
+        assert not {f"{blob}_bn.w{i}" for blob in "pa" for i in range(3)} & {*op.touches}
+        assert all(record.norm.fraction == 0 for record in getattr(op.record, "norms", [op.record]))
+    assert {"p_bn.average", "a_bn.average"} <= ops.keys()
+
+
 def test_state_that_goes_from_batch_to_batch_cannot_be_shared():
     net = Net(read_net("prototxt/lstm_lm/train_val.prototxt"), PHASES["TRAIN"])
     check_shareable(net, Ranks(0, 1, 4))
