@@ -33,8 +33,12 @@ LM_FN void load(float (&to)[V], const T* from) {
         to[1] = T::high(all.x);
         to[2] = T::low(all.y);
         to[3] = T::high(all.y);
+    } else if constexpr (V == 2) {
+        const unsigned both = *reinterpret_cast<const unsigned*>(from);
+        to[0] = T::low(both);
+        to[1] = T::high(both);
     } else {
-        static_assert(V == 1, "one element or four");
+        static_assert(V == 1, "one element, two or four");
         to[0] = widened(*from);
     }
 }
@@ -50,6 +54,20 @@ LM_FN void store(T* to, const float (&from)[V]) {
     } else {
         static_assert(V == 1, "one element or four");
         *to = T{T::round(from[0])};
+    }
+}
+
+// Makes of values what a blob of T holds of them.
+template <class T, int V>
+LM_FN void round_as(float (&values)[V]) {
+    if constexpr (sizeof(T) < sizeof(float)) {
+        static_assert(V % 2 == 0, "two share a register");
+#pragma unroll
+        for (int i = 0; i < V; i += 2) {
+            const unsigned both = T::pack(values[i], values[i + 1]);
+            values[i] = T::low(both);
+            values[i + 1] = T::high(both);
+        }
     }
 }
 
