@@ -39,8 +39,8 @@ def dgrad(
     name: str, way: Way, rng: np.random.Generator, *, relu: bool = True, accumulate: bool = False, masked: bool = False,
     word: str = "",
 ) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
-    """The sums of what a dgrad writes as they are stated, those that it leaves, and how many launches it takes more than
-    without them; blobs are of the type `word`."""
+    """The sums of what a dgrad writes as they are stated, those that it leaves, and how many launches more it takes for
+    them; blobs are of the type `word`."""
     problem, memory, blobs = DGRADS[name], Memory(), Blobs(word)
     rows, channels = problem.n * problem.h * problem.w, problem.c
     operands = {
