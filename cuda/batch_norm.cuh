@@ -276,7 +276,7 @@ LM_KERNEL(global_statistics, GlobalArgs, p, 256) {
 }
 
 // normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
-//   launch   a thread takes 4 V elements: grid ceil(count / (1024 V)), block 256
+//   launch   a thread takes 4 V elements, or 8 V of 16 bits: grid ceil(count / (1024 V)), or half as many, block 256
 //   overlay  y may lie on x or on the residual
 template <class T>
 struct NormalizeArgs {
@@ -297,7 +297,9 @@ LM_FN int channel_at(unsigned i, const Divider& by_inner, const Divider& by_chan
 }
 
 // The first of the V elements of each of a thread's groups, whose loads are in flight together.
-constexpr int NORMALIZE_GROUPS = 4, BACKWARD_GROUPS = 2;
+template <class T>
+constexpr int NORMALIZE_GROUPS = 16 / sizeof(T);
+constexpr int SUM_GROUPS = 4, BACKWARD_GROUPS = 2;
 
 template <int V, int GROUPS>
 LM_FN unsigned group_at(int g) {
@@ -315,34 +317,37 @@ LM_FN void put_bits(unsigned char* mask, unsigned bits, unsigned i, unsigned cou
 
 template <int V, class T>
 LM_FN void normalize_of(const NormalizeArgs<T>& p) {
+    constexpr int GROUPS = NORMALIZE_GROUPS<T>;
     const unsigned count = static_cast<unsigned>(p.count);
-    float values[NORMALIZE_GROUPS][V], residuals[NORMALIZE_GROUPS][V];
+    Elements<V, T> values[GROUPS], residuals[GROUPS];
 #pragma unroll
-    for (int g = 0; g < NORMALIZE_GROUPS; ++g) {
-        const unsigned i = group_at<V, NORMALIZE_GROUPS>(g);
+    for (int g = 0; g < GROUPS; ++g) {
+        const unsigned i = group_at<V, GROUPS>(g);
         if (i >= count) continue;
-        load<V>(values[g], p.x + i);
-        if (p.residual != nullptr) load<V>(residuals[g], p.residual + i);
+        values[g].fetch(p.x + i);
+        if (p.residual != nullptr) residuals[g].fetch(p.residual + i);
     }
 #pragma unroll
-    for (int g = 0; g < NORMALIZE_GROUPS; ++g) {
-        const unsigned i = group_at<V, NORMALIZE_GROUPS>(g);
+    for (int g = 0; g < GROUPS; ++g) {
+        const unsigned i = group_at<V, GROUPS>(g);
         unsigned bits = 0;
         if (i < count) {
             const int c = channel_at(i, p.by_inner, p.by_channels);
-            float (&x)[V] = values[g], mean[V] = {}, inv_std[V];
+            float x[V], mean[V] = {}, inv_std[V];
+            values[g].widen(x);
             load<V>(inv_std, p.inv_std + c);
             if (p.mean != nullptr) load<V>(mean, p.mean + c);
 #pragma unroll
             for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v];
             if (p.epilogue.factor != nullptr) {
-                float factor[V], bias[V];
+                float factor[V], bias[V], residual[V];
+                if (p.residual != nullptr) residuals[g].widen(residual);
                 load<V>(factor, p.epilogue.factor + c);
                 load<V>(bias, p.epilogue.bias + c);
 #pragma unroll
                 for (int v = 0; v < V; ++v) {
                     x[v] = x[v] * factor[v] + bias[v];
-                    if (p.residual != nullptr) x[v] = residuals[g][v] + x[v];
+                    if (p.residual != nullptr) x[v] = residual[v] + x[v];
                     if (p.epilogue.relu) x[v] = positive(x[v]);
                     if (x[v] > 0.0f) bits |= 1u << v;
                 }
@@ -404,17 +409,17 @@ LM_FN int column_at(unsigned i, const Divider& by_channels) { return i - divide(
 template <int V, class T>
 LM_FN void normalize_sum_of(const NormalizeSumArgs<T>& p) {
     const unsigned count = static_cast<unsigned>(p.count);
-    float x0[NORMALIZE_GROUPS][V], x1[NORMALIZE_GROUPS][V];
+    float x0[SUM_GROUPS][V], x1[SUM_GROUPS][V];
 #pragma unroll
-    for (int g = 0; g < NORMALIZE_GROUPS; ++g) {
-        const unsigned i = group_at<V, NORMALIZE_GROUPS>(g);
+    for (int g = 0; g < SUM_GROUPS; ++g) {
+        const unsigned i = group_at<V, SUM_GROUPS>(g);
         if (i >= count) continue;
         load<V>(x0[g], p.x0 + i);
         load<V>(x1[g], p.x1 + i);
     }
 #pragma unroll
-    for (int g = 0; g < NORMALIZE_GROUPS; ++g) {
-        const unsigned i = group_at<V, NORMALIZE_GROUPS>(g);
+    for (int g = 0; g < SUM_GROUPS; ++g) {
+        const unsigned i = group_at<V, SUM_GROUPS>(g);
         unsigned bits = 0;
         if (i < count) {
             const int c = column_at(i, p.by_channels);

@@ -52,8 +52,7 @@ struct ConvFpropArgs {
     Divider by_channels, by_kernel_w;
     Epilogue<Maps> epilogue;
     float*
-        moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of whole units;
-                  // of maps in fp32 alone
+        moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of whole units
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -134,42 +133,108 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
     }
 }
 
-// The moments of the tile, of which the first `rows` rows are there, in two steps: those of each group of rows, while the
-// tile is in registers, into `shared`, which holds the ring of stages; then those of the unit.  Called by all threads.
-template <class T, class Product>
-LM_FN void group_moments(const Product& product, float* shared, const float* bias, int rows, int n0, int columns) {
+// The values of C as a blob of E holds them, with their bias.
+template <class E, class Product>
+LM_FN void make_stored(Product& product, const float* bias, int n0, int columns) {
+    constexpr int PAIR = 2;
+    if (bias != nullptr) {
+#pragma unroll
+        for (int j = 0; j < Product::COLUMNS; ++j) {
+            if (n0 + product.n_of(j) >= columns) continue;
+            const float added = bias[n0 + product.n_of(j)];
+#pragma unroll
+            for (int i = 0; i < Product::ROWS; ++i) product.set(i, j, product.at(i, j) + added);
+        }
+    }
+    if constexpr (IS_NARROW<E>) {
+#pragma unroll
+        for (int i = 0; i < Product::ROWS; ++i) {
+#pragma unroll
+            for (int j = 0; j < Product::COLUMNS; j += PAIR) {
+                float both[PAIR] = {product.at(i, j), product.at(i, j + 1)};
+                round_as<E>(both);
+                product.set(i, j, both[0]);
+                product.set(i, j + 1, both[1]);
+            }
+        }
+    }
+}
+
+// Stores C without an epilogue, as store_tile does.
+template <int RUN, class Product, class E, class RowOf>
+LM_FN void store_as_is(const Product& product, E* c, RowOf row_of, int n0, int columns) {
+#pragma unroll
+    for (int i = 0; i < Product::ROWS; ++i) {
+        const int row = row_of(i);
+#pragma unroll
+        for (int j = 0; j < Product::COLUMNS; j += RUN) {
+            const int column = n0 + product.n_of(j);
+            float values[RUN];
+#pragma unroll
+            for (int e = 0; e < RUN; ++e) values[e] = product.at(i, j + e);
+            if (row >= 0 && column < columns) store<RUN>(c + row + column, values);
+        }
+    }
+}
+
+// A sum of a column of the tile.
+struct ColumnSum {
+    int n;
+    float value;
+};
+
+// The moments of group number q of the warp's rows, of which the first `count` are there: all of them, if WHOLE.  Means go
+// to group[n] for column n of the tile, and M2's T::N behind them.  Called by all lanes.
+template <class T, bool WHOLE, class Product>
+LM_FN void store_group(const Product& product, float* group, int q, int count) {
     constexpr int EACH = Product::LANES;  // rows of a group that a lane has
+    constexpr int RUN = WARP / EACH;      // columns whose sums lanes share: one each
+    const int first = warp_m<T>() + q * GROUP_ROWS;
+    const auto sum_columns = [&](int j, auto term) {
+        float sums[RUN];
+#pragma unroll
+        for (int e = 0; e < RUN; ++e) {
+            float terms[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                terms[i] = term(product.at(q * EACH + i, j + e), e);
+                if (!WHOLE && product.m_of(q * EACH + i) - first >= count) terms[i] = 0.0f;
+            }
+            sums[e] = sum_apart(terms);
+        }
+        const int its = share_lanes<EACH>(sums);
+        return ColumnSum{product.n_of(j + its), sums[0]};
+    };
+#pragma unroll
+    for (int j = 0; j < Product::COLUMNS; j += RUN) {
+        const ColumnSum sum = sum_columns(j, [](float value, int) { return value; });
+        group[sum.n] = WHOLE ? sum.value * (1.0f / GROUP_ROWS) : sum.value / static_cast<float>(count);
+    }
+    warp_sync();
+#pragma unroll
+    for (int j = 0; j < Product::COLUMNS; j += RUN) {
+        float means[RUN];
+#pragma unroll
+        for (int e = 0; e < RUN; e += 4) load<4>(four(means, e), group + product.n_of(j + e));
+        const ColumnSum sum = sum_columns(j, [&](float value, int e) {
+            const float distance = value - means[e];
+            return distance * distance;
+        });
+        group[T::N + sum.n] = sum.value;
+    }
+}
+
+// The moments of the tile, of which the first `rows` rows are there, or all if WHOLE, in two steps: those of each group of
+// rows, while the tile is in registers, into `shared`, which holds the ring of stages; then those of the unit.  Called by
+// all threads.
+template <class T, bool WHOLE, class Product>
+LM_FN void group_moments(const Product& product, float* shared, int rows) {
     static_assert(T::M % UNIT_ROWS == 0 && T::WARP_M % GROUP_ROWS == 0, "a tile has whole units, a warp whole groups");
-    block_sync();  // no thread reads the last stage any more
 #pragma unroll
     for (int q = 0; q < T::WARP_M / GROUP_ROWS; ++q) {
         const int first = warp_m<T>() + q * GROUP_ROWS;
-        const float count = static_cast<float>(rows_within<GROUP_ROWS>(first, rows));
         float* group = shared + 2 * (first / GROUP_ROWS) * T::N;
-#pragma unroll
-        for (int j = 0; j < Product::COLUMNS; ++j) {
-            const int n = product.n_of(j);
-            const float added = bias != nullptr && n0 + n < columns ? bias[n0 + n] : 0.0f;
-            float values[EACH], terms[EACH];
-#pragma unroll
-            for (int i = 0; i < EACH; ++i) {
-                values[i] = product.at(q * EACH + i, j);
-                if (bias != nullptr) values[i] += added;
-                if (product.m_of(q * EACH + i) >= rows) values[i] = 0.0f;
-                terms[i] = values[i];
-            }
-            const float mean = sum_lanes<EACH>(sum_apart(terms)) / count;
-#pragma unroll
-            for (int i = 0; i < EACH; ++i) {
-                const float distance = values[i] - mean;
-                terms[i] = product.m_of(q * EACH + i) < rows ? distance * distance : 0.0f;
-            }
-            const float m2 = sum_lanes<EACH>(sum_apart(terms));
-            if (lane_of_warp() < Product::LANES) {
-                group[n] = mean;
-                group[T::N + n] = m2;
-            }
-        }
+        store_group<T, WHOLE>(product, group, q, rows_within<GROUP_ROWS>(first, rows));
     }
 }
 
@@ -204,10 +269,16 @@ struct Place {
     }
 };
 
+// Whether all rows of the block's tile are among the first `rows` of C; without the division that Place takes.
+template <class T>
+LM_FN bool has_whole_tile(int rows, int columns) {
+    return static_cast<int>(blockIdx.x) < rows / T::M * ((columns + T::N - 1) / T::N);
+}
+
 // conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
 template <class T, class Product, int V, class Image, class Maps, class Weights>
 LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
-    constexpr bool HAS_MOMENTS = T::M % UNIT_ROWS == 0 && !IS_NARROW<Maps>;
+    constexpr bool HAS_MOMENTS = T::M % UNIT_ROWS == 0;
     LM_DYN_SHARED(float, shared);
     // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
     // the registers
@@ -239,20 +310,30 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     };
     Epilogue<Maps> epilogue = p.epilogue;
     if (epilogue.bias != nullptr) epilogue.bias += first_output;
+    const bool has_runs = conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0;
     if constexpr (HAS_MOMENTS) {
-        if (p.moments != nullptr)
-            group_moments<T>(product, shared, epilogue.bias, count - windows[0].w, n0, conv.outputs);
+        if (p.moments != nullptr) {
+            const int rows = count - windows[0].w;
+            make_stored<Maps>(product, epilogue.bias, n0, conv.outputs);
+            block_sync();  // no thread reads the last stage any more
+            if (has_whole_tile<T>(count, conv.outputs))
+                group_moments<T, true>(product, shared, rows);
+            else
+                group_moments<T, false>(product, shared, rows);
+            if (has_runs)
+                store_as_is<4>(product, p.maps, row_of, n0, conv.outputs);
+            else
+                store_as_is<1>(product, p.maps, row_of, n0, conv.outputs);
+            float* moments = p.moments + 2 * (windows[0].w / UNIT_ROWS) * conv.maps_pitch + first_output;
+            store_moments<T>(shared, moments, conv.maps_pitch, rows, n0, conv.outputs);  // no register holds the tile
+            return;
+        }
     }
     constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
-    if (conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0)
+    if (has_runs)
         store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
     else
         store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
-    if constexpr (HAS_MOMENTS) {  // now that no register holds the tile
-        if (p.moments != nullptr)
-            store_moments<T>(shared, p.moments + 2 * (windows[0].w / UNIT_ROWS) * conv.maps_pitch + first_output,
-                             conv.maps_pitch, count - windows[0].w, n0, conv.outputs);
-    }
 }
 
 template <class E, class Weights = float>
@@ -440,7 +521,11 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
                     if (bias != nullptr) y[e] += added[j + e];
                     if (accumulate) y[e] = before[e] + y[e];
                     if ((bits >> e & 1u) == 0) y[e] = 0.0f;
-                    if (Then::KEEPS_TILE) product.set(first + i, j + e, y[e]);
+                }
+                if (Then::KEEPS_TILE) {
+                    round_as<E>(y);
+#pragma unroll
+                    for (int e = 0; e < RUN; ++e) product.set(first + i, j + e, y[e]);
                 }
                 if (is_inside(rows[i], j)) store<RUN>(c + at, y);
                 then.fetch(runs, first + i, j, at, is_inside(rows[i], j));

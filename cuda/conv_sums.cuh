@@ -3,7 +3,7 @@
 //
 //   launch   as conv_dgrad, of tiles of whole units
 //   traffic  as conv_dgrad, and x once
-//   assumes  as _v4; one phase, so that rows of the tile are pixels one after the other; blobs in fp32
+//   assumes  as _v4 or _v8; one phase, so that rows of the tile are pixels one after the other
 //   source   Caffe batch_norm_layer.cu, Backward_gpu: the sums over dy and over dy * x that it begins with
 #pragma once
 #include "conv.cuh"
@@ -11,17 +11,19 @@
 
 namespace lm {
 
+template <class E>
 struct NormGradient {
     float* parts;          // [units][2][C] written
-    const float* x;        // [N,H,W,C], which the BatchNorm read
+    const E* x;            // [N,H,W,C], which the BatchNorm read
     const float* mean;     // [C]
     const float* inv_std;  // [C]
     AffineRelu epilogue;
 };
 
+template <class E, class Weights = float>
 struct ConvDgradSumsArgs {
-    ConvDgradArgs<float> dgrad;
-    NormGradient norm;
+    ConvDgradArgs<E, Weights> dgrad;
+    NormGradient<E> norm;
 };
 
 // What the epilogue has in shared memory: the tile of x, as OwnRuns has it; the numbers of each column, which are mean,
@@ -36,8 +38,8 @@ struct SumsMemory {
 };
 
 // Starts the copies of the numbers of each column.
-template <class T>
-LM_FN void copy_numbers(float* to, const NormGradient& norm, int channel, int columns) {
+template <class T, class E>
+LM_FN void copy_numbers(float* to, const NormGradient<E>& norm, int channel, int columns) {
     constexpr int CHUNKS = T::N / 4;
     static_assert(SumsMemory<T>::NUMBERS * CHUNKS <= T::THREADS, "a thread has a copy");
     const int number = static_cast<int>(threadIdx.x) / CHUNKS, n = static_cast<int>(threadIdx.x) % CHUNKS * 4;
@@ -51,7 +53,7 @@ LM_FN void copy_numbers(float* to, const NormGradient& norm, int channel, int co
 
 // The sums of group number `q` of the warp's rows; in rows that are not there the tile and x are zeros.  Called by all
 // lanes.
-template <class T, class Product>
+template <class T, class E, class Product>
 LM_FN void sum_group(const Product& product, const OwnRuns<T, Product>& x_runs, const SumsMemory<T>& memory, int relu,
                      int q) {
     constexpr int EACH = Product::LANES, AT_ONCE = 4, PARTS = EACH / AT_ONCE;  // rows of a group that a lane has
@@ -69,7 +71,7 @@ LM_FN void sum_group(const Product& product, const OwnRuns<T, Product>& x_runs, 
         for (int part = 0; part < PARTS; ++part) {  // of rows PARTS apart, which are neighbours in the tree
             float x[AT_ONCE][RUN];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) x_runs.template take<float>(x[i], q * EACH + i * PARTS + part, j);
+            for (int i = 0; i < AT_ONCE; ++i) x_runs.template take<E>(x[i], q * EACH + i * PARTS + part, j);
 #pragma unroll
             for (int e = 0; e < RUN; ++e) {
                 float terms[GRADIENT_TERMS][AT_ONCE];
@@ -107,14 +109,14 @@ LM_FN void store_unit_sums(const float* of_groups, float* parts, int pitch, int 
 
 // What conv_dgrad does with a tile beside storing it.  Copies of x are started as soon as their place is free, those of each
 // group of rows together.
-template <class T, class Product>
+template <class T, class Product, class E>
 struct SumTile {
     static constexpr bool KEEPS_TILE = true;
     static constexpr int EACH = Product::LANES, WARP_GROUPS = T::WARP_M / GROUP_ROWS;  // of a warp's rows
     static_assert(T::M % UNIT_ROWS == 0 && T::WARP_M % GROUP_ROWS == 0, "a tile has whole units, a warp whole groups");
     static_assert(WARP_GROUPS <= 2, "copies of a group are waited for alone");
 
-    const NormGradient& norm;
+    const NormGradient<E>& norm;
 
     LM_MEMBER void begin(float* shared, const ConvProblem& conv, int n0) const {
         copy_numbers<T>(SumsMemory<T>(shared).numbers, norm, blockIdx.z * conv.channels + n0, conv.channels - n0);
@@ -134,10 +136,10 @@ struct SumTile {
         const int rows = conv.images * conv.height * conv.width - first;
         async_wait<WARP_GROUPS - 1>();
         block_sync();  // the numbers of all threads are there
-        sum_group(product, runs, memory, norm.epilogue.relu, 0);
+        sum_group<T, E>(product, runs, memory, norm.epilogue.relu, 0);
         if constexpr (WARP_GROUPS > 1) {
             async_wait<0>();
-            sum_group(product, runs, memory, norm.epilogue.relu, 1);
+            sum_group<T, E>(product, runs, memory, norm.epilogue.relu, 1);
         }
         block_sync();
         const int pitch = conv.image_pitch, channel = blockIdx.z * conv.channels + n0;
@@ -146,16 +148,22 @@ struct SumTile {
     }
 };
 
-#define LM_DGRAD_SUMS(tile, T, Product)                                                   \
-    LM_KERNEL(conv_dgrad_sums_##tile##_v4, ConvDgradSumsArgs, p, T::THREADS, T::BLOCKS) { \
-        using Dgrad = Product<T, true, false>;                                            \
-        conv_dgrad<T, Dgrad, 4>(p.dgrad, SumTile<T, Dgrad>{p.norm});                      \
+#define LM_DGRAD_SUMS_OF(Args, tile, T, Product, V, E)                         \
+    LM_KERNEL(conv_dgrad_sums_##tile##_v##V, Args, p, T::THREADS, T::BLOCKS) { \
+        using Dgrad = Product<T, true, false>;                                 \
+        conv_dgrad<T, Dgrad, V>(p.dgrad, SumTile<T, Dgrad, E>{p.norm});        \
     }
 
+template <class E>
+using PackedDgradSumsArgs = ConvDgradSumsArgs<E, E>;
+
+#define LM_DGRAD_SUMS(tile, T, Product, E) LM_DGRAD_SUMS_OF(ConvDgradSumsArgs<E>, tile, T, Product, 4, E)
+#define LM_DGRAD_SUMS_PACKED(tile, T, Product, E) LM_DGRAD_SUMS_OF(PackedDgradSumsArgs<E>, tile, T, Product, 8, E)
+
 // All tiles of whole units that every product has.
-#define LM_DGRAD_SUMS_TILES(Product)          \
-    LM_DGRAD_SUMS(128x128, T128x128, Product) \
-    LM_DGRAD_SUMS(128x64, T128x64, Product)   \
-    LM_DGRAD_SUMS(128x32, T128x32, Product)
+#define LM_DGRAD_SUMS_TILES(Product, E)          \
+    LM_DGRAD_SUMS(128x128, T128x128, Product, E) \
+    LM_DGRAD_SUMS(128x64, T128x64, Product, E)   \
+    LM_DGRAD_SUMS(128x32, T128x32, Product, E)
 
 }  // namespace lm

@@ -5,4 +5,4 @@
 using namespace lm;
 
 LM_CONV_TILES(Ffma)
-LM_DGRAD_SUMS_TILES(Ffma)
+LM_DGRAD_SUMS_TILES(Ffma, float)

@@ -9,4 +9,4 @@ using T64x64Few = Tile<64, 64, 32, 32, 3>;  // four blocks leave too few registe
 LM_TILES(LM_CONV, LM_CONV, MmaBf16, float)
 LM_WGRAD_FEW(, 64x64, T64x64Few, MmaBf16, WgradArgs<float>)
 LM_WGRAD_FEW(, 64x32, T64x32, MmaBf16, WgradArgs<float>)
-LM_DGRAD_SUMS_TILES(MmaBf16)
+LM_DGRAD_SUMS_TILES(MmaBf16, float)

@@ -11,4 +11,4 @@ using T64x64Few =
 LM_TILES(LM_CONV, LM_CONV, MmaFp32x3, float)
 LM_WGRAD_FEW(, 64x64, T64x64Few, MmaFp32x3, WgradArgs<float>)
 LM_WGRAD_FEW(, 64x32, T64x32, MmaFp32x3, WgradArgs<float>)
-LM_DGRAD_SUMS_TILES(MmaFp32x3)
+LM_DGRAD_SUMS_TILES(MmaFp32x3, float)

@@ -33,11 +33,48 @@ LM_FN void load(float (&to)[V], const T* from) {
         to[1] = T::high(all.x);
         to[2] = T::low(all.y);
         to[3] = T::high(all.y);
+    } else if constexpr (V == 2) {
+        const unsigned both = *reinterpret_cast<const unsigned*>(from);
+        to[0] = T::low(both);
+        to[1] = T::high(both);
     } else {
-        static_assert(V == 1, "one element or four");
+        static_assert(V == 1, "one element, two or four");
         to[0] = widened(*from);
     }
 }
+
+// V elements as they lie in memory: a thread that widens them where it uses them has further loads in flight till then.
+template <int V, class T>
+struct Elements {
+    unsigned words[(V + 1) / 2];
+
+    LM_MEMBER void fetch(const T* from) {
+        check_aligned(from, V * 2);
+        if constexpr (V == 4) {
+            const uint2 all = *reinterpret_cast<const uint2*>(from);
+            words[0] = all.x, words[1] = all.y;
+        } else {
+            static_assert(V == 1, "one element or four");
+            words[0] = from->bits;
+        }
+    }
+
+    LM_MEMBER void widen(float (&to)[V]) const {
+#pragma unroll
+        for (int i = 0; i < V; ++i) to[i] = i % 2 == 0 ? T::low(words[i / 2]) : T::high(words[i / 2]);
+    }
+};
+
+template <int V>
+struct Elements<V, float> {
+    float values[V];
+
+    LM_MEMBER void fetch(const float* from) { load<V>(values, from); }
+    LM_MEMBER void widen(float (&to)[V]) const {
+#pragma unroll
+        for (int i = 0; i < V; ++i) to[i] = values[i];
+    }
+};
 
 template <int V, class T>
 LM_FN void store(T* to, const float (&from)[V]) {
@@ -50,6 +87,20 @@ LM_FN void store(T* to, const float (&from)[V]) {
     } else {
         static_assert(V == 1, "one element or four");
         *to = T{T::round(from[0])};
+    }
+}
+
+// Makes of values what a blob of T holds of them.
+template <class T, int V>
+LM_FN void round_as(float (&values)[V]) {
+    if constexpr (sizeof(T) < sizeof(float)) {
+        static_assert(V % 2 == 0, "two share a register");
+#pragma unroll
+        for (int i = 0; i < V; i += 2) {
+            const unsigned both = T::pack(values[i], values[i + 1]);
+            values[i] = T::low(both);
+            values[i + 1] = T::high(both);
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 // Between fp32 and the formats of 16 bits: parts of blobs are widened before a kernel and rounded behind it.
-//   launch   V elements per thread: grid ceil(count / (256 V)), block 256
+//   launch   an element per thread, or _v4: 16, in groups of 4: grid ceil(count / 256), or / 4096, block 256
 //   traffic  6 bytes per element: bound by memory
 //   assumes  count < 2^31; _v4: count is a multiple of 4, floats are aligned to 16 bytes and the others to 8
 //   source   layermem/backends/narrow.py
@@ -7,9 +7,14 @@
 
 using namespace lm;
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 256, GROUPS = 4;  // GROUPS: of four elements, whose loads are in flight together
 
 LM_FN unsigned my_element() { return blockIdx.x * static_cast<unsigned>(THREADS) + threadIdx.x; }
+
+// The first element of a group of this thread.
+LM_FN unsigned my_group(int g) {
+    return 4u * ((blockIdx.x * GROUPS + g) * static_cast<unsigned>(THREADS) + threadIdx.x);
+}
 
 // widen_bf16, widen_fp16: y [count] float written, x [count] in 16 bits read.
 struct WidenArgs {
@@ -20,12 +25,20 @@ struct WidenArgs {
 
 template <class Format>
 LM_FN void widen_four(const WidenArgs& p) {
-    const unsigned first = 4u * my_element();
-    if (first >= static_cast<unsigned>(p.count)) return;
-    check_aligned(p.x + first, 8);
-    const uint2 bits = *reinterpret_cast<const uint2*>(p.x + first);
-    const float values[4] = {Format::low(bits.x), Format::high(bits.x), Format::low(bits.y), Format::high(bits.y)};
-    store<4>(p.y + first, values);
+    uint2 bits[GROUPS];
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+        if (my_group(g) >= static_cast<unsigned>(p.count)) continue;
+        check_aligned(p.x + my_group(g), 8);
+        bits[g] = *reinterpret_cast<const uint2*>(p.x + my_group(g));
+    }
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+        if (my_group(g) >= static_cast<unsigned>(p.count)) return;
+        const float values[4] = {Format::low(bits[g].x), Format::high(bits[g].x), Format::low(bits[g].y),
+                                 Format::high(bits[g].y)};
+        store<4>(p.y + my_group(g), values);
+    }
 }
 
 template <class Format>
@@ -48,15 +61,19 @@ struct NarrowArgs {
 
 template <class Format>
 LM_FN void narrow_four(const NarrowArgs& p) {
-    const unsigned first = 4u * my_element();
-    if (first >= static_cast<unsigned>(p.count)) return;
-    float values[4];
-    load<4>(values, p.x + first);
-    check_aligned(p.y + first, 8);
-    uint2 bits;
-    bits.x = Format::pack(values[0], values[1]);
-    bits.y = Format::pack(values[2], values[3]);
-    *reinterpret_cast<uint2*>(p.y + first) = bits;
+    float values[GROUPS][4];
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g)
+        if (my_group(g) < static_cast<unsigned>(p.count)) load<4>(values[g], p.x + my_group(g));
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+        if (my_group(g) >= static_cast<unsigned>(p.count)) return;
+        check_aligned(p.y + my_group(g), 8);
+        uint2 bits;
+        bits.x = Format::pack(values[g][0], values[g][1]);
+        bits.y = Format::pack(values[g][2], values[g][3]);
+        *reinterpret_cast<uint2*>(p.y + my_group(g)) = bits;
+    }
 }
 
 template <class Format>

@@ -12,7 +12,7 @@ decided with the plan (layermem/fusions.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import TypeVar
@@ -54,8 +54,17 @@ def without_fusions(device: D, names: Collection[str] = OPTIONAL) -> D:
 
 def without_partial_sums(graph: Graph, first: int, last: int, device: Device) -> Graph:
     """`graph` without the partial sums that an op of the nodes first .. last makes or reads."""
-    here = (op for op in graph.ops if first <= op.node <= last)
-    dropped = {op.roles[role] for op in here for role in PARTIAL_SUMS if role in op.roles}
+    return without_sums_of(graph, [op for op in graph.ops if first <= op.node <= last], device)
+
+
+def partial_sums_of(op: Op) -> frozenset[str]:
+    """Buffers of those that `op` makes or reads."""
+    return frozenset(op.roles[role] for role in PARTIAL_SUMS if role in op.roles)
+
+
+def without_sums_of(graph: Graph, ops: Iterable[Op], device: Device) -> Graph:
+    """`graph` without the partial sums that one of these ops of it makes or reads."""
+    dropped = {buffer for op in ops for buffer in partial_sums_of(op)}
     if not dropped:
         return graph
     buffers = {name: buffer for name, buffer in graph.buffers.items() if name not in dropped}

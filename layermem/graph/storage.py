@@ -12,6 +12,9 @@ size of a part: sums are carried, and a BatchNorm takes its two passes.
     conv1.wgrad            dw0 is carried in the workspace from part to part; the last one makes it
     an op that mixes items, or has too few to divide: one part, with copies of its whole operands
 
+Partial sums that an op leaves for a BatchNorm (optional_fusions.py) are of values as they are stored.  Where one of the
+two ops runs in passes, the BatchNorm takes them from memory.
+
 In 16 bits are blobs, gradients and stashes of two axes or more in fp32 that depend on a parameter.  In fp32 stay
 
     parameters, their gradients, optimizer state, sums, statistics, losses
@@ -37,12 +40,13 @@ from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_pas
 from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
-from layermem.graph.optional_fusions import without_partial_sums
+from layermem.graph.optional_fusions import partial_sums_of, without_partial_sums, without_sums_of
 from layermem.graph.passes import Operand, Pass
 from layermem.graph.slices import whole_name
 from layermem.ops import (
     CARRY,
     NARROW,
+    NORM_OPERANDS,
     OPEN,
     WHOLE,
     BatchSlice,
@@ -94,12 +98,8 @@ class Storage:
         if self.device.storage not in NARROW:
             return graph
         if id(graph) not in self._made:
-            self._made[id(graph)] = graph, _Narrowing(self._base(graph), self).graph()
+            self._made[id(graph)] = graph, _Narrowing(graph, self).graph()
         return self._made[id(graph)][1]
-
-    def _base(self, graph: Graph) -> Graph:
-        """Without statistics and sums of values that are not rounded yet."""
-        return without_partial_sums(graph, 0, max((op.node for op in graph.ops), default=0), self.device)
 
     def has(self, graph: Graph) -> bool:
         """Whether it was asked for `graph` before."""
@@ -109,7 +109,7 @@ class Storage:
         """The graph of the net with `count` items; None where that cannot be."""
         if count not in self._parts:
             try:
-                self._parts[count] = _PartGraph(self._base(self._make(self.net.with_items(count))), self.device)
+                self._parts[count] = _PartGraph(self._make(self.net.with_items(count)), self.device)
             except InputError:  # such as a Reshape to a fixed number of items
                 self._parts[count] = None
         return self._parts[count]
@@ -125,6 +125,7 @@ class _Narrowing:
         self._counts: dict[int, int] = {}  # items of a part by node
         self._converted_of: dict[object, frozenset[str]] = {}  # by what _taken() depends on
         self._of_node: dict[int, list[Op]] = {}
+        self.whole = graph = without_sums_of(graph, filter(self._converted, graph.ops), self.device)
         for op in graph.ops:
             if self._converted(op):
                 self._of_node.setdefault(op.node, []).append(op)
@@ -193,8 +194,9 @@ class _Narrowing:
         """Bytes that the op moves beside those on operands in fp32: conversions read and write, and a kernel that takes
         16 bits moves less."""
         converted, total = self._converted(op), 0
+        uncounted = {op.roles[role] for role in NORM_OPERANDS if role in op.roles}
         for b in (*op.reads, *op.updates, *op.updates, *op.writes):
-            if b in self.narrow:
+            if b in self.narrow and b not in uncounted:
                 tensor = self._viewed(op, b)
                 wide, narrow = tensor.nbytes, tensor.of(self.dtype).nbytes
                 total += wide + narrow if b in converted else narrow - wide
@@ -345,6 +347,7 @@ class _PartGraph:
 
     def __init__(self, graph: Graph, device: Device):
         nodes = max((op.node for op in graph.ops), default=0)
+        graph = without_partial_sums(graph, 0, nodes, device)
         both = (graph, in_two_passes(graph, 0, nodes, device))
         self.buffers = {name: buffer for each in both for name, buffer in each.buffers.items()}
         self._ops = {op.name: op for each in reversed(both) for op in each.ops}
@@ -395,6 +398,8 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
 def _is_activation(op: Op, buffer: Buffer) -> bool:
     """Whether what `op` writes is one value, or more, for each item and further axes."""
     summed = op.record.batch_sums(op.step) or ()
+    if buffer.name in partial_sums_of(op):
+        return False
     if buffer.persistent or buffer.tensor.dtype != "float32" or len(buffer.tensor.shape) < 2:
         return False
     return prod(buffer.tensor.shape) > 0 and all(op.roles[role] != buffer.name for role in summed if role in op.roles)

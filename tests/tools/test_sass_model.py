@@ -180,6 +180,16 @@ def test_predicates_are_known_that_the_compiler_keeps_in_bits_of_a_register(pred
         assert (step.instruction.guard, step.off) == (guard, is_off)
 
 
+def test_an_argument_is_known_whose_offset_is_in_a_register():
+    """The second of two numbers at 0x210, which says that what follows is not executed."""
+    code = [("MOV", "R2 0x4"), ("LDC", "R4 c[0x0][R2+0x210]"), ("ISETP.NE.AND", "P0 PT R4 0x7 PT"), ("EXIT", "")]
+    first, second, compare, end = (instruction(opcode, *operands.split()) for opcode, operands in code)
+    guarded = replace(instruction("MOV", "R9", "RZ"), guard="P0")
+    kernel = Kernel("indexed", [first, second, compare, guarded, end], {}, threads=32, parameters=0x210)
+    *_, step, _ = followed(kernel, struct.pack("<2I", 5, 7), (1, 1, 1), 100)
+    assert step.instruction.guard == "P0" and step.off
+
+
 # -- the pipeline, against sums made by hand ---------------------------------------------------------------------------
 
 

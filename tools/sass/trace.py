@@ -116,6 +116,7 @@ def _all(*conditions: bool | None) -> bool | None:
 FLAG = re.compile(r"U?P[T\d]$")
 PREDICATE = re.compile(r"^(!?)(U?P(?:T|\d))$")
 REGISTER = re.compile(r"^([-~|]*)(U?R(?:Z|\d+))((?:\.\w+)*)\|?$")
+INDEXED = re.compile(r"^c\[0x0\]\[(R\d+)?\+?(-?0x\w+)?\]$")
 CONSTANT = re.compile(r"^(-?)c\[0x0\]\[(\w+)\](?:\.\w+)?$")
 COMPARE = {
     "LT": lambda a, b: a < b, "LE": lambda a, b: a <= b, "GT": lambda a, b: a > b, "GE": lambda a, b: a >= b,
@@ -275,10 +276,12 @@ def _special(thread: _Thread, modifiers: list[str], operands: Operands) -> Resul
 
 
 def _load_constant(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
-    found = CONSTANT.match(operands[1])
-    if not found:
+    """LDC d, c[0x0][offset], or c[0x0][register + offset]."""
+    found = INDEXED.match(operands[1])
+    base = thread.value(found[1]) if found and found[1] else 0
+    if not found or base is None:
         return {}
-    at = int(found[2], 16)
+    at = base + int(found[2] or "0", 16) & WORD
     words = [thread.constants.get(at + 4 * i) for i in range(2 if "64" in modifiers else 1)]
     names = (operands[0], _behind(operands[0]))
     return {name: word for name, word in zip(names, words, strict=False) if word is not None}

@@ -44,10 +44,10 @@ from layermem.ops import NORM_OPERANDS, Conv, Deconv
 
 
 def narrow_fprop(op: Conv) -> list[str]:
-    """Roles in 16 bits: all blobs, or those of the maps where the image is in fp32.  Moments are of maps in fp32."""
+    """Roles in 16 bits: all blobs, or those of the maps where the image is in fp32."""
     if op.relu and not masks_bytes(op.problem):
         return []
-    return [r"x\d+|y\d+|moments", *([] if op.residual else [r"y\d+|moments"])]
+    return [r"x\d+|y\d+", *([] if op.residual else [r"y\d+"])]
 
 
 @kernel(Conv, "forward", narrow=narrow_fprop)
@@ -64,12 +64,12 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
         for i in range(op.pairs):
             yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], weights, epilogue, in_epilogue)
     if call["moments"] and not in_epilogue:
-        yield from batch_moments(Units.of(problem.maps), call["y0"], call["moments"])
+        yield from batch_moments(Units.of(problem.maps), call["y0"], call["moments"], call.suffix)
     if op.relu and not epilogue.relu:
         yield relu_in_place(op.problem.maps, call["y0"], call["mask"])
 
 
-@kernel(Conv, "dgrad", narrow=r"dx\d+|dy\d+")
+@kernel(Conv, "dgrad", narrow=r"dx\d+|dy\d+|norm_x")
 def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     problem, pairs = op.problem, [i for i in range(op.pairs) if f"dx{i}" in call]
     operands = [(call[f"dx{i}"], call[f"dy{i}"], call.accumulates(f"dx{i}")) for i in pairs]
@@ -88,7 +88,7 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
         for dx, dy, adds in operands:
             yield conv_dgrad(engine, problem, dx, dy, weights, accumulate=adds, kept=kept, norm=in_epilogue)
     if sums and in_epilogue is None:
-        yield from gradient_sums(Units.of(problem.image), call["dx0"], norm, sums)
+        yield from gradient_sums(Units.of(problem.image), call["dx0"], norm, sums, call.suffix)
 
 
 def norm_operands_of(call: CudaCall) -> NormOperands:

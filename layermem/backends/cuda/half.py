@@ -5,7 +5,7 @@ from __future__ import annotations
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
 from layermem.ops import NARROW
 
-VECTOR = 4  # elements that a thread of the wide form converts
+VECTOR, GROUPS = 4, 4  # elements of an access of the wide form, and how many of these a thread has, as in cuda/half.cu
 WORDS = {dtype: word for word, dtype in NARROW.items()}
 
 
@@ -20,5 +20,5 @@ def narrow(y: int, x: int, count: int, dtype: str) -> Launch:
 
 
 def _convert(function: str, args: str, y: int, x: int, count: int, *, is_wide: bool) -> Launch:
-    v = VECTOR if is_wide and count % VECTOR == 0 else 1
-    return launch("half", f"{function}_v{v}", args, ceil_div(count, THREADS * v), y=y, x=x, count=count)
+    v, groups = (VECTOR, GROUPS) if is_wide and count % VECTOR == 0 else (1, 1)
+    return launch("half", f"{function}_v{v}", args, ceil_div(count, THREADS * v * groups), y=y, x=x, count=count)

@@ -350,7 +350,7 @@ def conv_fprop(
     engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE,
     moments: int = 0,
 ) -> Launch:  # fmt: skip
-    """moments   where the moments of the maps, in fp32, go, if writes_moments()"""
+    """moments   where the moments of the maps go, if writes_moments()"""
     channels, outputs = group_channels(problem)
     matrices = problem.positions, outputs, problem.groups
     rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
@@ -393,10 +393,10 @@ def conv_dgrad(
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
-    """Whether conv_dgrad takes the sums that a BatchNorm needs of what it writes: its kernels are those of 16-byte
-    accesses and of one phase."""
+    """Whether conv_dgrad takes the sums that a BatchNorm needs of what it writes: its kernels are those of several
+    elements in an access and of one phase."""
     width = engine.vector_width(problem, *group_channels(problem))
-    return writes_moments() and width == VECTOR and problem.stride == (1, 1) and not engine.storage
+    return writes_moments() and width >= VECTOR and problem.stride == (1, 1)
 
 
 class Split(NamedTuple):

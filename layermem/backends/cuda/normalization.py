@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
+from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, kernel, suffix
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
@@ -20,7 +20,7 @@ from layermem.errors import InputError
 from layermem.ops import LRN, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, MovingAverage
 from layermem.utils.units import aligned
 
-NORMALIZE_GROUPS, BACKWARD_GROUPS = 4, 2  # of V elements, that a thread takes, as in cuda/batch_norm.cuh
+NORMALIZE_BYTES, SUM_GROUPS, BACKWARD_GROUPS = 16, 4, 2  # of V elements: of a thread, as in cuda/batch_norm.cuh
 MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
 FORWARD_BLOBS, BACKWARD_BLOBS = "x0|x1|y0", "x0|x1|dx0|dx1|dy0"  # roles that may be in 16 bits
 BETWEEN = {"float32": 0, "bfloat16": 1, "float16": 2}  # as in cuda/batch_norm.cuh
@@ -38,12 +38,12 @@ def affine_relu(call: CudaCall, relu: bool) -> StructValues:
 
 def normalize(
     op: BatchNorm, y: int, x: int, mean: int, inv_std: int, accumulate: bool = False,
-    epilogue: StructValues = NO_EPILOGUE, residual: int = 0, mask: int = 0, suffix: str = "",
+    epilogue: StructValues = NO_EPILOGUE, residual: int = 0, mask: int = 0, storage: str = "",
 ) -> Launch:  # fmt: skip
-    at = Columns.of(op.x)
+    at, groups = Columns.of(op.x), NORMALIZE_BYTES // itemsize(storage)
     return launch(
-        "normalization", f"normalize_v{at.v}{suffix}", "NormalizeArgs",
-        ceil_div(op.x.count, THREADS * at.v * NORMALIZE_GROUPS), y=y, x=x, residual=residual, mask=mask,
+        "normalization", f"normalize_v{at.v}{suffix(storage)}", "NormalizeArgs",
+        ceil_div(op.x.count, THREADS * at.v * groups), y=y, x=x, residual=residual, mask=mask,
         mean=mean, inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
         by_channels=divider(at.columns), count=op.x.count, accumulate=accumulate,
     )  # fmt: skip
@@ -159,12 +159,12 @@ def batch_norm_forward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
         yield global_statistics(op, call, mean, inv_std)
     else:
         yield from batch_statistics(op, call, mean, inv_std, moments_address(op, call, workspace))
-    yield normalize(op, call["y0"], call["x0"], mean, inv_std, suffix=call.suffix)
+    yield normalize(op, call["y0"], call["x0"], mean, inv_std, storage=call.storage)
 
 
 @kernel(BatchNorm, "recompute", narrow=FORWARD_BLOBS)
 def batch_norm_recompute(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
-    yield normalize(op, call["y0"], call["x0"], call["mean"], call["inv_std"], suffix=call.suffix)
+    yield normalize(op, call["y0"], call["x0"], call["mean"], call["inv_std"], storage=call.storage)
 
 
 def batch_norm_backward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
@@ -177,7 +177,7 @@ def batch_norm_backward(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
     if op.global_stats:
         inv_std, mean = workspace.take(FLOAT * op.channels), workspace.take(FLOAT * op.channels)
         yield global_statistics(op, call, mean, inv_std)
-        yield normalize(op, call["dx0"], call["dy0"], 0, inv_std, call.accumulates("dx0"), suffix=call.suffix)
+        yield normalize(op, call["dx0"], call["dy0"], 0, inv_std, call.accumulates("dx0"), storage=call.storage)
         return
     norm = norm_operands(call)
     sums, launches = whole_gradient_sums(op, call, norm, workspace)
@@ -213,7 +213,7 @@ def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int
     epilogue, residual = affine_relu(call, op.relu), call["x1"]
     yield normalize(
         op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=residual, mask=call["mask"],
-        suffix=call.suffix,
+        storage=call.storage,
     )  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def normalize_sum(op: BatchNormSum, call: CudaCall, statistics: Iterable[tuple[i
     at = Columns.of(op.x)
     return launch(
         "normalization", f"normalize_sum_v{at.v}{call.suffix}", "NormalizeSumArgs",
-        ceil_div(op.x.count, THREADS * at.v * NORMALIZE_GROUPS), y=call["y0"], x0=call["x0"], x1=call["x1"],
+        ceil_div(op.x.count, THREADS * at.v * SUM_GROUPS), y=call["y0"], x0=call["x0"], x1=call["x1"],
         mask=call["mask"], norm0=norm0, norm1=norm1, by_channels=divider(at.columns), count=op.x.count, relu=op.relu,
         between=BETWEEN[op.between],
     )  # fmt: skip

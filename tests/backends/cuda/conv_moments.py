@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import NamedTuple
+
 import numpy as np
 
-from layermem.ops import Conv, ConvProblem, Window
+from layermem.backends.narrow import narrowed, widened
+from layermem.ops import NARROW, Conv, ConvProblem, Window
 from tests.backends.cuda.harness import Memory, Way, run_op
 
 
@@ -21,7 +25,10 @@ PROBLEMS = {
     "groups": problem_of(2, 8, 24, 9, 3, groups=2),
     "one float at a time": problem_of(2, 3, 7, 12, 3),
     "a group of rows alone": problem_of(1, 4, 4, 13),  # 169 = 128 + 32 + 9
+    "octets": problem_of(3, 16, 136, 11, 3),
+    "groups of octets": problem_of(2, 16, 48, 9, 3, groups=2),
 }
+OF_OCTETS = ["rows of many tiles", "octets", "groups of octets"]
 
 
 def tree(values: np.ndarray) -> np.ndarray:
@@ -60,17 +67,39 @@ def merge(a, b=None):
     return count, a[1] + delta * share, a[2] + b[2] + delta * delta * a[0] * share
 
 
-def operands(problem: ConvProblem, rng: np.random.Generator, memory: Memory) -> dict[str, np.ndarray]:
-    like = {"x0": problem.image.shape, "w0": problem.filter.shape, "w1": (problem.k,)}
-    return {role: memory.stored(rng.standard_normal(shape) + 1, np.float32) for role, shape in like.items()}
+def operands(problem: ConvProblem, rng: np.random.Generator, memory: Memory, blobs: Blobs) -> dict[str, np.ndarray]:
+    like = {"w0": problem.filter.shape, "w1": (problem.k,)}
+    parameters = {role: memory.stored(rng.standard_normal(shape) + 1, np.float32) for role, shape in like.items()}
+    return {"x0": blobs.stored(memory, rng.standard_normal(problem.image.shape) + 1), **parameters}
 
 
-def forward(problem: ConvProblem, way: Way, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
-    """y0 [rows][K], its moments, and the number of launches."""
-    memory = Memory()
-    y = memory.bytes(problem.maps.nbytes).view(np.float32)
+class Blobs(NamedTuple):
+    """Blobs in fp32, or in the type of 16 bits that `word` names."""
+
+    word: str = ""
+
+    def stored(self, memory: Memory, values: np.ndarray) -> np.ndarray:
+        """A blob of these values, in Caffe's axes."""
+        floats = np.float32(values)
+        bits = narrowed(floats, NARROW[self.word]) if self.word else floats
+        return memory.stored(bits, bits.dtype)
+
+    def empty(self, memory: Memory, shape: tuple[int, ...]) -> np.ndarray:
+        kind = np.dtype(np.uint16 if self.word else np.float32)
+        return memory.bytes(prod(shape) * kind.itemsize).view(kind).reshape(shape)
+
+    def floats(self, blob: np.ndarray) -> np.ndarray:
+        return widened(blob, NARROW[self.word]) if self.word else blob
+
+
+def forward(
+    problem: ConvProblem, way: Way, rng: np.random.Generator, word: str = "", wide_image: bool = False
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """y0 [rows][K], its moments, and the number of launches; blobs are of the type `word`, or y0 alone."""
+    memory, blobs = Memory(), Blobs(word)
+    y = blobs.empty(memory, problem.maps.stored)
     found = memory.bytes(problem.moments.nbytes).view(np.float32).reshape(problem.moments.shape)
-    arrays = {**operands(problem, rng, memory), "y0": y, "moments": found}
-    launches = run_op(Conv(problem, bias=True), "forward", arrays, way=way)
+    arrays = {**operands(problem, rng, memory, Blobs() if wide_image else blobs), "y0": y, "moments": found}
+    launches = run_op(Conv(problem, bias=True), "forward", arrays, way=way, storage=word)
     memory.check()
-    return y.reshape(-1, problem.k), found, launches
+    return blobs.floats(y).reshape(-1, problem.k), found, launches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layermem.ops import NORM_OPERANDS, Conv
-from tests.backends.cuda.conv_moments import PROBLEMS, problem_of, tree
+from tests.backends.cuda.conv_moments import PROBLEMS, Blobs, problem_of, tree
 from tests.backends.cuda.harness import Memory, Way, run_op
 
 DGRADS = {name: problem for name, problem in PROBLEMS.items() if problem.stride == (1, 1)} | {
@@ -36,26 +36,30 @@ def norm_operands(rows: int, channels: int, relu: bool, rng: np.random.Generator
 
 
 def dgrad(
-    name: str, way: Way, rng: np.random.Generator, *, relu: bool = True, accumulate: bool = False, masked: bool = False
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """The sums of what a dgrad writes as they are stated, those that it leaves, and the number of its launches."""
-    problem, memory = DGRADS[name], Memory()
+    name: str, way: Way, rng: np.random.Generator, *, relu: bool = True, accumulate: bool = False, masked: bool = False,
+    word: str = "",
+) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
+    """The sums of what a dgrad writes as they are stated, those that it leaves, and how many launches more it takes for
+    them; blobs are of the type `word`."""
+    problem, memory, blobs = DGRADS[name], Memory(), Blobs(word)
     rows, channels = problem.n * problem.h * problem.w, problem.c
     operands = {
-        "dy0": memory.stored(rng.standard_normal(problem.maps.shape), np.float32),
+        "dy0": blobs.stored(memory, rng.standard_normal(problem.maps.shape)),
         "w0": memory.stored(rng.standard_normal(problem.filter.shape), np.float32),
     }
     if masked:
         bits = rng.integers(0, 256, -(-rows * channels // 8), np.uint8)
         operands["bottom_mask"] = memory.stored(bits, np.uint8)
     norm = {role: memory.stored(each, np.float32) for role, each in norm_operands(rows, channels, relu, rng).items()}
+    norm["norm_x"] = blobs.stored(memory, norm["norm_x"])
     before = rng.standard_normal((rows, channels))
-    alone, together = (memory.stored(before, np.float32) for _ in range(2))
+    alone, together = (blobs.stored(memory, before) for _ in range(2))
     sums = memory.bytes(problem.norm_sums.nbytes).view(np.float32).reshape(problem.norm_sums.shape)
     adds = ["dx0"] if accumulate else []
-    run_op(Conv(problem), "dgrad", {**operands, "dx0": alone}, accumulates=adds, way=way)
+    without = run_op(Conv(problem), "dgrad", {**operands, "dx0": alone}, accumulates=adds, way=way, storage=word)
     made = {**operands, **norm, "dx0": together, "norm_sums": sums}
-    launches = run_op(Conv(problem), "dgrad", made, accumulates=adds, way=way)
+    launches = run_op(Conv(problem), "dgrad", made, accumulates=adds, way=way, storage=word)
     memory.check()
     np.testing.assert_array_equal(together, alone)
-    return gradient_sums(alone, norm["norm_x"], norm), sums, launches
+    stated = gradient_sums(blobs.floats(alone), blobs.floats(norm["norm_x"]), norm)
+    return stated, sums, launches - without

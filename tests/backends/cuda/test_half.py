@@ -55,11 +55,11 @@ def test_they_stay_in_bounds_in_any_order_of_threads(count, begin, way, dtype):
     check(count, begin, dtype, way)
 
 
-def test_a_thread_converts_four_elements_where_both_sides_are_aligned_to_them():
+def test_a_thread_moves_four_elements_at_once_where_both_sides_are_aligned_to_them():
     base, dtype = 1 << 20, "bfloat16"
     assert widen(base, base, 8, dtype).function == "widen_bf16_v4" and VECTOR == 4
     assert narrow(base + 8, base + 16, 8, "float16").function == "narrow_fp16_v4"
     others = [widen(base + 8, base, 8, dtype), widen(base, base + 4, 8, dtype), narrow(base + 4, base, 8, dtype)]
     others += [narrow(base, base + 8, 8, dtype), widen(base, base, 9, dtype), narrow(base, base, 7, dtype)]
     assert {each.function[-2:] for each in others} == {"v1"}
-    assert widen(base, base, 4096, dtype).grid[0] == 4 and widen(base, base, 4097, dtype).grid[0] == 17
+    assert widen(base, base, 4 * 4096, dtype).grid[0] == 4 and widen(base, base, 4097, dtype).grid[0] == 17

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop, writes_moments
+from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16, WIDENING, conv_fprop, writes_moments
 from layermem.backends.cuda.moments import Units, batch_moments
-from layermem.ops import BatchNorm, BatchSlice, Tensor
-from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem_of
+from layermem.ops import NARROW, BatchNorm, BatchSlice, Tensor
+from tests.backends.cuda.conv_moments import OF_OCTETS, PROBLEMS, forward, moments, problem_of
 from tests.backends.cuda.harness import Memory, Way, run_op
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
@@ -44,6 +46,41 @@ def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precisio
     y, found, launches = forward(PROBLEMS[name], Way(precision=precision), rng)
     np.testing.assert_array_equal(found, moments(y))
     assert launches == (1 if tile.m == 128 else 2)
+
+
+@pytest.mark.parametrize("word", NARROW)
+@pytest.mark.parametrize("precision", WIDENING)
+@pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("name", ["rows of many tiles", "one float at a time"])
+def test_moments_are_of_what_is_stored_in_16_bits(name, tile, precision, word, rng, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    for wide_image in (False, True):
+        y, found, launches = forward(PROBLEMS[name], Way(precision=precision), rng, word, wide_image)
+        np.testing.assert_array_equal(found, moments(y))
+        assert launches == (1 if tile.m == 128 else 2)
+
+
+@pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("name", OF_OCTETS)
+def test_packed_tiles_leave_the_moments_of_what_is_stored(name, tile, rng, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    y, found, launches = forward(PROBLEMS[name], Way(precision="bf16"), rng, "bf16")
+    np.testing.assert_array_equal(found, moments(y))
+    assert launches == (2 if tile.m % 128 == 0 else 3)  # the first one rounds the weights
+
+
+def test_products_of_data_leave_the_moments_of_what_is_stored(rng):
+    y, found, launches = forward(PROBLEMS["one float at a time"], Way(precision="bf16"), rng, "bf16", wide_image=True)
+    np.testing.assert_array_equal(found, moments(y))
+    assert launches == 1
+
+
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(way, rng, monkeypatch):
+    for tile in PACKED_BF16.tiles:
+        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        y, found, _ = forward(PROBLEMS["octets"], replace(way, precision="bf16"), rng, "bf16")
+        np.testing.assert_array_equal(found, moments(y))
 
 
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)

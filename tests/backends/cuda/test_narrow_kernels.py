@@ -159,7 +159,7 @@ def test_a_convolution_of_data_in_fp32_has_its_maps_in_16_bits():
     assert cuda_kernels.takes(record, "forward", dtypes, ()) == {"y0"}
     assert cuda_kernels.takes(record, "forward", {**dtypes, "x0": "float16"}, ()) == {"x0", "y0"}
     assert not cuda_kernels.takes(record, "forward", {**dtypes, "y0": "float32"}, ())
-    assert not cuda_kernels.takes(record, "forward", {**dtypes, "moments": "float32"}, ())
+    assert cuda_kernels.takes(record, "forward", {**dtypes, "moments": "float32"}, ()) == {"y0"}
 
 
 def test_operands_of_which_one_is_in_fp32_are_not_taken():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from itertools import compress, product
 
@@ -292,6 +293,24 @@ def test_two_batch_norms_in_one_op_round_as_two_ops_where_blobs_are_in_16_bits(s
     jobs = [{**job, "without": without, **way} for without in ([], [BATCH_NORM_SUM]) for way in ways]
     answers = trained(jobs, streams="random")
     assert all("error" not in answer for answer in answers), answers
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+
+
+@pytest.mark.parametrize(("precision", "storage"), [("fp32", "bf16"), ("fp32", "fp16"), ("bf16", "bf16")])
+def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_strategy(precision, storage, tmp_path):
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
+    graph = job_of(None, solver=solver, device=CudaDevice(precision=precision, storage=storage)).graphs[0]
+    sums = [(role, op) for op in graph.ops for role in op.roles if role.startswith(("moments", "norm_sums"))]
+    assert Counter(role.rstrip("1") for role, _ in sums) == {"moments": 2 * 4, "norm_sums": 2 * 2}
+    assert not any(op.passes for _, op in sums)
+    job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
+    ways = [{"strategy": strategy, "poison": True} for strategy in STRATEGIES]
+    ways += [{"strategy": "hybrid", "slices": cut, "part_bytes": 1} for cut in (None, "p..two_relu/2", "..b/2")]
+    ways += [{"strategy": "nested", "without": fusions} for fusions in ([CONV_MOMENTS], [CONV_MOMENTS, DGRAD_SUMS])]
+    reference, *answers = trained([{**job, "device": "reference"}, *({**job, **way} for way in ways)], streams="random")
+    for answer in answers:
+        same_numbers(answer, reference, 0.02)
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
