@@ -16,6 +16,15 @@ LM_FN float widened(T x) {
     return T::low(x.bits);
 }
 
+// x as it is once it has been stored in a blob of T.
+template <class T>
+LM_FN float as_stored(float x) {
+    if constexpr (sizeof(T) == sizeof(float))
+        return x;
+    else
+        return T::low(T::round(x));
+}
+
 LM_FN void store_one(float* to, float x) { *to = x; }
 
 template <class T>

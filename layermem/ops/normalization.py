@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from layermem.ops.base import NO_SUMS, BatchSlice, OpRecord, PerItem, Tensor, epilogue_name
+from layermem.ops.pooling import Pool
 
 # What the first passes over the items make, for slices of a batch (graph/batch_norm_passes.py).
 FIRST_PASSES = {
@@ -120,7 +121,7 @@ class Bias(OpRecord):
 
 @dataclass(frozen=True)
 class BatchNormScale(OpRecord):
-    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU.
+    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU, or a MAX pooling behind it.
 
     forward     y0, mean, inv_std from x0, w3 (factor), w4 (bias) [, x1]; moves w0, w1, w2; writes mask where declared
                 where norm has global_stats: y0 from x0, w0 .. w4; there is no residual, relu or backward then
@@ -128,12 +129,15 @@ class BatchNormScale(OpRecord):
     backward    dx0, dw3, dw4 from x0, mean, inv_std, w3, w4, dy0; the sign that a relu needs is recomputed from them
 
     In two passes as BatchNorm, with w3 and w4 in both steps of backward; gradient_sums also makes dw3 and dw4.
+    With `pool`, y0 and dy0 are of the pooled blob, without a residual; forward and recompute also write argmax, which
+    the steps that have dy0 read.
     """
 
     norm: BatchNorm
     scale: Scale
     relu: bool = False
     residual: bool = False
+    pool: Pool | None = None
 
     @property
     def x(self) -> Tensor:
@@ -141,6 +145,8 @@ class BatchNormScale(OpRecord):
 
     @property
     def fusion(self) -> str | None:
+        if self.pool is not None:
+            return "BatchNormScale+pool"
         if self.residual:
             return epilogue_name("BatchNormScale", residual=True, relu=self.relu)
         return "BatchNormScale"

@@ -55,7 +55,8 @@ def batch_moments(at: Units, x: int, memory: int, suffix: str = "") -> Iterator[
 
 
 class NormOperands(NamedTuple):
-    """What the gradient of a BatchNorm is computed from, beside its dy; factor and bias where a Scale follows."""
+    """What the gradient of a BatchNorm is computed from, beside its dy; factor and bias where a Scale follows.  `pool`:
+    the pooling behind it whose gradient is there in place of dy (cuda/batch_norm_pool.cuh)."""
 
     x: int
     mean: int
@@ -63,6 +64,7 @@ class NormOperands(NamedTuple):
     factor: int = 0
     bias: int = 0
     relu: bool = False
+    pool: StructValues | None = None
 
     @property
     def struct(self) -> StructValues:
@@ -74,7 +76,10 @@ def gradient_sums(at: Units, dy: int, norm: NormOperands, memory: int, suffix: s
     """The sums of dy and of dy y of the units at hand, as batch_moments() has moments."""
     parts, open_rows = at.carried(memory, SUMS) if at.here else (memory, 0)
     for blocks, units in at.unit_runs(open_rows):
-        yield launch(
-            "normalization", f"gradient_sums_v{at.v}{suffix}", "GradientSumsArgs", blocks,
-            base={**units, **norm.struct}, parts=parts, dy=dy,
-        )  # fmt: skip
+        base = {**units, **norm.struct, "parts": parts}
+        if norm.pool is not None:
+            function = f"pooled_gradient_sums_v{at.v}{suffix}"
+            yield launch("normalization", function, "PooledSumsArgs", blocks, base=base, pool=norm.pool)
+        else:
+            function = f"gradient_sums_v{at.v}{suffix}"
+            yield launch("normalization", function, "GradientSumsArgs", blocks, base=base, dy=dy)

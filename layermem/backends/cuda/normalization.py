@@ -15,9 +15,10 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, ke
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
+from layermem.backends.cuda.pooling import arguments
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
-from layermem.ops import LRN, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, MovingAverage
+from layermem.ops import LRN, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, MovingAverage, Pool
 from layermem.utils.units import aligned
 
 NORMALIZE_BYTES, SUM_GROUPS, BACKWARD_GROUPS = 16, 4, 2  # of V elements: of a thread, as in cuda/batch_norm.cuh
@@ -97,8 +98,16 @@ def moments_address(op: BatchNorm, call: CudaCall, workspace: Workspace) -> int:
     return call["moments"] or workspace.take(units_of(op).nbytes)
 
 
-def norm_operands(call: CudaCall, *, relu: bool = False) -> NormOperands:
-    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu)
+def norm_operands(call: CudaCall, op: BatchNormScale | None = None) -> NormOperands:
+    """`op`: where a Scale follows."""
+    pool = None if op is None or op.pool is None else pool_of(op.pool, call["dy0"], call["argmax"])
+    relu = op is not None and op.relu
+    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, pool)
+
+
+def pool_of(op: Pool, dy: int, argmax: int) -> StructValues:
+    """The gradient dy of what is pooled, from the place of each element."""
+    return arguments(op, op.x, vector_width(op.x.shape[1]), 0, dy, argmax)
 
 
 def whole_gradient_sums(
@@ -135,13 +144,17 @@ def scale_gradients(op: BatchNormScale, call: CudaCall, sums: int) -> Iterator[L
 
 def input_gradient(op: BatchNorm, call: CudaCall, sums: int, norm: NormOperands) -> Launch:
     at = Columns.of(op.x)
-    return launch(
-        "normalization", f"batch_norm_backward_v{at.v}{call.suffix}", "BatchNormBackwardArgs",
-        ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS), base=norm.struct, dx=call["dx0"],
-        dy=call["dy0"], sums=sums, by_inner=divider(at.inner),
-        by_channels=divider(at.columns), count=op.x.count, accumulate=call.accumulates("dx0"),
-        inv_count=1 / op.per_channel,
-    )  # fmt: skip
+    blocks = ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS)
+    base: StructValues = {
+        **norm.struct, "dx": call["dx0"], "sums": sums, "by_inner": divider(at.inner),
+        "by_channels": divider(at.columns), "count": op.x.count, "accumulate": call.accumulates("dx0"),
+        "inv_count": 1 / op.per_channel,
+    }  # fmt: skip
+    if norm.pool is not None:
+        function = f"pooled_norm_backward_v{at.v}{call.suffix}"
+        return launch("normalization", function, "PooledBackwardArgs", blocks, base=base, pool=norm.pool)
+    function = f"batch_norm_backward_v{at.v}{call.suffix}"
+    return launch("normalization", function, "BatchNormBackwardArgs", blocks, base=base, dy=call["dy0"])
 
 
 # -- BatchNorm ---------------------------------------------------------------------------------------------------------
@@ -209,8 +222,16 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: CudaCall) -> Iterator[L
 
 
 def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int) -> Iterator[Launch]:
-    """y = relu(factor (x - mean) inv_std + bias + residual)"""
+    """y = relu(factor (x - mean) inv_std + bias + residual), or the largest of these of each window"""
     epilogue, residual = affine_relu(call, op.relu), call["x1"]
+    if op.pool is not None:
+        v = vector_width(op.x.shape[1])
+        yield launch(
+            "normalization", f"normalize_pool_v{v}{call.suffix}", "NormalizePoolArgs",
+            ceil_div(op.pool.y.count, THREADS * v), mean=mean, inv_std=inv_std, epilogue=epilogue,
+            pool=arguments(op.pool, op.pool.y, v, call["y0"], call["x0"], call["argmax"]),
+        )  # fmt: skip
+        return
     yield normalize(
         op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=residual, mask=call["mask"],
         storage=call.storage,
@@ -223,7 +244,7 @@ def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collect
 
 @kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
-    norm = norm_operands(call, relu=op.relu)
+    norm = norm_operands(call, op)
     sums, launches = whole_gradient_sums(op.norm, call, norm, Workspace(call.workspace))
     yield from launches
     yield from scale_gradients(op, call, sums)
@@ -371,7 +392,7 @@ def batch_norm_gradient_sums(op: BatchNorm, call: CudaCall) -> Iterator[Launch]:
 
 @kernel(BatchNormScale, "gradient_sums", carry=carry_bytes, narrow=BACKWARD_BLOBS)
 def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
-    yield from last_gradient_sums(op.norm, call, norm_operands(call, relu=op.relu))
+    yield from last_gradient_sums(op.norm, call, norm_operands(call, op))
     if "sums" in call:
         yield from scale_gradients(op, call, call["sums"])
 
@@ -383,7 +404,7 @@ def batch_norm_input_gradient(op: BatchNorm, call: CudaCall) -> Iterator[Launch]
 
 @kernel(BatchNormScale, "input_gradient", narrow=BACKWARD_BLOBS)
 def batch_norm_scale_input_gradient(op: BatchNormScale, call: CudaCall) -> Iterator[Launch]:
-    yield input_gradient(op.norm, call, call["sums"], norm_operands(call, relu=op.relu))
+    yield input_gradient(op.norm, call, call["sums"], norm_operands(call, op))
 
 
 @kernel(MovingAverage, "average")
