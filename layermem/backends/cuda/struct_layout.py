@@ -118,7 +118,7 @@ def _layout(name: str, body: str, known: Mapping[str, Layout]) -> Layout | None:
     """None for a struct with members that are not plain: no kernel takes it."""
     members: list[Member] = []
     end, widest = 0, 1
-    for declaration in filter(None, (d.strip() for d in re.sub(r"<\w+>", "", body).split(";"))):
+    for declaration in filter(None, (d.strip() for d in re.sub(r"<[\w, ]+>", "", body).split(";"))):
         match = DECLARATION.fullmatch(declaration)
         kind = match and (POINTER if match[2] else SCALARS.get(match[1]) or known.get(match[1]))
         if not match or not kind:
