@@ -535,6 +535,44 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
     }
 }
 
+// Sets the axes and the taps of phase number `phase`.  Called by one thread.
+LM_FN void set_phase(PhaseAxis* axes, PhaseTaps* taps, const ConvProblem& conv, int phase) {
+    axes[0] = phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
+    axes[1] = phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
+    taps[0] = phase_taps(axes[0], axes[1], conv);
+}
+
+// The pixels of the rows of a tile, those from number `first` on of the phase's `count`: (offset of the window under tap
+// 0, its row, its column, pixel or -1).  Called by all threads.
+template <class T>
+LM_FN void list_pixels(int4* pixels, const ConvProblem& conv, const PhaseAxis& down, const PhaseAxis& right, int first,
+                       int count) {
+    for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
+        const int pixel = first + i, line = pixel / right.pixels, image = line / down.pixels;
+        const int h = line - image * down.pixels, w = pixel - line * right.pixels;
+        const int row = h + down.lead, column = w + right.lead;
+        const int at =
+            (image * conv.height + h * conv.stride_h + down.start) * conv.width + w * conv.stride_w + right.start;
+        const bool there = pixel < count;
+        pixels[i] = make_int4(((image * conv.maps_h + row) * conv.maps_w + column) * conv.maps_pitch,
+                              there ? row : OUTSIDE, column, there ? at : -1);
+    }
+}
+
+// Adds the sums of the tile with these pixels, of the columns from n0 on.  Called by all threads.
+template <class T, int V, class Product, class E, class Weights>
+LM_FN void add_dgrad(Product& product, float* shared, const int4* pixels, const PhaseTaps& taps,
+                     const ConvProblem& conv, const E* from, const Weights* weights, Divider by_outputs, int group,
+                     int n0) {
+    const Taps<E> maps = {from + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, by_outputs};
+    const int c = n0 + my_column<T::N, V>();
+    const Weights* filter = weights + (static_cast<long long>(group) * conv.outputs * taps.pitch + c);
+    TapRows<Product, T::M, T::THREADS, V, E> a(pixels, maps, taps.maps);
+    using Column = PhaseWeights<V, Weights>;
+    Columns<T::N, T::THREADS, V, Column> b(Column{filter, by_outputs, taps, c < conv.channels, lane_of_warp(), {}});
+    multiply<T>(shared, taps.maps.depth, a, b, product);
+}
+
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
 // and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
 // resume each other's sums add in the order of all outputs.
@@ -550,44 +588,21 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
     const ConvProblem& conv = p.problem;
     const PhaseAxis &down = axes[0], &right = axes[1];
     const int phases = conv.stride_h * conv.stride_w, group = blockIdx.z / phases;
-    if (threadIdx.x == 0) {
-        const int phase = blockIdx.z % phases;
-        axes[0] =
-            phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
-        axes[1] =
-            phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
-        taps[0] = phase_taps(down, right, conv);
-    }
+    if (threadIdx.x == 0) set_phase(axes, taps, conv, blockIdx.z % phases);
     block_sync();
     const Place<T> place(conv.channels);
     const int first = place.m, n0 = place.n, count = conv.images * down.pixels * right.pixels;
     if (first >= count) return;  // phases differ in size
     if (Then::KEEPS_TILE && threadIdx.x == 0) column_of_tile[0] = n0;
-    for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
-        const int pixel = first + i, line = pixel / right.pixels, image = line / down.pixels;
-        const int h = line - image * down.pixels, w = pixel - line * right.pixels;
-        const int row = h + down.lead, column = w + right.lead;
-        const int at =
-            (image * conv.height + h * conv.stride_h + down.start) * conv.width + w * conv.stride_w + right.start;
-        const bool there = pixel < count;
-        pixels[i] = make_int4(((image * conv.maps_h + row) * conv.maps_w + column) * conv.maps_pitch,
-                              there ? row : OUTSIDE, column, there ? at : -1);
-    }
+    list_pixels<T>(pixels, conv, down, right, first, count);
     block_sync();
-    const Taps<E> maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, p.by_outputs};
-    const int c = n0 + my_column<T::N, V>();
-    const Weights* filter = p.filter + (static_cast<long long>(group) * conv.outputs * taps[0].pitch + c);
-    TapRows<Product, T::M, T::THREADS, V, E> a(pixels, maps, taps[0].maps);
-    using Column = PhaseWeights<V, Weights>;
-    Columns<T::N, T::THREADS, V, Column> b(
-        Column{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), {}});
     Product product;
     const auto row_of = [&](int i) {
         const int pixel = pixels[product.m_of(i)].w;
         return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
     };
     if (!Then::KEEPS_TILE && p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
-    multiply<T>(shared, taps[0].maps.depth, a, b, product);
+    add_dgrad<T, V>(product, shared, pixels, taps[0], conv, p.maps, p.filter, p.by_outputs, group, n0);
     const float* bias = !Then::KEEPS_TILE && p.bias != nullptr ? p.bias + group * conv.channels : nullptr;
     const int column = Then::KEEPS_TILE ? column_of_tile[0] : n0;
     if constexpr (RUN > 1) {

@@ -107,12 +107,7 @@ LM_FN void warpgroup_dgrad(const DgradArgs<float>& p) {
     const ConvProblem& conv = p.problem;
     const PhaseAxis &down = axes[0], &right = axes[1];
     if (threadIdx.x == 0) {
-        const int phase = blockIdx.z % (conv.stride_h * conv.stride_w);
-        axes[0] =
-            phase_axis(phase / conv.stride_w, conv.kernel_h, conv.stride_h, conv.pad_h, conv.dilation_h, conv.height);
-        axes[1] =
-            phase_axis(phase % conv.stride_w, conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, conv.width);
-        taps[0] = phase_taps(down, right, conv);
+        set_phase(axes, taps, conv, blockIdx.z % (conv.stride_h * conv.stride_w));
         extent[0] = extent_of<T>(conv.images * down.pixels * right.pixels, taps[0].maps.depth, conv.channels);
     }
     const auto group_of = [&] { return static_cast<int>(blockIdx.z) / (conv.stride_h * conv.stride_w); };

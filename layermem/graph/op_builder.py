@@ -21,6 +21,7 @@ class Device(Protocol):
 
     fusions   names of the fused ops that it runs (OpRecord.fusion)
     storage   of activations; gradients are scaled for one of SCALED
+    takes     which roles of an op, by their element types, its kernel takes in 16 bits
     """
 
     fusions: frozenset[str]
@@ -30,6 +31,10 @@ class Device(Protocol):
     def title(self) -> str: ...
 
     def nbytes(self, tensor: Tensor) -> int: ...
+
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]: ...
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
 

@@ -29,7 +29,7 @@ source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Protocol
@@ -53,7 +53,6 @@ from layermem.ops import (
     Communication,
     CopyOut,
     Feed,
-    OpRecord,
     Python,
     Silence,
     Tensor,
@@ -68,7 +67,6 @@ class Device(slices.Device, Protocol):
     """What storage needs of a device, beside what slices need.
 
     storage     one of NARROW, or fp32
-    takes       which roles of an op, by their element types, its kernel takes in 16 bits
     part_bytes  of the widened operands of a part, if an item does not take more; least_parts  of the largest op, also
                 where that is small: its copies are a small share of the step
     """
@@ -76,10 +74,6 @@ class Device(slices.Device, Protocol):
     storage: str
     part_bytes: int
     least_parts: int
-
-    def takes(
-        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
-    ) -> frozenset[str]: ...
 
 
 class Storage:

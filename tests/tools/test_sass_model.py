@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES, conv_dgrad, conv_fprop, conv_wgrad, split_of
+from layermem.backends.cuda.implicit_gemm import (
+    DEPTH,
+    ENGINES,
+    DgradPart,
+    conv_dgrad,
+    conv_dgrad_merged,
+    conv_fprop,
+    conv_wgrad,
+    split_of,
+)
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
@@ -25,7 +34,18 @@ from tools.sass.engine import MODELLED, can_run, engine_kernels
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
-from tools.sass.net import OpTime, by_kind, feed_time, fields, host_gap, launches_time, stages_of, step_of, tiles_of
+from tools.sass.net import (
+    OpTime,
+    blocks_of,
+    by_kind,
+    feed_time,
+    fields,
+    host_gap,
+    launches_time,
+    stages_of,
+    step_of,
+    tiles_of,
+)
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, simulate, waiting_for_copies, wavefronts
 from tools.sass.record import read_record
 from tools.sass.table import COLUMNS, read_rows, written
@@ -300,6 +320,15 @@ def test_stages_of_a_block_are_those_of_the_launch():
     split = split_of(problem)
     wgrad = next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
     assert stages_of(wgrad, 32) == -(-split.images_each * 28 * 28 // 32)
+
+
+def test_blocks_of_merged_dgrads_compute_both_or_clear_pixels():
+    axis = Window(size=56, kernel=1, stride=2)
+    parts = (DgradPart(ConvProblem(32, 256, k, axis, axis), 0, 0) for k in (128, 512))
+    launch = conv_dgrad_merged(ENGINES["tf32"], 0, *parts)
+    both, cleared = blocks_of(launch, 32)
+    assert (both.stages, both.products, cleared.stages, cleared.products) == ((128 + 512) // 32, 2, 0, 0)
+    assert cleared.count == 3 * both.count and both.count + cleared.count == launch.grid[0] * launch.grid[2]
 
 
 def relu(count: int = 1 << 20) -> Launch:

@@ -18,9 +18,11 @@ from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
     FEW,
     PACKED_BF16,
+    DgradPart,
     Engine,
     Tile,
     conv_dgrad,
+    conv_dgrad_merged,
     conv_fprop,
     conv_wgrad,
 )
@@ -40,7 +42,8 @@ CUBINS = Path(__file__).resolve().parents[2] / "build" / "sass"
 OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
 SUMS = "_sums_"  # in the name of a dgrad that leaves sums for a BatchNorm
-NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums)?_(\d+x\d+)_v([148]|41)$")
+MERGED = "_merged_"  # of two dgrads
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged)?_(\d+x\d+)_v([148]|41)$")
 MODELLED = {**ENGINES, "bf16 on bf16": PACKED_BF16}  # by precision, and storage where that is not fp32
 
 
@@ -129,6 +132,8 @@ def example_launch(precision: str, name: str) -> Launch:
         if operation == "fprop":
             return conv_fprop(engine, problem, 0, 0, 0)
         if operation == "dgrad":
+            if MERGED in name:
+                return conv_dgrad_merged(engine, 0, *(DgradPart(problem, 0, 0) for _ in range(2)))
             norm = {"parts": 0, **NormOperands(0, 0, 0).struct} if SUMS in name else None
             return conv_dgrad(engine, problem, 0, 0, 0, norm=norm)
         return next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from math import ceil, prod
 from pathlib import Path
 from struct import unpack_from
@@ -31,9 +32,10 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
-from tools.sass.engine import NAME, SUMS, engine_of, kernels_of, parts_of, stage_rate
+from tools.sass.engine import MERGED, NAME, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
+from tools.sass.loops import BARRIER
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, waiting_for_copies
 from tools.sass.trace import traced
 from tools.sass.warpgroup import TilesOf, launch_seconds, tile_of
@@ -209,6 +211,8 @@ def launches_time(
 
 OWN_ENGINE = "_sm90a"  # how the modules of the engine by warpgroups end
 STRUCTS = {"fprop": "ConvFpropArgs", "dgrad": "ConvDgradArgs", "wgrad": "ConvWgradArgs"}
+SHAPE = ("kernel_h", "kernel_w", "stride_h", "stride_w", "outputs")  # of a problem
+CLEARED_AT_ONCE, CLEAR_ISSUES = 4, 12  # elements of a store of zeros, and what is issued for it
 
 
 def fields(each: Launch, name: str) -> dict[str, int]:
@@ -241,6 +245,28 @@ def stages_of(each: Launch, stage: int) -> int:
     return max(1, ceil(depth / stage))
 
 
+class Blocks(NamedTuple):
+    """Blocks of a launch that compute `products` of so many stages in all."""
+
+    count: int
+    stages: int
+    products: int = 1
+
+
+def blocks_of(each: Launch, stage: int) -> Sequence[Blocks]:
+    """Of two merged dgrads, those of phases that have a tap of one of them compute both; the others clear pixels."""
+    if MERGED not in each.function:
+        return [Blocks(prod(each.grid), stages_of(each, stage))]
+    of = fields(each, "ConvDgradMergedArgs")
+    phases = of["last.problem.stride_h"] * of["last.problem.stride_w"]
+    tiles = prod(each.grid) // phases
+    parts = [{axis: of[f"{part}.problem.{axis}"] for axis in SHAPE} for part in ("first", "last")]
+    reached = max(min(its["kernel_h"], its["stride_h"]) * min(its["kernel_w"], its["stride_w"]) for its in parts)
+    depths = (its["kernel_h"] * its["kernel_w"] * its["outputs"] / reached for its in parts)
+    stages = sum(max(1, ceil(depth / stage)) for depth in depths)
+    return [Blocks(tiles * reached, stages, len(parts)), Blocks(tiles * (phases - reached), 0, 0)]
+
+
 def stage_bytes(each: Launch) -> int:
     """What a stage of a block reads through L2.  Copies of single elements go through L1, where neighbouring windows
     meet the same pixels: what a row of DEPTH windows sees of the image is read once, in those rows of the kernel that
@@ -263,13 +289,14 @@ def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> L
         read = work.tiles * work.matrices * work.stages * ROW_BYTES * (tile.m + tile.n)
         return Limits(launch_seconds(each, work, gpu), read / gpu.l2, nbytes / gpu.dram)
     operation, _, _ = parts_of(each.function)
-    stages, blocks = stages_of(each, engine_of(precision, each.function).depth), prod(each.grid)
     slots = blocks_at_once(gpu, kernel.threads, kernel.registers, kernel.shared + each.shared)
-    waves, rest = divmod(blocks, slots * gpu.multiprocessors)
-    cycles = waves * block_cycles(each, precision, slots, stages, gpu)
-    if rest:
-        cycles += block_cycles(each, precision, ceil(rest / gpu.multiprocessors), stages, gpu)
-    read = blocks * stages * stage_bytes(each)
+    cycles, read = 0.0, 0
+    for blocks in blocks_of(each, engine_of(precision, each.function).depth):
+        waves, rest = divmod(blocks.count, slots * gpu.multiprocessors)
+        cycles += waves * block_cycles(each, precision, slots, blocks, gpu)
+        if rest:
+            cycles += block_cycles(each, precision, ceil(rest / gpu.multiprocessors), blocks, gpu)
+        read += blocks.count * blocks.stages * stage_bytes(each)
     cycles *= model.products.get((precision, operation), 1.0)
     return Limits(cycles / gpu.clock, read / gpu.l2, nbytes / gpu.dram)
 
@@ -289,10 +316,13 @@ def tiles_of(each: Launch) -> TilesOf:
     return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, DEPTH), each.grid[2])
 
 
-def block_cycles(each: Launch, precision: str, together: int, stages: int, gpu: Gpu) -> float:
-    """Cycles of a block beside `together` - 1 others on its multiprocessor."""
+def block_cycles(each: Launch, precision: str, together: int, blocks: Blocks, gpu: Gpu) -> float:
+    """Cycles of one of `blocks` beside `together` - 1 others on its multiprocessor."""
+    if not blocks.products:
+        return clear_cycles(each, together, gpu)
     around = ends_cycles(each.module, each.function, each.args, each.grid, together, gpu)
-    return around + GLOBAL_LATENCY + stages * stage_rate(precision, each.function, gpu, together).cycles
+    filled = blocks.products * GLOBAL_LATENCY
+    return around + filled + blocks.stages * stage_rate(precision, each.function, gpu, together).cycles
 
 
 @cache
@@ -303,6 +333,16 @@ def ends_cycles(module: str, function: str, args: bytes, grid: tuple[int, int, i
     warps = max(1, round(together * kernel.threads / WARP / SUB_PARTITIONS))
     before, after = (issues_of(part, gpu) for part in (trace.before, trace.after))
     return sum(duration([each] * warps) for each in (before, waiting_for_copies(trace.after, after)))
+
+
+def clear_cycles(each: Launch, together: int, gpu: Gpu) -> float:
+    """Of a block that clears its pixels: it lists them, between two barriers, and stores zeros."""
+    kernel, (_, tile, _) = kernels_of(each.module, gpu.architecture)[each.function], parts_of(each.function)
+    before = traced(kernel, each.args, each.grid).before
+    *_, listed = islice((i for i, step in enumerate(before) if step.instruction.name == BARRIER), 2)
+    warps = max(1, round(together * kernel.threads / WARP / SUB_PARTITIONS))
+    stores = tile.m * tile.n // CLEARED_AT_ONCE // kernel.threads
+    return duration([issues_of(before[: listed + 1], gpu)] * warps) + stores * CLEAR_ISSUES * warps
 
 
 # -- the host ----------------------------------------------------------------------------------------------------------

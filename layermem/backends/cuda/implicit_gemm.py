@@ -24,7 +24,7 @@ from layermem.utils.units import aligned
 DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
-DGRAD_SUMS = "conv_dgrad_sums"
+DGRAD_SUMS, MERGED_DGRADS = "conv_dgrad_sums", "conv_dgrad_merged"
 COLUMN_NUMBERS, SUMS, GROUP_ROWS = 4, 2, 32  # of a column: numbers that its sums need, sums of so many rows
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
@@ -58,6 +58,8 @@ class Tile(NamedTuple):
 SPLIT_TILES = (Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))  # those of all precisions
 ALL_TILES = (Tile(256, 128, 0, 256), *SPLIT_TILES, Tile(64, 32, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
+MERGED_TILES = SPLIT_TILES[:2]  # those of conv_dgrad_merged
+MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it
 
 
 def sums_bytes(tile: Tile) -> int:
@@ -135,14 +137,18 @@ class Engine(NamedTuple):
 
     def launch(
         self, product: str, vector: int, args: str, tile: Tile, matrices: tuple[int, int, int], *,
-        rows: int = 1, **values: StructValue,
+        rows: int = 1, among: Sequence[Tile] = ALL_TILES, **values: StructValue,
     ) -> Launch:  # fmt: skip
         """`product` is conv_fprop, conv_dgrad or conv_wgrad of `matrices`: rows, columns and how many there are.
 
-        No tile changes a bit, so smaller ones are alternatives: those of a multiple of `rows` rows."""
+        No tile changes a bit, so smaller ones are alternatives: those `among` these of a multiple of `rows` rows."""
         function, grid, block, shared = self._blocks(product, vector, tile, matrices)
         first = launch(self.module, function, args, grid, block, shared=shared, base=values)
-        others = (self._blocks(product, vector, each, matrices) for each in self._smaller(tile) if each.m % rows == 0)
+        others = (
+            self._blocks(product, vector, each, matrices)
+            for each in self._smaller(tile)
+            if each.m % rows == 0 and each in among
+        )
         alternatives = (
             replace(first, function=function, grid=grid, block=block, shared=shared)
             for function, grid, block, shared in others
@@ -245,11 +251,11 @@ def rounded_weights_bytes(precision: str, problem: ConvProblem, step: str, word:
     return aligned(ITEMSIZE[NARROW[word]] * problem.filter.count) if taken else 0
 
 
-def operand_weights(engine: Engine, problem: ConvProblem, call: CudaCall) -> tuple[int, list[Launch]]:
-    """The address of the weights as the engine reads them, and the launches that round them to there."""
+def operand_weights(engine: Engine, problem: ConvProblem, weights: int, rounded: int) -> tuple[int, list[Launch]]:
+    """The address of the weights as the engine reads them, and the launches that round them to there: to `rounded`."""
     if not engine.is_packed:
-        return call["w0"], []
-    return call.workspace, [narrow(call.workspace, call["w0"], problem.filter.count, NARROW[engine.storage])]
+        return weights, []
+    return rounded, [narrow(rounded, weights, problem.filter.count, NARROW[engine.storage])]
 
 
 def group_channels(problem: ConvProblem) -> tuple[int, int]:
@@ -388,8 +394,56 @@ def conv_dgrad(
         "resume": resume,
     }  # fmt: skip
     if norm is None:
-        return engine.launch("conv_dgrad", width, "ConvDgradArgs", tile, matrices, rows=rows, **dgrad)
+        return engine.launch("conv_dgrad", width, "ConvDgradArgs", tile, matrices, rows=rows, among=ALL_TILES, **dgrad)
     return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", tile, matrices, rows=rows, dgrad=dgrad, norm=norm)
+
+
+class DgradPart(NamedTuple):
+    """One of two data gradients that are merged."""
+
+    problem: ConvProblem
+    maps: int
+    weights: int
+
+    @property
+    def struct(self) -> StructValues:
+        """That of the same name in cuda/conv_merged.cuh."""
+        _, outputs = group_channels(self.problem)
+        return {
+            "maps": self.maps, "filter": self.weights, "problem": problem_struct(self.problem),
+            "by_outputs": divider(outputs),
+        }  # fmt: skip
+
+
+def conv_dgrad_merged(
+    engine: Engine, image: int, first: DgradPart, last: DgradPart, *, accumulate: bool = False, kept: int = 0
+) -> Launch:
+    """Where merges_dgrads(): the image holds the sum of both, the first of which is stored before."""
+    problem, both = last.problem, (first.problem, last.problem)
+    (stride_h, stride_w), axes = problem.stride, ((problem.h, 0), (problem.w, 1))
+    rows, columns = (ceil_div(size, problem.stride[axis]) for size, axis in axes)  # of the largest phase
+    matrices = problem.n * rows * columns, problem.c, stride_h * stride_w
+    reached = max(prod(map(min, each.kernel, each.stride)) for each in both)  # phases; other pixels are cleared
+    depth = ceil_div(sum(prod(each.kernel) * each.k for each in both), reached)
+    tile = min(_merged_tiles(engine), key=lambda tile: cycles(engine, tile, (*matrices[:2], reached), depth))
+    return engine.launch(
+        MERGED_DGRADS, _merged_width(engine, both), "ConvDgradMergedArgs", tile, matrices, among=MERGED_TILES,
+        image=image, kept=kept, first=first.struct, last=last.struct, accumulate=accumulate,
+    )  # fmt: skip
+
+
+def merges_dgrads(engine: Engine, first: ConvProblem, last: ConvProblem) -> bool:
+    """Whether conv_dgrad_merged computes both: its kernels are those of 16-byte accesses, in some precisions."""
+    is_wide = _merged_width(engine, (first, last)) in (VECTOR, PACKED)
+    return is_wide and engine.module in MERGED_MODULES and bool(_merged_tiles(engine))
+
+
+def _merged_width(engine: Engine, problems: Sequence[ConvProblem]) -> int:
+    return min(engine.vector_width(each, *group_channels(each)) for each in problems)
+
+
+def _merged_tiles(engine: Engine) -> list[Tile]:
+    return [tile for tile in engine.tiles if tile in MERGED_TILES]
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:

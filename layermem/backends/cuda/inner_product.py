@@ -106,7 +106,7 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
     epilogue = epilogue_of(op, call, problem)
     epilogue = epilogue._replace(bias=columns_of(op, epilogue.bias))
-    weights, rounding = operand_weights(engine, problem, call)
+    weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
     yield from [*copies, *rounding]
     yield conv_fprop(engine, problem, call["y0"], x, weights, epilogue)
     if op.relu and not epilogue.relu:
@@ -144,7 +144,7 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     accumulate, reorders = call.accumulates("dx0"), reorders_x(op)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     dx = workspace.take(op.x.nbytes) if reorders else call["dx0"]
-    weights, rounding = operand_weights(engine, problem, call)
+    weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
     yield from [*copies, *rounding]
     in_place = accumulate and not reorders
     if op.band is not None:

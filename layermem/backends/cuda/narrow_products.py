@@ -16,11 +16,28 @@ from collections.abc import Collection, Mapping
 from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.implicit_gemm import is_depthwise, rounded_weights_bytes, takes_narrow
 from layermem.backends.cuda.inner_product import conv_problem
-from layermem.ops import NARROW, Conv, ConvProblem, Deconv, InnerProduct, InnerProductUpdate, OpRecord
+from layermem.ops import (
+    FP32,
+    NARROW,
+    Conv,
+    ConvProblem,
+    Deconv,
+    InnerProduct,
+    InnerProductUpdate,
+    MergedDgrads,
+    OpRecord,
+)
 
-PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
+PRODUCTS = (
+    Conv,
+    Deconv,
+    MergedDgrads,
+    InnerProduct,
+    InnerProductUpdate,
+)  # records that compute in the device's precision
 WORDS = {dtype: word for word, dtype in NARROW.items()}
 NO_ROLES: frozenset[str] = frozenset()
+MERGED = (("tf32", FP32), ("bf16", FP32), ("bf16", "bf16"))  # products and storage of cuda/conv_merged.cuh
 
 
 def takes(
@@ -28,27 +45,35 @@ def takes(
 ) -> frozenset[str]:
     """Of the roles with these element types, those that the kernels of this precision take in 16 bits."""
     taken = cuda_kernels.takes(record, step, dtypes, accumulates)
-    problem = _problem_of(record)
-    if problem is None or not taken:
+    problems = _problems_of(record)
+    if not problems or not taken:
         return taken
     (word,) = {WORDS[dtypes[role]] for role in taken if dtypes[role] in WORDS}
     wide_image = "x0" in dtypes and "x0" not in taken
-    if is_depthwise(problem):
+    if any(map(is_depthwise, problems)):
         return NO_ROLES if wide_image else taken
-    return taken if takes_narrow(precision, problem, step, word, wide_image=wide_image) else NO_ROLES
+    are_taken = all(takes_narrow(precision, each, step, word, wide_image=wide_image) for each in problems)
+    return taken if are_taken else NO_ROLES
 
 
 def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) -> int:
     """Workspace of the weights of a product of blobs in this storage."""
-    problem = _problem_of(record)
-    if problem is None or is_depthwise(problem) or storage not in NARROW:
+    if storage not in NARROW:
         return 0
-    return rounded_weights_bytes(precision, problem, step, storage)
+    problems = (each for each in _problems_of(record) if not is_depthwise(each))
+    return sum(rounded_weights_bytes(precision, each, step, storage) for each in problems)
 
 
-def _problem_of(record: OpRecord) -> ConvProblem | None:
+def merges_dgrads(precision: str, storage: str) -> bool:
+    """Whether there are kernels for two data gradients of blobs in this storage."""
+    return (precision, storage) in MERGED
+
+
+def _problems_of(record: OpRecord) -> tuple[ConvProblem, ...]:
     if isinstance(record, (Conv, Deconv)):
-        return record.problem
+        return (record.problem,)
+    if isinstance(record, MergedDgrads):
+        return record.first, record.problem
     if isinstance(record, InnerProductUpdate):
-        return conv_problem(record.product)
-    return conv_problem(record) if isinstance(record, InnerProduct) else None
+        return (conv_problem(record.product),)
+    return (conv_problem(record),) if isinstance(record, InnerProduct) else ()

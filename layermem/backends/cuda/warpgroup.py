@@ -106,11 +106,11 @@ class WarpgroupEngine(Engine):
 
     def launch(
         self, product: str, vector: int, args: str, tile: implicit_gemm.Tile, matrices: tuple[int, int, int], *,
-        rows: int = 1, **values: StructValue,
+        rows: int = 1, among: Sequence[implicit_gemm.Tile] = implicit_gemm.ALL_TILES, **values: StructValue,
     ) -> Launch:  # fmt: skip
         """As that of Engine, in a tile of its own."""
         if product not in self.by_warpgroups:
-            return super().launch(product, vector, args, tile, matrices, rows=rows, **values)
+            return super().launch(product, vector, args, tile, matrices, rows=rows, among=among, **values)
         assert vector == VECTOR and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
         own = min(WARPGROUP_TILES, key=lambda each: each.cycles(*matrices))
         return launch(
@@ -154,3 +154,9 @@ def leaves_moments(engine: Engine) -> bool:
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
     return implicit_gemm.leaves_norm_sums(engine, problem) and "conv_dgrad" not in engine.by_warpgroups
+
+
+def merges_dgrads(engines: Sequence[Engine], first: ConvProblem, last: ConvProblem) -> bool:
+    """Whether one kernel computes the sum of two data gradients, whose engines these are."""
+    by_warpgroups = any("conv_dgrad" in each.by_warpgroups for each in engines)
+    return implicit_gemm.merges_dgrads(engines[0], first, last) and not by_warpgroups

@@ -73,7 +73,8 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
     assert len(rules) == 6
     with_sums = {name for name in declared if ".conv_dgrad_sums_" in name}  # test_norm_sums.py
     pooled = {name for name in declared if ".pooled_" in name or ".normalize_pool_" in name}  # test_batch_norm_pool.py
-    assert found | rules | with_sums | pooled | BESIDE == declared
+    merged = {name for name in declared if ".conv_dgrad_merged_" in name}  # test_merged_dgrads.py
+    assert found | rules | with_sums | pooled | merged | BESIDE == declared
 
 
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)

@@ -164,7 +164,7 @@ def engine_kernels(found: Mapping[str, Facts]) -> dict[str, Facts]:
 @pytest.mark.parametrize("precision", ENGINES)
 def test_main_loops_are_copies_that_do_not_wait_and_products(precision):
     product, kernels = PRODUCTS[precision], engine_kernels(code(ENGINES[precision].module))
-    assert len(kernels) == (33 if precision == "tf32" else 29)
+    assert len(kernels) == {"tf32": 35, "bf16": 31}.get(precision, 29)
     for name, each in kernels.items():
         whole = each.copies
         copies = {opcode for opcode in whole if opcode.startswith(COPY)}
@@ -217,7 +217,7 @@ def test_packed_tiles_are_copied_and_multiplied_as_they_are():
     """No register holds an operand between memory and its product, and no instruction converts one."""
     product, found = PRODUCTS["bf16"], engine_kernels(code(PACKED_BF16.module))
     kernels = {name: each for name, each in found.items() if name.endswith("v8")}
-    assert len(kernels) == 12
+    assert len(kernels) == 14
     for name, each in kernels.items():
         whole = each.copies
         assert {o for o in whole if o.startswith(COPY)} == {"LDGSTS.E.BYPASS.128"}, name

@@ -7,7 +7,7 @@ A run names a net of tests/nets.py or a solver file, and how many `steps`; what 
     labels      least and most of its labels
     missing_wait   number of a row whose waits are left out
     graph       whether the device captures its steps
-    precision   of matrix products on cuda
+    precision   of products on device cuda
     storage     of its activations; part_bytes  those of a part of an op
     without     fused ops that the device does not have
     resume      steps after which a snapshot is saved and a new solver goes on from it
@@ -44,8 +44,8 @@ def run(
     without: Collection[str] = (),
     resume: int = 0,
     finish: bool = False,
-    storage: str = "fp32",
     precision: str = "fp32",
+    storage: str = "fp32",
     part_bytes: int | None = None,
     **options,
 ) -> dict:
@@ -60,11 +60,10 @@ def run(
         if missing_wait is not None:
             device = MissingWaitDevice(missing_wait, graph)
             MADE.append(device)
-        elif graph or without or storage != "fp32" or precision != "fp32":
+        elif graph or without or (precision, storage) != ("fp32", "fp32"):
             own = device if isinstance(device, str) else "cuda"
-            device = get_device(
-                own, storage=storage, **({"graph": graph, "precision": precision} if own == "cuda" else {})
-            )
+            settings = {"precision": precision, "graph": graph} if own == "cuda" else {}
+            device = get_device(own, storage=storage, **settings)
             device.fusions -= set(without)
             if part_bytes is not None:
                 device.part_bytes, device.least_parts = part_bytes, 1
