@@ -54,6 +54,7 @@ struct ConvFpropArgs {
     float*
         moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of whole units;
                   // of maps in fp32 alone
+    Divider by_maps_w, by_maps_h;  // of the kernels of conv_patch.cuh
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -204,10 +205,38 @@ struct Place {
     }
 };
 
+// The epilogue of conv_fprop, for the tile from column n0 of a group on.  window_of says the window of a row, or -1.
+template <class T, class Product, class Image, class Maps, class Weights, class WindowOf>
+LM_FN void store_windows(const Product& product, float* shared, const ConvFpropArgs<Image, Maps, Weights>& p, int group,
+                         int n0, WindowOf window_of) {
+    constexpr bool HAS_MOMENTS = T::M % UNIT_ROWS == 0 && !IS_NARROW<Maps>;
+    const ConvProblem& conv = p.problem;
+    const int count = conv.images * conv.maps_h * conv.maps_w, first_output = group * conv.outputs;
+    const auto row_of = [&](int i) {
+        const int window = window_of(product.m_of(i));
+        return window >= 0 ? window * conv.maps_pitch + first_output : -1;
+    };
+    Epilogue<Maps> epilogue = p.epilogue;
+    if (epilogue.bias != nullptr) epilogue.bias += first_output;
+    if constexpr (HAS_MOMENTS) {
+        if (p.moments != nullptr)
+            group_moments<T>(product, shared, epilogue.bias, count - window_of(0), n0, conv.outputs);
+    }
+    constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
+    if (conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0)
+        store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+    else
+        store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+    if constexpr (HAS_MOMENTS) {  // now that no register holds the tile
+        if (p.moments != nullptr)
+            store_moments<T>(shared, p.moments + 2 * (window_of(0) / UNIT_ROWS) * conv.maps_pitch + first_output,
+                             conv.maps_pitch, count - window_of(0), n0, conv.outputs);
+    }
+}
+
 // conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
 template <class T, class Product, int V, class Image, class Maps, class Weights>
 LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
-    constexpr bool HAS_MOMENTS = T::M % UNIT_ROWS == 0 && !IS_NARROW<Maps>;
     LM_DYN_SHARED(float, shared);
     // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
     // the registers
@@ -232,27 +261,7 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth);
     Product product;
     multiply<T>(shared, depth, a, b, product);
-    const int first_output = group * conv.outputs;
-    const auto row_of = [&](int i) {
-        const int window = windows[product.m_of(i)].w;
-        return window >= 0 ? window * conv.maps_pitch + first_output : -1;
-    };
-    Epilogue<Maps> epilogue = p.epilogue;
-    if (epilogue.bias != nullptr) epilogue.bias += first_output;
-    if constexpr (HAS_MOMENTS) {
-        if (p.moments != nullptr)
-            group_moments<T>(product, shared, epilogue.bias, count - windows[0].w, n0, conv.outputs);
-    }
-    constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
-    if (conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0)
-        store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
-    else
-        store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
-    if constexpr (HAS_MOMENTS) {  // now that no register holds the tile
-        if (p.moments != nullptr)
-            store_moments<T>(shared, p.moments + 2 * (windows[0].w / UNIT_ROWS) * conv.maps_pitch + first_output,
-                             conv.maps_pitch, count - windows[0].w, n0, conv.outputs);
-    }
+    store_windows<T>(product, shared, p, group, n0, [&](int row) { return windows[row].w; });
 }
 
 template <class E, class Weights = float>

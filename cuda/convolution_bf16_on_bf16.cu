@@ -1,7 +1,7 @@
 // The sums over windows of conv.cuh on tensor cores; blobs in bfloat16, and operands that are copied as they are, with
 // weights rounded before; of an image in fp32, operands are rounded to bfloat16 from fp32 tiles.  For sm_80 and later.
 #include "mma.cuh"
-#include "conv.cuh"
+#include "conv_patch.cuh"
 
 using namespace lm;
 
@@ -13,3 +13,4 @@ LM_CONV_DATA(128x128, T128x128, MmaBf16, 1, Bf16)
 LM_CONV_DATA(128x64, T128x64, MmaBf16, 1, Bf16)
 LM_CONV_DATA(64x64, T64x64, MmaBf16, 1, Bf16)
 LM_WGRAD_FEW_TILES(data_, MmaBf16, DataWgradArgs<Bf16>)
+LM_CONV_PATCH_TILES(data_, MmaBf16OfPatch, Bf16)

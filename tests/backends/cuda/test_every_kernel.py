@@ -72,7 +72,8 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
     rules = {name for name in declared if name.startswith("update.update_")}
     assert len(rules) == 6
     with_sums = {name for name in declared if ".conv_dgrad_sums_" in name}  # test_norm_sums.py
-    assert found | rules | with_sums | BESIDE == declared
+    by_patch = {name for name in declared if "_patch_" in name}  # test_conv_patch.py
+    assert found | rules | with_sums | by_patch | BESIDE == declared
 
 
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
