@@ -53,6 +53,7 @@ struct ConvFpropArgs {
     Epilogue<Maps> epilogue;
     float*
         moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of whole units
+    Divider by_maps_w, by_maps_h;  // of the kernels of conv_patch.cuh
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -275,10 +276,48 @@ LM_FN bool has_whole_tile(int rows, int columns) {
     return static_cast<int>(blockIdx.x) < rows / T::M * ((columns + T::N - 1) / T::N);
 }
 
+// The epilogue of conv_fprop, for the tile from column n0 of a group on.  window_of says the window of a row, or -1.
+template <class T, class Product, class Image, class Maps, class Weights, class WindowOf>
+LM_FN void store_windows(Product& product, float* shared, const ConvFpropArgs<Image, Maps, Weights>& p, int group,
+                         int n0, WindowOf window_of) {
+    constexpr bool HAS_MOMENTS = T::M % UNIT_ROWS == 0;
+    const ConvProblem& conv = p.problem;
+    const int count = conv.images * conv.maps_h * conv.maps_w, first_output = group * conv.outputs;
+    const auto row_of = [&](int i) {
+        const int window = window_of(product.m_of(i));
+        return window >= 0 ? window * conv.maps_pitch + first_output : -1;
+    };
+    Epilogue<Maps> epilogue = p.epilogue;
+    if (epilogue.bias != nullptr) epilogue.bias += first_output;
+    const bool has_runs = conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0;
+    if constexpr (HAS_MOMENTS) {
+        if (p.moments != nullptr) {
+            const int rows = count - window_of(0);
+            make_stored<Maps>(product, epilogue.bias, n0, conv.outputs);
+            block_sync();  // no thread reads the last stage any more
+            if (has_whole_tile<T>(count, conv.outputs))
+                group_moments<T, true>(product, shared, rows);
+            else
+                group_moments<T, false>(product, shared, rows);
+            if (has_runs)
+                store_as_is<4>(product, p.maps, row_of, n0, conv.outputs);
+            else
+                store_as_is<1>(product, p.maps, row_of, n0, conv.outputs);
+            float* moments = p.moments + 2 * (window_of(0) / UNIT_ROWS) * conv.maps_pitch + first_output;
+            store_moments<T>(shared, moments, conv.maps_pitch, rows, n0, conv.outputs);  // no register holds the tile
+            return;
+        }
+    }
+    constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
+    if (has_runs)
+        store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+    else
+        store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+}
+
 // conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
 template <class T, class Product, int V, class Image, class Maps, class Weights>
 LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
-    constexpr bool HAS_MOMENTS = T::M % UNIT_ROWS == 0;
     LM_DYN_SHARED(float, shared);
     // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
     // the registers
@@ -303,37 +342,7 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth);
     Product product;
     multiply<T>(shared, depth, a, b, product);
-    const int first_output = group * conv.outputs;
-    const auto row_of = [&](int i) {
-        const int window = windows[product.m_of(i)].w;
-        return window >= 0 ? window * conv.maps_pitch + first_output : -1;
-    };
-    Epilogue<Maps> epilogue = p.epilogue;
-    if (epilogue.bias != nullptr) epilogue.bias += first_output;
-    const bool has_runs = conv.outputs % 4 == 0 && conv.maps_pitch % 4 == 0;
-    if constexpr (HAS_MOMENTS) {
-        if (p.moments != nullptr) {
-            const int rows = count - windows[0].w;
-            make_stored<Maps>(product, epilogue.bias, n0, conv.outputs);
-            block_sync();  // no thread reads the last stage any more
-            if (has_whole_tile<T>(count, conv.outputs))
-                group_moments<T, true>(product, shared, rows);
-            else
-                group_moments<T, false>(product, shared, rows);
-            if (has_runs)
-                store_as_is<4>(product, p.maps, row_of, n0, conv.outputs);
-            else
-                store_as_is<1>(product, p.maps, row_of, n0, conv.outputs);
-            float* moments = p.moments + 2 * (windows[0].w / UNIT_ROWS) * conv.maps_pitch + first_output;
-            store_moments<T>(shared, moments, conv.maps_pitch, rows, n0, conv.outputs);  // no register holds the tile
-            return;
-        }
-    }
-    constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
-    if (has_runs)
-        store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
-    else
-        store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
+    store_windows<T>(product, shared, p, group, n0, [&](int row) { return windows[row].w; });
 }
 
 template <class E, class Weights = float>

@@ -2,6 +2,7 @@
 // weights rounded before; of an image in fp32, operands are rounded to bfloat16 from fp32 tiles.  For sm_80 and later.
 #include "mma.cuh"
 #include "conv_merged.cuh"
+#include "conv_patch.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -18,3 +19,4 @@ LM_DGRAD_SUMS_PACKED(256x128, T256x128, MmaBf16Packed, Bf16)
 LM_DGRAD_SUMS_PACKED(128x128, T128x128, MmaBf16Packed, Bf16)
 LM_DGRAD_SUMS_PACKED(128x64, T128x64, MmaBf16Packed, Bf16)
 LM_DGRAD_MERGED_TILES(MmaBf16Packed, 8, PackedMergedArgs<Bf16>)
+LM_CONV_PATCH_TILES(data_, MmaBf16OfPatch, Bf16)

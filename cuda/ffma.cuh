@@ -14,7 +14,7 @@ using T64x64 = Tile<64, 64, 32, 64, 6>;
 using T128x32 = Tile<128, 32, 32, 32, 3>;
 using T64x32 = Tile<64, 32, 32, 32, 6>;
 
-template <class T, bool A_ROWS, bool B_ROWS>
+template <class T, bool A_ROWS, bool B_ROWS, class Patch = NoPatch>
 struct Ffma {
     static constexpr int STAGES = 2, STAGE_DEPTH = DEPTH;
     static constexpr int ROWS = T::WARP_M / 4, COLUMNS = T::WARP_N / 8;
@@ -23,6 +23,7 @@ struct Ffma {
     static_assert(A_ROWS || !B_ROWS, "no product needs A in columns and B in rows");
 
     float sum[ROWS][COLUMNS] = {};
+    Patch patch;
 
     // The column of B that lies in this row of a tile of rows: a lane's four are eight rows apart.
     LM_MEMBER static int column_of_row(int row) { return row / 32 * 32 + row % 8 * 4 + row / 8 % 4; }
@@ -50,6 +51,7 @@ struct Ffma {
             else
                 add_columns(a_tile, b_tile, chunk);
         }
+        if constexpr (Patch::READS_PATCH) patch.advance();
         turn();
     }
 
@@ -64,8 +66,17 @@ struct Ffma {
     LM_MEMBER void add_rows(const float* a_tile, const float* b_tile, int chunk) {
         const int lane_m = lane_of_warp() / 8, lane_n = lane_of_warp() % 8;
         float a[ROWS][4];
+        if constexpr (Patch::READS_PATCH) {
 #pragma unroll
-        for (int i = 0; i < ROWS; ++i) load<4>(a[i], a_tile + row_chunk<4>(lane_m, chunk, i));
+            for (int k = 0; k < 4; ++k) {
+                const TapPlace tap = patch.taps[4 * chunk + k];
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i) a[i][k] = patch.at(i, tap);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i) load<4>(a[i], a_tile + row_chunk<4>(lane_m, chunk, i));
+        }
 #pragma unroll
         for (int j = 0; j < COLUMNS; ++j) {
             float b[4];
@@ -113,5 +124,8 @@ struct Ffma {
         }
     }
 };
+
+template <class T>
+using FfmaOfPatch = Ffma<T, true, true, PatchRows<T::WARP_M / 4>>;
 
 }  // namespace lm

@@ -38,9 +38,10 @@ struct Tile {
 
 LM_FN int in_rows(int row, int k) { return row * DEPTH + ((k / 4 ^ (row & 7)) * 4 + k % 4); }
 
-// The same of row + i STRIDE.
+// The same of row + i STRIDE, of a row below STRIDE.
 template <int STRIDE>
 LM_FN int in_rows(int row, int i, int k) {
+    if constexpr (STRIDE == 4) return (in_rows(row, k) ^ (i & 1) * 16) + i * STRIDE * DEPTH;
     return STRIDE % 8 == 0 ? in_rows(row, k) + i * STRIDE * DEPTH : in_rows(row + i * STRIDE, k);
 }
 
@@ -317,6 +318,44 @@ LM_FN int my_column() {
     return static_cast<int>(threadIdx.x) % (WIDTH / V) * V;
 }
 
+// ---- an operand that lies elsewhere ---------------------------------------------------------------------------------
+
+// Element k of a row lies in shared memory at the row's place times x plus y of its TapPlace, in bytes; x is 1, or 0 for
+// what is zero.
+using TapPlace = int2;
+
+// Of a sum over `depth` of k, with those that a product reads ahead.
+LM_FN int tap_entries(int depth) { return (depth + DEPTH - 1) / DEPTH * DEPTH + DEPTH; }
+
+// Rows of A for a product that reads them from a patch (conv_patch.cuh): ROWS of a lane.
+template <int ROWS>
+struct PatchRows {
+    static constexpr bool READS_PATCH = true;
+
+    const float* shared;
+    const TapPlace* taps;  // of the stage
+    int places[ROWS];
+
+    template <class PlaceOf>
+    LM_MEMBER void begin(const float* shared_, const TapPlace* taps_, PlaceOf place_of) {
+        shared = shared_, taps = taps_;
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) places[i] = place_of(i);
+    }
+
+    LM_MEMBER void advance() { taps += DEPTH; }
+
+    LM_MEMBER float at(int row, const TapPlace& tap) const {
+        const int place = places[row] * tap.x + tap.y;
+        return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(shared) + place);
+    }
+};
+
+// For products that read A from the stage.
+struct NoPatch {
+    static constexpr bool READS_PATCH = false;
+};
+
 // ---- the whole product ----------------------------------------------------------------------------------------------
 //
 // A product holds a thread's share of the block's tile of C:
@@ -325,6 +364,7 @@ LM_FN int my_column() {
 //      arrange()             between that and the order of its sums, either way; called by all lanes
 //      begin(stage)          before the first stage             STAGES       of its ring, of STAGE_DEPTH each
 //      ROWS_IN_REGISTERS     whether it leaves registers for what TapRows knows of rows
+//      patch                 where A lies, if its Patch::READS_PATCH; then stages have B alone
 //      add(stage, copies, turn)      += the product of a stage.  It calls copies(from, to) for parts of PARTS of the
 //                            copies of a later stage, and then turn(), which gives the next stage.
 

@@ -32,10 +32,10 @@ using T64x64 = Tile<64, 64, 32, 32, 4>;
 using T128x32 = Tile<128, 32, 32, 32, 3>;
 using T64x32 = Tile<64, 32, 32, 32, 6>;
 
-template <class T, bool A_ROWS, bool B_ROWS, Precision PRECISION>
+template <class T, bool A_ROWS, bool B_ROWS, Precision PRECISION, class Patch = NoPatch>
 struct Mma {
     static constexpr bool PACKS = PRECISION == Precision::BF16_PACKED;  // tiles
-    static constexpr int STAGES = 3, STAGE_DEPTH = PACKS ? 2 * DEPTH : DEPTH;
+    static constexpr int STAGES = Patch::READS_PATCH ? 2 : 3, STAGE_DEPTH = PACKS ? 2 * DEPTH : DEPTH;
     static constexpr int BLOCKS_M = T::WARP_M / 16, BLOCKS_N = T::WARP_N / 8;  // of 16 x 8
     static constexpr int ROWS = 2 * BLOCKS_M, COLUMNS = 2 * BLOCKS_N;
     static constexpr int LANES = 4;
@@ -44,6 +44,7 @@ struct Mma {
     static constexpr bool ROWS_IN_REGISTERS = AHEAD && PRECISION != Precision::FP32X3;
 
     float sum[BLOCKS_M][BLOCKS_N][4] = {};
+    Patch patch;
 
     // The column of B that lies in this row of a tile of rows.
     LM_MEMBER static int column_of_row(int row) { return PACKS ? row : row / 32 * 32 + run_of(row % 8) + row / 8 % 4; }
@@ -79,7 +80,12 @@ struct Mma {
     }
 
     LM_MEMBER void begin(const float* stage) {
-        load_a(stage, 0, 0);
+        if constexpr (Patch::READS_PATCH) {
+            load_taps(0);
+            load_patch(0, 0);
+        } else {
+            load_a(stage, 0, 0);
+        }
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j += GROUP_N) load_b(stage, j, 0);
     }
@@ -122,6 +128,7 @@ struct Mma {
                 if constexpr (!AHEAD) read_ahead(stage, next, i, k);
             }
         }
+        if constexpr (Patch::READS_PATCH) patch.advance();
     }
 
   private:
@@ -130,6 +137,7 @@ struct Mma {
 
     // Fragments of two steps along k in turns: packed for BF16, else as they lie in shared memory.
     unsigned a[AHEAD ? 2 : 1][BLOCKS_M][4], b[AHEAD ? 2 : 1][BLOCKS_N][2];
+    TapPlace taps[AHEAD ? 2 : 1][Patch::READS_PATCH ? 2 * EIGHTS : 1];
 
     // Where element (i, j) of C lies among the sums, arranged.
     LM_MEMBER static int block_of(int j) { return PACKS ? j / 4 * 2 + j / 2 % 2 : j / 8 * 4 + j % 4; }
@@ -145,7 +153,9 @@ struct Mma {
     // Starts the reads that are due during the products of row of blocks i in step k.
     LM_MEMBER void read_ahead(const float* stage, const float* next, int i, int k) {
         const int then = (k + 1) % STEPS;
-        if (i + 1 < BLOCKS_M)
+        if constexpr (Patch::READS_PATCH)
+            load_patch((i + 1) % BLOCKS_M, i + 1 < BLOCKS_M ? k : k + 1);
+        else if (i + 1 < BLOCKS_M)
             load_a(stage, i + 1, k);
         else
             load_a(k + 1 == STEPS ? next : stage, 0, then);
@@ -214,6 +224,25 @@ struct Mma {
         take(a[buffer(step)][i], eights);
     }
 
+    // The same from the patch; step STEPS is the first one of the next stage.  Places of taps are read a step before.
+    LM_MEMBER void load_patch(int i, int step) {
+        if (i == 0 && !AHEAD) load_taps(step);
+        unsigned eights[EIGHTS][4];
+#pragma unroll
+        for (int eight = 0; eight < EIGHTS; ++eight)
+#pragma unroll
+            for (int r = 0; r < 4; ++r)
+                eights[eight][r] = __float_as_uint(patch.at(2 * i + r % 2, taps[buffer(step)][2 * eight + r / 2]));
+        take(a[buffer(step)][i], eights);
+        if (i == 0 && AHEAD) load_taps(step + 1);
+    }
+
+    LM_MEMBER void load_taps(int step) {
+        const TapPlace* first = patch.taps + (8 * EIGHTS * step + lane_of_warp() % 4);
+#pragma unroll
+        for (int half = 0; half < 2 * EIGHTS; ++half) taps[buffer(step)][half] = first[4 * half];
+    }
+
     // b0 (t, g)  b1 (t + 4, g) of blocks j to j + GROUP_N - 1.
     LM_MEMBER void load_b(const float* stage, int j, int step) {
         stage += T::A_FLOATS;
@@ -255,6 +284,14 @@ struct Mma {
     }
 };
 
+template <class T, Precision PRECISION>
+using MmaOfPatch = Mma<T, true, true, PRECISION, PatchRows<T::WARP_M / 8>>;
+template <class T>
+using MmaTf32OfPatch = MmaOfPatch<T, Precision::TF32>;
+template <class T>
+using MmaFp32x3OfPatch = MmaOfPatch<T, Precision::FP32X3>;
+template <class T>
+using MmaBf16OfPatch = MmaOfPatch<T, Precision::BF16>;
 template <class T, bool A_ROWS, bool B_ROWS>
 using MmaTf32 = Mma<T, A_ROWS, B_ROWS, Precision::TF32>;
 template <class T, bool A_ROWS, bool B_ROWS>

@@ -18,6 +18,7 @@ from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
     FEW,
     PACKED_BF16,
+    PATCH_TILES,
     DgradPart,
     Engine,
     Tile,
@@ -43,7 +44,8 @@ OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
 SUMS = "_sums_"  # in the name of a dgrad that leaves sums for a BatchNorm
 MERGED = "_merged_"  # of two dgrads
-NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged)?_(\d+x\d+)_v([148]|41)$")
+PATCH = "_patch_"  # in the name of a fprop that reads a patch of the image
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged)?(_patch)?_(\d+x\d+)_v([148]|41)$")
 MODELLED = {**ENGINES, "bf16 on bf16": PACKED_BF16}  # by precision, and storage where that is not fp32
 
 
@@ -126,6 +128,8 @@ def example_launch(precision: str, name: str) -> Launch:
     """A launch of the kernel for a convolution with long sums; addresses are not used."""
     operation, tile, vector = parts_of(name)
     engine, axis = engine_of(precision, name), Window(size=58, kernel=3, stride=1, pad=1)
+    if PATCH in name:
+        return conv_fprop(engine, ConvProblem(32, 3, tile.n, axis, axis), 0, 0, 0)
     channels, outputs = 256 if vector in (4, 8) else 255, 256 if vector > 1 else 255
     problem = ConvProblem(32, channels, outputs, axis, axis)
     with patch.object(implicit_gemm, "TILES", (tile,)):  # else the shape decides
@@ -144,7 +148,8 @@ def parts_of(name: str) -> tuple[str, Tile, int]:
     found = NAME.match(name)
     if not found:
         raise ValueError(f"{name} is no kernel of the engine")
-    return found[1], next(tile for tile in ALL_TILES if tile.name == found[3]), int(found[4])
+    tiles = PATCH_TILES if found[3] else ALL_TILES
+    return found[1], next(tile for tile in tiles if tile.name == found[4]), int(found[5])
 
 
 @cache

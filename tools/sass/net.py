@@ -32,7 +32,7 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
-from tools.sass.engine import MERGED, NAME, SUMS, engine_of, kernels_of, parts_of, stage_rate
+from tools.sass.engine import MERGED, NAME, PATCH, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.loops import BARRIER
@@ -272,6 +272,8 @@ def stage_bytes(each: Launch) -> int:
     meet the same pixels: what a row of DEPTH windows sees of the image is read once, in those rows of the kernel that
     the tile has."""
     operation, tile, vector = parts_of(each.function)
+    if PATCH in each.function:
+        return ROW_BYTES * tile.n
     if vector != FEW:
         return ROW_BYTES * (tile.m + tile.n)
     values = fields(each, STRUCTS[operation])
@@ -279,6 +281,19 @@ def stage_bytes(each: Launch) -> int:
     rows = min(of["kernel_h"], ceil(tile.n / (of["kernel_w"] * of["channels"])) + 1)
     seen = rows * ((DEPTH - 1) * of["stride_w"] + of["kernel_w"]) * of["channels"] * ITEMSIZE["float32"]
     return ROW_BYTES * tile.m + min(ROW_BYTES * tile.n, seen)
+
+
+def patch_bytes(each: Launch) -> float:
+    """What a block reads of the image, on average, where it copies the rows that its windows see once."""
+    if PATCH not in each.function:
+        return 0.0
+    _, tile, _ = parts_of(each.function)
+    of = {name.removeprefix("problem."): value for name, value in fields(each, STRUCTS["fprop"]).items()}
+    reach = (of["kernel_h"] - 1) * of["dilation_h"] + 1
+    lines = 1 + (tile.m - 1) / of["maps_w"]
+    images = 1 + (lines - 1) / of["maps_h"]
+    rows = images * reach + (lines - images) * of["stride_h"]
+    return rows * of["width"] * of["image_pitch"] * ITEMSIZE["float32"]
 
 
 def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> Limits:
@@ -296,7 +311,7 @@ def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> L
         cycles += waves * block_cycles(each, precision, slots, blocks, gpu)
         if rest:
             cycles += block_cycles(each, precision, ceil(rest / gpu.multiprocessors), blocks, gpu)
-        read += blocks.count * blocks.stages * stage_bytes(each)
+        read += blocks.count * (patch_bytes(each) + blocks.stages * stage_bytes(each))
     cycles *= model.products.get((precision, operation), 1.0)
     return Limits(cycles / gpu.clock, read / gpu.l2, nbytes / gpu.dram)
 

@@ -14,6 +14,7 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
+from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.half import narrow
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
@@ -41,6 +42,7 @@ ROW_BYTES, L2_BYTES, DRAM_BYTES = 4 * DEPTH, 24 * SMS, 2222  # of a row of a sta
 ENDS = 2, 5  # cycles of a block before and after its stages: 2 for 5 elements of its tile
 ADD_CYCLES = 5000  # of the launch that adds parts
 SLACK = 20  # time that fewer parts may cost: one part in so many
+MOST_IDLE = 1.5  # columns of a patch's tiles in fp32 for each output: more products than that cost more than copies
 FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as much where both share a split
 
 
@@ -60,6 +62,7 @@ ALL_TILES = (Tile(256, 128, 0, 256), *SPLIT_TILES, Tile(64, 32, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
 MERGED_TILES = SPLIT_TILES[:2]  # those of conv_dgrad_merged
 MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it
+PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # of images of few channels
 
 
 def sums_bytes(tile: Tile) -> int:
@@ -155,6 +158,23 @@ class Engine(NamedTuple):
             if is_grid(grid)
         )
         return replace(first, alternatives=tuple(alternatives))
+
+    def of_patch(self, plain: Launch, problem: ConvProblem, matrices: tuple[int, int, int]) -> Launch:
+        """conv_fprop by a patch of the image (cuda/conv_patch.cuh), where that pays, else `plain`, which has the same
+        arguments and bits and is an alternative."""
+        if self.storage and not self.wide_image:
+            return plain
+        tile = min(PATCH_TILES, key=lambda each: (_columns(matrices, each), -each.n))
+        if not conv_patch.pays(problem, tile.m, tile.n):
+            return plain
+        if self.precision == "fp32" and _columns(matrices, tile) > MOST_IDLE * matrices[1]:
+            return plain
+        blobs = "_data" if self.wide_image else ""
+        return replace(
+            plain, function=f"conv_fprop{blobs}_patch_{tile.name}_v1", grid=grid_of(tile, *matrices),
+            block=tile.threads, shared=conv_patch.shared_bytes(problem, tile.m, tile.n),
+            alternatives=(plain, *plain.alternatives),
+        )  # fmt: skip
 
     def _blocks(
         self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
@@ -316,6 +336,11 @@ def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
     return ceil_div(m, tile.m) * ceil_div(n, tile.n), 1, repeat
 
 
+def _columns(matrices: tuple[int, int, int], tile: Tile) -> int:
+    """Of all tiles along n."""
+    return ceil_div(matrices[1], tile.n) * tile.n
+
+
 class Epilogue(NamedTuple):
     """The struct of that name: y = relu(sum + bias + residual) and its mask.  Addresses, 0 for what is left out."""
 
@@ -361,12 +386,14 @@ def conv_fprop(
     matrices = problem.positions, outputs, problem.groups
     rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
     tile = tile_for(engine, matrices, prod(problem.kernel) * channels, width, rows)
-    return engine.launch(
+    plain = engine.launch(
         "conv_fprop", width, "ConvFpropArgs", tile, matrices,
         rows=rows, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
         by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
+        by_maps_w=divider(problem.out_w), by_maps_h=divider(problem.out_h),
     )  # fmt: skip
+    return engine.of_patch(plain, problem, matrices) if width == 1 else plain
 
 
 def conv_dgrad(

@@ -1,0 +1,66 @@
+"""The patch of an image that a tile of windows sees (cuda/conv_patch.cuh): its bytes, and where it pays."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+from layermem.backends.cuda.launch import ceil_div
+from layermem.ops import ConvProblem
+
+FLOAT, CHUNK, DEPTH = 4, 4, 32  # bytes; floats that are copied at once; of k in a stage
+STAGES = 2  # of B
+TAP_PLACE = 8  # bytes of a table's entry
+MOST_SHARED = 113 * 1024  # of a block, so that a multiprocessor of compute capability 9.0 takes two
+MOST_CHANNELS = 8  # of an image
+
+
+def pays(problem: ConvProblem, tile_m: int, tile_n: int) -> bool:
+    """Whether an image of few channels has a patch that takes at most half as many copies, of 16 bytes, as its windows
+    do, of 4, and is small enough for two blocks on a multiprocessor."""
+    if problem.c > MOST_CHANNELS or prod(problem.kernel) == 1:
+        return False
+    copies = ceil_div(patch_floats(problem, tile_m), CHUNK)
+    return 2 * copies <= tile_m * _depth(problem) and shared_bytes(problem, tile_m, tile_n) <= MOST_SHARED
+
+
+def shared_bytes(problem: ConvProblem, tile_m: int, tile_n: int) -> int:
+    """Dynamic shared memory of a block: stages of B, the table of taps, the patch."""
+    entries = ceil_div(_depth(problem), DEPTH) * DEPTH + DEPTH
+    return FLOAT * (STAGES * tile_n * DEPTH + patch_floats(problem, tile_m)) + TAP_PLACE * entries
+
+
+def _depth(problem: ConvProblem) -> int:
+    return prod(problem.kernel) * problem.c // problem.groups
+
+
+@lru_cache(maxsize=1024)
+def patch_floats(problem: ConvProblem, tile_m: int) -> int:
+    """Of the largest patch: of a tile that begins with any line of an image."""
+    lines = ceil_div(tile_m - 1, problem.out_w) + 1
+    return max(
+        sum(_segment_floats(problem, each) for each in _lines_by_image(problem.out_h, first, lines))
+        for first in range(problem.out_h)
+    )
+
+
+def _lines_by_image(of_image: int, first: int, lines: int) -> list[int]:
+    """Lines of windows of each image, of `lines` in all from line `first` of the first one on."""
+    found = [min(of_image - first, lines)]
+    while sum(found) < lines:
+        found.append(min(of_image, lines - sum(found)))
+    return found
+
+
+def _segment_floats(problem: ConvProblem, lines: int) -> int:
+    """Rows of an image that lines of windows see, as Patch::size has it."""
+    (kernel_h, kernel_w), (stride_h, stride_w) = problem.kernel, problem.stride
+    (_, pad_w), (dilation_h, dilation_w) = problem.pad, problem.dilation
+    right = (problem.out_w - 1) * stride_w + (kernel_w - 1) * dilation_w + 1 - pad_w - problem.w
+    gap = _whole_chunks(max(pad_w * problem.c, right * problem.c, 1))
+    rows = (lines - 1) * stride_h + (kernel_h - 1) * dilation_h + 1
+    return gap + _whole_chunks(rows * (gap + problem.w * problem.c) + CHUNK - 1)
+
+
+def _whole_chunks(floats: int) -> int:
+    return ceil_div(floats, CHUNK) * CHUNK
