@@ -400,7 +400,7 @@ LM_FN PhaseTaps phase_taps(const PhaseAxis& down, const PhaseAxis& right, const 
 template <int V, class E>
 struct PhaseWeights {
     using Element = E;
-    static constexpr bool SPREADS = V > 1;
+    static constexpr bool SPREADS = V > 1, HAS_PARTS = true;
     static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // rows of a lane
 
     const E* column;  // of tap 0 and output 0
@@ -666,7 +666,7 @@ struct WgradWindows {
 template <int V, class E>
 struct MapsColumn {
     using Element = E;
-    static constexpr bool SPREADS = V > 1;
+    static constexpr bool SPREADS = V > 1, HAS_PARTS = false;
 
     const E* next;    // the first of the next stage
     int pitch, left;  // windows from there on
@@ -687,7 +687,7 @@ struct MapsColumn {
 template <int V, bool PAIRS, class E>
 struct ImageColumn {
     using Element = E;
-    static constexpr bool SPREADS = PAIRS && (V > 1 || FETCHES_AHEAD);
+    static constexpr bool SPREADS = PAIRS && (V > 1 || FETCHES_AHEAD), HAS_PARTS = true;
     static constexpr bool IS_KEPT = PAIRS && V == 1;     // else copies are few, and compute address and tap from parts
     static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // windows of a lane
 
@@ -814,16 +814,26 @@ using PackedFpropArgs = ConvFpropArgs<E, E, E>;
 template <class E>
 using PackedDgradArgs = ConvDgradArgs<E, E>;
 
-#define LM_CONV_OF(Fprop, Dgrad, tile, T, Product, V, E)                          \
-    LM_KERNEL(conv_fprop_##tile##_v##V, Fprop<E>, p, T::THREADS, T::BLOCKS) {     \
-        conv_fprop<T, Product<T, true, true>, V>(p);                              \
-    }                                                                             \
-    LM_KERNEL(conv_dgrad_##tile##_v##V, Dgrad<E>, p, T::THREADS, T::BLOCKS) {     \
-        conv_dgrad<T, Product<T, true, false>, V>(p);                             \
-    }                                                                             \
+#define LM_CONV_ROWS_OF(Fprop, Dgrad, tile, T, Product, V, E)                 \
+    LM_KERNEL(conv_fprop_##tile##_v##V, Fprop<E>, p, T::THREADS, T::BLOCKS) { \
+        conv_fprop<T, Product<T, true, true>, V>(p);                          \
+    }                                                                         \
+    LM_KERNEL(conv_dgrad_##tile##_v##V, Dgrad<E>, p, T::THREADS, T::BLOCKS) { \
+        conv_dgrad<T, Product<T, true, false>, V>(p);                         \
+    }
+#define LM_WGRAD(tile, T, Product, V, E)                                          \
     LM_KERNEL(conv_wgrad_##tile##_v##V, WgradArgs<E>, p, T::THREADS, T::BLOCKS) { \
         conv_wgrad<T, Product<T, false, false>, V, V>(p);                         \
     }
+#define LM_CONV_OF(Fprop, Dgrad, tile, T, Product, V, E)  \
+    LM_CONV_ROWS_OF(Fprop, Dgrad, tile, T, Product, V, E) \
+    LM_WGRAD(tile, T, Product, V, E)
+
+// Weight gradients of few outputs.
+#define LM_WGRAD_WIDE(Product, V, E)           \
+    LM_WGRAD(128x256, T128x256, Product, V, E) \
+    LM_WGRAD(128x192, T128x192, Product, V, E) \
+    LM_WGRAD(64x192, T64x192, Product, V, E)
 
 #define LM_CONV(tile, T, Product, V, E) LM_CONV_OF(FpropArgs, DgradArgs, tile, T, Product, V, E)
 #define LM_CONV_PACKED(tile, T, Product, E) LM_CONV_OF(PackedFpropArgs, PackedDgradArgs, tile, T, Product, 8, E)

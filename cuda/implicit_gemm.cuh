@@ -159,8 +159,10 @@ struct Copies {
     Fetched<V == PACKED ? 1 : V> held[WIDENS && V == 4 ? COPIES : 1];
 
     LM_MEMBER Loader& loader() { return *static_cast<Loader*>(this); }
+    LM_MEMBER static bool is_mine(int) { return true; }  // whether this thread has copy number i
 
     LM_MEMBER void copy(float* tile, int i) {
+        if (!Loader::is_mine(i)) return;
         bool inside;
         const E* from = loader().source_of(i, inside);
         if constexpr (WIDENS) {
@@ -197,10 +199,13 @@ struct TapSteps {
     Divider across;
 };
 
+constexpr int MOST_ROWS = 8;  // of a thread, for which there are registers
+
 template <class Product, int ROWS, int THREADS, int V, class E>
 struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Product, ROWS, THREADS, V, E>> {
     static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
-    static constexpr bool IN_REGISTERS = V > 1 && Product::ROWS_IN_REGISTERS;  // else each copy reads the table
+    static constexpr bool FEW_ROWS = COPIES <= MOST_ROWS;
+    static constexpr bool IN_REGISTERS = V > 1 && Product::ROWS_IN_REGISTERS&& FEW_ROWS;  // else copies read the table
 
     const int4* table;
     const Taps<E> taps;
@@ -241,7 +246,8 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
             offset = offsets[i];
             inside = are_natural(places[i] + tap, behind - places[i]);
         } else {
-            const int4 at = table[row + i * STRIDE];
+            // Of many rows none is read before its copy, which would take registers again.
+            const int4 at = table[(V == 1 || FEW_ROWS ? row : opaque(row)) + i * STRIDE];
             offset = at.x;
             inside = static_cast<unsigned>(at.y + down) < static_cast<unsigned>(taps.height) &&
                      static_cast<unsigned>(at.z + right) < static_cast<unsigned>(taps.width);
@@ -283,18 +289,29 @@ struct MatrixRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
+// Copies of a thread for a stage of a tile of columns; some threads have one less where STRIDE does not divide it.
+template <int V, int STRIDE>
+constexpr int COLUMN_COPIES = (STAGE_DEPTH<V> + STRIDE - 1) / STRIDE;
+
 // A tile of columns.  Source:
 //      Element               of the operand
 //      SPREADS               as above
+//      HAS_PARTS             whether `part` counts
 //      advance()             as above; lane i may prepare row i, and row WARP + i
 //      at(k, part, inside)   this thread's element of row k of the stage, which is row k % WARP of part `part`, a
 //                            constant, and whether it is there; called by all lanes
 template <int WIDTH, int THREADS, int V, class Source>
 struct Columns
-    : Copies<typename Source::Element, STAGE_DEPTH<V> * WIDTH / V / THREADS, V, Columns<WIDTH, THREADS, V, Source>> {
-    static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = STAGE_DEPTH<V> / STRIDE;
-    static constexpr bool SPREADS = Source::SPREADS;
-    static_assert(THREADS % CHUNKS == 0 && WARP % STRIDE == 0, "a thread keeps its column, a copy its part");
+    : Copies<typename Source::Element, COLUMN_COPIES<V, THREADS / (WIDTH / V)>, V, Columns<WIDTH, THREADS, V, Source>> {
+    static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = COLUMN_COPIES<V, STRIDE>;
+    static constexpr bool SPREADS = Source::SPREADS, DIVIDES = STAGE_DEPTH<V> % STRIDE == 0;
+    static_assert(THREADS % CHUNKS == 0, "a thread keeps its column");
+    static_assert(WARP % STRIDE == 0 || !Source::HAS_PARTS, "a copy keeps its part");
+    static_assert(DIVIDES || !Columns::WIDENS, "what is widened is fetched and placed by all threads");
+
+    LM_MEMBER static bool is_mine(int i) {
+        return DIVIDES || i + 1 < COPIES || static_cast<int>(threadIdx.x) < (STAGE_DEPTH<V> - i * STRIDE) * CHUNKS;
+    }
 
     Source source;
 

@@ -24,8 +24,13 @@ namespace lm {
 
 enum class Precision { TF32, FP32X3, BF16, BF16_PACKED };
 
-// Four warps each, or eight; 64 x 64 a warp keeps the tensor cores busiest: four or five other instructions for each product.
+// Four warps each, or more; 64 x 64 a warp keeps the tensor cores busiest: four or five other instructions for each product.
+// For few channels there is a tile of many rows, for weight gradients of few outputs tiles of many columns.
+using T512x64 = Tile<512, 64, 64, 64, 1>;
 using T256x128 = Tile<256, 128, 64, 64, 1>;
+using T128x256 = Tile<128, 256, 64, 64, 1>;
+using T128x192 = Tile<128, 192, 64, 32, 1>;
+using T64x192 = Tile<64, 192, 64, 32, 2>;
 using T128x128 = Tile<128, 128, 64, 64, 2>;
 using T128x64 = Tile<128, 64, 64, 32, 3>;
 using T64x64 = Tile<64, 64, 32, 32, 4>;

@@ -13,7 +13,7 @@ from itertools import product
 
 import pytest
 
-from layermem.backends.cuda.implicit_gemm import ENGINES, L2_BYTES, cycles
+from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, L2_BYTES, PACKED, cycles
 from layermem.backends.cuda.kernel_images.sources import architecture, modules
 from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
@@ -321,7 +321,7 @@ def tile_times(precision: str, factors: tuple[float, ...], l2_bytes: int) -> lis
     for m, n, repeat in product((100, 3000, 25088, 401408), (32, 64, 200, 512), (1, 4)):
         case = {"precision": precision, "shape": f"{m} {n} {repeat}", "op": "fprop", "count": 1}
         case |= {"m": m, "n_columns": n, "repeat": repeat, "depth": 576, "parts": 1}
-        for tile in engine.tiles:
+        for tile in engine.own_tiles(FPROP, PACKED):
             spent = cycles(engine, tile, (m, n, repeat), 576, l2_bytes)
             lines.append({**case, "tile": tile.name, "ms": spent / 1e6})
     return lines

@@ -2,9 +2,9 @@
 tile_times.json
 
 implicit_gemm.tile_for chooses the tile of least cycles by its model: paces of the stages of each tile, and bytes that
-come from the L2 cache in a cycle.  What is fitted, for each precision, is a factor of the paces of each tile but the
-first, and the bytes: those under which the tiles that it chooses for fprop and dgrad take least time, over all shapes,
-as often as the nets have them.
+come from the L2 cache in a cycle.  What is fitted, for each precision, is a factor of the paces of each tile that all
+products have, but the first, and the bytes: those under which the tiles that it chooses for fprop and dgrad take least
+time, over all shapes, as often as the nets have them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, L2_BYTES, SMS, Engine, cycles
+from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, L2_BYTES, PRODUCTS, SMS, Engine, Tile, cycles
 
 Line = Mapping[str, Any]
 L2 = tuple(SMS * each for each in (24, 16, 20, 28, 32, 48))  # bytes a cycle
@@ -65,7 +65,7 @@ def least(of: Sequence[Case]) -> float:
 def fit(of: Sequence[Case], engine: Engine) -> tuple[int, dict[str, list[int]]]:
     """Bytes and paces with the least time; of equals the first, which are today's."""
     best, found = math.inf, (L2_BYTES, engine)
-    for l2_bytes, factors in product(L2, product(FACTORS, repeat=len(engine.tiles) - 1)):
+    for l2_bytes, factors in product(L2, product(FACTORS, repeat=len(fitted_tiles(engine)) - 1)):
         scaled = engine._replace(paces=scaled_paces(engine, (1.0, *factors)))
         spent = milliseconds(of, scaled, l2_bytes)
         if spent < best:
@@ -73,11 +73,16 @@ def fit(of: Sequence[Case], engine: Engine) -> tuple[int, dict[str, list[int]]]:
     return found[0], {name: list(paces) for name, paces in found[1].paces.items()}
 
 
-def scaled_paces(engine: Engine, factors: Sequence[float]) -> dict[str, list[int]]:
-    return {
+def fitted_tiles(engine: Engine) -> list[Tile]:
+    return [tile for tile in engine.tiles if tile.products == PRODUCTS]
+
+
+def scaled_paces(engine: Engine, factors: Sequence[float]) -> dict[str, Sequence[int]]:
+    scaled = {
         tile.name: [round(factor * pace) for pace in engine.paces[tile.name]]
-        for tile, factor in zip(engine.tiles, factors)
+        for tile, factor in zip(fitted_tiles(engine), factors)
     }
+    return {**engine.paces, **scaled}
 
 
 def fitted(lines: Iterable[Line]) -> dict[str, Any]:

@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 from layermem.api import build_net
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import (
+    DGRAD,
     ENGINES,
+    FPROP,
+    WGRAD,
     Engine,
     Split,
     Tile,
@@ -150,9 +153,11 @@ def candidates(engine: Engine, problem: ConvProblem, places: dict[str, int]) -> 
     maps, image, weights = places["maps"], places["image"], places["filter"]
     for tile in engine.tiles:
         with only(tile):
-            yield Candidate("fprop", tile, 1, [conv_fprop(engine, problem, maps, image, weights)])
-            yield Candidate("dgrad", tile, 1, [conv_dgrad(engine, problem, image, maps, weights)])
-            for split in splits(problem):
+            if FPROP in tile.products:
+                yield Candidate("fprop", tile, 1, [conv_fprop(engine, problem, maps, image, weights)])
+            if DGRAD in tile.products:
+                yield Candidate("dgrad", tile, 1, [conv_dgrad(engine, problem, image, maps, weights)])
+            for split in splits(problem) if WGRAD in tile.products else ():
                 wgrad = conv_wgrad(engine, problem, weights, maps, image, False, places["parts"], split=split)
                 yield Candidate("wgrad", tile, split.parts, list(wgrad))
 
@@ -188,7 +193,7 @@ def best(problem: ConvProblem, op: str, precision: str, lines: Sequence[Row]) ->
     if op == "wgrad":
         split = split_of(problem)
         parts, repeat, depth = split.parts, repeat * split.parts, split.windows_each(problem)
-    now = tile_for(engine, (m, n, repeat), depth).name
+    now = tile_for(engine, f"conv_{op}", (m, n, repeat), depth).name
     of_tile = [line for line in of_op if line["tile"] == now]
     nearest = min(of_tile, key=lambda line: abs(line["parts"] - parts))
     return row | {"chosen": f"{now} x {parts}", "chosen ms": nearest["ms"]}

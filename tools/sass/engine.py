@@ -201,8 +201,8 @@ def engine_kernels(precision: str, pattern: str = "") -> Iterator[str]:
     engine = MODELLED[precision]
     for vector in (engine.vector,) if engine.vector else (4, 1):
         for tile in engine.tiles:
-            for operation in OPERATIONS:
-                name = f"conv_{operation}_{tile.name}_v{vector}"
+            for product in tile.products:
+                name = f"{product}_{tile.name}_v{vector}"
                 if re.search(pattern, name):
                     yield name
     if not engine.storage:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ from layermem.utils.units import aligned
 DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
-DGRAD_SUMS, MERGED_DGRADS = "conv_dgrad_sums", "conv_dgrad_merged"
 COLUMN_NUMBERS, SUMS, GROUP_ROWS = 4, 2, 32  # of a column: numbers that its sums need, sums of so many rows
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
@@ -46,21 +45,31 @@ MOST_IDLE = 1.5  # columns of a patch's tiles in fp32 for each output: more prod
 FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as much where both share a split
 
 
+FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
+DGRAD_SUMS, MERGED_DGRADS = "conv_dgrad_sums", "conv_dgrad_merged"
+PRODUCTS = FPROP, DGRAD, WGRAD
+
+
 class Tile(NamedTuple):
     m: int
     n: int
     threads: int  # in fp32; 0 where only tensor cores have it, and runs of several elements
     mma_threads: int = 128  # on tensor cores
+    products: tuple[str, ...] = PRODUCTS  # that have it: few channels have many rows, few outputs many columns
 
     @property
     def name(self) -> str:
         return f"{self.m}x{self.n}"
 
 
-SPLIT_TILES = (Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 64, 64), Tile(128, 32, 128))  # those of all precisions
-ALL_TILES = (Tile(256, 128, 0, 256), *SPLIT_TILES, Tile(64, 32, 64, 64))
+COMMON_TILES = (  # of all precisions
+    Tile(128, 128, 256, products=(*PRODUCTS, MERGED_DGRADS)), Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS)),
+    Tile(64, 64, 64), Tile(128, 32, 128),
+)  # fmt: skip
+TALL_TILE = Tile(512, 64, 0, 256, (FPROP, DGRAD))
+WIDE_TILES = (Tile(128, 256, 0, 256, (WGRAD,)), Tile(128, 192, 0, 384, (WGRAD,)), Tile(64, 192, 0, 192, (WGRAD,)))
+ALL_TILES = (TALL_TILE, Tile(256, 128, 0, 256), *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
-MERGED_TILES = SPLIT_TILES[:2]  # those of conv_dgrad_merged
 MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it
 PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # of images of few channels
 
@@ -76,8 +85,8 @@ Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. 
 
 class Engine(NamedTuple):
     """The three kernels in one precision, the stages of their shared-memory ring, and how long they take by
-    tools/sass_model.py, for conv_fprop on blobs in fp32, or in 16 bits where operands are.  Whoever changes them
-    changes bits: the split follows from them.
+    tools/sass_model.py, for the first of its products on blobs in fp32, or in 16 bits where operands are.  Whoever
+    changes them changes bits: the split follows from them.
 
     paces       of the tiles that it has
     storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
@@ -98,15 +107,18 @@ class Engine(NamedTuple):
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
-        return self.tiles_of(PACKED)
-
-    def tiles_of(self, vector: int) -> tuple[Tile, ...]:
-        """Those of TILES that it has for accesses of so many elements; all that it has if these are none."""
-        own = self.own_tiles(vector)
+        own = tuple(tile for tile in ALL_TILES if tile.name in self.paces)
         return tuple(tile for tile in own if tile in TILES) or own
 
-    def own_tiles(self, vector: int) -> tuple[Tile, ...]:
-        return tuple(tile for tile in ALL_TILES if tile.name in self.paces and (vector > 1 or tile.threads))
+    def own_tiles(self, product: str, vector: int) -> tuple[Tile, ...]:
+        """All that `product` has for accesses of so many elements."""
+        own = (tile for tile in ALL_TILES if tile.name in self.paces and product in tile.products)
+        return tuple(tile for tile in own if vector > 1 or tile.threads)
+
+    def tiles_of(self, product: str, vector: int) -> tuple[Tile, ...]:
+        """Those of TILES among them; all of them if these are none."""
+        own = self.own_tiles(product, vector)
+        return tuple(tile for tile in own if tile in TILES) or own
 
     @property
     def is_packed(self) -> bool:
@@ -121,7 +133,7 @@ class Engine(NamedTuple):
 
     def on(self, storage: str, *, wide_image: bool = False) -> Engine:
         """That of blobs in 16 bits which are widened; data in fp32 are copied one by one."""
-        paces = {tile.name: self.paces[tile.name] for tile in SPLIT_TILES}
+        paces = {tile.name: self.paces[tile.name] for tile in COMMON_TILES}
         return self._replace(paces=paces, storage=storage, wide_image=wide_image, vector=1 if wide_image else 0)
 
     @property
@@ -139,25 +151,24 @@ class Engine(NamedTuple):
         return self.vector or vector_width_of(problem, *counts)
 
     def launch(
-        self, product: str, vector: int, args: str, tile: Tile, matrices: tuple[int, int, int], *,
-        rows: int = 1, among: Sequence[Tile] = ALL_TILES, **values: StructValue,
+        self, product: str, vector: int, args: str, matrices: tuple[int, int, int], depth: int, *, rows: int = 1,
+        **values: StructValue,
     ) -> Launch:  # fmt: skip
-        """`product` is conv_fprop, conv_dgrad or conv_wgrad of `matrices`: rows, columns and how many there are.
+        """`product`, one of PRODUCTS or DGRAD_SUMS, of `matrices`: rows, columns and how many there are, over k in
+        [0, depth), with tiles of a multiple of `rows` rows.
 
-        No tile changes a bit, so smaller ones are alternatives: those `among` these of a multiple of `rows` rows."""
-        function, grid, block, shared = self._blocks(product, vector, tile, matrices)
-        first = launch(self.module, function, args, grid, block, shared=shared, base=values)
-        others = (
-            self._blocks(product, vector, each, matrices)
-            for each in self._smaller(tile)
-            if each.m % rows == 0 and each in among
-        )
+        No tile changes a bit, so those that need less shared memory are alternatives: each is the fastest that needs
+        less than the one before."""
+        tiles = by_time(self, DGRAD if product == DGRAD_SUMS else product, matrices, depth, vector, rows)
+        first, *others = (self._blocks(product, vector, tile, matrices) for tile in with_less_memory(self, tiles))
+        name, grid, block, shared = first
+        chosen = launch(self.module, name, args, grid, block, shared=shared, base=values)
         alternatives = (
-            replace(first, function=function, grid=grid, block=block, shared=shared)
-            for function, grid, block, shared in others
+            replace(chosen, function=name, grid=grid, block=block, shared=shared)
+            for name, grid, block, shared in others
             if is_grid(grid)
         )
-        return replace(first, alternatives=tuple(alternatives))
+        return replace(chosen, alternatives=tuple(alternatives))
 
     def of_patch(self, plain: Launch, problem: ConvProblem, matrices: tuple[int, int, int]) -> Launch:
         """conv_fprop by a patch of the image (cuda/conv_patch.cuh), where that pays, else `plain`, which has the same
@@ -191,18 +202,14 @@ class Engine(NamedTuple):
         """Dynamic shared memory of a block: the ring of stages."""
         return self.stages * (tile.m + tile.n) * DEPTH * FLOAT
 
-    def _smaller(self, tile: Tile) -> list[Tile]:
-        """Tiles that need less of it, the largest first."""
-        smaller = [each for each in self.tiles if self.shared_bytes(each) < self.shared_bytes(tile)]
-        return sorted(smaller, key=self.shared_bytes, reverse=True)
-
 
 TF32_PACES: Paces = MappingProxyType({
-    "256x128": (1870,), "128x128": (1330, 1980), "128x64": (920, 1330, 1830), "64x64": (650, 990, 1190, 1580),
-    "128x32": (710, 960, 1270),
+    "512x64": (2450,), "256x128": (1870,), "128x256": (2210,), "128x192": (1650,), "64x192": (1290, 1810),
+    "128x128": (1330, 1980), "128x64": (920, 1330, 1830), "64x64": (650, 990, 1190, 1580), "128x32": (710, 960, 1270),
 })  # fmt: skip
 PACKED_BF16_PACES: Paces = MappingProxyType({
-    "256x128": (1900,), "128x128": (1270, 1890), "128x64": (930, 1290, 1820), "64x64": (620, 860, 1200, 1540),
+    "256x128": (1900,), "128x256": (1810,), "128x192": (1560,), "64x192": (1150, 1680),
+    "128x128": (1270, 1890), "128x64": (930, 1290, 1820), "64x64": (620, 860, 1200, 1540),
 })  # fmt: skip
 BF16_PACES: Paces = MappingProxyType({
     "128x128": (1150, 1660), "128x64": (880, 1360, 1850), "64x64": (610, 820, 1220, 1630), "128x32": (660, 950, 1250),
@@ -325,10 +332,28 @@ def cycles(
     return max(pipeline, blocks * stages * (tile.m + tile.n) * ROW_BYTES // l2_bytes)
 
 
-def tile_for(engine: Engine, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1) -> Tile:
-    """The fastest tile for accesses of `vector` elements, of those of a multiple of so many rows."""
-    tiles = [tile for tile in engine.tiles_of(vector) if tile.m % rows == 0]
-    return min(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
+def by_time(
+    engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
+) -> list[Tile]:  # fmt: skip
+    """Tiles for accesses of `vector` elements, of those of a multiple of so many rows, the fastest first."""
+    tiles = [tile for tile in engine.tiles_of(product, vector) if tile.m % rows == 0]
+    return sorted(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
+
+
+def tile_for(
+    engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
+) -> Tile:  # fmt: skip
+    """The fastest of them."""
+    return by_time(engine, product, matrices, depth, vector, rows)[0]
+
+
+def with_less_memory(engine: Engine, tiles: Sequence[Tile]) -> Iterator[Tile]:
+    """The first, and each behind it that needs less shared memory than all before."""
+    least = inf
+    for tile in tiles:
+        if engine.shared_bytes(tile) < least:
+            least = engine.shared_bytes(tile)
+            yield tile
 
 
 def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
@@ -385,9 +410,8 @@ def conv_fprop(
     channels, outputs = group_channels(problem)
     matrices = problem.positions, outputs, problem.groups
     rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
-    tile = tile_for(engine, matrices, prod(problem.kernel) * channels, width, rows)
     plain = engine.launch(
-        "conv_fprop", width, "ConvFpropArgs", tile, matrices,
+        FPROP, width, "ConvFpropArgs", matrices, prod(problem.kernel) * channels,
         rows=rows, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
         by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
@@ -414,15 +438,14 @@ def conv_dgrad(
     matrices, depth = (m, channels, repeat), ceil_div(prod(problem.kernel) * outputs, stride_h * stride_w)
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
     rows = 1 if norm is None else MOMENTS_ROWS
-    tile = tile_for(engine, matrices, depth, width, rows)
     dgrad: dict[str, StructValue] = {
         "image": image, "maps": maps, "filter": weights, "bias": bias, "kept": kept,
         "problem": problem_struct(problem, maps_pitch), "by_outputs": divider(outputs), "accumulate": accumulate,
         "resume": resume,
     }  # fmt: skip
     if norm is None:
-        return engine.launch("conv_dgrad", width, "ConvDgradArgs", tile, matrices, rows=rows, among=ALL_TILES, **dgrad)
-    return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", tile, matrices, rows=rows, dgrad=dgrad, norm=norm)
+        return engine.launch(DGRAD, width, "ConvDgradArgs", matrices, depth, rows=rows, **dgrad)
+    return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", matrices, depth, rows=rows, dgrad=dgrad, norm=norm)
 
 
 class DgradPart(NamedTuple):
@@ -450,12 +473,10 @@ def conv_dgrad_merged(
     (stride_h, stride_w), axes = problem.stride, ((problem.h, 0), (problem.w, 1))
     rows, columns = (ceil_div(size, problem.stride[axis]) for size, axis in axes)  # of the largest phase
     matrices = problem.n * rows * columns, problem.c, stride_h * stride_w
-    reached = max(prod(map(min, each.kernel, each.stride)) for each in both)  # phases; other pixels are cleared
-    depth = ceil_div(sum(prod(each.kernel) * each.k for each in both), reached)
-    tile = min(_merged_tiles(engine), key=lambda tile: cycles(engine, tile, (*matrices[:2], reached), depth))
+    depth = ceil_div(sum(prod(each.kernel) * each.k for each in both), stride_h * stride_w)
     return engine.launch(
-        MERGED_DGRADS, _merged_width(engine, both), "ConvDgradMergedArgs", tile, matrices, among=MERGED_TILES,
-        image=image, kept=kept, first=first.struct, last=last.struct, accumulate=accumulate,
+        MERGED_DGRADS, _merged_width(engine, both), "ConvDgradMergedArgs", matrices, depth, image=image, kept=kept,
+        first=first.struct, last=last.struct, accumulate=accumulate,
     )  # fmt: skip
 
 
@@ -470,7 +491,7 @@ def _merged_width(engine: Engine, problems: Sequence[ConvProblem]) -> int:
 
 
 def _merged_tiles(engine: Engine) -> list[Tile]:
-    return [tile for tile in engine.tiles if tile in MERGED_TILES]
+    return [tile for tile in engine.tiles if MERGED_DGRADS in tile.products]
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
@@ -531,7 +552,7 @@ def _split_cycles(problem: ConvProblem, split: Split) -> int:
     matrices, depth = wgrad_matrices(problem, split.parts), split.windows_each(problem)
     vector = vector_width_of(problem, *group_channels(problem))
     tf32, fp32 = (
-        min(cycles(engine, tile, matrices, depth) for tile in engine.own_tiles(vector))
+        min(cycles(engine, tile, matrices, depth) for tile in engine.own_tiles(WGRAD, vector))
         for engine in (ENGINES["tf32"], ENGINES["fp32"])
     )
     products = FP32_SHARE * tf32 + fp32
@@ -573,9 +594,9 @@ def wgrad_splits(
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
     if width == 1 and _takes_few(engine, problem, outputs, maps_pitch):
         engine, width = engine.of_few_channels, FEW
-    tile = tile_for(engine, matrices, min(split.windows_each(problem), problem.n * windows(problem)), width)
+    depth = min(split.windows_each(problem), problem.n * windows(problem))
     return engine.launch(
-        "conv_wgrad", width, "ConvWgradArgs", tile, matrices, dw=dw, begun=begun, left=left, maps=maps,
+        WGRAD, width, "ConvWgradArgs", matrices, depth, dw=dw, begun=begun, left=left, maps=maps,
         image=image, problem=problem_struct(problem, maps_pitch),
         by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
         by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,

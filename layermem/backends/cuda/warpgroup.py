@@ -105,12 +105,12 @@ class WarpgroupEngine(Engine):
         return self
 
     def launch(
-        self, product: str, vector: int, args: str, tile: implicit_gemm.Tile, matrices: tuple[int, int, int], *,
-        rows: int = 1, among: Sequence[implicit_gemm.Tile] = implicit_gemm.ALL_TILES, **values: StructValue,
+        self, product: str, vector: int, args: str, matrices: tuple[int, int, int], depth: int, *, rows: int = 1,
+        **values: StructValue,
     ) -> Launch:  # fmt: skip
         """As that of Engine, in a tile of its own."""
         if product not in self.by_warpgroups:
-            return super().launch(product, vector, args, tile, matrices, rows=rows, among=among, **values)
+            return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
         assert vector == VECTOR and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
         own = min(WARPGROUP_TILES, key=lambda each: each.cycles(*matrices))
         return launch(

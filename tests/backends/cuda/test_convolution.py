@@ -8,8 +8,15 @@ import pytest
 from layermem.backends.arena import UNTOUCHED
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import (
+    DGRAD,
     ENGINES,
+    FPROP,
+    PACKED,
+    PACKED_BF16,
+    WGRAD,
+    Engine,
     Split,
+    conv_fprop,
     conv_wgrad_workspace_bytes,
     cycles,
     split_of,
@@ -98,13 +105,32 @@ def test_a_launch_takes_its_waves_of_blocks_or_its_reads_from_the_l2_cache():
 def test_tiles_and_parts_are_those_of_least_time():
     tf32, fp32 = ENGINES["tf32"], ENGINES["fp32"]
     vgg = ConvProblem(64, 256, 256, Window(56, 3, pad=1), Window(56, 3, pad=1))
-    assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304).name == "256x128"  # which reads least from the L2 cache
-    assert tile_for(tf32, (64 * 56 * 56, 256, 1), 2304, 1).name == "128x128"
-    assert tile_for(fp32, (64 * 56 * 56, 256, 1), 2304).name == "128x128"
-    assert tile_for(tf32, (100_000, 10, 1), 64).name == tile_for(fp32, (100_000, 10, 1), 64).name == "128x32"
-    assert tile_for(tf32, (300, 300, 1), 512).name == "64x64" and tile_for(tf32, (300, 300, 1), 512, rows=128).m == 128
-    assert split_of(vgg).parts == 11  # 36 tiles of 128 x 128, 11 times, are 1.5 waves of 264
-    assert conv_wgrad_workspace_bytes(vgg) == 11 * 4 * 256 * 9 * 256
+    assert fastest(tf32, FPROP, (64 * 56 * 56, 256, 1), 2304) == "256x128"  # which reads least from the L2 cache
+    assert fastest(tf32, FPROP, (64 * 56 * 56, 256, 1), 2304, 1) == "128x128"
+    assert fastest(fp32, FPROP, (64 * 56 * 56, 256, 1), 2304) == "128x128"
+    assert fastest(tf32, DGRAD, (64 * 56 * 56, 64, 1), 576) == "512x64"
+    assert fastest(PACKED_BF16, DGRAD, (64 * 56 * 56, 64, 1), 576) == "128x64"
+    assert fastest(tf32, FPROP, (100_000, 10, 1), 64) == fastest(fp32, FPROP, (100_000, 10, 1), 64) == "128x32"
+    assert fastest(tf32, FPROP, (300, 300, 1), 512) == "64x64"
+    assert fastest(tf32, FPROP, (300, 300, 1), 512, rows=128).startswith("128x")
+    assert fastest(tf32, WGRAD, (64, 576, 44), 6400) == "64x192"  # three side by side, 2 x 132 times
+    assert fastest(tf32, WGRAD, (128, 576, 44), 6400) == "128x192"
+    assert fastest(tf32, WGRAD, (128, 1200, 26), 14580) == "128x256"
+    assert split_of(vgg).parts == 22  # 18 tiles of 256 x 128, 22 times, are 3 waves of 132
+    assert conv_wgrad_workspace_bytes(vgg) == 22 * 4 * 256 * 9 * 256
+
+
+def fastest(engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector=PACKED, rows=1) -> str:
+    return tile_for(engine, product, matrices, depth, vector, rows).name
+
+
+def test_gpus_of_less_shared_memory_take_the_next_tile_by_time_that_needs_less():
+    problem = ConvProblem(64, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
+    launch = conv_fprop(ENGINES["tf32"], problem, 256, 512, 768)
+    each = [launch, *launch.alternatives]
+    assert [one.function for one in each[:2]] == ["conv_fprop_512x64_v4", "conv_fprop_128x64_v4"]  # not 256x128
+    sizes = [one.shared for one in each]
+    assert sizes == sorted(set(sizes), reverse=True) and sizes[-1] == 3 * (64 + 64) * 128
 
 
 def test_few_images_are_cut_in_pieces_of_whole_stages():
@@ -172,9 +198,10 @@ def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, pre
     ).check_once()
 
 
-@pytest.mark.parametrize("precision", PRECISION_BOUNDS)
-def test_no_tile_changes_a_bit_on_tensor_cores(precision, rng, monkeypatch):
-    shape = (3, 4, 9, 8)
+@pytest.mark.parametrize(
+    "shape, precision", [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), ((2, 72, 18, 18), "tf32")]
+)
+def test_no_tile_changes_a_bit_on_tensor_cores(shape, precision, rng, monkeypatch):
     layer = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', shape)
     xs, ws = filled(rng, layer, shape)
     bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1"), 1e-2)

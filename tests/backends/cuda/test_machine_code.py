@@ -164,7 +164,7 @@ def engine_kernels(found: Mapping[str, Facts]) -> dict[str, Facts]:
 @pytest.mark.parametrize("precision", ENGINES)
 def test_main_loops_are_copies_that_do_not_wait_and_products(precision):
     product, kernels = PRODUCTS[precision], engine_kernels(code(ENGINES[precision].module))
-    assert len(kernels) == {"tf32": 37, "bf16": 33}.get(precision, 31)
+    assert len(kernels) == {"tf32": 43, "bf16": 33}.get(precision, 31)
     for name, each in kernels.items():
         whole = each.copies
         copies = {opcode for opcode in whole if opcode.startswith(COPY)}
@@ -214,7 +214,8 @@ def _reads_as_a_tensor_core_product(name: str, loop: Mapping[str, int], precisio
     if vectors == "v1":
         return
     if product == "fprop":  # where rows are not in registers a copy reads theirs from a table
-        assert precision == "fp32x3" or not any(o.startswith("LDS.") or o == "LDS" for o in loop), name
+        from_table = precision == "fp32x3" or tile == "512x64"
+        assert from_table or not any(o.startswith("LDS.") or o == "LDS" for o in loop), name
     else:  # one in columns in runs of four or two; a dgrad also reads the taps of its phase, once a stage
         assert loop["LDS.128"] and loop["LDS"] <= 4 and (product == "dgrad" or loop["LDS.64"]), name
     if tile in ("128x128", "256x128"):
@@ -229,7 +230,7 @@ def test_packed_tiles_are_copied_and_multiplied_as_they_are():
     """No register holds an operand between memory and its product, and no instruction converts one."""
     product, found = PRODUCTS["bf16"], engine_kernels(code(PACKED_BF16.module))
     kernels = {name: each for name, each in found.items() if name.endswith("v8")}
-    assert len(kernels) == 14
+    assert len(kernels) == 17
     for name, each in kernels.items():
         whole = each.copies
         assert {o for o in whole if o.startswith(COPY)} == {"LDGSTS.E.BYPASS.128"}, name
