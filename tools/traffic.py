@@ -19,8 +19,9 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
+from struct import unpack_from
 from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +31,7 @@ import layermem  # noqa: E402
 from layermem.backends.base import get_device  # noqa: E402
 from layermem.backends.cuda.base import CudaCall, cuda_kernels  # noqa: E402
 from layermem.backends.cuda.launch import Launch  # noqa: E402
+from layermem.backends.cuda.struct_layout import Layout, layout  # noqa: E402
 from layermem.backends.cuda.update import update_parameters  # noqa: E402
 from layermem.backends.registry import narrow_roles, storage_of  # noqa: E402
 from layermem.graph.ops import Op  # noqa: E402
@@ -41,6 +43,7 @@ from layermem.utils.units import parse_bytes  # noqa: E402
 ARENA = 0x5A5A5A5A << 32  # where the arena is thought to be: no two integers of a launch's arguments make such a word
 ARENA_BYTES = 1 << 40
 WORKSPACE = "workspace"
+CHANNEL_SUMS = "channel_sums_"
 PARTIAL = ("shape.copy_runs", "shape.crop")  # kernels that move a part of their arrays
 COPY_RATE = 4.3e12  # bytes per second of a copy within an H200
 
@@ -118,7 +121,8 @@ def launches_bytes(launches: Sequence[Launch], spans: Mapping[str, range], updat
     touched = Counter(chain(*pointers))
     read_too = {spans[role].start: len(spans[role]) for role in updated if touched[spans[role].start] == 1}
     return [
-        _moved(launch, [_bytes_from(at, spans, touched) for at in each]) + sum(read_too.get(at, 0) for at in each)
+        _moved(launch, [min(_bytes_from(at, spans, touched), most) for at, most in zip(each, _most_of(launch))])
+        + sum(read_too.get(at, 0) for at in each)
         for launch, each in zip(launches, pointers)
     ]
 
@@ -157,6 +161,24 @@ def _bytes_from(address: int, spans: Mapping[str, range], touched: Collection[in
     workspace = spans[WORKSPACE]  # KeyError: a kernel was given memory that its op does not have
     behind = [other for other in touched if other > address and other in workspace]
     return min(behind, default=workspace.stop) - address
+
+
+def _most_of(launch: Launch) -> Iterator[int]:
+    """Bytes of the arrays of a launch at most, in the order of its pointers: sums over channels write parts of columns
+    and read rows of them, in a workspace that may be larger for another launch."""
+    if not launch.function.startswith(CHANNEL_SUMS):
+        return repeat(ARENA_BYTES)
+    members = layout(launch.module, "ChannelSumsArgs").members
+    at = next(member for member in members if member.name == "at")
+    assert isinstance(at.kind, Layout)
+    rows, columns = (
+        int(unpack_from(str(member.kind), launch.args, at.offset + member.offset)[0])
+        for name in ("rows", "columns")
+        for member in at.kind.members
+        if member.name == name
+    )
+    row = ITEMSIZE["float32"] * columns
+    return chain([row * launch.grid[1]], repeat(row * rows))
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

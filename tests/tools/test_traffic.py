@@ -53,7 +53,7 @@ def test_batch_norm_reads_its_input_once_forward_and_both_inputs_twice_backward(
     averages = 2 * (2 * C + 4)  # read and written
     assert moved(by_kernel, "BatchNorm.forward") == (MOMENTS + 2 * C + averages) + (Y + 2 * C + Y)
     parts, sums = aligned(MOMENTS), aligned(2 * C)  # of dy and of dy y, of 128 rows and of all, in a workspace
-    assert moved(by_kernel, "BatchNorm.backward") == (2 * Y + 2 * C + parts) + (parts + sums) + (
+    assert moved(by_kernel, "BatchNorm.backward") == (2 * Y + 2 * C + parts) + (MOMENTS + 2 * C) + (
         2 * Y + 2 * C + sums + Y
     )
     operands = sum(each.operands for each in by_kernel["BatchNorm.forward"])
@@ -81,7 +81,7 @@ def test_a_batch_norm_reads_its_operands_once_where_a_dgrad_leaves_its_sums(tmp_
     found = {each.kernel: each for each in traffic.step_traffic(schedule)}
     sums, weights = aligned(2 * C), 4 * 8 * 8
     assert found["Conv.dgrad"].moved == Y + weights + Y + (Y + 2 * C + MOMENTS)
-    assert found["BatchNorm.backward"].moved == (MOMENTS + sums) + (2 * Y + 2 * C + sums + Y)
+    assert found["BatchNorm.backward"].moved == (MOMENTS + 2 * C) + (2 * Y + 2 * C + sums + Y)
 
 
 def test_a_sum_copies_its_gradient_and_a_gradient_that_is_added_to_is_read_too(by_kernel):
@@ -123,3 +123,17 @@ def test_the_table_ends_with_all_bytes(by_kernel):
     assert total.split()[0] == "all" and rate.endswith("TB/s")
     assert float(total.split()[-2]) == pytest.approx(sum(each.moved for each in rows) / 1e9, abs=5e-4)
     assert any(line.startswith("normalization.normalize_v4") for line in traffic.table(rows, by_launch=True))
+
+
+def test_sums_of_a_bias_move_their_parts_and_not_the_workspace_of_the_filters(tmp_path):
+    path = tmp_path / "wide.prototxt"
+    wide = NET.replace("num_output: 8 kernel_size: 1 bias_term: false", "num_output: 64 kernel_size: 1")
+    path.write_text(wide.replace("dim: 4 dim: 6 dim: 6", "dim: 64 dim: 48 dim: 48"), encoding="utf-8")
+    schedule = api.compile(path, device=get_device("cuda"), strategy="caffe").train
+    (wgrad,) = (each for each in traffic.step_traffic(schedule) if each.kernel == "Conv.wgrad")
+    products, added, sums, merged = (nbytes for _, nbytes in wgrad.launches)
+    bias, filters, maps = 4 * 64, 4 * 64 * 64, 4 * 8 * 64 * 48 * 48
+    parts = added // filters - 1
+    assert parts > 1 and products == 2 * maps + parts * filters and added == (parts + 1) * filters
+    of_bias = 8 * 48 * 48 // 128  # parts, of 128 rows each
+    assert (sums, merged) == (maps + of_bias * bias, of_bias * bias + bias)
