@@ -22,7 +22,8 @@ from tools.gpu.exact import exact_cases
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.results import Options, Results
 
-PRODUCTS = ("Convolution by quads", "Convolution")  # by 16 bytes at once, and by 4
+PRODUCTS = ("Convolution by quads", "Convolution, wide and odd")  # by 16 bytes at once, and by 4
+BY_PATCH = "Convolution"  # of an image of few channels
 
 
 def run(results: Results, options: Options) -> None:
@@ -49,6 +50,7 @@ def checks(brief: bool) -> Iterator[Check]:
         for name in PRODUCTS:
             for tile in ENGINES[precision].tiles[-1 if brief else 0 :]:
                 yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
+        yield Check(f"{BY_PATCH}, patch", precision, partial(case_of, CASES[BY_PATCH]))
     yield from warpgroup_checks(brief)
     for name, make in exact_cases(brief):
         yield Check(name, "fp32", make)

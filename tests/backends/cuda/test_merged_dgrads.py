@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import implicit_gemm, warpgroup
-from layermem.backends.cuda.implicit_gemm import ENGINES, MERGED_TILES, PACKED_BF16, DgradPart, conv_dgrad_merged
+from layermem.backends.cuda.implicit_gemm import (
+    COMMON_TILES,
+    ENGINES,
+    MERGED_DGRADS,
+    PACKED_BF16,
+    DgradPart,
+    conv_dgrad_merged,
+)
 from layermem.ops import Window
 from tests.backends.cuda.harness import Way
 from tests.backends.cuda.merged_dgrads import PAIRS, merged, problem_of
 from tests.emulator.emulate import WAYS
 
+MERGED_TILES = [tile for tile in COMMON_TILES if MERGED_DGRADS in tile.products]
 STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
 OF_OCTETS = [name for name in PAIRS if name != "one float at a time"]
 ENDS = [(False, False), (False, True), (True, True)]  # whether it adds to what is there, whether it is masked

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda import cuda_kernels, implicit_gemm, warpgroup
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16, WIDENING, conv_dgrad
 from layermem.backends.cuda.moments import SUMS, NormOperands, Units, gradient_sums
@@ -117,7 +117,8 @@ def test_a_tile_of_several_units_leaves_the_sums_of_each(large, rng, monkeypatch
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_products_by_warpgroups_leave_the_sums_to_a_launch_of_their_own(precision):
+def test_products_by_warpgroups_leave_the_sums_to_a_launch_of_their_own(precision, monkeypatch):
+    monkeypatch.setattr(warpgroup, "PAYS", warpgroup.ALWAYS)
     roles = ("dy0", "w0", "dx0", "norm_sums", *NORM_OPERANDS)
     addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)}
     call = CudaCall(addresses, precision=precision, capability="90")
