@@ -509,7 +509,7 @@ def test_measured_layers_scale_the_products_of_their_precision(tmp_path, monkeyp
 def test_a_table_that_is_written_is_read(tmp_path):
     text = SAVED.read_text(encoding="utf-8")
     saved = read_rows(SAVED)
-    assert len(saved) == 71 and all(set(row) == set(COLUMNS) for row in saved.values())
+    assert len(saved) == 79 and all(set(row) == set(COLUMNS) for row in saved.values())
     assert text.startswith("# modelled for sm_90")
     empty = tmp_path / "empty.tsv"
     empty.write_text(written([], H200), encoding="utf-8")

@@ -15,10 +15,13 @@ from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import (
     ALL_TILES,
     BF16_OF_DATA,
+    DGRAD,
     ENGINES,
     FEW,
+    FPROP,
     PACKED_BF16,
     PATCH_TILES,
+    WGRAD,
     DgradPart,
     Engine,
     Tile,
@@ -43,6 +46,7 @@ CUBINS = Path(__file__).resolve().parents[2] / "build" / "sass"
 OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
 SUMS = "_sums_"  # in the name of a dgrad that leaves sums for a BatchNorm
+PRODUCTS_OF_TILES = (FPROP, DGRAD, WGRAD)
 MERGED = "_merged_"  # of two dgrads
 PATCH = "_patch_"  # in the name of a fprop that reads a patch of the image
 NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged)?(_patch)?_(\d+x\d+)_v([148]|41)$")
@@ -201,7 +205,7 @@ def engine_kernels(precision: str, pattern: str = "") -> Iterator[str]:
     engine = MODELLED[precision]
     for vector in (engine.vector,) if engine.vector else (4, 1):
         for tile in engine.tiles:
-            for product in tile.products:
+            for product in (each for each in PRODUCTS_OF_TILES if each in tile.products):
                 name = f"{product}_{tile.name}_v{vector}"
                 if re.search(pattern, name):
                     yield name

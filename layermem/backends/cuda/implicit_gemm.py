@@ -40,7 +40,7 @@ SMS = 132  # multiprocessors
 ROW_BYTES, L2_BYTES, DRAM_BYTES = 4 * DEPTH, 24 * SMS, 2222  # of a row of a stage; a cycle: of the L2 cache, of DRAM
 ENDS = 2, 5  # cycles of a block before and after its stages: 2 for 5 elements of its tile
 ADD_CYCLES = 5000  # of the launch that adds parts
-SLACK = 20  # time that fewer parts may cost: one part in so many
+SLACK = 8  # time that fewer parts may cost: one part in so many
 MOST_IDLE = 1.5  # columns of a patch's tiles in fp32 for each output: more products than that cost more than copies
 FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as much where both share a split
 
