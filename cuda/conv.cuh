@@ -39,8 +39,10 @@ template <class E>
 struct Epilogue {
     const float* bias;    // [K]
     const E* residual;    // laid out as y; y itself to accumulate, or another blob, which y may overlay
-    unsigned char* mask;  // one bit per element of y, set where y > 0 (pointwise.cuh); K and K/g are multiples of 8
+    unsigned char* mask;  // one bit per element of y, set where y > largest_zero (pointwise.cuh); K and K/g are
+                          // multiples of 8
     int relu;
+    float largest_zero;
 };
 
 template <class Image, class Maps, class Weights>
@@ -119,7 +121,7 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
                         if (epilogue.residual != nullptr) y[e] = residual[i][j + e] + y[e];
                         if (epilogue.relu) y[e] = positive(y[e]);
                         if (kept != nullptr && (bits_kept[i][j / RUN] >> e & 1u) == 0) y[e] = 0.0f;
-                        if (y[e] > 0.0f) bits |= 1u << (product.n_of(j) % 32 + e);
+                        if (y[e] > epilogue.largest_zero) bits |= 1u << (product.n_of(j) % 32 + e);
                     }
                     if (row >= 0 && column < columns) store<RUN>(c + row + column, y);
                 }
@@ -618,7 +620,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
         store_gradient<T>(product, shared, p.image, row_of, column, conv, bias, p.accumulate, p.kept, then);
         then.end(product, shared, conv, pixels[0].w, column);
     } else {
-        const Epilogue<E> epilogue = {bias, p.accumulate ? p.image : nullptr, nullptr, 0};
+        const Epilogue<E> epilogue = {bias, p.accumulate ? p.image : nullptr, nullptr, 0, 0.0f};
         store_tile<RUN, T, 2>(product, p.image, row_of, column, conv.channels, epilogue, p.kept);
     }
 }
@@ -792,7 +794,7 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     const bool ends = windows.ends;
     const int groups = gridDim.z / p.splits;
     float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
-    const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
+    const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
     store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
 }
 

@@ -146,7 +146,7 @@ LM_FN void warpgroup_dgrad(const DgradArgs<float>& p) {
         if (p.resume) load_tile<4>(product, p.image, row_of, n0, conv.channels);
         ring.multiply(product, extent[0].depth);
         const Epilogue<float> epilogue = {p.bias != nullptr ? p.bias + first_channel : nullptr,
-                                          p.accumulate ? p.image : nullptr, nullptr, 0};
+                                          p.accumulate ? p.image : nullptr, nullptr, 0, 0.0f};
         store_words<T, (T::N > 64 ? 1 : 2)>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
     };
     run_warpgroups<T, true>(extent[0].tiles, produce, consume);
@@ -198,7 +198,7 @@ LM_FN void warpgroup_wgrad(const WgradArgs<float>& p) {
         };
         if (windows[1] > 0) load_tile<4>(product, p.begun + group * of_group, row_of, n0, width);
         ring.multiply(product, extent[0].depth);
-        const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
+        const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
         store_words<T, (T::N > 64 ? 1 : 2)>(product, dw, row_of, n0, width, epilogue);
     };
     run_warpgroups<T, false>(extent[0].tiles, produce, consume);

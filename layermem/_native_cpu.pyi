@@ -223,6 +223,7 @@ def batch_norm_fused_backward(
     factor: int,
     bias: int,
     relu: bool,
+    largest_zero: float = 0,
     accumulate_dx: bool = False,
     accumulate_dfactor: bool = False,
     accumulate_dbias: bool = False,
@@ -240,6 +241,7 @@ def batch_norm_fused_forward(
     relu: bool,
     residual: int = 0,
     mask: int = 0,
+    largest_zero: float = 0,
     w0: int = 0,
     w1: int = 0,
     w2: int = 0,
@@ -275,6 +277,7 @@ def batch_norm_fused_gradient_sums(
     factor: int,
     bias: int,
     relu: bool,
+    largest_zero: float = 0,
     accumulate_dfactor: bool = False,
     accumulate_dbias: bool = False,
     first: int = 0,
@@ -294,6 +297,7 @@ def batch_norm_fused_input_gradient(
     factor: int,
     bias: int,
     relu: bool,
+    largest_zero: float = 0,
     accumulate: bool = False,
     first: int = 0,
     of: int = 0,
@@ -418,6 +422,7 @@ def conv_fprop(
     accumulate: bool = False,
     relu: bool = False,
     mask: int = 0,
+    largest_zero: float = 0,
     workspace: int = 0,
 ) -> Launch: ...
 def conv_fprop_workspace_bytes(problem: ConvProblem) -> int: ...
@@ -460,7 +465,14 @@ def eltwise_product_backward(
     count: int, *, dxs: Sequence[int], xs: Sequence[int], dy: int, accumulate: Sequence[bool]
 ) -> Launch: ...
 def eltwise_sum(
-    count: int, *, y: int, xs: Sequence[int], coefficients: Sequence[float], relu: bool = False, mask: int = 0
+    count: int,
+    *,
+    y: int,
+    xs: Sequence[int],
+    coefficients: Sequence[float],
+    relu: bool = False,
+    mask: int = 0,
+    largest_zero: float = 0,
 ) -> Launch: ...
 def eltwise_sum_backward(
     count: int,
@@ -589,7 +601,17 @@ def inner_product_dgrad(
     m: int, n: int, k: int, *, dx: int, dy: int, w: int, accumulate: bool = False, dy_outputs: int = 0
 ) -> Launch: ...
 def inner_product_fprop(
-    m: int, n: int, k: int, *, y: int, x: int, w: int, bias: int = 0, relu: bool = False, mask: int = 0
+    m: int,
+    n: int,
+    k: int,
+    *,
+    y: int,
+    x: int,
+    w: int,
+    bias: int = 0,
+    relu: bool = False,
+    mask: int = 0,
+    largest_zero: float = 0,
 ) -> Launch: ...
 def inner_product_wgrad(
     m: int,
@@ -843,7 +865,7 @@ def region_loss_backward(
 def region_loss_forward(problem: RegionProblem, *, loss: int, x: int, truth: int, workspace: int) -> StepLaunch: ...
 def region_loss_workspace_bytes(problem: RegionProblem) -> int: ...
 def relu_backward(count: int, *, dx: int, dy: int, mask: int, slope: float = 0, accumulate: bool = False) -> Launch: ...
-def relu_forward(count: int, *, y: int, x: int, slope: float = 0, mask: int = 0) -> Launch: ...
+def relu_forward(count: int, *, y: int, x: int, slope: float = 0, mask: int = 0, largest_zero: float = 0) -> Launch: ...
 def roi_pool_backward(
     *,
     n: int,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, PerItem, Tensor, Window, epilogue_name
+from layermem.ops.base import NO_SUMS, WEIGHTS, EndsInRelu, OpRecord, PerItem, Tensor, Window, epilogue_name
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
@@ -105,7 +105,7 @@ class ConvProblem:
 
 
 @dataclass(frozen=True)
-class Conv(OpRecord):
+class Conv(EndsInRelu):
     """Convolution of `pairs` bottoms through one filter.
 
     forward   y{i} = x{i} * w0 [+ w1] [+ x1] [relu]; writes mask (1 bit per element: y > 0) where it is declared

@@ -81,7 +81,7 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     return [
         cpu.conv_fprop(
             problem, y=call[f"y{i}"], x=call[f"x{i}"], w=call["w0"], bias=call["w1"], relu=op.relu, mask=call["mask"],
-            workspace=call.workspace,
+            largest_zero=op.largest_zero, workspace=call.workspace,
         )
         for i in pairs(op, call, "x")
     ]  # fmt: skip

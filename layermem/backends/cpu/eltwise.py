@@ -15,7 +15,12 @@ def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
     count, y, xs = call.count("y0"), call["y0"], [call[f"x{i}"] for i in range(op.bottoms)]
     if op.operation == "SUM":
         coefficients = list(op.coeffs)
-        return [cpu.eltwise_sum(count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"])]
+        return [
+            cpu.eltwise_sum(
+                count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"],
+                largest_zero=op.largest_zero,
+            )
+        ]  # fmt: skip
     if op.operation == "PROD":
         return [cpu.eltwise_product(count, y=y, xs=xs)]
     return [cpu.eltwise_max(count, y=y, xs=xs, argmax=call["winner"])]

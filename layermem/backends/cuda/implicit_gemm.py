@@ -367,12 +367,16 @@ def _columns(matrices: tuple[int, int, int], tile: Tile) -> int:
 
 
 class Epilogue(NamedTuple):
-    """The struct of that name: y = relu(sum + bias + residual) and its mask.  Addresses, 0 for what is left out."""
+    """The struct of that name: y = relu(sum + bias + residual) and its mask.  Addresses, 0 for what is left out.
+
+    largest_zero    of the record (ops.EndsInRelu)
+    """
 
     bias: int = 0
     residual: int = 0
     mask: int = 0
     relu: bool = False
+    largest_zero: float = 0.0
 
 
 NO_EPILOGUE = Epilogue()
@@ -394,7 +398,7 @@ def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -
     """What of the epilogue runs in conv_fprop; a ReLU whose mask would share bytes does not."""
     relu = op.relu and not (call["mask"] and not masks_bytes(problem))
     residual = call["x1"] if op.residual else 0  # else x1 is the second bottom, if there is one
-    return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu)
+    return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu, op.largest_zero)
 
 
 def writes_moments() -> bool:

@@ -110,7 +110,7 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     yield from [*copies, *rounding]
     yield conv_fprop(engine, problem, call["y0"], x, weights, epilogue)
     if op.relu and not epilogue.relu:
-        yield relu_in_place(op.y, call["y0"], call["mask"])
+        yield relu_in_place(op.y, call["y0"], call["mask"], op.largest_zero)
 
 
 def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
@@ -131,7 +131,7 @@ def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     if reorders_y(op):
         yield from reorder(call["y0"], op.y, y, plain(op.y), op.residual)
     if op.relu:
-        yield relu_in_place(op.y, call["y0"], call["mask"])
+        yield relu_in_place(op.y, call["y0"], call["mask"], op.largest_zero)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------

@@ -11,11 +11,13 @@ using Addresses = std::vector<Address>;
 
 void bind_eltwise(py::module_& m) {
     define(m, "eltwise_sum",
-           [](int64_t count, Address y, const Addresses& xs, std::vector<float> coefficients, bool relu, Address mask) {
+           [](int64_t count, Address y, const Addresses& xs, std::vector<float> coefficients, bool relu, Address mask,
+              float largest_zero) {
                return BoundLaunch{eltwise_sum(count, at<float>(y), at_each<const float>(xs), std::move(coefficients),
-                                              relu, at<uint8_t>(mask))};
+                                              relu, {at<uint8_t>(mask), largest_zero})};
            },
-           {arg("count"), kw_only(), arg("y"), arg("xs"), arg("coefficients"), arg("relu") = false, arg("mask") = 0});
+           {arg("count"), kw_only(), arg("y"), arg("xs"), arg("coefficients"), arg("relu") = false, arg("mask") = 0,
+            arg("largest_zero") = 0});
     define(m, "eltwise_product",
            [](int64_t count, Address y, const Addresses& xs) {
                return BoundLaunch{eltwise_product(count, at<float>(y), at_each<const float>(xs))};

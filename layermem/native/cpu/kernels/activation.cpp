@@ -55,8 +55,8 @@ Launch clip_forward(int64_t count, const Clip& args) {
 }
 
 // In contrast to the launches above this runs at once: it is the last step of another launch.
-void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, uint8_t* mask) {
-    const Relu args{nullptr, y, mask, 0, false};  // y > 0 exactly where x > 0
+void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, const ReluMask& mask) {
+    const Relu args{nullptr, y, mask, 0, false};  // y is above any largest_zero exactly where x is
     parallel_for_ranges(count, kTaskElements,
                         [&](int64_t begin, int64_t end) { kernels.relu_forward(args, begin, end); });
 }

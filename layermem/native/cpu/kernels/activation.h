@@ -16,6 +16,6 @@ Launch relu_backward(int64_t count, const Relu& args);
 Launch clip_forward(int64_t count, const Clip& args);  // its backward is relu_backward with slope 0
 
 // The mask of a y that already went through a ReLU; called inside the launch of an op with a ReLU epilogue.
-void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, uint8_t* mask);
+void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, const ReluMask& mask);
 
 }  // namespace layermem::cpu

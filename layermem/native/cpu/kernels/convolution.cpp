@@ -177,7 +177,7 @@ int64_t conv_fprop_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
-                  bool relu, uint8_t* mask, void* workspace) {
+                  bool relu, const ReluMask& mask, void* workspace) {
     check(p, bias, accumulate);
     if (is_depthwise(p)) return depthwise_fprop(p, y, x, w, bias, accumulate, relu, mask, workspace);
     if (is_winograd(p)) return winograd_fprop(p, y, x, w, bias, accumulate, relu, mask, workspace);
@@ -185,7 +185,7 @@ Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w
     return [=, &kernels = gemm_kernels(), &activation = activation_kernels(), gemm = fprop_gemm(p)] {
         pack_fprop(kernels, p, packed, w);
         run_implicit_gemm(kernels, gemm, y, x, packed, bias, accumulate, relu);
-        if (mask) write_mask(activation, gemm.rows() * p.k, y, mask);
+        if (mask.bits) write_mask(activation, gemm.rows() * p.k, y, mask);
     };
 }
 

@@ -94,14 +94,15 @@ void compute_then_store(const Kernels& kernels, int64_t count, const std::vector
 }  // namespace
 
 Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::vector<float> coefficients, bool relu,
-                   uint8_t* mask) {
+                   const ReluMask& mask) {
     check(count, xs.size(), coefficients.size(), 2);
     return [=, kernels = Kernels()] {
         const auto sum_of = [&](float* sum, int64_t begin, int64_t size) {
             kernels.add(sum, xs[0] + begin, coefficients[0], xs[1] + begin, coefficients[1], size);
             for (size_t i = 2; i < xs.size(); ++i) kernels.add(sum, sum, 1, xs[i] + begin, coefficients[i], size);
-            if (relu || mask)
-                kernels.activation.relu_forward({sum, sum, mask ? mask + begin / 8 : nullptr, 0, false}, 0, size);
+            if (!relu && !mask.bits) return;
+            const ReluMask here{mask.bits ? mask.bits + begin / 8 : nullptr, mask.largest_zero};
+            kernels.activation.relu_forward({sum, sum, here, 0, false}, 0, size);
         };
         if (xs.size() == 2)  // y is written once per element, after both inputs were read: no buffer is needed
             for_each_piece(count, [&](int64_t begin, int64_t size) { sum_of(y + begin, begin, size); });
@@ -148,7 +149,7 @@ Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float*
             const float* gradient = dy + begin;
             if (mask) {
                 auto* bits = const_cast<uint8_t*>(mask) + begin / 8;  // read only
-                kernels.activation.relu_backward({masked, gradient, bits, 0, false}, 0, size);
+                kernels.activation.relu_backward({masked, gradient, {bits}, 0, false}, 0, size);
                 gradient = masked;
             } else if (y) {
                 kernels.activation.pointwise(

@@ -146,6 +146,7 @@ ChannelSum fused_gradient_args(const FusedNorm& norm, const float* dy, const flo
     sum.scale = slope;
     sum.bias = norm.bias;
     sum.relu = norm.relu;
+    sum.largest_zero = norm.mask.largest_zero;
     return sum;
 }
 
@@ -165,6 +166,7 @@ void run_fused_input_gradient(const ChannelKernels& kernels, const FusedNorm& no
     args.covariance = sums;
     args.mean_dy = sums + norm.shape.channels;
     args.relu = norm.relu;
+    args.largest_zero = norm.mask.largest_zero;
     run_affine(kernels, args);
 }
 
@@ -187,7 +189,7 @@ void run_fused_residual(const ChannelKernels& kernels, const FusedNorm& norm, fl
         for (int64_t first = begin; first < end; first += piece) {
             const int64_t last = std::min(first + piece, end);
             kernels.affine(args, first, last);
-            if (norm.relu || norm.mask)
+            if (norm.relu || norm.mask.bits)
                 activation.relu_forward({norm.relu ? y : nullptr, y, norm.mask, 0, false}, first * line, last * line);
         }
     });

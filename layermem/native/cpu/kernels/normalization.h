@@ -9,6 +9,7 @@
 // the mean and inv_std that forward stored.  y may be x; dx may be x or dy.
 #pragma once
 #include "cpu/kernels/launch.h"
+#include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/channels.h"
 
 namespace layermem::cpu {
@@ -42,7 +43,7 @@ struct FusedNorm {
     float *mean, *inv_std;  // written by forward, read by recompute and backward; null for global
     bool relu;
     const float* residual;  // forward: added before the ReLU; null for none
-    uint8_t* mask;          // forward: bit i % 8 of byte i / 8 says whether y[i] > 0 before the ReLU; null for none
+    ReluMask mask;          // of y; forward: its bits are written where not null
 };
 struct FusedNormGradients {  // null for a gradient that is not wanted
     float *dx, *dfactor, *dbias;

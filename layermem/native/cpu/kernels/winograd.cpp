@@ -519,7 +519,7 @@ int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
-                      bool accumulate, bool relu, uint8_t* mask, void* workspace) {
+                      bool accumulate, bool relu, const ReluMask& mask, void* workspace) {
     const Group group = one_group(p);
     return [=, &gemm = gemm_kernels(), &activation = activation_kernels(), &winograd = winograd_of(group.p).kernels(),
             product = Product(group.p, fprop_direction(group))] {
@@ -530,7 +530,7 @@ Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const floa
             run_group(gemm, winograd, winograd.pack_fprop, product, weights, epilogue, x + i * c,
                       static_cast<float*>(workspace));
         }
-        if (mask) write_mask(activation, p.n * p.ho() * p.wo() * p.k, y, mask);
+        if (mask.bits) write_mask(activation, p.n * p.ho() * p.wo() * p.k, y, mask);
     };
 }
 
