@@ -310,7 +310,8 @@ LM_FN void store_windows(Product& product, float* shared, const ConvFpropArgs<Im
             return;
         }
     }
-    constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
+    // Rows: large blocks lack registers, and so do small ones of which many are to run at once.
+    constexpr int AT_ONCE = T::THREADS > 128 || T::A_FLOATS == 0 ? 1 : 2;
     if (has_runs)
         store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
     else
@@ -344,7 +345,8 @@ LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth);
     Product product;
     multiply<T>(shared, depth, a, b, product);
-    store_windows<T>(product, shared, p, group, n0, [&](int row) { return windows[row].w; });
+    const int column = T::THREADS > 128 ? Place<T>(opaque(conv.outputs)).n : n0;  // not kept, where registers lack
+    store_windows<T>(product, shared, p, group, column, [&](int row) { return windows[row].w; });
 }
 
 template <class E, class Weights = float>
@@ -571,7 +573,7 @@ LM_FN void list_pixels(int4* pixels, const ConvProblem& conv, const PhaseAxis& d
 }
 
 // Adds the sums of the tile with these pixels, of the columns from n0 on.  Called by all threads.
-template <class T, int V, class Product, class E, class Weights>
+template <class T, int V, bool RECOMPUTES = false, class Product, class E, class Weights>
 LM_FN void add_dgrad(Product& product, float* shared, const int4* pixels, const PhaseTaps& taps,
                      const ConvProblem& conv, const E* from, const Weights* weights, Divider by_outputs, int group,
                      int n0) {
@@ -580,7 +582,8 @@ LM_FN void add_dgrad(Product& product, float* shared, const int4* pixels, const 
     const Weights* filter = weights + (static_cast<long long>(group) * conv.outputs * taps.pitch + c);
     TapRows<Product, T::M, T::THREADS, V, E> a(pixels, maps, taps.maps);
     using Column = PhaseWeights<V, Weights>;
-    Columns<T::N, T::THREADS, V, Column> b(Column{filter, by_outputs, taps, c < conv.channels, lane_of_warp(), {}});
+    Columns<T::N, T::THREADS, V, Column, RECOMPUTES> b(
+        Column{filter, by_outputs, taps, c < conv.channels, lane_of_warp(), {}});
     multiply<T>(shared, taps.maps.depth, a, b, product);
 }
 
@@ -613,7 +616,8 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
         return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
     };
     if (!Then::KEEPS_TILE && p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
-    add_dgrad<T, V>(product, shared, pixels, taps[0], conv, p.maps, p.filter, p.by_outputs, group, n0);
+    constexpr bool LACKS_REGISTERS = Then::KEEPS_TILE && IS_NARROW<E> && V != PACKED && LM_ARCH >= 1000;
+    add_dgrad<T, V, LACKS_REGISTERS>(product, shared, pixels, taps[0], conv, p.maps, p.filter, p.by_outputs, group, n0);
     const float* bias = !Then::KEEPS_TILE && p.bias != nullptr ? p.bias + group * conv.channels : nullptr;
     const int column = Then::KEEPS_TILE ? column_of_tile[0] : n0;
     if constexpr (RUN > 1) {

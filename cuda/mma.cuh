@@ -47,6 +47,7 @@ struct Mma {
     // Products by shuffles need the registers for themselves, as do operands in two parts.
     static constexpr bool AHEAD = LM_ARCH >= 800;
     static constexpr bool ROWS_IN_REGISTERS = AHEAD && PRECISION != Precision::FP32X3;
+    static constexpr int COPIES_AT_ONCE = PRECISION == Precision::FP32X3 && LM_ARCH < 900 ? 1 : 2;
 
     float sum[BLOCKS_M][BLOCKS_N][4] = {};
     Patch patch;
