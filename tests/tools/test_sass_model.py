@@ -24,7 +24,7 @@ from layermem.backends.cuda.implicit_gemm import (
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
-from layermem.backends.cuda.warpgroup import CAPABILITY, PRECISIONS, WARPGROUP_TILES, engine_of
+from layermem.backends.cuda.warpgroup import CAPABILITY, PACKED_PRECISION, PRECISIONS, WARPGROUP_TILES, engine_of
 from layermem.ops import ConvProblem, Feed, Window
 from layermem.planning.costs import MODELS
 from tests.backends.cuda.first_tile import first_tile
@@ -475,6 +475,15 @@ def test_warpgroups_take_what_products_and_loads_take(precision):
     assert fprop.bound == pytest.approx(flop / ((tile.m + tile.n) * 128) * gpu.l2 / 1e12)
     assert fprop.tflops > fprop.bound  # so that L2 is what binds
     assert fprop.loads <= 290 and fprop.products <= 125
+
+
+@nvcc_is_here
+def test_packed_operands_of_warpgroups_are_bound_by_l2_or_their_loads():
+    rows = {row.kernel: row for row in rows_of(PACKED_PRECISION, Model(H200))}
+    assert set(rows) == {"conv_fprop_192x256_v8", "conv_dgrad_192x256_v8"}
+    for row in rows.values():
+        assert row.bound == pytest.approx(2 * 192 * 256 * 64 / ((192 + 256) * 128) * H200.l2 / 1e12)
+        assert row.tflops > 0.95 * row.bound and row.products <= 175
 
 
 @nvcc_is_here

@@ -38,7 +38,7 @@ from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_byt
 from tools.sass.loops import BARRIER
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, waiting_for_copies
 from tools.sass.trace import traced
-from tools.sass.warpgroup import TilesOf, launch_seconds, tile_of
+from tools.sass.warpgroup import TilesOf, depth_of, launch_seconds, tile_of
 from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,7 +231,7 @@ def _fields(members: Layout, data: bytes, base: int, prefix: str) -> Iterator[tu
 
 def stages_of(each: Launch, stage: int) -> int:
     """Stages of a block, of `stage` elements of k; the average over the phases of a strided dgrad."""
-    operation, _, _ = parts_of(each.function)
+    operation = each.function.split("_")[1]
     of_sums = SUMS in each.function
     found = fields(each, "ConvDgradSumsArgs" if of_sums else STRUCTS[operation])
     values = {name.removeprefix("dgrad."): value for name, value in found.items()} if of_sums else found
@@ -328,7 +328,7 @@ def tiles_of(each: Launch) -> TilesOf:
         ),
         "wgrad": (of["outputs"], of["kernel_h"] * of["kernel_w"] * of["channels"]),
     }[operation]  # fmt: skip
-    return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, DEPTH), each.grid[2])
+    return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, depth_of(tile)), each.grid[2])
 
 
 def block_cycles(each: Launch, precision: str, together: int, blocks: Blocks, gpu: Gpu) -> float:

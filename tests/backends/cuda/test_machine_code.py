@@ -263,6 +263,18 @@ def test_producers_copy_and_consumers_multiply_in_loops_of_their_own(precision):
         assert not any(o.startswith(("I2F", "MUFU.RCP")) for o in (*loads, *products)), f"{name} divides in a loop"
 
 
+def test_packed_operands_are_copied_and_multiplied_where_they_lie():
+    found = code("convolution_bf16_on_bf16_sm90a")
+    assert set(found) == {"conv_fprop_192x256_v8", "conv_dgrad_192x256_v8"}
+    for name, each in found.items():
+        loads, products = each.copies, each.products
+        assert loads["LDGSTS.E.BYPASS.128"] == 28, name
+        assert {o: n for o, n in products.items() if o.startswith("HGMMA")} == {"HGMMA.64x128x16.F32.BF16": 12}, name
+        assert not any(o.startswith(("LDG.", "LDSM", "LDS", "F2F")) for o in products), name
+        assert not any(o.startswith("LDG.") for o in loads), name
+        assert not each.has_local_memory, f"{name} has local memory"
+
+
 MEMORY_BOUND = (
     "activation", "channel_sums", "depthwise", "dropout", "eltwise", "normalization", "pooling", "resize", "shape",
     "update",

@@ -66,7 +66,9 @@ void async_commit() { ++machine.now->commits; }
 void async_wait(int groups) {
     Thread& me = *machine.now;
     const auto newest = static_cast<unsigned>(groups);
-    if (me.commits > newest) land_before(me, me.commits - newest, __builtin_return_address(0));
+    if (me.commits <= newest) return;
+    land_before(me, me.commits - newest, __builtin_return_address(0));
+    race::copies_awaited(me);
 }
 
 void land_all(Thread& thread) { land_before(thread, ~0u, __builtin_return_address(0)); }

@@ -319,6 +319,12 @@ void copies_arrived(const void* barrier, const Thread& thread) {
     time = std::max(time, ++clocks.of_copies[thread.id]);
 }
 
+void copies_awaited(const Thread& thread) {
+    if (!clocks.are_used()) return;
+    std::uint32_t& time = clocks.known[thread.id][machine.threads.size() + thread.id];
+    time = std::max(time, ++clocks.of_copies[thread.id]);
+}
+
 void phase_ended(const void* barrier) { clocks.barriers[barrier].ended = clocks.barriers[barrier].gathered; }
 
 void passed(const void* barrier) { learn(clocks.known[machine.now->id], clocks.barriers[barrier].ended); }

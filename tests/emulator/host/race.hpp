@@ -26,6 +26,7 @@ void barrier_made(const void* barrier, const void* code);
 void barrier_used(const void* barrier);
 void arrived(const void* barrier);                               // the running thread
 void copies_arrived(const void* barrier, const Thread& thread);  // that thread's, which have landed
+void copies_awaited(const Thread& thread);                       // by that thread, which knows of them now
 void phase_ended(const void* barrier);
 void passed(const void* barrier);  // by the running thread, which has waited
 void warp_met();
@@ -44,6 +45,7 @@ inline void barrier_made(const void*, const void*) {}
 inline void barrier_used(const void*) {}
 inline void arrived(const void*) {}
 inline void copies_arrived(const void*, const Thread&) {}
+inline void copies_awaited(const Thread&) {}
 inline void phase_ended(const void*) {}
 inline void passed(const void*) {}
 inline void warp_met() {}
