@@ -30,6 +30,7 @@ from layermem.ops.communication import (
 )
 from layermem.ops.convolution import (
     CONV_MOMENTS,
+    CONV_POOL,
     DGRAD_SUMS,
     MASKED_DGRAD,
     MERGED_DGRADS,
@@ -39,6 +40,7 @@ from layermem.ops.convolution import (
     Conv,
     ConvNd,
     ConvNdProblem,
+    ConvPool,
     ConvProblem,
     Deconv,
     DeconvNd,
@@ -95,6 +97,7 @@ __all__ = [
     "BATCH_NORM_SUM",
     "CARRY",
     "CONV_MOMENTS",
+    "CONV_POOL",
     "DGRAD_SUMS",
     "FP32",
     "ITEMSIZE",
@@ -137,6 +140,7 @@ __all__ = [
     "Conv",
     "ConvNd",
     "ConvNdProblem",
+    "ConvPool",
     "ConvProblem",
     "CopyOut",
     "Crop",
