@@ -318,33 +318,46 @@ LM_FN void store_windows(Product& product, float* shared, const ConvFpropArgs<Im
         store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
 }
 
-// conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
-template <class T, class Product, int V, class Image, class Maps, class Weights>
-LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
-    LM_DYN_SHARED(float, shared);
-    // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
-    // the registers
-    LM_SHARED(int4, windows, [T::M]);
+// The window at (line, column) of an image's maps as a row of A: (offset of its first tap, its row, its column, `number`),
+// where number is -1 for a row that is not there.
+LM_FN int4 window_at(const ConvProblem& conv, int image, int line, int column, int number) {
+    const int h = line * conv.stride_h - conv.pad_h, w = column * conv.stride_w - conv.pad_w;
+    const int offset = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
+    return make_int4(offset, number >= 0 ? h : OUTSIDE, w, number);
+}
+
+// Adds the sums of the tile with these windows, of the columns from n0 on.  Called by all threads.
+template <class T, int V, class Product, class Image, class Maps, class Weights>
+LM_FN void add_fprop(Product& product, float* shared, const int4* windows, const ConvFpropArgs<Image, Maps, Weights>& p,
+                     int group, int n0) {
     const ConvProblem& conv = p.problem;
-    const Place<T> place(conv.outputs);
-    const int group = blockIdx.z, first = place.m, n0 = place.n;
-    const int count = conv.images * conv.maps_h * conv.maps_w, depth = conv.kernel_h * conv.kernel_w * conv.channels;
-    for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
-        const int window = first + i, line = window / conv.maps_w, image = line / conv.maps_h;
-        const int h = (line - image * conv.maps_h) * conv.stride_h - conv.pad_h;
-        const int w = (window - line * conv.maps_w) * conv.stride_w - conv.pad_w;
-        windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch,
-                               window < count ? h : OUTSIDE, w, window < count ? window : -1);
-    }
-    block_sync();
+    const int depth = conv.kernel_h * conv.kernel_w * conv.channels;
     const Taps<Image> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
                               p.by_channels};
     const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
     const Weights* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
     TapRows<Product, T::M, T::THREADS, V, Image> a(windows, taps, steps);
     MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth);
-    Product product;
     multiply<T>(shared, depth, a, b, product);
+}
+
+// conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
+template <class T, class Product, int V, class Image, class Maps, class Weights>
+LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
+    LM_DYN_SHARED(float, shared);
+    LM_SHARED(int4, windows, [T::M]);  // read again behind the product, which needs the registers
+    const ConvProblem& conv = p.problem;
+    const Place<T> place(conv.outputs);
+    const int group = blockIdx.z, first = place.m, n0 = place.n;
+    const int count = conv.images * conv.maps_h * conv.maps_w;
+    for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
+        const int window = first + i, line = window / conv.maps_w, image = line / conv.maps_h;
+        windows[i] = window_at(conv, image, line - image * conv.maps_h, window - line * conv.maps_w,
+                               window < count ? window : -1);
+    }
+    block_sync();
+    Product product;
+    add_fprop<T, V>(product, shared, windows, p, group, n0);
     const int column = T::THREADS > 128 ? Place<T>(opaque(conv.outputs)).n : n0;  // not kept, where registers lack
     store_windows<T>(product, shared, p, group, column, [&](int row) { return windows[row].w; });
 }

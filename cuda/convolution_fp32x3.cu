@@ -2,6 +2,7 @@
 // later.
 #include "mma.cuh"
 #include "conv_patch.cuh"
+#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -16,3 +17,4 @@ LM_WGRAD_FEW(, 64x32, T64x32, MmaFp32x3, WgradArgs<float>)
 LM_DGRAD_SUMS_TILES(MmaFp32x3, float)
 LM_CONV_PATCH(, 128x96, P128x96, MmaFp32x3OfPatch, float)
 LM_CONV_PATCH(, 128x64, P128x64Few, MmaFp32x3OfPatch, float)
+LM_CONV_POOL_TILES(MmaFp32x3, 4, FpropPoolArgs<float>)

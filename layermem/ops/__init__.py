@@ -32,6 +32,7 @@ from layermem.ops.communication import (
 )
 from layermem.ops.convolution import (
     CONV_MOMENTS,
+    CONV_POOL,
     DGRAD_SUMS,
     MASKED_DGRAD,
     MERGED_DGRADS,
@@ -41,6 +42,7 @@ from layermem.ops.convolution import (
     Conv,
     ConvNd,
     ConvNdProblem,
+    ConvPool,
     ConvProblem,
     Deconv,
     DeconvNd,
@@ -97,6 +99,7 @@ __all__ = [
     "BATCH_NORM_SUM",
     "CARRY",
     "CONV_MOMENTS",
+    "CONV_POOL",
     "DGRAD_SUMS",
     "FP32",
     "ITEMSIZE",
@@ -140,6 +143,7 @@ __all__ = [
     "Conv",
     "ConvNd",
     "ConvNdProblem",
+    "ConvPool",
     "ConvProblem",
     "CopyOut",
     "Crop",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.conv_pool import conv_fprop_pool
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     ENGINES,
@@ -30,7 +31,7 @@ from layermem.planning.costs import MODELS
 from tests.backends.cuda.first_tile import first_tile
 from tools.sass.calibration import calibrated, case_times
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
-from tools.sass.engine import MODELLED, can_run, engine_kernels
+from tools.sass.engine import MODELLED, can_run, engine_kernels, pooled
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
@@ -317,6 +318,7 @@ def test_stages_of_a_block_are_those_of_the_launch():
     assert stages_of(conv_fprop(engine, problem, 0, 0, 0), 32) == 9 * 128 // 32
     assert stages_of(conv_dgrad(engine, problem, 0, 0, 0), 32) == 9 * 256 // 32
     assert stages_of(conv_dgrad(engine, strided, 0, 0, 0), 32) == 4 * 256 // 32  # of 16 taps each phase meets 4
+    assert stages_of(conv_fprop_pool(engine, pooled(problem), 0, 0, 0, 0), 32) == 9 * 128 // 32
     split = split_of(problem)
     wgrad = next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
     assert stages_of(wgrad, 32) == -(-split.images_each * 28 * 28 // 32)

@@ -18,7 +18,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, L2_BYTES, PRODUCTS, SMS, Engine, Tile, cycles
+from layermem.backends.cuda.implicit_gemm import (
+    ALL_TILES,
+    ENGINES,
+    FPROP_POOL,
+    L2_BYTES,
+    PRODUCTS,
+    SMS,
+    Engine,
+    Tile,
+    cycles,
+)
 
 Line = Mapping[str, Any]
 L2 = tuple(SMS * each for each in (24, 16, 20, 28, 32, 48))  # bytes a cycle
@@ -74,7 +84,7 @@ def fit(of: Sequence[Case], engine: Engine) -> tuple[int, dict[str, list[int]]]:
 
 
 def fitted_tiles(engine: Engine) -> list[Tile]:
-    return [tile for tile in engine.tiles if tile.products == PRODUCTS]
+    return [tile for tile in engine.tiles if {*tile.products} - {FPROP_POOL} == {*PRODUCTS}]
 
 
 def scaled_paces(engine: Engine, factors: Sequence[float]) -> dict[str, Sequence[int]]:

@@ -32,7 +32,7 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
-from tools.sass.engine import MERGED, NAME, PATCH, SUMS, engine_of, kernels_of, parts_of, stage_rate
+from tools.sass.engine import MERGED, NAME, PATCH, POOL, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.loops import BARRIER
@@ -211,6 +211,7 @@ def launches_time(
 
 OWN_ENGINE = "_sm90a"  # how the modules of the engine by warpgroups end
 STRUCTS = {"fprop": "ConvFpropArgs", "dgrad": "ConvDgradArgs", "wgrad": "ConvWgradArgs"}
+INNER = {SUMS: ("ConvDgradSumsArgs", "dgrad."), POOL: ("ConvFpropPoolArgs", "conv.")}  # where the struct has more
 SHAPE = ("kernel_h", "kernel_w", "stride_h", "stride_w", "outputs")  # of a problem
 CLEARED_AT_ONCE, CLEAR_ISSUES = 4, 12  # elements of a store of zeros, and what is issued for it
 
@@ -232,9 +233,9 @@ def _fields(members: Layout, data: bytes, base: int, prefix: str) -> Iterator[tu
 def stages_of(each: Launch, stage: int) -> int:
     """Stages of a block, of `stage` elements of k; the average over the phases of a strided dgrad."""
     operation = each.function.split("_")[1]
-    of_sums = SUMS in each.function
-    found = fields(each, "ConvDgradSumsArgs" if of_sums else STRUCTS[operation])
-    values = {name.removeprefix("dgrad."): value for name, value in found.items()} if of_sums else found
+    beside = next((its for its in INNER if its in each.function), "")
+    name, inner = INNER.get(beside, (STRUCTS[operation], ""))
+    values = {member.removeprefix(inner): value for member, value in fields(each, name).items()}
     problem = {name.removeprefix("problem."): value for name, value in values.items()}
     taps = problem["kernel_h"] * problem["kernel_w"]
     depth: float = {

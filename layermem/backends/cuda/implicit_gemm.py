@@ -46,7 +46,7 @@ FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as
 
 
 FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
-DGRAD_SUMS, MERGED_DGRADS = "conv_dgrad_sums", "conv_dgrad_merged"
+DGRAD_SUMS, MERGED_DGRADS, FPROP_POOL = "conv_dgrad_sums", "conv_dgrad_merged", "conv_fprop_pool"
 PRODUCTS = FPROP, DGRAD, WGRAD
 
 
@@ -63,12 +63,13 @@ class Tile(NamedTuple):
 
 
 COMMON_TILES = (  # of all precisions
-    Tile(128, 128, 256, products=(*PRODUCTS, MERGED_DGRADS)), Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS)),
-    Tile(64, 64, 64), Tile(128, 32, 128),
+    Tile(128, 128, 256, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
+    Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)), Tile(64, 64, 64), Tile(128, 32, 128),
 )  # fmt: skip
-TALL_TILE = Tile(512, 64, 0, 256, (FPROP, DGRAD))
+TALL_TILE = Tile(512, 64, 0, 256, (FPROP, DGRAD, FPROP_POOL))
 WIDE_TILES = (Tile(128, 256, 0, 256, (WGRAD,)), Tile(128, 192, 0, 384, (WGRAD,)), Tile(64, 192, 0, 192, (WGRAD,)))
-ALL_TILES = (TALL_TILE, Tile(256, 128, 0, 256), *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64))
+LARGE_TILE = Tile(256, 128, 0, 256, (*PRODUCTS, FPROP_POOL))
+ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
 MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it
 PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # of images of few channels
@@ -246,12 +247,17 @@ BF16_OF_DATA = Engine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=
 
 def engine_of(call: CudaCall, image: str) -> Engine:
     """The engine for a bound op; `image` is the role of the image."""
-    engine = ENGINES[call.precision]
-    if not call.storage:
+    return engine_for(call.precision, call.storage, wide_image=image not in call.narrow)
+
+
+def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> Engine:
+    """That of products whose blobs are in this storage, "" or a word of NARROW, or all but the image."""
+    engine = ENGINES[precision]
+    if not storage:
         return engine
-    if call.precision in WIDENING:
-        return engine.on(call.storage, wide_image=image not in call.narrow)
-    return PACKED_BF16 if image in call.narrow else BF16_OF_DATA
+    if precision in WIDENING:
+        return engine.on(storage, wide_image=wide_image)
+    return BF16_OF_DATA if wide_image else PACKED_BF16
 
 
 def takes_narrow(precision: str, problem: ConvProblem, step: str, word: str, *, wide_image: bool) -> bool:
@@ -415,13 +421,22 @@ def conv_fprop(
     matrices = problem.positions, outputs, problem.groups
     rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
     plain = engine.launch(
-        FPROP, width, "ConvFpropArgs", matrices, prod(problem.kernel) * channels,
-        rows=rows, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
-        by_channels=divider(channels),
-        by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
-        by_maps_w=divider(problem.out_w), by_maps_h=divider(problem.out_h),
+        FPROP, width, "ConvFpropArgs", matrices, prod(problem.kernel) * channels, rows=rows,
+        **fprop_struct(problem, maps, image, weights, epilogue, moments),
     )  # fmt: skip
     return engine.of_patch(plain, problem, matrices) if width == 1 else plain
+
+
+def fprop_struct(
+    problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue, moments: int = 0
+) -> StructValues:
+    """The struct ConvFpropArgs of cuda/conv.cuh."""
+    channels, _ = group_channels(problem)
+    return {
+        "maps": maps, "image": image, "filter": weights, "problem": problem_struct(problem),
+        "by_channels": divider(channels), "by_kernel_w": divider(problem.kernel[1]), "epilogue": epilogue._asdict(),
+        "moments": moments, "by_maps_w": divider(problem.out_w), "by_maps_h": divider(problem.out_h),
+    }  # fmt: skip
 
 
 def conv_dgrad(

@@ -20,6 +20,7 @@ from layermem.ops import (
     FP32,
     NARROW,
     Conv,
+    ConvPool,
     ConvProblem,
     Deconv,
     InnerProduct,
@@ -30,6 +31,7 @@ from layermem.ops import (
 
 PRODUCTS = (
     Conv,
+    ConvPool,
     Deconv,
     MergedDgrads,
     InnerProduct,
@@ -72,6 +74,8 @@ def merges_dgrads(precision: str, storage: str) -> bool:
 def _problems_of(record: OpRecord) -> tuple[ConvProblem, ...]:
     if isinstance(record, (Conv, Deconv)):
         return (record.problem,)
+    if isinstance(record, ConvPool):
+        return (record.conv.problem,)
     if isinstance(record, MergedDgrads):
         return record.first, record.problem
     if isinstance(record, InnerProductUpdate):
