@@ -55,6 +55,7 @@ class Tile(NamedTuple):
     n: int
     threads: int  # in fp32; 0 where only tensor cores have it, and runs of several elements
     mma_threads: int = 128  # on tensor cores
+    two_sum_threads: int = 128  # there, with two sums for each element: in fp32x3
     products: tuple[str, ...] = PRODUCTS  # that have it: few channels have many rows, few outputs many columns
 
     @property
@@ -63,13 +64,17 @@ class Tile(NamedTuple):
 
 
 COMMON_TILES = (  # of all precisions
-    Tile(128, 128, 256, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
+    Tile(128, 128, 256, 128, 256, (*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
     Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)), Tile(64, 64, 64), Tile(128, 32, 128),
 )  # fmt: skip
-TALL_TILE = Tile(512, 64, 0, 256, (FPROP, DGRAD, FPROP_POOL))
-WIDE_TILES = (Tile(128, 256, 0, 256, (WGRAD,)), Tile(128, 192, 0, 384, (WGRAD,)), Tile(64, 192, 0, 192, (WGRAD,)))
-LARGE_TILE = Tile(256, 128, 0, 256, (*PRODUCTS, FPROP_POOL))
-ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64))
+TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD, FPROP_POOL))
+WIDE_TILES = (
+    Tile(128, 256, 0, 256, products=(WGRAD,)),
+    Tile(128, 192, 0, 384, products=(WGRAD,)),
+    Tile(64, 192, 0, 192, products=(WGRAD,)),
+)
+LARGE_TILE = Tile(256, 128, 0, 256, products=(*PRODUCTS, FPROP_POOL))
+ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
 MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it
 PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # of images of few channels
@@ -176,7 +181,8 @@ class Engine(NamedTuple):
         arguments and bits and is an alternative."""
         if self.storage and not self.wide_image:
             return plain
-        tile = min(PATCH_TILES, key=lambda each: (_columns(matrices, each), -each.n))
+        tiles = PATCH_TILES[1:] if self.precision == "fp32x3" else PATCH_TILES  # two sums leave no registers for 96
+        tile = min(tiles, key=lambda each: (_columns(matrices, each), -each.n))
         if not conv_patch.pays(problem, tile.m, tile.n):
             return plain
         if self.precision == "fp32" and _columns(matrices, tile) > MOST_IDLE * matrices[1]:
@@ -192,7 +198,7 @@ class Engine(NamedTuple):
         self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
     ) -> tuple[str, tuple[int, int, int], int, int]:
         """Name of the kernel, grid, threads and dynamic shared memory of a block."""
-        threads = tile.threads if self.precision == "fp32" else tile.mma_threads
+        threads = {"fp32": tile.threads, "fp32x3": tile.two_sum_threads}.get(self.precision, tile.mma_threads)
         blobs = "_data" if self.wide_image else ""
         shared = self.shared_bytes(tile)
         if product == DGRAD_SUMS:
@@ -216,8 +222,7 @@ BF16_PACES: Paces = MappingProxyType({
     "128x128": (1150, 1660), "128x64": (880, 1360, 1850), "64x64": (610, 820, 1220, 1630), "128x32": (660, 950, 1250),
 })  # fmt: skip
 FP32X3_PACES: Paces = MappingProxyType({
-    "128x128": (2910, 5220), "128x64": (1820, 2910, 4190), "64x64": (1130, 1690, 2260, 2970),
-    "128x32": (1260, 1730, 2410),
+    "128x128": (2910,), "128x64": (1860, 2990), "64x64": (1160, 1710, 2380), "128x32": (1280, 1900, 2470),
 })  # fmt: skip
 FP32_PACES: Paces = MappingProxyType({
     "128x128": (7620, 11300), "128x64": (4340, 7270, 9730), "64x64": (4380, 4380, 7360, 7360, 7360, 9820),
@@ -226,7 +231,7 @@ FP32_PACES: Paces = MappingProxyType({
 
 PACES_OF_FEW: Mapping[str, Paces] = MappingProxyType({  # of conv_wgrad
     "fp32": {"64x64": (7330, 7330, 8330, 8330, 8330, 10750), "64x32": (3780, 3780, 4690, 4690, 4690, 6610)},
-    "fp32x3": {"64x64": (1270, 1870, 2400), "64x32": (1110, 1110, 1780, 1780, 1780, 2460)},
+    "fp32x3": {"64x64": (1150, 1790, 2520), "64x32": (1290, 1290, 1950, 1950, 1950, 2560)},
     "tf32": {"64x64": (750, 1020, 1360, 1740), "64x32": (770, 770, 1140, 1140, 1140, 1530)},
     "bf16": {"64x64": (690, 940, 1260), "64x32": (760, 760, 1140, 1140, 1140, 1510)},
 })  # fmt: skip

@@ -274,7 +274,8 @@ void multiply(Warp& warp, std::size_t index) {
             Thread& thread = m.threads[warp.first + i % 8 * 4 + t];
             float* to = sums_of(thread, thread.products[index]).data() + i / 8 * 2;
             for (unsigned block = 0; block < first.blocks; ++block)
-                for (unsigned e = 0; e < 2; ++e) to[4 * block + e] += row[8 * block + 2 * t + e];
+                for (unsigned e = 0; e < 2; ++e)
+                    to[4 * block + e] = cut_sum(to[4 * block + e], row[8 * block + 2 * t + e]);
         }
     }
 }
