@@ -258,19 +258,20 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
-// Rows of a matrix [count][depth], from row `first` on; Product::column_of_row says which.
+// Rows of a matrix [count][depth], each at `pitch` from the one before, from row `first` on; Product::column_of_row says
+// which.
 template <class Product, int ROWS, int THREADS, int V, class E>
 struct MatrixRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V, E>> {
     static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
 
     const E* next;  // this thread's first element of the next stage
-    int depth, row, k, rows_left;
+    int depth, pitch, row, k, rows_left;
     int rows_here;
 
-    LM_MEMBER MatrixRows(const E* matrix, int first, int count, int depth)
-        : depth(depth), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
+    LM_MEMBER MatrixRows(const E* matrix, int first, int count, int depth, int pitch)
+        : depth(depth), pitch(pitch), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
         first += Product::column_of_row(row);
-        next = matrix + (static_cast<long long>(first) * depth + k);
+        next = matrix + (static_cast<long long>(first) * pitch + k);
         rows_left = count - first;
     }
 
@@ -283,7 +284,7 @@ struct MatrixRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows
     LM_MEMBER const E* source_of(int i, bool& inside) const {
         const int behind = Product::column_of_row(i * STRIDE);  // bits of row and of i STRIDE part
         inside = behind < rows_here;
-        return next - STAGE_DEPTH<V> + static_cast<long long>(behind) * depth;
+        return next - STAGE_DEPTH<V> + static_cast<long long>(behind) * pitch;
     }
 
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
