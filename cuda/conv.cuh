@@ -55,7 +55,8 @@ struct ConvFpropArgs {
     Epilogue<Maps> epilogue;
     float*
         moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of whole units
-    Divider by_maps_w, by_maps_h;  // of the kernels of conv_patch.cuh
+    Divider by_maps_w, by_maps_h;   // of the kernels of conv_patch.cuh
+    int filter_pitch, filter_step;  // from one output to the next, and from one group to the next
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -335,9 +336,9 @@ LM_FN void add_fprop(Product& product, float* shared, const int4* windows, const
     const Taps<Image> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
                               p.by_channels};
     const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
-    const Weights* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
+    const Weights* filter = p.filter + static_cast<long long>(group) * p.filter_step;
     TapRows<Product, T::M, T::THREADS, V, Image> a(windows, taps, steps);
-    MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth);
+    MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth, p.filter_pitch);
     multiply<T>(shared, depth, a, b, product);
 }
 

@@ -259,21 +259,24 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
-// Rows of a matrix [count][depth], from row `first` on; Product::column_of_row says which.  IS_SHORT: depth is so small that
-// a row of the tile is computed again for each copy, in 32 bits, where there are no registers to keep it.
+// Rows of a matrix [count][depth], each at `pitch` from the one before, from row `first` on; Product::column_of_row says
+// which.  IS_SHORT: the pitch is so small that a row of the tile is computed again for each copy, in 32 bits, where there
+// are no registers to keep it.
 template <class Product, int ROWS, int THREADS, int V, class E, bool IS_SHORT = false>
 struct MatrixRows
     : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V, E, IS_SHORT>> {
     static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
 
     const E* next;  // this thread's first element of the next stage
-    int depth, row, k, rows_left;
+    int depth, pitch, row, k, rows_left;
     int rows_here;
 
     LM_MEMBER MatrixRows(const E* matrix, int first, int count, int depth)
-        : depth(depth), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
+        : MatrixRows(matrix, first, count, depth, depth) {}
+    LM_MEMBER MatrixRows(const E* matrix, int first, int count, int depth, int pitch)
+        : depth(depth), pitch(pitch), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
         first += Product::column_of_row(row);
-        next = matrix + (static_cast<long long>(first) * depth + k);
+        next = matrix + (static_cast<long long>(first) * pitch + k);
         rows_left = count - first;
     }
 
@@ -287,7 +290,7 @@ struct MatrixRows
         const int behind = Product::column_of_row(i * STRIDE);  // bits of row and of i STRIDE part
         inside = behind < rows_here;
         const E* from = next - STAGE_DEPTH<V>;
-        return IS_SHORT ? from + behind * opaque(depth) : from + static_cast<long long>(behind) * depth;
+        return IS_SHORT ? from + behind * opaque(pitch) : from + static_cast<long long>(behind) * pitch;
     }
 
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }

@@ -230,18 +230,38 @@ def _fields(members: Layout, data: bytes, base: int, prefix: str) -> Iterator[tu
             yield prefix + member.name, unpack_from(member.kind, data, at)[0]
 
 
+def product_fields(each: Launch) -> dict[str, int]:
+    """Those of a product, and of its problem by their own names."""
+    beside = next((its for its in INNER if its in each.function), "")
+    name, inner = INNER.get(beside, (STRUCTS[operation_of(each)], ""))
+    values = fields(each, name).items()
+    return {member.removeprefix(inner).removeprefix("problem."): value for member, value in values}
+
+
+def operation_of(each: Launch) -> str:
+    return each.function.split("_")[1]
+
+
+def matrix_of(each: Launch) -> tuple[int, int]:
+    """Rows and columns of a product.  A strided dgrad has a matrix for each phase."""
+    of = product_fields(each)
+    return {
+        "fprop": (of["images"] * of["maps_h"] * of["maps_w"], of["outputs"]),
+        "dgrad": (
+            of["images"] * ceil(of["height"] / of["stride_h"]) * ceil(of["width"] / of["stride_w"]), of["channels"],
+        ),
+        "wgrad": (of["outputs"], of["kernel_h"] * of["kernel_w"] * of["channels"]),
+    }[operation_of(each)]  # fmt: skip
+
+
 def stages_of(each: Launch, stage: int) -> int:
     """Stages of a block, of `stage` elements of k; the average over the phases of a strided dgrad."""
-    operation = each.function.split("_")[1]
-    beside = next((its for its in INNER if its in each.function), "")
-    name, inner = INNER.get(beside, (STRUCTS[operation], ""))
-    values = {member.removeprefix(inner): value for member, value in fields(each, name).items()}
-    problem = {name.removeprefix("problem."): value for name, value in values.items()}
+    operation, problem = operation_of(each), product_fields(each)
     taps = problem["kernel_h"] * problem["kernel_w"]
     depth: float = {
         "fprop": taps * problem["channels"],
         "dgrad": taps * problem["outputs"] / (problem["stride_h"] * problem["stride_w"]),
-        "wgrad": values.get("windows_each", 0),
+        "wgrad": problem.get("windows_each", 0),
     }[operation]
     return max(1, ceil(depth / stage))
 
@@ -269,14 +289,17 @@ def blocks_of(each: Launch, stage: int) -> Sequence[Blocks]:
 
 
 def stage_bytes(each: Launch) -> int:
-    """What a stage of a block reads through L2.  Copies of single elements go through L1, where neighbouring windows
-    meet the same pixels: what a row of DEPTH windows sees of the image is read once, in those rows of the kernel that
-    the tile has."""
+    """What a stage of a block reads through L2, of the rows and columns that are there.  Copies of single elements go
+    through L1, where neighbouring windows meet the same pixels: what a row of DEPTH windows sees of the image is read
+    once, in those rows of the kernel that the tile has."""
     operation, tile, vector = parts_of(each.function)
     if PATCH in each.function:
         return ROW_BYTES * tile.n
-    if vector != FEW:
+    if MERGED in each.function:
         return ROW_BYTES * (tile.m + tile.n)
+    if vector != FEW:
+        rows, columns = matrix_of(each)
+        return ROW_BYTES * (min(tile.m, rows) + min(tile.n, columns))
     values = fields(each, STRUCTS[operation])
     of = {name: values[f"problem.{name}"] for name in ("kernel_h", "kernel_w", "stride_w", "channels")}
     rows = min(of["kernel_h"], ceil(tile.n / (of["kernel_w"] * of["channels"])) + 1)
@@ -318,17 +341,8 @@ def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> L
 
 
 def tiles_of(each: Launch) -> TilesOf:
-    """Of a launch by warpgroups.  A strided dgrad has a matrix for each phase."""
-    operation, tile = each.function.split("_")[1], tile_of(each.function)
-    values = fields(each, STRUCTS[operation])
-    of = {name.removeprefix("problem."): value for name, value in values.items()}
-    rows, columns = {
-        "fprop": (of["images"] * of["maps_h"] * of["maps_w"], of["outputs"]),
-        "dgrad": (
-            of["images"] * ceil(of["height"] / of["stride_h"]) * ceil(of["width"] / of["stride_w"]), of["channels"],
-        ),
-        "wgrad": (of["outputs"], of["kernel_h"] * of["kernel_w"] * of["channels"]),
-    }[operation]  # fmt: skip
+    """Of a launch by warpgroups."""
+    tile, (rows, columns) = tile_of(each.function), matrix_of(each)
     return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, depth_of(tile)), each.grid[2])
 
 

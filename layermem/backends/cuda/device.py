@@ -25,6 +25,7 @@ from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
+from layermem.backends.cuda.inner_parts import dgrad_parts
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
@@ -248,7 +249,8 @@ class CudaDevice(Device):
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         if self.storage != FP32:
             return None  # sums of bands would be rounded
-        return BandRules(DEPTH, adds_dx=False)  # dgrad sums whole stages of outputs, and adds dx after them
+        parts = dgrad_parts(record)  # dgrad sums whole parts of outputs or whole stages, and adds dx after them
+        return BandRules(parts.depth if parts.number > 1 else DEPTH, adds_dx=False)
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cuda_kernels.implements(record, step) or isinstance(

@@ -340,7 +340,8 @@ def cycles(
     pipeline = waves * (stages * paces[-1] + ends)
     if rest:
         pipeline += stages * paces[ceil_div(rest, SMS) - 1] + ends
-    return max(pipeline, blocks * stages * (tile.m + tile.n) * ROW_BYTES // l2_bytes)
+    rows, columns, _ = matrices
+    return max(pipeline, blocks * stages * (min(tile.m, rows) + min(tile.n, columns)) * ROW_BYTES // l2_bytes)
 
 
 def by_time(
@@ -419,28 +420,34 @@ def writes_moments() -> bool:
 
 def conv_fprop(
     engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE,
-    moments: int = 0,
+    moments: int = 0, *, filter_pitch: int = 0,
 ) -> Launch:  # fmt: skip
-    """moments   where the moments of the maps go, if writes_moments()"""
+    """
+    moments        where the moments of the maps go, if writes_moments()
+    filter_pitch   given where each group has a part of all rows of the weights, which are of so many elements
+    """
     channels, outputs = group_channels(problem)
-    matrices = problem.positions, outputs, problem.groups
+    matrices, depth = (problem.positions, outputs, problem.groups), prod(problem.kernel) * channels
     rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
     plain = engine.launch(
-        FPROP, width, "ConvFpropArgs", matrices, prod(problem.kernel) * channels, rows=rows,
-        **fprop_struct(problem, maps, image, weights, epilogue, moments),
+        FPROP, width, "ConvFpropArgs", matrices, depth, rows=rows,
+        **fprop_struct(problem, maps, image, weights, epilogue, moments, filter_pitch),
     )  # fmt: skip
     return engine.of_patch(plain, problem, matrices) if width == 1 else plain
 
 
 def fprop_struct(
-    problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue, moments: int = 0
-) -> StructValues:
+    problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue, moments: int = 0,
+    filter_pitch: int = 0,
+) -> StructValues:  # fmt: skip
     """The struct ConvFpropArgs of cuda/conv.cuh."""
-    channels, _ = group_channels(problem)
+    channels, outputs = group_channels(problem)
+    depth = prod(problem.kernel) * channels
     return {
         "maps": maps, "image": image, "filter": weights, "problem": problem_struct(problem),
         "by_channels": divider(channels), "by_kernel_w": divider(problem.kernel[1]), "epilogue": epilogue._asdict(),
         "moments": moments, "by_maps_w": divider(problem.out_w), "by_maps_h": divider(problem.out_h),
+        "filter_pitch": filter_pitch or depth, "filter_step": depth if filter_pitch else outputs * depth,
     }  # fmt: skip
 
 
