@@ -28,7 +28,7 @@ from tools.gpu.every_kernel import every_kernel
 from tools.gpu.nets import ways
 from tools.gpu.process import run
 from tools.gpu.report import TITLES, failures, markdown
-from tools.gpu.results import Options, Results
+from tools.gpu.results import Options, Results, read_rows
 from tools.gpu.sanitizer import verdict
 from tools.gpu.timeline import Span, summary, trace
 from tools.gpu.whole_nets import Wanted
@@ -48,8 +48,8 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
-    results = ["log.txt", "results.json", "results.md"]
-    assert files == ["costs-mnist-8-fp32.csv", *results, "tile_table.json", "tile_times.json", "timeline.json"]
+    assert files == ["details.zip", "log.txt", "results.json", "results.md"]
+    gpu_check.unpack(tmp_path / "out")
     assert list(found) == ["preparation", *(step.name for step in gpu_check.STEPS)]
     assert all(step["ended"] == "done" and step["rows"] for step in found.values())
     kernels = found["correctness"]["rows"]
@@ -142,9 +142,12 @@ def test_every_step_is_in_a_part_and_has_a_title():
 
 
 def options(tmp_path, **more) -> argparse.Namespace:
-    for folder in ("rows", "out"):
-        (tmp_path / folder).mkdir(exist_ok=True)
-    usual = dict.fromkeys(("net", "wheels", "step", "carried", "part", "only")) | {"dry_run": False, "brief": True}
+    (tmp_path / "out" / "rows").mkdir(parents=True, exist_ok=True)
+    usual = dict.fromkeys(("net", "wheels", "step", "carried", "part", "only")) | {
+        "dry_run": False,
+        "brief": True,
+        "minutes": 9.0,
+    }
     return argparse.Namespace(**usual | {"work": tmp_path, "out": tmp_path / "out"} | more)
 
 
@@ -185,7 +188,7 @@ for name in "abcdefgh":
 
 def test_a_step_that_fails_is_begun_again_behind_its_last_row(tmp_path, monkeypatch):
     script = tmp_path / "step.py"
-    script.write_text(FAILING.format(root=str(ROOT), rows=str(tmp_path / "rows" / "x.json")))
+    script.write_text(FAILING.format(root=str(ROOT), rows=str(tmp_path / "out" / "rows" / "x.jsonl")))
     monkeypatch.setattr(gpu_check, "__file__", str(script))
     step = gpu_check.one_step("x", 60, 60, options(tmp_path), os.environ)
     assert step["ended"] == "done; begun again 3 times" and "ValueError" in step["log"]  # after d, e and g, not b
@@ -210,6 +213,43 @@ def test_without_a_gpu_nothing_more_is_begun(tmp_path, monkeypatch):
     assert found["nets"]["ended"] == "not begun: the GPU cannot be used"
 
 
+def test_the_minutes_of_a_call_are_shared_out_among_its_steps(tmp_path, monkeypatch):
+    given = {}
+
+    def one_step(name, seconds, most, *others):
+        given[name] = seconds
+        return gpu_check.step_result(0.0, "done", [{"passed": True}])
+
+    monkeypatch.setattr(gpu_check, "one_step", one_step)
+    monkeypatch.setattr(gpu_check, "Preparation", lambda *given: argparse.Namespace(rows=[], environment={}))
+    assert gpu_check.run_all(options(tmp_path, minutes=3, only="smoke,tiles")) == 0
+    assert given["smoke"] == pytest.approx(180 * 30 / 180, abs=2) and given["tiles"] == pytest.approx(180, abs=2)
+
+
+def test_files_of_single_steps_are_one_archive_and_come_back_for_the_next_call(tmp_path):
+    for name in ("tile_times.json", "costs-a-1-fp32.csv", "costs-b-1-fp32.csv", "results.json"):
+        (tmp_path / name).write_text(name)
+    gpu_check.pack(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["details.zip", "results.json"]
+    (tmp_path / "tile_times.json").write_text("newer")
+    gpu_check.unpack(tmp_path)
+    assert (tmp_path / "costs-b-1-fp32.csv").read_text() == "costs-b-1-fp32.csv"
+    assert (tmp_path / "tile_times.json").read_text() == "newer"
+
+
+def test_kernels_are_compiled_before_the_first_step_unless_they_were_brought(tmp_path, monkeypatch):
+    import tools.gpu.prepare as prepare
+
+    commands = []
+    monkeypatch.delenv("LAYERMEM_KERNELS", raising=False)
+    monkeypatch.setattr(prepare, "run", lambda command, *others: commands.append((command[-1], others[1])) or 0)
+    prepare.Preparation(options(tmp_path, minutes=3), tmp_path)
+    assert commands[-1] == ("tools.gpu.images", 90)
+    commands.clear()
+    prepare.Preparation(options(tmp_path, carried=tmp_path), tmp_path)
+    assert "tools.gpu.images" not in dict(commands)
+
+
 def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     import tools.gpu.prepare as prepare
 
@@ -227,7 +267,7 @@ def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     assert "cannot be built" in said["native"] and "bring wheels of these: numpy" in said["packages"]
     assert "libcuda.so.1" in {**said, **{row["what"]: row["says"] for row in ready.rows}}["driver"]
     assert ready.environment["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / "site")
-    empty = prepare.Preparation(options(tmp_path, wheels=tmp_path / "rows"), tmp_path)
+    empty = prepare.Preparation(options(tmp_path, wheels=tmp_path / "out"), tmp_path)
     assert "there are no wheels in" in empty.rows[0]["says"]
 
 
@@ -274,7 +314,13 @@ def test_what_is_wrong_is_listed():
 def test_rows_are_on_disk_as_soon_as_they_are_found(tmp_path):
     results = Results(tmp_path / "rows.json", Options(small=True, brief=True, seconds=1e9))
     results.add(a=1)
-    assert json.loads((tmp_path / "rows.json").read_text()) == [{"a": 1}]
+    assert list(read_rows(tmp_path / "rows.json").values()) == [{"a": 1}]
+    with open(tmp_path / "rows.json", "a") as file:
+        file.write('[1, {"a": ')  # of a process that was killed
+    again = Results(tmp_path / "rows.json", Options(small=True, brief=True, seconds=1e9))
+    again.attempt(lambda: again.add(a=2) and None, a=2)
+    assert [row["a"] for row in read_rows(tmp_path / "rows.json").values()] == [1, 2]
+    assert (tmp_path / "rows.json").read_text().count('{"a": 1}') == 1  # rows are appended, not written again
     assert not results.late and Results(tmp_path / "other.json", Options(True, True, seconds=-1)).late
 
 
@@ -286,7 +332,7 @@ def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subpro
     into = tmp_path / f"{name}.json"
     words = ["--step", name, "--into", str(into), "--out", str(tmp_path), "--dry-run", "--brief"]
     done = on_fake_driver.run(ROOT / "tools/gpu_check.py", *words, **settings)
-    return done, json.loads(into.read_text()) if into.exists() else []
+    return done, list(read_rows(into).values())
 
 
 @needs_pycuda
@@ -336,7 +382,7 @@ def test_an_illegal_address_ends_the_process_and_a_refused_launch_does_not(tmp_p
         {"first": True, "refused": False, "second": True, "illegal": False, "third": True},
     ):
         done = on_fake_driver.run(BROKEN, str(rows), streams="random")
-        found = json.loads(rows.read_text())
+        found = list(read_rows(rows).values())
         assert {row["name"]: row["passed"] for row in found} == expected
         assert (done.returncode == 0) == ("third" in expected), done.stderr
     says = {row["name"]: row.get("says", "") for row in found}
