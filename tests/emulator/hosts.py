@@ -190,7 +190,7 @@ def _with_lines(message: str, library: Path) -> str:
 
     def place(match: re.Match) -> str:
         asked = ["addr2line", "-i", "-e", str(library), match[1]]
-        lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+        lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
         outside = [line for line in lines if not line.startswith("??") and "/primitives.cuh:" not in line]
         file, _, line = (outside or lines)[0].partition(":")
         return f"{Path(file).name}:{line.split()[0]}"
