@@ -9,10 +9,14 @@ import re
 import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+
+PRIMITIVES = re.compile(r"/(primitives|warpgroup)\.cuh:")
 
 
 class EmulationError(RuntimeError):
@@ -60,7 +64,8 @@ class Library:
     def __init__(self, path: Path):
         self.path = path
         self.library = ctypes.CDLL(str(path))
-        self.library.lm_emu_message.restype = self.library.lm_emu_banks.restype = ctypes.c_char_p
+        for call in (self.library.lm_emu_message, self.library.lm_emu_banks, self.library.lm_emu_reached):
+            call.restype = ctypes.c_char_p
         self.library.lm_emu_launch.argtypes = (
             ctypes.c_char_p,
             ctypes.POINTER(Launch),
@@ -77,6 +82,18 @@ class Library:
         lines = _with_lines(self.library.lm_emu_banks().decode(), self.path).splitlines()
         rows = (line.split() for line in lines)
         return [BankUse(place, verb, *map(int, numbers)) for place, verb, *numbers in rows]
+
+    def reached(self) -> dict[str, list[int]]:
+        """By file and line, the calls of barriers, waits and fences that launches so far have made (mode race)."""
+        said = self.library.lm_emu_reached().decode()
+        calls: dict[str, list[int]] = {}
+        for place, line in zip(_with_lines(said, self.path).split(), said.split(), strict=True):
+            calls.setdefault(place, []).append(int(line.strip("@"), 16))
+        return calls
+
+    def leave_out(self, calls: Sequence[int]) -> None:
+        """The next launches do not make these of them."""
+        self.library.lm_emu_leave_out((ctypes.c_uint32 * len(calls))(*calls), ctypes.c_uint64(len(calls)))
 
 
 class Worker:
@@ -191,7 +208,7 @@ def _with_lines(message: str, library: Path) -> str:
     def place(match: re.Match) -> str:
         asked = ["addr2line", "-i", "-e", str(library), match[1]]
         lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-        outside = [line for line in lines if not line.startswith("??") and "/primitives.cuh:" not in line]
+        outside = [line for line in lines if not line.startswith("??") and not PRIMITIVES.search(line)]
         file, _, line = (outside or lines)[0].partition(":")
         return f"{Path(file).name}:{line.split()[0]}"
 

@@ -64,6 +64,7 @@ void async_copy(void* shared, const void* global, int bytes, bool inside) {
 void async_commit() { ++machine.now->commits; }
 
 void async_wait(int groups) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     Thread& me = *machine.now;
     const auto newest = static_cast<unsigned>(groups);
     if (me.commits <= newest) return;

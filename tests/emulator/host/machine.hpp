@@ -147,6 +147,10 @@ __attribute__((visibility("default"))) int lm_emu_launch(const char* kernel, con
                                                          uint64_t bytes);
 __attribute__((visibility("default"))) const char* lm_emu_message(void);
 __attribute__((visibility("default"))) const char* lm_emu_banks(void);  // lines of banks.hpp, of the last launch
+// The places, as lines @offset@, from which launches so far have called barriers, waits and fences; and those from which
+// the next launches do not (race builds).
+__attribute__((visibility("default"))) const char* lm_emu_reached(void);
+__attribute__((visibility("default"))) void lm_emu_leave_out(const uint32_t* places, uint64_t count);
 __attribute__((visibility("default"))) const char* lm_emu_source();     // the file that the kernels were compiled from
 __attribute__((visibility("default"))) const char* lm_emu_kernel_name(int index);  // null after the last
 __attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel,

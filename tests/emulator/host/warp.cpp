@@ -126,7 +126,9 @@ void product(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Site
 
 }  // namespace
 
-void warp_sync(Site site) { exchange({}, nullptr, site, &count_warp_sync); }
+void warp_sync(Site site) {
+    if (!race::leaves_out(__builtin_return_address(0))) exchange({}, nullptr, site, &count_warp_sync);
+}
 
 unsigned shuffle_word(unsigned value, int source, Site site) {
     const Exchange& table = exchange({{value}}, nullptr, site);

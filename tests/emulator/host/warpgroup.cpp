@@ -51,12 +51,14 @@ void barrier_init(void* address, int arrivals) {
 }
 
 void barrier_arrive(void* address) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     Barrier& barrier = barrier_at(address, "barrier_arrive");
     race::arrived(address);
     arrive(address, barrier);
 }
 
 void barrier_arrive_behind_copies(void* address) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     Machine& m = machine;
     barrier_at(address, "barrier_arrive_behind_copies");
     m.late.push_back({m.now, ++m.now->commits, address});
@@ -64,6 +66,7 @@ void barrier_arrive_behind_copies(void* address) {
 }
 
 void barrier_wait(void* address, unsigned parity, Site site) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     Machine& m = machine;
     Barrier& barrier = barrier_at(address, "barrier_wait");
     while ((barrier.phase & 1u) == (parity & 1u)) {
@@ -87,7 +90,9 @@ void land_next(std::size_t index) {
     arrive(next.barrier, m.barriers.find(next.barrier)->second);
 }
 
-void proxy_fence() { race::fenced(); }
+void proxy_fence() {
+    if (!race::leaves_out(__builtin_return_address(0))) race::fenced();
+}
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
@@ -331,11 +336,13 @@ void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long l
 }
 
 void products_commit(Site site) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     ++machine.now->products_closed;
     exchange({}, nullptr, site, &run_closed);
 }
 
 void products_wait(int groups, Site site) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     exchange({{static_cast<unsigned>(groups)}}, nullptr, site, &run_awaited);
     Thread& me = *machine.now;
     const unsigned complete = me.products_closed > static_cast<unsigned>(groups) ? me.products_closed - groups : 0;
