@@ -176,9 +176,7 @@ bool meet(bool mine, Site site) {
 
 }  // namespace
 
-bool block_any(bool mine, Site site) {
-    return race::leaves_out(__builtin_return_address(0)) ? mine : meet(mine, site);
-}
+bool block_any(bool mine, Site site) { return race::leaves_out(__builtin_return_address(0)) ? mine : meet(mine, site); }
 
 void block_sync(Site site) {
     if (!race::leaves_out(__builtin_return_address(0))) meet(false, site);

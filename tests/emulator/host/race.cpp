@@ -110,7 +110,7 @@ struct {
 std::uint64_t launch_number = 0;
 std::uintptr_t module_base = 0;
 std::string found;
-std::set<std::uint32_t> places_reached, places_left_out;  // of calls of barriers, waits and fences
+std::set<std::uint32_t> places_reached, places_left_out;        // of calls of barriers, waits and fences
 std::set<std::tuple<int, std::uint32_t, std::uint32_t>> known;  // findings by kind and places, each reported once
 
 enum Kind { RACE, IN_FLIGHT, UNWRITTEN, UNFENCED };
@@ -268,7 +268,9 @@ bool leaves_out(const void* code) {
     return !places_left_out.empty() && places_left_out.count(place) != 0;
 }
 
-void leave_out(const std::uint32_t* places, std::size_t count) { places_left_out = std::set<std::uint32_t>(places, places + count); }
+void leave_out(const std::uint32_t* places, std::size_t count) {
+    places_left_out = std::set<std::uint32_t>(places, places + count);
+}
 
 std::string reached() {
     std::string lines;
