@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +20,8 @@ from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
-from tools.gpu import carry, fit_tiles, ncu
+from tools.gpu import carry, correctness, fit_tiles, ncu
+from tools.gpu.every_kernel import every_kernel
 from tools.gpu.nets import ways
 from tools.gpu.process import run
 from tools.gpu.report import TITLES, failures, markdown
@@ -27,6 +29,7 @@ from tools.gpu.results import Options, Results
 from tools.gpu.sanitizer import verdict
 from tools.gpu.timeline import Span, summary, trace
 from tools.gpu.whole_nets import Wanted
+from tools.ptxas_report import read_report
 
 needs_pycuda = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
@@ -57,8 +60,9 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert all(row["ms"] > 0 and row["bytes"] > 0 for row in found["nets"]["rows"])
     ceilings = {row["what"] for row in found["ceilings"]["rows"]}
     assert {"copy on the GPU", "reading L2 cache", "kernel of a graph", "ffma rate", "mma bf16 rate"} <= ceilings
-    tiles = {row["kernel"] for row in found["smoke"]["rows"] if "128x32_v1" in row["kernel"]}
-    assert len(tiles) == 4 * 3 and all(row["blocks"] >= 1 for row in found["smoke"]["rows"])
+    launched = {row["kernel"].partition(".")[0] for row in found["smoke"]["rows"]}
+    assert {name for name in modules() if name.startswith("convolution")} <= launched
+    assert all(row["blocks"] >= 1 for row in found["smoke"]["rows"])
     assert {row["op"] for row in found["tiles"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit"}
     assert {"conv2.dgrad", "ip1.w0.update"} <= {row["op"] for row in found["ops"]["rows"]}
     assert all(row["step ms"] > 0 for row in found["timeline"]["rows"])
@@ -66,6 +70,49 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert {event["tid"] for event in trace} == {"compute", "d2h", "h2d"}
     text = (tmp_path / "out" / "results.md").read_text()
     assert "| VGG conv2_2 |" in text
+
+
+class Recorder:
+    """In the place of a GPU: notes which kernels are launched, and on which capability."""
+
+    def __init__(self):
+        self.launched = set()
+
+    def placed(self, arrays):
+        return {role: array.ctypes.data for role, array in arrays.items()}
+
+    def launch(self, launch, context):
+        self.launched.add(f"{launch.module}.{launch.function}")
+
+    def bring_back(self):
+        pass
+
+
+@pytest.mark.parametrize("capability", ["80", "90"])
+def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare(capability):
+    """Those of one architecture where it is."""
+    declared = {
+        f"{row.module}.{row.name}" for row in read_report()[1]
+        if architecture(row.module, capability) != capability or not re.search(r"_sm\d+a$", row.module)
+    }  # fmt: skip
+    recorder = Recorder()
+    for check in every_kernel(brief=False):
+        if check.runs_on(capability):
+            with check.tiles():
+                check.make(check.way(recorder)).run_once()
+    missing = declared - recorder.launched
+    assert not missing, "no check launches these: the head of tools/gpu/every_kernel.py says where to add one"
+    assert recorder.launched <= declared
+    names = [(check.name, check.precision) for check in correctness.checks(brief=False)]
+    assert {(check.name, check.precision) for check in every_kernel(brief=False)} <= {*names}
+    assert len(names) == len({*names}), "of two checks with one name the second is taken for done"
+
+
+def test_what_a_bare_machine_runs_needs_no_pytest():
+    """It has what layermem depends on, and nothing else."""
+    steps = ", ".join(f"tools.gpu.{step.name}" for step in gpu_check.STEPS if step.name != "ncu")
+    text = f"import sys; import {steps}; assert 'pytest' not in sys.modules"
+    subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True)
 
 
 def test_nets_are_run_with_activations_in_16_bits_where_there_are_tensor_cores(tmp_path):

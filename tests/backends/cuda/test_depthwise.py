@@ -15,8 +15,8 @@ from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.ops import NARROW, BatchSlice, Conv, ConvProblem, Window
 from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op
+from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.backends.cuda.test_slices import Slices
 from tests.cases import PRECISION_BOUNDS
 from tests.emulator.emulate import WAYS
 from tests.op_case import OpCase

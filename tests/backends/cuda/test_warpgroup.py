@@ -26,8 +26,9 @@ from layermem.backends.cuda.warpgroup import (
 )
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
+from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_bands import check_bits, product
-from tests.backends.cuda.test_slices import Slices, cut
+from tests.backends.cuda.test_slices import cut
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tests.emulator import build as builder
 from tests.emulator import emulate, fake_driver
