@@ -511,10 +511,11 @@ def test_a_launch_by_warpgroups_takes_what_the_tiles_of_a_block_take():
 @nvcc_is_here
 def test_measured_layers_scale_the_products_of_their_precision(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "whole_source", first_tile)  # the layer takes its kernels
-    row = {"layer": "VGG conv5_2", "op": "forward", "precision": "tf32"}
-    model = calibrated(results(tmp_path, [], [{**row, "ms": 1.0}]), H200)
-    assert list(model.products) == [("tf32", "fprop")] and model.memory == 1.0
-    assert 1 < model.products["tf32", "fprop"] < 5  # of 0.3 to 0.5 ms
+    row = {"layer": "VGG conv5_2", "op": "dgrad", "precision": "tf32", "ms": 1.0}
+    by_warpgroups = {**row, "op": "forward"}  # another engine, which has no scale
+    model = calibrated(results(tmp_path, [], [row, by_warpgroups]), H200)
+    assert list(model.products) == [("tf32", "dgrad")] and model.memory == 1.0
+    assert 1 < model.products["tf32", "dgrad"] < 5  # of 0.3 to 0.5 ms
 
 
 def test_a_table_that_is_written_is_read(tmp_path):
