@@ -10,17 +10,20 @@ import subprocess
 import sys
 import sysconfig
 import time
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, L2_BYTES, PACKED, cycles
+from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, L2_BYTES, PACKED, PACKED_BF16, cycles
 from layermem.backends.cuda.kernel_images.sources import architecture, modules
+from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
+from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
-from tools.gpu import carry, correctness, fit_tiles, ncu
+from tools.gpu import carry, correctness, fit_tiles, ncu, tiles
 from tools.gpu.every_kernel import every_kernel
 from tools.gpu.nets import ways
 from tools.gpu.process import run
@@ -59,11 +62,12 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     }  # fmt: skip
     assert all(row["ms"] > 0 and row["bytes"] > 0 for row in found["nets"]["rows"])
     ceilings = {row["what"] for row in found["ceilings"]["rows"]}
-    assert {"copy on the GPU", "reading L2 cache", "kernel of a graph", "ffma rate", "mma bf16 rate"} <= ceilings
+    assert {"copy on the GPU", "reading L2 cache", "kernel of a graph"} <= ceilings
+    assert {"ffma rate", "mma bf16 rate", "wgmma tf32 rate"} <= ceilings
     launched = {row["kernel"].partition(".")[0] for row in found["smoke"]["rows"]}
     assert {name for name in modules() if name.startswith("convolution")} <= launched
     assert all(row["blocks"] >= 1 for row in found["smoke"]["rows"])
-    assert {row["op"] for row in found["tiles"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit"}
+    assert {row["op"] for row in found["tiles"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit", "warpgroups"}
     assert {"conv2.dgrad", "ip1.w0.update"} <= {row["op"] for row in found["ops"]["rows"]}
     assert all(row["step ms"] > 0 for row in found["timeline"]["rows"])
     trace = json.loads((tmp_path / "out" / "timeline.json").read_text())
@@ -88,21 +92,19 @@ class Recorder:
         pass
 
 
-@pytest.mark.parametrize("capability", ["80", "90"])
-def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare(capability):
+def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
     """Those of one architecture where it is."""
-    declared = {
-        f"{row.module}.{row.name}" for row in read_report()[1]
-        if architecture(row.module, capability) != capability or not re.search(r"_sm\d+a$", row.module)
-    }  # fmt: skip
-    recorder = Recorder()
+    launched = {"80": Recorder(), "90": Recorder()}
     for check in every_kernel(brief=False):
-        if check.runs_on(capability):
-            with check.tiles():
-                check.make(check.way(recorder)).run_once()
-    missing = declared - recorder.launched
+        recorder = launched["80" if check.runs_on("80") else "90"]
+        with check.tiles():
+            check.make(check.way(recorder)).run_once()
+    of_every_gpu, of_one = launched["80"].launched, launched["90"].launched
+    declared = {f"{row.module}.{row.name}" for row in read_report()[1]}
+    missing = declared - of_every_gpu - of_one
     assert not missing, "no check launches these: the head of tools/gpu/every_kernel.py says where to add one"
-    assert recorder.launched <= declared
+    assert of_every_gpu | of_one == declared
+    assert of_every_gpu == {name for name in declared if not re.match(r"\w+_sm90a\.", name)}
     names = [(check.name, check.precision) for check in correctness.checks(brief=False)]
     assert {(check.name, check.precision) for check in every_kernel(brief=False)} <= {*names}
     assert len(names) == len({*names}), "of two checks with one name the second is taken for done"
@@ -384,6 +386,41 @@ def test_a_fitted_table_chooses_the_best_tiles(monkeypatch):
     assert same["fp32"]["l2_bytes"] == L2_BYTES and same["fp32"]["paces"]["128x64"] == [4340, 7270, 9730]
     assert f"L2_BYTES = {L2_BYTES}; " in fit_tiles.text(same)
     assert fit_tiles.fitted([]) == {}
+
+
+def test_products_go_to_warpgroups_from_fitted_columns_and_depths_on():
+    """On a GPU where they are faster for 128 columns and more, of 512 elements along k and more."""
+    lines = []
+    for n, depth in product((64, 128, 256), (64, 512, 4096)):
+        case = {"precision": "tf32", "shape": f"{n} {depth}", "op": "fprop", "count": 2, "parts": 1}
+        case |= {"m": 1000, "n_columns": n, "repeat": 1, "depth": depth}
+        faster = n >= 128 and depth >= 512
+        lines += [{**case, "tile": "128x64", "ms": 3.0}, {**case, "tile": "128x128", "ms": 2.0}]
+        lines += [{**case, "tile": "warpgroups 256x128", "ms": 1.0 if faster else 4.0}]
+    assert fit_tiles.paying(lines) == {
+        "tf32 fprop": {"columns": 128, "depth": 512, "ms": 28.0, "without ms": 36.0, "least ms": 28.0}
+    }
+    slower = [{**line, "ms": 9.0} if line["tile"].startswith("warpgroups") else line for line in lines]
+    assert fit_tiles.paying(slower)["tf32 fprop"] == {"ms": 36.0, "without ms": 36.0, "least ms": 36.0}
+    assert fit_tiles.paying([line for line in lines if not line["tile"].startswith("warpgroups")]) == {}
+    assert fit_tiles.fitted(lines)["tf32"]["least ms"] == 36.0  # of the other tiles
+
+
+def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
+    problem = ConvProblem(2, 64, 128, Window(14, 3, 1, 1), Window(14, 3, 1, 1))
+    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 4096)
+    (engine,) = tiles.by_warpgroups("tf32", problem, "90")
+    found = {(each.op, each.tile, each.launches[0].module) for each in tiles.candidates(engine, problem, places)}
+    assert found == {
+        (op, f"warpgroups {tile.name}", "convolution_tf32_sm90a")
+        for op in ("fprop", "dgrad", "wgrad") for tile in WARPGROUP_TILES
+    }  # fmt: skip
+    assert not [*tiles.by_warpgroups("tf32", problem, "80")] and not [*tiles.by_warpgroups("fp32", problem, "90")]
+    packed = [*tiles.candidates(PACKED_BF16, problem, places)]
+    assert {each.launches[0].module for each in packed} == {"convolution_bf16_on_bf16"}
+    assert {each.tile for each in packed} == {tile.name for tile in PACKED_BF16.tiles}
+    assert tiles.takes("bf16 on bf16", problem)
+    assert not tiles.takes("bf16 on bf16", replace(problem, c=3))
 
 
 def test_what_no_op_hides_of_a_copy_is_exposed():
