@@ -17,18 +17,19 @@ import numpy as np
 
 from layermem.backends.cuda import implicit_gemm, narrow_products, warpgroup
 from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, PACES_OF_FEW, PACKED_BF16, Tile
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES, WarpgroupTile
+from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
 from layermem.ops import FP32, MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
 from tests.backends.cuda.on_gpu import Gpu
 from tests.backends.cuda.single_ops import Triple, single_ops
 from tests.cases import CASES, conv_text, select
 from tests.op_case import OpCase
-from tools.gpu.exact import Exact, by_patch, exact_cases, in_16_bits, stored, two_dgrads, with_sums
+from tools.gpu.exact import Exact, by_patch, exact_cases, in_16_bits, stored, two_dgrads, with_pool, with_sums
 
 BY_WARPGROUPS = "Convolution by quads", "InnerProduct"  # products that GPUs of compute capability 9.0 compute so
 BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # 16 bytes an access; 4; both
 OF_FEW = OpCase("Convolution of few channels", conv_text(8, "kernel_size: 3"), {"small": [(2, 3, 9, 7)]})
+OF_WORDS = OpCase("Convolution of 32 channels", conv_text(32, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
 OF_PATCHES = (96, 64)  # outputs, of which each has a tile
 BOUND = 2e-6  # of the errors of single ops
 FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",
@@ -56,7 +57,9 @@ class Check(NamedTuple):
         """Products choose among `tile` alone inside, and all run by warpgroups if it is one of theirs."""
         kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS
         if isinstance(self.tile, WarpgroupTile):
-            warpgroup.WARPGROUP_TILES, warpgroup.PAYS = (self.tile,), warpgroup.ALWAYS
+            warpgroup.PAYS = warpgroup.ALWAYS
+            if not self.tile.is_packed:
+                warpgroup.WARPGROUP_TILES = (self.tile,)
         elif self.tile:
             implicit_gemm.TILES = (self.tile,)
         try:
@@ -127,6 +130,8 @@ def of_tile(precision: str, word: str, tile: Tile) -> Iterator[tuple[str, Callab
             yield name, partial(case_of, CASES[name])
     if tile.m % MOMENTS_ROWS == 0:
         yield "dgrad + sums", partial(Exact, partial(with_sums, "octets", word=word))
+    if implicit_gemm.FPROP_POOL in tile.products:
+        yield "fprop + pool", partial(Exact, partial(with_pool, "even", word=word))
     if implicit_gemm.MERGED_DGRADS in tile.products and narrow_products.merges_dgrads(precision, word or FP32):
         yield "two dgrads", partial(Exact, partial(two_dgrads, "with a stride", word=word))
 
@@ -136,3 +141,6 @@ def warpgroup_checks(brief: bool) -> Iterator[Check]:
         for name in BY_WARPGROUPS[: 1 if brief else None]:
             for tile in WARPGROUP_TILES[-1:] if brief else WARPGROUP_TILES:
                 yield Check(f"{name}, warpgroups {tile.name}", precision, partial(case_of, CASES[name]), tile)
+    for tile in PACKED_TILES:
+        make = partial(Exact, partial(in_16_bits, OF_WORDS, "bf16"))
+        yield Check(f"{OF_WORDS.name} in bf16, warpgroups {tile.name}", "bf16", make, tile)

@@ -24,6 +24,7 @@ from tests.backends.cuda.merged_dgrads import merged
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
 from tests.backends.cuda.norm_sums import DGRADS, dgrad
 from tests.cases import CASES
+from tests.op_case import OpCase
 
 Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, as a kernel leaves it, as it must be
 PRODUCTS = (
@@ -136,9 +137,10 @@ def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Itera
         yield f"{count} narrowed", run_narrow(values, dtype, begin, way), narrowed(values, dtype)
 
 
-def in_16_bits(name: str, word: str, way: Way) -> Iterator[Pair]:
+def in_16_bits(name: str | OpCase, word: str, way: Way) -> Iterator[Pair]:
     """Packed tiles sum in an order of their own: of whole numbers, all have the same sums."""
-    for taken in taken_steps(CASES[name], word, way.precision, exact=way.precision == "bf16"):
+    case = CASES[name] if isinstance(name, str) else name
+    for taken in taken_steps(case, word, way.precision, exact=way.precision == "bf16"):
         direct, converted = (taken.run(each, way) for each in (True, False))
         for role, want in converted.items():
             yield f"{taken.step.step}: {role}", direct[role], want

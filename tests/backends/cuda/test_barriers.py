@@ -19,15 +19,18 @@ from layermem.backends.cuda.implicit_gemm import COMMON_TILES, sum_parts
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
-from tests.backends.cuda import conv_moments
+from tests.backends.cuda import conv_moments, conv_pool
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, layer_of
+from tests.backends.cuda.masked_dgrad import masked_dgrad
 from tests.backends.cuda.merged_dgrads import merged
+from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.test_channel_sums import in_order
 from tests.backends.cuda.test_conv_patch import PROBLEMS, both
-from tests.cases import CASES
+from tests.cases import CASES, conv_text
 from tests.emulator import emulate, hosts
 from tests.emulator.emulate import EmulationError
+from tests.op_case import OpCase
 
 Program = Callable[[], object]
 RACE = Way("race")
@@ -102,6 +105,33 @@ def two_dgrads() -> None:
     np.testing.assert_array_equal(together, apart)
 
 
+def pooled() -> None:
+    problem, way = conv_pool.PROBLEMS["even"], replace(RACE, precision="tf32")
+    operands = conv_pool.Operands(problem, np.random.default_rng(3))
+    together, apart = (operands.results(conv_pool.records(problem), way, pooled=each)[0] for each in (True, False))
+    for role, want in apart.items():
+        np.testing.assert_array_equal(together[role], want)
+
+
+def packed() -> None:
+    """Blobs in bfloat16, by warpgroups."""
+    way = replace(RACE, precision="bf16", capability=warpgroup.CAPABILITY)
+    case = OpCase("", conv_text(264, "kernel_size: 3 stride: 2"), {"small": [(2, 32, 13, 11)]})
+    with patched((warpgroup, "PAYS", warpgroup.ALWAYS), (warpgroup, "SMS", 1)):
+        for taken in taken_steps(case, "bf16", "bf16", exact=True):
+            if "x0" in taken.narrow or "x0" not in taken.step.reads:
+                found = taken.run(True, way)
+                for role, value in taken.run(True, replace(way, mode="plain")).items():
+                    np.testing.assert_array_equal(found[role], value)
+
+
+def packed_and_masked() -> None:
+    way = replace(RACE, precision="bf16", capability=warpgroup.CAPABILITY)
+    with patched((warpgroup, "PAYS", warpgroup.ALWAYS), (warpgroup, "SMS", 1)):
+        together, apart = masked_dgrad("one by one, strided", False, way, np.random.default_rng(3), "bf16")
+    np.testing.assert_array_equal(together, apart)
+
+
 def patch() -> None:
     both(PROBLEMS["wide windows"], "tf32", leaves_moments=True, mode="race")
 
@@ -131,15 +161,16 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "conv.cuh": [moments, sums, layer("Convolution by quads", "tf32"), layer("Convolution"), patch],
     "conv_merged.cuh": [two_dgrads],
     "conv_patch.cuh": [patch],
+    "conv_pool.cuh": [pooled],
     "conv_sums.cuh": [sums],
-    "conv_warpgroup.cuh": [PHASES_WITHOUT_TAPS, DEEP],
+    "conv_warpgroup.cuh": [PHASES_WITHOUT_TAPS, DEEP, packed, packed_and_masked],
     "depthwise.cu": [layer("Convolution, depthwise 3x3"), of_images],
     "implicit_gemm.cuh": [moments, layer("Convolution by quads", "tf32")],
     "lrn.cuh": [lrn],
     "mvn.cu": [layer("MVN")],
     "shape.cu": [transposition],
     "softmax.cu": [softmax_in_place],
-    "warpgroup_gemm.cuh": [DEEP],
+    "warpgroup_gemm.cuh": [DEEP, packed],
 }
 
 
