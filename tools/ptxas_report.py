@@ -117,6 +117,9 @@ def _run(command: Sequence[str]) -> str:
 
 
 def _kernels(ptx: str, said: str) -> Iterable[Kernel]:
+    serialized = [line for line in said.splitlines() if "wgmma" in line and "serialized" in line]
+    if serialized:  # no product is asynchronous then
+        raise SystemExit("\n".join(serialized))
     bounds = {}
     for name, body in re.findall(r"\.entry (\w+)\((.*?)\{", ptx, re.DOTALL):
         threads, blocks = re.search(r"\.maxntid (\d+)", body), re.search(r"\.minnctapersm (\d+)", body)

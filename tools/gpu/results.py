@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layermem.errors import GpuLost
 from tools.gpu.sensors import Sensors
 
 Row = dict[str, Any]
@@ -125,7 +126,7 @@ class Results:
         except Exception as error:
             self._put(number, self._numbered[number] | {"says": in_short(error)})
             traceback.print_exc()
-            if not self.usable():
+            if isinstance(error, GpuLost) or not self.usable():
                 raise
         else:
             self._put(number, None)

@@ -36,6 +36,12 @@ def report() -> tuple[Mapping[str, str], list[ptxas_report.Row]]:
     return read_report()
 
 
+def test_products_of_warpgroups_that_ptxas_serializes_are_in_no_report():
+    said = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to {}"
+    with pytest.raises(SystemExit, match=r"C7510.* ill formed pipeline stage"):
+        list(ptxas_report._kernels("", said.format("ill formed pipeline stage in the function 'f'")))
+
+
 def test_the_report_is_that_of_the_sources(report):
     digests, rows = report
     stale = [module for module in modules() if digests.get(module) != digest_of(module)]
