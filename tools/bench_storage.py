@@ -3,8 +3,9 @@
     python tools/bench_storage.py [--out docs/benchmarks/storage.md] [--only vgg16] [--measure]
     python tools/bench_storage.py --products         the section on precisions of products alone
 
-Plans are for device cuda, by the model of its costs, and for cpu.  On cuda products are in tf32, of blobs in bfloat16 in
-bf16.  Overheads are predicted, against the step in fp32 that keeps everything.  --measure also runs steps of both in turns, on the cpu device.
+Plans are for device cuda, by the model of its costs, and for cpu.  On cuda products are in tf32, of blobs in bfloat16
+in bf16.  Overheads are predicted, against the step in fp32 that keeps everything.  --measure also runs steps of both in
+turns, on the cpu device.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ def main() -> None:
     lines = [
         "# Activations in 16 bits: bytes and times\n",
         f"Made by `python tools/bench_storage.py` on {machine()}.",
-        "Plans only, but for the last section, by the model of costs of each device; products on cuda are in tf32, of blobs",
-        "in bfloat16 in bf16. SGD with momentum.\n",
+        "Plans only, but for the last section, by the model of costs of each device; products on cuda are in tf32, of",
+        "blobs in bfloat16 in bf16. SGD with momentum.\n",
         *peaks(arguments.only),
         *precisions(arguments.only),
         *under_budgets(arguments.only),
