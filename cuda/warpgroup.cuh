@@ -131,6 +131,7 @@ LM_FN unsigned long long shared_rows(const void* first, int product) {
 
 // Names columns of 16 bits: row k has 128 bytes of 64 columns, its chunk j at j ^ (k & 7), and those of the next 64 columns
 // lie PANEL_BYTES behind.  The first row is at a multiple of 1024 bytes.  For product_bf16<COLUMNS>.
+// source  CUTLASS, make_gmma_desc<Major::MN>: the leading offset leads to the next 64 columns, the stride to the next 8 k's
 template <int PANEL_BYTES>
 LM_FN unsigned long long shared_columns(const void* first, int product) {
     static_assert(PANEL_BYTES % 1024 == 0, "each panel begins where the swizzle does");
