@@ -803,18 +803,15 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
                                                   start + depth, n < width ? down : OUTSIDE, right));
     Product product;
     const long long of_group = static_cast<long long>(conv.outputs) * width;
-    const int first =
-        opaque(m0 + product.m_of(0));  // one register until all is summed: others lie at constant distances
     const auto row_of = [&](int i) {
-        const int k = first + (product.m_of(i) - product.m_of(0));
+        const int k = m0 + product.m_of(i);
         return k < conv.outputs ? k * width : -1;
     };
     if (windows.before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
     multiply<T>(shared, depth, a, b, product);
     const bool ends = windows.ends;
     const int groups = gridDim.z / p.splits;
-    const int part = static_cast<int>(blockIdx.z) - opaque(group) * p.splits;  // of these splits, found again
-    float* dw = (ends ? p.dw + part * groups * of_group : p.left) + group * of_group;
+    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
     const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
     store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
 }

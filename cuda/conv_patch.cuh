@@ -156,9 +156,9 @@ LM_FN void conv_fprop_patch(const ConvFpropArgs<float, Maps, float>& p) {
         windows[i] = make_int2(4 * at, window < count ? window : -1);
     }
     block_sync();
-    const float* filter = p.filter + static_cast<long long>(group) * p.filter_step;
+    const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
     NoCopies a;
-    SpreadRows<T, Product> b(filter, n0, conv.outputs, depth, p.filter_pitch);
+    SpreadRows<T, Product> b(filter, n0, conv.outputs, depth);
     Product product;
     product.patch.begin(shared, taps, [&](int i) { return windows[product.m_of(i)].x; });
     multiply<T>(shared, depth, a, b, product);
