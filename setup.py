@@ -40,7 +40,8 @@ class build_native(build_ext):
         super().build_extension(ext)
 
 
-ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")  # the last one as PTX too, for newer GPUs
+ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
+PTX_TOO = ("100", "120")  # for newer GPUs: 100 for those between both, such as 110
 
 
 class build_data(build_py):
@@ -69,7 +70,7 @@ def fatbin(nvcc, source):
     own = re.search(r"_sm(\d+)([a-z])$", source.stem)  # convolution_tf32_sm90a: instructions that only sm_90a has
     names = [a + own[2] if own and own[1] == a else a for a in ARCHITECTURES]
     codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in names]
-    codes.append(f"-gencode=arch=compute_{ARCHITECTURES[-1]},code=compute_{ARCHITECTURES[-1]}")
+    codes += [f"-gencode=arch=compute_{a},code=compute_{a}" for a in PTX_TOO]
     flags = ["--std=c++17", "--fmad=false", "-O3", "--compress-mode=size", *codes]
     out = source.with_suffix(".fatbin")
     done = subprocess.run([nvcc, *flags, "-fatbin", str(source), "-o", str(out)], capture_output=True, text=True)

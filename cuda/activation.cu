@@ -17,6 +17,7 @@ struct ForwardArgs {
     unsigned char* mask;  // or null
     int count;
     float alpha, beta, gamma;  // of the function (layermem/ops/activation.py)
+    float largest_zero;        // of the mask of a ReLU (pointwise.cuh)
 };
 
 template <class T>
@@ -112,7 +113,7 @@ LM_FN void forward_with_mask(const ForwardArgs<T>& p, F f, Bit bit) {
 
 template <class T>
 LM_FN void relu_with_mask(const ForwardArgs<T>& p) {
-    forward_with_mask(p, [&](float x) { return relu(x, p.alpha); }, [](float x) { return x > 0.0f; });
+    forward_with_mask(p, [&](float x) { return relu(x, p.alpha); }, [&](float x) { return x > p.largest_zero; });
 }
 LM_KERNEL_OF_ELEMENTS(relu_forward_mask, ForwardArgs, POINTWISE_THREADS, relu_with_mask)
 

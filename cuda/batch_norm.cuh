@@ -283,7 +283,7 @@ struct NormalizeArgs {
     T* y;
     const T* x;
     const T* residual;    // [outer][C][inner], or null; only with a factor
-    unsigned char* mask;  // one bit per element, set where y > 0 (pointwise.cuh), or null
+    unsigned char* mask;  // one bit per element, set where y is positive (pointwise.cuh), or null
     const float* mean;
     const float* inv_std;
     AffineRelu epilogue;
@@ -349,7 +349,7 @@ LM_FN void normalize_of(const NormalizeArgs<T>& p) {
                     x[v] = x[v] * factor[v] + bias[v];
                     if (p.residual != nullptr) x[v] = residual[v] + x[v];
                     if (p.epilogue.relu) x[v] = positive(x[v]);
-                    if (x[v] > 0.0f) bits |= 1u << v;
+                    if (x[v] > p.epilogue.largest_zero) bits |= 1u << v;
                 }
             }
             put<V>(p.y + i, x, p.accumulate);
@@ -385,6 +385,7 @@ struct NormalizeSumArgs {
     ColumnNorm norm1;
     Divider by_channels;
     int count, relu, between;
+    float largest_zero;
 };
 
 // x becomes what the norm of its V columns from c on makes of it.
@@ -429,7 +430,7 @@ LM_FN void normalize_sum_of(const NormalizeSumArgs<T>& p) {
             for (int v = 0; v < V; ++v) {
                 float y = rounded(x1[g][v], p.between) + x0[g][v];
                 if (p.relu) y = positive(y);
-                if (y > 0.0f) bits |= 1u << v;
+                if (y > p.largest_zero) bits |= 1u << v;
                 x0[g][v] = y;
             }
             store<V>(p.y + i, x0[g]);

@@ -55,6 +55,24 @@ LM_FN void store(float* to, const float (&from)[V]) {
         *to = from[0];
 }
 
+// As store, in shared memory.  Where the compiler cannot tell that an address is one there, as in a ring of stages, a plain
+// store takes a generic one, of two registers.
+template <int V>
+LM_FN void store_shared(float* to, const float (&from)[V]) {
+    check_aligned(to, V * 4);
+#if defined(LM_EMULATE)
+    store<V>(to, from);
+#else
+    static_assert(V == 1 || V == 4, "one float or four");
+    if constexpr (V == 4)
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "f"(from[0]), "f"(from[1]),
+                     "f"(from[2]), "f"(from[3])
+                     : "memory");
+    else
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared_address(to)), "f"(from[0]) : "memory");
+#endif
+}
+
 // Elements i .. of a longer array, as an array.
 template <int N>
 LM_FN float (&four(float (&all)[N], int i))[4] {

@@ -39,8 +39,10 @@ template <class E>
 struct Epilogue {
     const float* bias;    // [K]
     const E* residual;    // laid out as y; y itself to accumulate, or another blob, which y may overlay
-    unsigned char* mask;  // one bit per element of y, set where y > 0 (pointwise.cuh); K and K/g are multiples of 8
+    unsigned char* mask;  // one bit per element of y, set where y > largest_zero (pointwise.cuh); K and K/g are
+                          // multiples of 8
     int relu;
+    float largest_zero;
 };
 
 template <class Image, class Maps, class Weights>
@@ -53,7 +55,8 @@ struct ConvFpropArgs {
     Epilogue<Maps> epilogue;
     float*
         moments;  // of maps (moments.cuh), [units][2][K], or null; no ReLU or residual then, and tiles of whole units
-    Divider by_maps_w, by_maps_h;  // of the kernels of conv_patch.cuh
+    Divider by_maps_w, by_maps_h;   // of the kernels of conv_patch.cuh
+    int filter_pitch, filter_step;  // from one output to the next, and from one group to the next
 };
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
@@ -119,7 +122,7 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
                         if (epilogue.residual != nullptr) y[e] = residual[i][j + e] + y[e];
                         if (epilogue.relu) y[e] = positive(y[e]);
                         if (kept != nullptr && (bits_kept[i][j / RUN] >> e & 1u) == 0) y[e] = 0.0f;
-                        if (y[e] > 0.0f) bits |= 1u << (product.n_of(j) % 32 + e);
+                        if (y[e] > epilogue.largest_zero) bits |= 1u << (product.n_of(j) % 32 + e);
                     }
                     if (row >= 0 && column < columns) store<RUN>(c + row + column, y);
                 }
@@ -308,41 +311,56 @@ LM_FN void store_windows(Product& product, float* shared, const ConvFpropArgs<Im
             return;
         }
     }
-    constexpr int AT_ONCE = T::THREADS > 128 ? 1 : 2;  // rows; large blocks lack registers
+    // Rows: large blocks lack registers, and so do small ones of which many are to run at once.
+    constexpr int AT_ONCE = T::THREADS > 128 || T::A_FLOATS == 0 ? 1 : 2;
     if (has_runs)
         store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
     else
         store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
 }
 
+// The window at (line, column) of an image's maps as a row of A: (offset of its first tap, its row, its column, `number`),
+// where number is -1 for a row that is not there.
+LM_FN int4 window_at(const ConvProblem& conv, int image, int line, int column, int number) {
+    const int h = line * conv.stride_h - conv.pad_h, w = column * conv.stride_w - conv.pad_w;
+    const int offset = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
+    return make_int4(offset, number >= 0 ? h : OUTSIDE, w, number);
+}
+
+// Adds the sums of the tile with these windows, of the columns from n0 on.  Called by all threads.
+template <class T, int V, class Product, class Image, class Maps, class Weights>
+LM_FN void add_fprop(Product& product, float* shared, const int4* windows, const ConvFpropArgs<Image, Maps, Weights>& p,
+                     int group, int n0) {
+    const ConvProblem& conv = p.problem;
+    const int depth = conv.kernel_h * conv.kernel_w * conv.channels;
+    const Taps<Image> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
+                              p.by_channels};
+    const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
+    const Weights* filter = p.filter + static_cast<long long>(group) * p.filter_step;
+    TapRows<Product, T::M, T::THREADS, V, Image> a(windows, taps, steps);
+    MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth, p.filter_pitch);
+    multiply<T>(shared, depth, a, b, product);
+}
+
 // conv_fprop: M = N Ho Wo windows, N = K/g, k = (r, s, c).
 template <class T, class Product, int V, class Image, class Maps, class Weights>
 LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     LM_DYN_SHARED(float, shared);
-    // (offset of the window's first tap, its row, its column, window or -1); read again behind the product, which needs
-    // the registers
-    LM_SHARED(int4, windows, [T::M]);
+    LM_SHARED(int4, windows, [T::M]);  // read again behind the product, which needs the registers
     const ConvProblem& conv = p.problem;
     const Place<T> place(conv.outputs);
     const int group = blockIdx.z, first = place.m, n0 = place.n;
-    const int count = conv.images * conv.maps_h * conv.maps_w, depth = conv.kernel_h * conv.kernel_w * conv.channels;
+    const int count = conv.images * conv.maps_h * conv.maps_w;
     for (int i = threadIdx.x; i < T::M; i += T::THREADS) {
         const int window = first + i, line = window / conv.maps_w, image = line / conv.maps_h;
-        const int h = (line - image * conv.maps_h) * conv.stride_h - conv.pad_h;
-        const int w = (window - line * conv.maps_w) * conv.stride_w - conv.pad_w;
-        windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch,
-                               window < count ? h : OUTSIDE, w, window < count ? window : -1);
+        windows[i] = window_at(conv, image, line - image * conv.maps_h, window - line * conv.maps_w,
+                               window < count ? window : -1);
     }
     block_sync();
-    const Taps<Image> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
-                              p.by_channels};
-    const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
-    const Weights* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
-    TapRows<Product, T::M, T::THREADS, V, Image> a(windows, taps, steps);
-    MatrixRows<Product, T::N, T::THREADS, V, Weights> b(filter, n0, conv.outputs, depth);
     Product product;
-    multiply<T>(shared, depth, a, b, product);
-    store_windows<T>(product, shared, p, group, n0, [&](int row) { return windows[row].w; });
+    add_fprop<T, V>(product, shared, windows, p, group, n0);
+    const int column = T::THREADS > 128 ? Place<T>(opaque(conv.outputs)).n : n0;  // not kept, where registers lack
+    store_windows<T>(product, shared, p, group, column, [&](int row) { return windows[row].w; });
 }
 
 template <class E, class Weights = float>
@@ -569,7 +587,7 @@ LM_FN void list_pixels(int4* pixels, const ConvProblem& conv, const PhaseAxis& d
 }
 
 // Adds the sums of the tile with these pixels, of the columns from n0 on.  Called by all threads.
-template <class T, int V, class Product, class E, class Weights>
+template <class T, int V, bool RECOMPUTES = false, class Product, class E, class Weights>
 LM_FN void add_dgrad(Product& product, float* shared, const int4* pixels, const PhaseTaps& taps,
                      const ConvProblem& conv, const E* from, const Weights* weights, Divider by_outputs, int group,
                      int n0) {
@@ -578,7 +596,8 @@ LM_FN void add_dgrad(Product& product, float* shared, const int4* pixels, const 
     const Weights* filter = weights + (static_cast<long long>(group) * conv.outputs * taps.pitch + c);
     TapRows<Product, T::M, T::THREADS, V, E> a(pixels, maps, taps.maps);
     using Column = PhaseWeights<V, Weights>;
-    Columns<T::N, T::THREADS, V, Column> b(Column{filter, by_outputs, taps, c < conv.channels, lane_of_warp(), {}});
+    Columns<T::N, T::THREADS, V, Column, RECOMPUTES> b(
+        Column{filter, by_outputs, taps, c < conv.channels, lane_of_warp(), {}});
     multiply<T>(shared, taps.maps.depth, a, b, product);
 }
 
@@ -611,14 +630,15 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
         return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
     };
     if (!Then::KEEPS_TILE && p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
-    add_dgrad<T, V>(product, shared, pixels, taps[0], conv, p.maps, p.filter, p.by_outputs, group, n0);
+    constexpr bool LACKS_REGISTERS = Then::KEEPS_TILE && IS_NARROW<E> && V != PACKED && LM_ARCH >= 1000;
+    add_dgrad<T, V, LACKS_REGISTERS>(product, shared, pixels, taps[0], conv, p.maps, p.filter, p.by_outputs, group, n0);
     const float* bias = !Then::KEEPS_TILE && p.bias != nullptr ? p.bias + group * conv.channels : nullptr;
     const int column = Then::KEEPS_TILE ? column_of_tile[0] : n0;
     if constexpr (RUN > 1) {
         store_gradient<T>(product, shared, p.image, row_of, column, conv, bias, p.accumulate, p.kept, then);
         then.end(product, shared, conv, pixels[0].w, column);
     } else {
-        const Epilogue<E> epilogue = {bias, p.accumulate ? p.image : nullptr, nullptr, 0};
+        const Epilogue<E> epilogue = {bias, p.accumulate ? p.image : nullptr, nullptr, 0, 0.0f};
         store_tile<RUN, T, 2>(product, p.image, row_of, column, conv.channels, epilogue, p.kept);
     }
 }
@@ -783,16 +803,19 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
                                                   start + depth, n < width ? down : OUTSIDE, right));
     Product product;
     const long long of_group = static_cast<long long>(conv.outputs) * width;
+    const int first =
+        opaque(m0 + product.m_of(0));  // one register until all is summed: others lie at constant distances
     const auto row_of = [&](int i) {
-        const int k = m0 + product.m_of(i);
+        const int k = first + (product.m_of(i) - product.m_of(0));
         return k < conv.outputs ? k * width : -1;
     };
     if (windows.before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
     multiply<T>(shared, depth, a, b, product);
     const bool ends = windows.ends;
     const int groups = gridDim.z / p.splits;
-    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
-    const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
+    const int part = static_cast<int>(blockIdx.z) - opaque(group) * p.splits;  // of these splits, found again
+    float* dw = (ends ? p.dw + part * groups * of_group : p.left) + group * of_group;
+    const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
     store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
 }
 

@@ -117,11 +117,15 @@ struct NoCopies {
     LM_MEMBER void place(float*, int) {}
 };
 
-// B of multiply(): its copies are few, so that they may be written out between products.
+// B of multiply(): its copies are few, so that they may be written out between products.  On sm_100 there are no registers
+// for all of their addresses beside operands in parts.
+template <class Product>
+constexpr bool LACKS_ADDRESSES = LM_ARCH >= 1000 && !Product::ROWS_IN_REGISTERS;
+
 template <class T, class Product>
-struct SpreadRows : MatrixRows<Product, T::N, T::THREADS, 1, float> {
+struct SpreadRows : MatrixRows<Product, T::N, T::THREADS, 1, float, LACKS_ADDRESSES<Product>> {
     static constexpr bool SPREADS = true;
-    using MatrixRows<Product, T::N, T::THREADS, 1, float>::MatrixRows;
+    using MatrixRows<Product, T::N, T::THREADS, 1, float, LACKS_ADDRESSES<Product>>::MatrixRows;
 };
 
 template <class T, class Product, class Maps>
@@ -152,9 +156,9 @@ LM_FN void conv_fprop_patch(const ConvFpropArgs<float, Maps, float>& p) {
         windows[i] = make_int2(4 * at, window < count ? window : -1);
     }
     block_sync();
-    const float* filter = p.filter + static_cast<long long>(group) * conv.outputs * depth;
+    const float* filter = p.filter + static_cast<long long>(group) * p.filter_step;
     NoCopies a;
-    SpreadRows<T, Product> b(filter, n0, conv.outputs, depth);
+    SpreadRows<T, Product> b(filter, n0, conv.outputs, depth, p.filter_pitch);
     Product product;
     product.patch.begin(shared, taps, [&](int i) { return windows[product.m_of(i)].x; });
     multiply<T>(shared, depth, a, b, product);

@@ -54,8 +54,8 @@ LM_FN void copy_numbers(float* to, const NormGradient<E>& norm, int channel, int
 // The sums of group number `q` of the warp's rows; in rows that are not there the tile and x are zeros.  Called by all
 // lanes.
 template <class T, class E, class Product>
-LM_FN void sum_group(const Product& product, const OwnRuns<T, Product>& x_runs, const SumsMemory<T>& memory, int relu,
-                     int q) {
+LM_FN void sum_group(const Product& product, const OwnRuns<T, Product>& x_runs, const SumsMemory<T>& memory,
+                     const AffineRelu& epilogue, int q) {
     constexpr int EACH = Product::LANES, AT_ONCE = 4, PARTS = EACH / AT_ONCE;  // rows of a group that a lane has
     constexpr int RUN = PARTS > 1 ? 2 : 4;  // columns side by side: FFMA has no registers for more
     constexpr int SUMS = GRADIENT_TERMS * RUN, LEFT = SUMS * EACH / WARP;
@@ -65,7 +65,8 @@ LM_FN void sum_group(const Product& product, const OwnRuns<T, Product>& x_runs, 
     for (int j = 0; j < Product::COLUMNS; j += RUN) {
         const int n = product.n_of(j);
         const float* numbers = memory.numbers + n;
-        const TermsOfColumns<RUN> terms_of(numbers, numbers + T::N, {numbers + 2 * T::N, numbers + 3 * T::N, relu});
+        const TermsOfColumns<RUN> terms_of(
+            numbers, numbers + T::N, {numbers + 2 * T::N, numbers + 3 * T::N, epilogue.relu, epilogue.largest_zero});
         float sums[SUMS];
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {  // of rows PARTS apart, which are neighbours in the tree
@@ -136,10 +137,10 @@ struct SumTile {
         const int rows = conv.images * conv.height * conv.width - first;
         async_wait<WARP_GROUPS - 1>();
         block_sync();  // the numbers of all threads are there
-        sum_group<T, E>(product, runs, memory, norm.epilogue.relu, 0);
+        sum_group<T, E>(product, runs, memory, norm.epilogue, 0);
         if constexpr (WARP_GROUPS > 1) {
             async_wait<0>();
-            sum_group<T, E>(product, runs, memory, norm.epilogue.relu, 1);
+            sum_group<T, E>(product, runs, memory, norm.epilogue, 1);
         }
         block_sync();
         const int pitch = conv.image_pitch, channel = blockIdx.z * conv.channels + n0;

@@ -35,20 +35,23 @@ LM_FN void each_row_of_warp(Visit visit) {
 }
 
 // Applies the epilogue and stores, 32 columns after the other.  row_of(m) is the offset of row m of the tile, or -1.
-template <class T, int AT_ONCE, int WORD = 0, class Product, class RowOf>
-LM_FN void store_words(const Product& product, float* c, RowOf row_of, int n0, int columns,
-                       const Epilogue<float>& epilogue, const unsigned char* kept = nullptr) {
-    using Word = Tile<T::M, 32, WARP, 32, 1>;
+template <class Ring, int AT_ONCE, int WORD = 0, class Product, class E, class RowOf>
+LM_FN void store_words(const Product& product, E* c, RowOf row_of, int n0, int columns, const Epilogue<E>& epilogue,
+                       const unsigned char* kept = nullptr) {
+    using Word = Tile<WARP, 32, WARP, 32, 1>;
     const ColumnsOf<Product, WORD> word(product);
     const int left = opaque(n0) + 32 * WORD;  // nothing is kept in registers from one word to the next
     store_tile<4, Word, AT_ONCE>(word, c, row_of, left, columns, epilogue, kept);
-    if constexpr (WORD + 1 < T::N / 32)
-        store_words<T, AT_ONCE, WORD + 1>(product, c, row_of, n0, columns, epilogue, kept);
+    if constexpr (WORD + 1 < Ring::COLUMNS / 32)
+        store_words<Ring, AT_ONCE, WORD + 1>(product, c, row_of, n0, columns, epilogue, kept);
 }
 
 template <class T>
-LM_FN void warpgroup_fprop(const FpropArgs<float>& p) {
-    using Ring = WarpgroupRing<T, true>;
+constexpr int ROWS_AT_ONCE = T::PRECISION == Precision::BF16_PACKED ? 1 : 2;  // that an epilogue has registers for
+
+template <class T, class E, class Weights>
+LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p) {
+    using Ring = typename RingOf<T, true, true>::Ring;
     using Product = typename Ring::Product;
     LM_SHARED(int4, windows, [T::M]);
     LM_SHARED(Extent, extent, [1]);  // in shared memory, to leave registers to the product
@@ -65,12 +68,12 @@ LM_FN void warpgroup_fprop(const FpropArgs<float>& p) {
             windows[i] = make_int4(((image * conv.height + h) * conv.width + w) * conv.image_pitch,
                                    window < extent[0].rows ? h : OUTSIDE, w, 0);
         });
-        const Taps<float> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
-                                  p.by_channels};
+        const Taps<E> taps = {p.image + group * conv.channels, conv.height, conv.width, conv.image_pitch,
+                              p.by_channels};
         const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
-        TapRows<Product, T::M, T::PRODUCERS, 4, float> a(windows, taps, steps);
-        RoundedRows<T, Product> b(p.filter + static_cast<long long>(group) * conv.outputs * depth,
-                                  (tile - row * extent[0].across) * T::N, conv.outputs, depth);
+        TapRows<T, T::M, T::PRODUCERS, T::VECTOR, E> a(windows, taps, steps);
+        typename Ring::template RowsOfB<Weights> b(p.filter + static_cast<long long>(group) * conv.outputs * depth,
+                                                   (tile - row * extent[0].across) * T::N, conv.outputs, depth);
         ring.fill(a, b, depth);
     };
     const auto consume = [&](Ring& ring, int tile) {
@@ -81,26 +84,69 @@ LM_FN void warpgroup_fprop(const FpropArgs<float>& p) {
             const int window = opaque(tile) / extent[0].across * T::M + Ring::row_of_tile(product, i);
             return window < extent[0].rows ? window * conv.maps_pitch + first_output : -1;
         };
-        Epilogue<float> epilogue = p.epilogue;
+        Epilogue<E> epilogue = p.epilogue;
         if (epilogue.bias != nullptr) epilogue.bias += first_output;
-        store_words<T, 2>(product, p.maps, row_of, tile % extent[0].across * T::N, conv.outputs, epilogue);
+        store_words<Ring, ROWS_AT_ONCE<T>>(
+            product, p.maps, row_of, tile % extent[0].across * T::N + Ring::first_column(), conv.outputs, epilogue);
     };
-    run_warpgroups<T, true>(extent[0].tiles, produce, consume);
+    run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
 }
 
 // Where B takes many registers, a copy of A reads its row from the table.
 template <class T>
 struct DgradRows {
-    static constexpr bool ROWS_IN_REGISTERS = T::N <= 64 || T::PRECISION == Precision::BF16;
+    static constexpr bool ROWS_IN_REGISTERS = T::ROWS_IN_REGISTERS && (T::N <= 64 || T::PRECISION == Precision::BF16);
 };
 
-// Per phase, as conv_dgrad.
-template <class T>
-LM_FN void warpgroup_dgrad(const DgradArgs<float>& p) {
-    using Ring = WarpgroupRing<T, true>;
+// Adds what is there, where load_tile finds it.
+template <class Product, class E, class RowOf>
+LM_FN void add_tile(Product& product, const E* c, RowOf row_of, int n0, int columns) {
+    constexpr int RUN = 4;
+    const int first = opaque(n0 + product.n_of(0));
+#pragma unroll
+    for (int i = 0; i < Product::ROWS; ++i) {
+        const int row = row_of(i);
+        if (row < 0) continue;
+#pragma unroll
+        for (int j = 0; j < Product::COLUMNS; j += RUN) {
+            const int column = first + (product.n_of(j) - product.n_of(0));
+            if (column >= columns) continue;
+            float values[RUN];
+            load<RUN>(values, c + row + column);
+#pragma unroll
+            for (int e = 0; e < RUN; ++e) product.set(i, j + e, values[e] + product.at(i, j + e));
+        }
+    }
+}
+
+// Elements whose bit is not set become zero.  word_of(i, w) has the bits of row i for the warp's columns from 32 w on.
+template <class Ring, class Product, class WordOf>
+LM_FN void keep_bits(Product& product, WordOf word_of) {
+    constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane
+#pragma unroll
+    for (int i = 0; i < Product::ROWS; ++i) {
+#pragma unroll
+        for (int word = 0; word < Ring::COLUMNS / 32; ++word) {
+            const unsigned bits = word_of(i, word) >> product.n_of(0) % 32;
+#pragma unroll
+            for (int j = 0; j < OF_WORD; ++j)
+                if ((bits >> (product.n_of(j) - product.n_of(0)) & 1u) == 0) product.set(i, word * OF_WORD + j, 0.0f);
+        }
+    }
+}
+
+// Per phase, as conv_dgrad.  Of blobs in 16 bits without a bias, and with bits `kept` of whole words of 32 channels, which
+// are copied beside the product.
+template <class T, class E, class Weights>
+LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
+    using Ring = typename RingOf<T, true, false>::Ring;
     using Product = typename Ring::Product;
+    using Column = PhaseWeights<T::VECTOR, Weights>;
     LM_SHARED(int4, windows, [T::M]);  // under tap 0 of the pixels of A's rows
-    LM_SHARED(int, pixels, [T::M]);    // of C's rows: offsets in the image, or -1; each warp has its own
+    // Of C's rows: offsets in the image, or -1; each warp has its own, and each part of the columns.
+    constexpr int TABLE = T::N / Ring::COLUMNS * T::M, WORDS = IS_NARROW<E> ? Ring::COLUMNS / 32 : 1;
+    LM_SHARED(int, pixels, [TABLE]);
+    LM_SHARED(unsigned, bits, [TABLE * WORDS]);  // of `kept`, for these rows
     LM_SHARED(PhaseAxis, axes, [2]);
     LM_SHARED(PhaseTaps, taps, [1]);
     LM_SHARED(Extent, extent, [1]);
@@ -110,6 +156,8 @@ LM_FN void warpgroup_dgrad(const DgradArgs<float>& p) {
         set_phase(axes, taps, conv, blockIdx.z % (conv.stride_h * conv.stride_w));
         extent[0] = extent_of<T>(conv.images * down.pixels * right.pixels, taps[0].maps.depth, conv.channels);
     }
+    // The warps' own rows in these tables.
+    const auto own = [] { return Ring::first_column() / Ring::COLUMNS * T::M; };
     const auto group_of = [&] { return static_cast<int>(blockIdx.z) / (conv.stride_h * conv.stride_w); };
     const auto produce = [&](Ring& ring, int tile) {
         const int group = group_of(), row = tile / extent[0].across;
@@ -119,43 +167,69 @@ LM_FN void warpgroup_dgrad(const DgradArgs<float>& p) {
             windows[i] = make_int4(((image * conv.maps_h + h) * conv.maps_w + w) * conv.maps_pitch,
                                    pixel < extent[0].rows ? h : OUTSIDE, w, 0);
         });
-        const Taps<float> maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch,
-                                  p.by_outputs};
-        TapRows<DgradRows<T>, T::M, T::PRODUCERS, 4, float> a(windows, maps, taps[0].maps);
-        const int c =
-            opaque(tile) % extent[0].across * T::N + TransposedRows<T, PhaseWeights<4, float>>::first_column();
-        const float* filter = p.filter + (static_cast<long long>(group_of()) * conv.outputs * taps[0].pitch + c);
-        TransposedRows<T, PhaseWeights<4, float>> b(
-            PhaseWeights<4, float>{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), {}});
+        const Taps<E> maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, p.by_outputs};
+        TapRows<DgradRows<T>, T::M, T::PRODUCERS, T::VECTOR, E> a(windows, maps, taps[0].maps);
+        const int c = opaque(tile) % extent[0].across * T::N + my_column<T::N, T::VECTOR>();
+        const Weights* filter = p.filter + (static_cast<long long>(group_of()) * conv.outputs * taps[0].pitch + c);
+        typename Ring::template ColumnsOfB<Column> b(
+            Column{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), {}});
         ring.fill(a, b, extent[0].depth);
     };
     const auto consume = [&](Ring& ring, int tile) {
-        const int mine = static_cast<int>(threadIdx.x) - T::PRODUCERS;
-        const int pixel = tile / extent[0].across * T::M + mine, line = pixel / right.pixels,
-                  image = line / down.pixels;
-        const int h = (line - image * down.pixels) * conv.stride_h + down.start;
-        const int w = (pixel - line * right.pixels) * conv.stride_w + right.start;
-        const int first_channel = group_of() * conv.channels, n0 = tile % extent[0].across * T::N;
+        const int first_channel = group_of() * conv.channels;
         warp_sync();  // all lanes have read those of the tile before
-        pixels[mine] = pixel < extent[0].rows
-                           ? ((image * conv.height + h) * conv.width + w) * conv.image_pitch + first_channel
-                           : -1;
+#pragma unroll 1
+        for (int i = lane_of_warp(); i < Ring::WARP_ROWS; i += WARP) {
+            const int mine = Ring::row_of_warp(i);
+            const int pixel = opaque(tile) / extent[0].across * T::M + mine, line = pixel / right.pixels,
+                      image = line / down.pixels;
+            const int h = (line - image * down.pixels) * conv.stride_h + down.start;
+            const int w = (pixel - line * right.pixels) * conv.stride_w + right.start;
+            pixels[own() + mine] = pixel < extent[0].rows
+                                       ? ((image * conv.height + h) * conv.width + w) * conv.image_pitch + first_channel
+                                       : -1;
+        }
         warp_sync();
+        if constexpr (IS_NARROW<E>) {
+            const int n0 = opaque(tile) % extent[0].across * T::N + Ring::first_column();
+#pragma unroll 1
+            for (int i = lane_of_warp(); p.kept != nullptr && i < Ring::WARP_ROWS * WORDS; i += WARP) {
+                const int at = own() + Ring::row_of_warp(i / WORDS), column = n0 + i % WORDS * 32;
+                const bool inside = pixels[at] >= 0 && column < conv.channels;
+                async_copy<4>(bits + at * WORDS + i % WORDS, p.kept + (inside ? pixels[at] + column : 0) / 8, inside);
+            }
+            async_commit();
+        }
         Product product;
-        const auto row_of = [&](int i) { return pixels[Ring::row_of_tile(product, i)]; };
-        if (p.resume) load_tile<4>(product, p.image, row_of, n0, conv.channels);
+        const auto row_of = [&](int i) { return pixels[own() + Ring::row_of_tile(product, i)]; };
+        if constexpr (!IS_NARROW<E>)
+            if (p.resume) load_tile<4>(product, p.image, row_of, tile % extent[0].across * T::N, conv.channels);
         ring.multiply(product, extent[0].depth);
-        const Epilogue<float> epilogue = {p.bias != nullptr ? p.bias + first_channel : nullptr,
-                                          p.accumulate ? p.image : nullptr, nullptr, 0};
-        store_words<T, (T::N > 64 ? 1 : 2)>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
+        const int n0 = opaque(tile) % extent[0].across * T::N + Ring::first_column();
+        if constexpr (IS_NARROW<E>) {
+            // Before anything is stored: an epilogue that may do all of it takes more registers than there are.
+            if (p.accumulate) add_tile(product, p.image, row_of, n0, conv.channels);
+            if (p.kept != nullptr) {
+                async_wait<0>();
+                warp_sync();
+                keep_bits<Ring>(product, [&](int i, int word) {
+                    return bits[(own() + Ring::row_of_tile(product, i)) * WORDS + word];
+                });
+            }
+            store_words<Ring, 1>(product, p.image, row_of, n0, conv.channels, Epilogue<E>{});
+        } else {
+            const Epilogue<E> epilogue = {p.bias != nullptr ? p.bias + first_channel : nullptr,
+                                          p.accumulate ? p.image : nullptr, nullptr, 0, 0.0f};
+            store_words<Ring, (T::N > 64 ? 1 : 2)>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
+        }
     };
-    run_warpgroups<T, true>(extent[0].tiles, produce, consume);
+    run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
 }
 
 // Per split and group, as conv_wgrad.
 template <class T>
 LM_FN void warpgroup_wgrad(const WgradArgs<float>& p) {
-    using Ring = WarpgroupRing<T, false>;
+    using Ring = typename RingOf<T, false, false>::Ring;
     using Column = ImageColumn<4, true, float>;
     using Product = typename Ring::Product;
     LM_SHARED(Extent, extent, [1]);
@@ -198,10 +272,10 @@ LM_FN void warpgroup_wgrad(const WgradArgs<float>& p) {
         };
         if (windows[1] > 0) load_tile<4>(product, p.begun + group * of_group, row_of, n0, width);
         ring.multiply(product, extent[0].depth);
-        const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0};
-        store_words<T, (T::N > 64 ? 1 : 2)>(product, dw, row_of, n0, width, epilogue);
+        const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
+        store_words<Ring, (T::N > 64 ? 1 : 2)>(product, dw, row_of, n0, width, epilogue);
     };
-    run_warpgroups<T, false>(extent[0].tiles, produce, consume);
+    run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
 }
 
 #else
@@ -228,5 +302,13 @@ LM_FN void warpgroup_wgrad(const Args&) {
     LM_KERNEL(conv_fprop_##tile##_v4, FpropArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_fprop<T>(p); } \
     LM_KERNEL(conv_dgrad_##tile##_v4, DgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_dgrad<T>(p); } \
     LM_KERNEL(conv_wgrad_##tile##_v4, WgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_wgrad<T>(p); }
+
+#define LM_WARPGROUP_PACKED(tile, E)                                                                                \
+    LM_KERNEL(conv_fprop_##tile##_v8, PackedFpropArgs<E>, p, W##tile##Fprop::ALL_THREADS, W##tile##Fprop::BLOCKS) { \
+        warpgroup_fprop<W##tile##Fprop>(p);                                                                         \
+    }                                                                                                               \
+    LM_KERNEL(conv_dgrad_##tile##_v8, PackedDgradArgs<E>, p, W##tile##Dgrad::ALL_THREADS, W##tile##Dgrad::BLOCKS) { \
+        warpgroup_dgrad<W##tile##Dgrad>(p);                                                                         \
+    }
 
 }  // namespace lm

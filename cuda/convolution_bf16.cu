@@ -2,6 +2,7 @@
 #include "mma.cuh"
 #include "conv_merged.cuh"
 #include "conv_patch.cuh"
+#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -14,3 +15,4 @@ LM_WGRAD_FEW(, 64x32, T64x32, MmaBf16, WgradArgs<float>)
 LM_DGRAD_SUMS_TILES(MmaBf16, float)
 LM_DGRAD_MERGED_TILES(MmaBf16, 4, MergedArgs<float>)
 LM_CONV_PATCH_TILES(, MmaBf16OfPatch, float)
+LM_CONV_POOL_TILES(MmaBf16, 4, FpropPoolArgs<float>)

@@ -39,9 +39,10 @@ template <class E>
 struct DepthwiseEpilogue {
     const float* bias;
     const E* residual;          // laid out as y; y itself to accumulate
-    unsigned char* mask;        // one bit per element of y, set where y > 0 (pointwise.cuh)
+    unsigned char* mask;        // one bit per element of y, set where y > largest_zero (pointwise.cuh)
     const unsigned char* kept;  // one bit per element of y: those without it become zero
     int relu;
+    float largest_zero;
 };
 
 template <class E>
@@ -117,7 +118,7 @@ LM_FN void store_pixels(E* y, int at, int pitch, int first, int size, bool exist
             if (epilogue.residual != nullptr) element = residual[j][v] + element;
             if (epilogue.relu) element = positive(element);
             if (epilogue.kept != nullptr && (kept[j] >> v & 1u) == 0) element = 0.0f;
-            if (element > 0.0f) bits |= 1u << v;
+            if (element > epilogue.largest_zero) bits |= 1u << v;
         }
         const bool is_there = exists && is_within(first + j, size);
         if (is_there) store<V>(y + at + j * pitch, sum[j]);

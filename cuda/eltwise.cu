@@ -22,7 +22,8 @@ struct EltwiseArgs {
     const T* x[MOST_INPUTS];
     float coefficients[MOST_INPUTS];
     int inputs, count;
-    int wide;  // winner is int, not a byte
+    int wide;            // winner is int, not a byte
+    float largest_zero;  // of a mask (pointwise.cuh)
 };
 
 // Four elements from `at` on; what lies beyond `count` is zero.
@@ -82,7 +83,7 @@ LM_FN void eltwise_sum_of(const EltwiseArgs<T>& p) {
 }
 LM_KERNEL_OF_ELEMENTS(eltwise_sum, EltwiseArgs, POINTWISE_THREADS, eltwise_sum_of)
 
-// eltwise_sum_relu: y = max(sum, 0), and a bit where the sum is positive
+// eltwise_sum_relu: y = max(sum, 0), and a bit where y is positive
 template <class T>
 LM_FN void eltwise_sum_relu_of(const EltwiseArgs<T>& p) {
     const unsigned at = first_of_eight(), count = static_cast<unsigned>(p.count);
@@ -100,7 +101,7 @@ LM_FN void eltwise_sum_relu_of(const EltwiseArgs<T>& p) {
     unsigned bits = 0;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-        if (sum[e] > 0.0f) bits |= 1u << e;
+        if (sum[e] > p.largest_zero) bits |= 1u << e;
         sum[e] = positive(sum[e]);
     }
     if (p.mask != nullptr) p.mask[at / 8] = static_cast<unsigned char>(bits);  // elements beyond count are zero

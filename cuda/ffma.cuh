@@ -8,9 +8,12 @@
 
 namespace lm {
 
-using T128x128 = Tile<128, 128, 32, 64, 2>;  // on sm_75 one at a time: its shared memory is too small for two
+// The shared memory of sm_75 is too small for several large blocks.
+constexpr bool HAS_ONE_LARGE = LM_ARCH < 800;
+
+using T128x128 = Tile<128, 128, 32, 64, HAS_ONE_LARGE ? 1 : 2>;
 using T128x64 = Tile<128, 64, 32, 64, 3>;
-using T64x64 = Tile<64, 64, 32, 64, 6>;
+using T64x64 = Tile<64, 64, 32, 64, HAS_ONE_LARGE ? 2 : 6>;
 using T128x32 = Tile<128, 32, 32, 32, 3>;
 using T64x32 = Tile<64, 32, 32, 32, 6>;
 
@@ -20,6 +23,7 @@ struct Ffma {
     static constexpr int ROWS = T::WARP_M / 4, COLUMNS = T::WARP_N / 8;
     static constexpr int LANES = 8;
     static constexpr bool ROWS_IN_REGISTERS = true;
+    static constexpr int COPIES_AT_ONCE = 2;
     static_assert(A_ROWS || !B_ROWS, "no product needs A in columns and B in rows");
 
     float sum[ROWS][COLUMNS] = {};

@@ -19,6 +19,7 @@ struct AffineRelu {
     const float* factor;  // [C]
     const float* bias;    // [C]
     int relu;
+    float largest_zero;  // of y where it is stored: what is above it is positive there (pointwise.cuh)
 };
 
 // The numbers of V channels from which the terms of their elements come.
@@ -26,10 +27,11 @@ template <int V>
 struct TermsOfColumns {
     float mean[V] = {}, inv_std[V] = {}, factor[V] = {}, bias[V] = {};
     int relu;
+    float largest_zero;
 
     LM_MEMBER TermsOfColumns(const float* means, const float* inv_stds, const AffineRelu& epilogue, int channel = 0,
                              bool inside = true)
-        : relu(epilogue.relu) {
+        : relu(epilogue.relu), largest_zero(epilogue.largest_zero) {
         if (!inside) return;
         load<V>(mean, means + channel);
         load<V>(inv_std, inv_stds + channel);
@@ -41,7 +43,7 @@ struct TermsOfColumns {
     // The gradient of what is normalized at column v, and y there.
     LM_MEMBER float gradient(int v, float dy, float x, float& y) const {
         y = (x - mean[v]) * inv_std[v];
-        return relu && !(y * factor[v] + bias[v] > 0.0f) ? 0.0f : dy;
+        return relu && !(y * factor[v] + bias[v] > largest_zero) ? 0.0f : dy;
     }
 };
 

@@ -140,7 +140,7 @@ struct Fetched {
         float wide[V];
         wide[0] = E::low(words[0]);
         if constexpr (V == 4) wide[1] = E::high(words[0]), wide[2] = E::low(words[1]), wide[3] = E::high(words[1]);
-        store<V>(to, wide);
+        store_shared<V>(to, wide);
     }
 };
 
@@ -205,13 +205,14 @@ template <class Product, int ROWS, int THREADS, int V, class E>
 struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Product, ROWS, THREADS, V, E>> {
     static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
     static constexpr bool FEW_ROWS = ROWS <= MOST_ROWS;
-    static constexpr bool IN_REGISTERS = V > 1 && Product::ROWS_IN_REGISTERS&& FEW_ROWS;  // else copies read the table
+    static constexpr bool IN_REGISTERS = V > 1 && Product::ROWS_IN_REGISTERS&& FEW_ROWS;  // else copies read the table,
+    static constexpr bool KEEPS_OFFSETS = IN_REGISTERS && !(TapRows::WIDENS && THREADS > 128);  // or offsets alone
 
     const int4* table;
     const Taps<E> taps;
     const TapSteps& steps;  // read once a stage
     int row, k;             // of the first copy, k of the next stage
-    int offsets[IN_REGISTERS ? COPIES : 1];
+    int offsets[KEEPS_OFFSETS ? COPIES : 1];
     Pair places[IN_REGISTERS ? COPIES : 1];
     int down, right;   // the tap of this stage,
     unsigned shift;    // as an offset, with the channel,
@@ -223,7 +224,7 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
 #pragma unroll
             for (int i = 0; i < COPIES; ++i) {
                 const int4 at = table[row + i * STRIDE];
-                offsets[i] = at.x;
+                if constexpr (KEEPS_OFFSETS) offsets[i] = at.x;
                 places[i] = Pair(at.y, at.z);
             }
         }
@@ -243,7 +244,7 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
     LM_MEMBER const E* source_of(int i, bool& inside) const {
         int offset;
         if constexpr (IN_REGISTERS) {
-            offset = offsets[i];
+            offset = KEEPS_OFFSETS ? offsets[KEEPS_OFFSETS ? i : 0] : table[row + i * STRIDE].x;
             inside = are_natural(places[i] + tap, behind - places[i]);
         } else {
             // Of many rows none is read before its copy, which would take registers again.
@@ -258,19 +259,24 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
-// Rows of a matrix [count][depth], from row `first` on; Product::column_of_row says which.
-template <class Product, int ROWS, int THREADS, int V, class E>
-struct MatrixRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V, E>> {
+// Rows of a matrix [count][depth], each at `pitch` from the one before, from row `first` on; Product::column_of_row says
+// which.  IS_SHORT: the pitch is so small that a row of the tile is computed again for each copy, in 32 bits, where there
+// are no registers to keep it.
+template <class Product, int ROWS, int THREADS, int V, class E, bool IS_SHORT = false>
+struct MatrixRows
+    : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V, E, IS_SHORT>> {
     static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
 
     const E* next;  // this thread's first element of the next stage
-    int depth, row, k, rows_left;
+    int depth, pitch, row, k, rows_left;
     int rows_here;
 
     LM_MEMBER MatrixRows(const E* matrix, int first, int count, int depth)
-        : depth(depth), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
+        : MatrixRows(matrix, first, count, depth, depth) {}
+    LM_MEMBER MatrixRows(const E* matrix, int first, int count, int depth, int pitch)
+        : depth(depth), pitch(pitch), row(threadIdx.x / CHUNKS), k(threadIdx.x % CHUNKS * V) {
         first += Product::column_of_row(row);
-        next = matrix + (static_cast<long long>(first) * depth + k);
+        next = matrix + (static_cast<long long>(first) * pitch + k);
         rows_left = count - first;
     }
 
@@ -283,7 +289,8 @@ struct MatrixRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows
     LM_MEMBER const E* source_of(int i, bool& inside) const {
         const int behind = Product::column_of_row(i * STRIDE);  // bits of row and of i STRIDE part
         inside = behind < rows_here;
-        return next - STAGE_DEPTH<V> + static_cast<long long>(behind) * depth;
+        const E* from = next - STAGE_DEPTH<V>;
+        return IS_SHORT ? from + behind * opaque(pitch) : from + static_cast<long long>(behind) * pitch;
     }
 
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
@@ -300,9 +307,11 @@ constexpr int COLUMN_COPIES = (STAGE_DEPTH<V> + STRIDE - 1) / STRIDE;
 //      advance()             as above; lane i may prepare row i, and row WARP + i
 //      at(k, part, inside)   this thread's element of row k of the stage, which is row k % WARP of part `part`, a
 //                            constant, and whether it is there; called by all lanes
-template <int WIDTH, int THREADS, int V, class Source>
-struct Columns
-    : Copies<typename Source::Element, COLUMN_COPIES<V, THREADS / (WIDTH / V)>, V, Columns<WIDTH, THREADS, V, Source>> {
+//
+// RECOMPUTES: the place of a copy is computed again in each stage, where there are no registers to keep it.
+template <int WIDTH, int THREADS, int V, class Source, bool RECOMPUTES = false>
+struct Columns : Copies<typename Source::Element, COLUMN_COPIES<V, THREADS / (WIDTH / V)>, V,
+                        Columns<WIDTH, THREADS, V, Source, RECOMPUTES>> {
     static constexpr int CHUNKS = WIDTH / V, STRIDE = THREADS / CHUNKS, COPIES = COLUMN_COPIES<V, STRIDE>;
     static constexpr bool SPREADS = Source::SPREADS, DIVIDES = STAGE_DEPTH<V> % STRIDE == 0;
     static_assert(THREADS % CHUNKS == 0, "a thread keeps its column");
@@ -324,7 +333,7 @@ struct Columns
         return source.at(row_of(i), STAGE_DEPTH<V> > WARP ? i * STRIDE / WARP : 0, inside);
     }
     LM_MEMBER int place_of(int i) const {
-        const int column = static_cast<int>(threadIdx.x) % CHUNKS * V;
+        const int own = static_cast<int>(threadIdx.x) % CHUNKS * V, column = RECOMPUTES ? opaque(own) : own;
         return V == PACKED ? in_packed_columns<WIDTH>(row_of(i), column) : in_columns<WIDTH>(row_of(i), column);
     }
 };
@@ -381,6 +390,7 @@ struct NoPatch {
 //      arrange()             between that and the order of its sums, either way; called by all lanes
 //      begin(stage)          before the first stage             STAGES       of its ring, of STAGE_DEPTH each
 //      ROWS_IN_REGISTERS     whether it leaves registers for what TapRows knows of rows
+//      COPIES_AT_ONCE        of those that are not written out, as many as it leaves registers for
 //      patch                 where A lies, if its Patch::READS_PATCH; then stages have B alone
 //      add(stage, copies, turn)      += the product of a stage.  It calls copies(from, to) for parts of PARTS of the
 //                            copies of a later stage, and then turn(), which gives the next stage.
@@ -437,9 +447,9 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
                     finish(b, to + T::A_FLOATS, i - A::COPIES);
             }
         } else if (part == 0) {
-#pragma unroll 2
+#pragma unroll Product::COPIES_AT_ONCE
             for (int i = 0; i < A::COPIES; ++i) a.copy(to, i);
-#pragma unroll 2
+#pragma unroll Product::COPIES_AT_ONCE
             for (int i = 0; i < B::COPIES; ++i) b.copy(to + T::A_FLOATS, i);
         }
     };

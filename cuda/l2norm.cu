@@ -55,7 +55,6 @@ LM_KERNEL(norm_sums_of_block, L2NormArgs, p, 256) {
     LM_SHARED(float, lanes, [33]);
     const float2 mine = sum_every(p, blockIdx.x, threadIdx.x, 256);
     const float squares = block_sum(mine.x, lanes);
-    block_sync();
     const float dots = block_sum(mine.y, lanes);
     if (threadIdx.x == 0) store_sums(p, blockIdx.x, squares, dots);
 }

@@ -1,13 +1,18 @@
 // The product on tensor cores, from the same tiles, accumulated in fp32.
 //
 //   TF32      operands rounded to nearest, 10 bits of mantissa
-//   FP32X3    each operand as big + small, both tf32: small big + big small + big big, about fp32's precision
+//   FP32X3    each operand as big + small, both tf32: small big + big small + big big, of a stage; the sums of stages are
+//             added outside the tensor cores, which cut off what they cannot hold of a sum instead of rounding it: over a
+//             long K that would leave the precision of tf32
 //   BF16      operands rounded to bfloat16, 7 bits of mantissa
 //   BF16_PACKED   operands that are bfloat16, from packed tiles
 //
 // From a tile of fp32 a fragment is always read for eight k's, in the layout of mma m16n8k8: lane 4 g + t has k = t and t + 4.  BF16 takes
 // two such fragments as one of m16n8k16: a lane's pair is then (t, t + 4) instead of neighbours, for both operands
 // alike, and a sum over k does not mind.
+//
+// source  Ootomo, Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
+//         performance" (2022), for FP32X3 and its sums outside
 //
 // 32 columns of C belong to four mma's, column 16 e + 4 t + b to number b and its column 2 t + e: so a lane, which gets
 // columns 2 t and 2 t + 1 of each, holds runs of four, and finds runs of four of B in a tile of columns.  The rows of an
@@ -44,9 +49,14 @@ struct Mma {
     static constexpr int BLOCKS_M = T::WARP_M / 16, BLOCKS_N = T::WARP_N / 8;  // of 16 x 8
     static constexpr int ROWS = 2 * BLOCKS_M, COLUMNS = 2 * BLOCKS_N;
     static constexpr int LANES = 4;
-    // Products by shuffles need the registers for themselves, as do operands in two parts.
-    static constexpr bool AHEAD = LM_ARCH >= 800;
+    // Products by shuffles need the registers for themselves, as do operands in two parts that come from a patch; for
+    // compute capability 10.0 the compiler finds enough only if steps along k are a loop then.
+    static constexpr bool AHEAD = LM_ARCH >= 800 && !(PRECISION == Precision::FP32X3 && Patch::READS_PATCH);
+    static constexpr int UNROLLED = AHEAD || (LM_ARCH >= 800 && LM_ARCH < 1000) ? 4 : 1;  // at most
     static constexpr bool ROWS_IN_REGISTERS = AHEAD && PRECISION != Precision::FP32X3;
+    static constexpr int COPIES_AT_ONCE = PRECISION == Precision::FP32X3 && LM_ARCH < 900 ? 1 : 2;
+
+    static constexpr bool APART = PRECISION == Precision::FP32X3;  // sums of stages
 
     float sum[BLOCKS_M][BLOCKS_N][4] = {};
     Patch patch;
@@ -100,7 +110,7 @@ struct Mma {
     template <class Copies, class Turn>
     LM_MEMBER void add(const float* stage, Copies copies, Turn turn) {
         const float* next = stage;
-#pragma unroll AHEAD ? STEPS : 1
+#pragma unroll UNROLLED
         for (int k = 0; k < STEPS; ++k) {
             unsigned b_big[BLOCKS_N][2], b_small[BLOCKS_N][2];
 #pragma unroll
@@ -117,19 +127,23 @@ struct Mma {
                 unsigned a_big[4], a_small[4];
 #pragma unroll
                 for (int r = 0; r < 4; ++r) operand(a_big[r], a_small[r], a[buffer(k)][i][r]);
-                if constexpr (PRECISION == Precision::FP32X3) {
+                float (&to)[BLOCKS_N][4] = sum_of_stage(i);
+                if constexpr (APART) {
+                    if (k == 0) clear(to);
 #pragma unroll
-                    for (int j = 0; j < BLOCKS_N; ++j) mma_tf32(sum[i][j], a_small, b_big[j]);
+                    for (int j = 0; j < BLOCKS_N; ++j) mma_tf32(to[j], a_small, b_big[j]);
 #pragma unroll
-                    for (int j = 0; j < BLOCKS_N; ++j) mma_tf32(sum[i][j], a_big, b_small[j]);
+                    for (int j = 0; j < BLOCKS_N; ++j) mma_tf32(to[j], a_big, b_small[j]);
                 }
 #pragma unroll
                 for (int j = 0; j < BLOCKS_N; ++j) {
                     if constexpr (PRECISION == Precision::BF16 || PACKS)
-                        mma_bf16(sum[i][j], a_big, b_big[j]);
+                        mma_bf16(to[j], a_big, b_big[j]);
                     else
-                        mma_tf32(sum[i][j], a_big, b_big[j]);
+                        mma_tf32(to[j], a_big, b_big[j]);
                 }
+                if constexpr (APART)
+                    if (k == STEPS - 1) add_stage(i);
                 if constexpr (!AHEAD) read_ahead(stage, next, i, k);
             }
         }
@@ -142,7 +156,30 @@ struct Mma {
 
     // Fragments of two steps along k in turns: packed for BF16, else as they lie in shared memory.
     unsigned a[AHEAD ? 2 : 1][BLOCKS_M][4], b[AHEAD ? 2 : 1][BLOCKS_N][2];
+    float stage_sum[APART ? BLOCKS_M : 1][BLOCKS_N][4];
     TapPlace taps[AHEAD ? 2 : 1][Patch::READS_PATCH ? 2 * EIGHTS : 1];
+
+    // What products of row of blocks i are added to.
+    LM_MEMBER float (&sum_of_stage(int i)) [BLOCKS_N][4] {
+        if constexpr (APART)
+            return stage_sum[i];
+        else
+            return sum[i];
+    }
+
+    LM_MEMBER static void clear(float (&sums)[BLOCKS_N][4]) {
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; ++j)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) sums[j][r] = 0.0f;
+    }
+
+    LM_MEMBER void add_stage(int i) {
+#pragma unroll
+        for (int j = 0; j < BLOCKS_N; ++j)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) sum[i][j][r] += stage_sum[i][j][r];
+    }
 
     // Where element (i, j) of C lies among the sums, arranged.
     LM_MEMBER static int block_of(int j) { return PACKS ? j / 4 * 2 + j / 2 % 2 : j / 8 * 4 + j % 4; }

@@ -69,6 +69,10 @@ LM_FN void pointwise(T* y, const T* const (&x)[INPUTS], int count, bool accumula
 //
 // A mask holds one bit per element in the order of memory, element 8 b + i in bit i of byte b.  A thread takes eight
 // elements and their byte: grid ceil(count / 2048), block 256.
+//
+// A bit of a ReLU's mask is set where y is positive as it is stored.  In 16 bits the smallest numbers become zero, so a
+// kernel that computes y compares it with largest_zero, the largest of those (0 in fp32), also where its own y is in fp32
+// and is rounded later.
 
 LM_FN unsigned first_of_eight() { return 8u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x); }
 

@@ -2,7 +2,7 @@
 // of four warps that read one operand from shared memory.
 //
 //   barriers   barrier_init, barrier_arrive, barrier_arrive_behind_copies, barrier_wait
-//   products   shared_rows, products_begin, product_tf32, product_bf16, products_commit, products_wait
+//   products   shared_rows, shared_columns, products_begin, product_tf32, product_bf16, products_commit, products_wait
 //   memory     proxy_fence
 //   registers  registers_give, registers_take
 //
@@ -129,6 +129,18 @@ LM_FN unsigned long long shared_rows(const void* first, int product) {
            ((address + static_cast<unsigned>(product * PRODUCT_BYTES)) & 0x3ffffu) >> 4;
 }
 
+// Names columns of 16 bits: row k has 128 bytes of 64 columns, its chunk j at j ^ (k & 7), and those of the next 64 columns
+// lie PANEL_BYTES behind.  The first row is at a multiple of 1024 bytes.  For product_bf16<COLUMNS>.
+// source  CUTLASS, make_gmma_desc<Major::MN>: the leading offset leads to the next 64 columns, the stride to the next 8 k's
+template <int PANEL_BYTES>
+LM_FN unsigned long long shared_columns(const void* first, int product) {
+    static_assert(PANEL_BYTES % 1024 == 0, "each panel begins where the swizzle does");
+    constexpr int ROW_BYTES = 128, K = 16;
+    constexpr unsigned long long NEXT_PANEL = PANEL_BYTES / 16;
+    return (shared_rows<ROW_BYTES>(first, 0) & ~(0xffffull << 16)) + NEXT_PANEL * (1 << 16) +
+           static_cast<unsigned>(product * K * ROW_BYTES / 16);
+}
+
 LM_FN void products_begin() {
 #if !defined(LM_EMULATE)
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -140,6 +152,16 @@ LM_FN void products_commit(LM_SITE) {
     lm_emu::products_commit(site);
 #else
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+// Of products that go on adding to the same registers, which no thread may use before it has waited for all.
+template <int GROUPS>
+LM_FN void products_wait(LM_SITE) {
+#if defined(LM_EMULATE)
+    lm_emu::products_wait(GROUPS, site);
+#else
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 #endif
 }
 
@@ -196,6 +218,20 @@ LM_FN void product_bf16(float (&d)[BLOCKS][4], const unsigned (&a)[4], unsigned 
     lm_emu::product_bf16(&d[0][0], BLOCKS, a, b);
 #else
     LM_PRODUCT("k16", "bf16", ", 0", BLOCKS)
+#endif
+}
+
+// Both operands from shared memory: a by shared_rows, sixteen k's of 64 rows; b by shared_rows or, for COLUMNS,
+// shared_columns.
+template <bool COLUMNS, int BLOCKS>
+LM_FN void product_bf16(float (&d)[BLOCKS][4], unsigned long long a, unsigned long long b) {
+    static_assert(BLOCKS == 16, "128 columns");
+#if defined(LM_EMULATE)
+    lm_emu::product_bf16(&d[0][0], BLOCKS, a, b, COLUMNS);
+#else
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" LM_NUMBERS_64 "}, %64, %65, 1, 1, 1, 0, %66;"
+                 : LM_SUMS_8(0), LM_SUMS_8(8)
+                 : "l"(a), "l"(b), "n"(COLUMNS ? 1 : 0));
 #endif
 }
 

@@ -4,7 +4,9 @@
 //   producers   the first four warps: A in fp32 by asynchronous copies, B through registers, where it is rounded
 //   consumers   a warpgroup for each 128 rows of the tile: A from shared memory into registers, where it is rounded, then
 //               products with B where it lies
-//   ring        STAGES of A and B, 32 deep, with two barriers each: `filled` and `emptied`
+//   packed      where both operands are bfloat16: producers copy both, and a warpgroup for each 64 rows multiplies them
+//               where they lie
+//   ring        STAGES of A and B, 32 words deep, with two barriers each: `filled` and `emptied`
 //   tiles       a block takes every gridDim.x-th, and loads the next one while it stores this one
 //   order       k rises, in products of 8 (tf32) or 16 (bf16), each added to the sum of those before: no tile and no place
 //               in it changes a bit.  The bits are those of sm_90a: mma.cuh adds in another way on a GPU
@@ -23,7 +25,11 @@ template <int M, int N, int BLOCKS, int PRODUCER_REGISTERS_, int CONSUMER_REGIST
 struct WarpgroupTile : Tile<M, N, WARP, N, BLOCKS> {
     static constexpr Precision PRECISION = PRECISION_;
     static constexpr int PRODUCERS = WARPGROUP, CONSUMERS = M, ALL_THREADS = PRODUCERS + CONSUMERS;
+    static constexpr int VECTOR = 4;                 // elements of a copy
+    static constexpr bool ROWS_IN_REGISTERS = true;  // of A, as producers know them
     static constexpr int STAGES = 4;
+    static constexpr int FILLING =
+        2 * PRODUCERS;  // arrivals that fill a stage: each producer's copies of A, and itself
     static constexpr int B_ROW_BYTES = (PRECISION == Precision::BF16 ? 2 : 4) * DEPTH;
     static constexpr int A_BYTES = 4 * M * DEPTH, STAGE_BYTES = A_BYTES + N * B_ROW_BYTES;
     static constexpr int ALIGNMENT = 8 * 128;  // of B for products
@@ -38,6 +44,28 @@ template <Precision PRECISION>
 using W256x128 = WarpgroupTile<256, 128, 1, 136, 184, PRECISION>;
 template <Precision PRECISION>
 using W128x64 = WarpgroupTile<128, 64, 2, 112, 144, PRECISION>;
+
+// One of packed operands: two consumer warpgroups have half of the columns each, and a warp 16 of each 64 rows.
+template <int M, int N, int PRODUCER_REGISTERS_, int CONSUMER_REGISTERS_>
+struct PackedWarpgroupTile : Tile<M, N, M / 4, N / 2, 1> {
+    static constexpr Precision PRECISION = Precision::BF16_PACKED;
+    static constexpr int PRODUCERS = WARPGROUP, CONSUMERS = 2 * WARPGROUP, ALL_THREADS = PRODUCERS + CONSUMERS;
+    static constexpr int VECTOR = PACKED;
+    static constexpr bool ROWS_IN_REGISTERS = false;
+    static constexpr int STAGES = 3;
+    static constexpr int FILLING = PRODUCERS;
+    static constexpr int ROW_BYTES = 4 * DEPTH, A_BYTES = M * ROW_BYTES, STAGE_BYTES = (M + N) * ROW_BYTES;
+    static constexpr int ALIGNMENT = 8 * ROW_BYTES;  // of both operands for products
+    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + ALIGNMENT;
+    static constexpr int PRODUCER_REGISTERS = PRODUCER_REGISTERS_, CONSUMER_REGISTERS = CONSUMER_REGISTERS_;
+    static constexpr int LAUNCH_REGISTERS = 65536 / ALL_THREADS / 8 * 8;
+    static_assert(PRODUCERS * PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <= ALL_THREADS * LAUNCH_REGISTERS,
+                  "what consumers take, producers have given");
+};
+
+// A dgrad's producers need registers, and so do epilogues of fprop.
+using W192x256Fprop = PackedWarpgroupTile<192, 256, 40, 232>;
+using W192x256Dgrad = PackedWarpgroupTile<192, 256, 56, 224>;
 
 #if LM_WARPGROUPS
 
@@ -142,26 +170,54 @@ struct TransposedRows {
 
 // ---- the ring -------------------------------------------------------------------------------------------------------
 
-template <class T, bool A_ROWS>
-struct WarpgroupRing {
-    // Sums of a thread, and where they lie in C; m_of counts the producers' warps as if they had rows.
-    using Product = Mma<T, A_ROWS, A_ROWS, T::PRECISION>;
-    static constexpr bool BF16 = T::PRECISION == Precision::BF16;
-    static constexpr int K = BF16 ? 16 : 8;  // of a product
-
+// The stage at hand of a ring, for producers or for consumers.
+template <class T>
+struct StagesOf {
     unsigned char* stages;
     unsigned long long *filled, *emptied;
     int stage = 0;
     unsigned parity = 0;  // of the phase of the stage's barriers
 
-    LM_MEMBER WarpgroupRing(unsigned char* stages, unsigned long long* filled, unsigned long long* emptied)
+    LM_MEMBER StagesOf(unsigned char* stages, unsigned long long* filled, unsigned long long* emptied)
         : stages(stages), filled(filled), emptied(emptied) {}
 
-    LM_MEMBER static int row_of_tile(const Product& product, int i) { return product.m_of(i) - T::PRODUCERS; }
+    LM_MEMBER unsigned char* at_hand() const { return stages + stage * T::STAGE_BYTES; }
+    LM_MEMBER void wait_until_empty() const { barrier_wait(&emptied[stage], parity ^ 1u); }
+    LM_MEMBER void wait_until_full() const { barrier_wait(&filled[stage], parity); }
+
+    // What the lanes of a consumer's warp have read of a stage is no longer needed.
+    LM_MEMBER void give_back(int stage) const {
+        warp_sync();
+        if (lane_of_warp() == 0) barrier_arrive(&emptied[stage]);
+    }
 
     LM_MEMBER void advance() {
         if (++stage == T::STAGES) stage = 0, parity ^= 1u;
     }
+};
+
+template <class T, bool A_ROWS>
+struct WarpgroupRing : StagesOf<T> {
+    // Sums of a thread, and where they lie in C; m_of counts the producers' warps as if they had rows.
+    using Product = Mma<T, A_ROWS, A_ROWS, T::PRECISION>;
+    static constexpr bool BF16 = T::PRECISION == Precision::BF16;
+    static constexpr int K = BF16 ? 16 : 8;  // of a product
+
+    // B from rows of a matrix, and from columns that a Source has side by side.
+    template <class E>
+    using RowsOfB = RoundedRows<T, Product>;
+    template <class Source>
+    using ColumnsOfB = TransposedRows<T, Source>;
+
+    // What a consumer's warp has of the tile: WARP_ROWS rows, of all columns.
+    static constexpr int WARP_ROWS = WARP, COLUMNS = T::N;
+    LM_MEMBER static int row_of_warp(int i) { return static_cast<int>(threadIdx.x) / WARP * WARP - T::PRODUCERS + i; }
+    LM_MEMBER static int first_column() { return 0; }
+
+    // Row of the tile that element i of a product belongs to.
+    LM_MEMBER static int row_of_tile(const Product& product, int i) { return product.m_of(i) - T::PRODUCERS; }
+
+    using StagesOf<T>::StagesOf;
 
     // Loads stages for k in [0, depth).
     template <class A, class B>
@@ -169,29 +225,30 @@ struct WarpgroupRing {
         b.fetch();
 #pragma unroll 1
         for (int k = 0; k < depth; k += DEPTH) {
-            unsigned char* to = stages + stage * T::STAGE_BYTES;
-            barrier_wait(&emptied[stage], parity ^ 1u);
+            unsigned char* to = this->at_hand();
+            this->wait_until_empty();
             a.advance();
 #pragma unroll
             for (int i = 0; i < A::COPIES; ++i) a.copy(reinterpret_cast<float*>(to), i);
-            barrier_arrive_behind_copies(&filled[stage]);
+            barrier_arrive_behind_copies(&this->filled[this->stage]);
             b.place(to + T::A_BYTES);
             proxy_fence();
-            barrier_arrive(&filled[stage]);
+            barrier_arrive(&this->filled[this->stage]);
             b.fetch();  // beyond the last one these are zeros
-            advance();
+            this->advance();
         }
     }
+
+    LM_MEMBER void finish() const {}
 
     // += the products of stages for k in [0, depth).
     LM_MEMBER void multiply(Product& product, int depth) {
 #pragma unroll 1
         for (int k = depth; k > 0; k -= DEPTH) {
-            barrier_wait(&filled[stage], parity);
-            add(product, stages + stage * T::STAGE_BYTES);
-            warp_sync();
-            if (lane_of_warp() == 0) barrier_arrive(&emptied[stage]);
-            advance();
+            this->wait_until_full();
+            add(product, this->at_hand());
+            this->give_back(this->stage);
+            this->advance();
         }
     }
 
@@ -255,11 +312,129 @@ struct WarpgroupRing {
     }
 };
 
+// A packed tile of columns in panels of PANEL, one behind the other.
+template <int WIDTH, int THREADS, int V, class Source, int PANEL>
+struct PanelsOfColumns : Columns<WIDTH, THREADS, V, Source> {
+    using Columns<WIDTH, THREADS, V, Source>::Columns;
+
+    LM_MEMBER void copy(float* tile, int i) {
+        bool inside;
+        const auto* from = this->source_of(i, inside);
+        const int column = my_column<WIDTH, V>(), row = this->row_of(i);
+        const int place = column / PANEL * (PANEL * DEPTH) + in_packed_columns<PANEL>(row, column % PANEL);
+        async_copy<4 * COPY_WORDS<V>>(tile + place, from, inside);
+    }
+};
+
+// Of packed operands.  What copies have brought, products read by another way: each producer waits for its own copies of a
+// stage, fences them and only then arrives, one stage late, so that the copies of two stages are in flight.
+template <class T, bool B_ROWS>
+struct PackedRing : StagesOf<T> {
+    static constexpr int WARP_ROWS = T::WARP_M, COLUMNS = T::WARP_N;
+    using Product = Mma<Tile<T::M, COLUMNS, WARP_ROWS, COLUMNS, 1>, true, B_ROWS, T::PRECISION>;
+    static constexpr int K = 16, ROWS = 64;                               // of a product
+    static constexpr int PANEL = 64, PANEL_BYTES = PANEL * T::ROW_BYTES;  // columns that lie together
+
+    template <class E>
+    using RowsOfB = MatrixRows<Product, T::N, T::PRODUCERS, T::VECTOR, E>;
+    template <class Source>
+    using ColumnsOfB = PanelsOfColumns<T::N, T::PRODUCERS, T::VECTOR, Source, PANEL>;
+
+    // Computed where they are used, from the thread's number alone: products leave few registers.
+    LM_MEMBER static unsigned thread() { return static_cast<unsigned>(opaque(static_cast<int>(threadIdx.x))); }
+    LM_MEMBER static int row_of_warp(int i) {
+        return i / 16 * ROWS + static_cast<int>(thread() / WARP % 4 * 16) + i % 16;
+    }
+    LM_MEMBER static int first_column() { return static_cast<int>((thread() - T::PRODUCERS) / WARPGROUP * COLUMNS); }
+    LM_MEMBER static int row_of_tile(const Product&, int i) {
+        return row_of_warp(8 * i) + static_cast<int>(thread() % WARP / 4);
+    }
+
+    bool is_behind = false;  // the stage before is not announced
+
+    using StagesOf<T>::StagesOf;
+
+    template <class A, class B>
+    LM_MEMBER void fill(A& a, B& b, int depth) {
+#pragma unroll 1
+        for (int k = 0; k < depth; k += Product::STAGE_DEPTH) {
+            float* to = reinterpret_cast<float*>(this->at_hand());
+            this->wait_until_empty();
+            a.advance();
+#pragma unroll
+            for (int i = 0; i < A::COPIES; ++i) a.copy(to, i);
+            b.advance();
+#pragma unroll
+            for (int i = 0; i < B::COPIES; ++i) b.copy(to + T::A_FLOATS, i);
+            async_commit();
+            if (is_behind) announce<1>();
+            is_behind = true;
+            this->advance();
+        }
+    }
+
+    // Of all tiles.
+    LM_MEMBER void finish() const {
+        if (is_behind) announce<0>();
+    }
+
+    // All copies but those of the newest NEWER stages have landed: the stage before is full.
+    template <int NEWER>
+    LM_MEMBER void announce() const {
+        async_wait<NEWER>();
+        proxy_fence();
+        barrier_arrive(&this->filled[before(1)]);
+    }
+
+    // A stage's products are in flight while those of the next one begin.
+    LM_MEMBER void multiply(Product& product, int depth) {
+#pragma unroll 1
+        for (int k = depth; k > 0; k -= Product::STAGE_DEPTH) {
+            this->wait_until_full();
+            const unsigned char *a = this->at_hand(), *b = a + T::A_BYTES + first_column() * T::ROW_BYTES;
+            products_begin();
+#pragma unroll
+            for (int part = 0; part < Product::STAGE_DEPTH / K; ++part) {
+                const unsigned long long columns =
+                    B_ROWS ? shared_rows<T::ROW_BYTES>(b, part) : shared_columns<PANEL_BYTES>(b, part);
+#pragma unroll
+                for (int i = 0; i < Product::BLOCKS_M; ++i)
+                    product_bf16<!B_ROWS>(product.sum[i], shared_rows<T::ROW_BYTES>(a + i * ROWS * T::ROW_BYTES, part),
+                                          columns);
+            }
+            products_commit();
+            if (k < depth) {
+                products_wait<1>();
+                this->give_back(before(1));
+            }
+            this->advance();
+        }
+#pragma unroll
+        for (int i = 0; i < Product::BLOCKS_M; ++i) products_wait<0>(product.sum[i]);
+        if (depth > 0) this->give_back(before(1));
+        product.arrange();
+    }
+
+  private:
+    // The stage that many before the one at hand.
+    LM_MEMBER int before(int count) const { return (this->stage + T::STAGES - count) % T::STAGES; }
+};
+
+// The ring of a tile, and whether B comes in rows.
+template <class T, bool A_ROWS, bool B_ROWS, Precision PRECISION = T::PRECISION>
+struct RingOf {
+    using Ring = WarpgroupRing<T, A_ROWS>;
+};
+template <class T, bool A_ROWS, bool B_ROWS>
+struct RingOf<T, A_ROWS, B_ROWS, Precision::BF16_PACKED> {
+    using Ring = PackedRing<T, B_ROWS>;
+};
+
 // ---- a block --------------------------------------------------------------------------------------------------------
 
 // Producers call produce(ring, tile) and consumers consume(ring, tile) for each of the block's tiles.  `tiles` and what the
 // first thread has written to shared memory before are seen by all.
-template <class T, bool A_ROWS, class Produce, class Consume>
+template <class T, class Ring, class Produce, class Consume>
 LM_FN void run_warpgroups(const int& tiles, Produce produce, Consume consume) {
     LM_DYN_SHARED(unsigned char, shared);
     LM_SHARED(unsigned long long, filled, [T::STAGES]);
@@ -267,15 +442,16 @@ LM_FN void run_warpgroups(const int& tiles, Produce produce, Consume consume) {
     const auto beyond = reinterpret_cast<unsigned long long>(shared) % T::ALIGNMENT;
     if (threadIdx.x == 0) {
         for (int i = 0; i < T::STAGES; ++i) {
-            barrier_init(&filled[i], 2 * T::PRODUCERS);  // of each producer its copies of A, and itself
+            barrier_init(&filled[i], T::FILLING);
             barrier_init(&emptied[i], T::CONSUMERS / WARP);
         }
     }
     block_sync();
-    WarpgroupRing<T, A_ROWS> ring(shared + (T::ALIGNMENT - beyond) % T::ALIGNMENT, filled, emptied);
+    Ring ring(shared + (T::ALIGNMENT - beyond) % T::ALIGNMENT, filled, emptied);
     if (threadIdx.x < T::PRODUCERS) {
         registers_give<T::PRODUCER_REGISTERS>();
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) produce(ring, tile);
+        ring.finish();
     } else {
         registers_take<T::CONSUMER_REGISTERS>();
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) consume(ring, tile);

@@ -235,6 +235,7 @@ def batch_norm_fused_backward(
     factor: int,
     bias: int,
     relu: bool,
+    largest_zero: float = 0,
     accumulate_dx: bool = False,
     accumulate_dfactor: bool = False,
     accumulate_dbias: bool = False,
@@ -253,6 +254,7 @@ def batch_norm_fused_forward(
     relu: bool,
     residual: int = 0,
     mask: int = 0,
+    largest_zero: float = 0,
     w0: int = 0,
     w1: int = 0,
     w2: int = 0,
@@ -290,6 +292,7 @@ def batch_norm_fused_gradient_sums(
     factor: int,
     bias: int,
     relu: bool,
+    largest_zero: float = 0,
     accumulate_dfactor: bool = False,
     accumulate_dbias: bool = False,
     first: int = 0,
@@ -309,6 +312,7 @@ def batch_norm_fused_input_gradient(
     factor: int,
     bias: int,
     relu: bool,
+    largest_zero: float = 0,
     accumulate: bool = False,
     first: int = 0,
     of: int = 0,
@@ -453,6 +457,7 @@ def conv_fprop(
     accumulate: bool = False,
     relu: bool = False,
     mask: int = 0,
+    largest_zero: float = 0,
     workspace: int = 0,
     of_x: str = "",
     of_y: str = "",
@@ -514,6 +519,7 @@ def eltwise_sum(
     coefficients: Sequence[float],
     relu: bool = False,
     mask: int = 0,
+    largest_zero: float = 0,
     storage: str = "",
 ) -> Launch: ...
 def eltwise_sum_backward(
@@ -644,7 +650,17 @@ def inner_product_dgrad(
     m: int, n: int, k: int, *, dx: int, dy: int, w: int, accumulate: bool = False, dy_outputs: int = 0
 ) -> Launch: ...
 def inner_product_fprop(
-    m: int, n: int, k: int, *, y: int, x: int, w: int, bias: int = 0, relu: bool = False, mask: int = 0
+    m: int,
+    n: int,
+    k: int,
+    *,
+    y: int,
+    x: int,
+    w: int,
+    bias: int = 0,
+    relu: bool = False,
+    mask: int = 0,
+    largest_zero: float = 0,
 ) -> Launch: ...
 def inner_product_wgrad(
     m: int,
@@ -903,7 +919,9 @@ def region_loss_workspace_bytes(problem: RegionProblem) -> int: ...
 def relu_backward(
     count: int, *, dx: int, dy: int, mask: int, slope: float = 0, accumulate: bool = False, storage: str = ""
 ) -> Launch: ...
-def relu_forward(count: int, *, y: int, x: int, slope: float = 0, mask: int = 0, storage: str = "") -> Launch: ...
+def relu_forward(
+    count: int, *, y: int, x: int, slope: float = 0, mask: int = 0, largest_zero: float = 0, storage: str = ""
+) -> Launch: ...
 def roi_pool_backward(
     *,
     n: int,

@@ -116,6 +116,10 @@ class CudaUnavailable(DeviceError):
     """The CUDA device cannot be used on this machine; the message says why."""
 
 
+class GpuLost(DeviceError):
+    """A kernel has failed, and with it all that this process has on the GPU: nothing more can be done there."""
+
+
 class DivergenceError(LayermemError):
     """Training has diverged: the loss, a parameter or a history is NaN or infinite."""
 

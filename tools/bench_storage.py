@@ -4,8 +4,9 @@
     python tools/bench_storage.py --products         the section on precisions of products alone
     python tools/bench_storage.py --steps            the section of steps measured on the cpu device alone
 
-Plans are for device cuda with tensor cores (tf32), by the model of its costs, and for cpu.  Overheads are predicted,
-against the step in fp32 that keeps everything.  --measure also runs steps of both in turns, on the cpu device.
+Plans are for device cuda, by the model of its costs, and for cpu.  On cuda products are in tf32, of blobs in bfloat16
+in bf16.  Overheads are predicted, against the step in fp32 that keeps everything.  --measure also runs steps of both in
+turns, on the cpu device.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ SHARES = (60, 40, 20)  # % of what strategy caffe takes in fp32
 STEPS = [("googlenet", 32), ("resnet50", 8), ("alexnet", 64), ("vgg16", 8)]
 PRODUCTS = (("tf32", "fp32"), ("bf16", "fp32"), ("tf32", "bf16"), ("bf16", "bf16"))  # precision, storage
 ROUNDS = 6  # steps of each that are timed, after one that is not
-DEVICES = {"cuda": {"precision": "tf32"}, "cpu": {}}
+DEVICES = {"cuda": {"fp32": "tf32", "bf16": "bf16", "fp16": "tf32"}, "cpu": {}}  # precision of products by storage
 
 
-def job_of(net: str, batch: int, device: str, storage: str, **options: str) -> Job:
-    target = get_device(device, storage=storage, **{**DEVICES[device], **options})
+def job_of(net: str, batch: int, device: str, storage: str, precision: str = "") -> Job:
+    precision = precision or DEVICES[device].get(storage, "")
+    target = get_device(device, storage=storage, **({"precision": precision} if precision else {}))
     return api.job_of(NETS / net / "train_val.prototxt", device=target, batch=batch)
 
 
@@ -66,7 +68,7 @@ def precisions(only: str) -> Iterator[str]:
             continue
         row = [f"{net} x{batch}"]
         for precision, storage in PRODUCTS:
-            job = job_of(net, batch, "cuda", storage, precision=precision)
+            job = job_of(net, batch, "cuda", storage, precision)
             row.append(f"{1e3 * sum(map(job.costs.op, job.graphs[0].ops)):,.1f}")
         rows.append([*row, mib(evaluate(job, "intra").peak_bytes)])
         print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
@@ -143,8 +145,8 @@ def main() -> None:
     lines = [
         "# Activations in 16 bits: bytes and times\n",
         f"Made by `python tools/bench_storage.py` on {machine()}.",
-        "Plans only, but for the last section; device cuda in tf32 and cpu, by the model of their costs. SGD with",
-        "momentum.\n",
+        "Plans only, but for the last section, by the model of costs of each device; products on cuda are in tf32, of",
+        "blobs in bfloat16 in bf16. SGD with momentum.\n",
         *peaks(arguments.only),
         *precisions(arguments.only),
         *under_budgets(arguments.only),

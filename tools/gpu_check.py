@@ -18,12 +18,18 @@ them. PyCUDA's wheel is made elsewhere by `layermem setup-cuda --wheel-only`, ot
 the kernels and layermem._native, which is used if it fits the GPU, the Python and the sources.  What is missing is a
 row of the results, and costs the steps that need it.
 
+Kernels that are not prebuilt are compiled before the first step, by a process for each core, in four minutes or half of
+--minutes at most: NVRTC reads a module of convolutions for half a minute, and the steps lack that time.  --carried is
+best wherever it can be prepared: nothing is compiled then.
+
 Every step is a process with a time limit of its own, and one that fails is begun again behind the row that it failed
 at.  After each one results.json and results.md are written anew: nothing is lost when a later step fails, or when the
-whole is stopped.  In --out are, beside these, log.txt, tile_times.json and tile_table.json, costs-NET.csv,
-timeline.json and ncu.csv, each of the step that makes it; all that is built or installed is in --work.  `nets` and
-`timeline` plan with the costs that --out has from an earlier call.  Fewer steps (--only) have more time each.  Exit
-code 1: some result is wrong or missing.
+whole is stopped.  The rows of a step come into rows/STEP.jsonl of --out one by one, and are gone from there when
+results.json has them.  In --out are at the end, beside these, log.txt and details.zip: tile_times.json and
+tile_table.json, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it; all that is built or
+installed is in --work.  `nets` and `timeline` plan with the costs that --out has from an earlier call.  Fewer steps
+(--only) have more time each, and --minutes bounds a call that has less than ten.  Exit code 1: some result is wrong or
+missing.
 """
 
 from __future__ import annotations
@@ -34,7 +40,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +51,7 @@ sys.path.insert(0, str(ROOT))
 from tools.gpu.prepare import Preparation  # noqa: E402
 from tools.gpu.process import last_lines, run  # noqa: E402
 from tools.gpu.report import failures, markdown  # noqa: E402
-from tools.gpu.results import Options, Results  # noqa: E402
+from tools.gpu.results import Options, Results, read_rows  # noqa: E402
 
 WORK = ROOT / "build" / "gpu_check"
 NETS = ["resnet50:128", "vgg16:64", "alexnet:256"]
@@ -77,7 +84,9 @@ PARTS = {
     "3": ("environment", "smoke", "training", "tiles", "ncu", "sanitizer"),
     "4": ("environment", "smoke", "layers", "nets"),
 }
-WHOLE = 575.0  # seconds from the first call to the last result
+WHOLE = 575.0  # seconds from the first call to the last result, if --minutes does not say otherwise
+DETAILS = ("tile_times.json", "tile_table.json", "costs-*.csv", "timeline.json", "ncu.csv")  # in the archive at the end
+ARCHIVE = "details.zip"
 MOST_AGAIN = 12  # times that a step is begun again
 MOST_LOG = 1 << 20  # bytes of a step's log, from its end, that are kept beside the results
 SAID = 30  # lines of a step's log that are kept where it did not end well
@@ -90,6 +99,9 @@ def main() -> int:
     parser.add_argument("--part", choices=sorted(PARTS), help="the steps of one call of ten minutes")
     parser.add_argument("--only", metavar="A,B", help=f"these steps of {' '.join(step.name for step in STEPS)}")
     parser.add_argument("--net", action="append", metavar="NAME:BATCH[:PRECISION]", help="of prototxt/")
+    parser.add_argument(
+        "--minutes", type=float, default=WHOLE / 60, help="for all, preparation and all (%(default).1f)"
+    )
     parser.add_argument("--wheels", type=Path, help="folder of wheels to use")
     parser.add_argument("--carried", type=Path, metavar="DIR", help="folder of tools/gpu/carry.py")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="where results go (%(default)s)")
@@ -116,16 +128,29 @@ def run_step(options: argparse.Namespace) -> None:
 def run_all(options: argparse.Namespace) -> int:
     began = time.monotonic()
     chosen = chosen_steps(options.part, options.only)
-    shutil.rmtree(options.work / "rows", ignore_errors=True)
+    shutil.rmtree(options.out / "rows", ignore_errors=True)
     (options.out / "log.txt").unlink(missing_ok=True)
-    for folder in (options.out, options.work / "rows"):
+    for folder in (options.work, options.out / "rows"):
         folder.mkdir(parents=True, exist_ok=True)
+    unpack(options.out)
+    try:
+        wrong = failures(all_steps(options, chosen, began))
+    finally:
+        pack(options.out)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    print(f"{options.out / 'results.md'}: {len(wrong)} failures")
+    return 1 if wrong else 0
+
+
+def all_steps(options: argparse.Namespace, chosen: Sequence[Step], began: float) -> dict[str, dict]:
+    """What the preparation and each step found."""
     print("preparation ..", end=" ", flush=True)
     ready = Preparation(options, options.work)
     found: dict[str, dict] = {"preparation": step_result(time.monotonic() - began, "done", ready.rows)}
     save(options.out, found)
     for index, step in enumerate(chosen):
-        left = WHOLE - (time.monotonic() - began)
+        left = 60 * options.minutes - (time.monotonic() - began)
         seconds = left * step.seconds / sum(later.seconds for later in chosen[index:])
         print(f"{step.name} ..", end=" ", flush=True)
         if without_a_gpu(found):
@@ -133,11 +158,31 @@ def run_all(options: argparse.Namespace) -> int:
         else:
             found[step.name] = one_step(step.name, seconds, min(1.5 * seconds, left), options, ready.environment)
         save(options.out, found)
-    wrong = failures(found)
-    for line in wrong:
-        print(line, file=sys.stderr)
-    print(f"{options.out / 'results.md'}: {len(wrong)} failures")
-    return 1 if wrong else 0
+        rows_file(options.out, step.name).unlink(missing_ok=True)
+    shutil.rmtree(options.out / "rows")
+    return found
+
+
+def rows_file(out: Path, step: str) -> Path:
+    return out / "rows" / f"{step}.jsonl"
+
+
+def pack(out: Path) -> None:
+    """Put the files of single steps into one archive: some ways to bring results back take few files."""
+    details = [path for pattern in DETAILS for path in sorted(out.glob(pattern))]
+    if details:
+        with zipfile.ZipFile(out / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in details:
+                archive.write(path, path.name)
+        for path in details:
+            path.unlink()
+
+
+def unpack(out: Path) -> None:
+    """What an earlier call packed, for the steps to use; a file that lies beside the archive is the newer one."""
+    if (out / ARCHIVE).exists():
+        with zipfile.ZipFile(out / ARCHIVE) as archive:
+            archive.extractall(out, [name for name in archive.namelist() if not (out / name).exists()])
 
 
 def chosen_steps(part: str | None, only: str | None) -> list[Step]:
@@ -174,7 +219,8 @@ def one_step(
 ) -> dict[str, Any]:
     """Rows of a step that has `seconds` to begin what it does and ends after `most`, and how it ended.  It is begun
     again, some times, as long as there are more rows than before."""
-    into, log = (options.work / "rows" / f"{name}.{ending}" for ending in ("json", "log"))
+    into, log = rows_file(options.out, name), options.work / f"{name}.log"
+    log.unlink(missing_ok=True)
     began, rows, again = time.monotonic(), [], -1
     while True:
         spent = time.monotonic() - began
@@ -183,7 +229,7 @@ def one_step(
         command += ["--dry-run"] * options.dry_run + ["--brief"] * options.brief
         command += [word for net in options.net or () for word in ("--net", net)]
         code, before, again = run(command, log, most - spent, environment), len(rows), again + 1
-        rows = json.loads(into.read_text(encoding="utf-8")) if into.exists() else []
+        rows = list(read_rows(into).values())
         if not code or len(rows) == before or again == MOST_AGAIN:
             break
     keep(log, options.out / "log.txt")

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from layermem.backends.cuda.warpgroup import PRECISIONS  # noqa: E402
+from layermem.backends.cuda.warpgroup import PACKED_PRECISION, PRECISIONS  # noqa: E402
 from layermem.utils.files import write_atomically  # noqa: E402
 from tools.sass.calibration import calibrated  # noqa: E402
 from tools.sass.engine import MODELLED, compile_all, engine_kernels, row_of  # noqa: E402
@@ -33,8 +33,8 @@ from tools.sass.table import memory_table, ops_table, read_rows, table, totals_t
 from tools.sass.warpgroup import all_rows, warpgroup_table  # noqa: E402
 
 NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256))
-OWN = [precision + WARPGROUPS for precision in PRECISIONS]
-TOTALS = ("tf32", "bf16", *OWN, "bf16 on bf16")
+OWN = [precision + WARPGROUPS for precision in (*PRECISIONS, PACKED_PRECISION)]
+TOTALS = ("tf32", "bf16", PACKED_PRECISION, *OWN)
 
 
 def main() -> None:

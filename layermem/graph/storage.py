@@ -39,6 +39,7 @@ from layermem.graph import slices
 from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_passes, passes_of
 from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
+from layermem.graph.norm_sums import NORM_SUMS
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
 from layermem.graph.optional_fusions import partial_sums_of, without_partial_sums, without_sums_of
 from layermem.graph.passes import Operand, Pass
@@ -116,6 +117,7 @@ class _Narrowing:
         self.whole, self.storage, self.device = graph, storage, storage.device
         self.dtype = NARROW[storage.device.storage]
         self.narrow = _narrow_buffers(graph)
+        self._narrow_names = frozenset(map(whole_name, self.narrow))
         self._counts: dict[int, int] = {}  # items of a part by node
         self._converted_of: dict[object, frozenset[str]] = {}  # by what _taken() depends on
         self._of_node: dict[int, list[Op]] = {}
@@ -144,7 +146,7 @@ class _Narrowing:
         recompute = None if op.recompute is None else self._op(op.recompute)
         if not self._is_narrow(op):
             return replace(op, recompute=recompute) if recompute is not op.recompute else op
-        op = replace(op, record=op.record.stored_in(self.dtype))
+        op = replace(op, record=op.record.stored_in(self.dtype, self._type_of_top(op)))
         overlays = tuple(each for each in op.overlays if (each.out in self.narrow) == (each.over in self.narrow))
         if not self._converted(op):
             saved = self._more_traffic(op)
@@ -156,6 +158,15 @@ class _Narrowing:
             reads=tuple(b for b in op.reads if b not in carried), nbytes=op.nbytes + self._more_traffic(op),
             workspace_bytes=max(each.workspace_end for each in passes),
         )  # fmt: skip
+
+    def _type_of_top(self, op: Op) -> str:
+        """The element type of the top; in backward of the blob whose gradient it reads, or adds up for a BatchNorm."""
+        role = next((role for role in ("y0", NORM_SUMS, "dy0") if role in op.roles), None)
+        if role is None:
+            return self.dtype
+        buffer = op.roles["dx0" if role == NORM_SUMS else role]
+        blob = whole_name(buffer).removesuffix(".diff")
+        return self.dtype if blob in self._narrow_names else "float32"
 
     def _carried_on(self, op: Op) -> tuple[str, ...]:
         """What earlier slices carry to `op` and it only reads: its parts but the last one write to it as well."""

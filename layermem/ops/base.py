@@ -18,11 +18,15 @@ from typing import TypeVar
 ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1, "bfloat16": 2, "float16": 2}
 FP32 = "fp32"  # as the word of users
 NARROW = {"bf16": "bfloat16", "fp16": "float16"}  # element types of 16 bits by the word of users (graph/storage.py)
+LARGEST_ZERO = {  # the largest number that becomes zero where it is stored, to nearest even
+    "float32": 0.0, "float64": 0.0, "bfloat16": 2.0**-134, "float16": 2.0**-25,
+}  # fmt: skip
 SCALED = ("fp16",)  # those with too few exponents for gradients: these are multiplied by a loss scale
 CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
 OPEN = ".open"  # "dw0.open" that of what they carry beside it
 WHOLE = ".whole"  # "x1.whole" that of the whole batch's blob beside a slice's x1
 R = TypeVar("R", bound="OpRecord")
+S = TypeVar("S", bound="EndsInRelu")
 MAX_COUNT = 2**31 - 1  # elements of one tensor, as in Caffe: kernels index with 32 bits
 
 
@@ -181,8 +185,9 @@ class OpRecord:
         """This record, of the step with a batch of `part.count`, as that of one slice of `whole`."""
         return replace(self, part=part)
 
-    def stored_in(self: R, dtype: str) -> R:
-        """This record where blobs are stored in a type of 16 bits, also those that a fused op leaves out."""
+    def stored_in(self: R, dtype: str, y: str) -> R:
+        """This record where blobs are stored in `dtype`, of 16 bits, also those that a fused op leaves out.  `y`: the
+        type of what a ReLU makes (EndsInRelu)."""
         return self
 
     @property
@@ -210,6 +215,28 @@ class PerItem(OpRecord):
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
         return NO_SUMS
+
+
+@dataclass(frozen=True)
+class EndsInRelu(OpRecord):
+    """An op that may end in a ReLU, or clear a gradient as the backward of one does.
+
+    stored   the element type in which y, what the ReLU makes, is stored.  For a mask and for a gradient y is positive
+             where it is so as it is stored, whether an op looks at y or computes it
+    """
+
+    stored: str = field(default="float32", kw_only=True)
+
+    @property
+    def largest_zero(self) -> float:
+        """What y is above where it is positive."""
+        return LARGEST_ZERO[self.stored]
+
+    def of_slice(self: S, part: BatchSlice, whole: S) -> S:
+        return replace(self, part=part, stored=whole.stored)
+
+    def stored_in(self: S, dtype: str, y: str) -> S:
+        return replace(self, stored=y)
 
 
 class ReadsLabels(OpRecord):

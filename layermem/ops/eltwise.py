@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import PerItem, Tensor
+from layermem.ops.base import EndsInRelu, PerItem, Tensor
 
 
 @dataclass(frozen=True)
-class Eltwise(PerItem):
+class Eltwise(EndsInRelu, PerItem):
     """`bottoms` blobs of shape `x`; `operation` is SUM (with coeffs), PROD or MAX.
 
     forward    y0 from x{i}; MAX writes winner (index of a bottom), a fused relu writes mask, where declared

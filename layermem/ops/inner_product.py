@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, Tensor, epilogue_name
+from layermem.ops.base import NO_SUMS, WEIGHTS, EndsInRelu, OpRecord, Tensor, epilogue_name
 from layermem.ops.update import Update
 
 
@@ -35,7 +35,7 @@ class BandRules(NamedTuple):
 
 
 @dataclass(frozen=True)
-class InnerProduct(OpRecord):
+class InnerProduct(EndsInRelu):
     """y [rows, outputs] = x [rows, inner] w' [+ bias] [+ x1] [relu].
 
     x, y        the blobs with their own axes

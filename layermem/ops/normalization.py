@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from layermem.ops.base import NO_SUMS, BatchSlice, OpRecord, PerItem, Tensor, epilogue_name
+from layermem.ops.base import NO_SUMS, BatchSlice, EndsInRelu, OpRecord, PerItem, Tensor, epilogue_name
 from layermem.ops.pooling import Pool
 
 # What the first passes over the items make, for slices of a batch (graph/batch_norm_passes.py).
@@ -120,7 +120,7 @@ class Bias(OpRecord):
 
 
 @dataclass(frozen=True)
-class BatchNormScale(OpRecord):
+class BatchNormScale(EndsInRelu):
     """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU, or a MAX pooling behind it.
 
     forward     y0, mean, inv_std from x0, w3 (factor), w4 (bias) [, x1]; moves w0, w1, w2; writes mask where declared
@@ -155,11 +155,15 @@ class BatchNormScale(OpRecord):
         return self.norm.batch_sums(step)
 
     def of_slice(self, part: BatchSlice, whole: BatchNormScale) -> BatchNormScale:
-        return replace(self, part=part, norm=replace(self.norm, part=part), scale=replace(self.scale, part=part))
+        norm, scale = replace(self.norm, part=part), replace(self.scale, part=part)
+        return replace(super().of_slice(part, whole), norm=norm, scale=scale)
+
+    def stored_in(self, dtype: str, y: str) -> BatchNormScale:
+        return super().stored_in(dtype, dtype if self.pool is not None else y)  # what is pooled is no blob
 
 
 @dataclass(frozen=True)
-class BatchNormSum(OpRecord):
+class BatchNormSum(EndsInRelu):
     """The sum of two training BatchNorms with their Scales, over blobs of one shape, and maybe a ReLU.
 
     forward     y0, mean, inv_std, mean1, inv_std1 from x0, w3, w4, x1, w8, w9; moves w0 .. w2 and w5 .. w7; writes mask
@@ -191,10 +195,10 @@ class BatchNormSum(OpRecord):
 
     def of_slice(self, part: BatchSlice, whole: BatchNormSum) -> BatchNormSum:
         first, second = (mine.of_slice(part, its) for mine, its in zip(self.norms, whole.norms))
-        return replace(self, part=part, norms=(first, second), between=whole.between)
+        return replace(super().of_slice(part, whole), norms=(first, second), between=whole.between)
 
-    def stored_in(self, dtype: str) -> BatchNormSum:
-        return replace(self, between=dtype)
+    def stored_in(self, dtype: str, y: str) -> BatchNormSum:
+        return replace(super().stored_in(dtype, y), between=dtype)
 
 
 def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> frozenset[str] | None:

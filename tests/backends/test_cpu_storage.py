@@ -81,7 +81,7 @@ def operands(run: Run, step: Step, dtype: str, taken: Collection[str], special: 
 def compare_with_conversions(device: CpuDevice, run: Run, step: Step, adds: Collection[str], special: bool, wide: str):
     """Whether the kernel takes 16 bits of all blobs but those whose role begins with `wide`; if so, it is compared."""
     dtype = NARROW[device.storage]
-    record = (step.record or run.layer.record).stored_in(dtype)
+    record = (step.record or run.layer.record).stored_in(dtype, dtype)
     roles = dict.fromkeys((*step.reads, *step.writes, *step.updates))
     is_narrow = {r: r.rstrip("0123456789") in BLOBS and not (wide and r.startswith(wide)) for r in roles}
     dtypes = {role: dtype if is_narrow[role] else run.tensor(role).dtype for role in roles}

@@ -1,11 +1,13 @@
 """Every net in prototxt/ is planned and checked.  Planning times: tools/bench_planning_time.py."""
 
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from layermem.api import build_net, job_of_net, job_of_solver
 from layermem.backends.base import get_device
+from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.report.plan_report import evaluate
 from layermem.schedule.check import violations
@@ -17,6 +19,11 @@ SMALL = [path for path in NETS if path.parent.name not in DEEP]
 SOLVERS = sorted(path for net in SMALL for path in net.parent.glob("*solver_dummy.prototxt"))
 
 
+@lru_cache(maxsize=1)  # strategies of one net follow each other
+def job_with_offload(path: Path) -> Job:
+    return job_of_net(build_net(path), DEVICE, COSTS).with_host_budget("1TiB")
+
+
 @pytest.mark.parametrize("path", NETS, ids=str)
 def test_every_net_is_planned_within_what_caffe_takes(path):
     found = evaluate(job_of_net(build_net(path), DEVICE, COSTS))
@@ -26,8 +33,7 @@ def test_every_net_is_planned_within_what_caffe_takes(path):
 @pytest.mark.parametrize("strategy", ["hybrid", "sublinear", "recompute", "auto"])
 @pytest.mark.parametrize("path", SMALL, ids=str)
 def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
-    job = job_of_net(build_net(path), DEVICE, COSTS).with_host_budget("1TiB")
-    found = evaluate(job, strategy, "40%")
+    found = evaluate(job_with_offload(path), strategy, "40%")
     assert found.peak_bytes <= found.budget_bytes or not found.feasible
     if strategy in ("hybrid", "auto"):
         assert found.feasible

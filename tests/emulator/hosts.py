@@ -9,10 +9,14 @@ import re
 import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+OFFSET = re.compile(r"@([0-9a-f]+)@")
+PRIMITIVES = re.compile(r"/(primitives|warpgroup)\.cuh:")
 
 
 class EmulationError(RuntimeError):
@@ -54,19 +58,29 @@ class Launch(ctypes.Structure):
     ]
 
 
+_libraries: list[Library] = []
+
+
+def in_use() -> Sequence[Library]:
+    """The modules of mode race that this process has loaded."""
+    return [library for library in _libraries if "-race-" in library.path.name]
+
+
 class Library:
     """A module in this process: kernels work on the arrays' own memory."""
 
     def __init__(self, path: Path):
         self.path = path
         self.library = ctypes.CDLL(str(path))
-        self.library.lm_emu_message.restype = self.library.lm_emu_banks.restype = ctypes.c_char_p
+        for call in (self.library.lm_emu_message, self.library.lm_emu_banks, self.library.lm_emu_reached):
+            call.restype = ctypes.c_char_p
         self.library.lm_emu_launch.argtypes = (
             ctypes.c_char_p,
             ctypes.POINTER(Launch),
             ctypes.c_char_p,
             ctypes.c_uint64,
         )
+        _libraries.append(self)
 
     def run(self, name: str, launch: Launch, args: Packed) -> None:
         if self.library.lm_emu_launch(name.encode(), launch, args.data, len(args.data)):
@@ -77,6 +91,18 @@ class Library:
         lines = _with_lines(self.library.lm_emu_banks().decode(), self.path).splitlines()
         rows = (line.split() for line in lines)
         return [BankUse(place, verb, *map(int, numbers)) for place, verb, *numbers in rows]
+
+    def reached(self) -> dict[str, list[int]]:
+        """By file and line, the calls of barriers, waits and fences that launches so far have made (mode race)."""
+        said = self.library.lm_emu_reached().decode()
+        calls: dict[str, list[int]] = {}
+        for place, line in zip(_with_lines(said, self.path).split(), said.split(), strict=True):
+            calls.setdefault(place, []).append(int(line.strip("@"), 16))
+        return calls
+
+    def leave_out(self, calls: Sequence[int]) -> None:
+        """The next launches do not make these of them."""
+        self.library.lm_emu_leave_out((ctypes.c_uint32 * len(calls))(*calls), ctypes.c_uint64(len(calls)))
 
 
 class Worker:
@@ -187,12 +213,17 @@ def _write_back(array: np.ndarray, data: bytes, name: str) -> None:
 
 def _with_lines(message: str, library: Path) -> str:
     """Replaces @offset@ by file and line: of the innermost call that is not inside the primitives."""
+    offsets = list(dict.fromkeys(OFFSET.findall(message)))
+    if not offsets:
+        return message
+    asked = ["addr2line", "-a", "-i", "-e", str(library), *offsets]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    _, *of_each = re.split(r"^0x[0-9a-f]+$", said, flags=re.MULTILINE)  # -a prints each offset before its lines
+    places = dict(zip(offsets, map(_outside_primitives, of_each), strict=True))
+    return OFFSET.sub(lambda match: places[match[1]], message)
 
-    def place(match: re.Match) -> str:
-        asked = ["addr2line", "-i", "-e", str(library), match[1]]
-        lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-        outside = [line for line in lines if not line.startswith("??") and "/primitives.cuh:" not in line]
-        file, _, line = (outside or lines)[0].partition(":")
-        return f"{Path(file).name}:{line.split()[0]}"
 
-    return re.sub(r"@([0-9a-f]+)@", place, message)
+def _outside_primitives(said: str) -> str:
+    lines = [line.split()[0] for line in said.strip().splitlines()]
+    outside = [line for line in lines if not line.startswith("??") and not PRIMITIVES.search(line)]
+    return (outside or lines)[0].rpartition("/")[2]

@@ -16,7 +16,7 @@ from layermem.graph.sharing import shared_graphs
 from layermem.graph.slices import Cut, sliced_graph, whole_name
 from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph
-from layermem.ops import CARRY, NARROW, Communication, OpRecord
+from layermem.ops import CARRY, NARROW, BatchNormScale, Communication, OpRecord
 from layermem.proto.read import read_net_text
 from layermem.solver.build import reported
 from layermem.utils.units import aligned
@@ -136,6 +136,14 @@ def test_what_layers_without_a_backward_make_is_in_32_bits(device):
 
 def test_what_is_handed_to_the_host_is_in_32_bits(device):
     assert "conv1" not in narrow_names(stored(SMALL, device, outputs=("conv1", "loss")))
+
+
+def test_the_sign_of_a_relu_is_of_the_type_in_which_its_top_is_stored(device):
+    """Also of that whose gradient an op clears; what is handed to the host is in 32 bits."""
+    text = f"{EVEN} {conv('conv1', 'data', 4, 3)} {norm('conv1')} {relu('conv1')} {LOSS % 'conv1'}"
+    for outputs, dtype in ((), NARROW[device.storage]), (("conv1'''", "loss"), "float32"):
+        records = [op.record for op in all_ops(stored(text, device, outputs=outputs))]
+        assert {record.stored for record in records if isinstance(record, BatchNormScale)} == {dtype}
 
 
 def test_what_ranks_exchange_is_in_32_bits(device):

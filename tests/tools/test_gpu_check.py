@@ -5,28 +5,34 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import time
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, L2_BYTES, PACKED, cycles
+from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, L2_BYTES, PACKED, PACKED_BF16, cycles
 from layermem.backends.cuda.kernel_images.sources import architecture, modules
+from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
+from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
-from tools.gpu import carry, fit_tiles, ncu
+from tools.gpu import carry, correctness, fit_tiles, ncu, tiles
+from tools.gpu.every_kernel import every_kernel
 from tools.gpu.nets import ways
 from tools.gpu.process import run
 from tools.gpu.report import TITLES, failures, markdown
-from tools.gpu.results import Options, Results
+from tools.gpu.results import Options, Results, read_rows
 from tools.gpu.sanitizer import verdict
 from tools.gpu.timeline import Span, summary, trace
 from tools.gpu.whole_nets import Wanted
+from tools.ptxas_report import read_report
 
 needs_pycuda = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
@@ -42,8 +48,8 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
-    results = ["log.txt", "results.json", "results.md"]
-    assert files == ["costs-mnist-8-fp32.csv", *results, "tile_table.json", "tile_times.json", "timeline.json"]
+    assert files == ["details.zip", "log.txt", "results.json", "results.md"]
+    gpu_check.unpack(tmp_path / "out")
     assert list(found) == ["preparation", *(step.name for step in gpu_check.STEPS)]
     assert all(step["ended"] == "done" and step["rows"] for step in found.values())
     kernels = found["correctness"]["rows"]
@@ -56,16 +62,59 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     }  # fmt: skip
     assert all(row["ms"] > 0 and row["bytes"] > 0 for row in found["nets"]["rows"])
     ceilings = {row["what"] for row in found["ceilings"]["rows"]}
-    assert {"copy on the GPU", "reading L2 cache", "kernel of a graph", "ffma rate", "mma bf16 rate"} <= ceilings
-    tiles = {row["kernel"] for row in found["smoke"]["rows"] if "128x32_v1" in row["kernel"]}
-    assert len(tiles) == 4 * 3 and all(row["blocks"] >= 1 for row in found["smoke"]["rows"])
-    assert {row["op"] for row in found["tiles"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit"}
+    assert {"copy on the GPU", "reading L2 cache", "kernel of a graph"} <= ceilings
+    assert {"ffma rate", "mma bf16 rate", "wgmma tf32 rate"} <= ceilings
+    launched = {row["kernel"].partition(".")[0] for row in found["smoke"]["rows"]}
+    assert {name for name in modules() if name.startswith("convolution")} <= launched
+    assert all(row["blocks"] >= 1 for row in found["smoke"]["rows"])
+    assert {row["op"] for row in found["tiles"]["rows"]} == {"fprop", "dgrad", "wgrad", "fit", "warpgroups"}
     assert {"conv2.dgrad", "ip1.w0.update"} <= {row["op"] for row in found["ops"]["rows"]}
     assert all(row["step ms"] > 0 for row in found["timeline"]["rows"])
     trace = json.loads((tmp_path / "out" / "timeline.json").read_text())
     assert {event["tid"] for event in trace} == {"compute", "d2h", "h2d"}
     text = (tmp_path / "out" / "results.md").read_text()
     assert "| VGG conv2_2 |" in text
+
+
+class Recorder:
+    """In the place of a GPU: notes which kernels are launched, and on which capability."""
+
+    def __init__(self):
+        self.launched = set()
+
+    def placed(self, arrays):
+        return {role: array.ctypes.data for role, array in arrays.items()}
+
+    def launch(self, launch, context):
+        self.launched.add(f"{launch.module}.{launch.function}")
+
+    def bring_back(self):
+        pass
+
+
+def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
+    """Those of one architecture where it is."""
+    launched = {"80": Recorder(), "90": Recorder()}
+    for check in every_kernel(brief=False):
+        recorder = launched["80" if check.runs_on("80") else "90"]
+        with check.tiles():
+            check.make(check.way(recorder)).run_once()
+    of_every_gpu, of_one = launched["80"].launched, launched["90"].launched
+    declared = {f"{row.module}.{row.name}" for row in read_report()[1]}
+    missing = declared - of_every_gpu - of_one
+    assert not missing, "no check launches these: the head of tools/gpu/every_kernel.py says where to add one"
+    assert of_every_gpu | of_one == declared
+    assert of_every_gpu == {name for name in declared if not re.match(r"\w+_sm90a\.", name)}
+    names = [(check.name, check.precision) for check in correctness.checks(brief=False)]
+    assert {(check.name, check.precision) for check in every_kernel(brief=False)} <= {*names}
+    assert len(names) == len({*names}), "of two checks with one name the second is taken for done"
+
+
+def test_what_a_bare_machine_runs_needs_no_pytest():
+    """It has what layermem depends on, and nothing else."""
+    steps = ", ".join(f"tools.gpu.{step.name}" for step in gpu_check.STEPS if step.name != "ncu")
+    text = f"import sys; import {steps}; assert 'pytest' not in sys.modules"
+    subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True)
 
 
 def test_nets_are_run_with_activations_in_16_bits_where_there_are_tensor_cores(tmp_path):
@@ -93,9 +142,12 @@ def test_every_step_is_in_a_part_and_has_a_title():
 
 
 def options(tmp_path, **more) -> argparse.Namespace:
-    for folder in ("rows", "out"):
-        (tmp_path / folder).mkdir(exist_ok=True)
-    usual = dict.fromkeys(("net", "wheels", "step", "carried", "part", "only")) | {"dry_run": False, "brief": True}
+    (tmp_path / "out" / "rows").mkdir(parents=True, exist_ok=True)
+    usual = dict.fromkeys(("net", "wheels", "step", "carried", "part", "only")) | {
+        "dry_run": False,
+        "brief": True,
+        "minutes": 9.0,
+    }
     return argparse.Namespace(**usual | {"work": tmp_path, "out": tmp_path / "out"} | more)
 
 
@@ -136,7 +188,7 @@ for name in "abcdefgh":
 
 def test_a_step_that_fails_is_begun_again_behind_its_last_row(tmp_path, monkeypatch):
     script = tmp_path / "step.py"
-    script.write_text(FAILING.format(root=str(ROOT), rows=str(tmp_path / "rows" / "x.json")))
+    script.write_text(FAILING.format(root=str(ROOT), rows=str(tmp_path / "out" / "rows" / "x.jsonl")))
     monkeypatch.setattr(gpu_check, "__file__", str(script))
     step = gpu_check.one_step("x", 60, 60, options(tmp_path), os.environ)
     assert step["ended"] == "done; begun again 3 times" and "ValueError" in step["log"]  # after d, e and g, not b
@@ -161,6 +213,43 @@ def test_without_a_gpu_nothing_more_is_begun(tmp_path, monkeypatch):
     assert found["nets"]["ended"] == "not begun: the GPU cannot be used"
 
 
+def test_the_minutes_of_a_call_are_shared_out_among_its_steps(tmp_path, monkeypatch):
+    given = {}
+
+    def one_step(name, seconds, most, *others):
+        given[name] = seconds
+        return gpu_check.step_result(0.0, "done", [{"passed": True}])
+
+    monkeypatch.setattr(gpu_check, "one_step", one_step)
+    monkeypatch.setattr(gpu_check, "Preparation", lambda *given: argparse.Namespace(rows=[], environment={}))
+    assert gpu_check.run_all(options(tmp_path, minutes=3, only="smoke,tiles")) == 0
+    assert given["smoke"] == pytest.approx(180 * 30 / 180, abs=2) and given["tiles"] == pytest.approx(180, abs=2)
+
+
+def test_files_of_single_steps_are_one_archive_and_come_back_for_the_next_call(tmp_path):
+    for name in ("tile_times.json", "costs-a-1-fp32.csv", "costs-b-1-fp32.csv", "results.json"):
+        (tmp_path / name).write_text(name)
+    gpu_check.pack(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["details.zip", "results.json"]
+    (tmp_path / "tile_times.json").write_text("newer")
+    gpu_check.unpack(tmp_path)
+    assert (tmp_path / "costs-b-1-fp32.csv").read_text() == "costs-b-1-fp32.csv"
+    assert (tmp_path / "tile_times.json").read_text() == "newer"
+
+
+def test_kernels_are_compiled_before_the_first_step_unless_they_were_brought(tmp_path, monkeypatch):
+    import tools.gpu.prepare as prepare
+
+    commands = []
+    monkeypatch.delenv("LAYERMEM_KERNELS", raising=False)
+    monkeypatch.setattr(prepare, "run", lambda command, *others: commands.append((command[-1], others[1])) or 0)
+    prepare.Preparation(options(tmp_path, minutes=3), tmp_path)
+    assert commands[-1] == ("tools.gpu.images", 90)
+    commands.clear()
+    prepare.Preparation(options(tmp_path, carried=tmp_path), tmp_path)
+    assert "tools.gpu.images" not in dict(commands)
+
+
 def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     import tools.gpu.prepare as prepare
 
@@ -178,7 +267,7 @@ def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     assert "cannot be built" in said["native"] and "bring wheels of these: numpy" in said["packages"]
     assert "libcuda.so.1" in {**said, **{row["what"]: row["says"] for row in ready.rows}}["driver"]
     assert ready.environment["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / "site")
-    empty = prepare.Preparation(options(tmp_path, wheels=tmp_path / "rows"), tmp_path)
+    empty = prepare.Preparation(options(tmp_path, wheels=tmp_path / "out"), tmp_path)
     assert "there are no wheels in" in empty.rows[0]["says"]
 
 
@@ -225,7 +314,13 @@ def test_what_is_wrong_is_listed():
 def test_rows_are_on_disk_as_soon_as_they_are_found(tmp_path):
     results = Results(tmp_path / "rows.json", Options(small=True, brief=True, seconds=1e9))
     results.add(a=1)
-    assert json.loads((tmp_path / "rows.json").read_text()) == [{"a": 1}]
+    assert list(read_rows(tmp_path / "rows.json").values()) == [{"a": 1}]
+    with open(tmp_path / "rows.json", "a") as file:
+        file.write('[1, {"a": ')  # of a process that was killed
+    again = Results(tmp_path / "rows.json", Options(small=True, brief=True, seconds=1e9))
+    again.attempt(lambda: again.add(a=2) and None, a=2)
+    assert [row["a"] for row in read_rows(tmp_path / "rows.json").values()] == [1, 2]
+    assert (tmp_path / "rows.json").read_text().count('{"a": 1}') == 1  # rows are appended, not written again
     assert not results.late and Results(tmp_path / "other.json", Options(True, True, seconds=-1)).late
 
 
@@ -237,7 +332,7 @@ def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subpro
     into = tmp_path / f"{name}.json"
     words = ["--step", name, "--into", str(into), "--out", str(tmp_path), "--dry-run", "--brief"]
     done = on_fake_driver.run(ROOT / "tools/gpu_check.py", *words, **settings)
-    return done, json.loads(into.read_text()) if into.exists() else []
+    return done, list(read_rows(into).values())
 
 
 @needs_pycuda
@@ -287,7 +382,7 @@ def test_an_illegal_address_ends_the_process_and_a_refused_launch_does_not(tmp_p
         {"first": True, "refused": False, "second": True, "illegal": False, "third": True},
     ):
         done = on_fake_driver.run(BROKEN, str(rows), streams="random")
-        found = json.loads(rows.read_text())
+        found = list(read_rows(rows).values())
         assert {row["name"]: row["passed"] for row in found} == expected
         assert (done.returncode == 0) == ("third" in expected), done.stderr
     says = {row["name"]: row.get("says", "") for row in found}
@@ -337,6 +432,41 @@ def test_a_fitted_table_chooses_the_best_tiles(monkeypatch):
     assert same["fp32"]["l2_bytes"] == L2_BYTES and same["fp32"]["paces"]["128x64"] == [4340, 7270, 9730]
     assert f"L2_BYTES = {L2_BYTES}; " in fit_tiles.text(same)
     assert fit_tiles.fitted([]) == {}
+
+
+def test_products_go_to_warpgroups_from_fitted_columns_and_depths_on():
+    """On a GPU where they are faster for 128 columns and more, of 512 elements along k and more."""
+    lines = []
+    for n, depth in product((64, 128, 256), (64, 512, 4096)):
+        case = {"precision": "tf32", "shape": f"{n} {depth}", "op": "fprop", "count": 2, "parts": 1}
+        case |= {"m": 1000, "n_columns": n, "repeat": 1, "depth": depth}
+        faster = n >= 128 and depth >= 512
+        lines += [{**case, "tile": "128x64", "ms": 3.0}, {**case, "tile": "128x128", "ms": 2.0}]
+        lines += [{**case, "tile": "warpgroups 256x128", "ms": 1.0 if faster else 4.0}]
+    assert fit_tiles.paying(lines) == {
+        "tf32 fprop": {"columns": 128, "depth": 512, "ms": 28.0, "without ms": 36.0, "least ms": 28.0}
+    }
+    slower = [{**line, "ms": 9.0} if line["tile"].startswith("warpgroups") else line for line in lines]
+    assert fit_tiles.paying(slower)["tf32 fprop"] == {"ms": 36.0, "without ms": 36.0, "least ms": 36.0}
+    assert fit_tiles.paying([line for line in lines if not line["tile"].startswith("warpgroups")]) == {}
+    assert fit_tiles.fitted(lines)["tf32"]["least ms"] == 36.0  # of the other tiles
+
+
+def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
+    problem = ConvProblem(2, 64, 128, Window(14, 3, 1, 1), Window(14, 3, 1, 1))
+    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 4096)
+    (engine,) = tiles.by_warpgroups("tf32", problem, "90")
+    found = {(each.op, each.tile, each.launches[0].module) for each in tiles.candidates(engine, problem, places)}
+    assert found == {
+        (op, f"warpgroups {tile.name}", "convolution_tf32_sm90a")
+        for op in ("fprop", "dgrad", "wgrad") for tile in WARPGROUP_TILES
+    }  # fmt: skip
+    assert not [*tiles.by_warpgroups("tf32", problem, "80")] and not [*tiles.by_warpgroups("fp32", problem, "90")]
+    packed = [*tiles.candidates(PACKED_BF16, problem, places)]
+    assert {each.launches[0].module for each in packed} == {"convolution_bf16_on_bf16"}
+    assert {each.tile for each in packed} == {tile.name for tile in PACKED_BF16.tiles}
+    assert tiles.takes("bf16 on bf16", problem)
+    assert not tiles.takes("bf16 on bf16", replace(problem, c=3))
 
 
 def test_what_no_op_hides_of_a_copy_is_exposed():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.conv_pool import conv_fprop_pool
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     ENGINES,
@@ -24,13 +25,13 @@ from layermem.backends.cuda.implicit_gemm import (
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
-from layermem.backends.cuda.warpgroup import CAPABILITY, PRECISIONS, WARPGROUP_TILES, engine_of
+from layermem.backends.cuda.warpgroup import CAPABILITY, PACKED_PRECISION, PRECISIONS, WARPGROUP_TILES, engine_of
 from layermem.ops import ConvProblem, Feed, Window
 from layermem.planning.costs import MODELS
 from tests.backends.cuda.first_tile import first_tile
 from tools.sass.calibration import calibrated, case_times
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
-from tools.sass.engine import MODELLED, can_run, engine_kernels
+from tools.sass.engine import MODELLED, can_run, engine_kernels, pooled
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
@@ -317,6 +318,7 @@ def test_stages_of_a_block_are_those_of_the_launch():
     assert stages_of(conv_fprop(engine, problem, 0, 0, 0), 32) == 9 * 128 // 32
     assert stages_of(conv_dgrad(engine, problem, 0, 0, 0), 32) == 9 * 256 // 32
     assert stages_of(conv_dgrad(engine, strided, 0, 0, 0), 32) == 4 * 256 // 32  # of 16 taps each phase meets 4
+    assert stages_of(conv_fprop_pool(engine, pooled(problem), 0, 0, 0, 0), 32) == 9 * 128 // 32
     split = split_of(problem)
     wgrad = next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
     assert stages_of(wgrad, 32) == -(-split.images_each * 28 * 28 // 32)
@@ -478,6 +480,15 @@ def test_warpgroups_take_what_products_and_loads_take(precision):
 
 
 @nvcc_is_here
+def test_packed_operands_of_warpgroups_are_bound_by_l2_or_their_loads():
+    rows = {row.kernel: row for row in rows_of(PACKED_PRECISION, Model(H200))}
+    assert set(rows) == {"conv_fprop_192x256_v8", "conv_dgrad_192x256_v8"}
+    for row in rows.values():
+        assert row.bound == pytest.approx(2 * 192 * 256 * 64 / ((192 + 256) * 128) * H200.l2 / 1e12)
+        assert row.tflops > 0.95 * row.bound and row.products <= 175
+
+
+@nvcc_is_here
 def test_a_launch_by_warpgroups_takes_what_the_tiles_of_a_block_take():
     window = Window(size=56, kernel=3, stride=1, pad=1)
 
@@ -500,10 +511,11 @@ def test_a_launch_by_warpgroups_takes_what_the_tiles_of_a_block_take():
 @nvcc_is_here
 def test_measured_layers_scale_the_products_of_their_precision(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "whole_source", first_tile)  # the layer takes its kernels
-    row = {"layer": "VGG conv5_2", "op": "forward", "precision": "tf32"}
-    model = calibrated(results(tmp_path, [], [{**row, "ms": 1.0}]), H200)
-    assert list(model.products) == [("tf32", "fprop")] and model.memory == 1.0
-    assert 1 < model.products["tf32", "fprop"] < 5  # of 0.3 to 0.5 ms
+    row = {"layer": "VGG conv5_2", "op": "dgrad", "precision": "tf32", "ms": 1.0}
+    by_warpgroups = {**row, "op": "forward"}  # another engine, which has no scale
+    model = calibrated(results(tmp_path, [], [row, by_warpgroups]), H200)
+    assert list(model.products) == [("tf32", "dgrad")] and model.memory == 1.0
+    assert 1 < model.products["tf32", "dgrad"] < 5  # of 0.3 to 0.5 ms
 
 
 def test_a_table_that_is_written_is_read(tmp_path):

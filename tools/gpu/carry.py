@@ -17,12 +17,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from layermem.backends.cuda.driver.context import gpus
 from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.sources import modules
+from tools.gpu.images import on_all_cores
 from tools.gpu.process import ROOT
 
 DIGESTS = "digests.json"
@@ -33,19 +34,18 @@ def digest_of(module: str, architecture: str) -> str:
     return hashlib.sha256(repr((build.whole_source(module), build.FLAGS, architecture)).encode()).hexdigest()
 
 
+def _kept(folder: Path, architecture: str, module: str) -> int:
+    """Compiles a module into the folder; its bytes."""
+    target = f"{build.CODE}{sources.architecture(module, architecture)}"
+    image = build.find_compiler().cubin(build.whole_source(module), target, build.FLAGS)
+    (folder / f"{module}.fatbin").write_bytes(image)
+    return len(image)
+
+
 def kernels(folder: Path, architecture: str) -> int:
     """Compiles every module on all cores; the bytes of them all."""
     folder.mkdir(parents=True, exist_ok=True)
-    compiler = build.find_compiler()
-
-    def compiled(module: str) -> int:
-        target = f"sm_{sources.architecture(module, architecture)}"
-        image = compiler.cubin(build.whole_source(module), target, build.FLAGS)
-        (folder / f"{module}.fatbin").write_bytes(image)
-        return len(image)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        nbytes = sum(pool.map(compiled, modules()))
+    nbytes = sum(size for _, size in on_all_cores(partial(_kept, folder, architecture)))
     digests = {"architecture": architecture} | {module: digest_of(module, architecture) for module in modules()}
     (folder / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
     return nbytes

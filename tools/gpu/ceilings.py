@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import build
-from layermem.backends.cuda.kernel_images.sources import SOURCES
+from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
 from layermem.backends.cuda.launch import launch
 from layermem.schedule.ir import COMPUTE, D2H, H2D
 from tools.gpu.gpu import Gpu
 from tools.gpu.results import Options, Results, in_short, median_seconds
 
-SOURCE = Path(__file__).with_name("ceilings.cu")
+SOURCE, OF_WARPGROUPS = (Path(__file__).with_name(name) for name in ("ceilings.cu", "ceilings_sm90a.cu"))
 CHAINS, THREADS = 8, 256  # as in ceilings.cu
 PINNED = (1 << 28, 1 << 30, 1 << 32)  # bytes
 MATRIX = 8192  # rows and columns
-KERNELS = {  # floating-point operations a round and thread; blocks that share a multiprocessor
-    "ffma_rate": (2 * CHAINS, 4),
-    "mma_tf32_rate": (2 * CHAINS * 16 * 8 * 8 // 32, 2),
-    "mma_bf16_rate": (2 * CHAINS * 16 * 8 * 16 // 32, 2),
+PRODUCTS, WARPGROUP_SHARED = 16, 128 * 128 + 1024  # as in ceilings_sm90a.cu
+
+
+class Rate(NamedTuple):
+    """A kernel: floating-point operations a round and thread, blocks that share a multiprocessor, its source, bytes of
+    dynamic shared memory, the least capability, or the only one, that has its instructions, and rounds of a launch."""
+
+    operations: int
+    blocks: int
+    source: Path = SOURCE
+    shared: int = 0
+    least: int = 75
+    only: str = ""
+    rounds: int = 4000
+
+    def runs_on(self, capability: str) -> bool:
+        return int(capability) >= self.least and self.only in ("", capability)
+
+
+WGMMA = Rate(0, 2, OF_WARPGROUPS, WARPGROUP_SHARED, only="90", rounds=400)
+KERNELS = {
+    "ffma_rate": Rate(2 * CHAINS, 4),
+    "mma_tf32_rate": Rate(2 * CHAINS * 16 * 8 * 8 // 32, 2, least=80),
+    "mma_bf16_rate": Rate(2 * CHAINS * 16 * 8 * 16 // 32, 2, least=80),
+    "wgmma_tf32_rate": WGMMA._replace(operations=2 * PRODUCTS * 64 * 128 * 8 // 128),
+    "wgmma_bf16_rate": WGMMA._replace(operations=2 * PRODUCTS * 64 * 128 * 16 // 128),
 }
 
 
@@ -66,7 +90,8 @@ def copies(gpu: Gpu, results: Results, options: Options) -> None:
 
 def reads(gpu: Gpu, results: Results, options: Options) -> None:
     """By a kernel: what the L2 cache holds, what it does not, and the host's pinned memory."""
-    function, driver = gpu.cuda.module_from_buffer(image(gpu, options.small)).get_function("read_rate"), gpu.driver
+    driver, module = gpu.driver, gpu.cuda.module_from_buffer(image(gpu, SOURCE, options.small))
+    function = module.get_function("read_rate")
     cached, large, link = (1 << 12,) * 3 if options.small else (1 << 24, 1 << 30, 1 << 27)
     grid = 2 if options.small else 8 * driver.gpu.multiprocessors
     memory, out = driver.allocate(large), driver.allocate(4 * grid)
@@ -122,29 +147,35 @@ def libraries(gpu: Gpu, results: Results, options: Options) -> None:
 
 
 def arithmetic(gpu: Gpu, results: Results, options: Options) -> None:
-    module = gpu.cuda.module_from_buffer(image(gpu, options.small))
-    blocks_of = 1 if options.small else gpu.driver.gpu.multiprocessors * 8
-    rounds = 2 if options.small else 4000
-    for name, (operations, blocks) in KERNELS.items():
-        if name.startswith("mma") and int(gpu.driver.gpu.capability) < 80:
-            continue
-        function, grid = module.get_function(name), blocks_of * blocks
+    capability, blocks_of = gpu.driver.gpu.capability, 1 if options.small else gpu.driver.gpu.multiprocessors * 8
+    kernels = {name: kernel for name, kernel in KERNELS.items() if kernel.runs_on(capability)}
+    sources = {kernel.source for kernel in kernels.values()}
+    modules = {source: gpu.cuda.module_from_buffer(image(gpu, source, options.small)) for source in sources}
+    for name, kernel in kernels.items():
+        rounds = 2 if options.small else kernel.rounds
+        function, grid = modules[kernel.source].get_function(name), blocks_of * kernel.blocks
         memory = gpu.driver.allocate(4 * grid)
         args = struct.pack("Piff4x", int(memory), rounds, 0.999, 0.001)
 
-        def start(function=function, grid=grid, args=args) -> None:
-            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, 0, gpu.stream)
+        def start(function=function, grid=grid, args=args, shared=kernel.shared) -> None:
+            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, shared, gpu.stream)
 
         spent = median_seconds(start, gpu.seconds, options.rounds)
-        rate = operations * rounds * THREADS * grid / spent
-        results.add(part="arithmetic", what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, registers only")
+        rate = kernel.operations * rounds * THREADS * grid / spent
+        results.add(part="arithmetic", what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, no memory")
 
 
-def image(gpu: Gpu, emulated: bool) -> bytes:
+def image(gpu: Gpu, source: Path, emulated: bool) -> bytes:
     if emulated:
         from tests.emulator.build import build as for_the_host
 
-        return for_the_host(SOURCE).read_bytes()
-    text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCES / "primitives.cuh", SOURCE))
-    text = text.replace("#pragma once\n", "").replace('#include "primitives.cuh"\n', "")
-    return build.find_compiler().cubin(text, f"sm_{gpu.driver.gpu.capability}", build.FLAGS)
+        return for_the_host(source).read_bytes()
+    target = architecture(source.stem, gpu.driver.gpu.capability)
+    return build.find_compiler().cubin(whole_text(source), f"sm_{target}", build.FLAGS)
+
+
+def whole_text(source: Path) -> str:
+    """The source behind the headers that it includes."""
+    headers = [SOURCES / "primitives.cuh", SOURCES / "warpgroup.cuh"][: 2 if source == OF_WARPGROUPS else 1]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (*headers, source))
+    return re.sub(r'^#pragma once$|^#include ".*"$', "", text, flags=re.MULTILINE)

@@ -4,64 +4,30 @@ bits."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from layermem.backends.cuda import implicit_gemm, warpgroup
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.implicit_gemm import ENGINES
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES, WarpgroupTile
 from tests.backends.cuda.harness import Case, Way, case_of
 from tests.backends.cuda.on_gpu import Gpu
-from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case, select
+from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tools.gpu.every_kernel import Check, every_kernel
 from tools.gpu.exact import PRODUCTS as EXACT_PRODUCTS
-from tools.gpu.exact import Exact, exact_cases
+from tools.gpu.exact import exact_cases
 from tools.gpu.results import Options, Results
 
-BY_WARPGROUPS = "Convolution by quads", "InnerProduct"  # products that GPUs of compute capability 9.0 compute so
-PRODUCTS = ("Convolution by quads", "Convolution", "Convolution, grouped", "Deconvolution", "InnerProduct",
-            "Convolution + ReLU", "Convolution + residual + ReLU")  # fmt: skip
-FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",
-       "Dropout")  # fmt: skip
-
-
-class Check(NamedTuple):
-    """A case by name; `tile` is the only one that products may choose, by warpgroups if it is one of theirs."""
-
-    name: str
-    precision: str
-    make: Callable[[Way], Case | Exact]
-    tile: implicit_gemm.Tile | WarpgroupTile | None = None
-
-    def way(self, gpu: Gpu) -> Way:
-        """The capability is that of warpgroups only where these are checked."""
-        capability = warpgroup.CAPABILITY if isinstance(self.tile, WarpgroupTile) else ""
-        return Way(precision=self.precision, gpu=gpu, capability=capability)
-
-    def runs_on(self, driver: Driver) -> bool:
-        return not isinstance(self.tile, WarpgroupTile) or driver.gpu.capability == warpgroup.CAPABILITY
-
-    @contextmanager
-    def tiles(self) -> Iterator[None]:
-        """Products choose among `tile` alone inside, and all run by warpgroups if it is one of theirs."""
-        kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS
-        if isinstance(self.tile, WarpgroupTile):
-            warpgroup.WARPGROUP_TILES, warpgroup.PAYS = (self.tile,), warpgroup.ALWAYS
-        elif self.tile:
-            implicit_gemm.TILES = (self.tile,)
-        yield
-        implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS = kept
+MORE_PRODUCTS = ("Convolution, grouped", "Deconvolution", "InnerProduct", "Convolution + ReLU",
+                 "Convolution + residual + ReLU")  # fmt: skip
 
 
 def run(results: Results, options: Options) -> None:
     driver = Driver(0)
     gpu = Gpu(driver)
     for check in checks(options.brief):
-        if not check.runs_on(driver):
+        if not check.runs_on(driver.gpu.capability):
             continue
         key = {"name": check.name, "precision": check.precision}
 
@@ -89,29 +55,21 @@ def twice(check: Check, way: Way) -> float:
 
 
 def checks(brief: bool) -> Iterator[Check]:
-    for name in FEW if brief else [case.name for case in select("small")]:
-        yield Check(name, "fp32", partial(case_of, CASES[name]))
-    for precision in ENGINES:
-        for name in PRODUCTS[: 1 if brief else None]:
-            for tile in ENGINES[precision].tiles[-1 if brief else 0 :]:
-                yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
-    yield from warpgroup_checks(brief)
-    for name, make in exact_cases(brief):
-        for precision in ENGINES if name.startswith(EXACT_PRODUCTS) else ["fp32"]:
-            yield Check(name, precision, make)
+    """Every kernel, and more products."""
+    yield from every_kernel(brief)
     if brief:
         return
+    for precision in ENGINES:
+        for name in MORE_PRODUCTS:
+            for tile in ENGINES[precision].tiles:
+                yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
+    for name, make in exact_cases(brief):
+        for precision in list(ENGINES)[1:] if name.startswith(EXACT_PRODUCTS) else []:
+            yield Check(name, precision, make)
     for kind in ("Convolution", "Deconvolution"):
         for name in CONV_EDGES:
             for precision in ENGINES:
                 yield Check(f"{kind}: {name}", precision, partial(convolution, kind, name))
-
-
-def warpgroup_checks(brief: bool) -> Iterator[Check]:
-    for precision in warpgroup.PRECISIONS:
-        for name in BY_WARPGROUPS[: 1 if brief else None]:
-            for tile in WARPGROUP_TILES[-1:] if brief else WARPGROUP_TILES:
-                yield Check(f"{name}, warpgroups {tile.name}", precision, partial(case_of, CASES[name]), tile)
 
 
 def convolution(kind: str, name: str, way: Way) -> Case:

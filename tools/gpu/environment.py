@@ -1,4 +1,4 @@
-"""What is here: versions, the GPU, the machine code of every kernel (compiled on all cores unless it is prebuilt)."""
+"""What is here: versions and the GPU."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import importlib.metadata
 import os
 import platform
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from layermem.backends.cuda.device import described
-from layermem.backends.cuda.driver.context import Driver, gpus
+from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.kernel_images import build
-from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.backends.cuda.kernel_images.toolkit import program
-from layermem.errors import CudaUnavailable, LayermemError
+from layermem.errors import CudaUnavailable
 from tools.gpu.results import Options, Results
 
 PACKAGES = ("numpy", "pycuda", "torch", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cuda-nvrtc")
@@ -23,7 +20,7 @@ ABSENT = "not here"
 
 
 def run(results: Results, options: Options) -> None:
-    for part in (versions, gpu, images):
+    for part in (versions, gpu):
         results.attempt(partial(part, results), most=60, part=part.__name__)
 
 
@@ -54,27 +51,3 @@ def gpu(results: Results) -> None:
     results.add(part="gpu", what="driver's CUDA", found=f"{major}.{minor // 10}")
     results.add(part="gpu", what="bytes taken beside an arena", found=total - free)
     driver.close()
-
-
-def images(results: Results) -> None:
-    """The slowest modules come first, so that they are not waited for in the end."""
-    capability = gpus()[0].capability
-    names = sorted(modules(), key=lambda name: not name.startswith("convolution"))
-
-    def compiled(module: str) -> tuple[float, str]:
-        began, says = time.perf_counter(), ""
-        try:
-            build.image(module, capability)
-        except LayermemError as error:
-            says = str(error)
-        return time.perf_counter() - began, says
-
-    began = time.perf_counter()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = dict(zip(names, pool.map(compiled, names)))
-    slowest = max(found, key=lambda module: found[module])
-    spent = f"{time.perf_counter() - began:.1f} s, the slowest {slowest} with {found[slowest][0]:.1f} s"
-    results.add(part="images", what=f"images of {len(found)} modules", found=spent)
-    for module, (_, says) in found.items():
-        if says:
-            results.add(part="images", what=module, passed=False, found=says)

@@ -18,6 +18,7 @@ from tools.gpu.process import ROOT, last_lines, run
 from tools.gpu.results import Row
 
 BUILD_SECONDS = 300  # for layermem._native, on all cores: every step needs it
+KERNEL_SECONDS = 240  # for the kernels that were not brought; what is left of them is compiled at its first use
 INSTALL_SECONDS = 60
 NEEDED = ("numpy", "google.protobuf", "h5py", "PIL", "rich", "pycuda")  # lmdb, for nets that read one
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu")
@@ -40,6 +41,7 @@ class Preparation:
             ("packages", self._packages),
             ("driver", self._fake_driver if options.dry_run else self._driver),
             ("kernels", self._carried_kernels),
+            ("images", self._images),
         ):
             self._attempt(what, step)
 
@@ -103,15 +105,32 @@ class Preparation:
         self.environment["LAYERMEM_KERNELS"] = str(folder / "kernels")
         return last_lines(log)
 
+    def _images(self) -> str:
+        """Compiles the kernels before the first step, whose time limit would end that."""
+        if self.options.dry_run or "LAYERMEM_KERNELS" in self.environment:
+            return ""
+        log = self.work / "images.log"
+        code = run([sys.executable, "-m", "tools.gpu.images"], log, self._seconds(KERNEL_SECONDS), self.environment)
+        if code != 0:
+            raise RuntimeError(
+                f"not all kernels are compiled: {'it takes too long' if code is None else last_lines(log)}"
+            )
+        return last_lines(log)
+
+    def _seconds(self, most: float) -> float:
+        """A time limit: half of what all has, at most."""
+        return min(most, 30 * self.options.minutes)
+
     def _native(self) -> str:
         if self._python("import layermem._native") == 0:
             return "layermem._native was built before"
         log = self.work / "native.log"
         jobs = {"LAYERMEM_BUILD_JOBS": str(os.cpu_count())}
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-        code = run(command, log, BUILD_SECONDS, self.environment | jobs)
+        most = self._seconds(BUILD_SECONDS)
+        code = run(command, log, most, self.environment | jobs)
         if code != 0:
-            why = f"it takes more than {BUILD_SECONDS} s" if code is None else last_lines(log)
+            why = f"it takes more than {most:.0f} s" if code is None else last_lines(log)
             raise RuntimeError(f"layermem._native cannot be built: {why}")
         return "layermem._native is built"
 

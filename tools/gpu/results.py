@@ -1,20 +1,24 @@
 """What a step found, kept in a file after every row: a step that dies or runs out of time leaves what it had, and one
-that is started again goes on behind it."""
+that is started again goes on behind it.
+
+A line of the file is [NUMBER, ROW], appended: a later line of the same number replaces the row, and null removes it.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import statistics
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layermem.errors import GpuLost
 from tools.gpu.sensors import Sensors
 
 Row = dict[str, Any]
@@ -43,8 +47,21 @@ class Options:
         return 2 if self.small else 20
 
 
+def read_rows(path: Path) -> dict[int, Row]:
+    """Rows of a file by number; what a process that was killed left of a line is skipped."""
+    rows: dict[int, Row] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        with suppress(json.JSONDecodeError):
+            number, row = json.loads(line)
+            if row is None:
+                rows.pop(number, None)
+            else:
+                rows[number] = row
+    return rows
+
+
 class Results:
-    """Rows of one step, in a file of JSON that is whole at any time; each with the GPU's clock and power meanwhile.
+    """Rows of one step, in a file that grows by every row; each with the GPU's clock and power meanwhile.
 
     usable   whether this process can go on with the GPU after something went wrong
     """
@@ -52,18 +69,36 @@ class Results:
     def __init__(self, path: Path, options: Options, usable: Callable[[], bool] | None = None):
         self.usable, self._sensors = usable or gpu_is_usable, Sensors()
         self.path, self.options = path, options
-        self.rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        self._numbered = read_rows(path)
+        self._next = max(self._numbered, default=-1) + 1
         self._began = time.monotonic()
-        self._write()
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n" if path.stat().st_size else "")  # ends what a killed process left of a line
 
-    def add(self, **row: Any) -> None:
-        self.rows.append(row | self._sensors.take())
-        self._write()
+    @property
+    def rows(self) -> list[Row]:
+        return list(self._numbered.values())
+
+    def add(self, **row: Any) -> int:
+        """Its number."""
+        number, self._next = self._next, self._next + 1
+        self._put(number, row | self._sensors.take())
+        return number
+
+    def _put(self, number: int, row: Row | None) -> None:
+        if row is None:
+            del self._numbered[number]
+        else:
+            self._numbered[number] = row
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps([number, row]) + "\n")
 
     def others(self, step: str) -> list[Row]:
-        """The rows of another step of the same call, none if it was not run."""
-        path = self.path.with_name(f"{step}.json")
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        """The rows of an earlier step of the same call, none if it was not run."""
+        path = self.options.out / "results.json"
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        rows: list[Row] = found.get(step, {}).get("rows", [])
+        return rows
 
     def attempt(
         self, work: Callable[[], None], until: float | None = None, most: int = ITEM_SECONDS, **key: Any
@@ -82,28 +117,21 @@ class Results:
             self.add(**key, late="this", says="was not begun: its share of the time was up")
             return
         begun = {**key, "passed": False, "says": f"the process ended in this, or was ended after {most} s"}
-        self.add(**begun)  # and taken back if it ends well
-        place = len(self.rows) - 1
+        number = self.add(**begun)  # and taken back if it ends well
         if not self.options.small:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends a process that waits for the GPU, too
             signal.alarm(most)
         try:
             work()
         except Exception as error:
-            self.rows[place]["says"] = in_short(error)
+            self._put(number, self._numbered[number] | {"says": in_short(error)})
             traceback.print_exc()
-            if not self.usable():
+            if isinstance(error, GpuLost) or not self.usable():
                 raise
         else:
-            del self.rows[place]
+            self._put(number, None)
         finally:
             signal.alarm(0)
-            self._write()
-
-    def _write(self) -> None:
-        aside = self.path.with_suffix(".aside")
-        aside.write_text(json.dumps(self.rows), encoding="utf-8")
-        os.replace(aside, self.path)
 
     @property
     def left(self) -> float:

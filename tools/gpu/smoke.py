@@ -6,54 +6,32 @@ this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.implicit_gemm import ENGINES
 from layermem.backends.cuda.launch import Launch
-from tests.backends.cuda.harness import case_of
 from tests.backends.cuda.on_gpu import Gpu
-from tests.cases import CASES, select
-from tools.gpu.correctness import FEW, Check, warpgroup_checks
-from tools.gpu.exact import exact_cases
+from tools.gpu.every_kernel import Check, every_kernel
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.results import Options, Results
-
-PRODUCTS = ("Convolution by quads", "Convolution, wide and odd")  # by 16 bytes at once, and by 4
-BY_PATCH = "Convolution"  # of an image of few channels
 
 
 def run(results: Results, options: Options) -> None:
     driver = Driver(0)
     gpu = NotingGpu(driver, results)
-    for check in checks(options.brief):
-        if not check.runs_on(driver):
+    for check in every_kernel(options.brief):
+        if not check.runs_on(driver.gpu.capability):
             continue
 
         def work(check: Check = check) -> None:
-            case = check.make(check.way(gpu))
             with suppress(AssertionError):  # wrong numbers are for `correctness`
-                case.check_once()
+                check.make(check.way(gpu)).run_once()
 
         with check.tiles():
             results.attempt(work, case=check.name, precision=check.precision)
     driver.close()
-
-
-def checks(brief: bool) -> Iterator[Check]:
-    for name in FEW if brief else [case.name for case in select("small")]:
-        yield Check(name, "fp32", partial(case_of, CASES[name]))
-    for precision in ENGINES:
-        for name in PRODUCTS:
-            for tile in ENGINES[precision].tiles[-1 if brief else 0 :]:
-                yield Check(f"{name}, {tile.name}", precision, partial(case_of, CASES[name]), tile)
-        yield Check(f"{BY_PATCH}, patch", precision, partial(case_of, CASES[BY_PATCH]))
-    yield from warpgroup_checks(brief)
-    for name, make in exact_cases(brief):
-        yield Check(name, "fp32", make)
 
 
 class NotingGpu(Gpu):

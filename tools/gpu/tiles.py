@@ -2,40 +2,44 @@
 best.
 
 A line of tile_times.json is one candidate: op, precision, shape, rows, columns and depth of its matrices, tile, parts,
-blocks of its grid and of a multiprocessor, milliseconds.  tools/gpu/fit_tiles.py makes a table of them, here and at
-any time later.
+blocks of its grid and of a multiprocessor, milliseconds.  Tiles of warpgroups are among them on GPUs that have these,
+and products of blobs in bfloat16.  tools/gpu/fit_tiles.py makes a table of them, here and at any time later.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from layermem.api import build_net
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import implicit_gemm, warpgroup
+from layermem.backends.cuda.base import FLOAT, CudaCall
+from layermem.backends.cuda.half import narrow
 from layermem.backends.cuda.implicit_gemm import (
     DGRAD,
-    ENGINES,
     FPROP,
     WGRAD,
     Engine,
     Split,
-    Tile,
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
     group_channels,
     split_of,
+    takes_narrow,
     tile_for,
 )
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
+from layermem.backends.cuda.warpgroup import WARPGROUP_TILES, WarpgroupEngine
 from layermem.errors import DeviceError
-from layermem.ops import Conv, ConvProblem, InnerProduct, Window
+from layermem.ops import NARROW, Conv, ConvProblem, InnerProduct, Window
 from tools.gpu import fit_tiles
 from tools.gpu.gpu import Gpu
 from tools.gpu.loaded import LoadedKernels
@@ -43,7 +47,7 @@ from tools.gpu.process import ROOT
 from tools.gpu.results import Options, Results, Row, all_seconds, times
 
 NETS = ("resnet50:128", "vgg16:64", "alexnet:256", "googlenet:128")
-PRECISIONS = ("tf32", "fp32", "bf16", "fp32x3")  # in the order of what is worth most
+PRECISIONS = ("tf32", fit_tiles.PACKED, "bf16", "fp32", "fp32x3")  # in the order of what is worth most
 SHAPES, RUNS = 25, 5
 MOST_PARTS, MOST_PART_BYTES = 256, 2 << 30
 OPS = ("fprop", "dgrad", "wgrad")
@@ -52,7 +56,7 @@ SMALL = {ConvProblem(2, 4, 8, Window(6, 3, 1, 1), Window(6, 3, 1, 1)): 1}
 
 class Candidate(NamedTuple):
     op: str
-    tile: Tile
+    tile: str
     parts: int
     launches: list[Launch]
 
@@ -65,6 +69,8 @@ def run(results: Results, options: Options) -> None:
     precisions = PRECISIONS if int(gpu.driver.gpu.capability) >= 80 else ("fp32",)
     for precision in precisions[: 1 if options.brief else None]:
         for problem, count in shapes.items():
+            if not takes(precision, problem):
+                continue
             key = {"precision": precision, "shape": name_of(problem)}
 
             def work(problem: ConvProblem = problem, count: int = count, key: Row = key) -> None:
@@ -72,12 +78,15 @@ def run(results: Results, options: Options) -> None:
                 lines.extend({**key, **describe(problem), "count": count, **line} for line in found)
                 path.write_text(json.dumps(lines), encoding="utf-8")
                 for op in OPS:
-                    results.add(**key, op=op, **best(problem, op, key["precision"], found))
+                    results.add(**key, op=op, **best(problem, op, key["precision"], found, gpu.driver.gpu.capability))
 
             results.attempt(work, **key)
     table = fit_tiles.fitted(lines)
-    (options.out / "tile_table.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    pays = fit_tiles.paying(lines)
+    (options.out / "tile_table.json").write_text(json.dumps({**table, "PAYS": pays}, indent=1), encoding="utf-8")
     results.add(precision="all", shape="", op="fit", says=fit_tiles.text(table))
+    for name, row in pays.items():
+        results.add(precision="all", shape=name, op="warpgroups", **row)
     gpu.driver.close()
 
 
@@ -133,44 +142,79 @@ def matrices(problem: ConvProblem, op: str) -> tuple[int, int, int, int]:
 
 def measured(gpu: Gpu, kernels: LoadedKernels, problem: ConvProblem, precision: str, options: Options) -> list[Row]:
     """A line for each candidate."""
+    engine = fit_tiles.engine_of(precision)
     sizes = {"maps": problem.maps.nbytes, "image": problem.image.nbytes, "filter": problem.filter.nbytes}
     sizes["parts"] = max(problem.filter.nbytes, min(problem.filter.nbytes * problem.n, MOST_PART_BYTES))
-    places, lines = gpu.filled(sizes), []
-    for op, tile, parts, launches in candidates(ENGINES[precision], problem, places):
+    places, lines = operands(gpu, sizes, engine), []
+    engines = [engine, *by_warpgroups(precision, problem, gpu.driver.gpu.capability)]
+    for op, tile, parts, launches in chain.from_iterable(candidates(each, problem, places) for each in engines):
         try:
             start = gpu.starter(launches, {})
         except DeviceError:  # a tile that does not fit this GPU
             continue
         seconds = all_seconds(start, gpu.cold_seconds, 1 if options.small else RUNS)
         m, n, k, repeat = matrices(problem, op)
-        line = {"op": op, "m": m, "n_columns": n, "depth": k, "repeat": repeat, "tile": tile.name, "parts": parts}
+        line = {"op": op, "m": m, "n_columns": n, "depth": k, "repeat": repeat, "tile": tile, "parts": parts}
         line |= {"grid": prod(launches[0].grid), "blocks": kernels.describe(launches[0])["blocks"], **times(seconds)}
         lines.append(line | {"TFLOP/s": work_of(problem) / min(seconds) / 1e12})
     return lines
 
 
-def candidates(engine: Engine, problem: ConvProblem, places: dict[str, int]) -> Iterator[Candidate]:
+def takes(precision: str, problem: ConvProblem) -> bool:
+    """Whether all three products are computed so."""
+    if precision != fit_tiles.PACKED:
+        return True
+    return all(takes_narrow("bf16", problem, step, "bf16", wide_image=False) for step in ("forward", "dgrad", "wgrad"))
+
+
+def operands(gpu: Gpu, sizes: Mapping[str, int], engine: Engine) -> dict[str, int]:
+    """Addresses of buffers of random numbers, which a packed engine reads in 16 bits."""
+    places = gpu.filled({**sizes, **({"wide": max(sizes.values())} if engine.is_packed else {})})
+    if engine.is_packed:
+        of_operands = [narrow(places[role], places["wide"], sizes[role] // FLOAT, NARROW[engine.storage])
+                       for role in ("maps", "image", "filter")]  # fmt: skip
+        gpu.starter(of_operands, {})()
+    return places
+
+
+def call_of(precision: str, capability: str) -> CudaCall:
+    """Which chooses the engine of a product."""
+    if precision == fit_tiles.PACKED:
+        return CudaCall({}, precision="bf16", storage="bf16", narrow=("x0",), capability=capability)
+    return CudaCall({}, precision=precision, capability=capability)
+
+
+def by_warpgroups(precision: str, problem: ConvProblem, capability: str) -> Iterator[Engine]:
+    """The engine of all products of the problem by warpgroups, where there are kernels, whether they pay or not."""
+    with patch.object(warpgroup, "PAYS", warpgroup.ALWAYS):
+        engine = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
+    if engine.by_warpgroups:
+        yield engine
+
+
+def candidates(engine: Engine, problem: ConvProblem, places: Mapping[str, int]) -> Iterator[Candidate]:
     maps, image, weights = places["maps"], places["image"], places["filter"]
+    dw = places["wide"] if engine.is_packed else weights
+    for name, products, patched in tiles_of(engine):
+        with patched:
+            if FPROP in products:
+                yield Candidate("fprop", name, 1, [conv_fprop(engine, problem, maps, image, weights)])
+            if DGRAD in products:
+                yield Candidate("dgrad", name, 1, [conv_dgrad(engine, problem, image, maps, weights)])
+            for split in splits(problem) if WGRAD in products else ():
+                wgrad = conv_wgrad(engine, problem, dw, maps, image, False, places["parts"], split=split)
+                yield Candidate("wgrad", name, split.parts, list(wgrad))
+
+
+def tiles_of(engine: Engine) -> Iterator[tuple[str, Collection[str], AbstractContextManager[Any]]]:
+    """Names, products that have the tile, and a context in which no other is chosen."""
+    if engine.by_warpgroups:
+        for own in warpgroup.PACKED_TILES if engine.is_packed else WARPGROUP_TILES:
+            only = patch.object(warpgroup, "PACKED_TILES" if engine.is_packed else "WARPGROUP_TILES", (own,))
+            yield fit_tiles.WARPGROUPS + own.name, engine.by_warpgroups, only
+        return
     for tile in engine.tiles:
-        with only(tile):
-            if FPROP in tile.products:
-                yield Candidate("fprop", tile, 1, [conv_fprop(engine, problem, maps, image, weights)])
-            if DGRAD in tile.products:
-                yield Candidate("dgrad", tile, 1, [conv_dgrad(engine, problem, image, maps, weights)])
-            for split in splits(problem) if WGRAD in tile.products else ():
-                wgrad = conv_wgrad(engine, problem, weights, maps, image, False, places["parts"], split=split)
-                yield Candidate("wgrad", tile, split.parts, list(wgrad))
-
-
-@contextmanager
-def only(tile: Tile) -> Iterator[None]:
-    """No other tile is chosen."""
-    tiles = implicit_gemm.TILES
-    implicit_gemm.TILES = (tile,)
-    try:
-        yield
-    finally:
-        implicit_gemm.TILES = tiles
+        yield tile.name, tile.products, patch.object(implicit_gemm, "TILES", (tile,))
 
 
 def splits(problem: ConvProblem) -> Iterable[Split]:
@@ -183,17 +227,20 @@ def splits(problem: ConvProblem) -> Iterable[Split]:
     return found.values()
 
 
-def best(problem: ConvProblem, op: str, precision: str, lines: Sequence[Row]) -> Row:
+def best(problem: ConvProblem, op: str, precision: str, lines: Sequence[Row], capability: str) -> Row:
     """The fastest candidate of an op beside the one that is chosen now, as far as it was tried."""
     of_op = [line for line in lines if line["op"] == op]
     fastest = min(of_op, key=lambda line: line["ms"])
     row = {"best": f"{fastest['tile']} x {fastest['parts']}", "ms": fastest["ms"], "TFLOP/s": fastest["TFLOP/s"]}
     m, n, depth, repeat = matrices(problem, op)
-    engine, parts = ENGINES[precision], 1
+    engine, parts = fit_tiles.engine_of(precision), 1
     if op == "wgrad":
         split = split_of(problem)
         parts, repeat, depth = split.parts, repeat * split.parts, split.windows_each(problem)
     now = tile_for(engine, f"conv_{op}", (m, n, repeat), depth).name
+    own = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
+    if isinstance(own, WarpgroupEngine) and f"conv_{op}" in own.by_warpgroups:
+        now = fit_tiles.WARPGROUPS + min(own.warpgroup_tiles, key=lambda tile: tile.cycles(m, n, repeat)).name
     of_tile = [line for line in of_op if line["tile"] == now]
     nearest = min(of_tile, key=lambda line: abs(line["parts"] - parts))
     return row | {"chosen": f"{now} x {parts}", "chosen ms": nearest["ms"]}

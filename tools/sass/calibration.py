@@ -25,7 +25,7 @@ from tests.cases import select
 from tools.gpu.layers import bound, steps_of
 from tools.sass.engine import OPERATIONS
 from tools.sass.gpus import SUB_PARTITIONS, Gpu, Model
-from tools.sass.net import OpTime, launches_time
+from tools.sass.net import OWN_ENGINE, OpTime, launches_time
 from tools.traffic import ARENA, WORKSPACE, launches_bytes
 
 Row = Mapping[str, Any]
@@ -70,7 +70,8 @@ Key = tuple[str, str, str]  # layer, op, precision: as in a row of the step `lay
 
 
 def case_times(model: Model, wanted: Iterable[Key]) -> Iterator[tuple[Key, OpTime]]:
-    """Modelled times of the ops that the step `layers` of tools/gpu_check.py measures."""
+    """Modelled times of the ops that the step `layers` of tools/gpu_check.py measures, without those that run by
+    warpgroups: the rates of that engine are not fitted."""
     wanted = set(wanted)
     for case in select("gpu"):
         precisions = {precision for layer, _, precision in wanted if layer == case.name}
@@ -85,7 +86,9 @@ def case_times(model: Model, wanted: Iterable[Key]) -> Iterator[tuple[Key, OpTim
             for precision in sorted(precisions):
                 key = (case.name, step.step, precision)
                 if key in wanted:
-                    launches = bound(layer, step, tensors, addresses, precision)
+                    launches = bound(layer, step, tensors, addresses, precision, model.gpu.architecture)
+                    if any(each.module.endswith(OWN_ENGINE) for each in launches):
+                        continue
                     moved = launches_bytes(launches, spans, step.updates)
                     yield key, launches_time(case.name, step.step, step.flops, launches, moved, precision, model)
 

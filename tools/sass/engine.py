@@ -12,6 +12,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda.conv_pool import conv_fprop_pool
 from layermem.backends.cuda.implicit_gemm import (
     ALL_TILES,
     BF16_OF_DATA,
@@ -34,7 +35,7 @@ from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import NormOperands
-from layermem.ops import ConvProblem, Window
+from layermem.ops import Conv, ConvPool, ConvProblem, Pool, Tensor, Window
 from layermem.utils.files import write_atomically
 from tools.sass.disassembly import Kernel, disassembled, disassembler
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
@@ -48,8 +49,9 @@ PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other 
 SUMS = "_sums_"  # in the name of a dgrad that leaves sums for a BatchNorm
 PRODUCTS_OF_TILES = (FPROP, DGRAD, WGRAD)
 MERGED = "_merged_"  # of two dgrads
+POOL = "_pool_"  # in the name of a fprop with the pooling behind it
 PATCH = "_patch_"  # in the name of a fprop that reads a patch of the image
-NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged)?(_patch)?_(\d+x\d+)_v([148]|41)$")
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged|_pool)?(_patch)?_(\d+x\d+)_v([148]|41)$")
 MODELLED = {**ENGINES, "bf16 on bf16": PACKED_BF16}  # by precision, and storage where that is not fp32
 
 
@@ -137,6 +139,8 @@ def example_launch(precision: str, name: str) -> Launch:
     channels, outputs = 256 if vector in (4, 8) else 255, 256 if vector > 1 else 255
     problem = ConvProblem(32, channels, outputs, axis, axis)
     with patch.object(implicit_gemm, "TILES", (tile,)):  # else the shape decides
+        if POOL in name:
+            return conv_fprop_pool(engine, pooled(problem), 0, 0, 0, 0)
         if operation == "fprop":
             return conv_fprop(engine, problem, 0, 0, 0)
         if operation == "dgrad":
@@ -145,6 +149,14 @@ def example_launch(precision: str, name: str) -> Launch:
             norm = {"parts": 0, **NormOperands(0, 0, 0).struct} if SUMS in name else None
             return conv_dgrad(engine, problem, 0, 0, 0, norm=norm)
         return next(iter(conv_wgrad(engine, problem, 0, 0, 0, False, 0)))
+
+
+def pooled(problem: ConvProblem) -> ConvPool:
+    """A convolution with its ReLU and the MAX pooling of 2 x 2 pixels behind it."""
+    rows, columns = (Window(size, 2, 2) for size in problem.maps.shape[2:])
+    y = Tensor((problem.n, problem.k, rows.floor_out, columns.floor_out))
+    pool = Pool("MAX", problem.maps, y, rows, columns, bottom_relu=True)
+    return ConvPool(Conv(problem, bias=True, relu=True), pool)
 
 
 def parts_of(name: str) -> tuple[str, Tile, int]:

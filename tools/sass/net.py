@@ -32,13 +32,13 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
-from tools.sass.engine import MERGED, NAME, PATCH, SUMS, engine_of, kernels_of, parts_of, stage_rate
+from tools.sass.engine import MERGED, NAME, PATCH, POOL, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.loops import BARRIER
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, waiting_for_copies
 from tools.sass.trace import traced
-from tools.sass.warpgroup import TilesOf, launch_seconds, tile_of
+from tools.sass.warpgroup import TilesOf, depth_of, launch_seconds, tile_of
 from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,6 +211,7 @@ def launches_time(
 
 OWN_ENGINE = "_sm90a"  # how the modules of the engine by warpgroups end
 STRUCTS = {"fprop": "ConvFpropArgs", "dgrad": "ConvDgradArgs", "wgrad": "ConvWgradArgs"}
+INNER = {SUMS: ("ConvDgradSumsArgs", "dgrad."), POOL: ("ConvFpropPoolArgs", "conv.")}  # where the struct has more
 SHAPE = ("kernel_h", "kernel_w", "stride_h", "stride_w", "outputs")  # of a problem
 CLEARED_AT_ONCE, CLEAR_ISSUES = 4, 12  # elements of a store of zeros, and what is issued for it
 
@@ -229,18 +230,38 @@ def _fields(members: Layout, data: bytes, base: int, prefix: str) -> Iterator[tu
             yield prefix + member.name, unpack_from(member.kind, data, at)[0]
 
 
+def product_fields(each: Launch) -> dict[str, int]:
+    """Those of a product, and of its problem by their own names."""
+    beside = next((its for its in INNER if its in each.function), "")
+    name, inner = INNER.get(beside, (STRUCTS[operation_of(each)], ""))
+    values = fields(each, name).items()
+    return {member.removeprefix(inner).removeprefix("problem."): value for member, value in values}
+
+
+def operation_of(each: Launch) -> str:
+    return each.function.split("_")[1]
+
+
+def matrix_of(each: Launch) -> tuple[int, int]:
+    """Rows and columns of a product.  A strided dgrad has a matrix for each phase."""
+    of = product_fields(each)
+    return {
+        "fprop": (of["images"] * of["maps_h"] * of["maps_w"], of["outputs"]),
+        "dgrad": (
+            of["images"] * ceil(of["height"] / of["stride_h"]) * ceil(of["width"] / of["stride_w"]), of["channels"],
+        ),
+        "wgrad": (of["outputs"], of["kernel_h"] * of["kernel_w"] * of["channels"]),
+    }[operation_of(each)]  # fmt: skip
+
+
 def stages_of(each: Launch, stage: int) -> int:
     """Stages of a block, of `stage` elements of k; the average over the phases of a strided dgrad."""
-    operation, _, _ = parts_of(each.function)
-    of_sums = SUMS in each.function
-    found = fields(each, "ConvDgradSumsArgs" if of_sums else STRUCTS[operation])
-    values = {name.removeprefix("dgrad."): value for name, value in found.items()} if of_sums else found
-    problem = {name.removeprefix("problem."): value for name, value in values.items()}
+    operation, problem = operation_of(each), product_fields(each)
     taps = problem["kernel_h"] * problem["kernel_w"]
     depth: float = {
         "fprop": taps * problem["channels"],
         "dgrad": taps * problem["outputs"] / (problem["stride_h"] * problem["stride_w"]),
-        "wgrad": values.get("windows_each", 0),
+        "wgrad": problem.get("windows_each", 0),
     }[operation]
     return max(1, ceil(depth / stage))
 
@@ -268,14 +289,17 @@ def blocks_of(each: Launch, stage: int) -> Sequence[Blocks]:
 
 
 def stage_bytes(each: Launch) -> int:
-    """What a stage of a block reads through L2.  Copies of single elements go through L1, where neighbouring windows
-    meet the same pixels: what a row of DEPTH windows sees of the image is read once, in those rows of the kernel that
-    the tile has."""
+    """What a stage of a block reads through L2, of the rows and columns that are there.  Copies of single elements go
+    through L1, where neighbouring windows meet the same pixels: what a row of DEPTH windows sees of the image is read
+    once, in those rows of the kernel that the tile has."""
     operation, tile, vector = parts_of(each.function)
     if PATCH in each.function:
         return ROW_BYTES * tile.n
-    if vector != FEW:
+    if MERGED in each.function:
         return ROW_BYTES * (tile.m + tile.n)
+    if vector != FEW:
+        rows, columns = matrix_of(each)
+        return ROW_BYTES * (min(tile.m, rows) + min(tile.n, columns))
     values = fields(each, STRUCTS[operation])
     of = {name: values[f"problem.{name}"] for name in ("kernel_h", "kernel_w", "stride_w", "channels")}
     rows = min(of["kernel_h"], ceil(tile.n / (of["kernel_w"] * of["channels"])) + 1)
@@ -317,18 +341,9 @@ def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> L
 
 
 def tiles_of(each: Launch) -> TilesOf:
-    """Of a launch by warpgroups.  A strided dgrad has a matrix for each phase."""
-    operation, tile = each.function.split("_")[1], tile_of(each.function)
-    values = fields(each, STRUCTS[operation])
-    of = {name.removeprefix("problem."): value for name, value in values.items()}
-    rows, columns = {
-        "fprop": (of["images"] * of["maps_h"] * of["maps_w"], of["outputs"]),
-        "dgrad": (
-            of["images"] * ceil(of["height"] / of["stride_h"]) * ceil(of["width"] / of["stride_w"]), of["channels"],
-        ),
-        "wgrad": (of["outputs"], of["kernel_h"] * of["kernel_w"] * of["channels"]),
-    }[operation]  # fmt: skip
-    return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, DEPTH), each.grid[2])
+    """Of a launch by warpgroups."""
+    tile, (rows, columns) = tile_of(each.function), matrix_of(each)
+    return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, depth_of(tile)), each.grid[2])
 
 
 def block_cycles(each: Launch, precision: str, together: int, blocks: Blocks, gpu: Gpu) -> float:

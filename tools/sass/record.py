@@ -19,6 +19,7 @@ ARCHITECTURE = "90"
 MODULES = (
     *(engine.module for engine in (*ENGINES.values(), PACKED_BF16)),
     *(f"convolution_{precision}_sm90a" for precision in warpgroup.PRECISIONS),
+    f"{PACKED_BF16.module}_sm90a",
     "activation", "channel_sums", "depthwise", "dropout", "eltwise", "l2norm", "loss", "mvn", "normalization",
     "pooling", "reduction", "resize", "shape", "softmax", "update",
 )  # fmt: skip

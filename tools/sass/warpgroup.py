@@ -2,7 +2,7 @@
 
 A scheduler has warps of both.  All run their loops as often as each other, which is what the barriers between them come
 to; a wait at such a barrier costs nothing here, and one for products lasts until they are done.  An HGMMA reads B from
-shared memory through the port that all other accesses share.
+shared memory, and A where it lies there too, through the port that all other accesses share.
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from layermem.backends.cuda.implicit_gemm import DEPTH, ROW_BYTES
+from layermem.backends.cuda.implicit_gemm import DEPTH, DGRAD, FPROP, PACKED, PACKED_BF16, ROW_BYTES, VECTOR
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.warpgroup import PRECISIONS, PRODUCERS, WARPGROUP_TILES, WarpgroupTile
+from layermem.backends.cuda.warpgroup import (
+    PACKED_PRECISION,
+    PACKED_TILES,
+    PRECISIONS,
+    PRODUCERS,
+    WARPGROUP_TILES,
+    WarpgroupTile,
+)
 from tools.sass.disassembly import Instruction, Kernel
 from tools.sass.engine import OPERATIONS, kernels_of
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model
@@ -25,12 +32,13 @@ from tools.sass.trace import Step, followed
 SHARE = 0.88  # of the tensor cores' peak, as libraries reach it in large products: an estimate
 ITERATIONS = 16  # that are simulated, of which the first half fills the pipes
 PORT = 128  # bytes a cycle
+IN_SHARED = "gdesc"  # as operand: a descriptor
 
 
 class WarpgroupRow(NamedTuple):
     """A kernel under the model.
 
-    loads, products   instructions that a producer and a consumer warp issue in a stage, 32 deep
+    loads, products   instructions that a producer and a consumer warp issue in a stage
     cycles            of a stage of all blocks on a multiprocessor
     tflops            of the whole GPU in these loops; `bound` is what L2 lets through
     """
@@ -47,17 +55,32 @@ class WarpgroupRow(NamedTuple):
 
 
 def rows_of(precision: str, model: Model) -> Iterator[WarpgroupRow]:
+    """`precision` is one of PRECISIONS, or PACKED_PRECISION."""
+    if precision == PACKED_PRECISION:
+        for tile in PACKED_TILES:
+            for product in (FPROP, DGRAD):
+                yield row_of(precision, f"{product}_{tile.name}_v{PACKED}", tile, model)
+        return
     for tile in WARPGROUP_TILES:
         for operation in OPERATIONS:
-            yield row_of(precision, f"conv_{operation}_{tile.name}_v4", tile, model)
+            yield row_of(precision, f"conv_{operation}_{tile.name}_v{VECTOR}", tile, model)
+
+
+def module_of(precision: str) -> str:
+    return f"{PACKED_BF16.module}_sm90a" if precision == PACKED_PRECISION else f"convolution_{precision}_sm90a"
+
+
+def depth_of(tile: WarpgroupTile) -> int:
+    """Elements of k in a stage."""
+    return PACKED_BF16.depth if tile.is_packed else DEPTH
 
 
 def row_of(precision: str, name: str, tile: WarpgroupTile, model: Model) -> WarpgroupRow:
-    gpu, module = model.gpu, f"convolution_{precision}_sm90a"
+    gpu, module = model.gpu, module_of(precision)
     kernel = kernels_of(module, gpu.architecture)[name]
     loads, products = loop_with(kernel, "LDGSTS"), loop_with(kernel, "HGMMA")
     cycles = stage_cycles(module, name, tile.blocks, gpu)
-    done = 2 * tile.m * tile.n * DEPTH * tile.blocks
+    done = 2 * tile.m * tile.n * depth_of(tile) * tile.blocks
     read = (tile.m + tile.n) * ROW_BYTES * tile.blocks
     return WarpgroupRow(
         precision, name, len(loads), len(products), kernel.registers, tile.blocks, cycles,
@@ -80,7 +103,7 @@ def stage_cycles(module: str, function: str, blocks: int, gpu: Gpu) -> float:
     kernel, tile = kernels_of(module, gpu.architecture)[function], tile_of(function)
     loads, products = issues_of_loads(kernel, gpu), issues_of_products(kernel, gpu)
     producers = blocks * PRODUCERS // WARP // SUB_PARTITIONS
-    consumers = blocks * tile.m // WARP // SUB_PARTITIONS
+    consumers = blocks * tile.consumers // WARP // SUB_PARTITIONS
 
     def time(iterations: int) -> float:
         return duration([products * iterations] * consumers + [loads * iterations] * producers)
@@ -118,13 +141,13 @@ def ends_cycles(
     products = list(followed(kernel, args, grid, number=PRODUCERS))
     before = loads[: next(i for i, step in enumerate(loads) if step.instruction.name == "LDGSTS" and not step.off)]
     after = products[1 + max(i for i, step in enumerate(products) if step.instruction.name == "HGMMA") :]
-    warps = together * PRODUCERS // WARP // SUB_PARTITIONS, together * tile.m // WARP // SUB_PARTITIONS
+    warps = together * PRODUCERS // WARP // SUB_PARTITIONS, together * tile.consumers // WARP // SUB_PARTITIONS
     begin, end = (duration([issues_of(part, gpu)] * each) for part, each in zip((before, after), warps, strict=True))
     return begin, end
 
 
 def tile_of(function: str) -> WarpgroupTile:
-    return next(tile for tile in WARPGROUP_TILES if f"_{tile.name}_" in function)
+    return next(tile for tile in (*WARPGROUP_TILES, *PACKED_TILES) if f"_{tile.name}_" in function)
 
 
 def issues_of_loads(kernel: Kernel, gpu: Gpu) -> list[Issue]:
@@ -139,11 +162,12 @@ def issues_of_products(kernel: Kernel, gpu: Gpu) -> list[Issue]:
         if instruction.name == "HGMMA":
             m, n, k = shape_of(instruction)
             element = DEPTH // k  # bytes: 32 of each row
+            rows = n + (m if instruction.operands[1].startswith(IN_SHARED) else 0)  # and columns that it reads there
             rate = SUB_PARTITIONS * gpu.tensor * SHARE * (1 if element == 4 else 2)
             cycles = 2 * m * n * k / rate
             issues.append(issue._replace(pipe="tensor", cycles=cycles, latency=cycles + TENSOR_LATENCY,
                                          written=PRODUCTS_DONE))  # fmt: skip
-            issues.append(Issue("shared", n * k * element / PORT, 0.0, 0.0, 1, (), None, None))
+            issues.append(Issue("shared", rows * k * element / PORT, 0.0, 0.0, 1, (), None, None))
         elif instruction.name == "WARPGROUP" and "DEPBAR" in instruction.opcode:
             issues.append(issue._replace(pipe="", wait=(*issue.wait, PRODUCTS_DONE)))
         else:
@@ -172,4 +196,4 @@ def warpgroup_table(rows: Sequence[WarpgroupRow]) -> list[str]:
 
 
 def all_rows(model: Model) -> list[WarpgroupRow]:
-    return [row for precision in PRECISIONS for row in rows_of(precision, model)]
+    return [row for precision in (*PRECISIONS, PACKED_PRECISION) for row in rows_of(precision, model)]

@@ -99,7 +99,8 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     return [
         cpu.conv_fprop(
             problem, y=call[f"y{i}"], x=call[f"x{i}"], w=call["w0"], bias=call["w1"], relu=op.relu, mask=call["mask"],
-            workspace=call.workspace, of_x=call.storage_of(f"x{i}"), of_y=call.storage_of(f"y{i}"),
+            largest_zero=op.largest_zero, workspace=call.workspace, of_x=call.storage_of(f"x{i}"),
+            of_y=call.storage_of(f"y{i}"),
         )
         for i in pairs(op, call, "x")
     ]  # fmt: skip

@@ -26,9 +26,10 @@ def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
         coefficients = list(op.coeffs)
         return [
             cpu.eltwise_sum(
-                count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"], storage=call.storage
+                count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"],
+                largest_zero=op.largest_zero, storage=call.storage,
             )
-        ]
+        ]  # fmt: skip
     if op.operation == "PROD":
         return [cpu.eltwise_product(count, y=y, xs=xs)]
     return [cpu.eltwise_max(count, y=y, xs=xs, argmax=call["winner"])]

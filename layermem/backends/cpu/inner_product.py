@@ -61,7 +61,7 @@ def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
     return [
         cpu.inner_product_fprop(
             op.rows, op.outputs, op.inner, y=call["y0"], x=call["x0"], w=call["w0"], bias=columns_of(op, call["w1"]),
-            relu=op.relu, mask=call["mask"],
+            relu=op.relu, mask=call["mask"], largest_zero=op.largest_zero,
         )
     ]  # fmt: skip
 

@@ -66,7 +66,11 @@ def fprop(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if reordered:
         launches += reorder(call["y0"], op.y, y, y_matrix, y + aligned(y_matrix.nbytes))
     if op.relu:
-        launches.append(cpu.relu_forward(call.count("y0"), y=call["y0"], x=call["y0"], mask=call["mask"]))
+        launches.append(
+            cpu.relu_forward(
+                call.count("y0"), y=call["y0"], x=call["y0"], mask=call["mask"], largest_zero=op.largest_zero
+            )
+        )
     return launches
 
 

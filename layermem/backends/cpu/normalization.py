@@ -182,9 +182,9 @@ def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Laun
     return [
         cpu.batch_norm_fused_forward(
             shape, y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, factor=call["w3"], bias=call["w4"],
-            relu=op.relu, residual=call["x1"] if op.residual else 0, mask=call["mask"], w0=call["w0"],
-            w1=call["w1"], w2=call["w2"], fraction=norm.fraction, eps=norm.eps, recompute=recompute,
-            workspace=call.workspace, storage=call.storage,
+            relu=op.relu, residual=call["x1"] if op.residual else 0, mask=call["mask"],
+            largest_zero=op.largest_zero, w0=call["w0"], w1=call["w1"], w2=call["w2"], fraction=norm.fraction,
+            eps=norm.eps, recompute=recompute, workspace=call.workspace, storage=call.storage,
         )
     ]  # fmt: skip
 
@@ -201,8 +201,9 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]
         cpu.batch_norm_fused_backward(
             channels(op), dx=call["dx0"], dfactor=call["dw3"], dbias=call["dw4"], x=call["x0"], dy=call["dy0"],
             mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
-            accumulate_dx=call.accumulates("dx0"), accumulate_dfactor=call.accumulates("dw3"),
-            accumulate_dbias=call.accumulates("dw4"), workspace=call.workspace, storage=call.storage,
+            largest_zero=op.largest_zero, accumulate_dx=call.accumulates("dx0"),
+            accumulate_dfactor=call.accumulates("dw3"), accumulate_dbias=call.accumulates("dw4"),
+            workspace=call.workspace, storage=call.storage,
         )
     ]  # fmt: skip
 
@@ -271,8 +272,9 @@ def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CpuCall) -> list[La
         cpu.batch_norm_fused_gradient_sums(
             channels(op), sums=call["sums"], dfactor=call["dw3"], dbias=call["dw4"], x=call["x0"], dy=call["dy0"],
             mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
-            accumulate_dfactor=call.accumulates("dw3"), accumulate_dbias=call.accumulates("dw4"),
-            carry=call["sums" + CARRY], workspace=call.workspace, **rows_of_norm(op),
+            largest_zero=op.largest_zero, accumulate_dfactor=call.accumulates("dw3"),
+            accumulate_dbias=call.accumulates("dw4"), carry=call["sums" + CARRY], workspace=call.workspace,
+            **rows_of_norm(op),
         )
     ]  # fmt: skip
 
@@ -282,8 +284,8 @@ def batch_norm_scale_input_gradient(op: BatchNormScale, call: CpuCall) -> list[L
     return [
         cpu.batch_norm_fused_input_gradient(
             channels(op), dx=call["dx0"], x=call["x0"], dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"],
-            sums=call["sums"], factor=call["w3"], bias=call["w4"], relu=op.relu, accumulate=call.accumulates("dx0"),
-            workspace=call.workspace, **rows_of_norm(op),
+            sums=call["sums"], factor=call["w3"], bias=call["w4"], relu=op.relu, largest_zero=op.largest_zero,
+            accumulate=call.accumulates("dx0"), workspace=call.workspace, **rows_of_norm(op),
         )
     ]  # fmt: skip
 

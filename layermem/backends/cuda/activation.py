@@ -28,7 +28,7 @@ def pointwise_forward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
     function = f"{op.kind.value}_forward" + ("_mask" if "mask" in call else "") + call.suffix
     yield launch(
         "activation", function, "ForwardArgs", ceil_div(op.x.count, PER_BLOCK), y=call["y0"], x=call["x0"],
-        mask=call["mask"], count=op.x.count, **parameters(op.alpha, op.beta, op.gamma),
+        mask=call["mask"], count=op.x.count, largest_zero=0.0, **parameters(op.alpha, op.beta, op.gamma),
     )  # fmt: skip
 
 
@@ -63,11 +63,11 @@ def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool,
 # -- the ReLU of a fused op --------------------------------------------------------------------------------------------
 
 
-def relu_in_place(y: Tensor, address: int, mask: int) -> Launch:
+def relu_in_place(y: Tensor, address: int, mask: int, largest_zero: float) -> Launch:
     """y = max(y, 0), with its mask unless that is 0."""
     return launch(
         "activation", "relu_forward_mask" if mask else "relu_forward", "ForwardArgs", ceil_div(y.count, PER_BLOCK),
-        y=address, x=address, mask=mask, count=y.count, **parameters(),
+        y=address, x=address, mask=mask, count=y.count, largest_zero=largest_zero, **parameters(),
     )  # fmt: skip
 
 

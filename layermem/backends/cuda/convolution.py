@@ -70,7 +70,7 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     if call["moments"] and not in_epilogue:
         yield from batch_moments(Units.of(problem.maps), call["y0"], call["moments"], call.suffix)
     if op.relu and not epilogue.relu:
-        yield relu_in_place(op.problem.maps, call["y0"], call["mask"])
+        yield relu_in_place(op.problem.maps, call["y0"], call["mask"], op.largest_zero)
 
 
 @kernel(Conv, "dgrad", narrow=r"dx\d+|dy\d+|norm_x")
@@ -78,7 +78,7 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     problem, pairs = op.problem, [i for i in range(op.pairs) if f"dx{i}" in call]
     operands = [(call[f"dx{i}"], call[f"dy{i}"], call.accumulates(f"dx{i}")) for i in pairs]
     kept, sums = call["bottom_mask"], call["norm_sums"]
-    norm = norm_operands_of(call)
+    norm = norm_operands_of(op, call)
     in_epilogue: StructValues | None = None
     if is_depthwise(problem):
         for dx, dy, adds in operands:
@@ -114,9 +114,9 @@ def merged_dgrads(op: MergedDgrads, call: CudaCall) -> Iterator[Launch]:
     yield conv_dgrad(engines[1], op.problem, dx, last.maps, last.weights, accumulate=True, kept=kept)
 
 
-def norm_operands_of(call: CudaCall) -> NormOperands:
+def norm_operands_of(op: Conv, call: CudaCall) -> NormOperands:
     x, mean, inv_std, factor, bias = (call[role] for role in NORM_OPERANDS)
-    return NormOperands(x, mean, inv_std, factor, bias, relu=bool(factor))
+    return NormOperands(x, mean, inv_std, factor, bias, relu=bool(factor), largest_zero=op.largest_zero)
 
 
 @kernel(Deconv, "forward", narrow=r"x\d+|y\d+")

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
-from layermem.backends.cuda import narrow_products
+from layermem.backends.cuda import conv_pool, narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
@@ -25,6 +25,7 @@ from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
+from layermem.backends.cuda.inner_parts import dgrad_parts
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
@@ -36,6 +37,7 @@ from layermem.graph.ops import COMM, Op
 from layermem.ops import (
     BATCH_NORM_SUM,
     CONV_MOMENTS,
+    CONV_POOL,
     DGRAD_SUMS,
     FP32,
     JOINED_UPDATES,
@@ -47,6 +49,7 @@ from layermem.ops import (
     AllGather,
     BandRules,
     Communication,
+    ConvPool,
     CopyOut,
     Feed,
     InnerProduct,
@@ -62,7 +65,7 @@ from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+pool", BATCH_NORM_SUM, "BatchNormScale+residual",
-           "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
+           "BatchNormScale+residual+relu", CONV_POOL, "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
            MERGED_DGRADS, CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU, MASKED_POOL,
            POOL_RELU)  # fmt: skip
@@ -240,10 +243,14 @@ class CudaDevice(Device):
     ) -> frozenset[str]:
         return narrow_products.takes(self.precision, record, step, dtypes, accumulates)
 
+    def runs_fused(self, record: OpRecord, dtypes: Mapping[str, str]) -> bool:
+        return isinstance(record, ConvPool) and conv_pool.pays(self.precision, record, dtypes)
+
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         if self.storage != FP32:
             return None  # sums of bands would be rounded
-        return BandRules(DEPTH, adds_dx=False)  # dgrad sums whole stages of outputs, and adds dx after them
+        parts = dgrad_parts(record)  # dgrad sums whole parts of outputs or whole stages, and adds dx after them
+        return BandRules(parts.depth if parts.number > 1 else DEPTH, adds_dx=False)
 
     def implements(self, record: OpRecord, step: str) -> bool:
         return cuda_kernels.implements(record, step) or isinstance(

@@ -18,14 +18,15 @@ PER_BLOCK = 1024  # elements; with a ReLU twice as many
 
 def combine(
     function: str, y: int, xs: Sequence[int], count: int, *, winner: int = 0, wide: bool = False,
-    coefficients: Sequence[float] = (), mask: int = 0, suffix: str = "",
+    coefficients: Sequence[float] = (), mask: int = 0, largest_zero: float = 0.0, suffix: str = "",
 ) -> Launch:  # fmt: skip
-    """`suffix`: as CudaCall has it."""
+    """largest_zero: of the record (ops.EndsInRelu); `suffix`: as CudaCall has it."""
     check_inputs(len(xs))
     per_block = 2 * PER_BLOCK if function == "eltwise_sum_relu" else PER_BLOCK
     return launch(
         "eltwise", function + suffix, "EltwiseArgs", ceil_div(count, per_block), y=y, winner=winner, mask=mask, x=xs,
         coefficients=coefficients or (1.0,) * len(xs), inputs=len(xs), count=count, wide=wide,
+        largest_zero=largest_zero,
     )  # fmt: skip
 
 
@@ -53,7 +54,10 @@ def wide(op: Eltwise) -> bool:
 def eltwise_forward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
     xs, y, count, suffix = addresses(call, "x", op.bottoms), call["y0"], op.x.count, call.suffix
     if op.relu:
-        yield combine("eltwise_sum_relu", y, xs, count, coefficients=op.coeffs, mask=call["mask"], suffix=suffix)
+        yield combine(
+            "eltwise_sum_relu", y, xs, count, coefficients=op.coeffs, mask=call["mask"],
+            largest_zero=op.largest_zero, suffix=suffix,
+        )  # fmt: skip
     elif op.operation == "SUM":
         yield combine("eltwise_sum", y, xs, count, coefficients=op.coeffs, suffix=suffix)
     elif op.operation == "PROD":

@@ -46,7 +46,7 @@ FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as
 
 
 FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
-DGRAD_SUMS, MERGED_DGRADS = "conv_dgrad_sums", "conv_dgrad_merged"
+DGRAD_SUMS, MERGED_DGRADS, FPROP_POOL = "conv_dgrad_sums", "conv_dgrad_merged", "conv_fprop_pool"
 PRODUCTS = FPROP, DGRAD, WGRAD
 
 
@@ -55,6 +55,7 @@ class Tile(NamedTuple):
     n: int
     threads: int  # in fp32; 0 where only tensor cores have it, and runs of several elements
     mma_threads: int = 128  # on tensor cores
+    two_sum_threads: int = 128  # there, with two sums for each element: in fp32x3
     products: tuple[str, ...] = PRODUCTS  # that have it: few channels have many rows, few outputs many columns
 
     @property
@@ -63,12 +64,17 @@ class Tile(NamedTuple):
 
 
 COMMON_TILES = (  # of all precisions
-    Tile(128, 128, 256, products=(*PRODUCTS, MERGED_DGRADS)), Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS)),
-    Tile(64, 64, 64), Tile(128, 32, 128),
+    Tile(128, 128, 256, 128, 256, (*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
+    Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)), Tile(64, 64, 64), Tile(128, 32, 128),
 )  # fmt: skip
-TALL_TILE = Tile(512, 64, 0, 256, (FPROP, DGRAD))
-WIDE_TILES = (Tile(128, 256, 0, 256, (WGRAD,)), Tile(128, 192, 0, 384, (WGRAD,)), Tile(64, 192, 0, 192, (WGRAD,)))
-ALL_TILES = (TALL_TILE, Tile(256, 128, 0, 256), *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64))
+TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD, FPROP_POOL))
+WIDE_TILES = (
+    Tile(128, 256, 0, 256, products=(WGRAD,)),
+    Tile(128, 192, 0, 384, products=(WGRAD,)),
+    Tile(64, 192, 0, 192, products=(WGRAD,)),
+)
+LARGE_TILE = Tile(256, 128, 0, 256, products=(*PRODUCTS, FPROP_POOL))
+ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
 MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it
 PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # of images of few channels
@@ -175,7 +181,8 @@ class Engine(NamedTuple):
         arguments and bits and is an alternative."""
         if self.storage and not self.wide_image:
             return plain
-        tile = min(PATCH_TILES, key=lambda each: (_columns(matrices, each), -each.n))
+        tiles = PATCH_TILES[1:] if self.precision == "fp32x3" else PATCH_TILES  # two sums leave no registers for 96
+        tile = min(tiles, key=lambda each: (_columns(matrices, each), -each.n))
         if not conv_patch.pays(problem, tile.m, tile.n):
             return plain
         if self.precision == "fp32" and _columns(matrices, tile) > MOST_IDLE * matrices[1]:
@@ -191,7 +198,7 @@ class Engine(NamedTuple):
         self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
     ) -> tuple[str, tuple[int, int, int], int, int]:
         """Name of the kernel, grid, threads and dynamic shared memory of a block."""
-        threads = tile.threads if self.precision == "fp32" else tile.mma_threads
+        threads = {"fp32": tile.threads, "fp32x3": tile.two_sum_threads}.get(self.precision, tile.mma_threads)
         blobs = "_data" if self.wide_image else ""
         shared = self.shared_bytes(tile)
         if product == DGRAD_SUMS:
@@ -215,8 +222,7 @@ BF16_PACES: Paces = MappingProxyType({
     "128x128": (1150, 1660), "128x64": (880, 1360, 1850), "64x64": (610, 820, 1220, 1630), "128x32": (660, 950, 1250),
 })  # fmt: skip
 FP32X3_PACES: Paces = MappingProxyType({
-    "128x128": (2910, 5220), "128x64": (1820, 2910, 4190), "64x64": (1130, 1690, 2260, 2970),
-    "128x32": (1260, 1730, 2410),
+    "128x128": (2910,), "128x64": (1860, 2990), "64x64": (1160, 1710, 2380), "128x32": (1280, 1900, 2470),
 })  # fmt: skip
 FP32_PACES: Paces = MappingProxyType({
     "128x128": (7620, 11300), "128x64": (4340, 7270, 9730), "64x64": (4380, 4380, 7360, 7360, 7360, 9820),
@@ -225,7 +231,7 @@ FP32_PACES: Paces = MappingProxyType({
 
 PACES_OF_FEW: Mapping[str, Paces] = MappingProxyType({  # of conv_wgrad
     "fp32": {"64x64": (7330, 7330, 8330, 8330, 8330, 10750), "64x32": (3780, 3780, 4690, 4690, 4690, 6610)},
-    "fp32x3": {"64x64": (1270, 1870, 2400), "64x32": (1110, 1110, 1780, 1780, 1780, 2460)},
+    "fp32x3": {"64x64": (1150, 1790, 2520), "64x32": (1290, 1290, 1950, 1950, 1950, 2560)},
     "tf32": {"64x64": (750, 1020, 1360, 1740), "64x32": (770, 770, 1140, 1140, 1140, 1530)},
     "bf16": {"64x64": (690, 940, 1260), "64x32": (760, 760, 1140, 1140, 1140, 1510)},
 })  # fmt: skip
@@ -246,12 +252,17 @@ BF16_OF_DATA = Engine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=
 
 def engine_of(call: CudaCall, image: str) -> Engine:
     """The engine for a bound op; `image` is the role of the image."""
-    engine = ENGINES[call.precision]
-    if not call.storage:
+    return engine_for(call.precision, call.storage, wide_image=image not in call.narrow)
+
+
+def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> Engine:
+    """That of products whose blobs are in this storage, "" or a word of NARROW, or all but the image."""
+    engine = ENGINES[precision]
+    if not storage:
         return engine
-    if call.precision in WIDENING:
-        return engine.on(call.storage, wide_image=image not in call.narrow)
-    return PACKED_BF16 if image in call.narrow else BF16_OF_DATA
+    if precision in WIDENING:
+        return engine.on(storage, wide_image=wide_image)
+    return BF16_OF_DATA if wide_image else PACKED_BF16
 
 
 def takes_narrow(precision: str, problem: ConvProblem, step: str, word: str, *, wide_image: bool) -> bool:
@@ -329,7 +340,8 @@ def cycles(
     pipeline = waves * (stages * paces[-1] + ends)
     if rest:
         pipeline += stages * paces[ceil_div(rest, SMS) - 1] + ends
-    return max(pipeline, blocks * stages * (tile.m + tile.n) * ROW_BYTES // l2_bytes)
+    rows, columns, _ = matrices
+    return max(pipeline, blocks * stages * (min(tile.m, rows) + min(tile.n, columns)) * ROW_BYTES // l2_bytes)
 
 
 def by_time(
@@ -367,12 +379,16 @@ def _columns(matrices: tuple[int, int, int], tile: Tile) -> int:
 
 
 class Epilogue(NamedTuple):
-    """The struct of that name: y = relu(sum + bias + residual) and its mask.  Addresses, 0 for what is left out."""
+    """The struct of that name: y = relu(sum + bias + residual) and its mask.  Addresses, 0 for what is left out.
+
+    largest_zero    of the record (ops.EndsInRelu)
+    """
 
     bias: int = 0
     residual: int = 0
     mask: int = 0
     relu: bool = False
+    largest_zero: float = 0.0
 
 
 NO_EPILOGUE = Epilogue()
@@ -394,7 +410,7 @@ def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -
     """What of the epilogue runs in conv_fprop; a ReLU whose mask would share bytes does not."""
     relu = op.relu and not (call["mask"] and not masks_bytes(problem))
     residual = call["x1"] if op.residual else 0  # else x1 is the second bottom, if there is one
-    return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu)
+    return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu, op.largest_zero)
 
 
 def writes_moments() -> bool:
@@ -404,20 +420,35 @@ def writes_moments() -> bool:
 
 def conv_fprop(
     engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE,
-    moments: int = 0,
+    moments: int = 0, *, filter_pitch: int = 0,
 ) -> Launch:  # fmt: skip
-    """moments   where the moments of the maps go, if writes_moments()"""
+    """
+    moments        where the moments of the maps go, if writes_moments()
+    filter_pitch   given where each group has a part of all rows of the weights, which are of so many elements
+    """
     channels, outputs = group_channels(problem)
-    matrices = problem.positions, outputs, problem.groups
+    matrices, depth = (problem.positions, outputs, problem.groups), prod(problem.kernel) * channels
     rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
     plain = engine.launch(
-        FPROP, width, "ConvFpropArgs", matrices, prod(problem.kernel) * channels,
-        rows=rows, maps=maps, image=image, filter=weights, problem=problem_struct(problem),
-        by_channels=divider(channels),
-        by_kernel_w=divider(problem.kernel[1]), epilogue=epilogue._asdict(), moments=moments,
-        by_maps_w=divider(problem.out_w), by_maps_h=divider(problem.out_h),
+        FPROP, width, "ConvFpropArgs", matrices, depth, rows=rows,
+        **fprop_struct(problem, maps, image, weights, epilogue, moments, filter_pitch),
     )  # fmt: skip
     return engine.of_patch(plain, problem, matrices) if width == 1 else plain
+
+
+def fprop_struct(
+    problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue, moments: int = 0,
+    filter_pitch: int = 0,
+) -> StructValues:  # fmt: skip
+    """The struct ConvFpropArgs of cuda/conv.cuh."""
+    channels, outputs = group_channels(problem)
+    depth = prod(problem.kernel) * channels
+    return {
+        "maps": maps, "image": image, "filter": weights, "problem": problem_struct(problem),
+        "by_channels": divider(channels), "by_kernel_w": divider(problem.kernel[1]), "epilogue": epilogue._asdict(),
+        "moments": moments, "by_maps_w": divider(problem.out_w), "by_maps_h": divider(problem.out_h),
+        "filter_pitch": filter_pitch or depth, "filter_step": depth if filter_pitch else outputs * depth,
+    }  # fmt: skip
 
 
 def conv_dgrad(

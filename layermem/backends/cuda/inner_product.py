@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
@@ -26,6 +27,15 @@ from layermem.backends.cuda.implicit_gemm import (
     operand_weights,
     split_of,
 )
+from layermem.backends.cuda.inner_parts import (
+    PIXEL,
+    dgrad_in_parts,
+    dgrad_parts,
+    dgrad_parts_bytes,
+    forward_parts,
+    forward_parts_bytes,
+    fprop_in_parts,
+)
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import engine_of
 from layermem.backends.cuda.wgrad_slices import (
@@ -35,10 +45,10 @@ from layermem.backends.cuda.wgrad_slices import (
     conv_wgrad_open_bytes,
     conv_wgrad_workspace_bytes_of,
 )
-from layermem.ops import ConvProblem, InnerProduct, Tensor, Window
+from layermem.ops import ConvProblem, InnerProduct, Tensor
 from layermem.utils.units import aligned
 
-PIXEL = Window(1, 1)
+PARTS = {"forward": forward_parts, "dgrad": dgrad_parts}
 
 
 def conv_problem(op: InnerProduct) -> ConvProblem:
@@ -90,27 +100,46 @@ def narrow_blobs(op: InnerProduct) -> list[str]:
     return [r"x\d|y0|dx0|dy0"]
 
 
+def is_in_parts(op: InnerProduct, step: str) -> bool:
+    """Whether the sums of this step are cut into parts (inner_parts.py)."""
+    return step in PARTS and PARTS[step](op).number > 1
+
+
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
-def copies_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
+def copies_workspace_bytes(op: InnerProduct) -> int:
     return aligned(op.x.nbytes) * reorders_x(op) + aligned(op.y.nbytes) * reorders_y(op)
 
 
-@kernel(InnerProduct, "forward", workspace=copies_workspace_bytes, narrow=narrow_blobs)
+def fprop_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
+    return copies_workspace_bytes(op) + forward_parts_bytes(op)
+
+
+def narrow_fprop_blobs(op: InnerProduct) -> list[str]:
+    return [] if is_in_parts(op, "forward") else narrow_blobs(op)
+
+
+@kernel(InnerProduct, "forward", workspace=fprop_workspace_bytes, narrow=narrow_fprop_blobs)
 def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     if op.transpose or reorders_y(op):
         yield from fprop_in_steps(op, call)
         return
-    engine, problem = engine_of(call, "x0", whole_problem(op)), conv_problem(op)
-    x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), Workspace(call.workspace))
+    problem, workspace = conv_problem(op), Workspace(call.workspace)
+    x, copies = in_caffe_order(op.x, call["x0"], reorders_x(op), workspace)
     epilogue = epilogue_of(op, call, problem)
     epilogue = epilogue._replace(bias=columns_of(op, epilogue.bias))
-    weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
-    yield from [*copies, *rounding]
-    yield conv_fprop(engine, problem, call["y0"], x, weights, epilogue)
+    yield from copies
+    if is_in_parts(op, "forward"):
+        engine = implicit_gemm.engine_of(call, "x0")
+        yield from fprop_in_parts(engine, op, call["y0"], x, call["w0"], epilogue, workspace.next)
+    else:
+        engine = engine_of(call, "x0", whole_problem(op))
+        weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
+        yield from rounding
+        yield conv_fprop(engine, problem, call["y0"], x, weights, epilogue)
     if op.relu and not epilogue.relu:
-        yield relu_in_place(op.y, call["y0"], call["mask"])
+        yield relu_in_place(op.y, call["y0"], call["mask"], op.largest_zero)
 
 
 def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
@@ -131,13 +160,21 @@ def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     if reorders_y(op):
         yield from reorder(call["y0"], op.y, y, plain(op.y), op.residual)
     if op.relu:
-        yield relu_in_place(op.y, call["y0"], call["mask"])
+        yield relu_in_place(op.y, call["y0"], call["mask"], op.largest_zero)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
-@kernel(InnerProduct, "dgrad", workspace=copies_workspace_bytes, narrow=narrow_blobs)
+def dgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
+    return copies_workspace_bytes(op) + dgrad_parts_bytes(op)
+
+
+def narrow_dgrad_blobs(op: InnerProduct) -> list[str]:
+    return [] if is_in_parts(op, "dgrad") else narrow_blobs(op)
+
+
+@kernel(InnerProduct, "dgrad", workspace=dgrad_workspace_bytes, narrow=narrow_dgrad_blobs)
 def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     engine = engine_of(call, "dx0", whole_problem(op))
     problem, workspace = conv_problem(op), Workspace(call.workspace)
@@ -147,7 +184,10 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
     yield from [*copies, *rounding]
     in_place = accumulate and not reorders
-    if op.band is not None:
+    if is_in_parts(op, "dgrad"):
+        engine, maps = implicit_gemm.engine_of(call, "dx0"), columns_of(op, dy)
+        yield from dgrad_in_parts(engine, op, dx, maps, call["w0"], workspace.next, accumulate=in_place)
+    elif op.band is not None:
         maps, pitch, resume = columns_of(op, dy), pitch_of(op), not op.band.is_first
         yield conv_dgrad(engine, problem, dx, maps, call["w0"], maps_pitch=pitch, resume=resume)
     elif op.transpose:

@@ -64,11 +64,14 @@ class NormOperands(NamedTuple):
     factor: int = 0
     bias: int = 0
     relu: bool = False
+    largest_zero: float = 0.0  # of the record (ops.EndsInRelu)
     pool: StructValues | None = None
 
     @property
     def struct(self) -> StructValues:
-        epilogue: StructValues = {"factor": self.factor, "bias": self.bias, "relu": self.relu}
+        epilogue: StructValues = {
+            "factor": self.factor, "bias": self.bias, "relu": self.relu, "largest_zero": self.largest_zero,
+        }  # fmt: skip
         return {"x": self.x, "mean": self.mean, "inv_std": self.inv_std, "epilogue": epilogue}
 
 

@@ -15,11 +15,12 @@ from collections.abc import Collection, Mapping
 
 from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.implicit_gemm import is_depthwise, rounded_weights_bytes, takes_narrow
-from layermem.backends.cuda.inner_product import conv_problem
+from layermem.backends.cuda.inner_product import conv_problem, is_in_parts
 from layermem.ops import (
     FP32,
     NARROW,
     Conv,
+    ConvPool,
     ConvProblem,
     Deconv,
     InnerProduct,
@@ -30,6 +31,7 @@ from layermem.ops import (
 
 PRODUCTS = (
     Conv,
+    ConvPool,
     Deconv,
     MergedDgrads,
     InnerProduct,
@@ -58,7 +60,7 @@ def takes(
 
 def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) -> int:
     """Workspace of the weights of a product of blobs in this storage."""
-    if storage not in NARROW:
+    if storage not in NARROW or (isinstance(record, InnerProduct) and is_in_parts(record, step)):
         return 0
     problems = (each for each in _problems_of(record) if not is_depthwise(each))
     return sum(rounded_weights_bytes(precision, each, step, storage) for each in problems)
@@ -72,6 +74,8 @@ def merges_dgrads(precision: str, storage: str) -> bool:
 def _problems_of(record: OpRecord) -> tuple[ConvProblem, ...]:
     if isinstance(record, (Conv, Deconv)):
         return (record.problem,)
+    if isinstance(record, ConvPool):
+        return (record.conv.problem,)
     if isinstance(record, MergedDgrads):
         return record.first, record.problem
     if isinstance(record, InnerProductUpdate):

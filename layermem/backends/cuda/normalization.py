@@ -29,12 +29,12 @@ LRN_ELEMENTS = 2048  # of the pixels that a block takes
 
 # -- launches ----------------------------------------------------------------------------------------------------------
 
-NO_EPILOGUE: StructValues = {"factor": 0, "bias": 0, "relu": 0}
+NO_EPILOGUE: StructValues = {"factor": 0, "bias": 0, "relu": 0, "largest_zero": 0.0}
 
 
-def affine_relu(call: CudaCall, relu: bool) -> StructValues:
+def affine_relu(call: CudaCall, relu: bool, largest_zero: float = 0.0) -> StructValues:
     """The Scale, and maybe the ReLU, of a BatchNormScale."""
-    return {"factor": call["w3"], "bias": call["w4"], "relu": relu}
+    return {"factor": call["w3"], "bias": call["w4"], "relu": relu, "largest_zero": largest_zero}
 
 
 def normalize(
@@ -101,8 +101,10 @@ def moments_address(op: BatchNorm, call: CudaCall, workspace: Workspace) -> int:
 def norm_operands(call: CudaCall, op: BatchNormScale | None = None) -> NormOperands:
     """`op`: where a Scale follows."""
     pool = None if op is None or op.pool is None else pool_of(op.pool, call["dy0"], call["argmax"])
-    relu = op is not None and op.relu
-    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, pool)
+    relu, largest_zero = (False, 0.0) if op is None else (op.relu, op.largest_zero)
+    return NormOperands(
+        call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero, pool
+    )  # fmt: skip
 
 
 def pool_of(op: Pool, dy: int, argmax: int) -> StructValues:
@@ -223,7 +225,7 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: CudaCall) -> Iterator[L
 
 def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int) -> Iterator[Launch]:
     """y = relu(factor (x - mean) inv_std + bias + residual), or the largest of these of each window"""
-    epilogue, residual = affine_relu(call, op.relu), call["x1"]
+    epilogue, residual = affine_relu(call, op.relu, op.largest_zero), call["x1"]
     if op.pool is not None:
         v = vector_width(op.x.shape[1])
         yield launch(
@@ -289,7 +291,7 @@ def normalize_sum(op: BatchNormSum, call: CudaCall, statistics: Iterable[tuple[i
         "normalization", f"normalize_sum_v{at.v}{call.suffix}", "NormalizeSumArgs",
         ceil_div(op.x.count, THREADS * at.v * SUM_GROUPS), y=call["y0"], x0=call["x0"], x1=call["x1"],
         mask=call["mask"], norm0=norm0, norm1=norm1, by_channels=divider(at.columns), count=op.x.count, relu=op.relu,
-        between=BETWEEN[op.between],
+        between=BETWEEN[op.between], largest_zero=op.largest_zero,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Products by warpgroups (cuda/conv_warpgroup.cuh), which GPUs of compute capability 9.0 have: which ops run there, and
 their launches.
 
-Architecture, precision, the product and its shape decide, the batch does not: slices of a batch and bands of a layer
-have the bits of the whole.  Other products run as on every GPU (implicit_gemm.py).
+Architecture, precision, types of blobs, the product and its shape decide, the batch does not: slices of a batch and
+bands of a layer have the bits of the whole.  Other products run as on every GPU (implicit_gemm.py).
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
+    DGRAD,
+    FPROP,
     L2_BYTES,
+    PACKED,
+    PACKED_BF16,
     ROW_BYTES,
     SMS,
     VECTOR,
     Engine,
     group_channels,
-    vector_width_of,
     windows,
     writes_moments,
 )
@@ -30,9 +33,11 @@ from layermem.backends.cuda.struct_layout import StructValue
 from layermem.ops import ConvProblem
 
 CAPABILITY = "90"
-PRECISIONS = {"tf32": FLOAT, "bf16": 2}  # bytes of an element of B in shared memory
+PRECISIONS = {"tf32": FLOAT, "bf16": 2}  # bytes of an element of B in shared memory, where blobs are in fp32
+PACKED_PRECISION = f"{PACKED_BF16.precision} on {PACKED_BF16.storage}"  # of blobs in 16 bits
 PRODUCERS = 128  # threads that load
-STAGES, ALIGNMENT = 4, 1024  # of the ring in shared memory, bytes that it may begin late
+WORD = 32  # bits of a ReLU that dgrad of packed operands copies at once
+ALIGNMENT = 1024  # bytes that the ring in shared memory may begin late
 
 
 class Least(NamedTuple):
@@ -47,14 +52,19 @@ class Least(NamedTuple):
 Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, of which each will do
 
 WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
+PACKED_WIDE = Least(columns=256, depth=1152, pixels=196)
 # Where they are the faster engine by tools/sass_model.py; they compute nothing else.
 PAYS: Shapes = {
     ("tf32", "conv_fprop"): (WIDE, DEEP),
     ("bf16", "conv_fprop"): (WIDE, DEEP),
     ("bf16", "conv_dgrad"): (DEEP,),
+    (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
+    (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
 }
 PRODUCTS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
-ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS}  # for checks
+ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS} | {
+    (PACKED_PRECISION, product): (Least(pixels=2),) for product in (FPROP, DGRAD)
+}  # for checks
 
 
 class WarpgroupTile(NamedTuple):
@@ -65,6 +75,9 @@ class WarpgroupTile(NamedTuple):
     n: int
     blocks: int
     pace: int
+    consumers: int  # threads that multiply
+    stages: int = 4  # of the ring in shared memory
+    is_packed: bool = False  # of operands in 16 bits
 
     @property
     def name(self) -> str:
@@ -72,11 +85,12 @@ class WarpgroupTile(NamedTuple):
 
     @property
     def threads(self) -> int:
-        return PRODUCERS + self.m
+        return PRODUCERS + self.consumers
 
     def shared_bytes(self, precision: str) -> int:
         """Dynamic shared memory of a block."""
-        return STAGES * DEPTH * (self.m * FLOAT + self.n * PRECISIONS[precision]) + ALIGNMENT
+        of_b = FLOAT if self.is_packed else PRECISIONS[precision]  # of a word, or of an element
+        return self.stages * DEPTH * (self.m * FLOAT + self.n * of_b) + ALIGNMENT
 
     def grid(self, m: int, n: int, repeat: int) -> tuple[int, int, int]:
         """Blocks that run at once, each of which takes several tiles; of every matrix one at least."""
@@ -91,7 +105,8 @@ class WarpgroupTile(NamedTuple):
         return max(pipeline, tiles * (self.m + self.n) * ROW_BYTES // L2_BYTES)
 
 
-WARPGROUP_TILES = (WarpgroupTile(256, 128, 1, 1460), WarpgroupTile(128, 64, 2, 1120))
+WARPGROUP_TILES = (WarpgroupTile(256, 128, 1, 1460, 256), WarpgroupTile(128, 64, 2, 1120, 128))
+PACKED_TILES = (WarpgroupTile(192, 256, 1, 2470, 256, stages=3, is_packed=True),)
 
 
 class WarpgroupEngine(Engine):
@@ -101,31 +116,49 @@ class WarpgroupEngine(Engine):
 
     @property
     def on_fp32(self) -> Engine:
-        """This one: its blobs are in fp32."""
-        return self
+        """This one, if its blobs are in fp32."""
+        return self if not self.storage else super().on_fp32
+
+    @property
+    def warpgroup_tiles(self) -> Sequence[WarpgroupTile]:
+        return PACKED_TILES if self.is_packed else WARPGROUP_TILES
 
     def launch(
         self, product: str, vector: int, args: str, matrices: tuple[int, int, int], depth: int, *, rows: int = 1,
         **values: StructValue,
     ) -> Launch:  # fmt: skip
-        """As that of Engine, in a tile of its own."""
-        if product not in self.by_warpgroups:
+        """As that of Engine, in a tile of its own; dgrad of packed operands has no bias there."""
+        lacks_bias = self.is_packed and product == DGRAD and bool(values["bias"])
+        if product not in self.by_warpgroups or lacks_bias:
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
-        assert vector == VECTOR and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
-        own = min(WARPGROUP_TILES, key=lambda each: each.cycles(*matrices))
+        assert vector == width_of(self) and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
+        own = min(self.warpgroup_tiles, key=lambda each: each.cycles(*matrices))
         return launch(
-            f"convolution_{self.precision}_sm90a", f"{product}_{own.name}_v{VECTOR}", args, own.grid(*matrices),
+            f"{self.module}_sm90a", f"{product}_{own.name}_v{vector}", args, own.grid(*matrices),
             own.threads, shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
+
+
+def width_of(engine: Engine) -> int:
+    """Elements of each access of the kernels that an engine has on sm_90a."""
+    return PACKED if engine.is_packed else VECTOR
+
+
+def shapes_name(engine: Engine) -> str:
+    """By which Shapes have it; empty where there are no kernels for it."""
+    if engine.is_packed:
+        return PACKED_PRECISION
+    return engine.precision if engine.precision in PRECISIONS and not engine.storage else ""
 
 
 def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
     """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
     engine = implicit_gemm.engine_of(call, image)
-    covers = call.capability == CAPABILITY and call.precision in PRECISIONS and not call.storage
-    if not covers or vector_width_of(whole, *group_channels(whole)) != VECTOR:
+    if call.capability != CAPABILITY or not shapes_name(engine):
         return engine
-    own = products_by_warpgroups(call.precision, whole)
+    if engine.vector_width(whole, *group_channels(whole)) != width_of(engine):
+        return engine
+    own = products_by_warpgroups(shapes_name(engine), whole)
     return WarpgroupEngine(*engine._replace(by_warpgroups=own)) if own else engine
 
 
@@ -138,12 +171,14 @@ def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[st
         "conv_dgrad": Least(channels, ceil_div(taps * outputs, phases), pixels),
         "conv_wgrad": Least(taps * channels, windows(problem), pixels),
     }
-    return frozenset(
+    own = frozenset(
         product
         for (its, product), wanted in PAYS.items()
         for least in wanted
         if its == precision and all(own >= bound for own, bound in zip(shapes[product], least, strict=True))
     )
+    in_words = precision != PACKED_PRECISION or channels % WORD == 0
+    return own if in_words else own - {DGRAD}
 
 
 def leaves_moments(engine: Engine) -> bool:

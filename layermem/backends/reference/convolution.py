@@ -148,7 +148,7 @@ def convolution_fprop(op: Conv, call: ReferenceCall) -> None:
         return
     y = np.empty_like(call["y0"])
     fprop_without_epilogue(op, call, [y])
-    finish_epilogue(call, y, relu=op.relu, residual=op.residual)
+    finish_epilogue(op, call, y, relu=op.relu, residual=op.residual)
 
 
 @kernel(Conv, "wgrad", carry=carry_bytes)

@@ -26,7 +26,7 @@ def eltwise_forward(op: Eltwise, call: ReferenceCall) -> None:
         total = weighted(op.coeffs[0], xs[0])
         for coeff, x in zip(op.coeffs[1:], xs[1:], strict=True):
             total = total + weighted(coeff, x)
-        finish_epilogue(call, total, relu=op.relu, residual=False)
+        finish_epilogue(op, call, total, relu=op.relu, residual=False)
     else:
         best, winner = xs[0], np.zeros(xs[0].shape, np.int32)
         for i, x in enumerate(xs[1:], start=1):

@@ -64,7 +64,7 @@ def inner_product_fprop(op: InnerProduct, call: ReferenceCall) -> None:
     if op.bias:
         y += call["w1"][columns]
     y = y.reshape(call["y0"].shape)
-    finish_epilogue(call, y, relu=op.relu, residual=op.residual)
+    finish_epilogue(op, call, y, relu=op.relu, residual=op.residual)
 
 
 @kernel(InnerProduct, "wgrad", carry=carry_bytes)

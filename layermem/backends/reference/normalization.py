@@ -249,7 +249,7 @@ def bias_backward(op: Bias, call: ReferenceCall) -> None:
 def finish_scale(op: BatchNormScale, call: ReferenceCall, y: Array) -> None:
     """Scale and shift the normalized `y`, then the op's epilogue."""
     scaled = y * per_channel(call["w3"], y) + per_channel(call["w4"], y)
-    finish_epilogue(call, scaled, relu=op.relu, residual=op.residual)
+    finish_epilogue(op, call, scaled, relu=op.relu, residual=op.residual)
 
 
 @kernel(BatchNormScale, "forward")
@@ -275,7 +275,7 @@ def gradient_behind_relu(op: BatchNormScale, call: ReferenceCall, y: Array) -> A
     """dy, or 0 where the ReLU of the op has cut off; after a residual, the mask has been applied to dy already."""
     if not op.relu or op.residual:
         return call["dy0"]
-    positive = y * per_channel(call["w3"], y) + per_channel(call["w4"], y) > 0
+    positive = y * per_channel(call["w3"], y) + per_channel(call["w4"], y) > op.largest_zero
     return np.where(positive, call["dy0"], np.zeros((), y.dtype))
 
 
@@ -325,7 +325,7 @@ def add_results(op: BatchNormSum, call: ReferenceCall, step: str, *roles: str) -
         run(record, part)
     if op.between in BITS:
         other = widened(narrowed(other.astype(np.float32), op.between), op.between).astype(other.dtype)
-    finish_epilogue(call.part("y0", "mask", x1=other), y, relu=op.relu, residual=True)
+    finish_epilogue(op, call.part("y0", "mask", x1=other), y, relu=op.relu, residual=True)
 
 
 @kernel(BatchNormSum, "forward")

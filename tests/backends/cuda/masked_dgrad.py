@@ -6,6 +6,7 @@ import numpy as np
 
 from layermem.ops import ReluMask
 from tests.backends.cuda.harness import Memory, Way, layer_of, run_op
+from tests.backends.cuda.merged_dgrads import stored
 
 MASKS = {
     "whole bytes of two tiles": ("kernel_size: 1", 40, (3, 136, 9, 5)),
@@ -20,7 +21,9 @@ MASKS = {
 }
 
 
-def masked_dgrad(name: str, accumulate: bool, way: Way, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def masked_dgrad(
+    name: str, accumulate: bool, way: Way, rng: np.random.Generator, storage: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
     """dx0 of a dgrad and the ReLU backward behind it: as one op, and one after the other."""
     settings, outputs, shape = MASKS[name]
     layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} {settings} }}', shape)
@@ -29,11 +32,11 @@ def masked_dgrad(name: str, accumulate: bool, way: Way, rng: np.random.Generator
     before[0, 0, 0, 0] = np.nan  # is cleared too, and not multiplied
     bits = rng.integers(0, 256, -(-before.size // 8), np.uint8)
     bits[0] &= 0xFE
-    operands = {"dy0": memory.stored(dy, np.float32), "w0": memory.stored(w, np.float32)}
-    together, apart = memory.stored(before, np.float32), memory.stored(before, np.float32)
+    operands = {"dy0": stored(memory, dy, storage), "w0": memory.stored(w, np.float32)}
+    together, apart = (stored(memory, before, storage) for _ in range(2))
     mask = memory.stored(bits, np.uint8)
-    adds = ["dx0"] if accumulate else []
-    run_op(layer.record, "dgrad", {**operands, "dx0": together, "bottom_mask": mask}, accumulates=adds, way=way)
-    run_op(layer.record, "dgrad", {**operands, "dx0": apart}, accumulates=adds, way=way)
-    run_op(ReluMask(layer.bottoms[0]), "relu_backward", {"dy0": apart, "mask": mask}, way=way)
+    adds, how = ["dx0"] if accumulate else [], {"way": way, "storage": storage}
+    run_op(layer.record, "dgrad", {**operands, "dx0": together, "bottom_mask": mask}, accumulates=adds, **how)
+    run_op(layer.record, "dgrad", {**operands, "dx0": apart}, accumulates=adds, **how)
+    run_op(ReluMask(layer.bottoms[0]), "relu_backward", {"dy0": apart, "mask": mask}, **how)
     return together, apart

@@ -18,7 +18,7 @@ from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.kernel_images.sources import SOURCES, closure, modules
 from layermem.backends.cuda.kernel_images.toolkit import program
 from layermem.errors import CudaUnavailable, DeviceError
-from tools import ptxas_report
+from tools import nvrtc_report, ptxas_report
 
 FIND_COMPILER = build.find_compiler
 
@@ -38,12 +38,16 @@ class Fake:
 
     version = "fake 1"
 
-    def __init__(self):
-        self.asked = 0
+    def __init__(self, capabilities=(), refuses=""):
+        self.asked, self.capabilities, self.refuses = 0, capabilities, refuses
 
     def cubin(self, source, architecture, flags):
         self.asked += 1
+        if self.refuses:
+            raise DeviceError(self.refuses)
         return f"{architecture} {' '.join(flags)} {len(source)}".encode()
+
+    ptx = cubin
 
 
 @pytest.fixture
@@ -61,6 +65,25 @@ def test_an_image_is_compiled_once_for_each_gpu_and_source(fake):
     fake.version = "fake 2"
     build.image("dropout", "90")
     assert fake.asked == 3
+
+
+def test_what_the_first_compiler_refuses_the_second_compiles():
+    refuses, compiles = Fake(refuses="of the first"), Fake()
+    assert build.WithFallback(refuses, compiles).cubin("int x;", "sm_90", ()) == b"sm_90  6"
+    assert build.WithFallback(refuses, compiles).ptx("int x;", "compute_90", ()) == b"compute_90  6"
+    assert build.WithFallback(Fake(), compiles).cubin("int x;", "sm_90", ()) and compiles.asked == 2
+    for make in ("cubin", "ptx"):
+        with pytest.raises(DeviceError, match="of the first"):
+            getattr(build.WithFallback(refuses, Fake(refuses="of the second")), make)("int x;", "sm_90", ())
+
+
+def test_a_gpu_newer_than_the_compiler_gets_ptx_of_the_newest_architecture_before_it(fake):
+    fake.capabilities = (80, 90, 100, 120)
+    assert build.image("dropout", "90").startswith(b"sm_90 ")
+    assert build.image("dropout", "110").startswith(b"compute_100 ")
+    assert build.image("dropout", "130").startswith(b"compute_120 ")
+    with pytest.raises(CudaUnavailable, match="left out compute capability 75"):
+        build.image("dropout", "75")
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(fake, monkeypatch, tmp_path):
@@ -97,12 +120,33 @@ def test_nvcc_compiles_a_module_and_says_what_is_wrong_with_another():
         nvcc.cubin("int x", "sm_90", ())
 
 
+# What nvcc takes as it is and NVRTC only with its options: a generic lambda, called by a device function.
+LAMBDAS = """
+template <class F>
+__device__ float both(F f) { return f(1.0f) + f(2); }
+extern "C" __global__ void kernel(float* y) {
+    float sum = 0.0f;
+    auto term = [&](auto x) { sum += x; return sum; };
+    *y = both(term);
+}
+"""
+
+
+def test_nvrtc_compiled_every_module_as_it_is_now():
+    rows = nvrtc_report.read_report()
+    stale = [module for module in modules() if rows.get(module, ("",))[0] != nvrtc_report.digest_of(module)]
+    assert not stale and rows.keys() == set(modules()), f"{stale}: run python tools/nvrtc_report.py"
+    assert all(kernels > 0 for module, (_, kernels) in rows.items() if module != "step_scalars")  # a variable alone
+
+
 @pytest.mark.skipif(Nvrtc.find() is None, reason="NVRTC is not installed")
 def test_nvrtc_compiles_modules_and_says_what_is_wrong_with_another():
     nvrtc = Nvrtc.find()
     assert nvrtc is not None
-    for module in ("dropout", "half", "pooling", "shape"):  # test_machine_code.py compiles most others
+    for module in ("dropout", "shape"):  # nvrtc.tsv has what it makes of the others
         assert nvrtc.cubin(build.whole_source(module), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
+    ptx = nvrtc.ptx(LAMBDAS, "compute_90", build.FLAGS)
+    assert ptx.count(b".entry") == 1 and ptx.endswith(b"\0") and {75, 90} <= set(nvrtc.capabilities)
     with pytest.raises(DeviceError, match="expected"):
         nvrtc.cubin("int x", "sm_90", ())
 
@@ -200,7 +244,7 @@ def test_setup_prebuilds_a_module_for_every_architecture_and_as_ptx_for_later_on
         shutil.copy(path, tmp_path)
     setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")
     parts = parts_of_fatbin((tmp_path / "dropout.fatbin").read_bytes())
-    assert parts == {*(("code", int(a)) for a in ptxas_report.ARCHITECTURES), ("PTX", 120)}
+    assert parts == {*(("code", int(a)) for a in ptxas_report.ARCHITECTURES), ("PTX", 100), ("PTX", 120)}
     (tmp_path / "dropout.cu").write_text("int x")
     setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")  # says so, and leaves nothing that would be loaded
     assert not (tmp_path / "dropout.fatbin").exists()

@@ -173,3 +173,53 @@ print(driver._function(launch).get_attribute(attribute))
 """
     )
     assert done.stdout.strip() == "100", done.stderr
+
+
+LOST = """
+from threading import Thread
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.launch import launch
+from layermem.errors import DeviceError
+from layermem.schedule.ir import COMPUTE
+
+driver = Driver(0)
+held = [driver.allocate(4096), driver.pinned(4096), driver.event()]
+wrong = launch("fill", "fill", "FillArgs", 1, y=4096, count=100, value=0, accumulate=0)
+
+def again():
+    for call in (driver.synchronize, lambda: driver.allocate(4096), driver.free_bytes, lambda: driver.pinned(64)):
+        try:
+            call()
+        except DeviceError as error:
+            print(type(error).__name__, error)
+
+driver.launcher(wrong, wrong.args, COMPUTE)()
+again()
+thread = Thread(target=again)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_kernel_that_fails_is_one_sentence_at_every_call_and_clean_up_prints_nothing():
+    done = run(LOST, streams="random")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 8 and len(set(lines)) == 1, done.stdout + done.stderr
+    assert lines[0].startswith("GpuLost ") and "an illegal memory access" in lines[0]
+    assert lines[0].endswith("this process cannot use it any more") and "host-budget" not in lines[0]
+    assert "PyCUDA" not in done.stderr and len(done.stderr.splitlines()) <= 2  # of the fake driver itself
+
+
+def test_memory_that_the_host_lacks_is_put_down_to_its_budget():
+    done = run(
+        """
+from layermem.backends.cuda.driver.context import Driver
+from layermem.errors import DeviceError
+try:
+    Driver(0).pinned(1 << 20)
+except DeviceError as error:
+    print(error)
+""",
+        pinned=1 << 19,
+    )
+    assert "the host cannot pin 1.00 MiB" in done.stdout and "--host-budget" in done.stdout, done.stdout + done.stderr

@@ -3,168 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate, pairwise
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm, narrow_products
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.implicit_gemm import ENGINES, Split
 from layermem.backends.cuda.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
-from layermem.backends.narrow import narrowed
 from layermem.layers.base import Layer, Step
-from layermem.ops import CARRY, NARROW, OPEN, BatchSlice, ContrastiveLoss, OpRecord
+from layermem.ops import BatchSlice, OpRecord
 from layermem.utils.units import aligned
 from tests import batch_norm_slices
-from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
+from tests.backends.cuda.harness import CONTEXT, Way, first_step, layer_of, record_of, run_op
+from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
 from tests.cases import CASES, conv_text
-from tests.layers.harness import TRAIN, Run, wants_of
+from tests.layers.harness import TRAIN, wants_of
 from tests.op_case import OpCase
-
-GRADIENTS = ("dx", "dw")
-OF_THE_WHOLE = ("items", "normalizer")  # fields that a slice's record takes from that of the whole batch
-
-
-def slice_record(record: OpRecord, whole: OpRecord, part: BatchSlice) -> OpRecord:
-    """The record of a slice, from that of a batch of its items."""
-    names = {each.name for each in fields(record)} & set(OF_THE_WHOLE)
-    own = {} if isinstance(record, ContrastiveLoss) else {name: getattr(whole, name) for name in names}
-    return replace(record, part=part, **own)
-
-
-@dataclass
-class Slices:
-    """A layer over a batch, computed whole and in slices of `counts` items.
-
-    values   of bottoms, where they are not random normal numbers
-    overlaid  sums in place lie in the same memory as the result, in the last slice
-    whole    bottoms that slices also read as a whole, in backward
-    storage  the word of a type of 16 bits that blobs have where kernels take them so
-    """
-
-    text: str
-    shapes: Sequence[tuple[int, ...]]
-    counts: Sequence[int]
-    values: Mapping[int, np.ndarray] = field(default_factory=dict)
-    whole: Sequence[str] = ()
-    way: Way = PLAIN
-    adds: bool = False  # gradients to what is there
-    overlaid: bool = False
-    storage: str = ""
-    weights: Sequence[np.ndarray] = ()  # of parameters, where they are not random normal numbers
-
-    def check(self) -> None:
-        """Every step, with equal bits in every role that it writes."""
-        layer, rng = layer_of(self.text, *self.shapes), np.random.default_rng(7)
-        known: dict[str, np.ndarray] = {}
-        for i, shape in enumerate(self.shapes):
-            known[f"x{i}"] = self.values.get(i, rng.standard_normal(shape))
-        for i, param in enumerate(layer.params):
-            known[f"w{i}"] = self.weights[i] if self.weights else rng.standard_normal(param.tensor.shape)
-        for i, top in enumerate(layer.tops):
-            known[f"dy{i}"] = rng.standard_normal(top.shape)
-        memory = Memory()
-        arrays = {role: memory.stored(value, np.float32) for role, value in known.items()}
-        wants, starts = wants_of(layer), [0, *accumulate(self.counts)]
-        parts = [BatchSlice(begin, end - begin, starts[-1]) for begin, end in pairwise(starts)]
-        layers = [
-            layer_of(self.text, *((p.count if shape[0] == p.items else shape[0], *shape[1:]) for shape in self.shapes))
-            for p in parts
-        ]
-        for number, step in enumerate([first_step(layer, wants), *layer.backward(wants)]):
-            steps = [[first_step(each, wants), *each.backward(wants)][number] for each in layers]
-            self._check_step(layer, step, list(zip(layers, steps, parts, strict=True)), arrays, rng)
-
-    def _check_step(
-        self, layer: Layer, step: Step, slices: list[tuple[Layer, Step, BatchSlice]], arrays: dict[str, np.ndarray],
-        rng: np.random.Generator,
-    ) -> None:  # fmt: skip
-        memory, written = Memory(), (*step.writes, *step.updates)
-        record = record_of(layer, step)
-        added = [role for role in written if self.adds and role.startswith(GRADIENTS)]
-        before = {role: rng.standard_normal(Run(layer).tensor(role).shape) for role in written}
-        narrow = self._narrow(record, step)
-
-        def results() -> dict[str, np.ndarray]:
-            made = {}
-            for role in written:
-                tensor = Run(layer).tensor(role)
-                dtype = np.dtype(np.uint16 if role in narrow else tensor.dtype)
-                made[role] = memory.bytes(tensor.count * dtype.itemsize).view(dtype).reshape(tensor.stored)
-                if role in added:
-                    made[role][...] = memory.stored(before[role], np.float32)
-            return made
-
-        want, got = results(), results()
-        reads = {role: arrays[role] for role in step.reads}
-        for role in narrow.intersection(reads):
-            bits = narrowed(reads[role], NARROW[self.storage])
-            reads[role] = memory.bytes(bits.nbytes).view(bits.dtype).reshape(bits.shape)
-            reads[role][...] = bits
-        how = {"accumulates": added, "context": CONTEXT, "way": self.way, "storage": self.storage if narrow else ""}
-        run_op(record, step.step, {**reads, **want}, **how)
-        carries: dict[str, np.ndarray] = {}
-        sliced = [slice_record(record_of(small, its_step), record, part) for small, its_step, part in slices]
-        for small, its_step, part in slices:
-            its_record = slice_record(record_of(small, its_step), record, part)
-            operands: dict[str, np.ndarray] = {}
-            for role, array in ({**reads, **got}).items():
-                shape, of_slice = Run(layer).tensor(role).stored, Run(small).tensor(role).stored
-                if shape != of_slice:
-                    each = shape[0] // part.items
-                    operands[role] = array[each * part.first : each * (part.first + part.count)]
-                elif role in got:
-                    for suffix, bytes_of in ((CARRY, cuda_kernels.carry_bytes), (OPEN, cuda_kernels.open_bytes)):
-                        size = max(bytes_of(each, step.step, role) or 0 for each in sliced)
-                        if size:
-                            operands[role + suffix] = carries.setdefault(role + suffix, memory.bytes(size))
-                    if part.is_last:
-                        operands[role] = array
-                        if self.overlaid and cuda_kernels.sums_in_place(its_record, step.step, role):
-                            operands[role] = got[role] = operands[role + CARRY].view(array.dtype).reshape(array.shape)
-                else:
-                    operands[role] = array
-            if step.step == "backward":
-                operands |= {f"{role}.whole": arrays[role].copy() for role in self.whole}
-            only_read = [
-                (operands[role + CARRY], operands[role + CARRY].tobytes())
-                for role in written
-                if part.is_last and role + CARRY in operands and role not in added and not self.overlaid
-                if cuda_kernels.sums_in_place(its_record, step.step, role)
-            ]
-            run_op(its_record, step.step, operands, **how)
-            assert all(carry.tobytes() == before for carry, before in only_read)
-        memory.check()
-        for role in written:
-            assert role in narrow or not np.isnan(want[role]).any()
-            assert want[role].tobytes() == got[role].tobytes(), f"{role} of {step.step}"
-        arrays.update(got)
-
-    def _narrow(self, record: OpRecord, step: Step) -> frozenset[str]:
-        """Roles that the kernels take in 16 bits."""
-        if not self.storage:
-            return frozenset()
-        dtypes = dict.fromkeys((*step.reads, *step.writes, *step.updates), NARROW[self.storage])
-        return narrow_products.takes(self.way.precision, record, step.step, dtypes, ())
 
 
 def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
-    """Splits of so many images, for products that are too small to have any."""
-    import layermem.backends.cuda.wgrad_slices as wgrad_slices
-
-    def split_of(problem: implicit_gemm.ConvProblem) -> Split:
-        return Split(min(images, problem.n), -(-problem.n // images))
-
-    for module in (implicit_gemm, wgrad_slices):
-        monkeypatch.setattr(module, "split_of", split_of)
+    for module in SPLITTING:
+        monkeypatch.setattr(module, "split_of", splits_of(images))
 
 
 def cut_images(monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
     """Splits of one of so many pieces of each image."""
-    import layermem.backends.cuda.wgrad_slices as wgrad_slices
-
-    for module in (implicit_gemm, wgrad_slices):
+    for module in SPLITTING:
         monkeypatch.setattr(module, "split_of", lambda problem: Split(1, pieces * problem.n, pieces))
 
 

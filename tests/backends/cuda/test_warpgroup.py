@@ -26,8 +26,9 @@ from layermem.backends.cuda.warpgroup import (
 )
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
+from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_bands import check_bits, product
-from tests.backends.cuda.test_slices import Slices, cut
+from tests.backends.cuda.test_slices import cut
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tests.emulator import build as builder
 from tests.emulator import emulate, fake_driver
@@ -285,16 +286,16 @@ BARRIERS: Mapping[str, tuple[str, str]] = {
     "copies have not landed": ("barrier_arrive_behind_copies(", "barrier_arrive("),
     "B is not fenced": ("proxy_fence();", ""),
     "B is placed behind the arrival": ("b.place(to + T::A_BYTES);\n            proxy_fence();\n            "
-                                       "barrier_arrive(&filled[stage]);",
-                                       "barrier_arrive(&filled[stage]);\n            b.place(to + T::A_BYTES);\n"
-                                       "            proxy_fence();"),
+                                       "barrier_arrive(&this->filled[this->stage]);",
+                                       "barrier_arrive(&this->filled[this->stage]);\n            "
+                                       "b.place(to + T::A_BYTES);\n            proxy_fence();"),
     "a stage is never given back": ("barrier_arrive(&emptied[stage]);", ";"),
-    "one lane gives back what others read": ("            warp_sync();\n            if (lane_of_warp() == 0)",
-                                             "            if (lane_of_warp() == 0)"),
+    "one lane gives back what others read": ("        warp_sync();\n        if (lane_of_warp() == 0)",
+                                             "        if (lane_of_warp() == 0)"),
     "one warp gives back what others read": ("T::CONSUMERS / WARP);", "1);"),
-    "half the arrivals fill a stage": ("2 * T::PRODUCERS);", "T::PRODUCERS);"),
+    "half the arrivals fill a stage": ("FILLING =\n        2 * PRODUCERS;", "FILLING = PRODUCERS;"),
     "the phase never changes": ("stage = 0, parity ^= 1u;", "stage = 0;"),
-    "barriers are used before they are made": ("    block_sync();\n    WarpgroupRing", "    WarpgroupRing"),
+    "barriers are used before they are made": ("    block_sync();\n    Ring ring", "    Ring ring"),
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import pytest
 from layermem.backends.reference.activation import unpack
 from layermem.backends.reference.base import ReferenceCall
 from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.ops import Eltwise, Tensor
 
 Y = np.array([[-2.0, 1.0, 0.0, 3.0]])
 OTHER = np.array([[3.0, -4.0, 0.0, 1.0]])
@@ -15,7 +16,7 @@ def finish(relu: bool, residual: bool, mask: bool = False) -> tuple[np.ndarray, 
     arrays = {"y0": np.full_like(Y, np.nan), "x1": OTHER}
     if mask:
         arrays["mask"] = np.full(1, 255, "uint8")
-    finish_epilogue(ReferenceCall(arrays), Y, relu=relu, residual=residual)
+    finish_epilogue(Eltwise("SUM", Tensor(Y.shape), 2, (1, 1)), ReferenceCall(arrays), Y, relu=relu, residual=residual)
     return arrays["y0"], unpack(arrays["mask"], Y) if mask else None
 
 

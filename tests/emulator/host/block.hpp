@@ -1,6 +1,7 @@
 // The inside of the machine: one block of threads, its warps, and who waits for whom.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -30,8 +31,10 @@ struct Copy {
 struct Product {
     float* sums;  // this lane's registers: four for each of the blocks of eight columns
     unsigned blocks;
-    const unsigned* a;   // registers too
-    std::uint64_t rows;  // of B: a matrix descriptor
+    const unsigned* a;     // registers too, or null where A is in shared memory
+    std::uint64_t a_rows;  // then: a matrix descriptor,
+    std::uint64_t b;       // as is this one
+    bool b_columns;        // whether it names columns, along n, or rows, along k
     bool bf16;
     unsigned group;    // the commit that closes it
     const void* code;  // where it was called
@@ -74,7 +77,7 @@ struct Exchange {
     Deposit from[LANES];
     const void* row[LANES];
     union {
-        float product[16][8];       // of mma
+        double product[16][8];      // of mma, exact in nearly all cases
         unsigned loaded[LANES][4];  // by load_matrix
     };
 };
@@ -168,6 +171,14 @@ bool copies_land_early();                                            // the next
 void land_all(Thread& thread);                                       // what is still in flight when a thread leaves
 void land_before(Thread& thread, unsigned group, const void* code);  // its copies of earlier groups, oldest first
 void land_next(std::size_t index);                                   // of the late arrivals
+
+// A sum in fp32 as tensor cores leave it: what does not fit is cut off, not rounded.
+// source  Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021), V100 to A100
+inline float cut_sum(float sum, double more) {
+    const double exact = static_cast<double>(sum) + more;
+    const auto nearest = static_cast<float>(exact);
+    return std::fabs(nearest) <= std::fabs(exact) || std::isinf(nearest) ? nearest : std::nextafter(nearest, 0.0f);
+}
 
 void check_products(const Thread& thread);  // none is in flight when a thread leaves
 std::string divergent_warpgroup();          // what is wrong with the products of a block that has ended, if anything

@@ -85,6 +85,14 @@ const char* lm_emu_banks(void) {
     return report.c_str();
 }
 
+const char* lm_emu_reached(void) {
+    static std::string places;
+    places = lm_emu::race::reached();
+    return places.c_str();
+}
+
+void lm_emu_leave_out(const uint32_t* places, uint64_t count) { lm_emu::race::leave_out(places, count); }
+
 const char* lm_emu_kernel_name(int index) {
     const lm_emu::Kernel* k = lm_emu::kernels;
     for (; k != nullptr && index > 0; --index) k = k->next;

@@ -54,6 +54,7 @@ void proxy_fence();
 unsigned shared_offset(const void* address);  // stands for an address of shared memory in 18 bits
 void product_tf32(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows);
 void product_bf16(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows);
+void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool columns);
 void products_commit(Site site);
 void products_wait(int groups, Site site);
 
@@ -146,7 +147,11 @@ __attribute__((visibility("default"))) int lm_emu_launch(const char* kernel, con
                                                          uint64_t bytes);
 __attribute__((visibility("default"))) const char* lm_emu_message(void);
 __attribute__((visibility("default"))) const char* lm_emu_banks(void);  // lines of banks.hpp, of the last launch
-__attribute__((visibility("default"))) const char* lm_emu_source();     // the file that the kernels were compiled from
+// The places, as lines @offset@, from which launches so far have called barriers, waits and fences; and those from which
+// the next launches do not (race builds).
+__attribute__((visibility("default"))) const char* lm_emu_reached(void);
+__attribute__((visibility("default"))) void lm_emu_leave_out(const uint32_t* places, uint64_t count);
+__attribute__((visibility("default"))) const char* lm_emu_source();  // the file that the kernels were compiled from
 __attribute__((visibility("default"))) const char* lm_emu_kernel_name(int index);  // null after the last
 __attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel,
                                                               LmKernelInfo* info);  // 0, or 1: unknown

@@ -110,6 +110,7 @@ struct {
 std::uint64_t launch_number = 0;
 std::uintptr_t module_base = 0;
 std::string found;
+std::set<std::uint32_t> places_reached, places_left_out;        // of calls of barriers, waits and fences
 std::set<std::tuple<int, std::uint32_t, std::uint32_t>> known;  // findings by kind and places, each reported once
 
 enum Kind { RACE, IN_FLIGHT, UNWRITTEN, UNFENCED };
@@ -261,6 +262,22 @@ void launch_begins() {
 
 void block_ends() { banks::block_ends(); }
 
+bool leaves_out(const void* code) {
+    const std::uint32_t place = offset_of(code);
+    places_reached.insert(place);
+    return !places_left_out.empty() && places_left_out.count(place) != 0;
+}
+
+void leave_out(const std::uint32_t* places, std::size_t count) {
+    places_left_out = std::set<std::uint32_t>(places, places + count);
+}
+
+std::string reached() {
+    std::string lines;
+    for (const std::uint32_t place : places_reached) lines += text("@%x@\n", place);
+    return lines;
+}
+
 std::string findings() { return found; }
 
 std::string bank_report() { return banks::report(); }
@@ -316,6 +333,12 @@ void arrived(const void* barrier) {
 
 void copies_arrived(const void* barrier, const Thread& thread) {
     std::uint32_t& time = clocks.barriers[barrier].gathered[machine.threads.size() + thread.id];
+    time = std::max(time, ++clocks.of_copies[thread.id]);
+}
+
+void copies_awaited(const Thread& thread) {
+    if (!clocks.are_used()) return;
+    std::uint32_t& time = clocks.known[thread.id][machine.threads.size() + thread.id];
     time = std::max(time, ++clocks.of_copies[thread.id]);
 }
 

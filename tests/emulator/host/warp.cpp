@@ -63,11 +63,11 @@ float bf16_operand(unsigned bits) {
 }
 
 template <int K>
-void multiply(const float (&a)[16][K], const float (&b)[K][8], float (&out)[16][8]) {
+void multiply(const float (&a)[16][K], const float (&b)[K][8], double (&out)[16][8]) {
     for (int i = 0; i < 16; ++i) {
-        float row[8] = {};
+        double row[8] = {};
         for (int k = 0; k < K; ++k)
-            for (int n = 0; n < 8; ++n) row[n] += a[i][k] * b[k][n];
+            for (int n = 0; n < 8; ++n) row[n] += static_cast<double>(a[i][k]) * static_cast<double>(b[k][n]);
         std::memcpy(out[i], row, sizeof row);
     }
 }
@@ -121,12 +121,14 @@ void product(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Site
     need_whole_warp("mma", site);
     const Exchange& table = exchange({{a[0], a[1], a[2], a[3], b[0], b[1]}}, nullptr, site, complete);
     const unsigned g = machine.now->lane() / 4, t = machine.now->lane() % 4;
-    for (unsigned i = 0; i < 4; ++i) d[i] += table.product[g + 8 * (i >> 1)][2 * t + (i & 1)];
+    for (unsigned i = 0; i < 4; ++i) d[i] = cut_sum(d[i], table.product[g + 8 * (i >> 1)][2 * t + (i & 1)]);
 }
 
 }  // namespace
 
-void warp_sync(Site site) { exchange({}, nullptr, site, &count_warp_sync); }
+void warp_sync(Site site) {
+    if (!race::leaves_out(__builtin_return_address(0))) exchange({}, nullptr, site, &count_warp_sync);
+}
 
 unsigned shuffle_word(unsigned value, int source, Site site) {
     const Exchange& table = exchange({{value}}, nullptr, site);

@@ -51,12 +51,14 @@ void barrier_init(void* address, int arrivals) {
 }
 
 void barrier_arrive(void* address) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     Barrier& barrier = barrier_at(address, "barrier_arrive");
     race::arrived(address);
     arrive(address, barrier);
 }
 
 void barrier_arrive_behind_copies(void* address) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     Machine& m = machine;
     barrier_at(address, "barrier_arrive_behind_copies");
     m.late.push_back({m.now, ++m.now->commits, address});
@@ -64,6 +66,7 @@ void barrier_arrive_behind_copies(void* address) {
 }
 
 void barrier_wait(void* address, unsigned parity, Site site) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     Machine& m = machine;
     Barrier& barrier = barrier_at(address, "barrier_wait");
     while ((barrier.phase & 1u) == (parity & 1u)) {
@@ -87,7 +90,9 @@ void land_next(std::size_t index) {
     arrive(next.barrier, m.barriers.find(next.barrier)->second);
 }
 
-void proxy_fence() { race::fenced(); }
+void proxy_fence() {
+    if (!race::leaves_out(__builtin_return_address(0))) race::fenced();
+}
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
@@ -97,50 +102,97 @@ std::uintptr_t pattern_start() {
     return reinterpret_cast<std::uintptr_t>(machine.dynamic) / PATTERN_BYTES * PATTERN_BYTES;
 }
 
-// Where 16 bytes of B lie: of one column, `at` bytes behind its first k.
-const std::byte* bytes_of(std::uint64_t rows, unsigned column, unsigned at) {
-    const std::uint64_t mode = rows >> 62, start = (rows & 0x3fff) << 4, eight_rows = (rows >> 32 & 0x3fff) << 4;
-    const std::uint64_t row_bytes = mode == 1 ? 128 : 64;
-    std::uint64_t address = start + column / 8 * eight_rows + column % 8 * row_bytes + at;
-    address ^= mode == 1 ? (address >> 7 & 7) << 4 : (address >> 7 & 3) << 4;
+constexpr unsigned ROWS_OF_WARP = 16, PANEL = 64;  // columns that lie together
+
+struct Fields {
+    std::uint64_t mode, start, next_panel, eight;
+
+    explicit Fields(std::uint64_t descriptor)
+        : mode(descriptor >> 62),
+          start((descriptor & 0x3fff) << 4),
+          next_panel((descriptor >> 16 & 0x3fff) << 4),
+          eight((descriptor >> 32 & 0x3fff) << 4) {}
+
+    std::uint64_t row_bytes() const { return mode == 1 ? 128 : 64; }
+};
+
+const std::byte* swizzled(const Fields& its, std::uint64_t address) {
+    address ^= its.mode == 1 ? (address >> 7 & 7) << 4 : (address >> 7 & 3) << 4;
     return reinterpret_cast<const std::byte*>(pattern_start() + address);
 }
 
-// Fails unless the rows are such as the swizzle is defined for.
-void check_rows(const Product& product) {
-    const std::uint64_t mode = product.rows >> 62, row_bytes = mode == 1 ? 128 : 64;
-    const std::uint64_t start = (product.rows & 0x3fff) << 4;
-    if (mode != 1 && mode != 2) machine.fail("product: rows of B are swizzled over 128 or 64 bytes here");
-    if ((start / row_bytes) % 8 != 0) machine.fail("product: the first row of B is not where the swizzle begins");
-    for (unsigned column = 0; column < 8 * product.blocks; ++column)
-        for (unsigned at = 0; at < 32; at += 16)
-            if (!machine.is_shared(bytes_of(product.rows, column, at), 16))
-                machine.fail(text("product: row %u of B is outside shared memory", column));
+// Where 16 bytes along k lie, of row or column number `row` of A or B, `at` bytes behind its first k.
+const std::byte* bytes_of(std::uint64_t descriptor, unsigned row, unsigned at) {
+    const Fields its(descriptor);
+    return swizzled(its, its.start + row / 8 * its.eight + row % 8 * its.row_bytes() + at);
+}
+
+// Where 16 bytes along n lie, of row k of B, from `column` on.
+const std::byte* columns_of(std::uint64_t descriptor, unsigned k, unsigned column) {
+    const Fields its(descriptor);
+    return swizzled(its, its.start + column / PANEL * its.next_panel + k / 8 * its.eight + k % 8 * its.row_bytes() +
+                             column % PANEL * 2);
+}
+
+// Calls visit(16 bytes, what) for all that the running warp's part of a product reads from shared memory.
+template <class Visit>
+void each_operand(const Product& product, Visit visit) {
+    const unsigned columns = 8 * product.blocks;
+    if (product.b_columns) {
+        for (unsigned k = 0; k < 16; ++k)
+            for (unsigned column = 0; column < columns; column += 8) visit(columns_of(product.b, k, column), "B");
+    } else {
+        for (unsigned column = 0; column < columns; ++column)
+            for (unsigned at = 0; at < 32; at += 16) visit(bytes_of(product.b, column, at), "B");
+    }
+    if (product.a != nullptr) return;
+    const unsigned first = machine.now->id / LANES % WARPS_OF_GROUP * ROWS_OF_WARP;
+    for (unsigned row = first; row < first + ROWS_OF_WARP; ++row)
+        for (unsigned at = 0; at < 32; at += 16) visit(bytes_of(product.a_rows, row, at), "A");
+}
+
+void check_descriptor(std::uint64_t descriptor, bool columns, const char* what) {
+    const Fields its(descriptor);
+    if (its.mode != 1 && (its.mode != 2 || columns))
+        machine.fail(text("product: rows of %s are swizzled over 128 or 64 bytes here", what));
+    if ((its.start / its.row_bytes()) % 8 != 0)
+        machine.fail(text("product: the first row of %s is not where the swizzle begins", what));
+    if (columns && (its.next_panel % PATTERN_BYTES != 0 || its.eight % PATTERN_BYTES != 0))
+        machine.fail(text("product: columns of %s do not lie where the swizzle begins", what));
+}
+
+// Fails unless operands lie such as the swizzle is defined for.
+void check_operands(const Product& product) {
+    check_descriptor(product.b, product.b_columns, "B");
+    if (product.a == nullptr) check_descriptor(product.a_rows, false, "A");
+    each_operand(product, [](const std::byte* bytes, const char* what) {
+        if (!machine.is_shared(bytes, 16)) machine.fail(text("product: a row of %s is outside shared memory", what));
+    });
 }
 
 void note_reads(const Product& product, const void* code) {
-    for (unsigned column = 0; column < 8 * product.blocks; ++column)
-        for (unsigned at = 0; at < 32; at += 16) race::product_reads(bytes_of(product.rows, column, at), 16, code);
+    each_operand(product, [code](const std::byte* bytes, const char*) { race::product_reads(bytes, 16, code); });
 }
 
-void start(float* sums, int blocks, const unsigned (&a)[4], std::uint64_t rows, bool bf16, const void* code) {
+void start(Product product) {
     Thread& me = *machine.now;
     if (me.warp->size < LANES || machine.threads.size() < (me.id / LANES / WARPS_OF_GROUP + 1) * WARPS_OF_GROUP * LANES)
         machine.fail("product: it takes the 128 threads of a warpgroup");
-    const Product product{sums, static_cast<unsigned>(blocks), a, rows, bf16, me.products_closed, code};
+    product.group = me.products_closed;
     if (me.lane() == 0) {
-        check_rows(product);
-        note_reads(product, code);
+        check_operands(product);
+        note_reads(product, product.code);
     }
     const std::size_t count = 4 * product.blocks;
     bool known = false;
     for (Sums& each : me.sums) {
-        if (each.registers != sums) continue;
+        if (each.registers != product.sums) continue;
         known = true;
         each.last_group = product.group;
     }
-    if (!known) me.sums.push_back({sums, std::vector<float>(sums, sums + count), product.group});
-    std::memset(sums, 0xFF, count * sizeof *sums);
+    if (!known)
+        me.sums.push_back({product.sums, std::vector<float>(product.sums, product.sums + count), product.group});
+    std::memset(product.sums, 0xFF, count * sizeof *product.sums);
     me.products.push_back(product);
     ++me.products_started;
 }
@@ -157,42 +209,67 @@ std::vector<float>& sums_of(Thread& thread, const Product& product) {
     __builtin_unreachable();
 }
 
+// What a lane's registers hold of the warp's 16 rows of A.
+template <unsigned K>
+void take_fragment(float (&rows)[16][K], unsigned lane, const unsigned* a) {
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned r = 0; r < 4; ++r) {
+        float* to = rows[g + 8 * (r & 1)];
+        if (K == 16) {
+            to[2 * t + 8 * (r >> 1)] = operand(a[r] << 16);
+            to[2 * t + 8 * (r >> 1) + 1] = operand(a[r] & 0xffff0000u);
+        } else {
+            to[t + 4 * (r >> 1)] = operand(a[r] & 0xffffe000u);
+        }
+    }
+}
+
+// The elements of 16 bytes of an operand whose products are K deep: put(i, element i).
+template <unsigned K, class Put>
+void take_chunk(const std::byte* bytes, Put put) {
+    unsigned words[4];
+    std::memcpy(words, bytes, sizeof words);
+    for (unsigned w = 0; w < 4; ++w) {
+        if (K == 16) {
+            put(2 * w, operand(words[w] << 16));
+            put(2 * w + 1, operand(words[w] & 0xffff0000u));
+        } else {
+            put(w, operand(words[w] & 0xffffe000u));
+        }
+    }
+}
+
 // This warp's 16 rows of one product, K deep.
 template <unsigned K>
 void multiply(Warp& warp, std::size_t index) {
     Machine& m = machine;
     const Product& first = m.threads[warp.first].products[index];
-    constexpr bool BF16 = K == 16;
     const unsigned columns = 8 * first.blocks;
-    float a[16][K], b[K][128], row[128];
+    float a[16][K], b[K][256], row[256];
     for (unsigned lane = 0; lane < LANES; ++lane) {
         const Product& mine = m.threads[warp.first + lane].products[index];
-        if (mine.rows != first.rows || mine.blocks != first.blocks || mine.bf16 != first.bf16)
+        if (mine.b != first.b || mine.a_rows != first.a_rows || mine.b_columns != first.b_columns ||
+            mine.blocks != first.blocks || mine.bf16 != first.bf16)
             m.fail("product: lanes of one warp bring different operands");
-        const unsigned g = lane / 4, t = lane % 4;
-        for (unsigned r = 0; r < 4; ++r) {
-            float* to = a[g + 8 * (r & 1)];
-            if (BF16) {
-                to[2 * t + 8 * (r >> 1)] = operand(mine.a[r] << 16);
-                to[2 * t + 8 * (r >> 1) + 1] = operand(mine.a[r] & 0xffff0000u);
-            } else {
-                to[t + 4 * (r >> 1)] = operand(mine.a[r] & 0xffffe000u);
-            }
-        }
+        if (first.a != nullptr) take_fragment<K>(a, lane, mine.a);
     }
-    for (unsigned n = 0; n < columns; ++n)
-        for (unsigned half = 0; half < 2; ++half) {
-            unsigned words[4];
-            std::memcpy(words, bytes_of(first.rows, n, 16 * half), sizeof words);
-            for (unsigned w = 0; w < 4; ++w) {
-                if (BF16) {
-                    b[8 * half + 2 * w][n] = operand(words[w] << 16);
-                    b[8 * half + 2 * w + 1][n] = operand(words[w] & 0xffff0000u);
-                } else {
-                    b[4 * half + w][n] = operand(words[w] & 0xffffe000u);
-                }
-            }
-        }
+    if (first.a == nullptr) {
+        const unsigned from = warp.first / LANES % WARPS_OF_GROUP * ROWS_OF_WARP;
+        for (unsigned i = 0; i < ROWS_OF_WARP; ++i)
+            for (unsigned half = 0; half < 2; ++half)
+                take_chunk<K>(bytes_of(first.a_rows, from + i, 16 * half),
+                              [&](unsigned k, float x) { a[i][half * K / 2 + k] = x; });
+    }
+    if (first.b_columns) {
+        for (unsigned k = 0; k < K; ++k)
+            for (unsigned n = 0; n < columns; n += 8)
+                take_chunk<16>(columns_of(first.b, k, n), [&](unsigned e, float x) { b[k][n + e] = x; });
+    } else {
+        for (unsigned n = 0; n < columns; ++n)
+            for (unsigned half = 0; half < 2; ++half)
+                take_chunk<K>(bytes_of(first.b, n, 16 * half),
+                              [&](unsigned k, float x) { b[half * K / 2 + k][n] = x; });
+    }
     note_reads(first, first.code);
     for (unsigned i = 0; i < 16; ++i) {
         std::memset(row, 0, sizeof row);
@@ -202,7 +279,8 @@ void multiply(Warp& warp, std::size_t index) {
             Thread& thread = m.threads[warp.first + i % 8 * 4 + t];
             float* to = sums_of(thread, thread.products[index]).data() + i / 8 * 2;
             for (unsigned block = 0; block < first.blocks; ++block)
-                for (unsigned e = 0; e < 2; ++e) to[4 * block + e] += row[8 * block + 2 * t + e];
+                for (unsigned e = 0; e < 2; ++e)
+                    to[4 * block + e] = cut_sum(to[4 * block + e], row[8 * block + 2 * t + e]);
         }
     }
 }
@@ -246,19 +324,25 @@ unsigned shared_offset(const void* address) {
 }
 
 void product_tf32(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows) {
-    start(sums, blocks, a, rows, false, __builtin_return_address(0));
+    start({sums, static_cast<unsigned>(blocks), a, 0, rows, false, false, 0, __builtin_return_address(0)});
 }
 
 void product_bf16(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows) {
-    start(sums, blocks, a, rows, true, __builtin_return_address(0));
+    start({sums, static_cast<unsigned>(blocks), a, 0, rows, false, true, 0, __builtin_return_address(0)});
+}
+
+void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool columns) {
+    start({sums, static_cast<unsigned>(blocks), nullptr, a, b, columns, true, 0, __builtin_return_address(0)});
 }
 
 void products_commit(Site site) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     ++machine.now->products_closed;
     exchange({}, nullptr, site, &run_closed);
 }
 
 void products_wait(int groups, Site site) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
     exchange({{static_cast<unsigned>(groups)}}, nullptr, site, &run_awaited);
     Thread& me = *machine.now;
     const unsigned complete = me.products_closed > static_cast<unsigned>(groups) ? me.products_closed - groups : 0;

@@ -20,13 +20,13 @@ def offloaded(strategy, device):
     return {gap.buffer for gap, decision in plan.decisions.items() if decision == Decision.OFFLOAD}
 
 
-@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("device", ["reference", "cpu", "cuda"])
 def test_vdnn_conv_offloads_the_inputs_of_convolutions_with_or_without_a_relu_of_their_own(device):
     inputs = {"data", "pool1", "pool2", "pool3", "pool4"}
     inputs |= {f"conv{stage}_{n}'" for stage, most in enumerate((1, 1, 2, 2, 2), 1) for n in range(1, most + 1)}
     assert offloaded("vdnn-conv", device) == inputs
 
 
-@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("device", ["reference", "cpu", "cuda"])
 def test_vdnn_all_offloads_them_and_the_inputs_of_other_layers(device):
     assert offloaded("vdnn-conv", device) < offloaded("vdnn-all", device)

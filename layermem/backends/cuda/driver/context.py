@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.launch import Launch, launch
-from layermem.errors import CudaUnavailable, DeviceError
+from layermem.errors import CudaUnavailable, DeviceError, GpuLost
 from layermem.schedule.ir import STREAMS
 from layermem.utils.units import format_bytes
 
@@ -121,11 +122,12 @@ def _gpu(index: int, device: Any) -> Gpu:
 
 
 def _current(method: Callable[Concatenate[Driver, P], R]) -> Callable[Concatenate[Driver, P], R]:
-    """A method of Driver that runs in the driver's own context, whichever is current for its caller."""
+    """A method of Driver that runs in the driver's own context, whichever is current for its caller; errors of CUDA
+    are DeviceErrors."""
 
     @wraps(method)
     def run(self: Driver, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.current():
+        with self.reporting_device_errors(), self.current():
             return method(self, *args, **kwargs)
 
     return run
@@ -148,6 +150,7 @@ class Driver:
             what = f"{self.gpu.name} cannot be used ({error}); end other processes on it, or use --device cpu"
             raise CudaUnavailable(what) from error
         atexit.register(self.close)
+        self._lost = ""  # the error of a kernel, which the driver repeats at every call
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
         self.capture: GraphCapture | None = None  # of the step being captured
         self._functions: dict[tuple[str, str], Any] = {}
@@ -158,6 +161,10 @@ class Driver:
         """Leave the context; one that is still pushed at exit would abort the process."""
         atexit.unregister(self.close)
         if self.context is None:
+            return
+        if self._lost:
+            self.cuda.Context.get_current()  # takes an abandoned context from this thread's stack
+            self.context = None
             return
         with self.current():
             for owned in (self._functions, self._modules, self.streams):  # freed while there is a context
@@ -179,11 +186,16 @@ class Driver:
     @contextmanager
     def current(self) -> Iterator[None]:
         """The driver's context is current inside, whatever is around it: another GPU's, or none in a new thread."""
+        if self._lost:
+            raise GpuLost(self._lost)
         self.context.push()
         try:
             yield
         finally:
-            self.context.pop()
+            if self._lost:
+                self.cuda.Context.get_current()  # as in `close`
+            else:
+                self.context.pop()
 
     def in_context(self, call: Callable[[], object]) -> Callable[[], None]:
         """`call`, for a thread that has no context."""
@@ -223,7 +235,7 @@ class Driver:
         """Page-locked bytes of the host, which copies and kernels reach at their host address."""
         try:
             pinned: npt.NDArray[np.uint8] = self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)
-        except self.cuda.Error as error:
+        except self.cuda.MemoryError as error:
             raise DeviceError(
                 f"the host cannot pin {format_bytes(nbytes)} for offloaded buffers: {error}; give a smaller "
                 "--host-budget or raise the limit of locked memory (ulimit -l)"
@@ -309,11 +321,33 @@ class Driver:
 
     @contextmanager
     def reporting_device_errors(self) -> Iterator[None]:
-        """Turns errors of CUDA into DeviceError."""
+        """Turns errors of CUDA into DeviceError; GpuLost if it leaves nothing that works."""
         try:
             yield
         except self.cuda.Error as error:
+            if self._is_lost(error):
+                self._abandon()
+                self._lost = f"{self.gpu.name} failed: {error}; this process cannot use it any more"
+                raise GpuLost(self._lost) from error
             raise DeviceError(f"{self.gpu.name} failed: {error}") from error
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Whether the driver repeats an error; while a step is captured waits are errors of their own."""
+        if isinstance(error, self.cuda.MemoryError) or self.capture is not None or self.context is None:
+            return False
+        try:
+            with self.current():
+                self.cuda.Context.synchronize()
+        except self.cuda.Error:
+            return True
+        return False
+
+    def _abandon(self) -> None:
+        """Let PyCUDA take the context for dead: each destructor would call the driver in vain, and print three lines.
+        Detached by another thread than the one that made it, it is only marked."""
+        thread = threading.Thread(target=self.context.detach)
+        thread.start()
+        thread.join()
 
     # -- kernels -----------------------------------------------------------------------------------------------
 
@@ -379,8 +413,19 @@ class Driver:
         try:
             return self.cuda.module_from_buffer(image)
         except self.cuda.Error as error:
+            if self._is_lost(error):  # by a kernel before
+                raise
             reason = "".join(filter(str.isprintable, str(error))).strip(" -")  # PyCUDA appends a log, maybe empty
             raise DeviceError(
-                f"{self.gpu.name} (sm_{self.gpu.capability}) does not take the kernels of {module}.cu: {reason}; are "
-                "those that LAYERMEM_KERNELS names, or that came with the package, for other GPUs?"
+                f"{self.gpu.name} (sm_{self.gpu.capability}) does not take the kernels of {module}.cu: {reason}; "
+                f"{self._why_not_taken(module)}"
             ) from error
+
+    def _why_not_taken(self, module: str) -> str:
+        if build.prebuilt(module) is not None:
+            return "are those that LAYERMEM_KERNELS names, or that came with the package, for other GPUs?"
+        major, minor = divmod(self.cuda.get_driver_version(), 1000)
+        return (
+            f"{build.find_compiler().version} compiled them, and the driver supports CUDA {major}.{minor // 10}: "
+            "if that is older, update the driver, or install the nvidia-cuda-nvrtc of its version"
+        )

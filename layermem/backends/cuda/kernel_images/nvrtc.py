@@ -13,6 +13,7 @@ from pathlib import Path
 from layermem.errors import DeviceError
 
 Program = ctypes.c_void_p
+OPTIONS = ("-default-device",)  # as in nvcc, a generic lambda of a kernel needs no __device__
 
 
 class Nvrtc:
@@ -22,6 +23,7 @@ class Nvrtc:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "tell its version")
         self.version = f"nvrtc {major.value}.{minor.value}"
+        self.capabilities = self._capabilities()
 
     @classmethod
     def find(cls) -> Nvrtc | None:
@@ -33,20 +35,35 @@ class Nvrtc:
                 return cls(ctypes.CDLL(str(path)))
         return None
 
+    def _capabilities(self) -> tuple[int, ...]:
+        count = ctypes.c_int()
+        self._check(self.library.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "tell its architectures")
+        known = (ctypes.c_int * count.value)()
+        self._check(self.library.nvrtcGetSupportedArchs(known), "tell its architectures")
+        return tuple(known)
+
     def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
+        """Machine code of sm_90 and the like."""
+        return self._compiled(source, architecture, flags, "nvrtcGetCUBIN")
+
+    def ptx(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
+        """PTX of compute_90 and the like."""
+        return self._compiled(source, architecture, flags, "nvrtcGetPTX")
+
+    def _compiled(self, source: str, architecture: str, flags: tuple[str, ...], wanted: str) -> bytes:
         program = Program()
         made = self.library.nvrtcCreateProgram(
             ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
         )  # fmt: skip
         self._check(made, "take the source")
         try:
-            options = [f"--gpu-architecture={architecture}".encode(), *(flag.encode() for flag in flags)]
-            array = (ctypes.c_char_p * len(options))(*options)
+            options = [f"--gpu-architecture={architecture}", *OPTIONS, *flags]
+            array = (ctypes.c_char_p * len(options))(*map(str.encode, options))
             status = self.library.nvrtcCompileProgram(program, len(options), array)
             if status:
                 log = self._bytes(program, "nvrtcGetProgramLog").decode(errors="replace").strip("\0\n ")
                 raise DeviceError(f"NVRTC cannot compile the kernels for {architecture}: {log or self._said(status)}")
-            return self._bytes(program, "nvrtcGetCUBIN")
+            return self._bytes(program, wanted)
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
 

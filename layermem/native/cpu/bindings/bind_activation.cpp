@@ -41,17 +41,20 @@ void bind_activation(py::module_& m) {
            {arg("kind"), arg("count"), kw_only(), arg("out"), arg("a") = 0, arg("b") = 0, arg("alpha") = 0,
             arg("beta") = 0, arg("gamma") = 0, arg("accumulate") = false, arg("storage") = ""});
     define(m, "relu_forward",
-           [](int64_t count, Address y, Address x, float slope, Address mask, const std::string& storage) {
-               return BoundLaunch{relu_forward(count, {at<float>(y), at<float>(x), at<uint8_t>(mask), slope, false},
-                                               storage_named(storage))};
+           [](int64_t count, Address y, Address x, float slope, Address mask, float largest_zero,
+              const std::string& storage) {
+               const ReluMask bits{at<uint8_t>(mask), largest_zero};
+               return BoundLaunch{
+                   relu_forward(count, {at<float>(y), at<float>(x), bits, slope, false}, storage_named(storage))};
            },
-           {arg("count"), kw_only(), arg("y"), arg("x"), arg("slope") = 0, arg("mask") = 0, arg("storage") = ""});
+           {arg("count"), kw_only(), arg("y"), arg("x"), arg("slope") = 0, arg("mask") = 0, arg("largest_zero") = 0,
+            arg("storage") = ""});
     define(
         m, "relu_backward",
         [](int64_t count, Address dx, Address dy, Address mask, float slope, bool accumulate,
            const std::string& storage) {
             return BoundLaunch{relu_backward(
-                count, {at<float>(dx), at<float>(dy), at<uint8_t>(mask), slope, accumulate}, storage_named(storage))};
+                count, {at<float>(dx), at<float>(dy), {at<uint8_t>(mask)}, slope, accumulate}, storage_named(storage))};
         },
         {arg("count"), kw_only(), arg("dx"), arg("dy"), arg("mask"), arg("slope") = 0, arg("accumulate") = false,
          arg("storage") = ""});

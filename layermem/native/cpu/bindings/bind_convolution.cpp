@@ -28,13 +28,14 @@ void bind_kernels(py::module_& m) {
     define(m, "conv_winograd_tile", &winograd_tile, {arg("problem")});
     define(m, "conv_fprop",
            [](const ConvProblem& p, Address y, Address x, Address w, Address bias, bool accumulate, bool relu,
-              Address mask, Address workspace, const std::string& of_x, const std::string& of_y) {
+              Address mask, float largest_zero, Address workspace, const std::string& of_x, const std::string& of_y) {
                return BoundLaunch{conv_fprop(p, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), accumulate,
-                                             relu, at<uint8_t>(mask), at<void>(workspace), storage_named(of_x),
-                                             storage_named(of_y))};
+                                             relu, {at<uint8_t>(mask), largest_zero}, at<void>(workspace),
+                                             storage_named(of_x), storage_named(of_y))};
            },
            {arg("problem"), kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("accumulate") = false,
-            arg("relu") = false, arg("mask") = 0, arg("workspace") = 0, arg("of_x") = "", arg("of_y") = ""});
+            arg("relu") = false, arg("mask") = 0, arg("largest_zero") = 0, arg("workspace") = 0, arg("of_x") = "",
+            arg("of_y") = ""});
     define(m, "conv_dgrad",
            [](const ConvProblem& p, Address dx, Address dy, Address w, Address bias, bool accumulate, Address workspace,
               const std::string& storage) {

@@ -13,12 +13,12 @@ using Addresses = std::vector<Address>;
 void bind_eltwise(py::module_& m) {
     define(m, "eltwise_sum",
            [](int64_t count, Address y, const Addresses& xs, std::vector<float> coefficients, bool relu, Address mask,
-              const std::string& storage) {
+              float largest_zero, const std::string& storage) {
                return BoundLaunch{eltwise_sum(count, at<float>(y), at_each<const float>(xs), std::move(coefficients),
-                                              relu, at<uint8_t>(mask), storage_named(storage))};
+                                              relu, {at<uint8_t>(mask), largest_zero}, storage_named(storage))};
            },
            {arg("count"), kw_only(), arg("y"), arg("xs"), arg("coefficients"), arg("relu") = false, arg("mask") = 0,
-            arg("storage") = ""});
+            arg("largest_zero") = 0, arg("storage") = ""});
     define(m, "eltwise_product",
            [](int64_t count, Address y, const Addresses& xs) {
                return BoundLaunch{eltwise_product(count, at<float>(y), at_each<const float>(xs))};

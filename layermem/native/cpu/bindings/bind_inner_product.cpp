@@ -7,14 +7,14 @@ namespace py = pybind11;
 namespace layermem::cpu {
 
 void bind_inner_product(py::module_& m) {
-    define(
-        m, "inner_product_fprop",
-        [](int64_t rows, int64_t n, int64_t k, Address y, Address x, Address w, Address bias, bool relu, Address mask) {
-            return BoundLaunch{inner_product_fprop(rows, n, k, at<float>(y), at<float>(x), at<float>(w),
-                                                   at<float>(bias), relu, at<uint8_t>(mask))};
-        },
-        {arg("m"), arg("n"), arg("k"), kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("relu") = false,
-         arg("mask") = 0});
+    define(m, "inner_product_fprop",
+           [](int64_t rows, int64_t n, int64_t k, Address y, Address x, Address w, Address bias, bool relu,
+              Address mask, float largest_zero) {
+               return BoundLaunch{inner_product_fprop(rows, n, k, at<float>(y), at<float>(x), at<float>(w),
+                                                      at<float>(bias), relu, {at<uint8_t>(mask), largest_zero})};
+           },
+           {arg("m"), arg("n"), arg("k"), kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("relu") = false,
+            arg("mask") = 0, arg("largest_zero") = 0});
     define(
         m, "inner_product_dgrad",
         [](int64_t rows, int64_t n, int64_t k, Address dx, Address dy, Address w, bool accumulate, int64_t dy_outputs) {

@@ -114,8 +114,8 @@ void bind_fused(py::module_& m) {
     define(m, "batch_norm_fused_workspace_bytes", &batch_norm_fused_workspace_bytes, {arg("shape")});
     define(m, "batch_norm_fused_forward",
            [](const Channels& shape, Address y, Address x, Address mean, Address inv_std, Address factor, Address bias,
-              bool relu, Address residual, Address mask, Address w0, Address w1, Address w2, float fraction, float eps,
-              bool recompute, Address workspace, const std::string& storage) {
+              bool relu, Address residual, Address mask, float largest_zero, Address w0, Address w1, Address w2,
+              float fraction, float eps, bool recompute, Address workspace, const std::string& storage) {
                const FusedNorm norm{shape,
                                     at<float>(x),
                                     at<float>(factor),
@@ -124,40 +124,55 @@ void bind_fused(py::module_& m) {
                                     at<float>(inv_std),
                                     relu,
                                     at<float>(residual),
-                                    at<uint8_t>(mask),
+                                    {at<uint8_t>(mask), largest_zero},
                                     storage_named(storage)};
                const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
                return BoundLaunch{
                    batch_norm_fused_forward(norm, at<float>(y), averages, eps, recompute, at<void>(workspace))};
            },
-           {arg("shape"), kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std"), arg("factor"), arg("bias"),
-            arg("relu"), arg("residual") = 0, arg("mask") = 0, arg("w0") = 0, arg("w1") = 0, arg("w2") = 0,
-            arg("fraction") = 0, arg("eps") = 0, arg("recompute") = false, arg("workspace"), arg("storage") = ""});
+           {arg("shape"),     kw_only(),
+            arg("y"),         arg("x"),
+            arg("mean"),      arg("inv_std"),
+            arg("factor"),    arg("bias"),
+            arg("relu"),      arg("residual") = 0,
+            arg("mask") = 0,  arg("largest_zero") = 0,
+            arg("w0") = 0,    arg("w1") = 0,
+            arg("w2") = 0,    arg("fraction") = 0,
+            arg("eps") = 0,   arg("recompute") = false,
+            arg("workspace"), arg("storage") = ""});
     define(
         m, "batch_norm_fused_global_forward",
         [](const Channels& shape, Address y, Address x, Address w0, Address w1, Address w2, Address factor,
            Address bias, bool relu, float eps, Address workspace, const std::string& storage) {
-            const FusedNorm norm{shape,   at<float>(x), at<float>(factor), at<float>(bias), nullptr,
-                                 nullptr, relu,         nullptr,           nullptr,         storage_named(storage)};
+            const FusedNorm norm{shape,   at<float>(x), at<float>(factor),     at<float>(bias), nullptr, nullptr, relu,
+                                 nullptr, {},           storage_named(storage)};
             const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), 0};
             return BoundLaunch{batch_norm_fused_global_forward(norm, at<float>(y), averages, eps, at<void>(workspace))};
         },
         {arg("shape"), kw_only(), arg("y"), arg("x"), arg("w0"), arg("w1"), arg("w2"), arg("factor"), arg("bias"),
          arg("relu"), arg("eps"), arg("workspace"), arg("storage") = ""});
-    define(m, "batch_norm_fused_backward",
-           [](const Channels& shape, Address dx, Address dfactor, Address dbias, Address x, Address dy, Address mean,
-              Address inv_std, Address factor, Address bias, bool relu, bool accumulate_dx, bool accumulate_dfactor,
-              bool accumulate_dbias, Address workspace, const std::string& storage) {
-               const FusedNorm norm{
-                   shape, at<float>(x), at<float>(factor), at<float>(bias),       at<float>(mean), at<float>(inv_std),
-                   relu,  nullptr,      nullptr,           storage_named(storage)};
-               const FusedNormGradients gradients{at<float>(dx), at<float>(dfactor), at<float>(dbias),
-                                                  accumulate_dx, accumulate_dfactor, accumulate_dbias};
-               return BoundLaunch{batch_norm_fused_backward(norm, gradients, at<float>(dy), at<void>(workspace))};
-           },
-           {arg("shape"), kw_only(), arg("dx") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"),
-            arg("mean"), arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("accumulate_dx") = false,
-            arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("workspace"), arg("storage") = ""});
+    define(
+        m, "batch_norm_fused_backward",
+        [](const Channels& shape, Address dx, Address dfactor, Address dbias, Address x, Address dy, Address mean,
+           Address inv_std, Address factor, Address bias, bool relu, float largest_zero, bool accumulate_dx,
+           bool accumulate_dfactor, bool accumulate_dbias, Address workspace, const std::string& storage) {
+            const FusedNorm norm{shape,
+                                 at<float>(x),
+                                 at<float>(factor),
+                                 at<float>(bias),
+                                 at<float>(mean),
+                                 at<float>(inv_std),
+                                 relu,
+                                 nullptr,
+                                 {nullptr, largest_zero},
+                                 storage_named(storage)};
+            const FusedNormGradients gradients{at<float>(dx), at<float>(dfactor), at<float>(dbias),
+                                               accumulate_dx, accumulate_dfactor, accumulate_dbias};
+            return BoundLaunch{batch_norm_fused_backward(norm, gradients, at<float>(dy), at<void>(workspace))};
+        },
+        {arg("shape"), kw_only(), arg("dx") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"), arg("mean"),
+         arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("largest_zero") = 0, arg("accumulate_dx") = false,
+         arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("workspace"), arg("storage") = ""});
 }
 
 void bind_two_passes(py::module_& m) {
@@ -192,11 +207,11 @@ void bind_two_passes(py::module_& m) {
             arg("first") = 0, arg("of") = 0, arg("carry")});
     define(m, "batch_norm_fused_gradient_sums",
            [](const Channels& shape, Address sums, Address dfactor, Address dbias, Address x, Address dy, Address mean,
-              Address inv_std, Address factor, Address bias, bool relu, bool accumulate_dfactor, bool accumulate_dbias,
-              int64_t first, int64_t of, Address carry, Address workspace) {
+              Address inv_std, Address factor, Address bias, bool relu, float largest_zero, bool accumulate_dfactor,
+              bool accumulate_dbias, int64_t first, int64_t of, Address carry, Address workspace) {
                const FusedNorm norm{
-                   shape,   at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu,
-                   nullptr, nullptr};
+                   shape, at<float>(x), at<float>(factor),      at<float>(bias), at<float>(mean), at<float>(inv_std),
+                   relu,  nullptr,      {nullptr, largest_zero}};
                const FusedNormGradients gradients{nullptr, at<float>(dfactor), at<float>(dbias),
                                                   false,   accumulate_dfactor, accumulate_dbias};
                return BoundLaunch{batch_norm_fused_gradient_sums(norm, row_slice(shape.outer, first, of),
@@ -204,8 +219,9 @@ void bind_two_passes(py::module_& m) {
                                                                  at<void>(carry), at<void>(workspace))};
            },
            {arg("shape"), kw_only(), arg("sums") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"),
-            arg("mean"), arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("accumulate_dfactor") = false,
-            arg("accumulate_dbias") = false, arg("first") = 0, arg("of") = 0, arg("carry"), arg("workspace")});
+            arg("mean"), arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("largest_zero") = 0,
+            arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("first") = 0, arg("of") = 0,
+            arg("carry"), arg("workspace")});
     define(m, "batch_norm_input_gradient_workspace_bytes", &batch_norm_input_gradient_workspace_bytes, {arg("shape")});
     define(m, "batch_norm_input_gradient",
            [](const Channels& shape, Address dx, Address x, Address dy, Address mean, Address inv_std, Address sums,
@@ -218,17 +234,18 @@ void bind_two_passes(py::module_& m) {
             arg("accumulate") = false, arg("first") = 0, arg("of") = 0, arg("workspace")});
     define(m, "batch_norm_fused_input_gradient",
            [](const Channels& shape, Address dx, Address x, Address dy, Address mean, Address inv_std, Address sums,
-              Address factor, Address bias, bool relu, bool accumulate, int64_t first, int64_t of, Address workspace) {
+              Address factor, Address bias, bool relu, float largest_zero, bool accumulate, int64_t first, int64_t of,
+              Address workspace) {
                const FusedNorm norm{
-                   shape,   at<float>(x), at<float>(factor), at<float>(bias), at<float>(mean), at<float>(inv_std), relu,
-                   nullptr, nullptr};
+                   shape, at<float>(x), at<float>(factor),      at<float>(bias), at<float>(mean), at<float>(inv_std),
+                   relu,  nullptr,      {nullptr, largest_zero}};
                return BoundLaunch{batch_norm_fused_input_gradient(norm, row_slice(shape.outer, first, of),
                                                                   at<float>(dx), at<float>(dy), at<float>(sums),
                                                                   accumulate, at<void>(workspace))};
            },
            {arg("shape"), kw_only(), arg("dx"), arg("x"), arg("dy"), arg("mean"), arg("inv_std"), arg("sums"),
-            arg("factor"), arg("bias"), arg("relu"), arg("accumulate") = false, arg("first") = 0, arg("of") = 0,
-            arg("workspace")});
+            arg("factor"), arg("bias"), arg("relu"), arg("largest_zero") = 0, arg("accumulate") = false,
+            arg("first") = 0, arg("of") = 0, arg("workspace")});
 }
 
 void bind_lrn(py::module_& m) {

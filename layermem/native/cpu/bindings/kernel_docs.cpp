@@ -34,13 +34,13 @@ geometry
 
 Convolution, InnerProduct; Deconvolution (its forward is conv_dgrad, its data gradient conv_fprop, and in conv_wgrad x
 and dy change places)
-    conv_fprop(problem, *, y, x, w, bias=0, accumulate, relu=False, mask=0, workspace)      bias [k]
+    conv_fprop(problem, *, y, x, w, bias=0, accumulate, relu=False, mask=0, largest_zero=0, workspace)      bias [k]
     conv_dgrad(problem, *, dx, dy, w, bias=0, accumulate, workspace)        bias [c], for Deconvolution
     conv_wgrad(problem, *, dw, x, dy, accumulate, workspace, carry=0)       nothing to carry: dw itself is summed, the
         first slice writes it and the others accumulate
     column_sums(rows, columns, *, out, x, accumulate, workspace, first=0, of=0, carry=0)    a bias gradient: rows =
         n ho wo, columns = k
-    inner_product_fprop(m, n, k, *, y, x, w, bias=0, relu=False, mask=0)    y [m][n], x [m][k], w [n][k]
+    inner_product_fprop(m, n, k, *, y, x, w, bias=0, relu=False, mask=0, largest_zero=0)    y [m][n], x [m][k], w [n][k]
     inner_product_dgrad(m, n, k, *, dx, dy, w, accumulate, dy_outputs=0)
     inner_product_wgrad(m, n, k, *, dw, x, dy, accumulate, workspace, first=0, of=0, carry=0)       as conv_wgrad
     inner_product_band_wgrad(m, n, k, *, dw, x, dy, dy_outputs, accumulate)
@@ -59,14 +59,14 @@ Pooling     argmax: r * kw + s, uint8 up to 256 taps, else int32
 
 Elements                                                                                        over: any input
     pointwise(kind, count, *, out, a=0, b=0, alpha=0, beta=0, gamma=0, accumulate)
-)" LAYERMEM_POINTWISE_KINDS(LAYERMEM_KIND_DOC) R"(    relu_forward(count, *, y, x, slope=0, mask=0)
+)" LAYERMEM_POINTWISE_KINDS(LAYERMEM_KIND_DOC) R"(    relu_forward(count, *, y, x, slope=0, mask=0, largest_zero=0)
     relu_backward(count, *, dx, dy, mask, slope=0, accumulate)
     clip_forward(count, *, y, x, mask, lowest, highest)             backward is relu_backward with slope 0
-        mask: bit i % 8 of byte i // 8, set where x > 0 (clip: within bounds)
+        mask: bit i % 8 of byte i // 8, set where x > largest_zero (clip: within bounds)
     prelu_forward(shape, *, y, x, slope)            a shared slope: Channels(1, 1, count)
     prelu_backward(shape, *, dx=0, dslope=0, x, dy, slope=0, accumulate_dx, accumulate_dslope, workspace)
     dropout(count, *, out, x, ratio, seed, stream, accumulate, first=0)     launch(step); its own backward
-    eltwise_sum(count, *, y, xs, coefficients, relu=False, mask=0)
+    eltwise_sum(count, *, y, xs, coefficients, relu=False, mask=0, largest_zero=0)
     eltwise_sum_backward(count, *, dxs, dy, coefficients, accumulate, mask=0, y=0)      of a sum with relu: mask or y
     eltwise_product(count, *, y, xs)                eltwise_product_backward(count, *, dxs, xs, dy, accumulate)
     eltwise_max(count, *, y, xs, argmax=0)          eltwise_max_backward(count, *, dxs, dy, argmax, accumulate)
@@ -91,11 +91,11 @@ Normalization   dx over x or dy, y over x
     batch_norm_global_forward(shape, *, y, x, w0, w1, w2, eps, workspace)
     batch_norm_global_backward(shape, *, dx, dy, w1, w2, eps, accumulate, workspace)
         workspace of both: batch_norm_global_workspace_bytes
-    batch_norm_fused_forward(shape, *, y, x, mean, inv_std, factor, bias, relu, w0=0, w1=0, w2=0, fraction=0, eps=0,
-                             recompute=False, workspace)            BatchNorm + Scale (+ ReLU); keeps x, mean, inv_std
+    batch_norm_fused_forward(shape, *, y, x, mean, inv_std, factor, bias, relu, largest_zero=0, w0=0, w1=0, w2=0,
+                             fraction=0, eps=0, recompute=False, workspace)            BatchNorm + Scale (+ ReLU); keeps x, mean, inv_std
     batch_norm_fused_global_forward(shape, *, y, x, w0, w1, w2, factor, bias, relu, eps, workspace)
     batch_norm_fused_backward(shape, *, dx=0, dfactor=0, dbias=0, x, dy, mean, inv_std, factor, bias, relu,
-                              accumulate_dx, accumulate_dfactor, accumulate_dbias, workspace)
+                              largest_zero=0, accumulate_dx, accumulate_dfactor, accumulate_dbias, workspace)
         workspace of the three: batch_norm_fused_workspace_bytes
     batch_norm_statistics(shape, *, x, mean=0, inv_std=0, w0=0, w1=0, w2=0, fraction=0, eps, first=0, of=0, carry)
     batch_norm_average(channels, batches, *, w0, w1, w2, x0, x1, x2, fraction)     w0 .. w2 move by x0, x1 [batches][channels]

@@ -151,14 +151,14 @@ inline float reduce_max(V v) {
     return most;
 }
 
-// Bit i of the result: lane i is above zero.
-inline uint32_t positive_mask(V v) {
+// Bit i of the result: lane i is above that of `least`.
+inline uint32_t positive_mask(V v, V least = zero()) {
 #if defined(__AVX512F__)
-    return _mm512_cmp_ps_mask(v, zero(), _CMP_GT_OQ);
+    return _mm512_cmp_ps_mask(v, least, _CMP_GT_OQ);
 #elif defined(__AVX2__)
-    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(v, zero(), _CMP_GT_OQ)));
+    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(v, least, _CMP_GT_OQ)));
 #else
-    const I above = v > zero();
+    const I above = v > least;
     uint32_t out = 0;
     for (int i = 0; i < kLanes; ++i) out |= (static_cast<uint32_t>(above[i]) & 1u) << i;
     return out;

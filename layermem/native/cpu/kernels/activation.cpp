@@ -50,7 +50,7 @@ Launch masked(int64_t count, const Args& args, Storage storage, bool accumulate,
             Args piece = args;
             piece.in = convert.read(args.in, begin, size, in);
             piece.out = convert.open(args.out, begin, size, out, accumulate);
-            piece.mask = args.mask ? args.mask + begin / 8 : nullptr;
+            piece.mask = mask_from(args.mask, begin);
             kernel(piece, 0, size);
             convert.write(args.out, begin, size, out);
         });
@@ -72,11 +72,12 @@ Launch clip_forward(int64_t count, const Clip& args, Storage storage) {
 }
 
 // In contrast to the launches above this runs at once: it is the last step of another launch.
-void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, uint8_t* mask, Storage storage) {
+void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, const ReluMask& mask,
+                Storage storage) {
     for_each_stored_piece(count, storage, [&, convert = Conversion(storage)](int64_t begin, int64_t size) {
         alignas(64) float in[kPieceFloats];
-        // y > 0 exactly where x > 0
-        kernels.relu_forward({nullptr, convert.read(y, begin, size, in), mask + begin / 8, 0, false}, 0, size);
+        // y is above any largest_zero exactly where x is
+        kernels.relu_forward({nullptr, convert.read(y, begin, size, in), mask_from(mask, begin), 0, false}, 0, size);
     });
 }
 

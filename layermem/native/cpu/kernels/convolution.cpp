@@ -182,7 +182,7 @@ int64_t conv_fprop_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
-                  bool relu, uint8_t* mask, void* workspace, Storage of_x, Storage of_y) {
+                  bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y) {
     check(p, bias, accumulate);
     check_stored(p, of_x, of_y);
     if (is_depthwise(p)) return depthwise_fprop(p, y, x, w, bias, accumulate, relu, mask, workspace);
@@ -191,7 +191,7 @@ Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w
     return [=, &kernels = gemm_kernels(), &activation = activation_kernels(), gemm = fprop_gemm(p)] {
         pack_fprop(kernels, p, packed, w);
         run_implicit_gemm(kernels, gemm, y, x, packed, bias, accumulate, relu, of_x, of_y);
-        if (mask) write_mask(activation, gemm.rows() * p.k, y, mask, of_y);
+        if (mask.bits) write_mask(activation, gemm.rows() * p.k, y, mask, of_y);
     };
 }
 

@@ -5,6 +5,7 @@
 // whole batch where images are a slice of it.
 #pragma once
 #include "cpu/kernels/launch.h"
+#include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/conv_problem.h"
 #include "cpu/microkernels/half.h"
 
@@ -20,7 +21,7 @@ int64_t conv_wgrad_workspace_bytes(const ConvProblem& p);
 
 // y (+)= x * w [+ bias, unless accumulate] [, relu];  mask: of a y with relu, as relu_forward writes it, or null
 Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
-                  bool relu, uint8_t* mask, void* workspace, Storage of_x, Storage of_y);
+                  bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y);
 // dx (+)= the gradient of x.  bias [c] is for Deconvolution, whose forward this is.
 Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
                   void* workspace, Storage storage);

@@ -54,13 +54,13 @@ ConvProblem rotated_problem(const ConvProblem& p) {
 int64_t depthwise_workspace_bytes(const ConvProblem& p) { return aligned_bytes<float>(p.taps() * packed_pitch(p)); }
 
 Launch depthwise_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
-                       bool accumulate, bool relu, uint8_t* mask, void* workspace) {
+                       bool accumulate, bool relu, const ReluMask& mask, void* workspace) {
     return [=, &kernels = depthwise_kernels(), &gemm = gemm_kernels(), &activation = activation_kernels()] {
         float* packed = static_cast<float*>(workspace);
         const int64_t pitch = packed_pitch(p);
         gemm.pack_columns(packed, w, p.taps(), p.taps(), p.c, pitch);
         run_rows(kernels.fprop, {p, y, x, packed, bias, pitch, accumulate, relu}, p.n * p.ho(), p.wo() * p.c);
-        if (mask) write_mask(activation, p.n * p.ho() * p.wo() * p.c, y, mask);
+        if (mask.bits) write_mask(activation, p.n * p.ho() * p.wo() * p.c, y, mask);
     };
 }
 

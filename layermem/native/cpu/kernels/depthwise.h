@@ -1,6 +1,7 @@
 // Depthwise convolution: every channel has its own window (groups = c = k).
 #pragma once
 #include "cpu/kernels/launch.h"
+#include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/conv_problem.h"
 
 namespace layermem::cpu {
@@ -10,7 +11,7 @@ inline bool is_depthwise(const ConvProblem& p) { return p.groups > 1 && p.groups
 int64_t depthwise_workspace_bytes(const ConvProblem& p);  // of fprop and dgrad
 int64_t depthwise_wgrad_carry_bytes(const ConvProblem& p);
 Launch depthwise_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
-                       bool accumulate, bool relu, uint8_t* mask, void* workspace);
+                       bool accumulate, bool relu, const ReluMask& mask, void* workspace);
 Launch depthwise_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias,
                        bool accumulate, void* workspace);
 // copies: what slices carry; workspace for a whole batch

@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "cpu/kernels/activation.h"
 #include "cpu/kernels/stored.h"
-#include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/copy.h"
 #include "cpu/microkernels/eltwise.h"
 #include "cpu/microkernels/pointwise_kinds.h"
@@ -94,7 +94,7 @@ void compute_then_store(const Kernels& kernels, int64_t count, const std::vector
 }  // namespace
 
 Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::vector<float> coefficients, bool relu,
-                   uint8_t* mask, Storage storage) {
+                   const ReluMask& mask, Storage storage) {
     check(count, xs.size(), coefficients.size(), 2);
     return [=, kernels = Kernels(), convert = Conversion(storage)] {
         const auto sum_of = [&](float* sum, int64_t begin, int64_t size) {
@@ -103,8 +103,8 @@ Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::v
                         coefficients[1], size);
             for (size_t i = 2; i < xs.size(); ++i)
                 kernels.add(sum, sum, 1, convert.read(xs[i], begin, size, a), coefficients[i], size);
-            if (relu || mask)
-                kernels.activation.relu_forward({sum, sum, mask ? mask + begin / 8 : nullptr, 0, false}, 0, size);
+            if (relu || mask.bits)
+                kernels.activation.relu_forward({sum, sum, mask_from(mask, begin), 0, false}, 0, size);
         };
         if (storage != Storage::fp32)
             for_each_piece(count, [&](int64_t begin, int64_t size) {
@@ -157,7 +157,7 @@ Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float*
             const float* gradient = convert.read(dy, begin, size, in);
             if (mask) {
                 auto* bits = const_cast<uint8_t*>(mask) + begin / 8;  // read only
-                kernels.activation.relu_backward({masked, gradient, bits, 0, false}, 0, size);
+                kernels.activation.relu_backward({masked, gradient, {bits}, 0, false}, 0, size);
                 gradient = masked;
             } else if (y) {
                 kernels.activation.pointwise(

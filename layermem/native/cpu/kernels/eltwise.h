@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "cpu/kernels/launch.h"
+#include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
 
 // relu: negative sums become 0;  mask: of positive sums, as relu_forward writes it, or null
 Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::vector<float> coefficients, bool relu,
-                   uint8_t* mask, Storage storage = Storage::fp32);
+                   const ReluMask& mask, Storage storage = Storage::fp32);
 Launch eltwise_product(int64_t count, float* y, std::vector<const float*> xs);
 Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_t* argmax);  // the last of equals
 

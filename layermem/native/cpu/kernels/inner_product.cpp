@@ -163,7 +163,7 @@ int64_t pitch_of(int64_t n, int64_t dy_outputs) {
 }  // namespace
 
 Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
-                           bool relu, uint8_t* mask) {
+                           bool relu, const ReluMask& mask) {
     as_convolution(m, n, k).check();
     return [=, &kernels = gemm_kernels(), &activation = activation_kernels()] {
         parallel_for_ranges(n, kTaskOutputs, [&](int64_t begin, int64_t end) {
@@ -188,7 +188,7 @@ Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const floa
                 kernels.dot(args);
             }
         });
-        if (mask) write_mask(activation, m * n, y, mask);
+        if (mask.bits) write_mask(activation, m * n, y, mask);
     };
 }
 

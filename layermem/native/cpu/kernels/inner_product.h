@@ -4,12 +4,13 @@
 #pragma once
 #include "cpu/kernels/launch.h"
 #include "cpu/kernels/update.h"
+#include "cpu/microkernels/activation.h"
 
 namespace layermem::cpu {
 
 // relu: y becomes max(y, 0);  mask: of that y, as relu_forward writes it, or null
 Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
-                           bool relu, uint8_t* mask);
+                           bool relu, const ReluMask& mask);
 // A band of w: n of the rows of a larger one, of which dy has a column each, `dy_outputs` of them; dy points to the
 // first column of the band.  Accumulated one after the other, bands give the bits of the whole.  0: w is whole.
 Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate,

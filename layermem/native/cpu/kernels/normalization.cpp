@@ -11,9 +11,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "cpu/kernels/activation.h"
 #include "cpu/kernels/channel_ops.h"
 #include "cpu/kernels/stored.h"
-#include "cpu/microkernels/activation.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -147,6 +147,7 @@ ChannelSum fused_gradient_args(const FusedNorm& norm, const float* dy, const flo
     sum.scale = slope;
     sum.bias = norm.bias;
     sum.relu = norm.relu;
+    sum.largest_zero = norm.mask.largest_zero;
     return sum;
 }
 
@@ -166,6 +167,7 @@ void run_fused_input_gradient(const ChannelKernels& kernels, const FusedNorm& no
     args.covariance = sums;
     args.mean_dy = sums + norm.shape.channels;
     args.relu = norm.relu;
+    args.largest_zero = norm.mask.largest_zero;
     run_affine(kernels, args, norm.storage);
 }
 
@@ -191,10 +193,9 @@ void run_fused_residual(const ChannelKernels& kernels, const FusedNorm& norm, fl
                 piece.x = convert.read(norm.residual, begin, size, residual);
                 piece.out = out;
                 affine_of_piece(kernels, piece, begin, size);
-                if (norm.relu || norm.mask)
-                    activation.relu_forward(
-                        {norm.relu ? out : nullptr, out, norm.mask ? norm.mask + begin / 8 : nullptr, 0, false}, 0,
-                        size);
+                if (norm.relu || norm.mask.bits)
+                    activation.relu_forward({norm.relu ? out : nullptr, out, mask_from(norm.mask, begin), 0, false}, 0,
+                                            size);
                 convert.write(y, begin, size, out);
             });
         return;
@@ -205,7 +206,7 @@ void run_fused_residual(const ChannelKernels& kernels, const FusedNorm& norm, fl
         for (int64_t first = begin; first < end; first += piece) {
             const int64_t last = std::min(first + piece, end);
             kernels.affine(args, first, last);
-            if (norm.relu || norm.mask)
+            if (norm.relu || norm.mask.bits)
                 activation.relu_forward({norm.relu ? y : nullptr, y, norm.mask, 0, false}, first * line, last * line);
         }
     });

@@ -10,6 +10,7 @@
 // the mean and inv_std that forward stored.  y may be x; dx may be x or dy.
 #pragma once
 #include "cpu/kernels/launch.h"
+#include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/channels.h"
 #include "cpu/microkernels/half.h"
 
@@ -44,8 +45,8 @@ struct FusedNorm {
     const float *x, *factor, *bias;
     float *mean, *inv_std;  // written by forward, read by recompute and backward; null for global
     bool relu;
-    const float* residual;  // forward: added before the ReLU; null for none
-    uint8_t* mask;          // forward: bit i % 8 of byte i / 8 says whether y[i] > 0 before the ReLU; null for none
+    const float* residual;            // forward: added before the ReLU; null for none
+    ReluMask mask;                    // of y; forward: its bits are written where not null
     Storage storage = Storage::fp32;  // of x, y, residual, dy and dx
 };
 struct FusedNormGradients {  // null for a gradient that is not wanted

@@ -524,7 +524,7 @@ int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
-                      bool accumulate, bool relu, uint8_t* mask, void* workspace, Storage of_x, Storage of_y) {
+                      bool accumulate, bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y) {
     const Group group = one_group(p);
     return [=, &gemm = gemm_kernels(), &activation = activation_kernels(), &winograd = winograd_of(group.p).kernels(),
             product = Product(group.p, fprop_direction(group))] {
@@ -536,7 +536,7 @@ Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const floa
             run_group(gemm, winograd, winograd.pack_fprop, product, weights, epilogue, element(x, of_x, i * c),
                       static_cast<float*>(workspace));
         }
-        if (mask) write_mask(activation, p.n * p.ho() * p.wo() * p.k, y, mask, of_y);
+        if (mask.bits) write_mask(activation, p.n * p.ho() * p.wo() * p.k, y, mask, of_y);
     };
 }
 

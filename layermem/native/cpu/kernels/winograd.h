@@ -13,6 +13,7 @@
 // source   Lavin, Gray: Fast algorithms for convolutional neural networks (CVPR 2016)
 #pragma once
 #include "cpu/kernels/launch.h"
+#include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/conv_problem.h"
 #include "cpu/microkernels/half.h"
 
@@ -25,7 +26,7 @@ int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p);
 int64_t winograd_wgrad_workspace_bytes(const ConvProblem& p);
 int64_t winograd_wgrad_carry_bytes(const ConvProblem& p);
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
-                      bool accumulate, bool relu, uint8_t* mask, void* workspace, Storage of_x, Storage of_y);
+                      bool accumulate, bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y);
 Launch winograd_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias,
                       bool accumulate, void* workspace, Storage storage);
 // carry: of a slice of a batch, the sums over tiles of all groups; a whole batch has them in the workspace

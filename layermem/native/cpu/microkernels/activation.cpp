@@ -59,7 +59,7 @@ void pointwise(const Pointwise& args, int64_t begin, int64_t end) {
 // Sixteen elements at a time on every ISA, so that a mask is written and read in whole bytes; begin is a multiple of
 // 16.  The unused bits of the last byte are zeros.
 void relu_forward(const Relu& args, int64_t begin, int64_t end) {
-    const V slope = broadcast(args.slope);
+    const V slope = broadcast(args.slope), largest_zero = broadcast(args.mask.largest_zero);
     for (int64_t i = begin; i < end; i += 16) {
         uint32_t word = 0;
         for (int j = 0; j < 16; j += kLanes) {
@@ -67,12 +67,12 @@ void relu_forward(const Relu& args, int64_t begin, int64_t end) {
             if (left <= 0) break;
             const V x = load_up_to(args.in + i + j, left);
             const V y = args.slope == 0 ? relu(x) : select(x > zero(), x, slope * x);
-            word |= positive_mask(x) << j;
+            word |= positive_mask(x, largest_zero) << j;
             if (args.out) store_up_to(args.out + i + j, y, left);
         }
-        if (args.mask) {
-            args.mask[i / 8] = static_cast<uint8_t>(word);
-            if (end - i > 8) args.mask[i / 8 + 1] = static_cast<uint8_t>(word >> 8);
+        if (args.mask.bits) {
+            args.mask.bits[i / 8] = static_cast<uint8_t>(word);
+            if (end - i > 8) args.mask.bits[i / 8 + 1] = static_cast<uint8_t>(word >> 8);
         }
     }
 }
@@ -81,8 +81,8 @@ void relu_forward(const Relu& args, int64_t begin, int64_t end) {
 void relu_backward(const Relu& args, int64_t begin, int64_t end) {
     const V slope = broadcast(args.slope);
     for (int64_t i = begin; i < end; i += 16) {
-        uint32_t word = args.mask[i / 8];
-        if (end - i > 8) word |= static_cast<uint32_t>(args.mask[i / 8 + 1]) << 8;
+        uint32_t word = args.mask.bits[i / 8];
+        if (end - i > 8) word |= static_cast<uint32_t>(args.mask.bits[i / 8 + 1]) << 8;
         for (int j = 0; j < 16; j += kLanes) {
             const int64_t left = end - i - j;
             if (left <= 0) break;

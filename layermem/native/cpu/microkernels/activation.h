@@ -17,11 +17,17 @@ struct Pointwise {  // out[i] (+)= f(a[i], b[i]);  out may be a or b
     bool accumulate;           // out += instead of out =
 };
 
-// A mask has bit i % 8 of byte i / 8 for element i.
+// A bit for each element: bit i % 8 of byte i / 8 for element i, set where that is above `largest_zero`, the largest number
+// that becomes zero where the blob is stored.
+struct ReluMask {
+    uint8_t* bits = nullptr;
+    float largest_zero = 0;
+};
+
 struct Relu {
     float* out;       // y or dx; forward: null where only the mask is wanted
     const float* in;  // x or dy
-    uint8_t* mask;    // x > 0; forward: written where not null; backward: read
+    ReluMask mask;    // of x; forward: bits are written where not null; backward: read
     float slope;      // of negative x
     bool accumulate;  // backward only
 };
@@ -29,7 +35,7 @@ struct Relu {
 struct Clip {
     float* out;
     const float* in;
-    uint8_t* mask;  // lowest <= x <= highest
+    uint8_t* mask;  // bits as those of a ReluMask: lowest <= x <= highest
     float lowest, highest;
 };
 

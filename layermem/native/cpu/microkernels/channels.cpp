@@ -65,7 +65,8 @@ void affine(const ChannelAffine& args, int64_t begin, int64_t end) {
         case AffineKind::fused_backward:
             return run([&](V a, int64_t i, auto n, const auto& at) {
                 const V x = load(args.x + i, n) - at(args.mean);
-                if (args.relu) a = select(fma(x, at(args.scale), at(args.bias)) > zero(), a, zero());
+                if (args.relu)
+                    a = select(fma(x, at(args.scale), at(args.bias)) > broadcast(args.largest_zero), a, zero());
                 return at(args.scale) * (a - at(args.mean_dy) - x * at(args.covariance));
             });
         case AffineKind::prelu:
@@ -240,7 +241,8 @@ void sum(const ChannelSum& args, int64_t begin, int64_t end) {
             return sum_terms(args, begin, end, out0, out1, [&](int64_t i, auto n, const auto& at, V& sum0, V& sum1) {
                 const V x = load(args.x + i, n) - at(args.mean);
                 V a = load(args.a + i, n);
-                if (args.relu) a = select(fma(x, at(args.scale), at(args.bias)) > zero(), a, zero());
+                if (args.relu)
+                    a = select(fma(x, at(args.scale), at(args.bias)) > broadcast(args.largest_zero), a, zero());
                 sum0 += a * (x * at(args.inv_std));
                 sum1 += a;
             });

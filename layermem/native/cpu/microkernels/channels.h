@@ -22,7 +22,7 @@ enum class AffineKind {
     normalize_backward,  // scale * (a - mean_dy - (x - mean) * covariance)              a = dy
     fused,               // (a - mean) * scale + bias [, relu]          BatchNorm + Scale [+ ReLU]
     fused_residual,      // (a - mean) * scale + bias + x               BatchNorm + Scale + sum with x
-    fused_backward,      // as normalize_backward, with a = 0 where relu and (x - mean) * scale + bias <= 0
+    fused_backward,      // as normalize_backward, with a = 0 where relu and (x - mean) * scale + bias <= largest_zero
     prelu,               // a > 0 ? a : scale * a
     prelu_backward,      // x > 0 ? a : scale * a                       a = dy
 };
@@ -36,6 +36,7 @@ struct ChannelAffine {  // out = f(a), or out += f(a)
     const float *mean, *scale, *bias;   // [channels]
     const float *mean_dy, *covariance;  // [channels]: mean of dy, mean of dy xhat times inv_std
     bool relu, accumulate;
+    float largest_zero;  // where y is stored: what is above it is positive there
 };
 
 enum class SumKind {
@@ -43,7 +44,7 @@ enum class SumKind {
     plain,       // sum a
     product,     // sum a x, sum a
     normalized,  // sum a (x - mean) inv_std, sum a              a = dy
-    fused,       // likewise, with a = 0 where relu and (x - mean) * scale + bias <= 0
+    fused,       // likewise, with a = 0 where relu and (x - mean) * scale + bias <= largest_zero
     prelu,       // sum a min(x, 0)                              a = dy
 };
 
@@ -57,9 +58,10 @@ struct ChannelSum {
     const float *a, *x;
     const float *mean, *inv_std, *scale, *bias;  // [channels]
     bool relu;
-    float* out;      // the first number of each channel, and from `channels` floats on the second
-    SumInit init;    // not of moments; with inner > 1 the two that continue are one
-    int64_t before;  // of moments: indices of outer whose moments `out` has already, whole blocks of them
+    float largest_zero;  // as of ChannelAffine
+    float* out;          // the first number of each channel, and from `channels` floats on the second
+    SumInit init;        // not of moments; with inner > 1 the two that continue are one
+    int64_t before;      // of moments: indices of outer whose moments `out` has already, whole blocks of them
 };
 
 struct ChannelKernels {

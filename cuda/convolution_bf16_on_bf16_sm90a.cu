@@ -1,0 +1,7 @@
+// The sums over windows of conv.cuh by warpgroups: blobs in bfloat16, and operands that are copied as they are, with
+// weights rounded before; sums in fp32.  For compute capability 9.0 alone.
+#include "conv_warpgroup.cuh"
+
+using namespace lm;
+
+LM_WARPGROUP_PACKED(192x256, Bf16)

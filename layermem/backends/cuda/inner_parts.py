@@ -1,0 +1,144 @@
+"""Inner products of few rows, whose sums are cut into parts: a product of 64 rows has so few tiles that most of a GPU
+would idle, however many weights it reads.
+
+    forward   y  = x w'    the columns of x and of w in parts      dgrad   dx = dy w    the rows of w
+
+Each part is a group of a convolution of one pixel.  Its sums go to the workspace, [rows][parts][columns], and sum_parts
+(cuda/inner_product.cu) adds them in their order, with the epilogue.
+
+The number of parts is a function of the shape alone, with the rows of the whole batch: slices of a batch and bands of
+the weights have the bits of the whole, and so have all precisions the same parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from layermem.backends.cuda.base import FLOAT
+from layermem.backends.cuda.implicit_gemm import (
+    ADD_CYCLES,
+    DEPTH,
+    DGRAD,
+    DRAM_BYTES,
+    ENGINES,
+    FPROP,
+    NO_EPILOGUE,
+    SLACK,
+    VECTOR,
+    Engine,
+    Epilogue,
+    conv_dgrad,
+    conv_fprop,
+    cycles,
+)
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.ops import ConvProblem, InnerProduct, Window
+
+PIXEL = Window(1, 1)
+LEAST_DEPTH = 2 * DEPTH  # of a part
+MOST_ROWS = 512  # of the weights in a part of dgrad: bands of them have whole parts
+
+
+class Parts(NamedTuple):
+    """Of a product: so many parts of `depth` each."""
+
+    number: int
+    depth: int
+
+
+@lru_cache(maxsize=4096)
+def parts_of(product: str, rows: int, columns: int, depth: int) -> Parts:
+    """Of the counts that divide the depth into runs of four and whose products and additions take hardly more than the
+    least time in tf32, the fewest, which takes least memory."""
+    most = max(1, depth // LEAST_DEPTH)
+    fewest = ceil_div(depth, MOST_ROWS) if product == DGRAD else 1
+    counts = [1, *(count for count in range(max(2, fewest), most + 1) if depth % (count * VECTOR) == 0)]
+    spent = {count: _parts_cycles(product, rows, columns, depth, count) for count in counts}
+    least = min(spent.values())
+    count = next(count for count in counts if spent[count] <= least + least // SLACK)
+    return Parts(count, depth // count)
+
+
+def _parts_cycles(product: str, rows: int, columns: int, depth: int, count: int) -> int:
+    """Of a product in tf32 with its addition; it is not faster than its reads."""
+    engine, reads = ENGINES["tf32"], FLOAT * (rows + columns) * depth // DRAM_BYTES
+    tiles = engine.own_tiles(product, vector_width(columns, depth))
+    own = min(cycles(engine, tile, (rows, columns, count), depth // count) for tile in tiles)
+    add = ADD_CYCLES + FLOAT * (2 * count + 1) * rows * columns // DRAM_BYTES if count > 1 else 0
+    return max(reads, own) + add
+
+
+def has_parts(op: InnerProduct) -> bool:
+    """Whether its products may be cut: those whose result lies in memory as conv_fprop and conv_dgrad leave it."""
+    return not op.transpose and not op.y.interleaved
+
+
+def whole_rows(op: InnerProduct) -> int:
+    """Those of all items of the batch."""
+    return op.rows if op.part is None else op.rows // op.part.count * op.part.items
+
+
+def forward_parts(op: InnerProduct) -> Parts:
+    if not has_parts(op):
+        return Parts(1, op.inner)
+    return parts_of(FPROP, whole_rows(op), op.dy_outputs, op.inner)
+
+
+def dgrad_parts(op: InnerProduct) -> Parts:
+    """Of the rows of all bands of the weights."""
+    if not has_parts(op):
+        return Parts(1, op.dy_outputs)
+    return parts_of(DGRAD, whole_rows(op), op.inner, op.dy_outputs)
+
+
+def forward_parts_bytes(op: InnerProduct) -> int:
+    """Workspace of the parts."""
+    return _parts_bytes(op.rows, op.outputs, forward_parts(op).number)
+
+
+def dgrad_parts_bytes(op: InnerProduct) -> int:
+    parts = dgrad_parts(op)
+    return _parts_bytes(op.rows, op.inner, parts_here(op, parts) if parts.number > 1 else 1)
+
+
+def _parts_bytes(rows: int, columns: int, count: int) -> int:
+    return FLOAT * rows * count * columns if count > 1 else 0
+
+
+def parts_here(op: InnerProduct, parts: Parts) -> int:
+    """Of a dgrad, those of this band of the weights; Device.row_bands says that it has whole ones."""
+    return ceil_div(op.outputs, parts.depth)
+
+
+def fprop_in_parts(
+    engine: Engine, op: InnerProduct, y: int, x: int, weights: int, epilogue: Epilogue, workspace: int
+) -> Iterator[Launch]:
+    count, depth = forward_parts(op)
+    problem = ConvProblem(op.rows, op.inner, count * op.outputs, PIXEL, PIXEL, count)
+    assert problem.c == count * depth
+    yield conv_fprop(engine, problem, workspace, x, weights, filter_pitch=op.inner)
+    yield sum_parts(op.rows, op.outputs, count, y, workspace, epilogue)
+
+
+def dgrad_in_parts(
+    engine: Engine, op: InnerProduct, dx: int, dy: int, weights: int, workspace: int, *, accumulate: bool
+) -> Iterator[Launch]:
+    """`dy` begins with the columns of this band, if it is one.  A later band goes on from the sums in dx."""
+    parts = dgrad_parts(op)
+    count = parts_here(op, parts)
+    problem = ConvProblem(op.rows, count * op.inner, op.outputs, PIXEL, PIXEL, count)
+    resume = op.band is not None and not op.band.is_first
+    yield conv_dgrad(engine, problem, workspace, dy, weights, maps_pitch=0 if op.band is None else op.band.rows)
+    epilogue = Epilogue(residual=dx) if accumulate and op.band is None else NO_EPILOGUE
+    yield sum_parts(op.rows, op.inner, count, dx, workspace, epilogue, begun=dx if resume else 0)
+
+
+def sum_parts(rows: int, columns: int, count: int, y: int, parts: int, epilogue: Epilogue, *, begun: int = 0) -> Launch:
+    """y = the sum `begun`, if there is one, and of `count` parts in their order, with the epilogue."""
+    v = vector_width(columns)
+    return launch(
+        "inner_product", f"sum_parts_v{v}", "SumPartsArgs", ceil_div(rows * columns, THREADS * v), y=y, begun=begun,
+        parts=parts, epilogue=epilogue._asdict(), by_columns=divider(columns), count=rows * columns, splits=count,
+    )  # fmt: skip

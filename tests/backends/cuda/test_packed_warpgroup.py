@@ -1,0 +1,216 @@
+"""Products of blobs in bfloat16 by warpgroups: values, ends, which ops run there, and barriers whose absence shows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import cuda_kernels, warpgroup
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.implicit_gemm import PACKED_BF16, conv_dgrad, conv_fprop
+from layermem.backends.cuda.kernel_images.sources import SOURCES
+from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES, PAYS, engine_of
+from layermem.ops import ConvProblem, Window
+from tests.backends.cuda.harness import Memory, Way, kernel_names, layer_of, run_op
+from tests.backends.cuda.masked_dgrad import masked_dgrad
+from tests.backends.cuda.merged_dgrads import stored
+from tests.backends.cuda.test_narrow_kernels import OCTETS, check
+from tests.cases import CASES, conv_text
+from tests.emulator import emulate
+from tests.emulator.emulate import WAYS, EmulationError
+from tests.op_case import OpCase
+
+HOPPER = Way(precision="bf16", capability=CAPABILITY)
+MODULE = f"{PACKED_BF16.module}_sm90a"
+ROLES = ("x0", "y0", "dx0", "dy0")
+SHAPES = {  # settings beside num_output, num_output, shape of x
+    "several tiles, more stages than the ring has": ("kernel_size: 1", 264, (3, 288, 11, 9)),
+    "taps and phases": ("kernel_size: 3 pad: 1 stride: 2", 40, (2, 32, 9, 8)),
+    "in two groups": ("kernel_size: 3 pad: 1 group: 2", 48, (2, 64, 7, 5)),
+}
+
+
+@pytest.fixture(autouse=True)
+def wherever_there_are_kernels(monkeypatch):
+    """Small products run by warpgroups here."""
+    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
+
+
+def case_of(name: str) -> OpCase:
+    settings, outputs, shape = (SHAPES | OCTETS)[name]
+    return OpCase(name, conv_text(outputs, settings), {"small": [shape]})
+
+
+def call_of(storage: str = "bf16", precision: str = "bf16", capability: str = CAPABILITY) -> CudaCall:
+    narrow = ROLES if storage else ()
+    return CudaCall({}, precision=precision, capability=capability, storage=storage, narrow=narrow)
+
+
+def problem_of(images: int, channels: int, outputs: int, size: int, kernel: int = 3) -> ConvProblem:
+    window = Window(size, kernel, pad=kernel // 2)
+    return ConvProblem(images, channels, outputs, window, window)
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*SHAPES, "dilated by the stride", "stride beyond the kernel", "long sum"])
+def test_a_product_by_warpgroups_is_that_of_its_operands(name):
+    """Sums of whole numbers are exact, so their order is no matter."""
+    assert check(case_of(name), "bf16", HOPPER, exact=True) >= 3
+
+
+@pytest.mark.parametrize("name", ["Convolution by octets", "Deconvolution by octets"])
+def test_ends_are_those_of_every_gpu(name):
+    """Bias, residual, ReLU and its bits, sums that are added; a Deconvolution with a bias runs on the other engine."""
+    assert check(CASES[name], "bf16", HOPPER, exact=True) >= 3
+
+
+@pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
+def test_they_stay_in_bounds_and_have_no_races(way):
+    assert check(case_of("taps and phases"), "bf16", replace(HOPPER, mode=way.mode, order=way.order), exact=True) >= 3
+
+
+@pytest.mark.parametrize("order, copies", [("forward", "early"), ("reverse", "late"), ("shuffled", "either")])
+def test_a_block_goes_on_to_its_next_tile(order, copies, monkeypatch):
+    monkeypatch.setattr(warpgroup, "SMS", 1)
+    way = replace(HOPPER, order=order, copies=copies)
+    assert check(case_of("several tiles, more stages than the ring has"), "bf16", way, exact=True) >= 3
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("mode", ["plain", "race"])
+def test_bits_of_a_relu_end_the_data_gradient(mode, accumulate, rng):
+    for name in ("one by one, strided", "whole bytes of two tiles"):  # of words of 32 channels, and not
+        together, apart = masked_dgrad(name, accumulate, replace(HOPPER, mode=mode), rng, "bf16")
+        assert together.tobytes() == apart.tobytes()
+
+
+# ---- which ops ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem, expected", [
+    (problem_of(64, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
+    (problem_of(64, 128, 256, 56), {"conv_fprop"}),
+    (problem_of(64, 512, 512, 14), {"conv_fprop", "conv_dgrad"}),
+    (problem_of(64, 512, 512, 7), set()),  # of ResNet-50: too few tiles
+    (problem_of(64, 128, 128, 112), set()),
+])  # fmt: skip
+def test_they_run_where_that_pays(problem, expected, monkeypatch):
+    monkeypatch.setattr(warpgroup, "PAYS", PAYS)
+    engine = engine_of(call_of(), "x0", problem)
+    assert engine.by_warpgroups == expected
+    modules = {
+        "conv_fprop": conv_fprop(engine, problem, 256, 512, 768).module,
+        "conv_dgrad": conv_dgrad(engine, problem, 256, 512, 768).module,
+    }
+    assert {product for product, module in modules.items() if module == MODULE} == expected
+    for other in (call_of(capability="80"), call_of("fp16", "tf32"), call_of(precision="tf32")):
+        assert conv_fprop(engine_of(other, "x0", problem), problem, 256, 512, 768).module != MODULE
+
+
+def test_an_inner_product_and_bits_beside_words_stay_on_the_other_engine():
+    inner, odd = problem_of(8, 64, 64, 1, kernel=1), problem_of(8, 40, 64, 9)
+    assert not engine_of(call_of(), "x0", inner).by_warpgroups
+    assert engine_of(call_of(), "x0", odd).by_warpgroups == {"conv_fprop"}
+
+
+def test_dgrad_with_a_bias_stays_on_the_other_engine():
+    problem = problem_of(8, 64, 64, 9)
+    engine = engine_of(call_of(), "y0", problem)
+    assert conv_dgrad(engine, problem, 256, 512, 768).module == MODULE
+    assert conv_dgrad(engine, problem, 256, 512, 768, bias=1024).module == PACKED_BF16.module
+
+
+def test_a_launch_has_the_blocks_that_run_at_once():
+    (tile,) = PACKED_TILES
+    problem = problem_of(64, 256, 256, 56)
+    launch = conv_fprop(engine_of(call_of(), "x0", problem), problem, 256, 512, 768)
+    assert launch.function == "conv_fprop_192x256_v8" and launch.grid == (132, 1, 1) and launch.block == 384
+    assert launch.shared == 3 * (192 + 256) * 128 + 1024 and not launch.alternatives
+    assert tile.shared_bytes("bf16") + 12 * 1024 <= 227 << 10
+
+
+def test_every_kernel_is_launched():
+    found: set[str] = set()
+    layer = layer_of(conv_text(40, "kernel_size: 3"), (2, 32, 6, 5))
+    for step in ("forward", "dgrad"):
+        call = replace(call_of(), addresses=dict.fromkeys((*ROLES, "w0", "w1", "workspace"), 256))
+        found |= {each.function for each in cuda_kernels.bind(layer.record, step, call) if each.module == MODULE}
+    assert set(kernel_names(MODULE)) == found
+
+
+# ---- barriers -------------------------------------------------------------------------------------------------------
+
+RING = "struct PackedRing"
+BARRIERS: Mapping[str, tuple[str, str]] = {
+    "a stage is filled before it is empty": ("this->wait_until_empty();", ""),
+    "a stage is read before it is full": ("this->wait_until_full();", ""),
+    "copies have not landed": ("async_wait<NEWER>();", ""),
+    "copies of the stage before have not landed": ("announce<1>();", "announce<2>();"),
+    "copies are not fenced": ("proxy_fence();", ""),
+    "the last stage is never announced": ("if (is_behind) announce<0>();", ""),
+    "a stage is given back before its products are done": ("products_wait<1>();", ""),
+    "the stage at hand is given back": ("this->give_back(before(1));", "this->give_back(this->stage);"),
+    "the last stage is not given back": ("if (depth > 0) this->give_back(before(1));", ""),
+    "the last products are not waited for": ("products_wait<0>(product.sum[i]);", ";"),
+}  # fmt: skip
+
+FORWARD = """
+#include "conv_warpgroup.cuh"
+using namespace lm;
+LM_WARPGROUP_PACKED(192x256, Bf16)
+"""
+SHOWING = (("plain", "forward", "early"), ("plain", "reverse", "late"), ("race", "shuffled", "late"))
+
+
+def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
+    """The bits that conv_fprop of the sources in a folder writes."""
+    load, rng, memory = emulate.load, np.random.default_rng(7), Memory()
+    source = folder / "forward.cu"
+    source.write_text(FORWARD, encoding="utf-8")
+
+    def own(path: str, mode: str, **settings: str) -> emulate.Kernels:
+        return load(source if MODULE in path else path, mode, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(emulate, "load", own)
+        patch.setattr(warpgroup, "SMS", 1)
+        layer = layer_of(conv_text(8, "kernel_size: 3 pad: 1"), (2, 48, 12, 9))  # two tiles of seven stages
+        x, w, b = (rng.standard_normal(s) for s in (layer.bottoms[0].shape, *(p.tensor.shape for p in layer.params)))
+        arrays = {
+            "x0": stored(memory, x, "bf16"),
+            "w0": memory.stored(w, np.float32),
+            "w1": memory.stored(b, np.float32),
+        }
+        arrays["y0"] = stored(memory, np.full(layer.tops[0].shape, np.nan), "bf16")
+        run_op(layer.record, "forward", arrays, way=way, storage="bf16")
+    return arrays["y0"].tobytes()
+
+
+@pytest.mark.parametrize("what", BARRIERS)
+def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
+    """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""
+    right, wrong = BARRIERS[what]
+    header = (SOURCES / "warpgroup_gemm.cuh").read_text(encoding="utf-8")
+    others, ring = header.split(RING)
+    assert right in ring
+    kept, changed = tmp_path / "kept", tmp_path / "changed"
+    for folder in (kept, changed):
+        folder.mkdir()
+        shutil.copy(SOURCES / "conv_warpgroup.cuh", folder)
+    (changed / "warpgroup_gemm.cuh").write_text(RING.join([others, ring.replace(right, wrong, 1)]), encoding="utf-8")
+    for mode, order, copies in SHOWING:
+        way = replace(HOPPER, mode=mode, order=order, copies=copies)
+        wanted = forward(kept, monkeypatch, way)
+        try:
+            if forward(changed, monkeypatch, way) != wanted:
+                return
+        except EmulationError:
+            return
+    pytest.fail("nothing shows it")

@@ -1,0 +1,146 @@
+"""Checks that launch every kernel of cuda/ at least once, on small shapes: tests/tools/test_gpu_check.py compares what
+is launched with what the sources declare.
+
+A new kernel of a layer needs a small case in tests/cases.py, which `select` finds.  One that a fusion launches, or a
+precision, a type of blobs or a tile, needs a line in products(); one that no layer launches in
+tests/backends/cuda/single_ops.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from layermem.backends.cuda import implicit_gemm, narrow_products, warpgroup
+from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, PACES_OF_FEW, PACKED_BF16, Tile
+from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
+from layermem.ops import FP32, MOMENTS_ROWS, NARROW
+from tests.backends.cuda.harness import Case, Way, case_of, close
+from tests.backends.cuda.on_gpu import Gpu
+from tests.backends.cuda.single_ops import Triple, single_ops
+from tests.cases import CASES, conv_text, select
+from tests.op_case import OpCase
+from tools.gpu.exact import Exact, by_patch, exact_cases, in_16_bits, stored, two_dgrads, with_pool, with_sums
+
+BY_WARPGROUPS = "Convolution by quads", "InnerProduct"  # products that GPUs of compute capability 9.0 compute so
+BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # 16 bytes an access; 4; both
+OF_FEW = OpCase("Convolution of few channels", conv_text(8, "kernel_size: 3"), {"small": [(2, 3, 9, 7)]})
+OF_WORDS = OpCase("Convolution of 32 channels", conv_text(32, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
+OF_PATCHES = (96, 64)  # outputs, of which each has a tile
+BOUND = 2e-6  # of the errors of single ops
+FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",
+       "Dropout")  # fmt: skip
+
+
+class Check(NamedTuple):
+    """A case by name; `tile` is the only one that products may choose, by warpgroups if it is one of theirs."""
+
+    name: str
+    precision: str
+    make: Callable[[Way], Case | Exact | Rounded]
+    tile: implicit_gemm.Tile | WarpgroupTile | None = None
+
+    def way(self, gpu: Gpu) -> Way:
+        """The capability is that of warpgroups only where these are checked."""
+        capability = warpgroup.CAPABILITY if isinstance(self.tile, WarpgroupTile) else ""
+        return Way(precision=self.precision, gpu=gpu, capability=capability)
+
+    def runs_on(self, capability: str) -> bool:
+        return not isinstance(self.tile, WarpgroupTile) or capability == warpgroup.CAPABILITY
+
+    @contextmanager
+    def tiles(self) -> Iterator[None]:
+        """Products choose among `tile` alone inside, and all run by warpgroups if it is one of theirs."""
+        kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS
+        if isinstance(self.tile, WarpgroupTile):
+            warpgroup.PAYS = warpgroup.ALWAYS
+            if not self.tile.is_packed:
+                warpgroup.WARPGROUP_TILES = (self.tile,)
+        elif self.tile:
+            implicit_gemm.TILES = (self.tile,)
+        try:
+            yield
+        finally:
+            implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS = kept
+
+
+class Rounded:
+    """As Exact, for results that differ from what they must be by roundings."""
+
+    def __init__(self, triples: Callable[[Way], Iterator[Triple]], way: Way):
+        self.triples, self.way = triples, way
+        self.errors: dict[str, float] = {}
+
+    def check(self) -> dict[str, np.ndarray]:
+        found = {}
+        for name, got, want in self.triples(self.way):
+            self.errors[name] = close(name, got, want, BOUND)
+            found[name] = got
+        return found
+
+    def run_once(self) -> None:
+        for _ in self.triples(self.way):
+            pass
+
+
+def every_kernel(brief: bool) -> Iterator[Check]:
+    for name in FEW if brief else [case.name for case in select("small")]:
+        yield Check(name, "fp32", partial(case_of, CASES[name]))
+    yield from products(brief)
+    yield from warpgroup_checks(brief)
+    for name, make in exact_cases(brief):
+        yield Check(name, "fp32", make)
+    for name, triples in single_ops():
+        yield Check(name, "fp32", partial(Rounded, triples))
+
+
+def products(brief: bool) -> Iterator[Check]:
+    """Every tile in every precision, on blobs of every type: by themselves, and with what they do for others."""
+    few, last = slice(1 if brief else None), slice(-1 if brief else 0, None)
+    for precision in ENGINES:
+        for word in words(precision):
+            engine = PACKED_BF16 if word and precision == "bf16" else ENGINES[precision]
+            for tile in engine.tiles[last]:
+                for name, make in [*of_tile(precision, word, tile)][few]:
+                    yield Check(f"{name}{stored(word)}, {tile.name}", precision, make, tile)
+            for outputs in OF_PATCHES[last]:
+                make = partial(Exact, partial(by_patch, outputs, word=word))
+                yield Check(f"conv_fprop by a patch, {outputs} outputs{stored(word)}", precision, make)
+        for tile in [tile for tile in ALL_TILES if tile.name in PACES_OF_FEW[precision]][last]:
+            yield Check(f"{OF_FEW.name}, {tile.name}", precision, partial(case_of, OF_FEW), tile)
+
+
+def words(precision: str) -> tuple[str, ...]:
+    """Types of blobs that products take, "" for fp32."""
+    if precision in implicit_gemm.WIDENING:
+        return ("", *NARROW)
+    return ("", "bf16") if precision == "bf16" else ("",)
+
+
+def of_tile(precision: str, word: str, tile: Tile) -> Iterator[tuple[str, Callable[[Way], Case | Exact]]]:
+    if word:
+        for name in ("Convolution by octets", *BY_WIDTH):
+            yield name, partial(Exact, partial(in_16_bits, name, word))
+    else:
+        for name in BY_WIDTH:
+            yield name, partial(case_of, CASES[name])
+    if tile.m % MOMENTS_ROWS == 0:
+        yield "dgrad + sums", partial(Exact, partial(with_sums, "octets", word=word))
+    if implicit_gemm.FPROP_POOL in tile.products:
+        yield "fprop + pool", partial(Exact, partial(with_pool, "even", word=word))
+    if implicit_gemm.MERGED_DGRADS in tile.products and narrow_products.merges_dgrads(precision, word or FP32):
+        yield "two dgrads", partial(Exact, partial(two_dgrads, "with a stride", word=word))
+
+
+def warpgroup_checks(brief: bool) -> Iterator[Check]:
+    for precision in warpgroup.PRECISIONS:
+        for name in BY_WARPGROUPS[: 1 if brief else None]:
+            for tile in WARPGROUP_TILES[-1:] if brief else WARPGROUP_TILES:
+                yield Check(f"{name}, warpgroups {tile.name}", precision, partial(case_of, CASES[name]), tile)
+    for tile in PACKED_TILES:
+        make = partial(Exact, partial(in_16_bits, OF_WORDS, "bf16"))
+        yield Check(f"{OF_WORDS.name} in bf16, warpgroups {tile.name}", "bf16", make, tile)
