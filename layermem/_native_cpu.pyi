@@ -186,13 +186,24 @@ def accuracy(
 def accuracy_workspace_bytes(axis: Axis, by_class: bool = False) -> int: ...
 def active_isa() -> str: ...
 def available_isas() -> list[str]: ...
-def average_pool_backward(problem: PoolProblem, *, dx: int, dy: int, accumulate: bool = False) -> Launch: ...
-def average_pool_forward(problem: PoolProblem, *, y: int, x: int) -> Launch: ...
+def average_pool_backward(
+    problem: PoolProblem, *, dx: int, dy: int, accumulate: bool = False, storage: str = ""
+) -> Launch: ...
+def average_pool_forward(problem: PoolProblem, *, y: int, x: int, storage: str = "") -> Launch: ...
 def batch_norm_average(
     channels: int, batches: int, *, w0: int, w1: int, w2: int, x0: int, x1: int, x2: int, fraction: float
 ) -> Launch: ...
 def batch_norm_backward(
-    shape: Channels, *, dx: int, x: int, dy: int, mean: int, inv_std: int, accumulate: bool = False, workspace: int
+    shape: Channels,
+    *,
+    dx: int,
+    x: int,
+    dy: int,
+    mean: int,
+    inv_std: int,
+    accumulate: bool = False,
+    workspace: int,
+    storage: str = "",
 ) -> Launch: ...
 def batch_norm_backward_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_forward(
@@ -208,6 +219,7 @@ def batch_norm_forward(
     fraction: float = 0,
     eps: float,
     workspace: int,
+    storage: str = "",
 ) -> Launch: ...
 def batch_norm_forward_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_fused_backward(
@@ -228,6 +240,7 @@ def batch_norm_fused_backward(
     accumulate_dfactor: bool = False,
     accumulate_dbias: bool = False,
     workspace: int,
+    storage: str = "",
 ) -> Launch: ...
 def batch_norm_fused_forward(
     shape: Channels,
@@ -249,6 +262,7 @@ def batch_norm_fused_forward(
     eps: float = 0,
     recompute: bool = False,
     workspace: int,
+    storage: str = "",
 ) -> Launch: ...
 def batch_norm_fused_global_forward(
     shape: Channels,
@@ -263,6 +277,7 @@ def batch_norm_fused_global_forward(
     relu: bool,
     eps: float,
     workspace: int,
+    storage: str = "",
 ) -> Launch: ...
 def batch_norm_fused_gradient_sums(
     shape: Channels,
@@ -305,10 +320,19 @@ def batch_norm_fused_input_gradient(
 ) -> Launch: ...
 def batch_norm_fused_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_global_backward(
-    shape: Channels, *, dx: int, dy: int, w1: int, w2: int, eps: float, accumulate: bool = False, workspace: int
+    shape: Channels,
+    *,
+    dx: int,
+    dy: int,
+    w1: int,
+    w2: int,
+    eps: float,
+    accumulate: bool = False,
+    workspace: int,
+    storage: str = "",
 ) -> Launch: ...
 def batch_norm_global_forward(
-    shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, workspace: int
+    shape: Channels, *, y: int, x: int, w0: int, w1: int, w2: int, eps: float, workspace: int, storage: str = ""
 ) -> Launch: ...
 def batch_norm_global_workspace_bytes(shape: Channels) -> int: ...
 def batch_norm_gradient_sums(
@@ -329,7 +353,7 @@ def batch_norm_input_gradient(
     workspace: int,
 ) -> Launch: ...
 def batch_norm_input_gradient_workspace_bytes(shape: Channels) -> int: ...
-def batch_norm_recompute(shape: Channels, *, y: int, x: int, mean: int, inv_std: int) -> Launch: ...
+def batch_norm_recompute(shape: Channels, *, y: int, x: int, mean: int, inv_std: int, storage: str = "") -> Launch: ...
 def batch_norm_statistics(
     shape: Channels,
     *,
@@ -359,7 +383,9 @@ def channel_sums(
     carry: int,
 ) -> Launch: ...
 def channel_sums_carry_bytes(shape: Channels, each: int) -> int: ...
-def clip_forward(count: int, *, y: int, x: int, mask: int, lowest: float, highest: float) -> Launch: ...
+def clip_forward(
+    count: int, *, y: int, x: int, mask: int, lowest: float, highest: float, storage: str = ""
+) -> Launch: ...
 def column_sums(
     rows: int,
     columns: int,
@@ -371,6 +397,7 @@ def column_sums(
     first: int = 0,
     of: int = 0,
     carry: int = 0,
+    storage: str = "",
 ) -> Launch: ...
 def column_sums_carry_bytes(each: int, rows: int, columns: int) -> int: ...
 def column_sums_workspace_bytes(rows: int, columns: int) -> int: ...
@@ -409,7 +436,15 @@ def contrastive_loss_forward(
 ) -> Launch: ...
 def contrastive_loss_workspace_bytes(items: int, size: int) -> int: ...
 def conv_dgrad(
-    problem: ConvProblem, *, dx: int, dy: int, w: int, bias: int = 0, accumulate: bool = False, workspace: int = 0
+    problem: ConvProblem,
+    *,
+    dx: int,
+    dy: int,
+    w: int,
+    bias: int = 0,
+    accumulate: bool = False,
+    workspace: int = 0,
+    storage: str = "",
 ) -> Launch: ...
 def conv_dgrad_workspace_bytes(problem: ConvProblem) -> int: ...
 def conv_fprop(
@@ -424,10 +459,22 @@ def conv_fprop(
     mask: int = 0,
     largest_zero: float = 0,
     workspace: int = 0,
+    of_x: str = "",
+    of_y: str = "",
 ) -> Launch: ...
 def conv_fprop_workspace_bytes(problem: ConvProblem) -> int: ...
+def conv_is_stored(problem: ConvProblem) -> int: ...
 def conv_wgrad(
-    problem: ConvProblem, *, dw: int, x: int, dy: int, accumulate: bool = False, workspace: int = 0, carry: int = 0
+    problem: ConvProblem,
+    *,
+    dw: int,
+    x: int,
+    dy: int,
+    accumulate: bool = False,
+    workspace: int = 0,
+    carry: int = 0,
+    of_x: str = "",
+    of_dy: str = "",
 ) -> Launch: ...
 def conv_wgrad_carry_bytes(problem: ConvProblem) -> int: ...
 def conv_wgrad_workspace_bytes(problem: ConvProblem) -> int: ...
@@ -473,6 +520,7 @@ def eltwise_sum(
     relu: bool = False,
     mask: int = 0,
     largest_zero: float = 0,
+    storage: str = "",
 ) -> Launch: ...
 def eltwise_sum_backward(
     count: int,
@@ -483,6 +531,7 @@ def eltwise_sum_backward(
     accumulate: Sequence[bool],
     mask: int = 0,
     y: int = 0,
+    storage: str = "",
 ) -> Launch: ...
 def euclidean_loss_backward(
     count: int,
@@ -753,8 +802,10 @@ def lstm_unit_backward(
     accumulate_dgates: bool = False,
 ) -> Launch: ...
 def lstm_unit_forward(items: int, cells: int, *, next_c: int, h: int, c: int, gates: int, cont: int) -> Launch: ...
-def max_pool_backward(problem: PoolProblem, *, dx: int, dy: int, argmax: int, accumulate: bool = False) -> Launch: ...
-def max_pool_forward(problem: PoolProblem, *, y: int, x: int, argmax: int = 0) -> Launch: ...
+def max_pool_backward(
+    problem: PoolProblem, *, dx: int, dy: int, argmax: int, accumulate: bool = False, storage: str = ""
+) -> Launch: ...
+def max_pool_forward(problem: PoolProblem, *, y: int, x: int, argmax: int = 0, storage: str = "") -> Launch: ...
 def max_pool_mask(problem: PoolProblem, *, mask: int, argmax: int) -> Launch: ...
 def moments_carry_bytes(shape: Channels, each: int) -> int: ...
 def multibox_loss_backward(
@@ -800,6 +851,7 @@ def pointwise(
     beta: float = 0,
     gamma: float = 0,
     accumulate: bool = False,
+    storage: str = "",
 ) -> Launch: ...
 def prelu_backward(
     shape: Channels,
@@ -864,8 +916,12 @@ def region_loss_backward(
 ) -> StepLaunch: ...
 def region_loss_forward(problem: RegionProblem, *, loss: int, x: int, truth: int, workspace: int) -> StepLaunch: ...
 def region_loss_workspace_bytes(problem: RegionProblem) -> int: ...
-def relu_backward(count: int, *, dx: int, dy: int, mask: int, slope: float = 0, accumulate: bool = False) -> Launch: ...
-def relu_forward(count: int, *, y: int, x: int, slope: float = 0, mask: int = 0, largest_zero: float = 0) -> Launch: ...
+def relu_backward(
+    count: int, *, dx: int, dy: int, mask: int, slope: float = 0, accumulate: bool = False, storage: str = ""
+) -> Launch: ...
+def relu_forward(
+    count: int, *, y: int, x: int, slope: float = 0, mask: int = 0, largest_zero: float = 0, storage: str = ""
+) -> Launch: ...
 def roi_pool_backward(
     *,
     n: int,

@@ -2,6 +2,7 @@
 
     python tools/bench_storage.py [--out docs/benchmarks/storage.md] [--only vgg16] [--measure]
     python tools/bench_storage.py --products         the section on precisions of products alone
+    python tools/bench_storage.py --steps            the section of steps measured on the cpu device alone
 
 Plans are for device cuda, by the model of its costs, and for cpu.  On cuda products are in tf32, of blobs in bfloat16
 in bf16.  Overheads are predicted, against the step in fp32 that keeps everything.  --measure also runs steps of both in
@@ -133,9 +134,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="nets with this in their name")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--products", action="store_true", help="the section on precisions of products alone")
+    parser.add_argument("--steps", action="store_true", help="the section of measured steps alone")
     arguments = parser.parse_args()
     if arguments.products:
         print("\n".join(precisions(arguments.only)))
+        return
+    if arguments.steps:
+        print("\n".join(measured(arguments.only)))
         return
     lines = [
         "# Activations in 16 bits: bytes and times\n",

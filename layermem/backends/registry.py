@@ -143,7 +143,7 @@ class KernelCall:
 class KernelRegistry(Generic[C, T]):
     """The kernels of one backend, and the workspace that each needs.
 
-    adds_narrow   whether its kernels add to what is there in 16 bits
+    adds_narrow   whether all of its kernels add to what is there in 16 bits
     """
 
     def __init__(self, backend: str, *, adds_narrow: bool = False):
@@ -153,6 +153,7 @@ class KernelRegistry(Generic[C, T]):
         self._in_place: dict[tuple[type[OpRecord], str], Callable[..., bool]] = {}
         self._carries: dict[tuple[type[OpRecord], str], Callable[..., int | None]] = {}
         self._open: dict[tuple[type[OpRecord], str], Callable[..., int]] = {}
+        self._adds_narrow: set[tuple[type[OpRecord], str]] = set()
         self._narrow: dict[tuple[type[OpRecord], str], str | Callable[..., str | Sequence[str]]] = {}
 
     def kernel(
@@ -164,11 +165,12 @@ class KernelRegistry(Generic[C, T]):
         open: OpenRule[R] | None = None,
         in_place: InPlaceRule[R] | None = None,
         narrow: str | NarrowRule[R] | None = None,
+        adds_narrow: bool = False,
     ) -> Callable[[Callable[[R, C], T]], Callable[[R, C], T]]:
         """Register the kernel of `record`'s `steps`, and the rules of its workspace and of what slices of a batch
         carry and leave open, in bytes.  `narrow` matches the roles that it also takes in 16 bits, all of them in the
         same type; it writes each of their elements once, so that the result is rounded once.  Of several patterns the
-        first one whose roles are all in 16 bits counts."""
+        first one whose roles are all in 16 bits counts.  `adds_narrow`: it also adds to what is there in 16 bits."""
 
         def register(function: Callable[[R, C], T]) -> Callable[[R, C], T]:
             for step in steps:
@@ -183,6 +185,8 @@ class KernelRegistry(Generic[C, T]):
                     self._in_place[record, step] = in_place
                 if narrow is not None:
                     self._narrow[record, step] = narrow
+                if adds_narrow or self.adds_narrow:
+                    self._adds_narrow.add((record, step))
             return function
 
         return register
@@ -224,7 +228,8 @@ class KernelRegistry(Generic[C, T]):
             matching = frozenset(role for role in dtypes if re.fullmatch(pattern, role))
             types = {dtypes[role] for role in matching}
             if len(types) == 1 and not types.isdisjoint(NARROW.values()):
-                return NO_ROLES if not self.adds_narrow and not matching.isdisjoint(accumulates) else matching
+                adds = (type(record), step) in self._adds_narrow
+                return matching if adds or matching.isdisjoint(accumulates) else NO_ROLES
         return NO_ROLES
 
     def names(self) -> list[str]:

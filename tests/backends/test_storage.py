@@ -13,15 +13,16 @@ from layermem.backends.storage import bind_op
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
 from layermem.ops import NARROW, Tensor
-from tests.graph.test_storage import SMALL, limit_parts, stored
+from tests.graph.test_storage import SMALL, Converting, limit_parts, stored
 
 DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}
+KINDS = {**DEVICES, "converting": Converting}
 
 
-@pytest.fixture(params=[(name, word) for name in DEVICES for word in NARROW], ids="-".join)
+@pytest.fixture(params=[(name, word) for name in KINDS for word in NARROW], ids="-".join)
 def device(request: pytest.FixtureRequest) -> Device:
     name, word = request.param
-    return DEVICES[name](storage=word)
+    return KINDS[name](storage=word)
 
 
 def arrays_of(graph: Graph, op: Op, device: Device) -> dict[str, np.ndarray]:

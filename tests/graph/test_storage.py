@@ -1,12 +1,13 @@
 """Which buffers are stored in 16 bits, and the passes of the ops that touch them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import pytest
 
 from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.cuda import CudaDevice
+from layermem.backends.reference import ReferenceDevice
 from layermem.data import probe
 from layermem.distributed.ranks import Ranks
 from layermem.graph.net import Net
@@ -15,7 +16,7 @@ from layermem.graph.sharing import shared_graphs
 from layermem.graph.slices import Cut, sliced_graph, whole_name
 from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph
-from layermem.ops import CARRY, NARROW, BatchNormScale, Communication
+from layermem.ops import CARRY, NARROW, BatchNormScale, Communication, OpRecord
 from layermem.proto.read import read_net_text
 from layermem.solver.build import reported
 from layermem.utils.units import aligned
@@ -26,9 +27,18 @@ SMALL = f"{EVEN} {conv('conv1', 'data', 4, 3)} {conv('conv2', 'conv1', 2, 1)} {L
 IN_32 = {"parameter", "history", "gradient", "state"}  # kinds of buffers
 
 
+class Converting(CpuDevice):
+    """A cpu device on which copies alone take 16 bits: all other ops run in passes over parts."""
+
+    def takes(
+        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
+    ) -> frozenset[str]:
+        return ReferenceDevice.takes(self, record, step, dtypes, accumulates)
+
+
 @pytest.fixture(params=NARROW)
 def device(request: pytest.FixtureRequest) -> Device:
-    return CpuDevice(storage=request.param)
+    return Converting(storage=request.param)
 
 
 def limit_parts(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:

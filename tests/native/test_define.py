@@ -54,6 +54,6 @@ def test_pairs_are_sequences_of_two(pair):
 def test_docstrings_begin_with_the_signature():
     first = inspect.getdoc(cpu.max_pool_forward).splitlines()[0]
     assert first == (
-        "max_pool_forward(problem: layermem._native.cpu.PoolProblem, *, y: int, x: int, argmax: int = 0)"
-        " -> layermem._native.cpu.Launch"
+        "max_pool_forward(problem: layermem._native.cpu.PoolProblem, *, y: int, x: int, argmax: int = 0,"
+        " storage: str = '') -> layermem._native.cpu.Launch"
     )

@@ -10,36 +10,52 @@ from layermem.backends.cpu.slices import channel_sums, is_slice, rows_of_batch
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 
 
-@kernel(Pointwise, "forward")
+@kernel(Pointwise, "forward", narrow="x0|y0")
 def pointwise_forward(op: Pointwise, call: CpuCall) -> list[Launch]:
     count, y, x, mask = call.count("x0"), call["y0"], call["x0"], call["mask"]
     if op.kind is Kind.RELU:
-        return [cpu.relu_forward(count, y=y, x=x, slope=op.alpha, mask=mask)]
+        return [cpu.relu_forward(count, y=y, x=x, slope=op.alpha, mask=mask, storage=call.storage)]
     if op.kind is Kind.CLIP and mask:
-        return [cpu.clip_forward(count, y=y, x=x, mask=mask, lowest=op.alpha, highest=op.beta)]
-    return [cpu.pointwise(op.kind.value, count, out=y, a=x, alpha=op.alpha, beta=op.beta, gamma=op.gamma)]
+        return [cpu.clip_forward(count, y=y, x=x, mask=mask, lowest=op.alpha, highest=op.beta, storage=call.storage)]
+    return [
+        cpu.pointwise(
+            op.kind.value, count, out=y, a=x, alpha=op.alpha, beta=op.beta, gamma=op.gamma, storage=call.storage
+        )
+    ]
 
 
-@kernel(Pointwise, "backward")
+@kernel(Pointwise, "backward", narrow="x0|y0|dx0|dy0", adds_narrow=True)
 def pointwise_backward(op: Pointwise, call: CpuCall) -> list[Launch]:
     count, dx, dy, accumulate = call.count("dx0"), call["dx0"], call["dy0"], call.accumulates("dx0")
     if "mask" in call:
         slope = op.alpha if op.kind is Kind.RELU else 0.0
-        return [cpu.relu_backward(count, dx=dx, dy=dy, mask=call["mask"], slope=slope, accumulate=accumulate)]
+        return [
+            cpu.relu_backward(
+                count, dx=dx, dy=dy, mask=call["mask"], slope=slope, accumulate=accumulate, storage=call.storage
+            )
+        ]
     if op.has_constant_slope:
-        return [cpu.pointwise("scale", count, out=dx, a=dy, alpha=op.alpha * op.beta, accumulate=accumulate)]
+        return [
+            cpu.pointwise(
+                "scale", count, out=dx, a=dy, alpha=op.alpha * op.beta, accumulate=accumulate, storage=call.storage
+            )
+        ]
     source = call.require("y0", "x0")
     constants = {"alpha": op.alpha, "beta": op.beta, "gamma": op.gamma}
     derivative = f"{op.kind.value}_backward"
-    return [cpu.pointwise(derivative, count, out=dx, a=dy, b=source, **constants, accumulate=accumulate)]
+    return [
+        cpu.pointwise(
+            derivative, count, out=dx, a=dy, b=source, **constants, accumulate=accumulate, storage=call.storage
+        )
+    ]
 
 
-@kernel(ReluMask, "relu_backward")
+@kernel(ReluMask, "relu_backward", narrow="y0|dy0")
 def relu_backward(op: ReluMask, call: CpuCall) -> list[Launch]:
     count, dy = call.count("dy0"), call["dy0"]
     if "mask" in call:
-        return [cpu.relu_backward(count, dx=dy, dy=dy, mask=call["mask"])]
-    return [cpu.pointwise("relu_backward", count, out=dy, a=dy, b=call.require("y0"))]
+        return [cpu.relu_backward(count, dx=dy, dy=dy, mask=call["mask"], storage=call.storage)]
+    return [cpu.pointwise("relu_backward", count, out=dy, a=dy, b=call.require("y0"), storage=call.storage)]
 
 
 def has_one_slope(op: PReLU) -> bool:

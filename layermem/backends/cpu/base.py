@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from layermem.backends.registry import KernelCall, KernelRegistry, StepContext
@@ -32,13 +33,22 @@ class CpuCall(KernelCall):
         """Bytes of an element."""
         return int(self.arrays[role].itemsize)
 
+    def storage_of(self, role: str) -> str:
+        """The word of the type of `role`, "" in fp32."""
+        return self.storage if role in self.narrow else ""
+
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, Array], context: StepContext, *, accumulated: Collection[str] = (), layer: str = ""
-    ) -> CpuCall:
+        cls, arrays: Mapping[str, Array], context: StepContext, *, accumulated: Collection[str] = (), layer: str = "",
+        storage: str = "",
+    ) -> CpuCall:  # fmt: skip
+        """`storage`: the word of the type that arrays of 16 bits have."""
+        narrow = frozenset(role for role, array in arrays.items() if array.dtype == np.uint16)
         addresses = {role: int(array.ctypes.data) for role, array in arrays.items()}
         counts = {role: array.size for role, array in arrays.items()}
-        return cls(addresses, counts, frozenset(accumulated), context, layer, arrays=arrays)
+        return cls(
+            addresses, counts, frozenset(accumulated), context, layer, storage if narrow else "", narrow, arrays=arrays
+        )  # fmt: skip
 
 
 cpu_kernels: KernelRegistry[CpuCall, Launches] = KernelRegistry("cpu")

@@ -70,10 +70,28 @@ def pairs(op: Conv | Deconv, call: CpuCall, stem: str) -> list[int]:
 
 
 def bias_gradient(op: OpRecord, call: CpuCall, rows: int, columns: int, dy: str, accumulate: bool) -> list[Launch]:
-    return slices.column_sums(op, call, "dw1", rows, columns, call[dy], accumulate, call.workspace)
+    return slices.column_sums(op, call, "dw1", rows, columns, call[dy], accumulate, call.workspace, call.storage_of(dy))
 
 
-@kernel(Conv, "forward", workspace=fprop_workspace_bytes)
+def narrow_fprop(op: Conv | Deconv) -> list[str]:
+    """Roles that are taken in 16 bits.  The data of a net are in fp32."""
+    if (isinstance(op, Conv) and op.residual) or not cpu.conv_is_stored(native(op.problem, op.part)):
+        return []
+    return [r"x\d+|y\d+", r"y\d+"] if isinstance(op, Conv) else [r"x\d+|y\d+"]
+
+
+def narrow_dgrad(op: Conv | Deconv) -> str:
+    return r"dx\d+|dy\d+" if cpu.conv_is_stored(native(op.problem, op.part)) else ""
+
+
+def narrow_wgrad(op: Conv | Deconv) -> list[str]:
+    """Slices sum the gradient of a bias of blobs in fp32."""
+    if not cpu.conv_is_stored(native(op.problem, op.part)) or slices.is_slice(op):
+        return []
+    return [r"x\d+|dy\d+", r"dy\d+"] if isinstance(op, Conv) else [r"x\d+|dy\d+"]
+
+
+@kernel(Conv, "forward", workspace=fprop_workspace_bytes, narrow=narrow_fprop)
 def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     if op.residual:
         return None
@@ -81,53 +99,66 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     return [
         cpu.conv_fprop(
             problem, y=call[f"y{i}"], x=call[f"x{i}"], w=call["w0"], bias=call["w1"], relu=op.relu, mask=call["mask"],
-            largest_zero=op.largest_zero, workspace=call.workspace,
+            largest_zero=op.largest_zero, workspace=call.workspace, of_x=call.storage_of(f"x{i}"),
+            of_y=call.storage_of(f"y{i}"),
         )
         for i in pairs(op, call, "x")
     ]  # fmt: skip
 
 
-@kernel(Conv, "dgrad", workspace=dgrad_workspace_bytes)
+@kernel(Conv, "dgrad", workspace=dgrad_workspace_bytes, narrow=narrow_dgrad, adds_narrow=True)
 def convolution_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
         cpu.conv_dgrad(
             problem, dx=call[f"dx{i}"], dy=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
-            workspace=call.workspace,
+            workspace=call.workspace, storage=call.storage,
         )
         for i in pairs(op, call, "dx")
     ]  # fmt: skip
 
 
-@kernel(Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place)
+@kernel(
+    Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place,
+    narrow=narrow_wgrad,
+)  # fmt: skip
 def convolution_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
     return wgrad(op, call, maps="dy", image="x")
 
 
-@kernel(Deconv, "forward", workspace=dgrad_workspace_bytes)
+@kernel(Deconv, "forward", workspace=dgrad_workspace_bytes, narrow=narrow_fprop)
 def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
         cpu.conv_dgrad(
-            problem, dx=call[f"y{i}"], dy=call[f"x{i}"], w=call["w0"], bias=call["w1"], workspace=call.workspace
+            problem,
+            dx=call[f"y{i}"],
+            dy=call[f"x{i}"],
+            w=call["w0"],
+            bias=call["w1"],
+            workspace=call.workspace,
+            storage=call.storage,
         )
         for i in pairs(op, call, "x")
     ]
 
 
-@kernel(Deconv, "dgrad", workspace=fprop_workspace_bytes)
+@kernel(Deconv, "dgrad", workspace=fprop_workspace_bytes, narrow=narrow_dgrad, adds_narrow=True)
 def deconvolution_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
         cpu.conv_fprop(
             problem, y=call[f"dx{i}"], x=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
-            workspace=call.workspace,
+            workspace=call.workspace, of_x=call.storage, of_y=call.storage,
         )
         for i in pairs(op, call, "dx")
     ]  # fmt: skip
 
 
-@kernel(Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place)
+@kernel(
+    Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place,
+    narrow=narrow_wgrad,
+)  # fmt: skip
 def deconvolution_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     return wgrad(op, call, maps="x", image="dy")
 
@@ -145,7 +176,8 @@ def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[La
             launches.append(
                 cpu.conv_wgrad(
                     problem, dw=dw, x=call[f"{image}{i}"], dy=call[f"{maps}{i}"], accumulate=number > 0 or accumulate,
-                    workspace=call.workspace, carry=call["dw0" + CARRY],
+                    workspace=call.workspace, carry=call["dw0" + CARRY], of_x=call.storage_of(f"{image}{i}"),
+                    of_dy=call.storage_of(f"{maps}{i}"),
                 )
             )  # fmt: skip
         if "dw1" in call or "dw1" + CARRY in call:

@@ -29,16 +29,19 @@ def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
     """`out` = `x`, or nothing to do where both have the same bytes."""
     if call[out] == call[x] and not call.accumulates(out):
         return []
-    if call.itemsize(out) != FLOAT:
+    if call.itemsize(out) != FLOAT and not call.accumulates(out):
         return [
             copy_rows(
                 1, call.count(out), itemsize=call.itemsize(out), out=call[out], out_pitch=0, x=call[x], x_pitch=0,
-                accumulate=call.accumulates(out),
+                accumulate=False,
             )
         ]  # fmt: skip
     return [
-        cpu.pointwise("scale", call.count(out), out=call[out], a=call[x], alpha=1.0, accumulate=call.accumulates(out))
-    ]
+        cpu.pointwise(
+            "scale", call.count(out), out=call[out], a=call[x], alpha=1.0, accumulate=call.accumulates(out),
+            storage=call.storage,
+        )
+    ]  # fmt: skip
 
 
 def reorder_workspace_bytes(to: Tensor, source: Tensor) -> int:

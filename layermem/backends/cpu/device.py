@@ -88,6 +88,8 @@ class CpuDevice(ReferenceDevice):
         return NARROW[dtype](target.size, out=target.ctypes.data, x=source.ctypes.data)
 
     def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:
-        call = CpuCall.from_arrays(arrays, context, accumulated=op.accumulates, layer=op.layer_name)
+        call = CpuCall.from_arrays(
+            arrays, context, accumulated=op.accumulates, layer=op.layer_name, storage=self.storage
+        )
         launches = cpu_kernels.bind(op.record, op.step, call)
         return super().bind(op, arrays, context) if launches is None else sequence(launches)

@@ -8,7 +8,16 @@ from layermem.backends.cpu.copy import copy_unless_shared
 from layermem.ops import Eltwise, ResidualGrad
 
 
-@kernel(Eltwise, "forward")
+def forward_blobs(op: Eltwise) -> str:
+    """Those that are taken in 16 bits: of sums."""
+    return r"x\d+|y0" if op.operation == "SUM" and op.bottoms <= MAX_ARRAYS else ""
+
+
+def backward_blobs(op: Eltwise) -> str:
+    return r"y0|dx\d+|dy0" if op.operation == "SUM" and op.bottoms <= MAX_ARRAYS else ""
+
+
+@kernel(Eltwise, "forward", narrow=forward_blobs)
 def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
     if op.bottoms > MAX_ARRAYS:
         return None
@@ -18,7 +27,7 @@ def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
         return [
             cpu.eltwise_sum(
                 count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"],
-                largest_zero=op.largest_zero,
+                largest_zero=op.largest_zero, storage=call.storage,
             )
         ]  # fmt: skip
     if op.operation == "PROD":
@@ -26,7 +35,7 @@ def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
     return [cpu.eltwise_max(count, y=y, xs=xs, argmax=call["winner"])]
 
 
-@kernel(Eltwise, "backward")
+@kernel(Eltwise, "backward", narrow=backward_blobs, adds_narrow=True)
 def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
     if op.bottoms > MAX_ARRAYS:
         return None
@@ -37,7 +46,7 @@ def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
         return [
             cpu.eltwise_sum_backward(
                 count, dxs=dxs, dy=dy, coefficients=list(op.coeffs), accumulate=accumulate, mask=call["mask"],
-                y=call["y0"],
+                y=call["y0"], storage=call.storage,
             )
         ]  # fmt: skip
     if op.operation == "PROD":
@@ -46,6 +55,6 @@ def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
     return [cpu.eltwise_max_backward(count, dxs=dxs, dy=dy, argmax=call["winner"], accumulate=accumulate)]
 
 
-@kernel(ResidualGrad, "residual_backward")
+@kernel(ResidualGrad, "residual_backward", narrow="dx1|dy0", adds_narrow=True)
 def residual_backward(op: ResidualGrad, call: CpuCall) -> list[Launch]:
     return copy_unless_shared(call, "dx1", "dy0")

@@ -65,6 +65,15 @@ def channels(op: BatchNorm | BatchNormScale) -> cpu.Channels:
     return cpu.Channels(*op.x.around(1))
 
 
+def forward_blobs(op: BatchNorm | BatchNormScale) -> str:
+    """Those that are taken in 16 bits: of images, whose channels are contiguous."""
+    return "x0|x1|y0" if op.x.around(1)[2] == 1 else ""
+
+
+def backward_blobs(op: BatchNorm | BatchNormScale) -> str:
+    return "x0|dx0|dy0" if op.x.around(1)[2] == 1 else ""
+
+
 def statistics_bytes(norm: BatchNorm, roles: Collection[str]) -> int:
     """Workspace of mean and inv_std where no backward reads them."""
     return sum(aligned(4 * norm.channels) for stash in ("mean", "inv_std") if stash not in roles)
@@ -90,41 +99,49 @@ def batch_norm_backward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -
     return cpu.batch_norm_backward_workspace_bytes(channels(op))
 
 
-@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes)
+@kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes, narrow=forward_blobs)
 def batch_norm_forward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     shape, y, x, workspace = channels(op), call["y0"], call["x0"], call.workspace
     w0, w1, w2 = call["w0"], call["w1"], call["w2"]
     if op.global_stats:
-        return [cpu.batch_norm_global_forward(shape, y=y, x=x, w0=w0, w1=w1, w2=w2, eps=op.eps, workspace=workspace)]
+        return [
+            cpu.batch_norm_global_forward(
+                shape, y=y, x=x, w0=w0, w1=w1, w2=w2, eps=op.eps, workspace=workspace, storage=call.storage
+            )
+        ]
     mean, inv_std = statistics(op, call, cpu.batch_norm_forward_workspace_bytes(shape))
     return [
         cpu.batch_norm_forward(
             shape, y=y, x=x, mean=mean, inv_std=inv_std, w0=w0, w1=w1, w2=w2, fraction=op.fraction, eps=op.eps,
-            workspace=workspace,
+            workspace=workspace, storage=call.storage,
         )
     ]  # fmt: skip
 
 
-@kernel(BatchNorm, "recompute")
+@kernel(BatchNorm, "recompute", narrow=forward_blobs)
 def batch_norm_recompute(op: BatchNorm, call: CpuCall) -> list[Launch]:
     mean, inv_std = call["mean"], call["inv_std"]
-    return [cpu.batch_norm_recompute(channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std)]
+    return [
+        cpu.batch_norm_recompute(
+            channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, storage=call.storage
+        )
+    ]
 
 
-@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace_bytes)
+@kernel(BatchNorm, "backward", workspace=batch_norm_backward_workspace_bytes, narrow=backward_blobs, adds_narrow=True)
 def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     shape, dx, dy, accumulate = channels(op), call["dx0"], call["dy0"], call.accumulates("dx0")
     if op.global_stats:
         return [
             cpu.batch_norm_global_backward(
                 shape, dx=dx, dy=dy, w1=call["w1"], w2=call["w2"], eps=op.eps, accumulate=accumulate,
-                workspace=call.workspace,
+                workspace=call.workspace, storage=call.storage,
             )
         ]  # fmt: skip
     return [
         cpu.batch_norm_backward(
             shape, dx=dx, x=call["x0"], dy=dy, mean=call["mean"], inv_std=call["inv_std"], accumulate=accumulate,
-            workspace=call.workspace,
+            workspace=call.workspace, storage=call.storage,
         )
     ]  # fmt: skip
 
@@ -142,19 +159,19 @@ def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collect
     return cpu.batch_norm_fused_workspace_bytes(channels(op))
 
 
-@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes)
+@kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes, narrow=forward_blobs)
 def batch_norm_scale_forward(op: BatchNormScale, call: CpuCall) -> Launches:
     if not op.norm.global_stats:
         return fused_forward(op, call, recompute=False)
     return [
         cpu.batch_norm_fused_global_forward(
             channels(op), y=call["y0"], x=call["x0"], w0=call["w0"], w1=call["w1"], w2=call["w2"], factor=call["w3"],
-            bias=call["w4"], relu=False, eps=op.norm.eps, workspace=call.workspace,
+            bias=call["w4"], relu=False, eps=op.norm.eps, workspace=call.workspace, storage=call.storage,
         )
     ]  # fmt: skip
 
 
-@kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace_bytes)
+@kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace_bytes, narrow=forward_blobs)
 def batch_norm_scale_recompute(op: BatchNormScale, call: CpuCall) -> Launches:
     return fused_forward(op, call, recompute=True)
 
@@ -167,12 +184,18 @@ def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Laun
             shape, y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, factor=call["w3"], bias=call["w4"],
             relu=op.relu, residual=call["x1"] if op.residual else 0, mask=call["mask"],
             largest_zero=op.largest_zero, w0=call["w0"], w1=call["w1"], w2=call["w2"], fraction=norm.fraction,
-            eps=norm.eps, recompute=recompute, workspace=call.workspace,
+            eps=norm.eps, recompute=recompute, workspace=call.workspace, storage=call.storage,
         )
     ]  # fmt: skip
 
 
-@kernel(BatchNormScale, "backward", workspace=batch_norm_scale_backward_workspace_bytes)
+@kernel(
+    BatchNormScale,
+    "backward",
+    workspace=batch_norm_scale_backward_workspace_bytes,
+    narrow=backward_blobs,
+    adds_narrow=True,
+)
 def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]:
     return [
         cpu.batch_norm_fused_backward(
@@ -180,7 +203,7 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]
             mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
             largest_zero=op.largest_zero, accumulate_dx=call.accumulates("dx0"),
             accumulate_dfactor=call.accumulates("dw3"), accumulate_dbias=call.accumulates("dw4"),
-            workspace=call.workspace,
+            workspace=call.workspace, storage=call.storage,
         )
     ]  # fmt: skip
 

@@ -26,15 +26,17 @@ def mask_workspace_bytes(op: Pool, roles: Collection[str]) -> int:
     return op.argmax.nbytes if "y1" in roles and "argmax" not in roles else 0
 
 
-@kernel(Pool, "forward", workspace=mask_workspace_bytes)
+@kernel(Pool, "forward", workspace=mask_workspace_bytes, narrow="x0|y0")
 def pool_forward(op: Pool, call: CpuCall) -> list[Launch]:
     if op.method == "AVE":
-        return [cpu.average_pool_forward(native(op), y=call["y0"], x=call["x0"])]
+        return [cpu.average_pool_forward(native(op), y=call["y0"], x=call["x0"], storage=call.storage)]
     if "y1" not in call:
-        return [cpu.max_pool_forward(native(op), y=call["y0"], x=call["x0"], argmax=call["argmax"])]
+        return [
+            cpu.max_pool_forward(native(op), y=call["y0"], x=call["x0"], argmax=call["argmax"], storage=call.storage)
+        ]
     argmax = call["argmax"] or call.workspace
     return [
-        cpu.max_pool_forward(native(op), y=call["y0"], x=call["x0"], argmax=argmax),
+        cpu.max_pool_forward(native(op), y=call["y0"], x=call["x0"], argmax=argmax, storage=call.storage),
         cpu.max_pool_mask(native(op), mask=call["y1"], argmax=argmax),
     ]
 
@@ -54,9 +56,13 @@ def stochastic_pool_forward(op: StochasticPool, call: CpuCall) -> list[Launch]:
     return [lambda: launch(context["seed"])(context["step"])]  # the seed is set after binding
 
 
-@kernel(Pool, "backward")
+@kernel(Pool, "backward", narrow="dx0|dy0", adds_narrow=True)
 def pool_backward(op: Pool, call: CpuCall) -> list[Launch]:
     dx, dy, accumulate = call["dx0"], call["dy0"], call.accumulates("dx0")
     if op.method == "AVE":
-        return [cpu.average_pool_backward(native(op), dx=dx, dy=dy, accumulate=accumulate)]
-    return [cpu.max_pool_backward(native(op), dx=dx, dy=dy, argmax=call["argmax"], accumulate=accumulate)]
+        return [cpu.average_pool_backward(native(op), dx=dx, dy=dy, accumulate=accumulate, storage=call.storage)]
+    return [
+        cpu.max_pool_backward(
+            native(op), dx=dx, dy=dy, argmax=call["argmax"], accumulate=accumulate, storage=call.storage
+        )
+    ]

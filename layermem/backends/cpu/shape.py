@@ -69,7 +69,12 @@ def split_forward(op: Split, call: CpuCall) -> list[Launch]:
     return [launch for top in tops for launch in copy_unless_shared(call, top, "x0")]
 
 
-@kernel(Split, "backward")
+def split_blobs(op: Split) -> str:
+    """Those that are taken in 16 bits, where the native kernel runs."""
+    return r"dx0|dy\d+" if op.tops < MAX_ARRAYS else ""
+
+
+@kernel(Split, "backward", narrow=split_blobs, adds_narrow=True)
 def split_backward(op: Split, call: CpuCall) -> Launches:
     dys = [call[f"dy{i}"] for i in range(op.tops) if f"dy{i}" in call]
     if call.accumulates("dx0"):
@@ -78,7 +83,9 @@ def split_backward(op: Split, call: CpuCall) -> Launches:
         return None
     if len(dys) == 1:
         return copy_unless_shared(call, "dx0", "dy0")
-    return [cpu.eltwise_sum(call.count("dx0"), y=call["dx0"], xs=dys, coefficients=[1.0] * len(dys))]
+    return [
+        cpu.eltwise_sum(call.count("dx0"), y=call["dx0"], xs=dys, coefficients=[1.0] * len(dys), storage=call.storage)
+    ]
 
 
 def reshape_workspace_bytes(op: Reshape, roles: Collection[str]) -> int:
@@ -99,7 +106,7 @@ def reshape_forward(op: Reshape, call: CpuCall) -> list[Launch]:
     return reshape(op, call, "y0", "x0", op.y, op.x)
 
 
-@kernel(Reshape, "backward", workspace=reshape_workspace_bytes, narrow=backward_blobs)
+@kernel(Reshape, "backward", workspace=reshape_workspace_bytes, narrow=backward_blobs, adds_narrow=True)
 def reshape_backward(op: Reshape, call: CpuCall) -> list[Launch]:
     return reshape(op, call, "dx0", "dy0", op.x, op.y)
 

@@ -1,5 +1,6 @@
 #include "cpu/bindings/define.h"
 #include "cpu/kernels/convolution.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/kernels/winograd.h"
 
 namespace py = pybind11;
@@ -19,6 +20,7 @@ ConvProblem conv_problem(int64_t n, int64_t c, int64_t h, int64_t w, int64_t k, 
 }
 
 void bind_kernels(py::module_& m) {
+    define(m, "conv_is_stored", [](const ConvProblem& p) { return int64_t{conv_is_stored(p)}; }, {arg("problem")});
     define(m, "conv_fprop_workspace_bytes", &conv_fprop_workspace_bytes, {arg("problem")});
     define(m, "conv_dgrad_workspace_bytes", &conv_dgrad_workspace_bytes, {arg("problem")});
     define(m, "conv_wgrad_workspace_bytes", &conv_wgrad_workspace_bytes, {arg("problem")});
@@ -26,28 +28,31 @@ void bind_kernels(py::module_& m) {
     define(m, "conv_winograd_tile", &winograd_tile, {arg("problem")});
     define(m, "conv_fprop",
            [](const ConvProblem& p, Address y, Address x, Address w, Address bias, bool accumulate, bool relu,
-              Address mask, float largest_zero, Address workspace) {
+              Address mask, float largest_zero, Address workspace, const std::string& of_x, const std::string& of_y) {
                return BoundLaunch{conv_fprop(p, at<float>(y), at<float>(x), at<float>(w), at<float>(bias), accumulate,
-                                             relu, {at<uint8_t>(mask), largest_zero}, at<void>(workspace))};
+                                             relu, {at<uint8_t>(mask), largest_zero}, at<void>(workspace),
+                                             storage_named(of_x), storage_named(of_y))};
            },
            {arg("problem"), kw_only(), arg("y"), arg("x"), arg("w"), arg("bias") = 0, arg("accumulate") = false,
-            arg("relu") = false, arg("mask") = 0, arg("largest_zero") = 0, arg("workspace") = 0});
-    define(
-        m, "conv_dgrad",
-        [](const ConvProblem& p, Address dx, Address dy, Address w, Address bias, bool accumulate, Address workspace) {
-            return BoundLaunch{conv_dgrad(p, at<float>(dx), at<float>(dy), at<float>(w), at<float>(bias), accumulate,
-                                          at<void>(workspace))};
-        },
-        {arg("problem"), kw_only(), arg("dx"), arg("dy"), arg("w"), arg("bias") = 0, arg("accumulate") = false,
-         arg("workspace") = 0});
-    define(
-        m, "conv_wgrad",
-        [](const ConvProblem& p, Address dw, Address x, Address dy, bool accumulate, Address workspace, Address carry) {
-            return BoundLaunch{conv_wgrad(p, at<float>(dw), at<float>(x), at<float>(dy), accumulate,
-                                          at<void>(workspace), at<void>(carry))};
-        },
-        {arg("problem"), kw_only(), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("workspace") = 0,
-         arg("carry") = 0});
+            arg("relu") = false, arg("mask") = 0, arg("largest_zero") = 0, arg("workspace") = 0, arg("of_x") = "",
+            arg("of_y") = ""});
+    define(m, "conv_dgrad",
+           [](const ConvProblem& p, Address dx, Address dy, Address w, Address bias, bool accumulate, Address workspace,
+              const std::string& storage) {
+               return BoundLaunch{conv_dgrad(p, at<float>(dx), at<float>(dy), at<float>(w), at<float>(bias), accumulate,
+                                             at<void>(workspace), storage_named(storage))};
+           },
+           {arg("problem"), kw_only(), arg("dx"), arg("dy"), arg("w"), arg("bias") = 0, arg("accumulate") = false,
+            arg("workspace") = 0, arg("storage") = ""});
+    define(m, "conv_wgrad",
+           [](const ConvProblem& p, Address dw, Address x, Address dy, bool accumulate, Address workspace,
+              Address carry, const std::string& of_x, const std::string& of_dy) {
+               return BoundLaunch{conv_wgrad(p, at<float>(dw), at<float>(x), at<float>(dy), accumulate,
+                                             at<void>(workspace), at<void>(carry), storage_named(of_x),
+                                             storage_named(of_dy))};
+           },
+           {arg("problem"), kw_only(), arg("dw"), arg("x"), arg("dy"), arg("accumulate") = false, arg("workspace") = 0,
+            arg("carry") = 0, arg("of_x") = "", arg("of_dy") = ""});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "cpu/kernels/lrn.h"
 #include "cpu/kernels/normalization.h"
 #include "cpu/kernels/scale.h"
+#include "cpu/kernels/stored.h"
 
 namespace py = pybind11;
 
@@ -66,46 +67,47 @@ void bind_batch_norm(py::module_& m) {
         define(m, name, bytes, {arg("shape")});
     define(m, "batch_norm_forward",
            [](const Channels& shape, Address y, Address x, Address mean, Address inv_std, Address w0, Address w1,
-              Address w2, float fraction, float eps, Address workspace) {
+              Address w2, float fraction, float eps, Address workspace, const std::string& storage) {
                const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
                return BoundLaunch{batch_norm_forward(shape, at<float>(y), at<float>(x), at<float>(mean),
-                                                     at<float>(inv_std), averages, eps, at<void>(workspace))};
+                                                     at<float>(inv_std), averages, eps, at<void>(workspace),
+                                                     storage_named(storage))};
            },
            {arg("shape"), kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std"), arg("w0") = 0, arg("w1") = 0,
-            arg("w2") = 0, arg("fraction") = 0, arg("eps"), arg("workspace")});
+            arg("w2") = 0, arg("fraction") = 0, arg("eps"), arg("workspace"), arg("storage") = ""});
     define(m, "batch_norm_recompute",
-           [](const Channels& shape, Address y, Address x, Address mean, Address inv_std) {
-               return BoundLaunch{
-                   batch_norm_recompute(shape, at<float>(y), at<float>(x), at<float>(mean), at<float>(inv_std))};
+           [](const Channels& shape, Address y, Address x, Address mean, Address inv_std, const std::string& storage) {
+               return BoundLaunch{batch_norm_recompute(shape, at<float>(y), at<float>(x), at<float>(mean),
+                                                       at<float>(inv_std), storage_named(storage))};
            },
-           {arg("shape"), kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std")});
-    define(
-        m, "batch_norm_backward",
-        [](const Channels& shape, Address dx, Address x, Address dy, Address mean, Address inv_std, bool accumulate,
-           Address workspace) {
-            return BoundLaunch{batch_norm_backward(shape, at<float>(dx), at<float>(x), at<float>(dy), at<float>(mean),
-                                                   at<float>(inv_std), accumulate, at<void>(workspace))};
-        },
-        {arg("shape"), kw_only(), arg("dx"), arg("x"), arg("dy"), arg("mean"), arg("inv_std"),
-         arg("accumulate") = false, arg("workspace")});
-    define(
-        m, "batch_norm_global_forward",
-        [](const Channels& shape, Address y, Address x, Address w0, Address w1, Address w2, float eps,
-           Address workspace) {
-            const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), 0};
-            return BoundLaunch{
-                batch_norm_global_forward(shape, at<float>(y), at<float>(x), averages, eps, at<void>(workspace))};
-        },
-        {arg("shape"), kw_only(), arg("y"), arg("x"), arg("w0"), arg("w1"), arg("w2"), arg("eps"), arg("workspace")});
+           {arg("shape"), kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std"), arg("storage") = ""});
+    define(m, "batch_norm_backward",
+           [](const Channels& shape, Address dx, Address x, Address dy, Address mean, Address inv_std, bool accumulate,
+              Address workspace, const std::string& storage) {
+               return BoundLaunch{batch_norm_backward(shape, at<float>(dx), at<float>(x), at<float>(dy),
+                                                      at<float>(mean), at<float>(inv_std), accumulate,
+                                                      at<void>(workspace), storage_named(storage))};
+           },
+           {arg("shape"), kw_only(), arg("dx"), arg("x"), arg("dy"), arg("mean"), arg("inv_std"),
+            arg("accumulate") = false, arg("workspace"), arg("storage") = ""});
+    define(m, "batch_norm_global_forward",
+           [](const Channels& shape, Address y, Address x, Address w0, Address w1, Address w2, float eps,
+              Address workspace, const std::string& storage) {
+               const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), 0};
+               return BoundLaunch{batch_norm_global_forward(shape, at<float>(y), at<float>(x), averages, eps,
+                                                            at<void>(workspace), storage_named(storage))};
+           },
+           {arg("shape"), kw_only(), arg("y"), arg("x"), arg("w0"), arg("w1"), arg("w2"), arg("eps"), arg("workspace"),
+            arg("storage") = ""});
     define(m, "batch_norm_global_backward",
            [](const Channels& shape, Address dx, Address dy, Address w1, Address w2, float eps, bool accumulate,
-              Address workspace) {
+              Address workspace, const std::string& storage) {
                const MovingAverages averages{nullptr, at<float>(w1), at<float>(w2), 0};
                return BoundLaunch{batch_norm_global_backward(shape, at<float>(dx), at<float>(dy), averages, eps,
-                                                             accumulate, at<void>(workspace))};
+                                                             accumulate, at<void>(workspace), storage_named(storage))};
            },
            {arg("shape"), kw_only(), arg("dx"), arg("dy"), arg("w1"), arg("w2"), arg("eps"), arg("accumulate") = false,
-            arg("workspace")});
+            arg("workspace"), arg("storage") = ""});
 }
 
 void bind_fused(py::module_& m) {
@@ -113,7 +115,7 @@ void bind_fused(py::module_& m) {
     define(m, "batch_norm_fused_forward",
            [](const Channels& shape, Address y, Address x, Address mean, Address inv_std, Address factor, Address bias,
               bool relu, Address residual, Address mask, float largest_zero, Address w0, Address w1, Address w2,
-              float fraction, float eps, bool recompute, Address workspace) {
+              float fraction, float eps, bool recompute, Address workspace, const std::string& storage) {
                const FusedNorm norm{shape,
                                     at<float>(x),
                                     at<float>(factor),
@@ -122,40 +124,55 @@ void bind_fused(py::module_& m) {
                                     at<float>(inv_std),
                                     relu,
                                     at<float>(residual),
-                                    {at<uint8_t>(mask), largest_zero}};
+                                    {at<uint8_t>(mask), largest_zero},
+                                    storage_named(storage)};
                const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
                return BoundLaunch{
                    batch_norm_fused_forward(norm, at<float>(y), averages, eps, recompute, at<void>(workspace))};
            },
-           {arg("shape"), kw_only(), arg("y"), arg("x"), arg("mean"), arg("inv_std"), arg("factor"), arg("bias"),
-            arg("relu"), arg("residual") = 0, arg("mask") = 0, arg("largest_zero") = 0, arg("w0") = 0, arg("w1") = 0,
-            arg("w2") = 0, arg("fraction") = 0, arg("eps") = 0, arg("recompute") = false, arg("workspace")});
+           {arg("shape"),     kw_only(),
+            arg("y"),         arg("x"),
+            arg("mean"),      arg("inv_std"),
+            arg("factor"),    arg("bias"),
+            arg("relu"),      arg("residual") = 0,
+            arg("mask") = 0,  arg("largest_zero") = 0,
+            arg("w0") = 0,    arg("w1") = 0,
+            arg("w2") = 0,    arg("fraction") = 0,
+            arg("eps") = 0,   arg("recompute") = false,
+            arg("workspace"), arg("storage") = ""});
     define(
         m, "batch_norm_fused_global_forward",
         [](const Channels& shape, Address y, Address x, Address w0, Address w1, Address w2, Address factor,
-           Address bias, bool relu, float eps, Address workspace) {
-            const FusedNorm norm{
-                shape, at<float>(x), at<float>(factor), at<float>(bias), nullptr, nullptr, relu, nullptr, {}};
+           Address bias, bool relu, float eps, Address workspace, const std::string& storage) {
+            const FusedNorm norm{shape,   at<float>(x), at<float>(factor),     at<float>(bias), nullptr, nullptr, relu,
+                                 nullptr, {},           storage_named(storage)};
             const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), 0};
             return BoundLaunch{batch_norm_fused_global_forward(norm, at<float>(y), averages, eps, at<void>(workspace))};
         },
         {arg("shape"), kw_only(), arg("y"), arg("x"), arg("w0"), arg("w1"), arg("w2"), arg("factor"), arg("bias"),
-         arg("relu"), arg("eps"), arg("workspace")});
+         arg("relu"), arg("eps"), arg("workspace"), arg("storage") = ""});
     define(
         m, "batch_norm_fused_backward",
         [](const Channels& shape, Address dx, Address dfactor, Address dbias, Address x, Address dy, Address mean,
            Address inv_std, Address factor, Address bias, bool relu, float largest_zero, bool accumulate_dx,
-           bool accumulate_dfactor, bool accumulate_dbias, Address workspace) {
-            const FusedNorm norm{
-                shape, at<float>(x), at<float>(factor),      at<float>(bias), at<float>(mean), at<float>(inv_std),
-                relu,  nullptr,      {nullptr, largest_zero}};
+           bool accumulate_dfactor, bool accumulate_dbias, Address workspace, const std::string& storage) {
+            const FusedNorm norm{shape,
+                                 at<float>(x),
+                                 at<float>(factor),
+                                 at<float>(bias),
+                                 at<float>(mean),
+                                 at<float>(inv_std),
+                                 relu,
+                                 nullptr,
+                                 {nullptr, largest_zero},
+                                 storage_named(storage)};
             const FusedNormGradients gradients{at<float>(dx), at<float>(dfactor), at<float>(dbias),
                                                accumulate_dx, accumulate_dfactor, accumulate_dbias};
             return BoundLaunch{batch_norm_fused_backward(norm, gradients, at<float>(dy), at<void>(workspace))};
         },
         {arg("shape"), kw_only(), arg("dx") = 0, arg("dfactor") = 0, arg("dbias") = 0, arg("x"), arg("dy"), arg("mean"),
          arg("inv_std"), arg("factor"), arg("bias"), arg("relu"), arg("largest_zero") = 0, arg("accumulate_dx") = false,
-         arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("workspace")});
+         arg("accumulate_dfactor") = false, arg("accumulate_dbias") = false, arg("workspace"), arg("storage") = ""});
 }
 
 void bind_two_passes(py::module_& m) {

@@ -1,5 +1,6 @@
 #include "cpu/bindings/define.h"
 #include "cpu/kernels/pooling.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/kernels/unpool.h"
 
 namespace py = pybind11;
@@ -22,25 +23,30 @@ void bind_pooling(py::module_& m) {
          arg("pad") = Pair(0, 0)},
         "geometry of pooling: x [n][h][w][c] -> y [n][out][c]; out as Caffe rounds it");
     define(m, "max_pool_forward",
-           [](const PoolProblem& p, Address y, Address x, Address argmax) {
-               return BoundLaunch{max_pool_forward(p, at<float>(y), at<float>(x), at<void>(argmax))};
+           [](const PoolProblem& p, Address y, Address x, Address argmax, const std::string& storage) {
+               return BoundLaunch{
+                   max_pool_forward(p, at<float>(y), at<float>(x), at<void>(argmax), storage_named(storage))};
            },
-           {arg("problem"), kw_only(), arg("y"), arg("x"), arg("argmax") = 0});
-    define(m, "max_pool_backward",
-           [](const PoolProblem& p, Address dx, Address dy, Address argmax, bool accumulate) {
-               return BoundLaunch{max_pool_backward(p, at<float>(dx), at<float>(dy), at<void>(argmax), accumulate)};
-           },
-           {arg("problem"), kw_only(), arg("dx"), arg("dy"), arg("argmax"), arg("accumulate") = false});
+           {arg("problem"), kw_only(), arg("y"), arg("x"), arg("argmax") = 0, arg("storage") = ""});
+    define(
+        m, "max_pool_backward",
+        [](const PoolProblem& p, Address dx, Address dy, Address argmax, bool accumulate, const std::string& storage) {
+            return BoundLaunch{max_pool_backward(p, at<float>(dx), at<float>(dy), at<void>(argmax), accumulate,
+                                                 storage_named(storage))};
+        },
+        {arg("problem"), kw_only(), arg("dx"), arg("dy"), arg("argmax"), arg("accumulate") = false,
+         arg("storage") = ""});
     define(m, "average_pool_forward",
-           [](const PoolProblem& p, Address y, Address x) {
-               return BoundLaunch{average_pool_forward(p, at<float>(y), at<float>(x))};
+           [](const PoolProblem& p, Address y, Address x, const std::string& storage) {
+               return BoundLaunch{average_pool_forward(p, at<float>(y), at<float>(x), storage_named(storage))};
            },
-           {arg("problem"), kw_only(), arg("y"), arg("x")});
+           {arg("problem"), kw_only(), arg("y"), arg("x"), arg("storage") = ""});
     define(m, "average_pool_backward",
-           [](const PoolProblem& p, Address dx, Address dy, bool accumulate) {
-               return BoundLaunch{average_pool_backward(p, at<float>(dx), at<float>(dy), accumulate)};
+           [](const PoolProblem& p, Address dx, Address dy, bool accumulate, const std::string& storage) {
+               return BoundLaunch{
+                   average_pool_backward(p, at<float>(dx), at<float>(dy), accumulate, storage_named(storage))};
            },
-           {arg("problem"), kw_only(), arg("dx"), arg("dy"), arg("accumulate") = false});
+           {arg("problem"), kw_only(), arg("dx"), arg("dy"), arg("accumulate") = false, arg("storage") = ""});
     define(m, "max_pool_mask",
            [](const PoolProblem& p, Address mask, Address argmax) {
                return BoundLaunch{max_pool_mask(p, at<float>(mask), at<void>(argmax))};

@@ -1,6 +1,7 @@
 // Reduction, bias gradients and ArgMax.
 #include "cpu/bindings/define.h"
 #include "cpu/kernels/reduction.h"
+#include "cpu/kernels/stored.h"
 
 namespace py = pybind11;
 
@@ -25,14 +26,15 @@ void bind_reduction(py::module_& m) {
            {arg("axis"), arg("term"), kw_only(), arg("dx"), arg("x") = 0, arg("dy"), arg("factor") = 1.0f,
             arg("accumulate") = false});
     define(m, "column_sums_workspace_bytes", &column_sums_workspace_bytes, {arg("rows"), arg("columns")});
-    define(m, "column_sums",
-           [](int64_t rows, int64_t columns, Address out, Address in, bool accumulate, Address workspace, int64_t first,
-              int64_t of, Address carry) {
-               return BoundLaunch{column_sums(row_slice(rows, first, of), columns, at<float>(out), at<float>(in),
-                                              accumulate, at<void>(workspace), at<void>(carry))};
-           },
-           {arg("rows"), arg("columns"), kw_only(), arg("out"), arg("x"), arg("accumulate") = false,
-            arg("workspace") = 0, arg("first") = 0, arg("of") = 0, arg("carry") = 0});
+    define(
+        m, "column_sums",
+        [](int64_t rows, int64_t columns, Address out, Address in, bool accumulate, Address workspace, int64_t first,
+           int64_t of, Address carry, const std::string& storage) {
+            return BoundLaunch{column_sums(row_slice(rows, first, of), columns, at<float>(out), at<float>(in),
+                                           accumulate, at<void>(workspace), at<void>(carry), storage_named(storage))};
+        },
+        {arg("rows"), arg("columns"), kw_only(), arg("out"), arg("x"), arg("accumulate") = false, arg("workspace") = 0,
+         arg("first") = 0, arg("of") = 0, arg("carry") = 0, arg("storage") = ""});
     define(m, "column_sums_carry_bytes", &column_sums_carry_bytes, {arg("each"), arg("rows"), arg("columns")});
     define(m, "top_k_workspace_bytes", &top_k_workspace_bytes, {arg("k")});
     define(m, "top_k",

@@ -146,6 +146,7 @@ py::object default_value(const Parameter& parameter) {
         case Parameter::Default::boolean: return py::bool_(parameter.first != 0);
         case Parameter::Default::integer: return py::int_(parameter.first);
         case Parameter::Default::real: return py::float_(parameter.real);
+        case Parameter::Default::text: return py::str(parameter.text);
         case Parameter::Default::pair: return py::make_tuple(py::int_(parameter.first), py::int_(parameter.second));
     }
     return {};

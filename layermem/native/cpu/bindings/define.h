@@ -21,12 +21,13 @@ namespace layermem::cpu {
 // arg("name"), or arg("name") = default value; kw_only(): those after it are given by keyword.  Constants, so that a list
 // of them takes no code.
 struct Parameter {
-    enum class Default { required, none, boolean, integer, real, pair };
+    enum class Default { required, none, boolean, integer, real, pair, text };
 
     const char* name;  // nullptr: kw_only()
     Default kind = Default::required;
     int64_t first = 0, second = 0;
     double real = 0;
+    const char* text = "";
 };
 struct arg {
     constexpr explicit arg(const char* parameter) : name(parameter) {}
@@ -37,6 +38,7 @@ struct arg {
     constexpr Parameter operator=(Pair value) const {
         return {name, Parameter::Default::pair, value.first, value.second};
     }
+    constexpr Parameter operator=(const char* value) const { return {name, Parameter::Default::text, 0, 0, 0, value}; }
     constexpr Parameter operator=(std::nullopt_t) const { return {name, Parameter::Default::none}; }
 
     const char* name;

@@ -21,6 +21,10 @@ returns for the whole batch; the first slice writes them, all others update them
 writes the result.
 `over`: the inputs that an output may share its memory with.
 
+Blobs may be in 16 bits where a function has `storage`, "bf16" or "fp16": of x, y and their gradients.  conv_fprop and
+conv_wgrad have one for each side, of_x and of_y (of_dy), of problems for which conv_is_stored(problem) is not 0.
+column_sums of a slice, and Channels with inner > 1, are in fp32 only.  Each value is rounded once, where it is stored.
+
 geometry
     ConvProblem(*, n, c, h, w, k, kernel, stride=(1, 1), pad=(0, 0), dilation=(1, 1), groups=1,
                 first=0, of=0)                                                                      .ho .wo

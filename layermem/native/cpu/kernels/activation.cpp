@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cpu/kernels/element_tasks.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/microkernels/pointwise_kinds.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -22,43 +22,63 @@ PointwiseKind pointwise_kind(const std::string& name) {
     throw std::invalid_argument("pointwise: unknown function '" + name + "'");
 }
 
-Launch pointwise(int64_t count, const Pointwise& args) {
+Launch pointwise(int64_t count, const Pointwise& args, Storage storage) {
     check_count(count);
-    return [=, &kernels = activation_kernels()] {
-        parallel_for_ranges(count, kTaskElements,
-                            [&](int64_t begin, int64_t end) { kernels.pointwise(args, begin, end); });
+    return [=, &kernels = activation_kernels(), convert = Conversion(storage)] {
+        for_each_stored_piece(count, storage, [&](int64_t begin, int64_t size) {
+            alignas(64) float a[kPieceFloats], b[kPieceFloats], out[kPieceFloats];
+            Pointwise piece = args;
+            piece.a = convert.read(args.a, begin, size, a);
+            piece.b = convert.read(args.b, begin, size, b);
+            piece.out = convert.open(args.out, begin, size, out, args.accumulate);
+            kernels.pointwise(piece, 0, size);
+            convert.write(args.out, begin, size, out);
+        });
     };
 }
 
-Launch relu_forward(int64_t count, const Relu& args) {
+namespace {
+
+// A function of x or dy with a mask, piece by piece: begin is a multiple of 8, a whole byte of the mask.
+template <class Args>
+Launch masked(int64_t count, const Args& args, Storage storage, bool accumulate,
+              void (*kernel)(const Args&, int64_t begin, int64_t end)) {
     check_count(count);
-    return [=, &kernels = activation_kernels()] {
-        parallel_for_ranges(count, kTaskElements,
-                            [&](int64_t begin, int64_t end) { kernels.relu_forward(args, begin, end); });
+    return [=, convert = Conversion(storage)] {
+        for_each_stored_piece(count, storage, [&](int64_t begin, int64_t size) {
+            alignas(64) float in[kPieceFloats], out[kPieceFloats];
+            Args piece = args;
+            piece.in = convert.read(args.in, begin, size, in);
+            piece.out = convert.open(args.out, begin, size, out, accumulate);
+            piece.mask = mask_from(args.mask, begin);
+            kernel(piece, 0, size);
+            convert.write(args.out, begin, size, out);
+        });
     };
 }
 
-Launch relu_backward(int64_t count, const Relu& args) {
-    check_count(count);
-    return [=, &kernels = activation_kernels()] {
-        parallel_for_ranges(count, kTaskElements,
-                            [&](int64_t begin, int64_t end) { kernels.relu_backward(args, begin, end); });
-    };
+}  // namespace
+
+Launch relu_forward(int64_t count, const Relu& args, Storage storage) {
+    return masked(count, args, storage, false, activation_kernels().relu_forward);
 }
 
-Launch clip_forward(int64_t count, const Clip& args) {
-    check_count(count);
-    return [=, &kernels = activation_kernels()] {
-        parallel_for_ranges(count, kTaskElements,
-                            [&](int64_t begin, int64_t end) { kernels.clip_forward(args, begin, end); });
-    };
+Launch relu_backward(int64_t count, const Relu& args, Storage storage) {
+    return masked(count, args, storage, args.accumulate, activation_kernels().relu_backward);
+}
+
+Launch clip_forward(int64_t count, const Clip& args, Storage storage) {
+    return masked(count, args, storage, false, activation_kernels().clip_forward);
 }
 
 // In contrast to the launches above this runs at once: it is the last step of another launch.
-void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, const ReluMask& mask) {
-    const Relu args{nullptr, y, mask, 0, false};  // y is above any largest_zero exactly where x is
-    parallel_for_ranges(count, kTaskElements,
-                        [&](int64_t begin, int64_t end) { kernels.relu_forward(args, begin, end); });
+void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, const ReluMask& mask,
+                Storage storage) {
+    for_each_stored_piece(count, storage, [&, convert = Conversion(storage)](int64_t begin, int64_t size) {
+        alignas(64) float in[kPieceFloats];
+        // y is above any largest_zero exactly where x is
+        kernels.relu_forward({nullptr, convert.read(y, begin, size, in), mask_from(mask, begin), 0, false}, 0, size);
+    });
 }
 
 }  // namespace layermem::cpu

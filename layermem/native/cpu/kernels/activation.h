@@ -6,16 +6,23 @@
 
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/activation.h"
+#include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
 
 PointwiseKind pointwise_kind(const std::string& name);  // std::invalid_argument for an unknown name
-Launch pointwise(int64_t count, const Pointwise& args);
-Launch relu_forward(int64_t count, const Relu& args);
-Launch relu_backward(int64_t count, const Relu& args);
-Launch clip_forward(int64_t count, const Clip& args);  // its backward is relu_backward with slope 0
+Launch pointwise(int64_t count, const Pointwise& args, Storage storage = Storage::fp32);
+Launch relu_forward(int64_t count, const Relu& args, Storage storage = Storage::fp32);
+Launch relu_backward(int64_t count, const Relu& args, Storage storage = Storage::fp32);
+Launch clip_forward(int64_t count, const Clip& args,
+                    Storage storage = Storage::fp32);  // its backward is relu_backward with slope 0
+
+// A mask from element i on, a multiple of 8.  Null stays null.
+inline uint8_t* mask_from(uint8_t* bits, int64_t i) { return bits ? bits + i / 8 : nullptr; }
+inline ReluMask mask_from(const ReluMask& mask, int64_t i) { return {mask_from(mask.bits, i), mask.largest_zero}; }
 
 // The mask of a y that already went through a ReLU; called inside the launch of an op with a ReLU epilogue.
-void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, const ReluMask& mask);
+void write_mask(const ActivationKernels& kernels, int64_t count, const float* y, const ReluMask& mask,
+                Storage storage = Storage::fp32);
 
 }  // namespace layermem::cpu

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cpu/kernels/element_tasks.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -13,6 +13,45 @@ namespace {
 
 constexpr int64_t kPartElements = 32768;  // of a channel sum: enough to be worth a part
 constexpr int64_t kMaxSumParts = 32;
+constexpr int64_t kSlab = 64;  // channels of a block of lines that are widened at a time
+
+// Numbers of channels from `channel` on.
+const float* from_channel(const float* numbers, int64_t channel) { return numbers ? numbers + channel : nullptr; }
+
+// The sums of blobs in 16 bits, with inner = 1: those of run_sums, a block of lines of kSlab channels at a time.
+void sum_stored(const ChannelKernels& kernels, const ChannelSum& args, const Conversion& convert, int64_t begin,
+                int64_t end) {
+    alignas(64) float a[kSumLines * kSlab], x[kSumLines * kSlab], sums[2 * kSlab];
+    const int64_t channels = args.shape.channels;
+    for (int64_t block = begin; block < end; block += kSumLines)
+        for (int64_t c = 0; c < channels; c += kSlab) {
+            const int64_t lines = std::min(end - block, kSumLines), width = std::min(channels - c, kSlab);
+            const auto widen = [&](const float* blob, float* to) {
+                if (width == channels) return convert.read(blob, block * channels, lines * channels, to);
+                for (int64_t i = 0; i < lines; ++i)
+                    if (!convert.read(blob, (block + i) * channels + c, width, to + i * width)) return blob;
+                return static_cast<const float*>(to);
+            };
+            ChannelSum piece = args;
+            piece.shape = {lines, width, 1};
+            piece.a = widen(args.a, a);
+            piece.x = widen(args.x, x);
+            piece.mean = from_channel(args.mean, c);
+            piece.inv_std = from_channel(args.inv_std, c);
+            piece.scale = from_channel(args.scale, c);
+            piece.bias = from_channel(args.bias, c);
+            piece.out = sums;
+            piece.init = block > begin ? SumInit::blocks : SumInit::zero;
+            piece.before = block - begin;
+            if (block > begin) {
+                std::copy_n(args.out + c, width, sums);
+                std::copy_n(args.out + channels + c, width, sums + width);
+            }
+            kernels.sum(piece, 0, lines);
+            std::copy_n(sums, width, args.out + c);
+            std::copy_n(sums + width, width, args.out + channels + c);
+        }
+}
 
 }  // namespace
 
@@ -31,7 +70,41 @@ ChannelAffine affine_args(const Channels& shape, AffineKind kind, float* out, co
     return args;
 }
 
-void run_affine(const ChannelKernels& kernels, const ChannelAffine& args) {
+void affine_of_piece(const ChannelKernels& kernels, const ChannelAffine& args, int64_t begin, int64_t size) {
+    const int64_t channels = args.shape.channels;
+    for (int64_t i = 0; i < size;) {
+        // Whole lines, or what the piece has of one.
+        const int64_t c = (begin + i) % channels, lines = c ? 0 : (size - i) / channels;
+        const int64_t width = lines ? channels : std::min(channels - c, size - i);
+        ChannelAffine part = args;
+        part.shape = {std::max<int64_t>(lines, 1), width, 1};
+        part.a = args.a + i;
+        part.x = args.x ? args.x + i : nullptr;
+        part.out = args.out + i;
+        part.mean = from_channel(args.mean, c);
+        part.scale = from_channel(args.scale, c);
+        part.bias = from_channel(args.bias, c);
+        part.mean_dy = from_channel(args.mean_dy, c);
+        part.covariance = from_channel(args.covariance, c);
+        kernels.affine(part, 0, part.shape.outer);
+        i += part.shape.count();
+    }
+}
+
+void run_affine(const ChannelKernels& kernels, const ChannelAffine& args, Storage storage) {
+    if (storage != Storage::fp32) {
+        for_each_stored_piece(args.shape.count(), storage,
+                              [&, convert = Conversion(storage)](int64_t begin, int64_t size) {
+                                  alignas(64) float a[kPieceFloats], x[kPieceFloats], out[kPieceFloats];
+                                  ChannelAffine piece = args;
+                                  piece.a = convert.read(args.a, begin, size, a);
+                                  piece.x = convert.read(args.x, begin, size, x);
+                                  piece.out = convert.open(args.out, begin, size, out, args.accumulate);
+                                  affine_of_piece(kernels, piece, begin, size);
+                                  convert.write(args.out, begin, size, out);
+                              });
+        return;
+    }
     const int64_t step = std::max<int64_t>(1, kTaskElements / args.shape.line());
     parallel_for_ranges(args.shape.lines(), step,
                         [&](int64_t begin, int64_t end) { kernels.affine(args, begin, end); });
@@ -47,12 +120,16 @@ int64_t sum_workspace_bytes(const Channels& shape, int64_t extra) {
     return aligned_bytes<float>(sum_floats(shape) + extra * shape.channels);
 }
 
-void run_sums(const ChannelKernels& kernels, const ChannelSum& args, float* sums) {
+void run_sums(const ChannelKernels& kernels, const ChannelSum& args, float* sums, Storage storage) {
     const int64_t outer = args.shape.outer, parts = sum_parts(args.shape);
     parallel_for(parts, [&](int64_t i) {
         ChannelSum part = args;
         part.out = sums + i * 2 * args.shape.channels;
-        kernels.sum(part, chunk_begin(outer, parts, i), chunk_begin(outer, parts, i + 1));
+        const int64_t begin = chunk_begin(outer, parts, i), end = chunk_begin(outer, parts, i + 1);
+        if (storage == Storage::fp32)
+            kernels.sum(part, begin, end);
+        else
+            sum_stored(kernels, part, Conversion(storage), begin, end);
     });
 }
 

@@ -2,13 +2,17 @@
 #pragma once
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/channels.h"
+#include "cpu/microkernels/half.h"
 #include "cpu/microkernels/reduction.h"
 
 namespace layermem::cpu {
 
 // The arguments of a pass over `shape`, with all channel vectors null.
 ChannelAffine affine_args(const Channels& shape, AffineKind kind, float* out, const float* a, bool accumulate = false);
-void run_affine(const ChannelKernels& kernels, const ChannelAffine& args);
+void run_affine(const ChannelKernels& kernels, const ChannelAffine& args, Storage storage = Storage::fp32);
+
+// The same of elements [begin, begin + size) of blobs with inner = 1, which lie at the pointers of `args`.
+void affine_of_piece(const ChannelKernels& kernels, const ChannelAffine& args, int64_t begin, int64_t size);
 
 // Sums over a channel are taken in parts of x, whose number depends on the shape only, and then added in order.
 int64_t sum_parts(const Channels& shape);
@@ -18,7 +22,7 @@ int64_t sum_workspace_bytes(const Channels& shape, int64_t extra = 0);
 inline int64_t sum_floats(const Channels& shape) { return sum_parts(shape) * 2 * shape.channels; }
 
 // The sums of every part, into sums [parts][2][channels]; args.out is not read.
-void run_sums(const ChannelKernels& kernels, const ChannelSum& args, float* sums);
+void run_sums(const ChannelKernels& kernels, const ChannelSum& args, float* sums, Storage storage = Storage::fp32);
 
 // out [channels] (+)= the total of the parts: of the first (which = 0) or second (1) number of each channel.
 void add_parts(const ReductionKernels& kernels, const Channels& shape, float* out, const float* sums, int which,

@@ -156,6 +156,11 @@ void check(const ConvProblem& p, const float* bias, bool accumulate) {
 
 }  // namespace
 
+void check_stored(const ConvProblem& p, Storage of_x, Storage of_y) {
+    if ((of_x != Storage::fp32 || of_y != Storage::fp32) && !conv_is_stored(p))
+        throw std::invalid_argument("convolution: this problem takes blobs in fp32 only");
+}
+
 void ConvProblem::check() const {
     const auto fail = [](const std::string& what) { throw std::invalid_argument("convolution: " + what); };
     if (n < 1 || c < 1 || h < 1 || w < 1 || k < 1) fail("every size must be at least 1");
@@ -177,15 +182,16 @@ int64_t conv_fprop_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
-                  bool relu, const ReluMask& mask, void* workspace) {
+                  bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y) {
     check(p, bias, accumulate);
+    check_stored(p, of_x, of_y);
     if (is_depthwise(p)) return depthwise_fprop(p, y, x, w, bias, accumulate, relu, mask, workspace);
-    if (is_winograd(p)) return winograd_fprop(p, y, x, w, bias, accumulate, relu, mask, workspace);
+    if (is_winograd(p)) return winograd_fprop(p, y, x, w, bias, accumulate, relu, mask, workspace, of_x, of_y);
     float* packed = static_cast<float*>(workspace);
     return [=, &kernels = gemm_kernels(), &activation = activation_kernels(), gemm = fprop_gemm(p)] {
         pack_fprop(kernels, p, packed, w);
-        run_implicit_gemm(kernels, gemm, y, x, packed, bias, accumulate, relu);
-        if (mask.bits) write_mask(activation, gemm.rows() * p.k, y, mask);
+        run_implicit_gemm(kernels, gemm, y, x, packed, bias, accumulate, relu, of_x, of_y);
+        if (mask.bits) write_mask(activation, gemm.rows() * p.k, y, mask, of_y);
     };
 }
 
@@ -200,16 +206,17 @@ int64_t conv_dgrad_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                  void* workspace) {
+                  void* workspace, Storage storage) {
     check(p, bias, accumulate);
+    check_stored(p, storage, storage);
     if (is_depthwise(p)) return depthwise_dgrad(p, dx, dy, w, bias, accumulate, workspace);
-    if (is_winograd(p)) return winograd_dgrad(p, dx, dy, w, bias, accumulate, workspace);
+    if (is_winograd(p)) return winograd_dgrad(p, dx, dy, w, bias, accumulate, workspace, storage);
     return [=, &kernels = gemm_kernels(), classes = dgrad_classes(p)] {
         float* packed = static_cast<float*>(workspace);
         for (const ResidueClass& one : classes) {
             if (one.taps.empty() && accumulate) continue;  // adds nothing; otherwise its pixels are still initialized
             pack_dgrad(kernels, p, one, packed, w);
-            run_implicit_gemm(kernels, one.gemm, dx, dy, packed, bias, accumulate, false);
+            run_implicit_gemm(kernels, one.gemm, dx, dy, packed, bias, accumulate, false, storage, storage);
             packed += p.groups * one.gemm.packed_pitch;
         }
     };

@@ -7,8 +7,13 @@
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/conv_problem.h"
+#include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
+
+// Whether the kernels below take blobs in 16 bits: both, or the output side alone.
+bool conv_is_stored(const ConvProblem& p);
+void check_stored(const ConvProblem& p, Storage of_x, Storage of_y);  // std::invalid_argument where they do not
 
 int64_t conv_fprop_workspace_bytes(const ConvProblem& p);
 int64_t conv_dgrad_workspace_bytes(const ConvProblem& p);
@@ -16,10 +21,10 @@ int64_t conv_wgrad_workspace_bytes(const ConvProblem& p);
 
 // y (+)= x * w [+ bias, unless accumulate] [, relu];  mask: of a y with relu, as relu_forward writes it, or null
 Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
-                  bool relu, const ReluMask& mask, void* workspace);
+                  bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y);
 // dx (+)= the gradient of x.  bias [c] is for Deconvolution, whose forward this is.
 Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                  void* workspace);
+                  void* workspace, Storage storage);
 // dw (+)= the gradient of w.
 //
 // Slices of a batch, in rising order, carry the sums of the whole batch's launch: copies of dw, or sums in Winograd's
@@ -27,6 +32,6 @@ Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float*
 // itself is what is summed: the first slice writes it (or accumulates), all others accumulate.
 int64_t conv_wgrad_carry_bytes(const ConvProblem& p);
 Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace,
-                  void* carry);
+                  void* carry, Storage of_x = Storage::fp32, Storage of_dy = Storage::fp32);
 
 }  // namespace layermem::cpu

@@ -15,6 +15,7 @@
 
 #include "cpu/kernels/convolution.h"
 #include "cpu/kernels/depthwise.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/kernels/strips.h"
 #include "cpu/kernels/winograd.h"
 #include "cpu/microkernels/gemm.h"
@@ -69,8 +70,11 @@ struct Pairs {
     const float* x[kBlockPixels];
     const float* dy[kBlockPixels];
     int64_t count = 0;
-    alignas(64) float edge[kEdgeFloats];
-    float* edge_end = edge;
+    union {
+        alignas(64) float edge[kEdgeFloats];
+        alignas(64) float wide[kBlockPixels * kTaskColumns];  // all pixels of x in 16 bits
+    };
+    float* edge_end;
 
     void add(const float* x_pixel, const float* dy_pixel) {
         x[count] = x_pixel;
@@ -91,14 +95,15 @@ Range columns_inside(int64_t shift, int64_t step, int64_t width) {
 
 class PairGatherer {
   public:
-    PairGatherer(const ConvProblem& p, const float* x) : p_(p), x_(x), ho_(p.ho()), wo_(p.wo()) {}
+    PairGatherer(const ConvProblem& p, const float* x, const Conversion& of_x)
+        : p_(p), x_(x), of_x_(of_x), ho_(p.ho()), wo_(p.wo()) {}
 
     // Pixels [begin, end) of dy, which lie `pitch` floats apart from `dy` on, for the tap that starts at (r, s) and is
     // `span` pixels of x wide.
     void gather(Pairs& pairs, int64_t begin, int64_t end, const float* dy, int64_t pitch, int64_t r, int64_t s,
-                int64_t span) const {
+                int64_t span, int64_t channels) const {
         pairs.count = 0;
-        pairs.edge_end = pairs.edge;
+        pairs.edge_end = of_x_.storage == Storage::fp32 ? pairs.edge : pairs.wide;
         const int64_t shift = s * p_.dw - p_.pw;
         const Range first_pixel = columns_inside(shift, p_.sw, p_.w);
         const Range last_pixel = columns_inside(shift + span - 1, p_.sw, p_.w);
@@ -111,29 +116,37 @@ class PairGatherer {
             m += last - first;
             const int64_t n = line / ho_, h = line % ho_ * p_.sh - p_.ph + r * p_.dh;
             if (h < 0 || h >= p_.h) continue;
-            const float* row = x_ + (n * p_.h + h) * p_.w * p_.c;
+            const int64_t row = (n * p_.h + h) * p_.w * p_.c;
             for (int64_t i = std::max(first, touching.begin); i < std::min(last, touching.end); ++i) {
                 const int64_t w = i * p_.sw + shift;
                 const bool inside = i >= whole.begin && i < whole.end;
-                pairs.add(inside ? row + w * p_.c : copy_span(pairs, row, w, span), dy_line + i * pitch);
+                pairs.add(inside ? pixels(pairs, row + w * p_.c, span * channels) : copy_span(pairs, row, w, span),
+                          dy_line + i * pitch);
             }
         }
     }
 
   private:
+    // `floats` of x from `at` on: where they are, or widened.
+    const float* pixels(Pairs& pairs, int64_t at, int64_t floats) const {
+        const float* from = of_x_.read(x_, at, floats, pairs.edge_end);
+        if (from == pairs.edge_end) pairs.edge_end += floats;
+        return from;
+    }
+
     // `span` pixels from column w on of an image row, zeros where they lie outside, in the edge buffer.
-    const float* copy_span(Pairs& pairs, const float* row, int64_t w, int64_t span) const {
+    const float* copy_span(Pairs& pairs, int64_t row, int64_t w, int64_t span) const {
         const int64_t begin = std::max<int64_t>(w, 0), end = std::min(w + span, p_.w), floats = span * p_.c;
         float* to = pairs.edge_end;
         std::memset(to, 0, static_cast<size_t>(floats) * sizeof(float));
-        std::memcpy(to + (begin - w) * p_.c, row + begin * p_.c,
-                    static_cast<size_t>((end - begin) * p_.c) * sizeof(float));
+        of_x_.copy(to + (begin - w) * p_.c, x_, row + begin * p_.c, (end - begin) * p_.c);
         pairs.edge_end += floats;
         return to;
     }
 
     const ConvProblem& p_;
     const float* x_;
+    const Conversion of_x_;
     const int64_t ho_, wo_;
 };
 
@@ -168,7 +181,7 @@ Range parts_of_slice(const ConvProblem& p, const Split& split) {
 }
 
 void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& split, float* dw, const float* x,
-               const float* dy, const Share& share, bool accumulate) {
+               const float* dy, const Share& share, bool accumulate, Storage of_x, Storage of_dy) {
     const PixelRange pixels = part_pixels(p, split, share.part);
     const int64_t begin = pixels.begin, end = pixels.end;
     const int64_t first_k = chunk_begin(p.group_k(), split.chunks, share.chunk);
@@ -177,11 +190,15 @@ void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& sp
     const int64_t span = p.row_is_tap() ? p.kw : 1;
     const int64_t first_c = chunk_begin(p.group_c(), split.slices, share.slice);
     const int64_t count_c = chunk_begin(p.group_c(), split.slices, share.slice + 1) - first_c;
-    const float* share_x = x + share.group * p.group_c() + first_c;
-    const PairGatherer gatherer(p, share_x);
+    const float* share_x = element(x, of_x, share.group * p.group_c() + first_c);
+    const PairGatherer gatherer(p, share_x, Conversion(of_x));
+    const Conversion convert(of_dy);
     Pairs pairs;
     const float *next_x[kBlockPixels], *next_dy[kBlockPixels];
-    alignas(64) float packed_dy[strips_floats(kTaskChannels)];
+    union {
+        alignas(64) float packed_dy[strips_floats(kTaskChannels)];
+        alignas(64) float wide_dy[kBlockPixels * kTaskColumns];  // with lanes over outputs
+    };
 
     OuterBlock block{};
     block.init = accumulate || pixels.continues ? Init::out : Init::zero;
@@ -201,13 +218,16 @@ void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& sp
     }
     for (int64_t m = begin; m < end; m += split.block_pixels) {
         const int64_t block_end = std::min(m + split.block_pixels, end);
-        const float* block_dy = dy + m * p.k + k;
+        const float* block_dy = element(dy, of_dy, m * p.k + k);
         int64_t dy_pitch = p.k;
-        const bool has_next = !split.lanes_over_outputs && block_end < end;
+        const bool has_next =
+            !split.lanes_over_outputs && block_end < end && of_x == Storage::fp32 && of_dy == Storage::fp32;
         if (!split.lanes_over_outputs) {  // every tap and tile reads dy again
-            pack_strips(packed_dy, block_dy, block_end - m, p.k, count_k);
+            pack_strips(packed_dy, block_dy, block_end - m, p.k, count_k, convert);
             block_dy = packed_dy;
             dy_pitch = kStripRows;
+        } else {
+            block_dy = convert.read(block_dy, 0, (block_end - m) * p.k, wide_dy);
         }
         if (has_next)
             for (int64_t i = 0; i < split.block_pixels; ++i) {
@@ -217,7 +237,7 @@ void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& sp
             }
         for (int64_t r = 0; r < p.kh; ++r)
             for (int64_t s = 0; s < p.kw; s += span) {
-                gatherer.gather(pairs, m, block_end, block_dy, dy_pitch, r, s, span);
+                gatherer.gather(pairs, m, block_end, block_dy, dy_pitch, r, s, span, count_c);
                 block.count = pairs.count;
                 const bool last_tap = r + 1 == p.kh && s + span >= p.kw;
                 block.next_d = has_next && last_tap ? next_dy : nullptr;
@@ -255,6 +275,12 @@ void add_transposed_copies(const ReductionKernels& reduction, const ConvProblem&
 
 }  // namespace
 
+// With lanes over outputs, the outputs of a block of pixels are widened as a whole.
+bool conv_is_stored(const ConvProblem& p) {
+    p.check();
+    return !is_depthwise(p) && (is_winograd(p) || !make_split(p).lanes_over_outputs || p.k <= kTaskColumns);
+}
+
 // the copies of dw, if there are any
 int64_t conv_wgrad_carry_bytes(const ConvProblem& p) {
     p.check();
@@ -272,11 +298,13 @@ int64_t conv_wgrad_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace,
-                  void* carry) {
+                  void* carry, Storage of_x, Storage of_dy) {
     p.check();
+    check_stored(p, of_x, of_dy);
     if (p.is_slice() && !carry && conv_wgrad_carry_bytes(p))
         throw std::invalid_argument("convolution: a slice of a batch needs what slices carry of dw");
-    if (!is_depthwise(p) && is_winograd(p)) return winograd_wgrad(p, dw, x, dy, accumulate, workspace, carry);
+    if (!is_depthwise(p) && is_winograd(p))
+        return winograd_wgrad(p, dw, x, dy, accumulate, workspace, carry, of_x, of_dy);
     float* copies = static_cast<float*>(p.is_slice() ? carry : workspace);
     if (is_depthwise(p)) return depthwise_wgrad(p, dw, x, dy, accumulate, copies);
     return [=, &kernels = gemm_kernels(), &reduction = reduction_kernels(), split = make_split(p)] {
@@ -286,9 +314,9 @@ Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* 
             const Share share{parts.begin + task / tasks / p.groups, task / tasks % p.groups,
                               task / split.slices % split.chunks, task % split.slices};
             if (split.needs_copies())
-                sum_share(kernels, p, split, copies + share.part * p.weights(), x, dy, share, false);
+                sum_share(kernels, p, split, copies + share.part * p.weights(), x, dy, share, false, of_x, of_dy);
             else
-                sum_share(kernels, p, split, dw, x, dy, share, accumulate);
+                sum_share(kernels, p, split, dw, x, dy, share, accumulate, of_x, of_dy);
         });
         if (!p.is_last()) return;
         if (split.lanes_over_outputs)

@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "cpu/kernels/element_tasks.h"
-#include "cpu/microkernels/activation.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/microkernels/copy.h"
 #include "cpu/microkernels/eltwise.h"
 #include "cpu/microkernels/pointwise_kinds.h"
@@ -94,17 +94,25 @@ void compute_then_store(const Kernels& kernels, int64_t count, const std::vector
 }  // namespace
 
 Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::vector<float> coefficients, bool relu,
-                   const ReluMask& mask) {
+                   const ReluMask& mask, Storage storage) {
     check(count, xs.size(), coefficients.size(), 2);
-    return [=, kernels = Kernels()] {
+    return [=, kernels = Kernels(), convert = Conversion(storage)] {
         const auto sum_of = [&](float* sum, int64_t begin, int64_t size) {
-            kernels.add(sum, xs[0] + begin, coefficients[0], xs[1] + begin, coefficients[1], size);
-            for (size_t i = 2; i < xs.size(); ++i) kernels.add(sum, sum, 1, xs[i] + begin, coefficients[i], size);
-            if (!relu && !mask.bits) return;
-            const ReluMask here{mask.bits ? mask.bits + begin / 8 : nullptr, mask.largest_zero};
-            kernels.activation.relu_forward({sum, sum, here, 0, false}, 0, size);
+            alignas(64) float a[kPieceElements], b[kPieceElements];
+            kernels.add(sum, convert.read(xs[0], begin, size, a), coefficients[0], convert.read(xs[1], begin, size, b),
+                        coefficients[1], size);
+            for (size_t i = 2; i < xs.size(); ++i)
+                kernels.add(sum, sum, 1, convert.read(xs[i], begin, size, a), coefficients[i], size);
+            if (relu || mask.bits)
+                kernels.activation.relu_forward({sum, sum, mask_from(mask, begin), 0, false}, 0, size);
         };
-        if (xs.size() == 2)  // y is written once per element, after both inputs were read: no buffer is needed
+        if (storage != Storage::fp32)
+            for_each_piece(count, [&](int64_t begin, int64_t size) {
+                alignas(64) float sum[kPieceElements];
+                sum_of(sum, begin, size);
+                convert.write(y, begin, size, sum);
+            });
+        else if (xs.size() == 2)  // y is written once per element, after both inputs were read: no buffer is needed
             for_each_piece(count, [&](int64_t begin, int64_t size) { sum_of(y + begin, begin, size); });
         else
             compute_then_store(kernels, count, {y}, {false},
@@ -136,27 +144,32 @@ Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_
 // A gradient that lies on dy is written last.  With relu each piece of dy is masked into a buffer before any is
 // written.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
-                            std::vector<bool> accumulate, const uint8_t* mask, const float* y) {
+                            std::vector<bool> accumulate, const uint8_t* mask, const float* y, Storage storage) {
     check(count, dxs.size(), coefficients.size(), 1);
     check(count, dxs.size(), accumulate.size(), 1);
     std::vector<size_t> order;
     for (const bool last : {false, true})
         for (size_t i = 0; i < dxs.size(); ++i)
             if (dxs[i] && (dxs[i] == dy) == last) order.push_back(i);
-    return [=, kernels = Kernels()] {
+    return [=, kernels = Kernels(), convert = Conversion(storage)] {
         for_each_piece(count, [&](int64_t begin, int64_t size) {
-            alignas(64) float masked[kPieceElements];
-            const float* gradient = dy + begin;
+            alignas(64) float masked[kPieceElements], in[kPieceElements], out[kPieceElements];
+            const float* gradient = convert.read(dy, begin, size, in);
             if (mask) {
                 auto* bits = const_cast<uint8_t*>(mask) + begin / 8;  // read only
                 kernels.activation.relu_backward({masked, gradient, {bits}, 0, false}, 0, size);
                 gradient = masked;
             } else if (y) {
                 kernels.activation.pointwise(
-                    {PointwiseKind::relu_backward, masked, gradient, y + begin, 0, 0, 0, false}, 0, size);
+                    {PointwiseKind::relu_backward, masked, gradient, convert.read(y, begin, size, out), 0, 0, 0, false},
+                    0, size);
                 gradient = masked;
             }
-            for (const size_t i : order) kernels.copy(dxs[i] + begin, gradient, coefficients[i], accumulate[i], size);
+            for (const size_t i : order) {
+                float* dx = convert.open(dxs[i], begin, size, out, accumulate[i]);
+                kernels.copy(dx, gradient, coefficients[i], accumulate[i], size);
+                convert.write(dxs[i], begin, size, out);
+            }
         });
     };
 }

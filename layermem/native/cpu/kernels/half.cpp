@@ -1,8 +1,9 @@
 // Conversions are bound by memory: tasks only spread them over threads.
 #include "cpu/kernels/half.h"
 
-#include "cpu/kernels/element_tasks.h"
-#include "cpu/microkernels/half.h"
+#include <stdexcept>
+
+#include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -19,6 +20,13 @@ Launch converting(void (*convert)(Out*, const In*, int64_t), int64_t count, Out*
 }
 
 }  // namespace
+
+Storage storage_named(const std::string& name) {
+    if (name.empty()) return Storage::fp32;
+    if (name == "bf16") return Storage::bf16;
+    if (name == "fp16") return Storage::fp16;
+    throw std::invalid_argument("unknown storage '" + name + "'");
+}
 
 Launch widen_bf16(int64_t count, float* out, const uint16_t* in) {
     return converting(half_kernels().widen_bf16, count, out, in);

@@ -6,11 +6,15 @@
 //
 // Rows of a block are pointers to pixels.  A row that lies outside the image points to zeros; one that is partly
 // outside (span > 1) is copied to an edge buffer with zeros beside it.
+//
+// Of an image in 16 bits, all rows of a K slice are widened into a buffer in the second-level cache.  Of an output in 16
+// bits, the sums of a block wait in another one until they are complete, and are rounded once.
 #include "cpu/kernels/implicit_gemm.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -18,6 +22,7 @@ namespace {
 
 constexpr int64_t kMaxTaps = 32;        // of one K slice: bounds the table of pointers
 constexpr int64_t kEdgeFloats = 12288;  // of the edge buffer: 48 KiB
+constexpr int64_t kSumColumns = 512;    // of a task whose output is in 16 bits: its sums take 192 KiB
 constexpr int64_t kMinTasks = 64;       // enough to share out evenly among any number of threads
 alignas(64) const float kZeros[kBlockDepth] = {};
 
@@ -57,13 +62,15 @@ struct Pixel {           // an output pixel
 // The rows [begin, begin + count) of the GEMM, as pointers.
 class RowBlock {
   public:
-    RowBlock(const ConvGemm& gemm, int64_t begin, int64_t count, float* out, const float* in)
-        : gemm_(gemm), count_(count) {
+    RowBlock(const ConvGemm& gemm, int64_t begin, int64_t count, float* out, const float* in, const Conversion& of_in,
+             Storage of_out)
+        : gemm_(gemm), count_(count), of_in_(of_in) {
         int64_t x = begin % gemm.grid_w, y = begin / gemm.grid_w % gemm.grid_h, n = begin / gemm.grid_w / gemm.grid_h;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t oh = y * gemm.out_step_h + gemm.out_first_h, ow = x * gemm.out_step_w + gemm.out_first_w;
-            pixels_[i] = {out + ((n * gemm.out_h + oh) * gemm.out_w + ow) * gemm.out_pitch,
-                          in + n * gemm.in_h * gemm.in_w * gemm.in_pitch, y * gemm.in_step_h, x * gemm.in_step_w, 0};
+            pixels_[i] = {element(out, of_out, ((n * gemm.out_h + oh) * gemm.out_w + ow) * gemm.out_pitch),
+                          element(in, of_in.storage, n * gemm.in_h * gemm.in_w * gemm.in_pitch), y * gemm.in_step_h,
+                          x * gemm.in_step_w, 0};
             if (++x == gemm.grid_w) {
                 x = 0;
                 if (++y == gemm.grid_h) {
@@ -79,7 +86,7 @@ class RowBlock {
 
     // Points in_rows() to what the taps of `slice` read, tap by tap.
     void gather_rows(const KSlice& slice) {
-        float* edge = edge_;
+        float* edge = of_in_.storage == Storage::fp32 ? edge_ : wide_;
         for (int64_t t = 0; t < slice.taps; ++t) {
             const Tap tap = gemm_.taps[static_cast<size_t>(slice.tap + t)];
             const float** rows = in_rows_ + t * kBlockRows;
@@ -89,9 +96,11 @@ class RowBlock {
                 if (h < 0 || h >= gemm_.in_h || w <= -gemm_.span || w >= gemm_.in_w) {
                     rows[i] = kZeros;
                 } else if (w >= 0 && w + gemm_.span <= gemm_.in_w) {
-                    rows[i] = p.image + (h * gemm_.in_w + w) * gemm_.in_pitch + slice.first;
+                    const int64_t at = (h * gemm_.in_w + w) * gemm_.in_pitch + slice.first;
+                    rows[i] = of_in_.read(p.image, at, slice.length, edge);
+                    if (rows[i] == edge) edge += slice.length;
                 } else {
-                    copy_row_of_window(edge, p.image + h * gemm_.in_w * gemm_.in_pitch, w);
+                    copy_row_of_window(edge, p.image, h * gemm_.in_w * gemm_.in_pitch, w);
                     rows[i] = edge;
                     edge += gemm_.length;
                 }
@@ -122,19 +131,53 @@ class RowBlock {
         std::stable_sort(pixels_, pixels_ + count_, [](const Pixel& a, const Pixel& b) { return a.inside > b.inside; });
     }
 
-    // `span` pixels from column w on of an image row, zeros where they lie outside.
-    void copy_row_of_window(float* to, const float* row, int64_t w) const {
+    // `span` pixels from column w on of the image row at `row`, zeros where they lie outside.
+    void copy_row_of_window(float* to, const float* image, int64_t row, int64_t w) const {
         const int64_t c = gemm_.in_pitch, begin = std::max<int64_t>(w, 0), end = std::min(w + gemm_.span, gemm_.in_w);
         std::memset(to, 0, static_cast<size_t>(gemm_.length) * sizeof(float));
-        std::memcpy(to + (begin - w) * c, row + begin * c, static_cast<size_t>((end - begin) * c) * sizeof(float));
+        of_in_.copy(to + (begin - w) * c, image, row + begin * c, (end - begin) * c);
     }
 
     const ConvGemm& gemm_;
     const int64_t count_;
+    const Conversion of_in_;
     Pixel pixels_[kBlockRows];
     float* out_rows_[kBlockRows];
     const float* in_rows_[kMaxTaps * kBlockRows];  // [tap of the slice][row]
-    alignas(64) float edge_[kEdgeFloats];
+    union {
+        alignas(64) float edge_[kEdgeFloats];
+        alignas(64) float wide_[kBlockRows * kBlockDepth];  // all rows of a slice
+    };
+};
+
+// Where the sums of a block go: to the output's rows, or to a buffer until they are complete.
+class StoredSums {
+  public:
+    StoredSums(const Conversion& convert, float* const* out_rows, int64_t count, const Panel& first, const Panel& last,
+               const GemmKernels& kernels)
+        : convert_(convert), out_rows_(out_rows), count_(count) {
+        if (convert.storage == Storage::fp32) return;
+        first_column_ = first.column;
+        width_ = last.column + used_columns(kernels, last) - first.column;
+        for (int64_t i = 0; i < count; ++i) rows_[i] = sums_ + i * width_;
+    }
+    float* const* rows() const { return width_ ? rows_ : out_rows_; }
+    int64_t first_column() const { return first_column_; }
+    void read() {
+        for (int64_t i = 0; i < count_ && width_; ++i)
+            convert_.open(out_rows_[i], first_column_, width_, rows_[i], true);
+    }
+    void write() const {
+        for (int64_t i = 0; i < count_ && width_; ++i) convert_.write(out_rows_[i], first_column_, width_, rows_[i]);
+    }
+
+  private:
+    const Conversion convert_;
+    float* const* const out_rows_;
+    const int64_t count_;
+    int64_t first_column_ = 0, width_ = 0;  // of the buffer
+    float* rows_[kBlockRows];
+    alignas(64) float sums_[kBlockRows * kSumColumns];
 };
 
 }  // namespace
@@ -153,7 +196,8 @@ std::vector<Panel> make_panels(const GemmKernels& kernels, int64_t columns) {
 }
 
 void run_implicit_gemm(const GemmKernels& kernels, const ConvGemm& gemm, float* out, const float* in,
-                       const float* packed, const float* bias, bool accumulate, bool relu) {
+                       const float* packed, const float* bias, bool accumulate, bool relu, Storage of_in,
+                       Storage of_out) {
     const auto taps = static_cast<int64_t>(gemm.taps.size());
     const auto slices = make_slices(taps, gemm.length);
     const auto panels = make_panels(kernels, gemm.columns);
@@ -166,15 +210,25 @@ void run_implicit_gemm(const GemmKernels& kernels, const ConvGemm& gemm, float* 
         block_rows = std::min(kEdgeFloats / std::min(kBlockDepth, depth) / kTileRows * kTileRows, kBlockRows);
     const int64_t blocks = ceil_div(rows, block_rows);
     // Panels are divided among tasks only where there are too few blocks: each share gathers its rows again.
-    const int64_t shares = std::clamp<int64_t>(ceil_div(kMinTasks, blocks * gemm.groups), 1, panel_count);
+    const int64_t few_panels =
+        of_out == Storage::fp32 ? 1 : ceil_div(panel_count * kernels.max_vectors * kernels.lanes, kSumColumns);
+    const int64_t shares =
+        std::clamp<int64_t>(std::max(ceil_div(kMinTasks, blocks * gemm.groups), few_panels), 1, panel_count);
+    const Conversion from(of_in), to(of_out);
 
     parallel_for(blocks * gemm.groups * shares, [&](int64_t task) {
         const int64_t share = task % shares, group = task / shares % gemm.groups;
         const int64_t begin = task / shares / gemm.groups * block_rows, count = std::min(block_rows, rows - begin);
-        RowBlock block(gemm, begin, count, out + group * gemm.columns, in + group * gemm.length);
+        const int64_t first_panel = chunk_begin(panel_count, shares, share);
+        const int64_t last_panel = chunk_begin(panel_count, shares, share + 1);
+        RowBlock block(gemm, begin, count, element(out, of_out, group * gemm.columns),
+                       element(in, of_in, group * gemm.length), from, of_out);
+        StoredSums sums(to, block.out_rows(), count, panels[static_cast<size_t>(first_panel)],
+                        panels[static_cast<size_t>(last_panel - 1)], kernels);
+        if (accumulate) sums.read();
         GemmBlock args{};
         args.in_rows = block.in_rows();
-        args.out_rows = block.out_rows();
+        args.out_rows = sums.rows();
         args.pitch = kBlockRows;
         args.zero_row = kZeros;
         args.rows = count;
@@ -184,13 +238,12 @@ void run_implicit_gemm(const GemmKernels& kernels, const ConvGemm& gemm, float* 
             args.slices = slice.taps;
             args.length = slice.length;
             args.relu = relu && &slice == &slices.back();
-            for (int64_t p = chunk_begin(panel_count, shares, share); p < chunk_begin(panel_count, shares, share + 1);
-                 ++p) {
+            for (int64_t p = first_panel; p < last_panel; ++p) {
                 const Panel& panel = panels[static_cast<size_t>(p)];
                 const int64_t width = panel.vectors * int64_t{kernels.lanes};
                 args.vectors = panel.vectors;
                 args.last_lanes = panel.last_lanes;
-                args.column = panel.column;
+                args.column = panel.column - sums.first_column();
                 args.packed = packed + group * gemm.packed_pitch + panel.offset * depth +
                               (slice.tap * gemm.length + slice.first) * width;
                 args.bias = bias ? bias + group * gemm.columns + panel.column : nullptr;
@@ -198,6 +251,7 @@ void run_implicit_gemm(const GemmKernels& kernels, const ConvGemm& gemm, float* 
             }
             args.init = Init::out;  // later slices add to the sums of the first
         }
+        sums.write();
     });
 }
 

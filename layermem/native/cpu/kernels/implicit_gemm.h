@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cpu/microkernels/gemm.h"
+#include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
 
@@ -51,6 +52,7 @@ inline int64_t used_columns(const GemmKernels& kernels, const Panel& panel) {
 inline int64_t packed_floats(int64_t depth, int64_t columns) { return depth * ((columns + 15) / 16 * 16); }
 
 void run_implicit_gemm(const GemmKernels& kernels, const ConvGemm& gemm, float* out, const float* in,
-                       const float* packed, const float* bias, bool accumulate, bool relu);
+                       const float* packed, const float* bias, bool accumulate, bool relu,
+                       Storage of_in = Storage::fp32, Storage of_out = Storage::fp32);
 
 }  // namespace layermem::cpu

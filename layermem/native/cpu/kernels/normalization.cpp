@@ -11,9 +11,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "cpu/kernels/activation.h"
 #include "cpu/kernels/channel_ops.h"
-#include "cpu/kernels/element_tasks.h"
-#include "cpu/microkernels/activation.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -71,8 +71,8 @@ void merge_statistics(const Channels& shape, const float* moments, float* mean, 
 
 // The same from x; `moments` is workspace.
 void batch_statistics(const ChannelKernels& kernels, const Channels& shape, const float* x, float* mean, float* inv_std,
-                      const MovingAverages& averages, float eps, float* moments) {
-    run_sums(kernels, moments_args(shape, x), moments);
+                      const MovingAverages& averages, float eps, float* moments, Storage storage) {
+    run_sums(kernels, moments_args(shape, x), moments, storage);
     merge_statistics(shape, moments, mean, inv_std, averages, eps);
 }
 
@@ -125,14 +125,15 @@ ChannelSum gradient_args(const Channels& shape, const float* x, const float* dy,
 }
 
 void run_input_gradient(const ChannelKernels& kernels, const Channels& shape, float* dx, const float* x,
-                        const float* dy, const float* mean, const float* inv_std, const float* sums, bool accumulate) {
+                        const float* dy, const float* mean, const float* inv_std, const float* sums, bool accumulate,
+                        Storage storage = Storage::fp32) {
     ChannelAffine args = affine_args(shape, AffineKind::normalize_backward, dx, dy, accumulate);
     args.x = x;
     args.mean = mean;
     args.scale = inv_std;
     args.covariance = sums;
     args.mean_dy = sums + shape.channels;
-    run_affine(kernels, args);
+    run_affine(kernels, args, storage);
 }
 
 // The same of the fused op, with slope = inv_std factor.
@@ -167,7 +168,7 @@ void run_fused_input_gradient(const ChannelKernels& kernels, const FusedNorm& no
     args.mean_dy = sums + norm.shape.channels;
     args.relu = norm.relu;
     args.largest_zero = norm.mask.largest_zero;
-    run_affine(kernels, args);
+    run_affine(kernels, args, norm.storage);
 }
 
 // The shape of the whole batch, of which `outer` is at hand.
@@ -183,6 +184,22 @@ void run_fused_residual(const ChannelKernels& kernels, const FusedNorm& norm, fl
     args.scale = slope;
     args.bias = norm.bias;
     const ActivationKernels& activation = activation_kernels();
+    if (norm.storage != Storage::fp32) {
+        for_each_stored_piece(
+            norm.shape.count(), norm.storage, [&, convert = Conversion(norm.storage)](int64_t begin, int64_t size) {
+                alignas(64) float x[kPieceFloats], residual[kPieceFloats], out[kPieceFloats];
+                ChannelAffine piece = args;
+                piece.a = convert.read(norm.x, begin, size, x);
+                piece.x = convert.read(norm.residual, begin, size, residual);
+                piece.out = out;
+                affine_of_piece(kernels, piece, begin, size);
+                if (norm.relu || norm.mask.bits)
+                    activation.relu_forward({norm.relu ? out : nullptr, out, mask_from(norm.mask, begin), 0, false}, 0,
+                                            size);
+                convert.write(y, begin, size, out);
+            });
+        return;
+    }
     const int64_t line = norm.shape.line(), whole_bytes = 16 / std::gcd(line, int64_t{16});  // of the mask, in lines
     const int64_t piece = ceil_div(kPieceElements, line * whole_bytes) * whole_bytes;
     parallel_for_ranges(norm.shape.lines(), kTaskPieces * piece, [&](int64_t begin, int64_t end) {
@@ -206,7 +223,7 @@ void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, c
     args.scale = slope;
     args.bias = norm.bias;
     args.relu = norm.relu;
-    run_affine(kernels, args);
+    run_affine(kernels, args, norm.storage);
 }
 
 }  // namespace
@@ -215,17 +232,19 @@ void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, c
 int64_t batch_norm_forward_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape); }
 
 Launch batch_norm_forward(const Channels& shape, float* y, const float* x, float* mean, float* inv_std,
-                          const MovingAverages& averages, float eps, void* workspace) {
+                          const MovingAverages& averages, float eps, void* workspace, Storage storage) {
     shape.check();
     return [=, &kernels = channel_kernels()] {
-        batch_statistics(kernels, shape, x, mean, inv_std, averages, eps, static_cast<float*>(workspace));
-        run_affine(kernels, normalize_args(shape, y, x, mean, inv_std));
+        batch_statistics(kernels, shape, x, mean, inv_std, averages, eps, static_cast<float*>(workspace), storage);
+        run_affine(kernels, normalize_args(shape, y, x, mean, inv_std), storage);
     };
 }
 
-Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std) {
+Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std,
+                            Storage storage) {
     shape.check();
-    return [=, &kernels = channel_kernels()] { run_affine(kernels, normalize_args(shape, y, x, mean, inv_std)); };
+    return
+        [=, &kernels = channel_kernels()] { run_affine(kernels, normalize_args(shape, y, x, mean, inv_std), storage); };
 }
 
 // workspace: mean, inv_std [channels] each
@@ -235,25 +254,25 @@ int64_t batch_norm_global_workspace_bytes(const Channels& shape) {
 }
 
 Launch batch_norm_global_forward(const Channels& shape, float* y, const float* x, const MovingAverages& averages,
-                                 float eps, void* workspace) {
+                                 float eps, void* workspace, Storage storage) {
     shape.check();
     return [=, &kernels = channel_kernels()] {
         float* statistics = static_cast<float*>(workspace);
         global_statistics(shape, averages, eps, statistics);
-        run_affine(kernels, normalize_args(shape, y, x, statistics, statistics + shape.channels));
+        run_affine(kernels, normalize_args(shape, y, x, statistics, statistics + shape.channels), storage);
     };
 }
 
 // dx = dy inv_std: the statistics do not depend on x
 Launch batch_norm_global_backward(const Channels& shape, float* dx, const float* dy, const MovingAverages& averages,
-                                  float eps, bool accumulate, void* workspace) {
+                                  float eps, bool accumulate, void* workspace, Storage storage) {
     shape.check();
     return [=, &kernels = channel_kernels()] {
         float* statistics = static_cast<float*>(workspace);
         global_statistics(shape, averages, eps, statistics);
         ChannelAffine args = affine_args(shape, AffineKind::scale, dx, dy, accumulate);
         args.scale = statistics + shape.channels;
-        run_affine(kernels, args);
+        run_affine(kernels, args, storage);
     };
 }
 
@@ -262,15 +281,15 @@ int64_t batch_norm_backward_workspace_bytes(const Channels& shape) { return sum_
 
 // dx = inv_std (dy - mean(dy) - xhat mean(dy xhat))
 Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, const float* dy, const float* mean,
-                           const float* inv_std, bool accumulate, void* workspace) {
+                           const float* inv_std, bool accumulate, void* workspace, Storage storage) {
     shape.check();
     return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
         float* parts = static_cast<float*>(workspace);
         float* sums = parts + sum_floats(shape);
-        run_sums(kernels, gradient_args(shape, x, dy, mean, inv_std), parts);
+        run_sums(kernels, gradient_args(shape, x, dy, mean, inv_std), parts, storage);
         add_gradient_parts(reduction, shape, parts, sums);
         divide_gradient_sums(shape, inv_std, sums);
-        run_input_gradient(kernels, shape, dx, x, dy, mean, inv_std, sums, accumulate);
+        run_input_gradient(kernels, shape, dx, x, dy, mean, inv_std, sums, accumulate, storage);
     };
 }
 
@@ -282,7 +301,8 @@ Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAve
     norm.shape.check();
     return [=, &kernels = channel_kernels()] {
         float* own = static_cast<float*>(workspace);  // first for the moments, then for the slopes
-        if (!recompute) batch_statistics(kernels, norm.shape, norm.x, norm.mean, norm.inv_std, averages, eps, own);
+        if (!recompute)
+            batch_statistics(kernels, norm.shape, norm.x, norm.mean, norm.inv_std, averages, eps, own, norm.storage);
         run_fused(kernels, norm, y, norm.mean, norm.inv_std, own);
     };
 }
@@ -310,7 +330,7 @@ Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients
         float* slope = parts + sum_floats(shape);
         float* sums = slope + shape.channels;
         multiply_slope(norm.shape, norm.factor, norm.inv_std, slope);
-        run_sums(kernels, fused_gradient_args(norm, dy, slope), parts);
+        run_sums(kernels, fused_gradient_args(norm, dy, slope), parts, norm.storage);
         add_scale_gradients(reduction, shape, parts, gradients);
         if (!gradients.dx) return;
         add_gradient_parts(reduction, shape, parts, sums);

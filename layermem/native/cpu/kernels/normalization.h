@@ -1,4 +1,5 @@
 // BatchNorm, alone or fused with Scale and ReLU.  x is [outer][channels][inner]; mean and inv_std are [channels].
+// With a storage of 16 bits, of x, y and their gradients, inner is 1.
 //
 //     xhat = (x - mean) inv_std,  inv_std = 1 / sqrt(variance + eps)
 //     y = xhat                                                  BatchNorm
@@ -11,6 +12,7 @@
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/channels.h"
+#include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
 
@@ -22,18 +24,19 @@ struct MovingAverages {
 
 int64_t batch_norm_forward_workspace_bytes(const Channels& shape);
 Launch batch_norm_forward(const Channels& shape, float* y, const float* x, float* mean, float* inv_std,
-                          const MovingAverages& averages, float eps, void* workspace);
-Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std);
+                          const MovingAverages& averages, float eps, void* workspace, Storage storage);
+Launch batch_norm_recompute(const Channels& shape, float* y, const float* x, const float* mean, const float* inv_std,
+                            Storage storage);
 
 int64_t batch_norm_backward_workspace_bytes(const Channels& shape);
 Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, const float* dy, const float* mean,
-                           const float* inv_std, bool accumulate, void* workspace);
+                           const float* inv_std, bool accumulate, void* workspace, Storage storage);
 
 int64_t batch_norm_global_workspace_bytes(const Channels& shape);
 Launch batch_norm_global_forward(const Channels& shape, float* y, const float* x, const MovingAverages& averages,
-                                 float eps, void* workspace);
+                                 float eps, void* workspace, Storage storage);
 Launch batch_norm_global_backward(const Channels& shape, float* dx, const float* dy, const MovingAverages& averages,
-                                  float eps, bool accumulate, void* workspace);
+                                  float eps, bool accumulate, void* workspace, Storage storage);
 
 // BatchNorm, Scale and (relu) ReLU as one op that keeps x, mean and inv_std only.  Backward finds from x, by the same
 // arithmetic as forward, where y was positive; not behind a residual, where forward may write a mask instead.
@@ -42,8 +45,9 @@ struct FusedNorm {
     const float *x, *factor, *bias;
     float *mean, *inv_std;  // written by forward, read by recompute and backward; null for global
     bool relu;
-    const float* residual;  // forward: added before the ReLU; null for none
-    ReluMask mask;          // of y; forward: its bits are written where not null
+    const float* residual;            // forward: added before the ReLU; null for none
+    ReluMask mask;                    // of y; forward: its bits are written where not null
+    Storage storage = Storage::fp32;  // of x, y, residual, dy and dx
 };
 struct FusedNormGradients {  // null for a gradient that is not wanted
     float *dx, *dfactor, *dbias;

@@ -16,10 +16,8 @@ namespace {
 
 constexpr int64_t kPoolTaskFloats = 4096;  // that a task writes, unless one row is longer
 
-using PoolRowKernel = void (*)(const PoolArgs&, int64_t row);
-
 // `rows` rows of `width` floats are written, each by one call of the kernel.
-Launch over_rows(PoolRowKernel kernel, const PoolArgs& args, int64_t rows, int64_t width) {
+Launch over_rows(PoolRow kernel, const PoolArgs& args, int64_t rows, int64_t width) {
     args.problem.check();
     return [=] {
         const int64_t step = std::max<int64_t>(1, kPoolTaskFloats / width);
@@ -29,12 +27,12 @@ Launch over_rows(PoolRowKernel kernel, const PoolArgs& args, int64_t rows, int64
     };
 }
 
-Launch forward(PoolRowKernel kernel, const PoolArgs& args) {
+Launch forward(PoolRow kernel, const PoolArgs& args) {
     const PoolProblem& p = args.problem;
     return over_rows(kernel, args, p.n * p.ho, p.wo * p.c);
 }
 
-Launch backward(PoolRowKernel kernel, const PoolArgs& args) {
+Launch backward(PoolRow kernel, const PoolArgs& args) {
     const PoolProblem& p = args.problem;
     return over_rows(kernel, args, p.n * p.h, p.w * p.c);
 }
@@ -50,20 +48,22 @@ void PoolProblem::check() const {
     if ((ho - 1) * sh - ph >= h || (wo - 1) * sw - pw >= w) fail("the last window lies outside the image");
 }
 
-Launch max_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax) {
-    return forward(pooling_kernels().max_pool, {p, y, x, argmax, false});
+Launch max_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax, Storage storage) {
+    return forward(of_storage(pooling_kernels().max_pool, storage), {p, y, x, argmax, false});
 }
 
-Launch max_pool_backward(const PoolProblem& p, float* dx, const float* dy, const void* argmax, bool accumulate) {
-    return backward(pooling_kernels().max_pool_backward, {p, dx, dy, const_cast<void*>(argmax), accumulate});
+Launch max_pool_backward(const PoolProblem& p, float* dx, const float* dy, const void* argmax, bool accumulate,
+                         Storage storage) {
+    return backward(of_storage(pooling_kernels().max_pool_backward, storage),
+                    {p, dx, dy, const_cast<void*>(argmax), accumulate});
 }
 
-Launch average_pool_forward(const PoolProblem& p, float* y, const float* x) {
-    return forward(pooling_kernels().average_pool, {p, y, x, nullptr, false});
+Launch average_pool_forward(const PoolProblem& p, float* y, const float* x, Storage storage) {
+    return forward(of_storage(pooling_kernels().average_pool, storage), {p, y, x, nullptr, false});
 }
 
-Launch average_pool_backward(const PoolProblem& p, float* dx, const float* dy, bool accumulate) {
-    return backward(pooling_kernels().average_pool_backward, {p, dx, dy, nullptr, accumulate});
+Launch average_pool_backward(const PoolProblem& p, float* dx, const float* dy, bool accumulate, Storage storage) {
+    return backward(of_storage(pooling_kernels().average_pool_backward, storage), {p, dx, dy, nullptr, accumulate});
 }
 
 // -- Mask and STOCHASTIC ----------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@
 namespace layermem::cpu {
 
 // argmax, uint8 or int32 per output, is written where it is not null; backward reads it.
-Launch max_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax);
-Launch max_pool_backward(const PoolProblem& p, float* dx, const float* dy, const void* argmax, bool accumulate);
+Launch max_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax, Storage storage);
+Launch max_pool_backward(const PoolProblem& p, float* dx, const float* dy, const void* argmax, bool accumulate,
+                         Storage storage);
 // The mean over the window clipped to the padded image, as in Caffe.
-Launch average_pool_forward(const PoolProblem& p, float* y, const float* x);
-Launch average_pool_backward(const PoolProblem& p, float* dx, const float* dy, bool accumulate);
+Launch average_pool_forward(const PoolProblem& p, float* y, const float* x, Storage storage);
+Launch average_pool_backward(const PoolProblem& p, float* dx, const float* dy, bool accumulate, Storage storage);
 
 // mask[i] = the index within the plane h x w of the element that argmax names
 Launch max_pool_mask(const PoolProblem& p, float* mask, const void* argmax);

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "cpu/kernels/element_tasks.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -124,6 +125,8 @@ void search_rows(const ReductionKernels& kernels, const TopK& args, int64_t begi
 
 // Parts of column_sums, each of at least 32768 elements and 16 at most: their sums wait in the workspace,
 // [parts][columns].
+constexpr int64_t kSlab = 64;
+
 int64_t column_parts(int64_t rows, int64_t columns) { return std::clamp<int64_t>(rows * columns / 32768, 1, 16); }
 
 // A part of column_sums, or as much of it as slices have brought: sum_rows, cut anywhere.
@@ -150,6 +153,18 @@ struct ColumnPart {
         }
     }
 };
+
+// The sums of ReductionKernels::sum_rows of rows in 16 bits, which are widened a block of kSlab columns at a time.
+void sum_stored_rows(const ReductionKernels& kernels, const Conversion& convert, int64_t columns, float* out,
+                     const float* in, int64_t begin, int64_t end, bool accumulate) {
+    alignas(64) float block[kSumBlockRows * kSlab];
+    for (int64_t row = begin; row < end; row += kSumBlockRows)
+        for (int64_t c = 0; c < columns; c += kSlab) {
+            const int64_t rows = std::min(end - row, kSumBlockRows), width = std::min(columns - c, kSlab);
+            for (int64_t i = 0; i < rows; ++i) convert.read(in, (row + i) * columns + c, width, block + i * width);
+            kernels.sum_rows(out + c, block, width, rows, width, accumulate || row > begin);
+        }
+}
 
 // column_sums of rows of a batch, with the parts and blocks of the whole batch.
 Launch column_sums_of_slice(const RowSlice& slice, int64_t columns, float* out, const float* in, bool accumulate,
@@ -239,15 +254,26 @@ int64_t column_sums_carry_bytes(int64_t each, int64_t rows, int64_t columns) {
 
 // out [columns] (+)= the sums over rows of in [rows][columns]: the bias gradient of an inner product.
 Launch column_sums(const RowSlice& slice, int64_t columns, float* out, const float* in, bool accumulate,
-                   void* workspace, void* carry) {
-    if (!slice.is_whole()) return column_sums_of_slice(slice, columns, out, in, accumulate, carry);
+                   void* workspace, void* carry, Storage storage) {
+    if (!slice.is_whole()) {
+        if (storage != Storage::fp32)
+            throw std::invalid_argument("column_sums: a slice of a batch is summed in fp32 only");
+        return column_sums_of_slice(slice, columns, out, in, accumulate, carry);
+    }
     const int64_t rows = slice.count, parts = column_parts(rows, columns);
-    return [=, &kernels = reduction_kernels()] {
-        if (parts == 1) return kernels.sum_rows(out, in, columns, rows, columns, accumulate);
+    return [=, &kernels = reduction_kernels(), convert = Conversion(storage)] {
+        // to (+)= the sums of rows [begin, end)
+        const auto sum = [&](float* to, int64_t begin, int64_t end, bool more) {
+            if (storage == Storage::fp32)
+                kernels.sum_rows(to, in + begin * columns, columns, end - begin, columns, more);
+            else
+                sum_stored_rows(kernels, convert, columns, to, in, begin, end, more);
+        };
+        if (parts == 1) return sum(out, 0, rows, accumulate);
         float* sums = static_cast<float*>(workspace);
         parallel_for(parts, [&](int64_t i) {
             const int64_t begin = chunk_begin(rows, parts, i), end = chunk_begin(rows, parts, i + 1);
-            kernels.sum_rows(sums + i * columns, in + begin * columns, columns, end - begin, columns, false);
+            sum(sums + i * columns, begin, end, false);
         });
         kernels.sum_rows(out, sums, columns, parts, columns, accumulate);
     };

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cpu/kernels/launch.h"
+#include "cpu/microkernels/half.h"
 #include "cpu/microkernels/reduction.h"
 
 namespace layermem::cpu {
@@ -24,7 +25,7 @@ Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, c
 int64_t column_sums_workspace_bytes(int64_t rows, int64_t columns);
 int64_t column_sums_carry_bytes(int64_t each, int64_t rows, int64_t columns);  // rows: of a slice, of the whole batch
 Launch column_sums(const RowSlice& rows, int64_t columns, float* out, const float* in, bool accumulate, void* workspace,
-                   void* carry);
+                   void* carry, Storage storage = Storage::fp32);
 
 // The k largest elements of each row of x [rows][size], in descending order; of equal elements the last first, a NaN
 // before any number.  index and value are [rows / inner][k][inner], null where not wanted; they may share one array.

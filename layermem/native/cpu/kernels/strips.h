@@ -2,6 +2,7 @@
 #pragma once
 #include <cstring>
 
+#include "cpu/kernels/stored.h"
 #include "cpu/microkernels/gemm.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -13,13 +14,14 @@ constexpr int64_t strips_floats(int64_t columns) { return ceil_div(columns, kStr
 
 // strips [ceil_div(columns, kStripRows)][kMaxPairs][kStripRows] = the first `columns` floats of `rows` rows of dy.
 // A tile reads few floats of each row: those of neighbouring rows lie on neighbouring cache lines here.
-inline void pack_strips(float* strips, const float* dy, int64_t rows, int64_t pitch, int64_t columns) {
+inline void pack_strips(float* strips, const float* dy, int64_t rows, int64_t pitch, int64_t columns,
+                        const Conversion& convert = Conversion(Storage::fp32)) {
     const int64_t whole = columns / kStripRows * kStripRows;
-    for (int64_t row = 0; row < rows; ++row, dy += pitch, strips += kStripRows) {
+    for (int64_t row = 0; row < rows; ++row, strips += kStripRows) {
         float* to = strips;
         for (int64_t i = 0; i < whole; i += kStripRows, to += kStripFloats)
-            std::memcpy(to, dy + i, kStripRows * sizeof(float));
-        std::memcpy(to, dy + whole, static_cast<size_t>(columns - whole) * sizeof(float));
+            convert.copy(to, dy, row * pitch + i, kStripRows);
+        convert.copy(to, dy, row * pitch + whole, columns - whole);
     }
 }
 

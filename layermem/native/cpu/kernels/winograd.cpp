@@ -19,6 +19,7 @@
 
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/implicit_gemm.h"
+#include "cpu/kernels/stored.h"
 #include "cpu/microkernels/winograd.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -253,11 +254,12 @@ struct Epilogue {
     float* out;
     const float* bias;
     bool accumulate, relu;
+    Storage read, written;  // how in and out are stored
 };
 
 // Tiles [first, first + count) of the input.
 void transform_inputs(const WinogradKernels& winograd, const Product& product, int64_t first, int64_t count,
-                      const float* in, float* in_tiles) {
+                      const float* in, Storage storage, float* in_tiles) {
     const Direction& d = product.d;
     WinogradTiles read{};
     read.h = d.in_h;
@@ -273,7 +275,9 @@ void transform_inputs(const WinogradKernels& winograd, const Product& product, i
     read.tiles = in_tiles;
     read.in = in;
     parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / d.in_c),
-                        [&](int64_t begin, int64_t end) { winograd.transform_input(read, begin, end); });
+                        [&, transform = of_storage(winograd.transform_input, storage)](int64_t begin, int64_t end) {
+                            transform(read, begin, end);
+                        });
 }
 
 // Tiles [first, first + count) of some output channels, as they are to be transformed back.
@@ -290,7 +294,7 @@ WinogradTiles output_tiles(const Product& product, const Epilogue& epilogue, con
     write.first = first;
     write.pitch = element_floats(count, columns.count());
     write.tiles = out_tiles;
-    write.out = epilogue.out + columns.begin;
+    write.out = element(epilogue.out, epilogue.written, columns.begin);
     write.bias = epilogue.bias ? epilogue.bias + columns.begin : nullptr;
     write.accumulate = epilogue.accumulate;
     write.relu = epilogue.relu;
@@ -355,8 +359,8 @@ void run_panels(const GemmKernels& gemm, const WinogradKernels& winograd, Pack p
                 }
                 multiply_piece(gemm, product, columns, begin, end - begin, in_tiles, sums, packed);
             }
-            winograd.transform_output(output_tiles(product, epilogue, columns, 0, product.tiles, sums), 0,
-                                      product.tiles);
+            of_storage(winograd.transform_output, epilogue.written)(
+                output_tiles(product, epilogue, columns, 0, product.tiles, sums), 0, product.tiles);
         });
     }
 }
@@ -368,7 +372,7 @@ void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, Pack pa
     float* in_tiles = part_after(packed, product.packed_floats());
     float* out_tiles = part_after(in_tiles, product.in_floats());
     if (product.by_panels) {
-        transform_inputs(winograd, product, 0, product.tiles, in, in_tiles);
+        transform_inputs(winograd, product, 0, product.tiles, in, epilogue.read, in_tiles);
         run_panels(gemm, winograd, pack, product, weights, epilogue, in_tiles, out_tiles);
         return;
     }
@@ -378,11 +382,12 @@ void run_group(const GemmKernels& gemm, const WinogradKernels& winograd, Pack pa
         for (int64_t first = 0; first < product.tiles; first += product.batch) {
             const int64_t count = std::min(product.batch, product.tiles - first);
             if (column == 0 || count < product.tiles)  // the input tiles of one batch serve all chunks
-                transform_inputs(winograd, product, first, count, in, in_tiles);
+                transform_inputs(winograd, product, first, count, in, epilogue.read, in_tiles);
             multiply(gemm, product, count, columns.count(), in_tiles, out_tiles, packed);
             const WinogradTiles write = output_tiles(product, epilogue, columns, first, count, out_tiles);
             parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / columns.count()),
-                                [&](int64_t begin, int64_t end) { winograd.transform_output(write, begin, end); });
+                                [&, transform = of_storage(winograd.transform_output, epilogue.written)](
+                                    int64_t begin, int64_t end) { transform(write, begin, end); });
         }
     }
 }
@@ -412,7 +417,7 @@ struct WgradProduct {
 // Tiles of x, and those of some channels of dy; of one batch, the former serve all chunks.
 void transform_batch(const WinogradKernels& winograd, const WgradProduct& product, const Group& group, int64_t first,
                      int64_t count, const Range& channels, float* x_tiles, float* dy_tiles, const float* x,
-                     const float* dy) {
+                     const float* dy, Storage of_x, Storage of_dy) {
     const ConvProblem& p = product.p;
     const bool with_x = channels.begin == 0 || count < product.tiles;
     WinogradTiles in{};
@@ -437,11 +442,11 @@ void transform_batch(const WinogradKernels& winograd, const WgradProduct& produc
     out.left = 0;
     out.pitch = element_floats(count, channels.count());
     out.tiles = dy_tiles;
-    out.in = dy + channels.begin;
+    out.in = element(dy, of_dy, channels.begin);
     const int64_t floats = (with_x ? in.c : 0) + out.c;  // of a tile
     parallel_for_ranges(count, std::max<int64_t>(1, kTransformFloats / floats), [&](int64_t begin, int64_t end) {
-        if (with_x) winograd.transform_input(in, begin, end);
-        winograd.transform_dy(out, begin, end);
+        if (with_x) of_storage(winograd.transform_input, of_x)(in, begin, end);
+        of_storage(winograd.transform_dy, of_dy)(out, begin, end);
     });
 }
 
@@ -476,8 +481,8 @@ void sum_products(const GemmKernels& gemm, const WgradProduct& product, int64_t 
 }
 
 void run_wgrad(const GemmKernels& gemm, const WinogradKernels& winograd, const WgradProduct& product,
-               const Group& group, float* dw, const float* x, const float* dy, bool accumulate, float* totals,
-               float* x_tiles) {
+               const Group& group, float* dw, const float* x, const float* dy, Storage of_x, Storage of_dy,
+               bool accumulate, float* totals, float* x_tiles) {
     const int64_t c = product.p.c;
     float* dy_tiles = part_after(x_tiles, product.x_floats());
     for (int64_t k = 0; k < product.p.k; k += product.chunk) {
@@ -485,7 +490,7 @@ void run_wgrad(const GemmKernels& gemm, const WinogradKernels& winograd, const W
         float* total = totals + (product.p.is_slice() ? product.f.elements() * k * c : 0);
         for (int64_t first = 0; first < product.tiles; first += product.batch) {
             const int64_t count = std::min(product.batch, product.tiles - first);
-            transform_batch(winograd, product, group, first, count, channels, x_tiles, dy_tiles, x, dy);
+            transform_batch(winograd, product, group, first, count, channels, x_tiles, dy_tiles, x, dy, of_x, of_dy);
             const Init init = first || product.p.first ? Init::out : Init::zero;
             sum_products(gemm, product, count, channels, init, total, x_tiles, dy_tiles);
         }
@@ -519,31 +524,33 @@ int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p) {
 }
 
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
-                      bool accumulate, bool relu, const ReluMask& mask, void* workspace) {
+                      bool accumulate, bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y) {
     const Group group = one_group(p);
     return [=, &gemm = gemm_kernels(), &activation = activation_kernels(), &winograd = winograd_of(group.p).kernels(),
             product = Product(group.p, fprop_direction(group))] {
         const int64_t c = group.p.c, k = group.p.k;
         for (int64_t i = 0; i < p.groups; ++i) {
             const WinogradWeights weights{k, c, w + i * k * 9 * c, nullptr, nullptr, false};
-            const Epilogue epilogue{y + i * k, bias ? bias + i * k : nullptr, accumulate, relu};
-            run_group(gemm, winograd, winograd.pack_fprop, product, weights, epilogue, x + i * c,
+            const Epilogue epilogue{
+                element(y, of_y, i * k), bias ? bias + i * k : nullptr, accumulate, relu, of_x, of_y};
+            run_group(gemm, winograd, winograd.pack_fprop, product, weights, epilogue, element(x, of_x, i * c),
                       static_cast<float*>(workspace));
         }
-        if (mask.bits) write_mask(activation, p.n * p.ho() * p.wo() * p.k, y, mask);
+        if (mask.bits) write_mask(activation, p.n * p.ho() * p.wo() * p.k, y, mask, of_y);
     };
 }
 
 Launch winograd_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias,
-                      bool accumulate, void* workspace) {
+                      bool accumulate, void* workspace, Storage storage) {
     const Group group = one_group(p);
     return [=, &gemm = gemm_kernels(), &winograd = winograd_of(group.p).kernels(),
             product = Product(group.p, dgrad_direction(group))] {
         const int64_t c = group.p.c, k = group.p.k;
         for (int64_t i = 0; i < p.groups; ++i) {
             const WinogradWeights weights{k, c, w + i * k * 9 * c, nullptr, nullptr, false};
-            const Epilogue epilogue{dx + i * c, bias ? bias + i * c : nullptr, accumulate, false};
-            run_group(gemm, winograd, winograd.pack_dgrad, product, weights, epilogue, dy + i * k,
+            const Epilogue epilogue{
+                element(dx, storage, i * c), bias ? bias + i * c : nullptr, accumulate, false, storage, storage};
+            run_group(gemm, winograd, winograd.pack_dgrad, product, weights, epilogue, element(dy, storage, i * k),
                       static_cast<float*>(workspace));
         }
     };
@@ -557,7 +564,7 @@ int64_t winograd_wgrad_carry_bytes(const ConvProblem& p) {
 }
 
 Launch winograd_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,
-                      void* workspace, void* carry) {
+                      void* workspace, void* carry, Storage of_x, Storage of_dy) {
     const Group group = one_group(p);
     return [=, &gemm = gemm_kernels(), &winograd = winograd_of(group.p).kernels(), product = WgradProduct(group.p)] {
         const int64_t c = group.p.c, k = group.p.k;
@@ -565,8 +572,8 @@ Launch winograd_wgrad(const ConvProblem& p, float* dw, const float* x, const flo
         for (int64_t i = 0; i < p.groups; ++i) {
             float* totals = p.is_slice() ? carried + i * product.f.elements() * k * c : from;
             float* x_tiles = p.is_slice() ? from : part_after(from, product.total_floats());
-            run_wgrad(gemm, winograd, product, group, dw + i * k * 9 * c, x + i * c, dy + i * k, accumulate, totals,
-                      x_tiles);
+            run_wgrad(gemm, winograd, product, group, dw + i * k * 9 * c, element(x, of_x, i * c),
+                      element(dy, of_dy, i * k), of_x, of_dy, accumulate, totals, x_tiles);
         }
     };
 }

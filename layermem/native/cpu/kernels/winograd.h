@@ -15,6 +15,7 @@
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/activation.h"
 #include "cpu/microkernels/conv_problem.h"
+#include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
 
@@ -25,11 +26,11 @@ int64_t winograd_dgrad_workspace_bytes(const ConvProblem& p);
 int64_t winograd_wgrad_workspace_bytes(const ConvProblem& p);
 int64_t winograd_wgrad_carry_bytes(const ConvProblem& p);
 Launch winograd_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias,
-                      bool accumulate, bool relu, const ReluMask& mask, void* workspace);
+                      bool accumulate, bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y);
 Launch winograd_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias,
-                      bool accumulate, void* workspace);
+                      bool accumulate, void* workspace, Storage storage);
 // carry: of a slice of a batch, the sums over tiles of all groups; a whole batch has them in the workspace
 Launch winograd_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,
-                      void* workspace, void* carry);
+                      void* workspace, void* carry, Storage of_x, Storage of_dy);
 
 }  // namespace layermem::cpu

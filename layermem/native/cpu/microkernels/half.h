@@ -7,6 +7,16 @@
 
 namespace layermem::cpu {
 
+// How a blob lies in memory.  Kernels that take blobs in 16 bits get their addresses as those of floats, with this word.
+enum class Storage { fp32, bf16, fp16 };
+constexpr int kStorages = 3;
+
+// The kernel of a table for a storage.
+template <class Kernel>
+Kernel of_storage(const Kernel (&kernels)[kStorages], Storage storage) {
+    return kernels[static_cast<int>(storage)];
+}
+
 using Widen = void (*)(float* out, const uint16_t* in, int64_t count);
 using Narrow = void (*)(uint16_t* out, const float* in, int64_t count);  // ties to even; every NaN becomes 0x7fff
 

@@ -7,7 +7,7 @@
 // the tap r * kw + s of the maximum, as uint8 where the window has at most 256 taps and as int32 otherwise.
 #include "cpu/microkernels/pooling.h"
 
-#include "cpu/isa/simd_math.h"
+#include "cpu/isa/simd_half.h"
 #include "cpu/microkernels/philox.h"
 
 namespace layermem::cpu::LAYERMEM_ISA {
@@ -16,12 +16,23 @@ namespace {
 // As PoolProblem::argmax_is_int32(), but with internal linkage: see isa/simd.h.
 inline bool wide_argmax(const PoolProblem& p) { return p.kh * p.kw > 256; }
 
+// The blobs, of elements T: float, Bf16 or Fp16.
+template <class T>
+inline const T* input(const PoolArgs& args) {
+    return reinterpret_cast<const T*>(args.in);
+}
+template <class T>
+inline T* output(const PoolArgs& args) {
+    return reinterpret_cast<T*>(args.out);
+}
+
 // y = the maximum over the window clipped to the image, taps [r0, r1) x [s0, s1).  Of equal values the first in
 // row-major order wins, so that a recomputation gives the same argmax: `>` and not `>=`.
+template <class T>
 void max_pool(const PoolArgs& args, int64_t row) {
     const PoolProblem& p = args.problem;
     const int64_t h0 = row % p.ho * p.sh - p.ph, r0 = max(0, -h0), r1 = min(p.kh, p.h - h0);
-    const float* image = args.in + row / p.ho * p.h * p.w * p.c;
+    const T* image = input<T>(args) + row / p.ho * p.h * p.w * p.c;
     for (int64_t ow = 0; ow < p.wo; ++ow) {
         const int64_t w0 = ow * p.sw - p.pw, s0 = max(0, -w0), s1 = min(p.kw, p.w - w0);
         const int64_t at = (row * p.wo + ow) * p.c;
@@ -29,7 +40,7 @@ void max_pool(const PoolArgs& args, int64_t row) {
             V best = broadcast(-__builtin_inff());
             I where{};  // tap 0 where nothing is above -inf, NaN included
             for (int64_t r = r0; r < r1; ++r) {
-                const float* x = image + ((h0 + r) * p.w + w0 + s0) * p.c + c;
+                const T* x = image + ((h0 + r) * p.w + w0 + s0) * p.c + c;
                 for (int64_t s = s0; s < s1; ++s, x += p.c) {
                     const V v = load(x, n);
                     const I more = v > best;
@@ -37,7 +48,7 @@ void max_pool(const PoolArgs& args, int64_t row) {
                     where = (more & static_cast<int32_t>(r * p.kw + s)) | (~more & where);
                 }
             }
-            store(args.out + at + c, best, n);
+            store(output<T>(args) + at + c, best, n);
             if (!args.argmax) return;
             if (wide_argmax(p))
                 __builtin_memcpy(static_cast<int32_t*>(args.argmax) + at + c, &where, static_cast<size_t>(n) * 4);
@@ -49,14 +60,14 @@ void max_pool(const PoolArgs& args, int64_t row) {
 
 // dx (+)= the sum of term(offset of y, tap, oh, ow, n) over the outputs (oh, ow) whose windows contain the input: those
 // of [oh0, oh1) x [ow0, ow1), which the input is tap (h - oh * sh, w - ow * sw) of.
-template <class Term>
+template <class T, class Term>
 inline void gather_row(const PoolArgs& args, int64_t row, const Term& term) {
     const PoolProblem& p = args.problem;
     const int64_t h = row % p.h + p.ph, n = row / p.h;
     const int64_t oh0 = h < p.kh ? 0 : (h - p.kh) / p.sh + 1, oh1 = min(p.ho, h / p.sh + 1);
     for (int64_t x = 0; x < p.w; ++x) {
         const int64_t w = x + p.pw, ow0 = w < p.kw ? 0 : (w - p.kw) / p.sw + 1, ow1 = min(p.wo, w / p.sw + 1);
-        float* out = args.out + (row * p.w + x) * p.c;
+        T* out = output<T>(args) + (row * p.w + x) * p.c;
         for_each_vector_group(0, p.c, [&](int64_t c, auto lanes, auto group) __attribute__((always_inline)) {
             constexpr int kGroup = size_of(group);
             V sum[kGroup];
@@ -76,17 +87,18 @@ inline void gather_row(const PoolArgs& args, int64_t row, const Term& term) {
 }
 
 // An output passes its dy to the tap that argmax names.
+template <class T>
 void max_pool_backward(const PoolArgs& args, int64_t row) {
     if (wide_argmax(args.problem))
-        return gather_row(
+        return gather_row<T>(
             args, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
                 I where{};
                 __builtin_memcpy(&where, static_cast<const int32_t*>(args.argmax) + at, static_cast<size_t>(n) * 4);
-                return select(where == static_cast<int32_t>(tap), load(args.in + at, n), zero());
+                return select(where == static_cast<int32_t>(tap), load(input<T>(args) + at, n), zero());
             });
-    gather_row(args, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
+    gather_row<T>(args, row, [&](int64_t at, int64_t tap, int64_t, int64_t, auto n) __attribute__((always_inline)) {
         const I where = load_bytes(static_cast<const uint8_t*>(args.argmax) + at, n);
-        return select(where == static_cast<int32_t>(tap), load(args.in + at, n), zero());
+        return select(where == static_cast<int32_t>(tap), load(input<T>(args) + at, n), zero());
     });
 }
 
@@ -97,11 +109,12 @@ inline int64_t extent(int64_t i, int64_t stride, int64_t pad, int64_t kernel, in
 }
 
 // y = the sum over the window clipped to the image / its area in the padded image.
+template <class T>
 void average_pool(const PoolArgs& args, int64_t row) {
     const PoolProblem& p = args.problem;
     const int64_t h0 = row % p.ho * p.sh - p.ph, r0 = max(0, -h0), r1 = min(p.kh, p.h - h0);
     const int64_t height = extent(row % p.ho, p.sh, p.ph, p.kh, p.h);
-    const float* image = args.in + row / p.ho * p.h * p.w * p.c;
+    const T* image = input<T>(args) + row / p.ho * p.h * p.w * p.c;
     for (int64_t ow = 0; ow < p.wo; ++ow) {
         const int64_t w0 = ow * p.sw - p.pw, s0 = max(0, -w0), s1 = min(p.kw, p.w - w0);
         const V divisor = broadcast(static_cast<float>(height * extent(ow, p.sw, p.pw, p.kw, p.w)));
@@ -109,21 +122,22 @@ void average_pool(const PoolArgs& args, int64_t row) {
             V sum = zero();
             for (int64_t r = r0; r < r1; ++r) {
                 V line = zero();
-                const float* x = image + ((h0 + r) * p.w + w0 + s0) * p.c + c;
+                const T* x = image + ((h0 + r) * p.w + w0 + s0) * p.c + c;
                 for (int64_t s = s0; s < s1; ++s, x += p.c) line += load(x, n);
                 sum += line;
             }
-            store(args.out + (row * p.wo + ow) * p.c + c, sum / divisor, n);
+            store(output<T>(args) + (row * p.wo + ow) * p.c + c, sum / divisor, n);
         });
     }
 }
 
 // Each output passes dy / area to all pixels of its window: the same area as forward, computed again.
+template <class T>
 void average_pool_backward(const PoolArgs& args, int64_t row) {
     const PoolProblem& p = args.problem;
-    gather_row(args, row, [&](int64_t at, int64_t, int64_t oh, int64_t ow, auto n) __attribute__((always_inline)) {
+    gather_row<T>(args, row, [&](int64_t at, int64_t, int64_t oh, int64_t ow, auto n) __attribute__((always_inline)) {
         const int64_t area = extent(oh, p.sh, p.ph, p.kh, p.h) * extent(ow, p.sw, p.pw, p.kw, p.w);
-        return load(args.in + at, n) / broadcast(static_cast<float>(area));
+        return load(input<T>(args) + at, n) / broadcast(static_cast<float>(area));
     });
 }
 
@@ -244,7 +258,13 @@ void stochastic_average(const PoolArgs& args, int64_t row) {
 
 }  // namespace
 
-const PoolingKernels pooling_kernels = {max_pool,      average_pool,    max_pool_backward, average_pool_backward,
-                                        max_pool_mask, stochastic_pool, stochastic_average};
+const PoolingKernels pooling_kernels = {
+    {max_pool<float>, max_pool<Bf16>, max_pool<Fp16>},
+    {average_pool<float>, average_pool<Bf16>, average_pool<Fp16>},
+    {max_pool_backward<float>, max_pool_backward<Bf16>, max_pool_backward<Fp16>},
+    {average_pool_backward<float>, average_pool_backward<Bf16>, average_pool_backward<Fp16>},
+    max_pool_mask,
+    stochastic_pool,
+    stochastic_average};
 
 }  // namespace layermem::cpu::LAYERMEM_ISA

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "cpu/isa/isa.h"
+#include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
 
@@ -27,12 +28,14 @@ struct PoolRandom {   // numbers from 0 to 1 by output element (philox.h)
     int64_t first;    // number of the first output element: random numbers belong to numbers
 };
 
-struct PoolingKernels {
-    void (*max_pool)(const PoolArgs&, int64_t row);               // row of y: [0, n * ho)
-    void (*average_pool)(const PoolArgs&, int64_t row);           // likewise
-    void (*max_pool_backward)(const PoolArgs&, int64_t row);      // row of dx: [0, n * h)
-    void (*average_pool_backward)(const PoolArgs&, int64_t row);  // likewise
-    void (*max_pool_mask)(const PoolArgs&, int64_t row);          // of out: where in h x w the argmax points
+using PoolRow = void (*)(const PoolArgs&, int64_t row);
+
+struct PoolingKernels {                                   // by Storage of the blobs, where there are several
+    PoolRow max_pool[kStorages];                          // row of y: [0, n * ho)
+    PoolRow average_pool[kStorages];                      // likewise
+    PoolRow max_pool_backward[kStorages];                 // row of dx: [0, n * h)
+    PoolRow average_pool_backward[kStorages];             // likewise
+    void (*max_pool_mask)(const PoolArgs&, int64_t row);  // of out: where in h x w the argmax points
     void (*stochastic_pool)(const PoolArgs&, const PoolRandom&, int64_t row);
     void (*stochastic_average)(const PoolArgs&, int64_t row);
 };

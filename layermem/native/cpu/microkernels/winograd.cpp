@@ -26,7 +26,7 @@
 // sum, and all numbers of B' and A are exact.
 #include "cpu/microkernels/winograd.h"
 
-#include "cpu/isa/simd_math.h"
+#include "cpu/isa/simd_half.h"
 #include "cpu/microkernels/pack.h"
 
 namespace layermem::cpu::LAYERMEM_ISA {
@@ -152,12 +152,12 @@ template <int kSize>
 using Tile = V[kSize][kSize];
 
 // B' d B of the pixels under a tile; pixels outside the image are zeros.
-template <class F>
+template <class F, class T>
 void transform_input(const WinogradTiles& args, int64_t begin, int64_t end) {
     constexpr int kSize = F::kSize;
     for (int64_t t = begin; t < end; ++t) {
         const TilePlace<kSize> place(args, t, F::kOutputs);
-        const float* corner = args.in + place.offset(args);
+        const T* corner = reinterpret_cast<const T*>(args.in) + place.offset(args);
         const auto run = [&](const auto& pixel) __attribute__((always_inline)) {
             for_each_vector(0, args.c, [&](int64_t c, auto n) __attribute__((always_inline)) {
                 Tile<kSize> d;
@@ -193,12 +193,12 @@ void transform_input(const WinogradTiles& args, int64_t begin, int64_t end) {
 
 // A' m A: the products of a tile to its pixels, with the epilogue (bias or accumulate, relu).  Pixels beyond the border
 // are not stored.
-template <class F>
+template <class F, class T>
 void transform_output(const WinogradTiles& args, int64_t begin, int64_t end) {
     constexpr int kSize = F::kSize, kOutputs = F::kOutputs;
     for (int64_t t = begin; t < end; ++t) {
         const TilePlace<kOutputs> place(args, t, kOutputs);
-        float* corner = args.out + place.offset(args);
+        T* corner = reinterpret_cast<T*>(args.out) + place.offset(args);
         for_each_vector(0, args.c, [&](int64_t c, auto n) __attribute__((always_inline)) {
             const float* in = args.tiles + t * args.c + c;
             V lines[kOutputs][kSize];
@@ -220,7 +220,7 @@ void transform_output(const WinogradTiles& args, int64_t begin, int64_t end) {
 #pragma GCC unroll 4
                 for (int j = 0; j < kOutputs; ++j) {
                     if (!place.column[j]) break;
-                    float* at = corner + (i * args.w + j) * args.pixel + c;
+                    T* at = corner + (i * args.w + j) * args.pixel + c;
                     const V v = args.accumulate ? load(at, n) + y[j] : y[j] + bias;
                     store(at, args.relu ? relu(v) : v, n);
                 }
@@ -230,12 +230,12 @@ void transform_output(const WinogradTiles& args, int64_t begin, int64_t end) {
 }
 
 // A dy A' of the pixels of a gradient; pixels outside the image are zeros.
-template <class F>
+template <class F, class T>
 void transform_dy(const WinogradTiles& args, int64_t begin, int64_t end) {
     constexpr int kSize = F::kSize, kOutputs = F::kOutputs;
     for (int64_t t = begin; t < end; ++t) {
         const TilePlace<kOutputs> place(args, t, kOutputs);
-        const float* corner = args.in + place.offset(args);
+        const T* corner = reinterpret_cast<const T*>(args.in) + place.offset(args);
         for_each_vector(0, args.c, [&](int64_t c, auto n) __attribute__((always_inline)) {
             V lines[kSize][kOutputs];
 #pragma GCC unroll 4
@@ -357,9 +357,19 @@ void transform_dw(const WinogradWeights& args, int64_t begin, int64_t end) {
 
 }  // namespace
 
-const WinogradKernels winograd2_kernels = {transform_input<F2>, transform_output<F2>, transform_dy<F2>,
-                                           pack_fprop<F2>,      pack_dgrad<F2>,       transform_dw<F2>};
-const WinogradKernels winograd4_kernels = {transform_input<F4>, transform_output<F4>, transform_dy<F4>,
-                                           pack_fprop<F4>,      pack_dgrad<F4>,       transform_dw<F4>};
+const WinogradKernels winograd2_kernels = {
+    {transform_input<F2, float>, transform_input<F2, Bf16>, transform_input<F2, Fp16>},
+    {transform_output<F2, float>, transform_output<F2, Bf16>, transform_output<F2, Fp16>},
+    {transform_dy<F2, float>, transform_dy<F2, Bf16>, transform_dy<F2, Fp16>},
+    pack_fprop<F2>,
+    pack_dgrad<F2>,
+    transform_dw<F2>};
+const WinogradKernels winograd4_kernels = {
+    {transform_input<F4, float>, transform_input<F4, Bf16>, transform_input<F4, Fp16>},
+    {transform_output<F4, float>, transform_output<F4, Bf16>, transform_output<F4, Fp16>},
+    {transform_dy<F4, float>, transform_dy<F4, Bf16>, transform_dy<F4, Fp16>},
+    pack_fprop<F4>,
+    pack_dgrad<F4>,
+    transform_dw<F4>};
 
 }  // namespace layermem::cpu::LAYERMEM_ISA

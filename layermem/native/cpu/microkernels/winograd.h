@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "cpu/isa/isa.h"
+#include "cpu/microkernels/half.h"
 
 namespace layermem::cpu {
 
@@ -35,10 +36,12 @@ struct PackedPanel {  // of transformed weights, for GEMM
     int64_t first;                   // step with which `packed` begins
 };
 
-struct WinogradKernels {
-    void (*transform_input)(const WinogradTiles&, int64_t begin, int64_t end);   // (m + 2)^2 pixels to a tile: B' d B
-    void (*transform_output)(const WinogradTiles&, int64_t begin, int64_t end);  // a tile to m^2 pixels: A' m A
-    void (*transform_dy)(const WinogradTiles&, int64_t begin, int64_t end);      // m^2 pixels of dy to a tile: A d A'
+using TransformTiles = void (*)(const WinogradTiles&, int64_t begin, int64_t end);
+
+struct WinogradKernels {                         // of pixels, by their Storage
+    TransformTiles transform_input[kStorages];   // (m + 2)^2 pixels to a tile: B' d B
+    TransformTiles transform_output[kStorages];  // a tile to m^2 pixels: A' m A
+    TransformTiles transform_dy[kStorages];      // m^2 pixels of dy to a tile: A d A'
     // Transformed weights G g G' for the steps [begin, end): of fprop, whose steps are c and whose columns are k ...
     void (*pack_fprop)(const WinogradWeights&, const PackedPanel&, int64_t begin, int64_t end);
     // ... and of dgrad, whose windows are rotated by 180 degrees; steps are k, columns are c.
