@@ -579,11 +579,12 @@ def _split_images(problem: ConvProblem, pieces: int) -> Split:
 
 
 def _split_cycles(problem: ConvProblem, split: Split) -> int:
-    """Of a product in tf32 and a share of one in fp32, each with its addition."""
+    """Of a product in tf32 and a share of one in fp32, each with its addition.  Reads from the L2 cache are counted as
+    if tiles were full, which keeps parts few where they are not."""
     matrices, depth = wgrad_matrices(problem, split.parts), split.windows_each(problem)
     vector = vector_width_of(problem, *group_channels(problem))
     tf32, fp32 = (
-        min(cycles(engine, tile, matrices, depth) for tile in engine.own_tiles(WGRAD, vector))
+        min(cycles(engine, tile, _full(tile, *matrices), depth) for tile in engine.own_tiles(WGRAD, vector))
         for engine in (ENGINES["tf32"], ENGINES["fp32"])
     )
     products = FP32_SHARE * tf32 + fp32
@@ -591,6 +592,11 @@ def _split_cycles(problem: ConvProblem, split: Split) -> int:
         return products
     add = ADD_CYCLES + (2 * split.parts + 1) * problem.filter.nbytes // DRAM_BYTES
     return products + (FP32_SHARE + 1) * add
+
+
+def _full(tile: Tile, rows: int, columns: int, count: int) -> tuple[int, int, int]:
+    """Matrices of the same tiles, all of them full."""
+    return ceil_div(rows, tile.m) * tile.m, ceil_div(columns, tile.n) * tile.n, count
 
 
 def wgrad_matrices(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
