@@ -171,7 +171,7 @@ def engine_kernels(found: Mapping[str, Facts]) -> dict[str, Facts]:
 @pytest.mark.parametrize("precision", ENGINES)
 def test_main_loops_are_copies_that_do_not_wait_and_products(precision):
     product, kernels = PRODUCTS[precision], engine_kernels(code(ENGINES[precision].module))
-    assert len(kernels) == {"tf32": 43, "bf16": 33}.get(precision, 31)
+    assert len(kernels) == {"fp32": 33, "fp32x3": 32, "tf32": 47, "bf16": 35}[precision]
     for name, each in kernels.items():
         whole = each.copies
         copies = {opcode for opcode in whole if opcode.startswith(COPY)}
@@ -196,7 +196,7 @@ def _reads_as_an_fp32_product(name: str, loop: Mapping[str, int], products: int)
     assert issued < (1.3 if large else 1.6), (name, issued)
 
 
-MOST_ISSUED_OF_PATCH = {"tf32": 6.0, "bf16": 9.0, "fp32x3": 4.3, "fp32": 1.9}
+MOST_ISSUED_OF_PATCH = {"tf32": 6.0, "bf16": 9.0, "fp32x3": 4.4, "fp32": 1.9}
 
 
 def _reads_a_patch(name: str, loop: Mapping[str, int], precision: str, products: int) -> None:
@@ -208,14 +208,14 @@ def _reads_a_patch(name: str, loop: Mapping[str, int], precision: str, products:
 
 MOST_ISSUED = {  # instructions a product of a whole stage, copies and all, of 128 x 128
     "tf32": {"fprop": 4.5, "dgrad": 6.2, "wgrad": 6.2},
-    "fp32x3": {"fprop": 3.4, "dgrad": 3.6, "wgrad": 3.5},
+    "fp32x3": {"fprop": 4.5, "dgrad": 4.7, "wgrad": 4.4},
     "bf16": {"fprop": 6.3, "dgrad": 7.2, "wgrad": 6.6},
 }
 
 
 def _reads_as_a_tensor_core_product(name: str, loop: Mapping[str, int], precision: str, products: int) -> None:
     """The whole main loop is one: a stage of products, and the copies of a later one between them."""
-    _, product, tile, vectors = name.replace("_sums", "").replace("_merged", "").split("_")
+    _, product, tile, vectors = re.sub("_(sums|merged|pool)", "", name).split("_")
     if product != "wgrad":  # an operand in rows comes by ldmatrix
         assert loop["LDSM.16.M88.4"], name
     if vectors == "v1":
@@ -238,13 +238,13 @@ def test_packed_tiles_are_copied_and_multiplied_as_they_are():
     """No register holds an operand between memory and its product, and no instruction converts one."""
     product, found = PRODUCTS["bf16"], engine_kernels(code(PACKED_BF16.module))
     kernels = {name: each for name, each in found.items() if name.endswith("v8")}
-    assert len(kernels) == 20
+    assert len(kernels) == 23
     for name, each in kernels.items():
         whole = each.copies
         assert {o for o in whole if o.startswith(COPY)} == {"LDGSTS.E.BYPASS.128"}, name
         assert not any(o.startswith(("LDG.", "F2F", "STS", "LDL", "STL")) for o in whole), name
         assert any(o.startswith("LDSM") for o in whole) and whole["BAR.SYNC.DEFER_BLOCKING"] == 1, name
-        _, operation, tile, _ = name.replace("_sums", "").replace("_merged", "").split("_")
+        _, operation, tile, _ = re.sub("_(sums|merged|pool)", "", name).split("_")
         if tile in ("128x128", "256x128"):
             products = sum(n for o, n in whole.items() if o.startswith(product))
             assert whole[ISSUED] / products <= MOST_ISSUED_PACKED[operation], name
