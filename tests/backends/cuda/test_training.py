@@ -400,7 +400,7 @@ def test_merged_data_gradients_change_no_bit_under_any_strategy(tmp_path):
         assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-POOLED = f"""
+CONV_POOLED = f"""
     {DATA.replace("dim: 6 dim: 5", "dim: 8 dim: 8")} {conv("stem", "data", 8, 3)} {relu("stem")}
     {conv("a", "stem", 16, 3)} {relu("a")}
     layer {{ name: "first" type: "Pooling" bottom: "a" top: "first" pooling_param {{ kernel_size: 2 stride: 2 }} }}
@@ -415,7 +415,7 @@ POOLED = f"""
 )
 def test_poolings_in_the_launches_of_their_convolutions_change_no_bit(precision, storage, tmp_path):
     solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'pooled' {POOLED} }}\n")
+    solver.write_text(solver_text() + f"net_param {{ name: 'pooled' {CONV_POOLED} }}\n")
     graphs = job_of(None, solver=solver, device=CudaDevice(precision=precision, storage=storage)).graphs
     for graph in graphs:  # of training and of the test net
         assert [op.layers[-1] for op in graph.ops if op.kernel == "ConvPool.forward"] == ["first", "second"]
