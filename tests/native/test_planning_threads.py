@@ -30,9 +30,11 @@ while not planner.searched_seconds:
 """
 
 INTERRUPT = """
+import signal
 from layermem._native import polish_order
 from tests.native.test_planning_nested import random_values
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it is ignored
 values = random_values(41)
 start = values.planner.minimum()
 threading.Timer(0.1, _thread.interrupt_main).start()
