@@ -1,5 +1,6 @@
 """For every test: random inputs that are the same in every run (tests/numbers.py), the markers `slow` and `emulator`
-(tests/speed.py), and the extension under test (tools/campaign/native_build.py).
+(tests/speed.py), the option `--thin` (tests/thinning.py), and the extension under test
+(tools/campaign/native_build.py).
 """
 
 import gc
@@ -15,6 +16,7 @@ import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem.backends.reference.blas import use_one_thread
 from tests.numbers import SEED, numbers_for
 from tests.speed import is_slow, needs_emulator
+from tests.thinning import thin
 
 # Hypothesis runs the same examples every time unless LAYERMEM_TEST_SEED changes them, and sets no deadline.
 settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
@@ -25,14 +27,22 @@ use_one_thread()  # a second one of NumPy's spins while it waits, on a core that
 TESTS = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the file that they are in."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thin", action="store_true", help="of tests marked `exhaustive(k)`, run one in k cases")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by the file that they are in, and thin them out."""
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         if needs_emulator(path):
             item.add_marker(pytest.mark.emulator)
         if is_slow(path):
             item.add_marker(pytest.mark.slow)
+    if config.getoption("thin"):
+        items[:], left_out = thin(items)
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish() -> None:

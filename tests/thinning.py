@@ -1,0 +1,66 @@
+"""Which cases of an exhaustive test run under `pytest --thin`, as `make check` does.
+
+    @pytest.mark.exhaustive(4)
+    @pytest.mark.parametrize("mode", ["asan", "race"])
+    @pytest.mark.parametrize("shape", SHAPES)
+
+marks a test whose cases form a matrix, of which neighbours run the same code: about one in four of them stands for
+all.  Each value of each parameter occurs in one that runs.  The choice depends on the cases alone, and so is the same
+in every run.  Without `--thin` all cases run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import pytest
+
+Key = tuple[Hashable, ...]
+
+
+def representatives(cases: Sequence[Sequence[int]], one_in: int) -> list[int]:
+    """Positions of the cases that run, in order.  A case is its index along each axis of the matrix.
+
+    They are those on every `one_in`-th diagonal, where the sum of indices is a multiple of `one_in`, and for values
+    that these lack the first case with most of them.
+    """
+    chosen = {place for place, case in enumerate(cases) if sum(case) % one_in == 0}
+    values = [set(enumerate(case)) for case in cases]
+    missing = set().union(*values) - set().union(*(values[place] for place in chosen))
+    while missing:
+        place = max(range(len(cases)), key=lambda each: len(values[each] & missing))
+        chosen.add(place)
+        missing -= values[place]
+    return sorted(chosen)
+
+
+def axes(cases: Sequence[Mapping[str, object]]) -> list[tuple[int, ...]]:
+    """Of each case the indices of its parameters' values, in the order of their first occurrence.  Parameters that
+    change together, as those of one `parametrize` may, are one axis."""
+    columns = {}
+    for name in cases[0]:
+        places: dict[Hashable, int] = {}
+        columns[tuple(places.setdefault(_key(case[name]), len(places)) for case in cases)] = name
+    return list(zip(*columns))
+
+
+def _key(value: object) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)  # all cases with it share the object
+    return type(value), value
+
+
+def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The tests that run, in order, and those that do not."""
+    matrices: dict[Key, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("exhaustive") and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            matrices.setdefault((item.path, item.cls, item.originalname), []).append(item)
+    left_out = set()
+    for cases in matrices.values():
+        (one_in,) = cases[0].get_closest_marker("exhaustive").args
+        chosen = set(representatives(axes([case.callspec.params for case in cases]), one_in))
+        left_out |= {case for place, case in enumerate(cases) if place not in chosen}
+    return [item for item in items if item not in left_out], [item for item in items if item in left_out]
