@@ -120,12 +120,14 @@ def compare_steps(device: CpuDevice, layer: Layer, xs=(), ws=()) -> int:
     return compared
 
 
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
 def test_a_kernel_for_16_bits_has_the_bits_of_conversions(case, device):
     layer = case.layer("medium")
     compare_steps(device, layer, *case.inputs(layer, np.random.default_rng(6)))
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("name", LARGE)
 def test_so_it_has_in_blocks_and_parts(name, device):
     text, shape = LARGE[name]

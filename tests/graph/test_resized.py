@@ -20,6 +20,7 @@ def graph_of(net, size, device):
     return job_of(built, device=device).graphs[0]
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize("net", NETS)
 def test_a_resized_graph_is_the_one_that_is_built(net, device):

@@ -51,6 +51,7 @@ def test_the_strategies_of_these_tests_are_all_there_are():
     assert set(STRATEGIES) == set(REGISTERED)
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_refusal_names_the_least_budget(job, strategy):
     refused, least = arena(job, strategy, 1)
@@ -61,6 +62,7 @@ def test_a_refusal_names_the_least_budget(job, strategy):
         assert arena(job, strategy, budget)[0] is not None, budget / least
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("strategy", ["hybrid", "recompute", "auto"])
 def test_the_same_question_has_the_same_answer(job, strategy):
     graphs, costs = job

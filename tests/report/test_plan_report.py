@@ -32,6 +32,7 @@ def job(request) -> Job:
     return job_of(request.param)
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_minimum_of_a_strategy_fits_and_a_byte_less_does_not(job, strategy):
     minimum = evaluate(job, strategy).minimum_bytes

@@ -243,6 +243,7 @@ def device(request: pytest.FixtureRequest) -> Device:
     return DEVICES[request.param]()
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", NETS)
 def test_a_step_in_slices_has_the_bits_of_the_whole_step(device, name, count):
@@ -304,6 +305,7 @@ def test_what_some_slices_have_written_is_offloaded_and_comes_back(device):
 # -- BatchNorm in two passes -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("strategy", ["liveness", "hybrid", "recompute", "nested"])
 @pytest.mark.parametrize(("name", "cut"), [(name, cut) for name, (_, cuts) in BATCH_NORMS.items() for cut in cuts])
 def test_slices_with_batch_norms_have_the_bits_of_the_whole_step(device, name, cut, strategy):

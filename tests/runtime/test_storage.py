@@ -60,6 +60,7 @@ def solver_of(net: str, folder: Path, **fields: object) -> SolverFile:
     return solver_file(net, folder, test_iter=None, test_interval=None, **fields)
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("name", NETS)
 def test_every_plan_and_every_size_of_parts_gives_the_same_bits(device, name, tmp_path, monkeypatch):
     file = solver_of(name, tmp_path)
@@ -94,6 +95,7 @@ def test_losses_are_close_to_those_of_fp32(device, name, tmp_path):
     np.testing.assert_allclose(narrow, wide, rtol=0.02)
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize(("name", "cut"), [(name, cut) for name, cuts in SLICED.items() for cut in cuts])
 def test_slices_give_the_bits_of_the_whole_step(device, name, cut, tmp_path, monkeypatch):
     text = NETS[name].replace(*next(iter(WIDE.items())))
@@ -105,6 +107,7 @@ def test_slices_give_the_bits_of_the_whole_step(device, name, cut, tmp_path, mon
             assert trained(file, device, strategy=strategy, slices=cut) == bits
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize(
     "fields", [{"iter_size": 2}, {"iter_size": 3, "type": "Adam"}, {"clip_gradients": 0.1}], ids=str
 )
@@ -117,6 +120,7 @@ def test_held_and_clipped_gradients_have_the_same_bits(device, text, fields, tmp
         assert trained(file, device, strategy=strategy, slices=slices) == bits
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("text", [CHAIN, INCEPTION, RESIDUAL], ids=["chain", "inception", "residual"])
 def test_the_least_budget_of_a_strategy_is_kept(device, text, tmp_path, monkeypatch):
     limit_parts(monkeypatch, 1 << 14)

@@ -94,6 +94,7 @@ def test_no_number_of_ranks_changes_a_bit(device, folder):
         assert len({(loss, str(outputs)) for _, _, loss, outputs in results}) == 1
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("storage", NARROW)
 @pytest.mark.parametrize("net", [NORMS, NORM_OF_DATA], ids=["norms", "norm_of_data"])
 @pytest.mark.parametrize("name", ["reference", "cpu"])

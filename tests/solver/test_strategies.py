@@ -36,6 +36,7 @@ def snapshot_bytes(net, folder, more, device="reference", **options):
     return found, solver
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize(("net", "variant"), CASES)
 def test_every_strategy_writes_the_same_snapshot(net, variant, device, tmp_path):

@@ -122,6 +122,7 @@ def _kind(schedule, residency):
     return buffer.kind if buffer is not None else None
 
 
+@pytest.mark.exhaustive(2)
 def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, tmp_path):
     """A plan that two strategies or budgets share is run once."""
     expected = trained(net(tmp_path), tmp_path, device, strategy="caffe")[2]

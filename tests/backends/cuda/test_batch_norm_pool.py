@@ -32,6 +32,7 @@ def test_its_gradient_is_added_to_another(word, rng):
     check(Steps("overlapping", PLAIN, word, rng), adds=("dx0", "dw3", "dw4"))
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", ["overlapping", "padded, hanging over"])
 def test_it_stays_in_bounds_and_has_no_races(name, way, rng):

@@ -42,6 +42,7 @@ def test_an_lrn_clears_its_gradient_where_its_bottom_is_not_positive(name, accum
     check(*cleared(lrn(name), Setting(PLAIN, word, accumulate), rng))
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", ["overlapping", "odd size"])
 def test_they_stay_in_bounds_and_have_no_races(name, way, rng):

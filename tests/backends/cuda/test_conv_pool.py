@@ -41,6 +41,7 @@ def check(
     assert name == "one window" or len(set(together["argmax"].flat)) > 2
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("name, precision, word", CASES)
 def test_they_have_the_bits_of_two_ops(name, precision, word, rng, monkeypatch):
     way = Way(precision=precision)
@@ -77,12 +78,14 @@ def test_no_index_is_written_where_no_backward_reads_it(rng):
     np.testing.assert_array_equal(alone["y0"], beside["y0"])
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("precision, word", STORED)
 def test_they_stay_in_bounds_and_have_no_races(precision, word, way, rng):
     check("odd", replace(way, precision=precision), word, rng)
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("tile", POOL_TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 def test_no_tile_has_races(tile, way, rng, monkeypatch):

@@ -34,6 +34,7 @@ def filled(rng: np.random.Generator, layer, *shapes):
     return xs, ws
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", CONV_EDGES)
 def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
@@ -169,6 +170,7 @@ SOME = ["one by one", "first layer", "stride three and two", "dilated by the str
         "parts of the weight gradient", "a tile of 128 outputs"]  # fmt: skip
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("precision", PRECISION_BOUNDS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", SOME)
@@ -182,6 +184,7 @@ def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, pr
     assert all(error >= least for error in case.errors.values()), case.errors
 
 
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize(
     "mode, precision", [("race", "fp32"), ("asan", "fp32"), *(("asan", each) for each in PRECISION_BOUNDS)]
 )

@@ -99,6 +99,7 @@ def sequence(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict
     return {**found, "dx1": above["dx0"]} if len(xs) > 1 else found
 
 
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("added", [False, True])

@@ -32,6 +32,7 @@ def assert_same(together: np.ndarray, apart: np.ndarray) -> None:
     assert together.any()
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("tile", MERGED_TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", PAIRS)
@@ -69,6 +70,7 @@ def test_so_do_products_by_warpgroups(pays, rng, monkeypatch):
     assert launches == (2 if pays is warpgroup.ALWAYS else 1)
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("storage", ["", "bf16"])
 @pytest.mark.parametrize("name", ["with a stride", "in other phases", "of maps of taps"])

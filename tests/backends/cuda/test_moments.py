@@ -38,6 +38,7 @@ def test_units_are_added_up_in_the_stated_order(shape, rng):
     np.testing.assert_array_equal(of_blob(x), moments(x))
 
 
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -48,6 +49,7 @@ def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precisio
     assert launches == (1 if tile.m == 128 else 2)
 
 
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("word", NARROW)
 @pytest.mark.parametrize("precision", WIDENING)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
@@ -75,21 +77,23 @@ def test_products_of_data_leave_the_moments_of_what_is_stored(rng):
     assert launches == 1
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
-def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(way, rng, monkeypatch):
-    for tile in PACKED_BF16.tiles:
-        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
-        y, found, _ = forward(PROBLEMS["octets"], replace(way, precision="bf16"), rng, "bf16")
-        np.testing.assert_array_equal(found, moments(y))
+@pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
+def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, rng, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    y, found, _ = forward(PROBLEMS["octets"], replace(way, precision="bf16"), rng, "bf16")
+    np.testing.assert_array_equal(found, moments(y))
 
 
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["rows of many tiles", "groups", "one float at a time"])
-def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):
-    for tile in ENGINES["fp32"].tiles:
-        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
-        y, found, _ = forward(PROBLEMS[name], way, rng)
-        np.testing.assert_array_equal(found, moments(y))
+def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, tile, way, rng, monkeypatch):
+    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    y, found, _ = forward(PROBLEMS[name], way, rng)
+    np.testing.assert_array_equal(found, moments(y))
 
 
 @pytest.mark.parametrize("large", [each for each in ENGINES["tf32"].tiles if each.m > 128], ids=lambda tile: tile.name)

@@ -47,6 +47,7 @@ SPLITS = (
 )  # images of each: slices end at splits, within them, and one exchanges an open split for another
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("images", SPLITS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)

@@ -126,6 +126,7 @@ def test_depthwise_convolutions_learn_what_the_reference_learns_and_no_plan_chan
     assert len({(*answer["losses"], answer["parameters"]) for answer in [mine, *others]}) == 1
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("storage", NARROW)
 @pytest.mark.parametrize(
     ("net", "cuts"),
@@ -142,6 +143,7 @@ def test_activations_in_16_bits_are_the_same_under_every_plan(net, cuts, storage
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("storage", NARROW)
 @pytest.mark.parametrize("net", [net for net in NETS if net not in NOT_ON_CUDA])
 def test_activations_in_16_bits_learn_what_they_do_on_the_reference(net, storage):

@@ -73,6 +73,7 @@ def check(text: str, shape: Sequence[int], way: Way) -> dict[str, np.ndarray]:
 DEPTHWISE = {"a group a channel", "more outputs than inputs in a group"}  # of CONV_EDGES: cuda/depthwise.cu runs them
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", [name for name in CONV_EDGES if name not in DEPTHWISE])
@@ -93,6 +94,7 @@ def test_epilogues_are_those_of_every_gpu(name, precision):
     case_of(CASES[name], replace(HOPPER, precision=precision)).check()
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("tile", WARPGROUP_TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}-{way.copies}")
 def test_every_tile_is_right_in_every_way_of_running_it(way, tile, monkeypatch):
