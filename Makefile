@@ -3,8 +3,9 @@
 #                by recomputation and in slices of the batch
 # make test      set up with the tools for development, and run all tests
 # make fast      the tests of one minute
-# make check     what every commit passes: format, lint, types, all tests, and half a minute of each campaign from seed
-#                CHECK_SEED, the same each time
+# make check     what every commit passes: format, lint, types, tests, and half a minute of each campaign from seed
+#                CHECK_SEED, the same each time.  Of tests whose cases form a matrix it runs a part of the cases, always
+#                the same (tests/thinning.py); all of them run with `make test`
 # make docs      the documentation as a site, in build/site: open build/site/index.html
 # make campaign  random nets, mutated files and interrupted training, side by side with `make -j3 -O`: SECONDS of each
 #                (60), each time with a new seed; SEED=N repeats one
@@ -91,7 +92,7 @@ train:
 test fast $(CAMPAIGNS) sanitize sanitize-fast sanitize-nets: setup
 
 test: native $(VENV)/.pycuda
-	$(PY) -m pytest -n 2 -rs
+	$(PY) -m pytest -n 2 -rs $(TEST_OPTIONS)
 
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
@@ -106,7 +107,7 @@ prepare-tests: $(VENV)/.ready | native
 # tests share.  Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
 check:
 	$(MAKE) -j5 -O kernels bindings $(VENV)/.pycuda types lint prepare-tests
-	$(MAKE) test
+	$(MAKE) test TEST_OPTIONS=--thin
 	$(MAKE) -j4 -O campaign SECONDS=30 SEED=$(CHECK_SEED)
 
 # Broken links, and pages in no navigation, are errors.

@@ -28,7 +28,9 @@ TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--thin", action="store_true", help="of tests marked `exhaustive(k)`, run one in k cases")
+    parser.addoption(
+        "--thin", action="store_true", help="run one in k cases of tests marked `exhaustive(k)` or `samples(k)`"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose

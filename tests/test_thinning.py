@@ -38,16 +38,21 @@ def test_values_have_indices_by_axis_and_parameters_that_change_together_are_one
     assert axes(cases) == list(product(range(2), range(3)))
 
 
+@pytest.mark.samples(2)
+@pytest.mark.parametrize("one_in", [2, 3, 5])
+def test_a_rate_beyond_all_sums_leaves_the_values(one_in):
+    assert representatives([(0, 0), (1, 1), (2, 2)], 4 + one_in) == [0, 1, 2]
+
+
 def test_pytest_leaves_out_cases_of_marked_tests_alone():
-    """By the first test, which is marked."""
+    """By two tests of this file, which are marked."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", "--thin", __file__]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     matrix = list(product(range(len(SIZES)), range(len(RATES))))
     chosen = [matrix[place] for place in representatives(matrix, 3)]
     assert len(chosen) < len(matrix) / 2
-    expected = [
-        f"{test_every_value_occurs_and_about_one_in_k_cases_runs.__name__}[{SIZES[i]}-{RATES[k]}]" for i, k in chosen
-    ]
-    expected += [name for name, test in globals().items() if name.startswith("test_")][1:]
+    first, *others, sampled, last = [name for name in globals() if name.startswith("test_")]
+    expected = [f"{first}[{SIZES[i]}-{RATES[k]}]" for i, k in chosen]
+    expected += [*others, f"{sampled}[2]", f"{sampled}[5]", last]
     assert [line.rpartition("::")[2] for line in ended.stdout.splitlines() if "::" in line] == expected

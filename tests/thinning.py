@@ -5,8 +5,14 @@
     @pytest.mark.parametrize("shape", SHAPES)
 
 marks a test whose cases form a matrix, of which neighbours run the same code: about one in four of them stands for
-all.  Each value of each parameter occurs in one that runs.  The choice depends on the cases alone, and so is the same
-in every run.  Without `--thin` all cases run.
+all.  Each value of each parameter occurs in one that runs.
+
+    @pytest.mark.samples(4)
+    @pytest.mark.parametrize("seed", range(20))
+
+marks one whose cases differ in a seed or a size alone: the first of every four runs.
+
+The choice depends on the cases alone, and so is the same in every run.  Without `--thin` all cases run.
 """
 
 from __future__ import annotations
@@ -54,13 +60,17 @@ def _key(value: object) -> Hashable:
 
 def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The tests that run, in order, and those that do not."""
-    matrices: dict[Key, list[pytest.Item]] = {}
+    tests: dict[Key, list[pytest.Function]] = {}
     for item in items:
-        if item.get_closest_marker("exhaustive") and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            matrices.setdefault((item.path, item.cls, item.originalname), []).append(item)
-    left_out = set()
-    for cases in matrices.values():
-        (one_in,) = cases[0].get_closest_marker("exhaustive").args
-        chosen = set(representatives(axes([case.callspec.params for case in cases]), one_in))
-        left_out |= {case for place, case in enumerate(cases) if place not in chosen}
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            tests.setdefault((item.path, item.cls, item.originalname), []).append(item)
+    left_out: set[pytest.Item] = set()
+    for cases in tests.values():
+        if marker := cases[0].get_closest_marker("exhaustive"):
+            chosen = representatives(axes([case.callspec.params for case in cases]), *marker.args)
+        elif marker := cases[0].get_closest_marker("samples"):
+            chosen = list(range(0, len(cases), *marker.args))
+        else:
+            continue
+        left_out |= {*cases} - {cases[place] for place in chosen}
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]

@@ -135,6 +135,7 @@ def test_so_it_has_in_blocks_and_parts(name, device):
     assert compare_steps(device, layer_of(text, *shapes)) >= 4
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 def test_so_it_has_of_a_batch_norm_with_its_scale(residual, relu, device):

@@ -41,6 +41,7 @@ ITEMS = {
 }
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("items", ITEMS)
 @pytest.mark.parametrize("piece_bytes", [4, 100, 4 << 20])

@@ -94,6 +94,7 @@ def assert_same(one, other):
             assert np.array_equal(mine[name], theirs[name]), name
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize(
     ("net", "fields"),

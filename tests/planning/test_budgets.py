@@ -51,7 +51,7 @@ def test_the_strategies_of_these_tests_are_all_there_are():
     assert set(STRATEGIES) == set(REGISTERED)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_refusal_names_the_least_budget(job, strategy):
     refused, least = arena(job, strategy, 1)
@@ -62,7 +62,7 @@ def test_a_refusal_names_the_least_budget(job, strategy):
         assert arena(job, strategy, budget)[0] is not None, budget / least
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("strategy", ["hybrid", "recompute", "auto"])
 def test_the_same_question_has_the_same_answer(job, strategy):
     graphs, costs = job
@@ -77,6 +77,7 @@ def test_auto_reaches_what_any_single_strategy_reaches(job):
     assert least["auto"] == min(least.values())
 
 
+@pytest.mark.samples(2)
 def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job):
     graphs, costs = job
     arena_planner = ArenaPlanner(graphs, costs)
@@ -94,6 +95,7 @@ def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job
             assert chosen <= arena_planner.estimate_seconds(other) * NEGLIGIBLE, (name, step)
 
 
+@pytest.mark.samples(2)
 def test_auto_is_not_slower_with_a_larger_budget(job):
     is_never_slower_with_more(*job)
 

@@ -139,6 +139,7 @@ def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_b
 # ---- resuming ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize(
     ("net", "fields"),
     [(net, {}) for net in NETS] + [("dropout", {"iter_size": 2, "type": "Adam", "clip_gradients": 1, "base_lr": 0.01})],

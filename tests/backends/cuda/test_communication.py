@@ -147,6 +147,7 @@ def test_every_number_of_ranks_and_transport_gives_the_same_bits(name):
             assert results(trained(job, streams="random", seed=size)) == one, job
 
 
+@pytest.mark.exhaustive(2)
 @needs_pycuda
 @pytest.mark.parametrize("streams", ["eager", "awaited-first", "awaited-last"])
 @pytest.mark.parametrize("transport", ["mpi", "nccl"])

@@ -113,6 +113,7 @@ def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("name", MASKS)
@@ -147,6 +148,7 @@ def test_a_residual_in_the_epilogue_of_a_batch_norm_changes_no_bit(shape, rng):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 def test_every_tile_writes_the_mask_of_its_relu(tile, precision, rng, monkeypatch):
