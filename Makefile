@@ -26,7 +26,6 @@ NETS   ?= 200
 GROUPED ?= 0
 CAMPAIGNS    = tools/random_nets.py tools/random_ranks.py tools/fuzz.py tools/crash.py
 CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
-TIDY_SOURCES = $(shell git ls-files 'layermem/native/*.cpp' | grep -v -e bindings -e microkernels)
 .DEFAULT_GOAL := native
 
 # Images of containers often set it: then each of hundreds of processes compiles its modules again.
@@ -122,8 +121,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
-	@echo $(TIDY_SOURCES) | xargs -P 2 -n 4 sh -c \
-	    '$(BIN)/clang-tidy "$$@" -- -std=c++17 -Ilayermem/native 2>/dev/null' tidy  # findings are on stdout
+	@$(PY) tools/tidy_native.py
 
 types: setup
 	$(BIN)/mypy

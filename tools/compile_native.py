@@ -191,12 +191,11 @@ class Names:
         )
 
 
-def group_files(sources: Iterable[Path]) -> list[list[Path]]:
+def group_files(sources: Iterable[Path], cores: int | None = None) -> list[list[Path]]:
     """Files that may be compiled as one, in few groups; with more than two cores, in one for every two or more."""
     known = {source: Names(source) for source in sources}
-    largest = max(
-        (sum(each.size for each in known.values()) * 2 / max(2, jobs()), *(each.size for each in known.values()))
-    )
+    sizes = [each.size for each in known.values()]
+    largest = max(sum(sizes) * 2 / max(2, cores or jobs()), *sizes)
     groups: list[list[Path]] = []
     for source, own in sorted(known.items(), key=lambda item: (-item[1].size, item[0])):
         for group in groups:
