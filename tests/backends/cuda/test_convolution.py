@@ -211,7 +211,8 @@ def test_no_tile_changes_a_bit_on_tensor_cores(shape, precision, rng, monkeypatc
     found = []
     for tile in ENGINES[precision].tiles:
         monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
-        got = Case(layer, xs, ws, Way(precision=precision), bounds, rng=np.random.default_rng(3)).check()
+        case = Case(layer, xs, ws, Way(precision=precision), bounds, rng=np.random.default_rng(3))
+        got = case.check() if shape[1] == 4 else case.check_once()  # overlays are no matter of the size
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
     assert all(each == found[0] for each in found)
 
