@@ -82,6 +82,16 @@ def test_an_op_has_the_workspace_of_the_product_that_it_launches():
         assert narrow_products.rounding_bytes("bf16", record, step, "bf16") == nbytes
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_deconvolution_reads_the_weights_that_its_kernel_takes(has_bias, monkeypatch):
+    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
+    addresses = {role: 256 * (i + 1) for i, role in enumerate(("x0", "y0", "w0", *["w1"] * has_bias, "workspace"))}
+    call = CudaCall(addresses, precision="bf16", capability=CAPABILITY, storage="bf16", narrow=("x0", "y0"))
+    modules = [each.module for each in cuda_kernels.bind(Deconv(problem_of(32, 64), bias=has_bias), "forward", call)]
+    packed = PACKED_BF16.module
+    assert modules == (["half", packed] if has_bias else ["weight_tiles", f"{packed}_sm90a"])
+
+
 @pytest.mark.parametrize("capability", ["80", CAPABILITY])
 def test_two_data_gradients_have_their_weights_one_behind_the_other(capability, monkeypatch):
     """As tiles, or rounded alone, within the workspace that both have."""
