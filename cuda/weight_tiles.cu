@@ -15,6 +15,7 @@ constexpr int BLOCKS = STAGE_CHUNKS / (THREADS * CHUNKS);  // that write a stage
 //   traffic  6 bytes per weight, and 2 per zero: bound by memory
 //   assumes  channels are a multiple of 8, and of tile_columns outputs of 64
 //   ties     to even; every NaN becomes 0x7fff, as in half.cu
+//   source   the swizzle of 128 bytes: PTX ISA, "Shared Memory Matrix Layout"
 struct TileWeightsArgs {
     unsigned short* tiles;
     const float* weights;
