@@ -4,7 +4,9 @@
 //   launch   grid (at most the tiles of C, 1, groups, groups x phases or groups x splits), block T::ALL_THREADS, dynamic
 //            shared memory T::SHARED_BYTES; a block takes several tiles where there are more than the grid has
 //   traffic  each operand once per tile of the other side, through L2
-//   assumes  as kernels that end in _v4, channels and outputs alike; no moments
+//   weights  of packed operands are tiles (weight_tiles.cuh), whose stages are copied at once
+//   assumes  as kernels that end in _v4, channels and outputs alike; no moments; in conv_dgrad of packed operands outputs are
+//            a multiple of WeightTile::DEPTH, so that a stage has one tap
 //   source   conv.cuh; CUDA C++ Programming Guide, "Asynchronous Barrier" and "Asynchronous Data Copies"
 #pragma once
 #include "conv.cuh"
@@ -49,6 +51,14 @@ LM_FN void store_words(const Product& product, E* c, RowOf row_of, int n0, int c
 template <class T>
 constexpr int ROWS_AT_ONCE = T::PRECISION == Precision::BF16_PACKED ? 1 : 2;  // that an epilogue has registers for
 
+// Weights as tiles lie in memory, one k behind the other through all stages, tiles and groups: number_of(k) is the number of
+// the first one of the stage from k on.
+template <class Weights, class NumberOf>
+LM_FN auto tiles_from(const Weights* tiles, NumberOf number_of) {
+    const auto source_of = [=](int k) { return tiles + static_cast<long long>(number_of(k)) * WeightTile::COLUMNS; };
+    return WholeStages<decltype(source_of)>(source_of);
+}
+
 template <class T, class E, class Weights>
 LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p) {
     using Ring = typename RingOf<T, true, true>::Ring;
@@ -72,9 +82,17 @@ LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p) {
                               p.by_channels};
         const TapSteps steps = {conv.dilation_h, conv.dilation_w, depth, p.by_kernel_w};
         TapRows<T, T::M, T::PRODUCERS, T::VECTOR, E> a(windows, taps, steps);
-        typename Ring::template RowsOfB<Weights> b(p.filter + static_cast<long long>(group) * conv.outputs * depth,
-                                                   (tile - row * extent[0].across) * T::N, conv.outputs, depth);
-        ring.fill(a, b, depth);
+        const int column = tile - row * extent[0].across;
+        if constexpr (T::PRECISION == Precision::BF16_PACKED) {
+            const int first =
+                (group * extent[0].across + column) * ((depth + WeightTile::DEPTH - 1) / WeightTile::DEPTH);
+            auto b = tiles_from(p.filter, [=](int k) { return first * WeightTile::DEPTH + k; });
+            ring.fill(a, b, depth);
+        } else {
+            typename Ring::template RowsOfB<Weights> b(p.filter + static_cast<long long>(group) * conv.outputs * depth,
+                                                       column * T::N, conv.outputs, depth);
+            ring.fill(a, b, depth);
+        }
     };
     const auto consume = [&](Ring& ring, int tile) {
         Product product;
@@ -169,11 +187,22 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
         });
         const Taps<E> maps = {p.maps + group * conv.outputs, conv.maps_h, conv.maps_w, conv.maps_pitch, p.by_outputs};
         TapRows<DgradRows<T>, T::M, T::PRODUCERS, T::VECTOR, E> a(windows, maps, taps[0].maps);
-        const int c = opaque(tile) % extent[0].across * T::N + my_column<T::N, T::VECTOR>();
-        const Weights* filter = p.filter + (static_cast<long long>(group_of()) * conv.outputs * taps[0].pitch + c);
-        typename Ring::template ColumnsOfB<Column> b(
-            Column{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), {}});
-        ring.fill(a, b, extent[0].depth);
+        if constexpr (T::PRECISION == Precision::BF16_PACKED) {
+            const int column = group * extent[0].across + (tile - row * extent[0].across);
+            auto b = tiles_from(p.filter, [&, column](int k) {
+                const int number = divide(k, p.by_outputs), output = k - number * conv.outputs;
+                const int r = divide(number, taps[0].maps.across), s = number - r * right.taps;
+                const int line = column * conv.kernel_h + down.first + r * down.every;
+                return (line * conv.kernel_w + right.first + s * right.every) * conv.outputs + output;
+            });
+            ring.fill(a, b, extent[0].depth);
+        } else {
+            const int c = opaque(tile) % extent[0].across * T::N + my_column<T::N, T::VECTOR>();
+            const Weights* filter = p.filter + (static_cast<long long>(group_of()) * conv.outputs * taps[0].pitch + c);
+            typename Ring::template ColumnsOfB<Column> b(
+                Column{filter, p.by_outputs, taps[0], c < conv.channels, lane_of_warp(), {}});
+            ring.fill(a, b, extent[0].depth);
+        }
     };
     const auto consume = [&](Ring& ring, int tile) {
         const int first_channel = group_of() * conv.channels;
@@ -303,12 +332,12 @@ LM_FN void warpgroup_wgrad(const Args&) {
     LM_KERNEL(conv_dgrad_##tile##_v4, DgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_dgrad<T>(p); } \
     LM_KERNEL(conv_wgrad_##tile##_v4, WgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_wgrad<T>(p); }
 
-#define LM_WARPGROUP_PACKED(tile, E)                                                                                \
-    LM_KERNEL(conv_fprop_##tile##_v8, PackedFpropArgs<E>, p, W##tile##Fprop::ALL_THREADS, W##tile##Fprop::BLOCKS) { \
-        warpgroup_fprop<W##tile##Fprop>(p);                                                                         \
-    }                                                                                                               \
-    LM_KERNEL(conv_dgrad_##tile##_v8, PackedDgradArgs<E>, p, W##tile##Dgrad::ALL_THREADS, W##tile##Dgrad::BLOCKS) { \
-        warpgroup_dgrad<W##tile##Dgrad>(p);                                                                         \
+#define LM_WARPGROUP_PACKED(tile, E)                                                                  \
+    LM_KERNEL(conv_fprop_##tile##_v8, PackedFpropArgs<E>, p, W##tile::ALL_THREADS, W##tile::BLOCKS) { \
+        warpgroup_fprop<W##tile>(p);                                                                  \
+    }                                                                                                 \
+    LM_KERNEL(conv_dgrad_##tile##_v8, PackedDgradArgs<E>, p, W##tile::ALL_THREADS, W##tile::BLOCKS) { \
+        warpgroup_dgrad<W##tile>(p);                                                                  \
     }
 
 }  // namespace lm

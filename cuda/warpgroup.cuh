@@ -1,7 +1,8 @@
-// What warpgroups of sm_90a may use beside primitives.cuh: barriers in shared memory that count arrivals, and products
-// of four warps that read one operand from shared memory.
+// What warpgroups of sm_90a may use beside primitives.cuh: barriers in shared memory that count arrivals and bytes, copies
+// of whole runs of memory, and products of four warps that read one operand from shared memory.
 //
-//   barriers   barrier_init, barrier_arrive, barrier_arrive_behind_copies, barrier_wait
+//   barriers   barrier_init, barrier_arrive, barrier_arrive_behind_copies, barrier_expect, barrier_wait
+//   copies     bulk_copy
 //   products   shared_rows, shared_columns, products_begin, product_tf32, product_bf16, products_commit, products_wait
 //   memory     proxy_fence
 //   registers  registers_give, registers_take
@@ -54,6 +55,16 @@ LM_FN void barrier_arrive_behind_copies(unsigned long long* barrier) {
 #endif
 }
 
+// The phase ends when so many bytes of bulk copies have landed, too.  By a thread that has still to arrive in it, before it
+// starts these copies.
+LM_FN void barrier_expect(unsigned long long* barrier, int bytes) {
+#if defined(LM_EMULATE)
+    lm_emu::barrier_expect(barrier, bytes);
+#else
+    asm volatile("mbarrier.expect_tx.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+#endif
+}
+
 // Until a phase of this parity has ended and no other has since: that of an odd number has, before the first one ends.
 LM_FN void barrier_wait(unsigned long long* barrier, unsigned parity LM_AND_SITE) {
 #if defined(LM_EMULATE)
@@ -73,13 +84,32 @@ LM_FN void barrier_wait(unsigned long long* barrier, unsigned parity LM_AND_SITE
 #endif
 }
 
-// What this thread has written to shared memory is seen by products that begin after it has been waited for: they read
-// by another way than threads do.
+// What this thread has written to shared memory is seen by products that begin after it has been waited for, and barriers
+// that it has made by bulk copies: both go another way than threads do.
 LM_FN void proxy_fence() {
 #if defined(LM_EMULATE)
     lm_emu::proxy_fence();
 #else
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// ---- copies ---------------------------------------------------------------------------------------------------------
+//
+// One thread starts a copy of a whole run of memory, which the tensor memory accelerator moves: a multiple of 16 bytes,
+// between addresses that are multiples of 16.  Threads that have waited for the phase of the barrier see it, and so do their
+// products, without a proxy_fence.  One is needed behind the barrier_init, and behind what threads have read and written of
+// the bytes that are overwritten.
+// source  PTX ISA, "cp.async.bulk"; CUDA C++ Programming Guide, "Using TMA to transfer one-dimensional arrays"
+
+LM_FN void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier) {
+#if defined(LM_EMULATE)
+    lm_emu::bulk_copy(shared, global, bytes, barrier);
+#else
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(shared)),
+                 "l"(global), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
 #endif
 }
 

@@ -4,8 +4,8 @@
 //   producers   the first four warps: A in fp32 by asynchronous copies, B through registers, where it is rounded
 //   consumers   a warpgroup for each 128 rows of the tile: A from shared memory into registers, where it is rounded, then
 //               products with B where it lies
-//   packed      where both operands are bfloat16: producers copy both, and a warpgroup for each 64 rows multiplies them
-//               where they lie
+//   packed      where both operands are bfloat16: producers copy both, weights by whole stages (weight_tiles.cuh), and a
+//               warpgroup for each half of the columns multiplies them where they lie
 //   ring        STAGES of A and B, 32 words deep, with two barriers each: `filled` and `emptied`
 //   tiles       a block takes every gridDim.x-th, and loads the next one while it stores this one
 //   order       k rises, in products of 8 (tf32) or 16 (bf16), each added to the sum of those before: no tile and no place
@@ -17,6 +17,7 @@
 #include "implicit_gemm.cuh"
 #include "mma.cuh"
 #include "warpgroup.cuh"
+#include "weight_tiles.cuh"
 
 namespace lm {
 
@@ -54,7 +55,8 @@ struct PackedWarpgroupTile : Tile<M, N, M / 4, N / 2, 1> {
     static constexpr bool ROWS_IN_REGISTERS = false;
     static constexpr int STAGES = 3;
     static constexpr int FILLING = PRODUCERS;
-    static constexpr int ROW_BYTES = 4 * DEPTH, A_BYTES = M * ROW_BYTES, STAGE_BYTES = (M + N) * ROW_BYTES;
+    static constexpr int ROW_BYTES = 4 * DEPTH, A_BYTES = M * ROW_BYTES, B_BYTES = N * ROW_BYTES;
+    static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int ALIGNMENT = 8 * ROW_BYTES;  // of both operands for products
     static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + ALIGNMENT;
     static constexpr int PRODUCER_REGISTERS = PRODUCER_REGISTERS_, CONSUMER_REGISTERS = CONSUMER_REGISTERS_;
@@ -63,9 +65,7 @@ struct PackedWarpgroupTile : Tile<M, N, M / 4, N / 2, 1> {
                   "what consumers take, producers have given");
 };
 
-// A dgrad's producers need registers, and so do epilogues of fprop.
-using W192x256Fprop = PackedWarpgroupTile<192, 256, 40, 232>;
-using W192x256Dgrad = PackedWarpgroupTile<192, 256, 56, 224>;
+using W192x256 = PackedWarpgroupTile<192, 256, 40, 232>;
 
 #if LM_WARPGROUPS
 
@@ -312,6 +312,15 @@ struct WarpgroupRing : StagesOf<T> {
     }
 };
 
+// B in stages that lie in memory as in the ring, each of which one thread copies at once: weights.  source_of(k) is where
+// the one from k on lies.
+template <class SourceOf>
+struct WholeStages {
+    SourceOf source_of;
+
+    LM_MEMBER explicit WholeStages(SourceOf source_of) : source_of(source_of) {}
+};
+
 // A packed tile of columns in panels of PANEL, one behind the other.
 template <int WIDTH, int THREADS, int V, class Source, int PANEL>
 struct PanelsOfColumns : Columns<WIDTH, THREADS, V, Source> {
@@ -326,8 +335,9 @@ struct PanelsOfColumns : Columns<WIDTH, THREADS, V, Source> {
     }
 };
 
-// Of packed operands.  What copies have brought, products read by another way: each producer waits for its own copies of a
-// stage, fences them and only then arrives, one stage late, so that the copies of two stages are in flight.
+// Of packed operands.  What copies of 16 bytes have brought, products read by another way: each producer waits for its own
+// copies of a stage, fences them and only then arrives, one stage late, so that the copies of two stages are in flight.
+// Bulk copies need none of it: they go the way of products, and the barrier counts their bytes.
 template <class T, bool B_ROWS>
 struct PackedRing : StagesOf<T> {
     static constexpr int WARP_ROWS = T::WARP_M, COLUMNS = T::WARP_N;
@@ -335,8 +345,6 @@ struct PackedRing : StagesOf<T> {
     static constexpr int K = 16, ROWS = 64;                               // of a product
     static constexpr int PANEL = 64, PANEL_BYTES = PANEL * T::ROW_BYTES;  // columns that lie together
 
-    template <class E>
-    using RowsOfB = MatrixRows<Product, T::N, T::PRODUCERS, T::VECTOR, E>;
     template <class Source>
     using ColumnsOfB = PanelsOfColumns<T::N, T::PRODUCERS, T::VECTOR, Source, PANEL>;
 
@@ -360,12 +368,8 @@ struct PackedRing : StagesOf<T> {
         for (int k = 0; k < depth; k += Product::STAGE_DEPTH) {
             float* to = reinterpret_cast<float*>(this->at_hand());
             this->wait_until_empty();
-            a.advance();
-#pragma unroll
-            for (int i = 0; i < A::COPIES; ++i) a.copy(to, i);
-            b.advance();
-#pragma unroll
-            for (int i = 0; i < B::COPIES; ++i) b.copy(to + T::A_FLOATS, i);
+            start(b, to + T::A_FLOATS, k);
+            start(a, to, k);
             async_commit();
             if (is_behind) announce<1>();
             is_behind = true;
@@ -376,6 +380,22 @@ struct PackedRing : StagesOf<T> {
     // Of all tiles.
     LM_MEMBER void finish() const {
         if (is_behind) announce<0>();
+    }
+
+    // Starts what this thread copies of an operand for the stage from k on.
+    template <class Operand>
+    LM_MEMBER void start(Operand& operand, float* to, int) const {
+        operand.advance();
+#pragma unroll
+        for (int i = 0; i < Operand::COPIES; ++i) operand.copy(to, i);
+    }
+
+    template <class SourceOf>
+    LM_MEMBER void start(WholeStages<SourceOf>& operand, float* to, int k) const {
+        static_assert(T::B_BYTES == WeightTile::BYTES && PANEL == WeightTile::PANEL, "as it lies in memory");
+        if (threadIdx.x != 0) return;
+        barrier_expect(&this->filled[this->stage], T::B_BYTES);
+        bulk_copy(to, operand.source_of(k), T::B_BYTES, &this->filled[this->stage]);
     }
 
     // All copies but those of the newest NEWER stages have landed: the stage before is full.
@@ -445,6 +465,7 @@ LM_FN void run_warpgroups(const int& tiles, Produce produce, Consume consume) {
             barrier_init(&filled[i], T::FILLING);
             barrier_init(&emptied[i], T::CONSUMERS / WARP);
         }
+        proxy_fence();  // for bulk copies, whose bytes they count
     }
     block_sync();
     Ring ring(shared + (T::ALIGNMENT - beyond) % T::ALIGNMENT, filled, emptied);

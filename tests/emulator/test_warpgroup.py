@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.build import MODES
-from tests.emulator.emulate import EmulationError, Kernels, load, pack
+from tests.emulator.emulate import WAYS, EmulationError, Kernels, load, pack
 
 SOURCE = "tests/emulator/kernels/warpgroup.cu"
 SHARED = 64 * 128 + 1024
@@ -89,6 +89,54 @@ def test_a_phase_ends_with_its_arrivals(kernels):
     y = np.full(50, -1, np.int32)
     kernels.launch("phases", 1, 64, pack("Pi", y, y.size))
     assert y.tolist() == list(range(50))
+
+
+BUGS = (
+    "none", "no wait", "not expected", "fewer", "more", "odd bytes", "odd place", "odd source", "no barrier",
+    "barrier unfenced", "bytes unfenced", "left in flight",
+)  # as in the source  # fmt: skip
+WRONG = [  # with the build that sees it, when copies land, and what is said
+    ("no wait", "race", "late", "race: read at .* while the asynchronous copy issued at .* is in flight"),
+    ("no wait", "race", "early", "race: write at .* and read at"),
+    ("not expected", "plain", "early", "256 bytes land, and the phase of their barrier expects 0"),
+    ("fewer", "plain", "early", "256 bytes land, and the phase of their barrier expects 240"),
+    ("more", "plain", "late", "no thread can go on; .* A barrier lacks 16 bytes"),
+    ("odd bytes", "plain", "late", "248 bytes are no multiple of 16"),
+    ("odd place", "plain", "late", "the destination of .* is not 256 bytes of shared memory, aligned to 16"),
+    ("odd source", "plain", "late", "the source of .* is not aligned to 16"),
+    ("no barrier", "plain", "late", "names a barrier that barrier_init has not made"),
+    ("barrier unfenced", "race", "late", "race: bulk copy at .* the barrier made at .* without a proxy_fence"),
+    (
+        "bytes unfenced",
+        "race",
+        "late",
+        "race: bulk copy at .* overwrites the bytes of a read at .* without a proxy_fence",
+    ),
+    ("left in flight", "plain", "late", "the block ends before 256 bytes have landed"),
+]
+
+
+def bulk_copies(mode: str, order: str, copies: str, bug: str = "none") -> np.ndarray:
+    x, y = np.arange(5 * 64, dtype=np.int32), np.full(5 * 64, -1, np.int32)
+    load(SOURCE, mode, order=order, copies=copies).launch("rounds", 1, 64, pack("PPii", y, x, x.size, BUGS.index(bug)))
+    return y
+
+
+@pytest.mark.parametrize("mode, order, copies", WAYS)
+def test_a_bulk_copy_is_there_when_the_phase_has_ended(mode, order, copies):
+    assert bulk_copies(mode, order, copies).tolist() == list(range(5 * 64))
+
+
+@pytest.mark.parametrize("bug, mode, copies, said", WRONG, ids=lambda value: value if len(value) < 20 else "")
+def test_a_bulk_copy_that_is_wrong_is_caught(bug, mode, copies, said):
+    with pytest.raises(EmulationError, match=said):
+        bulk_copies(mode, "forward", copies, bug)
+
+
+def test_a_bulk_copy_beyond_memory_is_caught():
+    x, y = np.arange(2 * 64 - 4, dtype=np.int32), np.full(2 * 64, -1, np.int32)
+    with pytest.raises(EmulationError, match="heap-buffer-overflow"):
+        load(SOURCE, "asan").launch("rounds", 1, 64, pack("PPii", y, x, y.size, 0))
 
 
 def test_a_product_takes_a_whole_warpgroup():

@@ -31,7 +31,7 @@ from layermem.planning.costs import MODELS
 from tests.backends.cuda.first_tile import first_tile
 from tools.sass.calibration import calibrated, case_times
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
-from tools.sass.engine import MODELLED, can_run, engine_kernels, pooled
+from tools.sass.engine import MODELLED, can_run, engine_kernels, kernels_of, pooled
 from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
@@ -51,7 +51,7 @@ from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, simulate, w
 from tools.sass.record import read_record
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
-from tools.sass.warpgroup import SHARE, TilesOf, launch_seconds, rows_of
+from tools.sass.warpgroup import PORT, SHARE, TilesOf, issues_of_loads, launch_seconds, loop_with, module_of, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
@@ -480,12 +480,21 @@ def test_warpgroups_take_what_products_and_loads_take(precision):
 
 
 @nvcc_is_here
-def test_packed_operands_of_warpgroups_are_bound_by_l2_or_their_loads():
+def test_packed_operands_of_warpgroups_are_bound_by_l2():
     rows = {row.kernel: row for row in rows_of(PACKED_PRECISION, Model(H200))}
     assert set(rows) == {"conv_fprop_192x256_v8", "conv_dgrad_192x256_v8"}
     for row in rows.values():
         assert row.bound == pytest.approx(2 * 192 * 256 * 64 / ((192 + 256) * 128) * H200.l2 / 1e12)
-        assert row.tflops > 0.95 * row.bound and row.products <= 175
+        assert row.tflops > row.bound and row.loads <= 285 and row.products <= 175
+
+
+@nvcc_is_here
+def test_a_bulk_copy_takes_the_port_of_shared_memory_for_all_that_it_writes():
+    kernel = kernels_of(module_of(PACKED_PRECISION), "90")["conv_fprop_192x256_v8"]
+    code = loop_with(kernel, "LDGSTS")
+    apart = issues_of([Step(each, False) for each in code], H200)
+    together = issues_of_loads(kernel, H200)
+    assert sum(each.cycles for each in together) - sum(each.cycles for each in apart) == pytest.approx(256 * 128 / PORT)
 
 
 @nvcc_is_here

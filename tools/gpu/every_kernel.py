@@ -29,7 +29,7 @@ from tools.gpu.exact import Exact, by_patch, exact_cases, in_16_bits, stored, tw
 BY_WARPGROUPS = "Convolution by quads", "InnerProduct"  # products that GPUs of compute capability 9.0 compute so
 BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # 16 bytes an access; 4; both
 OF_FEW = OpCase("Convolution of few channels", conv_text(8, "kernel_size: 3"), {"small": [(2, 3, 9, 7)]})
-OF_WORDS = OpCase("Convolution of 32 channels", conv_text(32, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
+OF_WORDS = OpCase("Convolution of 32 channels", conv_text(64, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
 OF_PATCHES = (96, 64)  # outputs, of which each has a tile
 BOUND = 2e-6  # of the errors of single ops
 FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import numpy as np
 
 from layermem.backends.cuda import conv_patch
+from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP
 from layermem.backends.narrow import narrowed, widened
 from layermem.ops import NARROW
 from tests.backends.cuda.batch_norm_pool import CASES as NORMS
@@ -23,6 +24,8 @@ from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
 from tests.backends.cuda.merged_dgrads import merged
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
 from tests.backends.cuda.norm_sums import DGRADS, dgrad
+from tests.backends.cuda.weight_tiles import PROBLEMS as TILED
+from tests.backends.cuda.weight_tiles import run_tile_weights, tiled, weights_of
 from tests.cases import CASES
 from tests.op_case import OpCase
 
@@ -76,6 +79,8 @@ def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
     for word in ("", *NARROW):
         for name in [*NORMS][few]:
             yield f"BatchNorm and pooling: {name}{stored(word)}", partial(Exact, partial(pooled, name, word))
+    for name in [*TILED][few]:
+        yield f"tiles of weights: {name}", partial(Exact, partial(tiles_of_weights, name))
 
 
 def stored(word: str) -> str:
@@ -135,6 +140,13 @@ def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Itera
         yield f"{count} widened", run_widen(bits, dtype, begin, way)[numbers], widened(bits, dtype)[numbers]
         values = np.float32(rng.standard_normal(count) * 2.0 ** rng.integers(-30, 20, count))
         yield f"{count} narrowed", run_narrow(values, dtype, begin, way), narrowed(values, dtype)
+
+
+def tiles_of_weights(name: str, way: Way) -> Iterator[Pair]:
+    problem = TILED[name]
+    weights = weights_of(problem, np.random.default_rng(3))
+    for product in (FPROP, DGRAD):
+        yield product, run_tile_weights(weights, problem, product, way), tiled(weights, problem, product)
 
 
 def in_16_bits(name: str | OpCase, word: str, way: Way) -> Iterator[Pair]:

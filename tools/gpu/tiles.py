@@ -38,6 +38,7 @@ from layermem.backends.cuda.implicit_gemm import (
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES, WarpgroupEngine
+from layermem.backends.cuda.weight_tiles import tiles_bytes
 from layermem.errors import DeviceError
 from layermem.ops import NARROW, Conv, ConvProblem, InnerProduct, Window
 from tools.gpu import fit_tiles
@@ -143,7 +144,8 @@ def matrices(problem: ConvProblem, op: str) -> tuple[int, int, int, int]:
 def measured(gpu: Gpu, kernels: LoadedKernels, problem: ConvProblem, precision: str, options: Options) -> list[Row]:
     """A line for each candidate."""
     engine = fit_tiles.engine_of(precision)
-    sizes = {"maps": problem.maps.nbytes, "image": problem.image.nbytes, "filter": problem.filter.nbytes}
+    tiles = max(tiles_bytes(problem, product) for product in (FPROP, DGRAD))  # as which warpgroups read weights
+    sizes = {"maps": problem.maps.nbytes, "image": problem.image.nbytes, "filter": max(problem.filter.nbytes, tiles)}
     sizes["parts"] = max(problem.filter.nbytes, min(problem.filter.nbytes * problem.n, MOST_PART_BYTES))
     places, lines = operands(gpu, sizes, engine), []
     engines = [engine, *by_warpgroups(precision, problem, gpu.driver.gpu.capability)]

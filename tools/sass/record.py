@@ -21,13 +21,13 @@ MODULES = (
     *(f"convolution_{precision}_sm90a" for precision in warpgroup.PRECISIONS),
     f"{PACKED_BF16.module}_sm90a",
     "activation", "channel_sums", "depthwise", "dropout", "eltwise", "l2norm", "loss", "mvn", "normalization",
-    "pooling", "reduction", "resize", "shape", "softmax", "update",
+    "pooling", "reduction", "resize", "shape", "softmax", "update", "weight_tiles",
 )  # fmt: skip
 PRODUCTS = ("HGMMA", "HMMA", "FFMA")
 COPY, BARRIER = "LDGSTS", "SYNCS"
 ISSUED = "issued"  # beside the opcodes: instructions in all
 OF_MEMORY = ("LDG.", "LDGSTS", "LDL", "STG.", "STL")
-OF_LOOPS = ("LD", "ST", "BAR", "DEPBAR", "F2F", "FFMA", "HGMMA", "HMMA", "I2F", "MUFU.RCP")
+OF_LOOPS = ("LD", "ST", "BAR", "DEPBAR", "F2F", "FFMA", "HGMMA", "HMMA", "I2F", "MUFU.RCP", "UBLKCP")
 COLUMNS = ("module", "kernel", "in flight", "in loops", "a product", "memory", "copies", "products")
 
 

@@ -2,7 +2,8 @@
 
 A scheduler has warps of both.  All run their loops as often as each other, which is what the barriers between them come
 to; a wait at such a barrier costs nothing here, and one for products lasts until they are done.  An HGMMA reads B from
-shared memory, and A where it lies there too, through the port that all other accesses share.
+shared memory, and A where it lies there too, through the port that all other accesses share.  So does what a bulk
+copy (UBLKCP) writes, which one warp of the block starts; it comes bit by bit, beside the copies of other threads.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ SHARE = 0.88  # of the tensor cores' peak, as libraries reach it in large produc
 ITERATIONS = 16  # that are simulated, of which the first half fills the pipes
 PORT = 128  # bytes a cycle
 IN_SHARED = "gdesc"  # as operand: a descriptor
+BULK_COPY = "UBLKCP"  # of the whole B of a stage
 
 
 class WarpgroupRow(NamedTuple):
@@ -151,7 +153,16 @@ def tile_of(function: str) -> WarpgroupTile:
 
 
 def issues_of_loads(kernel: Kernel, gpu: Gpu) -> list[Issue]:
-    return issues_of([Step(each, False) for each in loop_with(kernel, "LDGSTS")], gpu)
+    code = loop_with(kernel, "LDGSTS")
+    issues = issues_of([Step(each, False) for each in code], gpu)
+    if any(each.name == BULK_COPY for each in code):
+        written = tile_of(kernel.name).n * ROW_BYTES / PORT  # cycles
+        each = written / sum(instruction.name == "LDGSTS" for instruction in code)
+        issues = [
+            issue._replace(cycles=issue.cycles + each) if instruction.name == "LDGSTS" else issue
+            for instruction, issue in zip(code, issues, strict=True)
+        ]
+    return issues
 
 
 def issues_of_products(kernel: Kernel, gpu: Gpu) -> list[Issue]:

@@ -22,10 +22,10 @@ from layermem.backends.cuda.implicit_gemm import (
     fprop_struct,
     group_channels,
     is_depthwise,
-    operand_weights,
     windows,
 )
 from layermem.backends.cuda.launch import Launch, ceil_div, vector_width
+from layermem.backends.cuda.weight_tiles import operand_weights
 from layermem.backends.registry import narrow_roles, storage_of
 from layermem.ops import ConvPool, Pool
 
@@ -36,7 +36,7 @@ BLOBS = ("x0", "y0")
 @kernel(ConvPool, "forward", narrow="x0|y0")
 def conv_pool_forward(op: ConvPool, call: CudaCall) -> Iterator[Launch]:
     engine = implicit_gemm.engine_of(call, "x0")
-    weights, rounding = operand_weights(engine, op.conv.problem, call["w0"], call.workspace)
+    weights, rounding = operand_weights(engine, FPROP_POOL, op.conv.problem, call["w0"], call.workspace)
     yield from rounding
     yield conv_fprop_pool(engine, op, call["y0"], call["argmax"], call["x0"], weights, call["w1"])
 

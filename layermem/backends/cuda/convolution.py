@@ -20,6 +20,8 @@ from layermem.backends.cuda.base import CudaCall, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.depthwise import DepthwiseWgrad
 from layermem.backends.cuda.implicit_gemm import (
+    DGRAD,
+    FPROP,
     DgradPart,
     Epilogue,
     conv_dgrad,
@@ -28,13 +30,12 @@ from layermem.backends.cuda.implicit_gemm import (
     epilogue_of,
     is_depthwise,
     masks_bytes,
-    operand_weights,
-    rounded_weights_bytes,
 )
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.backends.cuda.warpgroup import engine_of, leaves_moments, leaves_norm_sums, merges_dgrads
+from layermem.backends.cuda.weight_tiles import operand_weights, rounded_weights_bytes
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -63,7 +64,7 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
         for i in range(op.pairs):
             yield depthwise.fprop(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue, call.suffix)
     else:
-        weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
+        weights, rounding = operand_weights(engine, FPROP, problem, call["w0"], call.workspace)
         yield from rounding
         for i in range(op.pairs):
             yield conv_fprop(engine, problem, call[f"y{i}"], call[f"x{i}"], weights, epilogue, in_epilogue)
@@ -85,7 +86,7 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
             yield depthwise.dgrad(problem, dx, dy, call["w0"], accumulate=adds, kept=kept, suffix=call.suffix)
     else:
         engine = engine_of(call, "dy0", problem)
-        weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
+        weights, rounding = operand_weights(engine, DGRAD, problem, call["w0"], call.workspace)
         yield from rounding
         if sums and leaves_norm_sums(engine, problem):
             in_epilogue = {"parts": sums, **norm.struct}
@@ -102,10 +103,10 @@ def merged_dgrads(op: MergedDgrads, call: CudaCall) -> Iterator[Launch]:
     engines = [engine_of(call, "dy0", problem) for problem in (op.first, op.problem)]
     parts, place = [], call.workspace
     for engine, problem, (dy, w) in zip(engines, (op.first, op.problem), (MERGED_OPERANDS, ("dy0", "w0")), strict=True):
-        weights, rounding = operand_weights(engine, problem, call[w], place)
+        weights, rounding = operand_weights(engine, DGRAD, problem, call[w], place)
         yield from rounding
         parts.append(DgradPart(problem, call[dy], weights))
-        place += rounded_weights_bytes(call.precision, problem, "dgrad", engine.storage)
+        place += rounded_weights_bytes(call.precision, problem, DGRAD, engine.storage)
     first, last = parts
     if merges_dgrads(engines, op.first, op.problem):
         yield conv_dgrad_merged(engines[0], dx, first, last, accumulate=adds, kept=kept)
@@ -126,7 +127,8 @@ def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
         for i in range(op.pairs):
             yield depthwise.dgrad(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], call["w1"], suffix=call.suffix)
         return
-    weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
+    has_bias = bool(call["w1"])
+    weights, rounding = operand_weights(engine, DGRAD, problem, call["w0"], call.workspace, has_bias=has_bias)
     yield from rounding
     for i in range(op.pairs):
         yield conv_dgrad(engine, problem, call[f"y{i}"], call[f"x{i}"], weights, call["w1"])
@@ -143,7 +145,7 @@ def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
             yield depthwise.fprop(problem, dx, dy, call["w0"], epilogue, call.suffix)
         return
     engine = engine_of(call, "dy0", problem)
-    weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
+    weights, rounding = operand_weights(engine, FPROP, problem, call["w0"], call.workspace)
     yield from rounding
     for dx, dy, epilogue in operands:
         yield conv_fprop(engine, problem, dx, dy, weights, epilogue)

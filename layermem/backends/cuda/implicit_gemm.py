@@ -16,11 +16,9 @@ from typing import NamedTuple
 
 from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.base import FLOAT, CudaCall
-from layermem.backends.cuda.half import narrow
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
-from layermem.ops import ITEMSIZE, MOMENTS_ROWS, NARROW, Conv, ConvProblem, InnerProduct
-from layermem.utils.units import aligned
+from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 
 DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
@@ -279,21 +277,6 @@ def _is_packable(problem: ConvProblem, step: str) -> bool:
     reads_weights = step in ("forward", "dgrad")
     is_divided = not any(count % PACKED for count in group_channels(problem))
     return is_divided and not _is_large(problem) and (not reads_weights or problem.filter.count <= MOST_ROUNDED)
-
-
-def rounded_weights_bytes(precision: str, problem: ConvProblem, step: str, word: str) -> int:
-    """Workspace of weights that are rounded before their product."""
-    if precision in WIDENING or step not in ("forward", "dgrad"):
-        return 0
-    taken = takes_narrow(precision, problem, step, word, wide_image=False)
-    return aligned(ITEMSIZE[NARROW[word]] * problem.filter.count) if taken else 0
-
-
-def operand_weights(engine: Engine, problem: ConvProblem, weights: int, rounded: int) -> tuple[int, list[Launch]]:
-    """The address of the weights as the engine reads them, and the launches that round them to there: to `rounded`."""
-    if not engine.is_packed:
-        return weights, []
-    return rounded, [narrow(rounded, weights, problem.filter.count, NARROW[engine.storage])]
 
 
 def group_channels(problem: ConvProblem) -> tuple[int, int]:

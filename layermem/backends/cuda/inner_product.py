@@ -18,13 +18,14 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
 from layermem.backends.cuda.implicit_gemm import (
+    DGRAD,
+    FPROP,
     Epilogue,
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
     epilogue_of,
     masks_bytes,
-    operand_weights,
     split_of,
 )
 from layermem.backends.cuda.inner_parts import (
@@ -38,6 +39,7 @@ from layermem.backends.cuda.inner_parts import (
 )
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import engine_of
+from layermem.backends.cuda.weight_tiles import operand_weights
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -135,7 +137,7 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
         yield from fprop_in_parts(engine, op, call["y0"], x, call["w0"], epilogue, workspace.next)
     else:
         engine = engine_of(call, "x0", whole_problem(op))
-        weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
+        weights, rounding = operand_weights(engine, FPROP, problem, call["w0"], call.workspace)
         yield from rounding
         yield conv_fprop(engine, problem, call["y0"], x, weights, epilogue)
     if op.relu and not epilogue.relu:
@@ -181,7 +183,7 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     accumulate, reorders = call.accumulates("dx0"), reorders_x(op)
     dy, copies = in_caffe_order(op.y, call["dy0"], reorders_y(op), workspace)
     dx = workspace.take(op.x.nbytes) if reorders else call["dx0"]
-    weights, rounding = operand_weights(engine, problem, call["w0"], call.workspace)
+    weights, rounding = operand_weights(engine, DGRAD, problem, call["w0"], call.workspace)
     yield from [*copies, *rounding]
     in_place = accumulate and not reorders
     if is_in_parts(op, "dgrad"):

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from layermem.backends.cuda.base import cuda_kernels
-from layermem.backends.cuda.implicit_gemm import is_depthwise, rounded_weights_bytes, takes_narrow
+from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, is_depthwise, takes_narrow
 from layermem.backends.cuda.inner_product import conv_problem, is_in_parts
+from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
 from layermem.ops import (
     FP32,
     NARROW,
@@ -62,8 +63,14 @@ def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) ->
     """Workspace of the weights of a product of blobs in this storage."""
     if storage not in NARROW or (isinstance(record, InnerProduct) and is_in_parts(record, step)):
         return 0
+    product = {"forward": FPROP, "dgrad": DGRAD}.get(step)
+    if product is None:
+        return 0
+    has_bias = False
+    if isinstance(record, Deconv):
+        product, has_bias = (DGRAD, record.bias) if product == FPROP else (FPROP, False)
     problems = (each for each in _problems_of(record) if not is_depthwise(each))
-    return sum(rounded_weights_bytes(precision, each, step, storage) for each in problems)
+    return sum(rounded_weights_bytes(precision, each, product, storage, has_bias=has_bias) for each in problems)
 
 
 def merges_dgrads(precision: str, storage: str) -> bool:

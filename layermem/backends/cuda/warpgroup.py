@@ -106,7 +106,7 @@ class WarpgroupTile(NamedTuple):
 
 
 WARPGROUP_TILES = (WarpgroupTile(256, 128, 1, 1460, 256), WarpgroupTile(128, 64, 2, 1120, 128))
-PACKED_TILES = (WarpgroupTile(192, 256, 1, 2470, 256, stages=3, is_packed=True),)
+PACKED_TILES = (WarpgroupTile(192, 256, 1, 2350, 256, stages=3, is_packed=True),)
 
 
 class WarpgroupEngine(Engine):
@@ -127,9 +127,8 @@ class WarpgroupEngine(Engine):
         self, product: str, vector: int, args: str, matrices: tuple[int, int, int], depth: int, *, rows: int = 1,
         **values: StructValue,
     ) -> Launch:  # fmt: skip
-        """As that of Engine, in a tile of its own; dgrad of packed operands has no bias there."""
-        lacks_bias = self.is_packed and product == DGRAD and bool(values["bias"])
-        if product not in self.by_warpgroups or lacks_bias:
+        """As that of Engine, in a tile of its own."""
+        if not runs_by_warpgroups(self, product, bool(values.get("bias"))):
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
         assert vector == width_of(self) and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
         own = min(self.warpgroup_tiles, key=lambda each: each.cycles(*matrices))
@@ -137,6 +136,16 @@ class WarpgroupEngine(Engine):
             f"{self.module}_sm90a", f"{product}_{own.name}_v{vector}", args, own.grid(*matrices),
             own.threads, shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
+
+
+def runs_by_warpgroups(engine: Engine, product: str, has_bias: bool) -> bool:
+    """Whether the kernel of the product is one of sm_90a."""
+    return product in engine.by_warpgroups and not (engine.is_packed and lacks_bias(product, has_bias))
+
+
+def lacks_bias(product: str, has_bias: bool) -> bool:
+    """Whether that keeps a product of packed operands on the other engine: dgrad adds no bias on sm_90a."""
+    return product == DGRAD and has_bias
 
 
 def width_of(engine: Engine) -> int:
@@ -177,8 +186,9 @@ def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[st
         for least in wanted
         if its == precision and all(own >= bound for own, bound in zip(shapes[product], least, strict=True))
     )
-    in_words = precision != PACKED_PRECISION or channels % WORD == 0
-    return own if in_words else own - {DGRAD}
+    if precision == PACKED_PRECISION and (channels % WORD or outputs % PACKED_BF16.depth):
+        return own - {DGRAD}  # bits of a ReLU in whole words; stages of one tap
+    return own
 
 
 def leaves_moments(engine: Engine) -> bool:

@@ -11,7 +11,7 @@ from tests.backends.cuda.merged_dgrads import stored
 MASKS = {
     "whole bytes of two tiles": ("kernel_size: 1", 40, (3, 136, 9, 5)),
     "in two groups": ("kernel_size: 3 pad: 1 group: 2", 12, (2, 48, 7, 5)),
-    "one by one, strided": ("kernel_size: 1 stride: 2", 24, (2, 64, 7, 9)),  # pixels under no window are masked too
+    "one by one, strided": ("kernel_size: 1 stride: 2", 64, (2, 64, 7, 9)),  # pixels under no window are masked too
     "by threes": ("kernel_size: 3 stride: 2 pad: 1", 9, (2, 8, 9, 6)),
     "bytes of two pixels": ("kernel_size: 2", 8, (2, 4, 5, 5)),
     "depthwise": ("kernel_size: 3 pad: 1 group: 40", 40, (2, 40, 7, 5)),

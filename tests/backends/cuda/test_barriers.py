@@ -36,7 +36,7 @@ Program = Callable[[], object]
 RACE = Way("race")
 ORDERING = (
     "block_sync", "block_any", "warp_sync", "async_wait", "barrier_arrive", "barrier_arrive_behind_copies",
-    "barrier_wait", "proxy_fence", "products_commit", "products_wait",
+    "barrier_expect", "barrier_wait", "bulk_copy", "proxy_fence", "products_commit", "products_wait",
 )  # fmt: skip
 CALL = re.compile(rf"^[^/\n]*\b(?:{'|'.join(ORDERING)})(?:<[^;()]*>)?\(", re.MULTILINE)
 THEMSELVES = ("primitives.cuh", "warpgroup.cuh")
@@ -116,7 +116,7 @@ def pooled() -> None:
 def packed() -> None:
     """Blobs in bfloat16, by warpgroups."""
     way = replace(RACE, precision="bf16", capability=warpgroup.CAPABILITY)
-    case = OpCase("", conv_text(264, "kernel_size: 3 stride: 2"), {"small": [(2, 32, 13, 11)]})
+    case = OpCase("", conv_text(320, "kernel_size: 3 stride: 2"), {"small": [(2, 32, 13, 11)]})
     with patched((warpgroup, "PAYS", warpgroup.ALWAYS), (warpgroup, "SMS", 1)):
         for taken in taken_steps(case, "bf16", "bf16", exact=True):
             if "x0" in taken.narrow or "x0" not in taken.step.reads:

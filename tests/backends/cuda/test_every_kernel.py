@@ -28,6 +28,7 @@ BESIDE = {
     "half.narrow_fp16_v1", "half.narrow_fp16_v4", "half.widen_fp16_v1", "half.widen_fp16_v4",
     "images.transform_images", "im2col.gather_windows", "im2col.gather_windows_bf16", "im2col.gather_windows_fp16",
     "normalization.move_averages", "update.accumulate", "update.square_root", "update.square_sums",
+    "weight_tiles.tile_columns", "weight_tiles.tile_rows",
 }  # and update rules  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from layermem.backends.cuda.implicit_gemm import (
     ENGINES,
     PACKED_BF16,
     WIDENING,
-    rounded_weights_bytes,
     takes_narrow,
 )
+from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
 from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps
@@ -142,12 +142,12 @@ def test_other_products_in_bf16_are_converted(why, word, case):
 def test_a_product_of_many_weights_rounds_none_ahead():
     """Their rounding would take more bytes, in memory and of its traffic, than the blobs of a product have."""
     few, many = (ConvProblem(8, 2048, outputs, Window(1, 1), Window(1, 1)) for outputs in (6144, 6152))
-    for step in ("forward", "dgrad"):
-        assert rounded_weights_bytes("bf16", few, step, "bf16") == 2 * few.filter.count
-        assert rounded_weights_bytes("bf16", many, step, "bf16") == 0
+    for step, product in (("forward", "conv_fprop"), ("dgrad", "conv_dgrad")):
+        assert rounded_weights_bytes("bf16", few, product, "bf16") == 2 * few.filter.count
+        assert rounded_weights_bytes("bf16", many, product, "bf16") == 0
         assert not takes_narrow("bf16", many, step, "bf16", wide_image=False)
     assert takes_narrow("bf16", many, "wgrad", "bf16", wide_image=False)
-    assert rounded_weights_bytes("tf32", few, "forward", "bf16") == 0
+    assert rounded_weights_bytes("tf32", few, "conv_fprop", "bf16") == 0
 
 
 def test_all_kernels_but_those_of_single_layers_are_among_them():

@@ -92,17 +92,23 @@ struct Warp {
     Exchange table[2];
 };
 
-// A barrier in shared memory: arrivals that end a phase, how many are missing, the number of this phase.
+// A barrier in shared memory: arrivals that end a phase, how many are missing, the number of this phase, bytes that are
+// missing.
 struct Barrier {
     unsigned arrivals, missing, phase;
+    std::size_t bytes;
     std::vector<unsigned> waiting;  // ids of threads
 };
 
-// An arrival that happens when copies land.
+// An arrival that happens when copies land; or a bulk copy, of `bytes`, that is to land.
 struct LateArrival {
     Thread* thread;
     unsigned group;  // of copies before it
     const void* barrier;
+    void* shared = nullptr;
+    const void* global = nullptr;
+    std::size_t bytes = 0;
+    const void* code = nullptr;  // where it was called
 };
 
 // A shared array that this launch has met.
@@ -171,6 +177,8 @@ bool copies_land_early();                                            // the next
 void land_all(Thread& thread);                                       // what is still in flight when a thread leaves
 void land_before(Thread& thread, unsigned group, const void* code);  // its copies of earlier groups, oldest first
 void land_next(std::size_t index);                                   // of the late arrivals
+void check_landed();                                                 // no bulk copy is in flight when a block ends
+std::string missing_bytes();                                         // of barriers that lack nothing else
 
 // A sum in fp32 as tensor cores leave it: what does not fit is cut off, not rounded.
 // source  Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021), V100 to A100

@@ -105,7 +105,7 @@ void Machine::fail_stuck() {
         if (why.size() > 400) break;
     }
     why.back() = '.';
-    fail(std::move(why));
+    fail(why + missing_bytes());
 }
 
 void Machine::pause() {
@@ -124,6 +124,7 @@ void Machine::leave() {
     me.state = Thread::GONE;
     ++gone;
     ++me.warp->gone;
+    if (gone == threads.size()) check_landed();
     if (waiting > 0 || me.warp->waiting > 0)
         for (const Thread& t : threads)
             if (t.state == Thread::AT_BLOCK || (t.state == Thread::AT_WARP && t.warp == me.warp))

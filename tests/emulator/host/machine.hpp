@@ -48,8 +48,10 @@ void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Sit
 void barrier_init(void* address, int arrivals);
 void barrier_arrive(void* address);
 void barrier_arrive_behind_copies(void* address);
+void barrier_expect(void* address, int bytes);
 void barrier_wait(void* address, unsigned parity, Site site);
 void proxy_fence();
+void bulk_copy(void* shared, const void* global, int bytes, void* barrier);
 
 unsigned shared_offset(const void* address);  // stands for an address of shared memory in 18 bits
 void product_tf32(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows);

@@ -11,9 +11,11 @@
 //      from different threads of a block between the same two block barriers
 //          (of one warp: also between the same two warp barriers).
 // Where a block has barriers in shared memory (warpgroup.cuh), clocks order its threads too: each thread has the latest
-// time that it knows of every thread, and of every thread's asynchronous copies; an arrival leaves them at the barrier, a
-// wait takes them from there, warp and block barriers exchange them.  An access is ordered before those of a thread that
-// knows of a later time.  A product reads what other threads have written only if these have passed a proxy_fence since.
+// time that it knows of every thread, of every thread's asynchronous copies, and of its bulk copies; an arrival leaves them
+// at the barrier, a wait takes them from there, warp and block barriers exchange them.  An access is ordered before those of
+// a thread that knows of a later time; nothing else orders a bulk copy, not even for its own thread.  A product reads what
+// other threads have written only if these have passed a proxy_fence since.  A bulk copy overwrites what they have accessed,
+// and arrives at the barrier that one of them has made, under the same condition.
 //
 // An asynchronous copy writes from its issue to its wait, and any other access between is a finding, its own thread's
 // too. So is a read of shared memory that no one has written in this block. Not seen: an access that fell out of its
@@ -38,6 +40,9 @@ namespace lm_emu::race {
 
 namespace {
 
+// What accesses.  PROXY: products, and bulk copies where they are issued, in the time of their thread.
+enum By : std::uint8_t { THREAD, COPY, PROXY, BULK_COPY };
+
 struct Access {
     std::uint32_t block;    // in the grid
     std::uint32_t barrier;  // block barriers passed
@@ -46,21 +51,32 @@ struct Access {
     std::uint16_t thread;
     std::uint8_t bytes;  // which of the four; none: the slot is free
     bool write, atomic;
-    bool copied;           // by an asynchronous copy
-    std::uint32_t time;    // of the thread's clock, or that of its copies
+    By by;
+    std::uint32_t time;    // of the thread's clock, or that of its copies of this kind
     std::uint32_t fences;  // that the thread has passed
 };
 
-// What the threads of a block know of each other: times by thread, and behind them times of the threads' copies.
+// What the threads of a block know of each other: times by thread, behind them times of the threads' copies, and behind
+// those the times of their bulk copies.
 using Times = std::vector<std::uint32_t>;
+
+std::size_t time_of(By by, std::size_t thread) {
+    const std::size_t threads = machine.threads.size();
+    return by == COPY ? threads + thread : by == BULK_COPY ? 2 * threads + thread : thread;
+}
+
+std::size_t all_times() { return 3 * machine.threads.size(); }
 
 struct Clocks {
     std::uint64_t block = 0;  // that they are of
     std::vector<Times> known;
-    Times of_copies;  // by thread
-    Times fences;     // by thread
+    Times of_copies, of_bulk_copies;  // by thread
+    Times fences;                     // by thread
     struct AtBarrier {
         Times gathered, ended;  // of all arrivals; of those of phases that have ended
+        unsigned thread;        // that has made it,
+        std::uint32_t fences;   // where it had passed so many fences,
+        std::uint32_t code;     // at this instruction
     };
     std::unordered_map<const void*, AtBarrier> barriers;
 
@@ -76,7 +92,7 @@ void learn(Times& times, const Times& others) {
 
 void meet(unsigned first, unsigned count) {
     if (!clocks.are_used()) return;
-    Times all(2 * machine.threads.size());
+    Times all(all_times());
     for (unsigned i = first; i < first + count; ++i) {
         clocks.tick(i);
         learn(all, clocks.known[i]);
@@ -150,21 +166,27 @@ std::string side(const Access& a) {
 
 bool ordered(const Access& a, const Access& b, bool shared) {
     if (a.block != b.block) return shared;  // shared memory: another array, long gone
-    if (a.thread == b.thread || a.barrier != b.barrier) return true;
-    if (a.thread / LANES == b.thread / LANES && a.sync != b.sync) return true;
+    if (a.by != BULK_COPY) {
+        if (a.thread == b.thread || a.barrier != b.barrier) return true;
+        if (a.thread / LANES == b.thread / LANES && a.sync != b.sync) return true;
+    }
     if (!clocks.are_used()) return false;
-    return clocks.known[b.thread][a.copied ? machine.threads.size() + a.thread : a.thread] > a.time;
+    return clocks.known[b.thread][time_of(a.by, a.thread)] > a.time;
 }
+
+bool is_by_proxy(const Access& access) { return access.by == PROXY || access.by == BULK_COPY; }
 
 Access& slot_for(Cell& cell, const Access& now, bool shared) {
     for (Access& old : cell.slot) {
         const bool covered = (old.bytes & ~now.bytes) == 0;
         if (old.bytes != 0 && covered && old.thread == now.thread && old.block == now.block && old.write == now.write &&
-            old.atomic == now.atomic)
+            old.atomic == now.atomic && is_by_proxy(old) == is_by_proxy(now))
             return old;
     }
     for (Access& old : cell.slot)  // what a barrier of all threads has put behind us races with nothing that may come
-        if (old.bytes == 0 || (shared && (old.block != now.block || old.barrier != now.barrier))) return old;
+        if (old.bytes == 0 ||
+            (shared && (old.block != now.block || (old.barrier != now.barrier && old.by != BULK_COPY))))
+            return old;
     if (now.write && clocks.are_used())
         for (Access& old : cell.slot)  // nor does what came before this write
             if ((old.bytes & ~now.bytes) == 0 && ordered(old, now, shared)) return old;
@@ -223,17 +245,22 @@ Access access_now(bool write, bool atomic, const void* code) {
             0,
             write,
             atomic,
-            false,
+            THREAD,
             clocks.are_used() ? clocks.known[me.id][me.id] : 0,
             clocks.are_used() ? clocks.fences[me.id] : 0};
 }
 
-// The same by an asynchronous copy of the thread.
-Access copied(Access access, const Thread& thread) {
+Access by_proxy(Access access) {
+    access.by = PROXY;
+    return access;
+}
+
+// The same by a copy of the thread.
+Access copied(Access access, const Thread& thread, By by) {
     access.thread = static_cast<std::uint16_t>(thread.id);
     access.sync = static_cast<std::uint16_t>(thread.warp->epoch);
-    access.copied = true;
-    access.time = clocks.are_used() ? clocks.of_copies[thread.id] : 0;
+    access.by = by;
+    access.time = !clocks.are_used() ? 0 : (by == COPY ? clocks.of_copies : clocks.of_bulk_copies)[thread.id];
     access.fences = clocks.are_used() ? clocks.fences[thread.id] : 0;
     return access;
 }
@@ -244,6 +271,27 @@ void touch_range(const void* start, std::size_t bytes, Access now) {
         now.bytes = mask;
         touch(cell, now, shared);
     });
+}
+
+void mark_in_flight(const void* shared, std::size_t bytes, const void* code) {
+    each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
+        cell.in_flight =
+            static_cast<std::uint8_t>(cell.flight_in == machine.block_number ? cell.in_flight | mask : mask);
+        cell.flight_in = machine.block_number;
+        cell.flight = offset_of(code);
+    });
+}
+
+void mark_landed(const void* shared, std::size_t bytes) {
+    each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
+        cell.in_flight = static_cast<std::uint8_t>(cell.in_flight & ~mask);
+    });
+}
+
+// Whether it is one of a thread, or of its asynchronous copy, that has passed no proxy_fence since.
+bool is_unfenced(const Access& access) {
+    return !is_by_proxy(access) && access.block == machine.linear_block &&
+           access.fences == clocks.fences[access.thread];
 }
 
 }  // namespace
@@ -291,35 +339,30 @@ void accessed(const void* start, std::size_t bytes, bool write, bool atomic, con
 void copy_issued(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code) {
     if (inside) touch_range(global, bytes, access_now(false, false, code));
     accessed(shared, bytes, true, false, code);
-    each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
-        cell.in_flight =
-            static_cast<std::uint8_t>(cell.flight_in == machine.block_number ? cell.in_flight | mask : mask);
-        cell.flight_in = machine.block_number;
-        cell.flight = offset_of(code);
-    });
+    mark_in_flight(shared, bytes, code);
 }
 
 void copy_landed(const void* shared, const void* global, std::size_t bytes, bool inside, const Thread& thread,
                  const void* code) {
-    each_cell(shared, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
-        cell.in_flight = static_cast<std::uint8_t>(cell.in_flight & ~mask);
-    });
-    touch_range(shared, bytes, copied(access_now(true, false, code), thread));
-    if (inside) touch_range(global, bytes, copied(access_now(false, false, code), thread));
+    mark_landed(shared, bytes);
+    touch_range(shared, bytes, copied(access_now(true, false, code), thread, COPY));
+    if (inside) touch_range(global, bytes, copied(access_now(false, false, code), thread, COPY));
 }
 
-// ---- barriers in shared memory and products ---------------------------------------------------------------------------
+// ---- barriers in shared memory, bulk copies and products --------------------------------------------------------------
 
 void barrier_made(const void* barrier, const void* code) {
     const std::size_t threads = machine.threads.size();
     if (!clocks.are_used()) {
         clocks = {};
         clocks.block = machine.block_number;
-        clocks.known.assign(threads, Times(2 * threads));
+        clocks.known.assign(threads, Times(all_times()));
         clocks.of_copies.assign(threads, 0);
+        clocks.of_bulk_copies.assign(threads, 0);
         clocks.fences.assign(threads, 0);
     }
-    clocks.barriers[barrier] = {Times(2 * threads), Times(2 * threads)};
+    const unsigned me = machine.now->id;
+    clocks.barriers[barrier] = {Times(all_times()), Times(all_times()), me, clocks.fences[me], offset_of(code)};
     accessed(barrier, 8, true, false, code);
 }
 
@@ -332,13 +375,13 @@ void arrived(const void* barrier) {
 }
 
 void copies_arrived(const void* barrier, const Thread& thread) {
-    std::uint32_t& time = clocks.barriers[barrier].gathered[machine.threads.size() + thread.id];
+    std::uint32_t& time = clocks.barriers[barrier].gathered[time_of(COPY, thread.id)];
     time = std::max(time, ++clocks.of_copies[thread.id]);
 }
 
 void copies_awaited(const Thread& thread) {
     if (!clocks.are_used()) return;
-    std::uint32_t& time = clocks.known[thread.id][machine.threads.size() + thread.id];
+    std::uint32_t& time = clocks.known[thread.id][time_of(COPY, thread.id)];
     time = std::max(time, ++clocks.of_copies[thread.id]);
 }
 
@@ -354,12 +397,39 @@ void fenced() {
     if (clocks.are_used()) ++clocks.fences[machine.now->id];
 }
 
+void bulk_issued(const LateArrival& copy) {
+    const std::uint32_t here = offset_of(copy.code);
+    const Clocks::AtBarrier& barrier = clocks.barriers[copy.barrier];
+    if (barrier.fences == clocks.fences[barrier.thread])
+        report(UNFENCED, here, barrier.code,
+               text("race: bulk copy at @%x@ arrives at the barrier made at @%x@ without a proxy_fence behind it", here,
+                    barrier.code));
+    each_cell(copy.shared, copy.bytes, [&](Cell& cell, std::uint8_t mask, bool) {
+        for (const Access& old : cell.slot)
+            if ((old.bytes & mask) != 0 && is_unfenced(old))
+                report(UNFENCED, here, old.code,
+                       text("race: bulk copy at @%x@ overwrites the bytes of a %s without a proxy_fence behind it",
+                            here, side(old).c_str()));
+    });
+    touch_range(copy.global, copy.bytes, by_proxy(access_now(false, false, copy.code)));
+    touch_range(copy.shared, copy.bytes, by_proxy(access_now(true, false, copy.code)));
+    mark_in_flight(copy.shared, copy.bytes, copy.code);
+}
+
+void bulk_landed(const LateArrival& copy) {
+    mark_landed(copy.shared, copy.bytes);
+    touch_range(copy.shared, copy.bytes, copied(access_now(true, false, copy.code), *copy.thread, BULK_COPY));
+    touch_range(copy.global, copy.bytes, copied(access_now(false, false, copy.code), *copy.thread, BULK_COPY));
+    std::uint32_t& time = clocks.barriers[copy.barrier].gathered[time_of(BULK_COPY, copy.thread->id)];
+    time = std::max(time, ++clocks.of_bulk_copies[copy.thread->id]);
+}
+
 void product_reads(const void* start, std::size_t bytes, const void* code) {
-    accessed(start, bytes, false, false, code);
+    touch_range(start, bytes, by_proxy(access_now(false, false, code)));
+    banks::note(start, bytes, false, offset_of(code));
     each_cell(start, bytes, [&](Cell& cell, std::uint8_t mask, bool) {
         for (const Access& old : cell.slot)
-            if ((old.bytes & mask) != 0 && old.write && old.block == machine.linear_block &&
-                old.fences == clocks.fences[old.thread])
+            if ((old.bytes & mask) != 0 && old.write && is_unfenced(old))
                 report(UNFENCED, offset_of(code), old.code,
                        text("race: product at @%x@ reads what %s has written without a proxy_fence behind it",
                             offset_of(code), side(old).c_str()));

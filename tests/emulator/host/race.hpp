@@ -6,8 +6,9 @@
 #include <string>
 
 namespace lm_emu {
+struct LateArrival;
 struct Thread;
-}
+}  // namespace lm_emu
 
 namespace lm_emu::race {
 
@@ -26,6 +27,9 @@ void accessed(const void* start, std::size_t bytes, bool write, bool atomic, con
 void copy_issued(const void* shared, const void* global, std::size_t bytes, bool inside, const void* code);
 void copy_landed(const void* shared, const void* global, std::size_t bytes, bool inside, const Thread& thread,
                  const void* code);
+
+void bulk_issued(const LateArrival& copy);
+void bulk_landed(const LateArrival& copy);
 
 // What warpgroup.cuh orders.
 void barrier_made(const void* barrier, const void* code);
@@ -50,6 +54,8 @@ inline std::string reached() { return {}; }
 inline void accessed(const void*, std::size_t, bool, bool, const void*) {}
 inline void copy_issued(const void*, const void*, std::size_t, bool, const void*) {}
 inline void copy_landed(const void*, const void*, std::size_t, bool, const Thread&, const void*) {}
+inline void bulk_issued(const LateArrival&) {}
+inline void bulk_landed(const LateArrival&) {}
 inline void barrier_made(const void*, const void*) {}
 inline void barrier_used(const void*) {}
 inline void arrived(const void*) {}

@@ -1,6 +1,8 @@
-// What cuda/warpgroup.cuh adds: barriers in shared memory that count arrivals, and products of warpgroups.
+// What cuda/warpgroup.cuh adds: barriers in shared memory that count arrivals and bytes, bulk copies, and products of
+// warpgroups.
 //
-// An arrival behind asynchronous copies happens with them: early, at once; late, when no thread can go on without it.
+// An arrival behind asynchronous copies happens with them: early, at once; late, when no thread can go on without it.  So does
+// the landing of a bulk copy, whose destination is poisoned until then.
 // Products are done a quarter at a time, by the warp that has these rows: early, when it closes their group; late, when
 // it waits for it.  Until then sums are poisoned, and what the product reads may not change.
 #include <cmath>
@@ -17,6 +19,8 @@ namespace {
 constexpr std::uintptr_t PATTERN_BYTES = 1024;  // in which the longest swizzle repeats
 constexpr unsigned WARPS_OF_GROUP = 4;
 constexpr int MOST_ARRIVALS = (1 << 20) - 1;
+constexpr std::size_t MOST_BYTES = (1 << 20) - 1;  // of a phase
+constexpr int BULK_BYTES = 16;                     // addresses and sizes of bulk copies are multiples of it
 
 // ---- barriers -------------------------------------------------------------------------------------------------------
 
@@ -29,13 +33,33 @@ Barrier& barrier_at(const void* address, const char* what) {
     return found->second;
 }
 
-void arrive(const void* address, Barrier& barrier) {
-    if (--barrier.missing > 0) return;
+void end_if_complete(const void* address, Barrier& barrier) {
+    if (barrier.missing > 0 || barrier.bytes > 0) return;
     barrier.missing = barrier.arrivals;
     ++barrier.phase;
     race::phase_ended(address);
     for (unsigned id : barrier.waiting) machine.queue(id);
     barrier.waiting.clear();
+}
+
+void arrive(const void* address, Barrier& barrier) {
+    if (barrier.missing == 0)
+        machine.fail(text("barrier_arrive: an arrival beyond the %u of a phase, which lacks %zu bytes",
+                          barrier.arrivals, barrier.bytes));
+    --barrier.missing;
+    end_if_complete(address, barrier);
+}
+
+void land(const LateArrival& copy) {
+    Machine& m = machine;
+    Barrier& barrier = m.barriers.find(copy.barrier)->second;
+    if (barrier.bytes < copy.bytes)
+        m.fail(
+            text("bulk_copy: %zu bytes land, and the phase of their barrier expects %zu", copy.bytes, barrier.bytes));
+    std::memcpy(copy.shared, copy.global, copy.bytes);
+    race::bulk_landed(copy);
+    barrier.bytes -= copy.bytes;
+    end_if_complete(copy.barrier, barrier);
 }
 
 }  // namespace
@@ -47,7 +71,7 @@ void barrier_init(void* address, int arrivals) {
     if (arrivals < 1 || arrivals > MOST_ARRIVALS) m.fail(text("barrier_init: %d arrivals", arrivals));
     race::barrier_made(address, __builtin_return_address(0));
     const auto expected = static_cast<unsigned>(arrivals);
-    m.barriers[address] = {expected, expected, 0, {}};
+    m.barriers[address] = {expected, expected, 0, 0, {}};
 }
 
 void barrier_arrive(void* address) {
@@ -78,13 +102,67 @@ void barrier_wait(void* address, unsigned parity, Site site) {
     race::passed(address);
 }
 
-// Of the arrivals behind copies number `index`, or the first one of the same thread, happens.
+void barrier_expect(void* address, int bytes) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
+    Barrier& barrier = barrier_at(address, "barrier_expect");
+    const auto more = static_cast<std::size_t>(bytes);
+    if (bytes < 1 || barrier.bytes + more > MOST_BYTES) machine.fail(text("barrier_expect: %d bytes", bytes));
+    if (barrier.missing == 0) machine.fail("barrier_expect: all have arrived, so the phase might have ended before");
+    barrier.bytes += more;
+}
+
+void bulk_copy(void* shared, const void* global, int bytes, void* barrier) {
+    if (race::leaves_out(__builtin_return_address(0))) return;
+    Machine& m = machine;
+    const auto size = static_cast<std::size_t>(bytes);
+    const auto is_aligned = [](const void* address) {
+        return reinterpret_cast<std::uintptr_t>(address) % BULK_BYTES == 0;
+    };
+    if (bytes < 1 || bytes % BULK_BYTES != 0) m.fail(text("bulk_copy: %d bytes are no multiple of 16", bytes));
+    if (!is_aligned(shared) || !m.is_shared(shared, size))
+        m.fail(text("bulk_copy: the destination of %s is not %d bytes of shared memory, aligned to 16",
+                    name_of(*m.now).c_str(), bytes));
+    if (!is_aligned(global)) m.fail(text("bulk_copy: the source of %s is not aligned to 16", name_of(*m.now).c_str()));
+    barrier_at(barrier, "bulk_copy");
+    const LateArrival copy = {m.now, 0, barrier, shared, global, size, __builtin_return_address(0)};
+    race::bulk_issued(copy);
+#if defined(__SANITIZE_ADDRESS__)
+    std::vector<std::byte> probe(size);  // a source out of bounds is to be reported here, not where it lands
+    std::memcpy(probe.data(), global, size);
+    asm volatile("" : : "r"(probe.data()) : "memory");
+#endif
+    if (copies_land_early()) {
+        land(copy);
+        return;
+    }
+    std::memset(shared, 0xFF, size);
+    m.late.push_back(copy);
+}
+
+void check_landed() {
+    for (const LateArrival& late : machine.late)
+        if (late.bytes > 0) machine.fail(text("bulk_copy: the block ends before %zu bytes have landed", late.bytes));
+}
+
+std::string missing_bytes() {
+    std::string found;
+    for (const auto& [address, barrier] : machine.barriers)
+        if (barrier.missing == 0) found += text(" A barrier lacks %zu bytes.", barrier.bytes);
+    return found;
+}
+
+// The bulk copy number `index` of what is late lands; or, of the arrivals behind copies, this one or the first one of the
+// same thread happens.
 void land_next(std::size_t index) {
     Machine& m = machine;
-    std::size_t first = 0;
-    while (m.late[first].thread != m.late[index].thread) ++first;
+    std::size_t first = m.late[index].bytes > 0 ? index : 0;
+    while (m.late[first].thread != m.late[index].thread || (m.late[first].bytes > 0 && first != index)) ++first;
     const LateArrival next = m.late[first];
     m.late.erase(m.late.begin() + static_cast<std::ptrdiff_t>(first));
+    if (next.bytes > 0) {
+        land(next);
+        return;
+    }
     land_before(*next.thread, next.group, __builtin_return_address(0));
     race::copies_arrived(next.barrier, *next.thread);
     arrive(next.barrier, m.barriers.find(next.barrier)->second);

@@ -97,3 +97,46 @@ LM_KERNEL(phases, PhaseArgs, p, 64) {
         }
     }
 }
+
+// What may be wrong in `rounds`.
+enum Bug { NONE, NO_WAIT, NOT_EXPECTED, FEWER, MORE, ODD_BYTES, ODD_PLACE, ODD_SOURCE, NO_BARRIER, BARRIER_UNFENCED,
+           BYTES_UNFENCED, LEFT_IN_FLIGHT };
+
+struct BulkArgs {
+    int* y;        // [n], written
+    const int* x;  // [n]
+    int n, bug;
+};
+
+// y = x.  Thread 0 brings 64 numbers at a time, which warp 1 stores; they arrive at a barrier each, so that neither overtakes.
+LM_KERNEL(rounds, BulkArgs, p, 64) {
+    constexpr int EACH = 64, BYTES = 4 * EACH;
+    LM_SHARED(unsigned long long, filled, [1]);
+    LM_SHARED(unsigned long long, emptied, [1]);
+    LM_SHARED(int, numbers, [EACH + 4]);
+    const auto is = [&](Bug bug) { return p.bug == bug; };
+    if (threadIdx.x == 0) {
+        lm::barrier_init(filled, 1);
+        lm::barrier_init(emptied, lm::WARP);
+        if (!is(BARRIER_UNFENCED)) lm::proxy_fence();
+    }
+    lm::block_sync();
+    for (int i = 0; i < p.n / EACH; ++i) {
+        const unsigned parity = i % 2;
+        const bool is_last = i + 1 == p.n / EACH;
+        if (threadIdx.x == 0) {
+            lm::barrier_wait(emptied, parity ^ 1u);
+            if (!is(NOT_EXPECTED)) lm::barrier_expect(filled, BYTES + (is(MORE) ? 16 : is(FEWER) ? -16 : 0));
+            lm::bulk_copy(numbers + (is(ODD_PLACE) ? 1 : 0), p.x + i * EACH + (is(ODD_SOURCE) ? 1 : 0),
+                          is(ODD_BYTES) ? BYTES - 8 : BYTES, is(NO_BARRIER) ? filled + 2 : filled);
+            if (!(is(LEFT_IN_FLIGHT) && is_last)) lm::barrier_arrive(filled);
+        } else if (threadIdx.x >= lm::WARP && !(is(LEFT_IN_FLIGHT) && is_last)) {
+            if (!is(NO_WAIT)) lm::barrier_wait(filled, parity);
+            const int lane = threadIdx.x - lm::WARP;
+            p.y[i * EACH + lane] = numbers[lane];
+            p.y[i * EACH + lm::WARP + lane] = numbers[lm::WARP + lane];
+            if (!is(BYTES_UNFENCED)) lm::proxy_fence();
+            lm::barrier_arrive(emptied);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+"""Weights as warpgroups multiply them: tiles in the order of shared memory, which NumPy states too, and their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layermem.backends.cuda import cuda_kernels, narrow_products, warpgroup, weight_tiles
+from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, PACKED_BF16, ConvProblem
+from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES
+from layermem.backends.cuda.weight_tiles import rounded_weights_bytes, tiles_bytes
+from layermem.ops import Conv, Deconv, MergedDgrads, Window
+from tests.backends.cuda.harness import PLAIN, Way
+from tests.backends.cuda.weight_tiles import COLUMNS, DEPTH, PROBLEMS, run_tile_weights, tiled, weights_of
+from tests.emulator.emulate import WAYS
+
+
+def problem_of(channels: int, outputs: int, size: int = 14, kernel: int = 3, groups: int = 1) -> ConvProblem:
+    window = Window(size, kernel, pad=kernel // 2)
+    return ConvProblem(2, channels, outputs, window, window, groups)
+
+
+@pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}-{way.copies}")
+@pytest.mark.parametrize("product", [FPROP, DGRAD])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_tiles_have_the_order_of_shared_memory_and_zeros_beyond_the_operand(name, product, way, rng):
+    problem = PROBLEMS[name]
+    weights = weights_of(problem, rng)
+    np.testing.assert_array_equal(run_tile_weights(weights, problem, product, way), tiled(weights, problem, product))
+
+
+def test_a_weight_that_is_no_number_is_that_of_other_products(rng):
+    problem = PROBLEMS["groups"]
+    weights = weights_of(problem, rng)
+    weights[3, 1, 5] = np.float32(np.uint32(0xFFFFFFFF).view(np.float32))
+    tiles = run_tile_weights(weights, problem, FPROP, PLAIN)
+    assert (tiles == 0x7FFF).sum() == 1
+
+
+def test_constants_are_those_of_the_tiles_and_of_the_kernels():
+    assert all(tile.n == COLUMNS == weight_tiles.COLUMNS for tile in PACKED_TILES) and PACKED_BF16.depth == DEPTH
+
+
+# ---- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def test_whole_tiles_take_no_more_than_rounded_weights():
+    for channels, outputs in ((256, 256), (512, 512), (1024, 256)):
+        problem = problem_of(channels, outputs)
+        for product in (FPROP, DGRAD):
+            assert tiles_bytes(problem, product) == 2 * problem.filter.count
+            assert rounded_weights_bytes("bf16", problem, product, "bf16") == 2 * problem.filter.count
+
+
+@pytest.mark.parametrize("product, channels, outputs, tiles", [
+    (FPROP, 160, 320, 2 * 23),  # 1,440 k's
+    (DGRAD, 320, 192, 2 * 27),
+    (FPROP, 128, 192, 0),  # by the engine of every GPU
+    (DGRAD, 320, 200, 0),  # stages of two taps
+])  # fmt: skip
+def test_a_plan_holds_on_every_gpu(product, channels, outputs, tiles):
+    problem = problem_of(channels, outputs)
+    rounded = 2 * problem.filter.count
+    found = rounded_weights_bytes("bf16", problem, product, "bf16")
+    assert found == max(rounded, tiles * 256 * 64 * 2) and (found > rounded) == (tiles > 0)
+
+
+def test_an_op_has_the_workspace_of_the_product_that_it_launches():
+    problem = problem_of(320, 384)
+    fprop, dgrad = (rounded_weights_bytes("bf16", problem, product, "bf16") for product in (FPROP, DGRAD))
+    assert fprop != dgrad
+    conv, deconv = Conv(problem), Deconv(problem)
+    expected = {
+        (conv, "forward"): fprop, (conv, "dgrad"): dgrad, (conv, "wgrad"): 0,
+        (deconv, "forward"): dgrad, (deconv, "dgrad"): fprop,
+        (replace(deconv, bias=True), "forward"): 2 * problem.filter.count,
+    }  # fmt: skip
+    for (record, step), nbytes in expected.items():
+        assert narrow_products.rounding_bytes("bf16", record, step, "bf16") == nbytes
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_deconvolution_reads_the_weights_that_its_kernel_takes(has_bias, monkeypatch):
+    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
+    addresses = {role: 256 * (i + 1) for i, role in enumerate(("x0", "y0", "w0", *["w1"] * has_bias, "workspace"))}
+    call = CudaCall(addresses, precision="bf16", capability=CAPABILITY, storage="bf16", narrow=("x0", "y0"))
+    modules = [each.module for each in cuda_kernels.bind(Deconv(problem_of(32, 64), bias=has_bias), "forward", call)]
+    packed = PACKED_BF16.module
+    assert modules == (["half", packed] if has_bias else ["weight_tiles", f"{packed}_sm90a"])
+
+
+@pytest.mark.parametrize("capability", ["80", CAPABILITY])
+def test_two_data_gradients_have_their_weights_one_behind_the_other(capability, monkeypatch):
+    """As tiles, or rounded alone, within the workspace that both have."""
+    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
+    first, last = problem_of(288, 64, kernel=1), problem_of(288, 128)
+    record, roles = MergedDgrads(last, first), ("dx0", "dy0", "w0", "first_dy", "first_w")
+    workspace = 1 << 20
+    addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)} | {"workspace": workspace}
+    call = CudaCall(
+        addresses, precision="bf16", capability=capability, storage="bf16", narrow=("dx0", "dy0", "first_dy")
+    )
+    launches = list(cuda_kernels.bind(record, "dgrad", call))
+    by_tiles = capability == CAPABILITY
+    assert [each.module == "weight_tiles" for each in launches[:2]] == [by_tiles] * 2
+    size = narrow_products.rounding_bytes("bf16", record, "dgrad", "bf16")
+    assert size == tiles_bytes(first, DGRAD) + tiles_bytes(last, DGRAD)
+    places = [int.from_bytes(each.args[:8], "little") - workspace for each in launches[:2]]
+    assert places == [0, tiles_bytes(first, DGRAD)]
