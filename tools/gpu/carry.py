@@ -4,7 +4,8 @@
     carried/kernels/digests.json       of the sources, the flags and the architecture: other sources are compiled there
     carried/native/_native*.so         layermem._native of --python, an interpreter that can import pybind11
 
-It needs NVRTC or nvcc for the kernels, and no GPU.  An interpreter that is not here costs the second part alone.
+It needs NVRTC or nvcc for the kernels, and no GPU.  They take some minutes; a second call compiles what has changed
+since.  An interpreter that is not here costs the second part alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from layermem.backends.cuda.driver.context import gpus
 from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.utils.files import write_atomically
 from tools.gpu import ceilings
 from tools.gpu.images import on_all_cores
 from tools.gpu.process import ROOT
@@ -54,20 +56,31 @@ def _kept(folder: Path, architecture: str, module: str) -> int:
 
 
 def kernels(folder: Path, architecture: str) -> int:
-    """Compiles every module on all cores; the bytes of them all."""
+    """Compiles every module that the folder lacks, on all cores; the bytes of them all."""
     folder.mkdir(parents=True, exist_ok=True)
-    nbytes = sum(size for _, size in on_all_cores(partial(_kept, folder, architecture), module_names()))
     digests = {"architecture": architecture} | {module: digest_of(module, architecture) for module in module_names()}
-    (folder / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
-    return nbytes
+    kept = read_digests(folder)
+    if kept.get("architecture") != architecture:
+        kept = {"architecture": architecture}
+    missing = [module for module in module_names() if kept.get(module) != digests[module]]
+    for module, _ in on_all_cores(partial(_kept, folder, architecture), missing) if missing else ():
+        kept[module] = digests[module]
+        write_atomically(folder / DIGESTS, json.dumps(kept, indent=1).encode())
+    return sum((folder / f"{module}.fatbin").stat().st_size for module in module_names())
+
+
+def read_digests(folder: Path) -> dict[str, str]:
+    """By module, and the architecture; none where there are none."""
+    path = folder / DIGESTS
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 def misfit(folder: Path, architecture: str) -> str:
     """Why the machine code of a folder is not that of these sources for such a GPU; nothing if it is."""
-    path = folder / DIGESTS
-    if not path.exists():
-        return f"there is no {path}"
-    digests = json.loads(path.read_text(encoding="utf-8"))
+    digests = read_digests(folder)
+    if not digests:
+        return f"there is no {folder / DIGESTS}"
     if (there := digests.pop("architecture")) != architecture:
         return f"what was brought is for sm_{there}, and this GPU is sm_{architecture}"
     changed = [module for module in module_names() if digests.get(module) != digest_of(module, architecture)]
