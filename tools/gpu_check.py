@@ -6,7 +6,7 @@
     python tools/gpu_check.py --part B --earlier DIR   with ceilings and costs that calls before have left in DIR
     python tools/gpu_check.py --dry-run [--brief]      no GPU: the same steps, tiny, on the fake driver
 
-Two calls of five and a half minutes, for a machine that is lent for a quarter of an hour: A, whether every kernel
+Two calls of five and a half minutes, for a machine that is rented for a quarter of an hour: A, whether every kernel
 loads, launches and computes, what the GPU does at best, and which tiles are best; B, whole nets, their ops and layers
 beside PyTorch.  Or four calls of ten minutes: 1, as A; 2, ops, whole nets under budgets and their streams, beside
 PyTorch; 3, counters of a score of kernels, sanitizer, training; 4, layers and nets once more, after what the others led

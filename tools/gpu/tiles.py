@@ -180,7 +180,7 @@ def measured(gpu: Gpu, kernels: LoadedKernels, problem: ConvProblem, precision: 
     """A line for each candidate."""
     engine = fit_tiles.engine_of(precision)
     sizes = {"maps": problem.maps.nbytes, "image": problem.image.nbytes, "filter": problem.filter.nbytes}
-    sizes["parts"] = min(MOST_PART_BYTES, max(parts_bytes(problem), *sizes.values()))
+    sizes["parts"] = max(parts_bytes(problem), problem.filter.nbytes)
     places = operands(gpu, sizes, engine)
 
     def clock(each: Candidate) -> Row | None:
