@@ -239,6 +239,13 @@ def test_without_a_gpu_nothing_more_is_begun(tmp_path, monkeypatch):
     assert found["nets"]["ended"] == "not begun: the GPU cannot be used"
 
 
+def test_an_environment_whose_time_is_up_ends_nothing():
+    row = {"part": "gpu", "passed": False}
+    step = {"ended": "killed: its time was up", "seconds": 40.0, "rows": [row]}
+    assert not gpu_check.without_a_gpu({"environment": step}) and not gpu_check.without_a_gpu({})
+    assert gpu_check.without_a_gpu({"environment": {**step, "ended": "done; begun again 1 times"}})
+
+
 def test_the_minutes_of_a_call_are_shared_out_among_its_steps(tmp_path, monkeypatch):
     given = {}
 
