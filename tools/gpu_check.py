@@ -1,14 +1,16 @@
-"""Every check that needs a GPU, in one call and ten minutes: results, speed, and the speed of other libraries.
+"""Every check that needs a GPU: results, speed, and the speed of other libraries.
 
-    python tools/gpu_check.py --part 1                 on a machine with an NVIDIA GPU; results in out/gpu/
-    python tools/gpu_check.py --part 1 --wheels wheels --carried carried
+    python tools/gpu_check.py --part A                 on a machine with an NVIDIA GPU; results in out/gpu/
+    python tools/gpu_check.py --part A --wheels wheels --carried carried
                                                        a bare, offline one, with what was made for it elsewhere
+    python tools/gpu_check.py --part B --earlier DIR   with ceilings and costs that calls before have left in DIR
     python tools/gpu_check.py --dry-run [--brief]      no GPU: the same steps, tiny, on the fake driver
 
-Four calls of ten minutes, each of use without the others: 1 does every kernel load, launch and compute, which tiles
-are best, what can the GPU do; 2 ops, whole nets under budgets and their streams, beside PyTorch; 3 counters of a
-dozen kernels, sanitizer, training; 4 layers and nets once more, after what the others led to.  Without --part or
---only: all, shorter.
+Two calls of five and a half minutes, for a machine that is rented for a quarter of an hour: A, whether every kernel
+loads, launches and computes, what the GPU does at best, and which tiles are best; B, whole nets, their ops and layers
+beside PyTorch.  Or four calls of ten minutes: 1, as A; 2, ops, whole nets under budgets and their streams, beside
+PyTorch; 3, counters of a score of kernels, sanitizer, training; 4, layers and nets once more, after what the others led
+to.  Each is of use without the others.  Without --part or --only: all steps, shorter.
 
 The machine needs Python 3.10 or later and NVIDIA's driver; PyCUDA and what layermem depends on (but lmdb), as
 packages or in --wheels; a C++ compiler and pybind11 where layermem._native is not built; NVRTC (PyTorch brings one)
@@ -18,18 +20,18 @@ them. PyCUDA's wheel is made elsewhere by `layermem setup-cuda --wheel-only`, ot
 the kernels and layermem._native, which is used if it fits the GPU, the Python and the sources.  What is missing is a
 row of the results, and costs the steps that need it.
 
-Kernels that are not prebuilt are compiled before the first step, by a process for each core, in four minutes or half of
---minutes at most: NVRTC reads a module of convolutions for half a minute, and the steps lack that time.  --carried is
-best wherever it can be prepared: nothing is compiled then.
+What is neither prebuilt nor brought is compiled before the first step, in half of --minutes at most.  That is two
+minutes or more for layermem._native, and as much for the kernels, with a process for each core; so prepare --carried
+wherever that is possible.
 
 Every step is a process with a time limit of its own, and one that fails is begun again behind the row that it failed
-at.  After each one results.json and results.md are written anew: nothing is lost when a later step fails, or when the
-whole is stopped.  The rows of a step come into rows/STEP.jsonl of --out one by one, and are gone from there when
-results.json has them.  In --out are at the end, beside these, log.txt and details.zip: tile_times.json and
-tile_table.json, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it; all that is built or
-installed is in --work.  `nets` and `timeline` plan with the costs that --out has from an earlier call.  Fewer steps
-(--only) have more time each, and --minutes bounds a call that has less than ten.  Exit code 1: some result is wrong or
-missing.
+at.  A call leaves results-NAME.json and results-NAME.md, NAME being its part or its steps, log-NAME.txt, and
+details-NAME.zip: tile_times.jsonl, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it.  All are
+written as the steps go on (tools/gpu/kept.py), so that nothing is lost where a step, or the whole, is killed; steps end
+with the call.  No file of an earlier call is changed: a second call of a part has a name of its own.  All that is built
+or installed is in --work.  `ops` takes ceilings of this call or earlier ones, in --out or --earlier; `nets` and
+`timeline` plan with the costs there, too.  Fewer steps (--only) have more time each, and --minutes bounds a call that
+has less.  Exit code 1: some result is wrong or missing.
 """
 
 from __future__ import annotations
@@ -37,31 +39,39 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import shutil
+import os
+import signal
 import sys
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from layermem.utils.files import write_atomically  # noqa: E402
+from tools.gpu.kept import BEGUN, Call, new_call, read_rows  # noqa: E402
 from tools.gpu.prepare import Preparation  # noqa: E402
 from tools.gpu.process import last_lines, run  # noqa: E402
 from tools.gpu.report import failures, markdown  # noqa: E402
-from tools.gpu.results import Options, Results, read_rows  # noqa: E402
+from tools.gpu.results import Options, Results  # noqa: E402
 
 WORK = ROOT / "build" / "gpu_check"
 NETS = ["resnet50:128", "vgg16:64", "alexnet:256"]
 MORE_NETS = ["resnet50:128:bf16", "resnet50:32", "vgg16:64:bf16", "resnet50:128:fp32"]  # where there is time left
-SMALL_NETS = ["mnist:8"]
+SMALL_NETS = ["mnist:2"]
 
 
 class Step(NamedTuple):
     name: str
     seconds: float  # after which it begins nothing new, if all steps are run; half as long later it is killed
+
+
+class Part(NamedTuple):
+    minutes: float  # from the first call to the last result, if --minutes does not say otherwise
+    steps: Sequence[Step]
 
 
 STEPS = (  # in the order of what is worth most
@@ -78,40 +88,57 @@ STEPS = (  # in the order of what is worth most
     Step("ncu", 120),
     Step("sanitizer", 100),
 )
+WHOLE = 575 / 60  # minutes
+
+
+def of_ten_minutes(*names: str) -> Part:
+    return Part(WHOLE, tuple(step for step in STEPS if step.name in names))
+
+
 PARTS = {
-    "1": ("environment", "smoke", "correctness", "tiles", "ceilings"),
-    "2": ("environment", "ops", "nets", "timeline"),
-    "3": ("environment", "smoke", "training", "tiles", "ncu", "sanitizer"),
-    "4": ("environment", "smoke", "layers", "nets"),
-}
-WHOLE = 575.0  # seconds from the first call to the last result, if --minutes does not say otherwise
-DETAILS = ("tile_times.json", "tile_table.json", "costs-*.csv", "timeline.json", "ncu.csv")  # in the archive at the end
-ARCHIVE = "details.zip"
+    "A": Part(
+        5.5,
+        (
+            Step("environment", 30), Step("smoke", 30), Step("correctness", 85), Step("ceilings", 40),
+            Step("tiles", 115), Step("sanitizer", 25),
+        ),
+    ),
+    "B": Part(
+        5.5,
+        (Step("environment", 30), Step("nets", 155), Step("ops", 70), Step("layers", 50), Step("timeline", 25)),
+    ),
+    "1": of_ten_minutes("environment", "smoke", "correctness", "tiles", "ceilings"),
+    "2": of_ten_minutes("environment", "ops", "nets", "timeline"),
+    "3": of_ten_minutes("environment", "smoke", "training", "tiles", "ncu", "sanitizer"),
+    "4": of_ten_minutes("environment", "smoke", "layers", "nets"),
+}  # fmt: skip
 MOST_AGAIN = 12  # times that a step is begun again
-MOST_LOG = 1 << 20  # bytes of a step's log, from its end, that are kept beside the results
-SAID = 30  # lines of a step's log that are kept where it did not end well
+MOST_LOG = 1 << 20  # bytes of what a step says, from its end, that are kept
+SAID = 30  # lines of it that are kept with the results where the step did not end well
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny steps on the fake driver of tests/emulator")
     parser.add_argument("--brief", action="store_true", help="a few rows of each kind")
-    parser.add_argument("--part", choices=sorted(PARTS), help="the steps of one call of ten minutes")
+    parser.add_argument("--part", choices=PARTS, help="the steps of one call: A and B, or 1 to 4")
     parser.add_argument("--only", metavar="A,B", help=f"these steps of {' '.join(step.name for step in STEPS)}")
     parser.add_argument("--net", action="append", metavar="NAME:BATCH[:PRECISION]", help="of prototxt/")
-    parser.add_argument(
-        "--minutes", type=float, default=WHOLE / 60, help="for all, preparation and all (%(default).1f)"
-    )
+    parser.add_argument("--minutes", type=float, help=f"for all, preparation and all (5.5 for A and B, {WHOLE:.1f})")
     parser.add_argument("--wheels", type=Path, help="folder of wheels to use")
     parser.add_argument("--carried", type=Path, metavar="DIR", help="folder of tools/gpu/carry.py")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="where results go (%(default)s)")
+    parser.add_argument("--earlier", type=Path, action="append", default=[], metavar="DIR",
+                        help="folder of results of earlier calls, beside --out; may be repeated")  # fmt: skip
     parser.add_argument("--work", type=Path, default=WORK, help="where everything else goes (%(default)s)")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=1e9, help=argparse.SUPPRESS)
     options = parser.parse_args()
     for name in ("work", "out", "wheels", "carried"):
         setattr(options, name, getattr(options, name) and getattr(options, name).resolve())
+    options.earlier = [folder.resolve() for folder in options.earlier]
     if options.step:
         run_step(options)
         return 0
@@ -120,80 +147,79 @@ def main() -> int:
 
 def run_step(options: argparse.Namespace) -> None:
     nets = options.net or (SMALL_NETS if options.dry_run else NETS + MORE_NETS)
-    how = Options(options.dry_run, options.brief, options.seconds, nets, options.out)
+    call = Call(options.results or options.out / "results.json")
+    how = Options(options.dry_run, options.brief, options.seconds, nets, call, options.earlier)
     module = importlib.import_module(f"tools.gpu.{options.step}")
     module.run(Results(options.into, how), how)
 
 
 def run_all(options: argparse.Namespace) -> int:
     began = time.monotonic()
-    chosen = chosen_steps(options.part, options.only)
-    shutil.rmtree(options.out / "rows", ignore_errors=True)
-    (options.out / "log.txt").unlink(missing_ok=True)
-    for folder in (options.work, options.out / "rows"):
+    part = chosen_part(options.part, options.only)
+    options.minutes = options.minutes or part.minutes
+    call = new_call(options.out, options.part or (options.only or "all").replace(",", "-"))
+    for folder in (options.work, call.folder):
         folder.mkdir(parents=True, exist_ok=True)
-    unpack(options.out)
-    try:
-        wrong = failures(all_steps(options, chosen, began))
-    finally:
-        pack(options.out)
+    signal.signal(signal.SIGTERM, stop)
+    wrong = failures(all_steps(options, part.steps, call, began))
+    call.end()
     for line in wrong:
         print(line, file=sys.stderr)
-    print(f"{options.out / 'results.md'}: {len(wrong)} failures")
+    print(f"{call.markdown}: {len(wrong)} failures")
     return 1 if wrong else 0
 
 
-def all_steps(options: argparse.Namespace, chosen: Sequence[Step], began: float) -> dict[str, dict]:
+def stop(number: int, frame: object) -> None:
+    """The handler of a signal: the step that runs is killed, and what it has found is saved."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def all_steps(options: argparse.Namespace, chosen: Sequence[Step], call: Call, began: float) -> dict[str, dict]:
     """What the preparation and each step found."""
+    date = datetime.now(timezone.utc).isoformat()
+    found: dict[str, dict] = {"preparation": {"seconds": 0.0, "ended": BEGUN, "rows": [], "date": date}}
+    save(call, found)
     print("preparation ..", end=" ", flush=True)
     ready = Preparation(options, options.work)
-    found: dict[str, dict] = {"preparation": step_result(time.monotonic() - began, "done", ready.rows)}
-    save(options.out, found)
+    found["preparation"] = step_result(time.monotonic() - began, "done", ready.rows, date=date)
     for index, step in enumerate(chosen):
         left = 60 * options.minutes - (time.monotonic() - began)
         seconds = left * step.seconds / sum(later.seconds for later in chosen[index:])
+        found[step.name] = {"seconds": 0.0, "ended": BEGUN, "rows": []}
+        save(call, found)
         print(f"{step.name} ..", end=" ", flush=True)
-        if without_a_gpu(found):
-            found[step.name] = step_result(0.0, "not begun: the GPU cannot be used", [])
-        else:
-            found[step.name] = one_step(step.name, seconds, min(1.5 * seconds, left), options, ready.environment)
-        save(options.out, found)
-        rows_file(options.out, step.name).unlink(missing_ok=True)
-    shutil.rmtree(options.out / "rows")
+        try:
+            if without_a_gpu(found):
+                found[step.name] = step_result(0.0, "not begun: the GPU cannot be used", [])
+            else:
+                most = min(1.5 * seconds, left)
+                found[step.name] = one_step(step.name, seconds, most, options, ready.environment, call)
+        except (SystemExit, KeyboardInterrupt):
+            rows = list(read_rows(call.rows_file(step.name)).values())
+            found[step.name] = {"seconds": 0.0, "ended": "stopped with the whole call", "rows": rows}
+            raise
+        finally:
+            save(call, found)
+            call.close(step.name)
     return found
 
 
-def rows_file(out: Path, step: str) -> Path:
-    return out / "rows" / f"{step}.jsonl"
-
-
-def pack(out: Path) -> None:
-    """Put the files of single steps into one archive: some ways to bring results back take few files."""
-    details = [path for pattern in DETAILS for path in sorted(out.glob(pattern))]
-    if details:
-        with zipfile.ZipFile(out / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in details:
-                archive.write(path, path.name)
-        for path in details:
-            path.unlink()
-
-
-def unpack(out: Path) -> None:
-    """What an earlier call packed, for the steps to use; a file that lies beside the archive is the newer one."""
-    if (out / ARCHIVE).exists():
-        with zipfile.ZipFile(out / ARCHIVE) as archive:
-            archive.extractall(out, [name for name in archive.namelist() if not (out / name).exists()])
-
-
-def chosen_steps(part: str | None, only: str | None) -> list[Step]:
-    """Those of the part, of `only`, or all; in their order."""
-    names = only.split(",") if only else PARTS[part] if part else [step.name for step in STEPS]
-    return [step for step in STEPS if step.name in names]
+def chosen_part(part: str | None, only: str | None) -> Part:
+    """The part, `only` some of its steps, or of all; in their order."""
+    whole = PARTS[part] if part else Part(WHOLE, STEPS)
+    if only is None:
+        return whole
+    unknown = set(only.split(",")) - {step.name for step in whole.steps}
+    if unknown:
+        raise SystemExit(f"there is no step {' '.join(sorted(unknown))} among {' '.join(s.name for s in whole.steps)}")
+    return whole._replace(steps=tuple(step for step in whole.steps if step.name in only.split(",")))
 
 
 def without_a_gpu(found: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the step on the environment could not open one."""
-    rows = found["environment"]["rows"] if "environment" in found else []
+    """Whether the step on the environment could not open one; where its time was up, others may."""
+    step = found.get("environment", {"ended": "", "rows": []})
+    rows = step["rows"] if step["ended"].startswith("done") else []
     return any(row.get("part") == "gpu" and row.get("passed") is False for row in rows)
 
 
@@ -202,42 +228,46 @@ def step_result(seconds: float, ended: str, rows: list, **more: Any) -> dict[str
     return {"seconds": seconds, "ended": ended, "rows": rows, **more}
 
 
-def save(out: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
-    (out / "results.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
-    (out / "results.md").write_text(markdown(found), encoding="utf-8")
-
-
-def keep(log: Path, all_logs: Path) -> None:
-    """Add what a step said to the one file of them all."""
-    said = log.read_bytes()[-MOST_LOG:] if log.exists() else b""
-    with open(all_logs, "ab") as file:
-        file.write(b"==== " + log.stem.encode() + b"\n" + said)
+def save(call: Call, found: Mapping[str, Mapping[str, Any]]) -> None:
+    write_atomically(call.results, json.dumps(found, indent=1).encode())
+    write_atomically(call.markdown, markdown(found).encode())
 
 
 def one_step(
-    name: str, seconds: float, most: float, options: argparse.Namespace, environment: Mapping[str, str]
+    name: str, seconds: float, most: float, options: argparse.Namespace, environment: Mapping[str, str], call: Call
 ) -> dict[str, Any]:
     """Rows of a step that has `seconds` to begin what it does and ends after `most`, and how it ended.  It is begun
     again, some times, as long as there are more rows than before."""
-    into, log = rows_file(options.out, name), options.work / f"{name}.log"
-    log.unlink(missing_ok=True)
+    into = call.rows_file(name)
+    with open(call.log, "ab") as file:
+        file.write(b"==== " + name.encode() + b"\n")
+        begin = file.tell()
     began, rows, again = time.monotonic(), [], -1
     while True:
         spent = time.monotonic() - began
         command = [sys.executable, __file__, "--step", name, "--into", str(into), "--out", str(options.out)]
-        command += ["--seconds", f"{seconds - spent:.1f}"]
+        command += ["--results", str(call.results), "--seconds", f"{seconds - spent:.1f}"]
+        command += [word for folder in options.earlier for word in ("--earlier", str(folder))]
         command += ["--dry-run"] * options.dry_run + ["--brief"] * options.brief
         command += [word for net in options.net or () for word in ("--net", net)]
-        code, before, again = run(command, log, most - spent, environment), len(rows), again + 1
+        code, before, again = run(command, call.log, most - spent, environment), len(rows), again + 1
         rows = list(read_rows(into).values())
         if not code or len(rows) == before or again == MOST_AGAIN:
             break
-    keep(log, options.out / "log.txt")
-    ended = {0: "done", None: "killed: its time was up"}.get(code, f"failed with {code}: {last_lines(log)}")
+    said = last_lines(call.log, SAID, begin)
+    shorten(call.log, begin)
+    ended = {0: "done", None: "killed: its time was up"}.get(code, f"failed with {code}: {said.splitlines()[-1]}")
     if again:
         ended += f"; begun again {again} times"
-    more = {} if code == 0 and not again else {"log": last_lines(log, SAID)}
+    more = {} if code == 0 and not again else {"log": said}
     return step_result(time.monotonic() - began, ended, rows, **more)
+
+
+def shorten(log: Path, begin: int) -> None:
+    """Keep the end of what a step has said, from byte `begin` on."""
+    if os.path.getsize(log) - begin > MOST_LOG:
+        content = log.read_bytes()
+        write_atomically(log, content[:begin] + content[-MOST_LOG:])
 
 
 if __name__ == "__main__":

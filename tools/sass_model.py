@@ -8,7 +8,7 @@
     python tools/sass_model.py --totals                              three nets in tf32 and bf16, on fp32 and bfloat16
     python tools/sass_model.py --net vgg16 --precision "tf32, warpgroups"      .. as compute capability 9.0 runs it
     python tools/sass_model.py --warpgroups                          the kernels that only sm_90a has
-    python tools/sass_model.py --calibrate out/gpu/results.json      constants as tools/gpu_check.py has measured them
+    python tools/sass_model.py --calibrate out/gpu                   constants as tools/gpu_check.py has measured them
 
 What is modelled, and how, is in docs/benchmarks/sass.md.  It needs nvcc or NVRTC, and nvdisasm: the wheels
 nvidia-cuda-nvcc and nvidia-cuda-nvdisasm, or a toolkit.
@@ -41,7 +41,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", choices=GPUS, default="90", help="compute capability (%(default)s)")
     parser.add_argument("--clock", type=float, metavar="GHZ", help="of the multiprocessors")
-    parser.add_argument("--calibrate", type=Path, metavar="FILE", help="results.json of tools/gpu_check.py")
+    parser.add_argument("--calibrate", type=Path, nargs="+", metavar="PATH",
+                        help="results of tools/gpu_check.py, files or folders")  # fmt: skip
     parser.add_argument("--kernel", metavar="PATTERN", default="_v(4|8|41)$", help="of names (%(default)s; '' all)")
     parser.add_argument("--precision", action="append", choices=[*MODELLED, *OWN],
                         help="may be repeated; all by default")  # fmt: skip

@@ -73,6 +73,12 @@ class Benchmark:
         self.runner.run(next_batch=lambda: self.context["batch"])
         return time.perf_counter() - began
 
+    def warm_up(self, seconds: float) -> None:
+        """Run whole steps for so long, until a GPU that was idle has raised its clock."""
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            self.step()
+
     def ops(self, count: int) -> dict[str, float]:
         """Median seconds of each op of the step over `count` runs; recomputations are not timed.  Of ops that are
         launched together, the share by their bytes."""

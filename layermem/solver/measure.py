@@ -106,23 +106,24 @@ def machine_bytes() -> float:
 
 def measure_step(
     job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None,
-    plan: Plan | PathName | None = None, *, iterations: int = ITERATIONS,
+    plan: Plan | PathName | None = None, *, iterations: int = ITERATIONS, warm_seconds: float = 0.0,
 ) -> MeasuredStep:  # fmt: skip
     """Run steps of `job` on `device` within `budget`; BudgetError if no plan fits it.
 
     strategy, plan   as for evaluate()
+    warm_seconds     of whole steps before ops are timed
     """
     report = evaluate(job, strategy, budget, plan)
     program, job = report.feasible_program(), report.job if report.slices or report.apart else job
     spill = job.costs.spill
     folder = None if spill is None else Path(spill.folder)
     _check_memory(program, device, spills=spill is not None)
-    step = _time_ops(job, program, device, iterations, folder)
+    step = _time_ops(job, program, device, iterations, folder, warm_seconds)
     seconds = step
     for more in ({"strategy": "liveness"}, {"plan": _plan_with_fused_updates(job.graphs[0])}):
         wanted = {op.name for op in (*job.graphs[0].ops, *job.graphs[0].fused_updates)}
         if wanted - seconds.keys() and (other := evaluate(job, budget=budget, **more)).feasible:
-            seconds = _time_ops(job, other.program, device, iterations, folder) | seconds
+            seconds = _time_ops(job, other.program, device, iterations, folder, warm_seconds) | seconds
     limit = LINK_BYTES if report.budget_bytes is None else report.budget_bytes
     d2h, h2d = link(device, min(LINK_BYTES, limit)) if spill is None else (spill.write, spill.read)
     report_step("measured %s: %d ops, %d steps", job.title, len(seconds), iterations)
@@ -140,9 +141,14 @@ def costs_text(job: Job, network: NetworkRates | None = None) -> str:
     )  # fmt: skip
 
 
-def _time_ops(job: Job, program: Program, device: Device, iterations: int, spill: Path | None) -> dict[str, float]:
+def _time_ops(
+    job: Job, program: Program, device: Device, iterations: int, spill: Path | None, warm_seconds: float
+) -> dict[str, float]:
     """Seconds of each op; the arena is free again on return."""
-    seconds = Benchmark(job.nets[0], program, device, spill=spill).ops(iterations)
+    benchmark = Benchmark(job.nets[0], program, device, spill=spill)
+    benchmark.warm_up(warm_seconds)
+    seconds = benchmark.ops(iterations)
+    del benchmark
     gc.collect()
     return seconds
 

@@ -7,6 +7,7 @@ from layermem.backends.base import get_device
 from layermem.errors import BudgetError, InputError
 from layermem.planning.costs import model_costs
 from layermem.solver import measure
+from layermem.solver.benchmark import Benchmark
 from layermem.solver.measure import measure_step
 
 DEVICE = get_device("cpu")
@@ -43,3 +44,14 @@ def test_what_fits_neither_budget_nor_machine_is_refused(job, monkeypatch):
     monkeypatch.setattr(measure, "MEMORY_SHARE", 1e-9)
     with pytest.raises(InputError, match=r"measuring takes .* give a smaller --budget"):
         measure_step(job, DEVICE)
+
+
+def test_ops_are_timed_behind_whole_steps_that_warm_up(job, monkeypatch):
+    done: list[str] = []
+    for name in ("step", "ops"):
+        run = getattr(Benchmark, name)
+        monkeypatch.setattr(
+            Benchmark, name, lambda self, *given, name=name, run=run: done.append(name) or run(self, *given)
+        )
+    measure_step(job, DEVICE, iterations=1, warm_seconds=1e-6)
+    assert done[:2] == ["step", "ops"] and done.count("step") >= done.count("ops")

@@ -29,10 +29,11 @@ from layermem.backends.cuda.warpgroup import CAPABILITY, PACKED_PRECISION, PRECI
 from layermem.ops import ConvProblem, Feed, Window
 from layermem.planning.costs import MODELS
 from tests.backends.cuda.first_tile import first_tile
-from tools.sass.calibration import calibrated, case_times
+from tools.gpu import tiles
+from tools.sass.calibration import calibrated, case_times, tile_time
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
 from tools.sass.engine import MODELLED, can_run, engine_kernels, kernels_of, pooled
-from tools.sass.gpus import GPUS, LAUNCH, Model, blocks_at_once
+from tools.sass.gpus import GPUS, LAUNCH, SHARE, Model, blocks_at_once
 from tools.sass.loads import bytes_in_flight, launch_bytes, share_of, thread_bytes
 from tools.sass.loops import Loop, loops, main_loop, product_of
 from tools.sass.net import (
@@ -51,7 +52,7 @@ from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, simulate, w
 from tools.sass.record import read_record
 from tools.sass.table import COLUMNS, read_rows, written
 from tools.sass.trace import Step, followed, traced, written_by
-from tools.sass.warpgroup import PORT, SHARE, TilesOf, issues_of_loads, launch_seconds, loop_with, module_of, rows_of
+from tools.sass.warpgroup import PORT, TilesOf, issues_of_loads, launch_seconds, loop_with, module_of, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small_loop.sass")
@@ -416,15 +417,18 @@ def test_bytes_of_parts_are_charged_to_the_launch_that_adds_them():
 # -- calibration -------------------------------------------------------------------------------------------------------
 
 
-def results(tmp_path: Path, ceilings: list, layers: list) -> Path:
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"ceilings": {"rows": ceilings}, "layers": {"rows": layers}}), encoding="utf-8")
-    return path
+def results(tmp_path: Path, ceilings: list, layers: list) -> list[Path]:
+    """A folder with those of two calls, of which the second has no ceilings."""
+    for name, date, found in (("A", "2026-01-01", {"ceilings": ceilings}), ("B", "2026-01-02", {"layers": layers})):
+        steps = {step: {"rows": rows} for step, rows in found.items()} | {"preparation": {"date": date}}
+        (tmp_path / f"results-{name}.json").write_text(json.dumps(steps), encoding="utf-8")
+    return [tmp_path]
 
 
 CEILINGS = [
     {"part": "copies", "what": "copy on the GPU", "rate": 4200.0, "unit": "GB/s read and written"},
     {"part": "arithmetic", "what": "mma tf32 rate", "rate": 300.0, "unit": "TFLOP/s, registers only"},
+    {"part": "arithmetic", "what": "wgmma bf16 rate", "rate": 600.0, "unit": "TFLOP/s, registers only"},
     {"part": "launches", "what": "launch", "rate": 2.5, "unit": "us"},
     {"part": "reads", "what": "reading L2 cache", "rate": 6100.0, "unit": "GB/s"},
     {"part": "reads", "what": "reading memory of the host", "rate": 41.0, "unit": "GB/s"},
@@ -438,12 +442,14 @@ def test_measured_ceilings_take_the_place_of_estimates(tmp_path):
     assert (model.gpu.l2, model.link) == pytest.approx((6.1e12, 4.1e10))
     assert model.launch == pytest.approx(2.5e-6)
     assert model.gpu.mma == pytest.approx(300 / (512 * 4 * 132 * 1.755e-3))
+    assert model.gpu.wgmma == (SHARE, pytest.approx(600 / (1024 * 4 * 132 * 1.755e-3)))
 
 
 def test_measured_layers_scale_what_memory_bounds(tmp_path):
     plain = calibrated(results(tmp_path, CEILINGS, []), H200)
     key = ("ReLU", "forward", "fp32")
-    modelled = dict(case_times(plain, [key]))[key].seconds
+    ((_, time, _),) = case_times(plain, [key])
+    modelled = time.seconds
     row = {"layer": key[0], "op": key[1], "precision": key[2], "ms": 1.5e3 * modelled}
     rows = [row, {"layer": "", "op": "", "says": "PyTorch is not here"}]
     model = calibrated(results(tmp_path, CEILINGS, rows), H200)
@@ -521,10 +527,31 @@ def test_a_launch_by_warpgroups_takes_what_the_tiles_of_a_block_take():
 def test_measured_layers_scale_the_products_of_their_precision(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "whole_source", first_tile)  # the layer takes its kernels
     row = {"layer": "VGG conv5_2", "op": "dgrad", "precision": "tf32", "ms": 1.0}
-    by_warpgroups = {**row, "op": "forward"}  # another engine, which has no scale
+    by_warpgroups = {**row, "op": "forward", "ms": 0.5}
     model = calibrated(results(tmp_path, [], [row, by_warpgroups]), H200)
-    assert list(model.products) == [("tf32", "dgrad")] and model.memory == 1.0
-    assert 1 < model.products["tf32", "dgrad"] < 5  # of 0.3 to 0.5 ms
+    assert {*model.products} == {("tf32", "dgrad"), ("tf32, warpgroups", "fprop")} and model.memory == 1.0
+    assert 1 < model.products["tf32", "dgrad"] < 5 and 1 < model.products["tf32, warpgroups", "fprop"] < 3
+
+
+@nvcc_is_here
+def test_measured_tiles_scale_the_products_of_their_engine(tmp_path, monkeypatch):
+    """By the fastest tile: half again as long as modelled, and twice by warpgroups; a slower one does not count."""
+    monkeypatch.setattr(build, "whole_source", first_tile)
+    window = Window(size=28, kernel=3, stride=1, pad=1)
+    problem = ConvProblem(32, 256, 256, window, window)
+    like = {"precision": "tf32", "shape": "x", "op": "fprop", "parts": 1, "split": [], **tiles.describe(problem)}
+    modelled = {}
+    for engine in (ENGINES["tf32"], *tiles.by_warpgroups("tf32", problem, "90")):
+        for each in tiles.candidates(engine, problem, dict.fromkeys(("maps", "image", "filter"), 0), "fprop"):
+            if each.tile in ("256x128", "warpgroups 256x128"):
+                line = {**like, "function": each.function, "tile": each.tile}
+                modelled[each.tile] = {**line, "ms": 1e3 * tile_time(Model(H200), line).seconds}
+    plain, own = modelled["256x128"], modelled["warpgroups 256x128"]
+    slower = {**plain, "function": "convolution_tf32.conv_fprop_64x64_v4", "tile": "64x64", "ms": 1e9}
+    lines = [slower, {**plain, "ms": 1.5 * plain["ms"]}, {**own, "ms": 2 * own["ms"]}]
+    (tmp_path / "tile_times.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    model = calibrated([tmp_path / "tile_times.jsonl"], H200)
+    assert model.products == pytest.approx({("tf32", "fprop"): 1.5, ("tf32, warpgroups", "fprop"): 2.0})
 
 
 def test_a_table_that_is_written_is_read(tmp_path):

@@ -1,10 +1,11 @@
 """What a machine with a GPU would otherwise compile: python -m tools.gpu.carry --into carried [--python 3.12]
 
-    carried/kernels/MODULE.fatbin      machine code of every kernel for one architecture
+    carried/kernels/MODULE.fatbin      machine code of every kernel for one architecture, and of tools/gpu/ceilings.cu
     carried/kernels/digests.json       of the sources, the flags and the architecture: other sources are compiled there
     carried/native/_native*.so         layermem._native of --python, an interpreter that can import pybind11
 
-It needs NVRTC or nvcc for the kernels, and no GPU.  An interpreter that is not here costs the second part alone.
+It needs NVRTC or nvcc for the kernels, and no GPU.  They take some minutes; a second call compiles what has changed
+since.  An interpreter that is not here costs the second part alone.
 """
 
 from __future__ import annotations
@@ -23,43 +24,66 @@ from pathlib import Path
 from layermem.backends.cuda.driver.context import gpus
 from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.utils.files import write_atomically
+from tools.gpu import ceilings
 from tools.gpu.images import on_all_cores
 from tools.gpu.process import ROOT
 
 DIGESTS = "digests.json"
+OWN_SOURCES = {path.stem: path for path in ceilings.OWN_SOURCES}  # of these tools, by module
+
+
+def module_names() -> list[str]:
+    return [*modules(), *OWN_SOURCES]
+
+
+def source_of(module: str) -> str:
+    """With its headers in place of their includes."""
+    return ceilings.whole_text(OWN_SOURCES[module]) if module in OWN_SOURCES else build.whole_source(module)
 
 
 def digest_of(module: str, architecture: str) -> str:
     """Stands for what the machine code of a module is made from."""
-    return hashlib.sha256(repr((build.whole_source(module), build.FLAGS, architecture)).encode()).hexdigest()
+    return hashlib.sha256(repr((source_of(module), build.FLAGS, architecture)).encode()).hexdigest()
 
 
 def _kept(folder: Path, architecture: str, module: str) -> int:
     """Compiles a module into the folder; its bytes."""
     target = f"{build.CODE}{sources.architecture(module, architecture)}"
-    image = build.find_compiler().cubin(build.whole_source(module), target, build.FLAGS)
+    image = build.find_compiler().cubin(source_of(module), target, build.FLAGS)
     (folder / f"{module}.fatbin").write_bytes(image)
     return len(image)
 
 
 def kernels(folder: Path, architecture: str) -> int:
-    """Compiles every module on all cores; the bytes of them all."""
+    """Compiles every module that the folder lacks, on all cores; the bytes of them all."""
     folder.mkdir(parents=True, exist_ok=True)
-    nbytes = sum(size for _, size in on_all_cores(partial(_kept, folder, architecture)))
-    digests = {"architecture": architecture} | {module: digest_of(module, architecture) for module in modules()}
-    (folder / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
-    return nbytes
+    digests = {"architecture": architecture} | {module: digest_of(module, architecture) for module in module_names()}
+    kept = read_digests(folder)
+    if kept.get("architecture") != architecture:
+        kept = {"architecture": architecture}
+    missing = [module for module in module_names() if kept.get(module) != digests[module]]
+    for module, _ in on_all_cores(partial(_kept, folder, architecture), missing) if missing else ():
+        kept[module] = digests[module]
+        write_atomically(folder / DIGESTS, json.dumps(kept, indent=1).encode())
+    return sum((folder / f"{module}.fatbin").stat().st_size for module in module_names())
+
+
+def read_digests(folder: Path) -> dict[str, str]:
+    """By module, and the architecture; none where there are none."""
+    path = folder / DIGESTS
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 def misfit(folder: Path, architecture: str) -> str:
     """Why the machine code of a folder is not that of these sources for such a GPU; nothing if it is."""
-    path = folder / DIGESTS
-    if not path.exists():
-        return f"there is no {path}"
-    digests = json.loads(path.read_text(encoding="utf-8"))
+    digests = read_digests(folder)
+    if not digests:
+        return f"there is no {folder / DIGESTS}"
     if (there := digests.pop("architecture")) != architecture:
         return f"what was brought is for sm_{there}, and this GPU is sm_{architecture}"
-    changed = [module for module in modules() if digests.get(module) != digest_of(module, architecture)]
+    changed = [module for module in module_names() if digests.get(module) != digest_of(module, architecture)]
     return f"the sources of {' '.join(changed)} are others than those of what was brought" if changed else ""
 
 

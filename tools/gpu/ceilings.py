@@ -18,7 +18,9 @@ from layermem.schedule.ir import COMPUTE, D2H, H2D
 from tools.gpu.gpu import Gpu
 from tools.gpu.results import Options, Results, in_short, median_seconds
 
-SOURCE, OF_WARPGROUPS = (Path(__file__).with_name(name) for name in ("ceilings.cu", "ceilings_sm90a.cu"))
+SOURCE, OF_WARPGROUPS = OWN_SOURCES = tuple(
+    Path(__file__).with_name(name) for name in ("ceilings.cu", "ceilings_sm90a.cu")
+)
 CHAINS, THREADS = 8, 256  # as in ceilings.cu
 PINNED = (1 << 28, 1 << 30, 1 << 32)  # bytes
 MATRIX = 8192  # rows and columns
@@ -166,12 +168,17 @@ def arithmetic(gpu: Gpu, results: Results, options: Options) -> None:
 
 
 def image(gpu: Gpu, source: Path, emulated: bool) -> bytes:
+    """As it was brought (carry.py), or compiled here."""
     if emulated:
         from tests.emulator.build import build as for_the_host
 
         return for_the_host(source).read_bytes()
-    target = architecture(source.stem, gpu.driver.gpu.capability)
-    return build.find_compiler().cubin(whole_text(source), f"sm_{target}", build.FLAGS)
+    return build.prebuilt(source.stem) or compiled(source, gpu.driver.gpu.capability)
+
+
+def compiled(source: Path, capability: str) -> bytes:
+    target = architecture(source.stem, capability)
+    return build.find_compiler().cubin(whole_text(source), f"{build.CODE}{target}", build.FLAGS)
 
 
 def whole_text(source: Path) -> str:

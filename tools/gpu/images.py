@@ -22,10 +22,10 @@ from layermem.errors import LayermemError
 T = TypeVar("T")
 
 
-def on_all_cores(make: Callable[[str], T]) -> Iterable[tuple[str, T]]:
+def on_all_cores(make: Callable[[str], T], modules: Iterable[str]) -> Iterable[tuple[str, T]]:
     """`make` of every module, by processes; the slowest modules come first, so that they are not waited for in the
     end."""
-    names = sorted(modules(), key=lambda name: not name.startswith("convolution"))
+    names = sorted(modules, key=lambda name: not name.startswith("convolution"))
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         yield from zip(names, pool.map(make, names))
 
@@ -42,7 +42,7 @@ def compiled(capability: str, module: str) -> tuple[float, str]:
 
 def main() -> None:
     began = time.perf_counter()
-    found = dict(on_all_cores(partial(compiled, gpus()[0].capability)))
+    found = dict(on_all_cores(partial(compiled, gpus()[0].capability), modules()))
     wrong = [says for _, says in found.values() if says]
     if wrong:
         raise SystemExit("; ".join(wrong))

@@ -1,4 +1,4 @@
-"""Nsight Compute over a dozen kernels: which pipe is busy, what warps wait for, bytes of L2 and DRAM, occupancy.
+"""Nsight Compute over a score of kernels: which pipe is busy, what warps wait for, bytes of L2 and DRAM, occupancy.
 
 All that it says is in ncu.csv; the rows have what decides first.
 """
@@ -52,7 +52,7 @@ def profiled(results: Results, ncu: str, seconds: float) -> None:
     said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = table_of(said)
     if lines:
-        (results.options.out / "ncu.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        results.options.call.keep({"ncu.csv": ("\n".join(lines) + "\n").encode()})
     for row in rows_of(lines):
         results.add(**row)
     if DENIED in said:

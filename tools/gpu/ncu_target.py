@@ -1,40 +1,101 @@
-"""Launches a dozen kernels once each, for Nsight Compute to look at: python -m tools.gpu.ncu_target [--small]"""
+"""Launches a score of kernels once each, for Nsight Compute to look at: python -m tools.gpu.ncu_target [--small]
+
+They are those of training steps: of each net and way in NETS, as a run without a budget binds it on this GPU, the
+largest launch of each kind of product, by the bytes that it moves; then of the kernels that memory bounds, those that
+move most bytes in all.  So products of packed operands, by warpgroups, of patches of images, with moments, sums or
+pooling are among them, in the tiles that are chosen.  An arena of zeros holds all operands: an index is in range, and
+no counter but the GPU's power depends on what is multiplied.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from unittest.mock import patch
 
+from layermem.api import job_of
+from layermem.backends.cuda import CudaDevice
+from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.launch import Launch
-from layermem.ops import Conv
-from tests.cases import select
+from layermem.ops import FP32, NARROW
+from layermem.report.plan_report import evaluate
+from layermem.schedule.ir import COMPUTE, Schedule
+from layermem.schedule.joined import joined
+from tools import traffic
 from tools.gpu.gpu import Gpu
-from tools.gpu.layers import CONTEXT, layer_of_case, ops
+from tools.gpu.layers import CONTEXT
+from tools.gpu.whole_nets import Wanted
 
-PRODUCTS = ((0, "tf32"), (1, "tf32"), (0, "bf16"))  # of the cases for a GPU, three kernels each
-MOST = 12
+NETS = (("resnet50", 128, "tf32", FP32), ("resnet50", 128, "bf16", "bf16"), ("vgg16", 64, "tf32", FP32),
+        ("vgg16", 64, "bf16", "bf16"))  # fmt: skip
+SMALL = (("mnist", 8, "fp32", FP32),)
+PRODUCT = re.compile(r"conv_(fprop|dgrad|wgrad)")
+TILE = re.compile(r"_\d+x\d+_v\d+$")
+MEMORY_BOUND = 4  # of each net
+WITH_SCALARS = ("update", "dropout")  # modules whose kernels read scalars of the step
 
 
-def launches(gpu: Gpu, small: bool) -> Iterator[list[Launch]]:
-    """Of one op each: products first, then what memory bounds."""
-    layers = [layer_of_case(case, small) for case in select("gpu")]
-    products = [layer for layer in layers if isinstance(layer.record, Conv)]
-    for number, precision in PRODUCTS if int(gpu.driver.gpu.capability) >= 80 else ((0, "fp32"),):
-        for _, found, _, _ in ops(gpu, products[number], precision):
-            yield found[:1]
-    for layer in layers:
-        if not isinstance(layer.record, Conv):
-            yield next(ops(gpu, layer, "fp32"))[1][:1]
+class Moved(NamedTuple):
+    launch: Launch
+    nbytes: int
 
 
 def main(small: bool) -> None:
     gpu = Gpu(small=True)  # without a warm-up, whose work is none of these kernels
-    for number, found in enumerate(launches(gpu, small)):
-        if number == MOST:
-            break
-        gpu.starter(found, CONTEXT)()
-        gpu.driver.synchronize()
+    seen: set[str] = set()
+    for name, batch, precision, storage in SMALL if small else NETS:
+        schedule, dtypes = step_of(Wanted(name, batch, precision), storage)
+        nbytes = schedule.peak_bytes
+        arena = gpu.driver.allocate(nbytes)
+        gpu.driver.fill(int(arena), 0, nbytes, COMPUTE)
+        with patch.multiple(traffic, ARENA=int(arena), ARENA_BYTES=nbytes):
+            found = chosen(launches(schedule, precision, dtypes, gpu.driver.gpu.capability), seen)
+        for each in found:
+            gpu.starter([each], CONTEXT)()
+            gpu.driver.synchronize()
+        del arena
     gpu.driver.close()
+
+
+def step_of(each: Wanted, storage: str) -> tuple[Schedule, Mapping[str, str]]:
+    """A training step without a budget, and the element types of its buffers in 16 bits."""
+    job = job_of(each.build(), device=CudaDevice(precision=each.precision, storage=storage))
+    dtypes = {name: buffer.tensor.dtype for name, buffer in job.graphs[0].buffers.items()}
+    narrow = {name: dtype for name, dtype in dtypes.items() if dtype in NARROW.values()}
+    return evaluate(job, "liveness").program.train, narrow
+
+
+def launches(schedule: Schedule, precision: str, dtypes: Mapping[str, str], capability: str) -> Iterator[Moved]:
+    """All that the kernels of cuda/ compute."""
+    for group in joined(schedule.instructions):
+        op = group[0].op
+        if op is not None and not op.passes and cuda_kernels.implements(op.record, op.step):
+            yield from map(Moved, *traffic.group_launches(schedule, group, precision, dtypes, capability))
+
+
+def chosen(found: Iterable[Moved], seen: set[str]) -> list[Launch]:
+    """Those to look at, of kinds that are not `seen`, which are added there."""
+    by_kind: dict[str, list[Moved]] = {}
+    for each in found:
+        if each.launch.module not in WITH_SCALARS:
+            by_kind.setdefault(kind_of(each.launch), []).append(each)
+    new = [kind for kind in by_kind if kind not in seen]
+    products = [kind for kind in new if PRODUCT.search(kind)]
+    others = sorted((kind for kind in new if kind not in products), key=lambda kind: total(by_kind[kind]), reverse=True)
+    kinds = [*products, *others[:MEMORY_BOUND]]
+    seen.update(kinds)
+    return [max(by_kind[kind], key=lambda each: each.nbytes).launch for kind in kinds]
+
+
+def kind_of(launch: Launch) -> str:
+    """Its module and function, without the tile of a product."""
+    return f"{launch.module}.{TILE.sub('', launch.function)}"
+
+
+def total(found: Sequence[Moved]) -> int:
+    return sum(each.nbytes for each in found)
 
 
 if __name__ == "__main__":

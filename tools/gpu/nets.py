@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,29 +24,34 @@ from layermem.solver.benchmark import Benchmark
 from tools.cpu.description import describe
 from tools.gpu import process
 from tools.gpu.results import Options, Results, Row, times
-from tools.gpu.whole_nets import Wanted, wanted
+from tools.gpu.whole_nets import MOST, Wanted, wanted, warm_up
 
 BUDGETS = (None, "60%", "40%", "20%")  # of what strategy `caffe` takes
 CAPTURED = "unlimited, captured"  # as a CUDA graph
 MEASURED = ", measured costs"
 TENSOR_CORES = ("tf32", "bf16")  # precisions beside which bf16 is timed too
 HALF = ", activations in bf16"
+FIRST = ("unlimited", f"unlimited{HALF}")
 PEERS = ("eager", "eager, batch uploaded", "checkpoint", "save_on_cpu")  # in the order of what is worth most
 COMPILED = ("compile 0.5", "compile 0.2")  # which take longest to begin
 PEER_SECONDS = 60
 
 
 def run(results: Results, options: Options) -> None:
-    nets = wanted(options)
-    for number, each in enumerate(nets):
+    """Of every net first what it takes without a budget, beside PyTorch: what a call that is cut short has to have."""
+    nets = {each: each.build() for each in wanted(options)}
+    beside = {} if options.small else nets
+    for each, net in [*nets.items()][:MOST]:
+        ours(results, each, net, FIRST)
+    for each, net in [*beside.items()][:MOST]:
+        theirs(results, each, net, PEERS[:1])
+    for number, (each, net) in enumerate(nets.items()):
         share = (options.seconds - results.left) + results.left / (len(nets) - number)
-        net = each.build()
-        ours(results, each, net, share)
-        gc.collect()  # the arena of the last way
-        if not options.small:
+        ours(results, each, net, None, share)
+        if beside:
             theirs(results, each, net, PEERS, share)
-    for each in nets if not options.small else ():
-        theirs(results, each, each.build(), COMPILED, None)
+    for each, net in beside.items():
+        theirs(results, each, net, COMPILED)
 
 
 class Way(NamedTuple):
@@ -62,9 +68,8 @@ def ways(each: Wanted, net: Net, options: Options) -> list[Way]:
     job = job_of(net, device=device)
     found = [Way(budget or "unlimited", budget, device, job) for budget in BUDGETS]
     found.insert(1, Way(CAPTURED, None, captured, job))
-    costs = each.costs_file(options)
-    if costs.exists():
-        again = job_of(net, device=device, costs=costs)
+    again = each.job(net, device, options)
+    if again is not None:
         found += [Way(f"{budget}{MEASURED}", budget, device, again) for budget in BUDGETS if budget]
     if each.precision in TENSOR_CORES:
         narrow = CudaDevice(precision="bf16", storage="bf16")
@@ -73,8 +78,13 @@ def ways(each: Wanted, net: Net, options: Options) -> list[Way]:
     return found
 
 
-def ours(results: Results, each: Wanted, net: Net, share: float) -> None:
+def ours(
+    results: Results, each: Wanted, net: Net, chosen: Collection[str] | None, share: float | None = None
+) -> None:  # fmt: skip
+    """Those of the ways that are chosen, or all."""
     for how, budget, where, planned in ways(each, net, results.options):
+        if chosen is not None and how not in chosen:
+            continue
         gc.collect()  # the arena of the way before
         key = {"net": each.title, "precision": each.precision, "who": "layermem", "how": how}
 
@@ -93,7 +103,8 @@ def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> d
     program, began = found.feasible_program(), time.perf_counter()
     bench = Benchmark(job.nets[0], program, device)
     ready = time.perf_counter() - began  # most of it: to pin what is offloaded
-    seconds = [bench.step(number) for number in range(1 + options.rounds // 2)][1:]
+    warm_up(bench, options)
+    seconds = [bench.step(number) for number in range(options.rounds // 2)]
     row = {**times(seconds), "bytes": found.peak_bytes, "strategy": found.strategy}
     row |= {"predicted ms": 1e3 * found.seconds, "host bytes": program.host_bytes, "ready s": ready}
     row["says"] = "the least that fits" if least else ""
@@ -102,7 +113,7 @@ def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> d
     return row
 
 
-def theirs(results: Results, each: Wanted, net: Net, modes: tuple[str, ...], share: float | None) -> None:
+def theirs(results: Results, each: Wanted, net: Net, modes: Sequence[str], share: float | None = None) -> None:
     """The same net in PyTorch, every way in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.json"

@@ -1,6 +1,7 @@
 """What the steps need before they begin: packages from a folder of wheels, layermem._native, the driver's library.
 
-Nothing here ends the whole: what cannot be had is a row, and a step that needs it will say so.
+Nothing here ends the whole: what cannot be had is a row, and a step that needs it will say so.  All of it takes half of
+the call's minutes at most.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tools.gpu.results import Row
 BUILD_SECONDS = 300  # for layermem._native, on all cores: every step needs it
 KERNEL_SECONDS = 240  # for the kernels that were not brought; what is left of them is compiled at its first use
 INSTALL_SECONDS = 60
+LEAST_SECONDS = 15  # for a question that a process answers at once, when the time for the preparation is up
 NEEDED = ("numpy", "google.protobuf", "h5py", "PIL", "rich", "pycuda")  # lmdb, for nets that read one
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu")
 DRIVER = "libcuda.so.1"
@@ -30,6 +32,7 @@ class Preparation:
 
     def __init__(self, options: argparse.Namespace, work: Path):
         self.options, self.work = options, work
+        self.deadline = time.monotonic() + 30 * options.minutes
         self.rows: list[Row] = []
         self.environment = dict(os.environ)
         self._first("PYTHONPATH", str(ROOT))
@@ -70,7 +73,8 @@ class Preparation:
         shutil.rmtree(site, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--find-links", str(folder)]
         for name in names:
-            if run([*pip, "--target", str(site), name], log, INSTALL_SECONDS, self.environment) != 0:
+            code = run([*pip, "--target", str(site), name], log, self._seconds(INSTALL_SECONDS), self.environment)
+            if code != 0:
                 wrong.append(f"{name} ({last_lines(log)})")
         self._first("PYTHONPATH", str(site))
         if wrong:
@@ -100,7 +104,7 @@ class Preparation:
             return ""
         folder, log = self.options.carried, self.work / "carried.log"
         command = [sys.executable, "-m", "tools.gpu.carry", "--into", str(folder), "--check"]
-        if run(command, log, INSTALL_SECONDS, self.environment) != 0:
+        if run(command, log, self._seconds(INSTALL_SECONDS, LEAST_SECONDS), self.environment) != 0:
             return f"{last_lines(log)}: kernels are compiled"
         self.environment["LAYERMEM_KERNELS"] = str(folder / "kernels")
         return last_lines(log)
@@ -117,9 +121,9 @@ class Preparation:
             )
         return last_lines(log)
 
-    def _seconds(self, most: float) -> float:
-        """A time limit: half of what all has, at most."""
-        return min(most, 30 * self.options.minutes)
+    def _seconds(self, most: float, least: float = 0.0) -> float:
+        """A time limit: what is left for the preparation, at most."""
+        return max(least, min(most, self.deadline - time.monotonic()))
 
     def _native(self) -> str:
         if self._python("import layermem._native") == 0:
@@ -162,4 +166,5 @@ class Preparation:
         return "the fake driver of tests/emulator"
 
     def _python(self, text: str) -> int | None:
-        return run([sys.executable, "-c", text], self.work / "imports.log", INSTALL_SECONDS, self.environment)
+        seconds = self._seconds(INSTALL_SECONDS, LEAST_SECONDS)
+        return run([sys.executable, "-c", text], self.work / "imports.log", seconds, self.environment)

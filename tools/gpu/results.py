@@ -13,16 +13,16 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from layermem.errors import GpuLost
+from tools.gpu.kept import Call, Row, last_detail, last_rows, read_rows
 from tools.gpu.sensors import Sensors
 
-Row = dict[str, Any]
 ITEM_SECONDS = 30
+IN_THIS_FOLDER = Call(Path("results.json"))
 
 
 @dataclass(frozen=True)
@@ -33,31 +33,32 @@ class Options:
     brief    a few rows of each kind
     seconds  that the step has; it leaves out what it would begin after them
     nets     NAME:BATCH or NAME:BATCH:PRECISION of prototxt/, for the steps on whole nets
-    out      folder for files beside the results
+    call     whose files a step adds to
+    earlier  folders and files of calls before, beside those in the folder of this one
     """
 
     small: bool
     brief: bool
     seconds: float
     nets: Sequence[str] = ()
-    out: Path = Path()
+    call: Call = IN_THIS_FOLDER
+    earlier: Sequence[Path] = ()
 
     @property
     def rounds(self) -> int:
         return 2 if self.small else 20
 
+    def last_rows(self, step: str) -> list[Row]:
+        """Of this call, or of the last one before that has some."""
+        return last_rows(self._folders, step)
 
-def read_rows(path: Path) -> dict[int, Row]:
-    """Rows of a file by number; what a process that was killed left of a line is skipped."""
-    rows: dict[int, Row] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        with suppress(json.JSONDecodeError):
-            number, row = json.loads(line)
-            if row is None:
-                rows.pop(number, None)
-            else:
-                rows[number] = row
-    return rows
+    def last_detail(self, name: str) -> bytes | None:
+        """A file that a step of this call has made, or one of the last call before that has it."""
+        return last_detail(self._folders, name)
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return (self.call.results.parent, *self.earlier)
 
 
 class Results:
@@ -92,13 +93,6 @@ class Results:
             self._numbered[number] = row
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps([number, row]) + "\n")
-
-    def others(self, step: str) -> list[Row]:
-        """The rows of an earlier step of the same call, none if it was not run."""
-        path = self.options.out / "results.json"
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        rows: list[Row] = found.get(step, {}).get("rows", [])
-        return rows
 
     def attempt(
         self, work: Callable[[], None], until: float | None = None, most: int = ITEM_SECONDS, **key: Any

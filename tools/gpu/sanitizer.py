@@ -9,9 +9,11 @@ from pathlib import Path
 
 from layermem.backends.cuda.kernel_images.toolkit import program
 from tools.gpu import process
+from tools.gpu.kept import read_rows
 from tools.gpu.results import Options, Results, Row
 
 CHECK = process.ROOT / "tools" / "gpu_check.py"
+END_SECONDS = 5  # before its time is up, a process begins no more cases
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 UNABLE = re.compile(r"not supported|Unable to|no attachable process|Failed to (?:initialize|attach)", re.IGNORECASE)
 
@@ -31,11 +33,13 @@ def run(results: Results, options: Options) -> None:
 
 def checked(sanitizer: str, tool: str, seconds: float) -> Row:
     with tempfile.TemporaryDirectory() as folder:
-        step = [str(CHECK), "--step", "correctness", "--brief", "--into", f"{folder}/rows.json"]
+        step = [str(CHECK), "--step", "correctness", "--brief", "--into", f"{folder}/rows.jsonl"]
+        step += ["--seconds", str(seconds - END_SECONDS)]
         log = Path(folder) / "log"
         code = process.run([sanitizer, "--tool", tool, sys.executable, *step], log, seconds)
         said = log.read_text(encoding="utf-8", errors="replace")
-    return verdict(code, said, seconds)
+        cases = sum("error" in row for row in read_rows(Path(folder) / "rows.jsonl").values())
+    return verdict(code, said, seconds) | {"cases": cases}
 
 
 def verdict(code: int | None, said: str, seconds: float) -> Row:

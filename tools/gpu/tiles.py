@@ -1,29 +1,39 @@
-"""Every tile and split over the products of whole nets, on the clock: tile_times.json, and the tile table that fits it
-best.
+"""Every tile and split over the products of whole nets, on the clock: tile_times.jsonl.
 
-A line of tile_times.json is one candidate: op, precision, shape, rows, columns and depth of its matrices, tile, parts,
-blocks of its grid and of a multiprocessor, milliseconds.  Tiles of warpgroups are among them on GPUs that have these,
-and products of blobs in bfloat16.  tools/gpu/fit_tiles.py makes a table of them, here and at any time later.
+A line is one candidate: op, precision, shape, rows, columns and depth of its matrices, the function that is launched,
+its tile, parts, blocks of its grid and of a multiprocessor, milliseconds.  Among them are tiles of warpgroups, on GPUs
+that have these, and products of blobs in bfloat16.  Kernels that a shape or a type of blobs has beside the tiles of its
+engine have names of their own: "patch 128x64", "few 64x64", "single 128x64" (one element an access), "warpgroups
+256x128".  No function is timed twice for a shape and split.
+
+Weight gradients have every tile in the split that split_of() chooses, and then the fastest tiles in other splits: of
+images, and of pieces of images.  Inner products of few rows have every number of parts (inner_parts.py) in their
+fastest tiles.
+
+tools/gpu/fit_tiles.py makes a table of the lines, anywhere.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from layermem.api import build_net
-from layermem.backends.cuda import implicit_gemm, warpgroup
+from layermem.backends.cuda import conv_patch, implicit_gemm, inner_parts, warpgroup
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.half import narrow
 from layermem.backends.cuda.implicit_gemm import (
     DGRAD,
     FPROP,
+    MAX_PARTS,
+    NO_EPILOGUE,
+    PRODUCTS,
     WGRAD,
     Engine,
     Split,
@@ -33,11 +43,11 @@ from layermem.backends.cuda.implicit_gemm import (
     group_channels,
     split_of,
     takes_narrow,
-    tile_for,
+    windows,
 )
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES, WarpgroupEngine
+from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.backends.cuda.weight_tiles import tiles_bytes
 from layermem.errors import DeviceError
 from layermem.ops import NARROW, Conv, ConvProblem, InnerProduct, Window
@@ -45,27 +55,51 @@ from tools.gpu import fit_tiles
 from tools.gpu.gpu import Gpu
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.process import ROOT
-from tools.gpu.results import Options, Results, Row, all_seconds, times
+from tools.gpu.results import Options, Results, Row, times
 
 NETS = ("resnet50:128", "vgg16:64", "alexnet:256", "googlenet:128")
 PRECISIONS = ("tf32", fit_tiles.PACKED, "bf16", "fp32", "fp32x3")  # in the order of what is worth most
-SHAPES, RUNS = 25, 5
-MOST_PARTS, MOST_PART_BYTES = 256, 2 << 30
+SHAPES, INNER_SHAPES, RUNS = 28, 4, 4  # shapes: of convolutions, and of inner products
+FASTEST = 3  # tiles of a weight gradient that are timed in every split, and of an inner product in every part
+MOST_PART_BYTES = 2 << 30
+MOST_ROWS = 512  # of an inner product whose sums are cut in parts
+LEAST_PIECE = 2 * implicit_gemm.DEPTH  # windows of a piece of an image
+FEWEST_CHANNELS = 4  # of an image that is not the data of a net
 OPS = ("fprop", "dgrad", "wgrad")
-SMALL = {ConvProblem(2, 4, 8, Window(6, 3, 1, 1), Window(6, 3, 1, 1)): 1}
+STEPS = {"fprop": FPROP, "dgrad": DGRAD, "wgrad": WGRAD}
+SMALL = {
+    ConvProblem(2, 4, 8, Window(6, 3, 1, 1), Window(6, 3, 1, 1)): 1,
+    ConvProblem(2, 256, 8, inner_parts.PIXEL, inner_parts.PIXEL): 1,
+}
+FUNCTION = re.compile(r"conv_[a-z]+(?P<data>_data)?(?P<patch>_patch)?_(?P<tile>\d+x\d+)_v(?P<width>\d+)$")
+Places = Mapping[str, int]  # addresses by role: maps, image, filter, parts; wide, where operands have 16 bits
 
 
 class Candidate(NamedTuple):
+    """`split` is that of a weight gradient; `parts` of it, or of an inner product."""
+
     op: str
-    tile: str
-    parts: int
-    launches: list[Launch]
+    launches: Sequence[Launch]
+    parts: int = 1
+    split: Split | None = None
+
+    @property
+    def function(self) -> str:
+        """Of the product; what adds its parts follows from these."""
+        return f"{self.launches[0].module}.{self.launches[0].function}"
+
+    @property
+    def tile(self) -> str:
+        return tile_of(self.function)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.op, self.function, self.parts, self.split
 
 
 def run(results: Results, options: Options) -> None:
     gpu = Gpu(options.small)
-    kernels, path = LoadedKernels(gpu.driver), options.out / "tile_times.json"
-    lines: list[Row] = json.loads(path.read_text(encoding="utf-8")) if results.rows and path.exists() else []
+    kernels, path = LoadedKernels(gpu.driver), results.path.with_name(fit_tiles.TIMES)
     shapes = SMALL if options.small else shapes_of_nets()
     precisions = PRECISIONS if int(gpu.driver.gpu.capability) >= 80 else ("fp32",)
     for precision in precisions[: 1 if options.brief else None]:
@@ -76,30 +110,32 @@ def run(results: Results, options: Options) -> None:
 
             def work(problem: ConvProblem = problem, count: int = count, key: Row = key) -> None:
                 found = measured(gpu, kernels, problem, key["precision"], options)
-                lines.extend({**key, **describe(problem), "count": count, **line} for line in found)
-                path.write_text(json.dumps(lines), encoding="utf-8")
-                for op in OPS:
-                    results.add(**key, op=op, **best(problem, op, key["precision"], found, gpu.driver.gpu.capability))
+                with open(path, "a", encoding="utf-8") as file:
+                    for line in found:
+                        file.write(json.dumps({**key, **describe(problem), "count": count, **line}) + "\n")
+                for row in bests(problem, key["precision"], found, gpu.driver.gpu.capability):
+                    results.add(**key, **row)
 
             results.attempt(work, **key)
-    table = fit_tiles.fitted(lines)
-    pays = fit_tiles.paying(lines)
-    (options.out / "tile_table.json").write_text(json.dumps({**table, "PAYS": pays}, indent=1), encoding="utf-8")
-    results.add(precision="all", shape="", op="fit", says=fit_tiles.text(table))
-    for name, row in pays.items():
-        results.add(precision="all", shape=name, op="warpgroups", **row)
     gpu.driver.close()
 
 
 def shapes_of_nets(nets: Sequence[str] = NETS) -> dict[ConvProblem, int]:
-    """The products of most arithmetic, and how often the nets have each."""
+    """The products of most arithmetic, and how often the nets have each: of convolutions, then of inner products."""
     found: Counter[ConvProblem] = Counter()
     for what in nets:
         name, batch = what.split(":")
         net = build_net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=["dummy"])
         found.update(problem for node in net.nodes for problem in problems(node.layer.record))
     ordered = sorted(found, key=lambda problem: found[problem] * work_of(problem), reverse=True)
-    return {problem: found[problem] for problem in ordered[:SHAPES]}
+    inner = [problem for problem in ordered if is_inner(problem)]
+    convolutions = [problem for problem in ordered if not is_inner(problem)]
+    return {problem: found[problem] for problem in (*convolutions[:SHAPES], *inner[:INNER_SHAPES])}
+
+
+def is_inner(problem: ConvProblem) -> bool:
+    """Whether it is that of an inner product: of one pixel."""
+    return problem.h * problem.w == 1 == prod(problem.kernel)
 
 
 def problems(record: Any) -> Iterator[ConvProblem]:
@@ -144,22 +180,68 @@ def matrices(problem: ConvProblem, op: str) -> tuple[int, int, int, int]:
 def measured(gpu: Gpu, kernels: LoadedKernels, problem: ConvProblem, precision: str, options: Options) -> list[Row]:
     """A line for each candidate."""
     engine = fit_tiles.engine_of(precision)
-    tiles = max(tiles_bytes(problem, product) for product in (FPROP, DGRAD))  # as which warpgroups read weights
-    sizes = {"maps": problem.maps.nbytes, "image": problem.image.nbytes, "filter": max(problem.filter.nbytes, tiles)}
-    sizes["parts"] = max(problem.filter.nbytes, min(problem.filter.nbytes * problem.n, MOST_PART_BYTES))
-    places, lines = operands(gpu, sizes, engine), []
-    engines = [engine, *by_warpgroups(precision, problem, gpu.driver.gpu.capability)]
-    for op, tile, parts, launches in chain.from_iterable(candidates(each, problem, places) for each in engines):
+    weights = max(tiles_bytes(problem, product) for product in (FPROP, DGRAD))  # as which warpgroups read them
+    sizes = {"maps": problem.maps.nbytes, "image": problem.image.nbytes, "filter": max(problem.filter.nbytes, weights)}
+    sizes["parts"] = max(parts_bytes(problem), problem.filter.nbytes)
+    places = operands(gpu, sizes, engine)
+
+    def clock(each: Candidate) -> Row | None:
+        if gpu.driver.fitting(each.launches[0]).function != each.launches[0].function:
+            return None  # a tile that does not fit this GPU
         try:
-            start = gpu.starter(launches, {})
-        except DeviceError:  # a tile that does not fit this GPU
-            continue
-        seconds = all_seconds(start, gpu.cold_seconds, 1 if options.small else RUNS)
-        m, n, k, repeat = matrices(problem, op)
-        line = {"op": op, "m": m, "n_columns": n, "depth": k, "repeat": repeat, "tile": tile, "parts": parts}
-        line |= {"grid": prod(launches[0].grid), "blocks": kernels.describe(launches[0])["blocks"], **times(seconds)}
-        lines.append(line | {"TFLOP/s": work_of(problem) / min(seconds) / 1e12})
+            start = gpu.starter(each.launches, {})
+        except DeviceError:
+            return None
+        gpu.cold_seconds(start)
+        return times([gpu.cold_seconds(start) for _ in range(1 if options.small else RUNS)])
+
+    lines = []
+    engines = [engine, *by_warpgroups(precision, problem, gpu.driver.gpu.capability)]
+    for each, row in timed(engines, problem, places, clock):
+        m, n, depth, repeat = matrices(problem, each.op)
+        deep = depth  # as warpgroup.Least has it
+        if each.split:
+            repeat, depth, deep = repeat * each.parts, each.split.windows_each(problem), windows(problem)
+        line = {"op": each.op, "m": m, "n_columns": n, "depth": depth, "repeat": repeat, "function": each.function}
+        line |= {
+            "deep": deep,
+            "pixels": problem.h * problem.w,
+            "tile": each.tile,
+            "parts": each.parts,
+            "split": list(each.split or ()),
+            "grid": prod(each.launches[0].grid),
+        }
+        line |= {"blocks": kernels.describe(each.launches[0])["blocks"], **row}
+        lines.append(line | {"TFLOP/s": work_of(problem) / row["min ms"] / 1e9})
     return lines
+
+
+def timed(
+    engines: Sequence[Engine], problem: ConvProblem, places: Places, clock: Callable[[Candidate], Row | None]
+) -> Iterator[tuple[Candidate, Row]]:
+    """All candidates of the first round, then of the fastest tiles of each op those of the second one."""
+    rows: dict[tuple[Any, ...], tuple[Candidate, Row]] = {}
+
+    def all_of(found: Iterable[Candidate]) -> Iterator[tuple[Candidate, Row]]:
+        for each in found:
+            if each.key not in rows and (row := clock(each)) is not None:
+                rows[each.key] = each, row
+                yield each, row
+
+    for op in ops_of(problem):
+        first = [pair for engine in engines for pair in all_of(candidates(engine, problem, places, op))]
+        yield from first
+        fastest = sorted(first, key=lambda pair: pair[1]["ms"])[:FASTEST]
+        functions = {each.function for each, _ in fastest}
+        for engine in engines:
+            more = further(engine, problem, places, op)
+            yield from all_of(each for each in more if each.op != "wgrad" or each.function in functions)
+
+
+def ops_of(problem: ConvProblem) -> Sequence[str]:
+    """An image of few channels is the data of a net, which has no gradient."""
+    is_data = not is_inner(problem) and group_channels(problem)[0] < FEWEST_CHANNELS
+    return ("fprop", "wgrad") if is_data else OPS
 
 
 def takes(precision: str, problem: ConvProblem) -> bool:
@@ -194,55 +276,152 @@ def by_warpgroups(precision: str, problem: ConvProblem, capability: str) -> Iter
         yield engine
 
 
-def candidates(engine: Engine, problem: ConvProblem, places: Mapping[str, int]) -> Iterator[Candidate]:
+def candidates(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
+    """Of every tile that the op may have there, some of them by other kernels: with few channels, or groups of them."""
     maps, image, weights = places["maps"], places["image"], places["filter"]
-    dw = places["wide"] if engine.is_packed else weights
-    for name, products, patched in tiles_of(engine):
+    for products, patched in tiles_of(engine):
         with patched:
-            if FPROP in products:
-                yield Candidate("fprop", name, 1, [conv_fprop(engine, problem, maps, image, weights)])
-            if DGRAD in products:
-                yield Candidate("dgrad", name, 1, [conv_dgrad(engine, problem, image, maps, weights)])
-            for split in splits(problem) if WGRAD in products else ():
-                wgrad = conv_wgrad(engine, problem, dw, maps, image, False, places["parts"], split=split)
-                yield Candidate("wgrad", name, split.parts, list(wgrad))
+            if STEPS[op] not in products:
+                continue
+            if op == "fprop":
+                yield Candidate(op, [conv_fprop(engine, problem, maps, image, weights)])
+                with patch.object(conv_patch, "pays", lambda *given: False):
+                    yield Candidate(op, [conv_fprop(engine, problem, maps, image, weights)])
+            elif op == "dgrad":
+                yield Candidate(op, [conv_dgrad(engine, problem, image, maps, weights)])
+            else:
+                yield wgrad(engine, problem, places, split_of(problem))
 
 
-def tiles_of(engine: Engine) -> Iterator[tuple[str, Collection[str], AbstractContextManager[Any]]]:
-    """Names, products that have the tile, and a context in which no other is chosen."""
+def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
+    """The same in other splits and parts."""
+    for products, patched in tiles_of(engine):
+        with patched:
+            if STEPS[op] not in products:
+                continue
+            if op == "wgrad":
+                yield from (wgrad(engine, problem, places, split) for split in splits(problem))
+            elif not engine.is_packed and not engine.by_warpgroups:  # inner_parts.py
+                yield from (in_parts(engine, problem, places, op, parts) for parts in inner_counts(problem, op))
+
+
+def wgrad(engine: Engine, problem: ConvProblem, places: Places, split: Split) -> Candidate:
+    dw = places["wide"] if engine.is_packed else places["filter"]
+    launches = conv_wgrad(engine, problem, dw, places["maps"], places["image"], False, places["parts"], split=split)
+    return Candidate("wgrad", list(launches), split.parts, split)
+
+
+def in_parts(engine: Engine, problem: ConvProblem, places: Places, op: str, parts: int) -> Candidate:
+    """As inner_parts.py has the products of an inner product."""
+    rows, inner, outputs = problem.n, problem.c, problem.k
+    y, x, weights, workspace = (places[role] for role in ("maps", "image", "filter", "parts"))
+    if op == "fprop":
+        each = ConvProblem(rows, inner, parts * outputs, inner_parts.PIXEL, inner_parts.PIXEL, parts)
+        product = conv_fprop(engine, each, workspace, x, weights, filter_pitch=inner)
+        return Candidate(op, [product, inner_parts.sum_parts(rows, outputs, parts, y, workspace, NO_EPILOGUE)], parts)
+    each = ConvProblem(rows, parts * inner, outputs, inner_parts.PIXEL, inner_parts.PIXEL, parts)
+    product = conv_dgrad(engine, each, workspace, y, weights)
+    return Candidate(op, [product, inner_parts.sum_parts(rows, inner, parts, x, workspace, NO_EPILOGUE)], parts)
+
+
+def tiles_of(engine: Engine) -> Iterator[tuple[Collection[str], AbstractContextManager[Any]]]:
+    """Products that have a tile, and a context in which no other is chosen where there is a choice."""
     if engine.by_warpgroups:
         for own in warpgroup.PACKED_TILES if engine.is_packed else WARPGROUP_TILES:
-            only = patch.object(warpgroup, "PACKED_TILES" if engine.is_packed else "WARPGROUP_TILES", (own,))
-            yield fit_tiles.WARPGROUPS + own.name, engine.by_warpgroups, only
+            name = "PACKED_TILES" if engine.is_packed else "WARPGROUP_TILES"
+            yield engine.by_warpgroups, patch.object(warpgroup, name, (own,))
         return
-    for tile in engine.tiles:
-        yield tile.name, tile.products, patch.object(implicit_gemm, "TILES", (tile,))
+    yield PRODUCTS, nullcontext()
+    for tile in implicit_gemm.ALL_TILES:  # 64x32, which only kernels of few channels have, among them
+        yield tile.products, patch.object(implicit_gemm, "TILES", (tile,))
 
 
-def splits(problem: ConvProblem) -> Iterable[Split]:
-    """One part, and twice as many as often as there are images for them."""
-    found, wanted = {}, 1
-    while wanted <= min(problem.n, MOST_PARTS, max(1, MOST_PART_BYTES // problem.filter.nbytes)):
-        each = ceil_div(problem.n, wanted)
-        found[ceil_div(problem.n, each)] = Split(each, ceil_div(problem.n, each))
-        wanted *= 2
-    return found.values()
+def tile_of(function: str) -> str:
+    """Its name in the lines: a kernel for 16-byte accesses has that of its tile, any other something before it."""
+    found = FUNCTION.search(function)
+    assert found is not None, function
+    if "_sm90a." in function:
+        return fit_tiles.WARPGROUPS + found["tile"]
+    if found["patch"]:
+        return f"patch {found['tile']}"
+    kind = {"1": "single ", str(implicit_gemm.FEW): "few "}.get(found["width"], "")
+    return kind + found["tile"]
 
 
-def best(problem: ConvProblem, op: str, precision: str, lines: Sequence[Row], capability: str) -> Row:
-    """The fastest candidate of an op beside the one that is chosen now, as far as it was tried."""
-    of_op = [line for line in lines if line["op"] == op]
-    fastest = min(of_op, key=lambda line: line["ms"])
-    row = {"best": f"{fastest['tile']} x {fastest['parts']}", "ms": fastest["ms"], "TFLOP/s": fastest["TFLOP/s"]}
-    m, n, depth, repeat = matrices(problem, op)
-    engine, parts = fit_tiles.engine_of(precision), 1
+def splits(problem: ConvProblem) -> list[Split]:
+    """Of images, twice as many parts as often as there are images for them; then of twice as many pieces of each; and
+    the one that is chosen."""
+    most = min(MAX_PARTS // problem.groups, max(1, MOST_PART_BYTES // problem.filter.nbytes))
+    found, parts, pieces = [split_of(problem)], 1, 2
+    while parts <= min(problem.n, most):
+        each = ceil_div(problem.n, parts)
+        found.append(Split(each, ceil_div(problem.n, each)))
+        parts *= 2
+    while problem.n * pieces <= most and windows(problem) >= pieces * LEAST_PIECE:
+        count = ceil_div(windows(problem), implicit_gemm.piece_windows(problem, pieces))
+        found.append(Split(1, problem.n * count, count))
+        pieces *= 2
+    return list(dict.fromkeys(found))
+
+
+def inner_counts(problem: ConvProblem, op: str) -> list[int]:
+    """Numbers of parts of an inner product of few rows: powers of two that cut the sums in runs of four."""
+    if not is_inner(problem) or problem.n > MOST_ROWS:
+        return []
+    depth, columns = (problem.c, problem.k) if op == "fprop" else (problem.k, problem.c)
+    counts = [2**each for each in range(1, 9)]
+    fits = [count for count in counts if depth % (4 * count) == 0 and depth // count >= inner_parts.LEAST_DEPTH]
+    return [count for count in fits if FLOAT * count * problem.n * columns <= MOST_PART_BYTES]
+
+
+def parts_bytes(problem: ConvProblem) -> int:
+    """Of the largest split, or of the most parts."""
+    of_inner = [
+        FLOAT * count * problem.n * (problem.k if op == "fprop" else problem.c)
+        for op in ("fprop", "dgrad") for count in inner_counts(problem, op)
+    ]  # fmt: skip
+    return max(of_inner + [problem.filter.nbytes * split.parts for split in splits(problem)])
+
+
+def chosen(problem: ConvProblem, op: str, precision: str, capability: str) -> tuple[str, int]:
+    """The function that a run launches there, and its parts."""
+    engine = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
+    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 0)
+    parts = inner_chosen(problem, op) if not engine.is_packed else 1
     if op == "wgrad":
-        split = split_of(problem)
-        parts, repeat, depth = split.parts, repeat * split.parts, split.windows_each(problem)
-    now = tile_for(engine, f"conv_{op}", (m, n, repeat), depth).name
-    own = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
-    if isinstance(own, WarpgroupEngine) and f"conv_{op}" in own.by_warpgroups:
-        now = fit_tiles.WARPGROUPS + min(own.warpgroup_tiles, key=lambda tile: tile.cycles(m, n, repeat)).name
-    of_tile = [line for line in of_op if line["tile"] == now]
-    nearest = min(of_tile, key=lambda line: abs(line["parts"] - parts))
-    return row | {"chosen": f"{now} x {parts}", "chosen ms": nearest["ms"]}
+        found = wgrad(engine, problem, places, split_of(problem))
+    elif parts > 1:
+        found = in_parts(fit_tiles.engine_of(precision), problem, places, op, parts)
+    else:
+        make = conv_fprop if op == "fprop" else conv_dgrad
+        found = Candidate(op, [make(engine, problem, 0, 0, 0)])
+    return found.function, found.parts
+
+
+def inner_chosen(problem: ConvProblem, op: str) -> int:
+    """Parts of an inner product; 1 of any other problem."""
+    if op == "wgrad" or not is_inner(problem):
+        return 1
+    columns, depth = (problem.k, problem.c) if op == "fprop" else (problem.c, problem.k)
+    return inner_parts.parts_of(STEPS[op], problem.n, columns, depth).number
+
+
+def bests(problem: ConvProblem, precision: str, lines: Sequence[Row], capability: str) -> Iterator[Row]:
+    """For each op the fastest candidate beside the one that is chosen now, if it was timed, else the one of the same
+    function and the nearest number of parts."""
+    for op in ops_of(problem):
+        of_op = [line for line in lines if line["op"] == op]
+        if not of_op:
+            continue
+        fastest = min(of_op, key=lambda line: line["ms"])
+        row = {"op": op, "best": titled(fastest["function"], fastest["parts"]), "ms": fastest["ms"]}
+        function, parts = chosen(problem, op, precision, capability)
+        of_function = [line for line in of_op if line["function"] == function]
+        nearest = min(of_function, key=lambda line: abs(line["parts"] - parts), default={"ms": None})
+        yield row | {
+            "TFLOP/s": fastest["TFLOP/s"], "chosen": titled(function, parts), "chosen ms": nearest["ms"]
+        }  # fmt: skip
+
+
+def titled(function: str, parts: int) -> str:
+    return function if parts == 1 else f"{function} x {parts}"

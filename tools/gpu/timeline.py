@@ -20,10 +20,9 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import COMPUTE, Instruction
 from layermem.solver.benchmark import Benchmark
 from tools.gpu.results import Options, Results, Row
-from tools.gpu.whole_nets import MOST, Wanted, wanted
+from tools.gpu.whole_nets import MOST, Wanted, wanted, warm_up
 
 BUDGETS = (None, "40%")
-WARM = 3  # steps before the one that is drawn
 GAP_MS = 0.02  # of idle time that counts as a gap
 
 
@@ -70,17 +69,17 @@ def run(results: Results, options: Options) -> None:
 
             def work(each: Wanted = each, budget: str | None = budget, how: str = how) -> None:
                 device = TimedDevice(precision=each.precision)
-                costs = each.costs_file(options)
-                job = job_of(each.build(), device=device, costs=costs if costs.exists() else None)
+                net = each.build()
+                job = each.job(net, device, options) or job_of(net, device=device)
                 found = evaluate(job, None, budget)
                 if not found.feasible:
                     found = evaluate(job, None, found.minimum_bytes)
                 bench = Benchmark(job.nets[0], found.feasible_program(), device)
-                for number in range(WARM):
-                    bench.step(number)
+                warm_up(bench, options)
+                bench.step()
                 spans = device.spans()
                 traces.extend(trace(spans, f"{each.title} {how}"))
-                (options.out / "timeline.json").write_text(json.dumps(traces), encoding="utf-8")
+                options.call.keep({"timeline.json": json.dumps(traces).encode()})
                 results.add(net=each.title, precision=each.precision, how=how, **summary(spans))
 
             results.attempt(work, most=60, net=each.title, precision=each.precision, how=how)

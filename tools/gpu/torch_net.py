@@ -25,13 +25,15 @@ WARM, ROUNDS = 4, 10
 UPLOADED = ", batch uploaded"
 
 
-def training_step(request: Any, mode: str, precision: str, device: str) -> Callable[[], None]:
+def training_step(
+    request: Any, mode: str, precision: str, device: str, kind: type[PeerNet] = PeerNet
+) -> Callable[[], None]:
     """A call that runs one step of the net that tools/cpu/description.py describes."""
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     uploads, mode = mode.endswith(UPLOADED), mode.removesuffix(UPLOADED)
-    net = PeerNet(request["layers"], mode == "checkpoint").to(device).to(memory_format=torch.channels_last)
+    net = kind(request["layers"], mode == "checkpoint").to(device).to(memory_format=torch.channels_last)
     gpu = device == "cuda"
     batch = torch.rand(request["data"], pin_memory=gpu and uploads)
     x = batch.to(device).contiguous(memory_format=torch.channels_last)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from layermem.api import build_net
+from layermem.api import build_net, job_of
+from layermem.backends.cuda import CudaDevice
 from layermem.graph.net import Net
+from layermem.job import Job
+from layermem.solver.benchmark import Benchmark
+from tools.gpu.gpu import WARM_SECONDS
 from tools.gpu.process import ROOT
 from tools.gpu.results import Options
 
@@ -26,12 +31,29 @@ class Wanted(NamedTuple):
         stages = [] if self.name in WITH_DATA else ["dummy"]
         return build_net(ROOT / "prototxt" / self.name / "train_val.prototxt", batch=self.batch, stages=stages)
 
-    def costs_file(self, options: Options) -> Path:
-        """Where the measured times of its ops are kept."""
-        return options.out / f"costs-{self.name}-{self.batch}-{self.precision}.csv"
+    @property
+    def costs_name(self) -> str:
+        """Of the file with the measured times of its ops."""
+        return f"costs-{self.name}-{self.batch}-{self.precision}.csv"
+
+    def job(self, net: Net, device: CudaDevice, options: Options) -> Job | None:
+        """With measured costs, if there are some."""
+        content = options.last_detail(self.costs_name)
+        if content is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / self.costs_name
+            path.write_bytes(content)
+            return job_of(net, device=device, costs=path)
 
 
-MOST = 4  # nets that are looked at op by op
+def warm_up(bench: Benchmark, options: Options) -> None:
+    """Run steps until an idle GPU runs at its clock."""
+    bench.step()
+    bench.warm_up(0.0 if options.small else WARM_SECONDS)
+
+
+MOST = 4  # nets that are looked at op by op, and that run first
 
 
 def wanted(options: Options) -> list[Wanted]:

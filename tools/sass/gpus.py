@@ -14,7 +14,9 @@ SUB_PARTITIONS = 4  # of a multiprocessor, each with a scheduler
 REGISTERS, REGISTERS_OF_WARP = 65536, 256  # of a multiprocessor; a warp takes a multiple of these
 BLOCKS = 32  # at most, on a multiprocessor
 WARP = 32
+WARPGROUPS = ", warpgroups"  # behind a precision: by the engine that sm_90a has
 LAUNCH = 3e-6  # seconds from the end of a kernel to the start of the next one's work
+SHARE = 0.88  # of the tensor cores' peak, as libraries reach it by wgmma in large products
 LINK = 3.5e10  # bytes a second at which a kernel reads the host's memory
 
 
@@ -26,6 +28,7 @@ class Gpu(NamedTuple):
     lanes     FFMA a cycle and sub-partition
     shared    bytes of shared memory of a multiprocessor
     dram, l2  bytes a second: what a copy moves (read and written), what all multiprocessors read
+    wgmma     share of the peak which wgmma reaches, of operands of 4 and of 2 bytes
     """
 
     name: str
@@ -39,6 +42,7 @@ class Gpu(NamedTuple):
     threads: int
     dram: float
     l2: float
+    wgmma: tuple[float, float] = (SHARE, SHARE)
 
     @property
     def sm_clock(self) -> float:
@@ -70,7 +74,9 @@ class Model(NamedTuple):
     """The GPU, seconds of a launch, bytes a second of the link, and what measurements make of the model's times
     (tools/sass/calibration.py).
 
-    products   factors of the pipeline's cycles, by precision and operation      memory   of memory-bound kernels' times
+    products   factors of the pipeline's cycles, by precision and operation; of the engine by warpgroups, WARPGROUPS is
+               behind the precision
+    memory     factor of memory-bound kernels' times
     """
 
     gpu: Gpu

@@ -33,7 +33,7 @@ from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
 from tools.sass.engine import MERGED, NAME, PATCH, POOL, SUMS, engine_of, kernels_of, parts_of, stage_rate
-from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
+from tools.sass.gpus import SUB_PARTITIONS, WARP, WARPGROUPS, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
 from tools.sass.loops import BARRIER
 from tools.sass.pipeline import GLOBAL_LATENCY, duration, issues_of, waiting_for_copies
@@ -42,7 +42,6 @@ from tools.sass.warpgroup import TilesOf, depth_of, launch_seconds, tile_of
 from tools.traffic import group_launches
 
 ROOT = Path(__file__).resolve().parents[2]
-WARPGROUPS = ", warpgroups"  # behind a precision: by the engine that sm_90a has
 
 
 class MemoryTime(NamedTuple):
@@ -326,7 +325,10 @@ def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> L
     if each.module.endswith(OWN_ENGINE):
         work, tile = tiles_of(each), tile_of(each.function)
         read = work.tiles * work.matrices * work.stages * ROW_BYTES * (tile.m + tile.n)
-        return Limits(launch_seconds(each, work, gpu), read / gpu.l2, nbytes / gpu.dram)
+        seconds = launch_seconds(each, work, gpu) * model.products.get(
+            (precision + WARPGROUPS, operation_of(each)), 1.0
+        )
+        return Limits(seconds, read / gpu.l2, nbytes / gpu.dram)
     operation, _, _ = parts_of(each.function)
     slots = blocks_at_once(gpu, kernel.threads, kernel.registers, kernel.shared + each.shared)
     cycles, read = 0.0, 0

@@ -30,7 +30,6 @@ from tools.sass.loops import loops
 from tools.sass.pipeline import GLOBAL_LATENCY, PRODUCTS_DONE, TENSOR_LATENCY, Issue, duration, issues_of
 from tools.sass.trace import Step, followed
 
-SHARE = 0.88  # of the tensor cores' peak, as libraries reach it in large products: an estimate
 ITERATIONS = 16  # that are simulated, of which the first half fills the pipes
 PORT = 128  # bytes a cycle
 IN_SHARED = "gdesc"  # as operand: a descriptor
@@ -174,7 +173,8 @@ def issues_of_products(kernel: Kernel, gpu: Gpu) -> list[Issue]:
             m, n, k = shape_of(instruction)
             element = DEPTH // k  # bytes: 32 of each row
             rows = n + (m if instruction.operands[1].startswith(IN_SHARED) else 0)  # and columns that it reads there
-            rate = SUB_PARTITIONS * gpu.tensor * SHARE * (1 if element == 4 else 2)
+            share = gpu.wgmma[element != 4]
+            rate = SUB_PARTITIONS * gpu.tensor * share * (1 if element == 4 else 2)
             cycles = 2 * m * n * k / rate
             issues.append(issue._replace(pipe="tensor", cycles=cycles, latency=cycles + TENSOR_LATENCY,
                                          written=PRODUCTS_DONE))  # fmt: skip
