@@ -612,7 +612,8 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
     // Rows and columns; in shared memory, as are `taps`, to leave registers to the product.
     LM_SHARED(PhaseAxis, axes, [2]);
     LM_SHARED(PhaseTaps, taps, [1]);
-    LM_SHARED(int, column_of_tile, [1]);  // its first, where the epilogue needs more registers
+    LM_SHARED(int, column_of_tile, [1]);  // its first, where there are few registers
+    constexpr bool STORES_COLUMN = Then::KEEPS_TILE || !Product::KEEPS_PLACES;
     const ConvProblem& conv = p.problem;
     const PhaseAxis &down = axes[0], &right = axes[1];
     const int phases = conv.stride_h * conv.stride_w, group = blockIdx.z / phases;
@@ -621,7 +622,7 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
     const Place<T> place(conv.channels);
     const int first = place.m, n0 = place.n, count = conv.images * down.pixels * right.pixels;
     if (first >= count) return;  // phases differ in size
-    if (Then::KEEPS_TILE && threadIdx.x == 0) column_of_tile[0] = n0;
+    if (STORES_COLUMN && threadIdx.x == 0) column_of_tile[0] = n0;
     list_pixels<T>(pixels, conv, down, right, first, count);
     block_sync();
     Product product;
@@ -630,10 +631,11 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
         return pixel < 0 ? -1 : pixel * conv.image_pitch + group * conv.channels;
     };
     if (!Then::KEEPS_TILE && p.resume) load_tile<RUN>(product, p.image, row_of, n0, conv.channels);
-    constexpr bool LACKS_REGISTERS = Then::KEEPS_TILE && IS_NARROW<E> && V != PACKED && LM_ARCH >= 1000;
+    constexpr bool HOLDS_FETCHED = Then::KEEPS_TILE && IS_NARROW<E> && V != PACKED && LM_ARCH >= 1000;
+    constexpr bool LACKS_REGISTERS = HOLDS_FETCHED || !Product::KEEPS_PLACES;
     add_dgrad<T, V, LACKS_REGISTERS>(product, shared, pixels, taps[0], conv, p.maps, p.filter, p.by_outputs, group, n0);
     const float* bias = !Then::KEEPS_TILE && p.bias != nullptr ? p.bias + group * conv.channels : nullptr;
-    const int column = Then::KEEPS_TILE ? column_of_tile[0] : n0;
+    const int column = STORES_COLUMN ? column_of_tile[0] : n0;
     if constexpr (RUN > 1) {
         store_gradient<T>(product, shared, p.image, row_of, column, conv, bias, p.accumulate, p.kept, then);
         then.end(product, shared, conv, pixels[0].w, column);

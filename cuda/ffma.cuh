@@ -24,6 +24,7 @@ struct Ffma {
     static constexpr int LANES = 8;
     static constexpr bool ROWS_IN_REGISTERS = true;
     static constexpr int COPIES_AT_ONCE = 2;
+    static constexpr bool KEEPS_PLACES = true;
     static_assert(A_ROWS || !B_ROWS, "no product needs A in columns and B in rows");
 
     float sum[ROWS][COLUMNS] = {};

@@ -391,6 +391,7 @@ struct NoPatch {
 //      begin(stage)          before the first stage             STAGES       of its ring, of STAGE_DEPTH each
 //      ROWS_IN_REGISTERS     whether it leaves registers for what TapRows knows of rows
 //      COPIES_AT_ONCE        of those that are not written out, as many as it leaves registers for
+//      KEEPS_PLACES          whether it leaves registers for places of copies of B, in conv_dgrad
 //      patch                 where A lies, if its Patch::READS_PATCH; then stages have B alone
 //      add(stage, copies, turn)      += the product of a stage.  It calls copies(from, to) for parts of PARTS of the
 //                            copies of a later stage, and then turn(), which gives the next stage.

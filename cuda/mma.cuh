@@ -55,6 +55,7 @@ struct Mma {
     static constexpr int UNROLLED = AHEAD || (LM_ARCH >= 800 && LM_ARCH < 1000) ? 4 : 1;  // at most
     static constexpr bool ROWS_IN_REGISTERS = AHEAD && PRECISION != Precision::FP32X3;
     static constexpr int COPIES_AT_ONCE = PRECISION == Precision::FP32X3 && LM_ARCH < 900 ? 1 : 2;
+    static constexpr bool KEEPS_PLACES = PRECISION != Precision::BF16 || T::M <= MOST_ROWS;  // packing takes registers
 
     static constexpr bool APART = PRECISION == Precision::FP32X3;  // sums of stages
 
@@ -201,8 +202,9 @@ struct Mma {
             load_a(stage, i + 1, k);
         else
             load_a(k + 1 == STEPS ? next : stage, 0, then);
-        // Of B a part each, but where another stage begins, and where packing or operands in two parts take registers.
-        constexpr bool IN_PARTS = AHEAD && (PRECISION == Precision::TF32 || PACKS);
+        // Of B a part each, but where another stage begins, and where packing or operands in two parts take registers;
+        // what is packed from runs of four is most of them where all is read at once.
+        constexpr bool IN_PARTS = AHEAD && (PRECISION == Precision::TF32 || PACKS || !(KEEPS_PLACES || B_ROWS));
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j += GROUP_N)
             if (IN_PARTS && k + 1 < STEPS ? j / GROUP_N * BLOCKS_M / (BLOCKS_N / GROUP_N) == i : i + 1 == BLOCKS_M)

@@ -52,12 +52,13 @@ class Least(NamedTuple):
 Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, of which each will do
 
 WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
+BF16_WIDE, BF16_DEEP = Least(columns=256, depth=1024, pixels=2), Least(columns=128, depth=1536, pixels=2)
 PACKED_WIDE = Least(columns=256, depth=1152, pixels=196)
 # Where they are the faster engine by tools/sass_model.py; they compute nothing else.
 PAYS: Shapes = {
     ("tf32", "conv_fprop"): (WIDE, DEEP),
-    ("bf16", "conv_fprop"): (WIDE, DEEP),
-    ("bf16", "conv_dgrad"): (DEEP,),
+    ("bf16", "conv_fprop"): (BF16_WIDE, BF16_DEEP),
+    ("bf16", "conv_dgrad"): (BF16_DEEP,),
     (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
     (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
 }

@@ -104,19 +104,21 @@ def test_a_launch_takes_its_waves_of_blocks_or_its_reads_from_the_l2_cache():
 
 
 def test_tiles_and_parts_are_those_of_least_time():
-    tf32, fp32 = ENGINES["tf32"], ENGINES["fp32"]
+    tf32, bf16, fp32 = ENGINES["tf32"], ENGINES["bf16"], ENGINES["fp32"]
     vgg = ConvProblem(64, 256, 256, Window(56, 3, pad=1), Window(56, 3, pad=1))
     assert fastest(tf32, FPROP, (64 * 56 * 56, 256, 1), 2304) == "256x128"  # which reads least from the L2 cache
     assert fastest(tf32, FPROP, (64 * 56 * 56, 256, 1), 2304, 1) == "128x128"
     assert fastest(fp32, FPROP, (64 * 56 * 56, 256, 1), 2304) == "128x128"
     assert fastest(tf32, DGRAD, (64 * 56 * 56, 64, 1), 576) == "512x64"
+    assert fastest(bf16, FPROP, (64 * 56 * 56, 256, 1), 2304) == "256x128"
+    assert fastest(bf16, DGRAD, (64 * 56 * 56, 64, 1), 576) == "512x64"
     assert fastest(PACKED_BF16, DGRAD, (64 * 56 * 56, 64, 1), 576) == "128x64"
     assert fastest(tf32, FPROP, (100_000, 10, 1), 64) == fastest(fp32, FPROP, (100_000, 10, 1), 64) == "128x32"
     assert fastest(tf32, FPROP, (300, 300, 1), 512) == "64x64"
     assert fastest(tf32, FPROP, (300, 300, 1), 512, rows=128).startswith("128x")
     assert fastest(tf32, WGRAD, (64, 576, 44), 6400) == "64x192"  # three side by side, 2 x 132 times
     assert fastest(tf32, WGRAD, (128, 576, 44), 6400) == "128x192"
-    assert fastest(tf32, WGRAD, (128, 1200, 26), 14580) == "128x256"
+    assert fastest(tf32, WGRAD, (128, 1200, 26), 14580) == fastest(bf16, WGRAD, (128, 1200, 26), 14580) == "128x256"
     assert split_of(vgg).parts == 7  # 18 tiles of 256 x 128, 7 times, are a wave of 132 but for 6
     assert conv_wgrad_workspace_bytes(vgg) == 7 * 4 * 256 * 9 * 256
 
@@ -202,7 +204,8 @@ def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, pre
 
 
 @pytest.mark.parametrize(
-    "shape, precision", [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), ((2, 72, 18, 18), "tf32")]
+    "shape, precision",
+    [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), *(((2, 72, 18, 18), each) for each in ("tf32", "bf16"))],
 )
 def test_no_tile_changes_a_bit_on_tensor_cores(shape, precision, rng, monkeypatch):
     layer = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', shape)

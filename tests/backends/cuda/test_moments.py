@@ -96,11 +96,12 @@ def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, til
     np.testing.assert_array_equal(found, moments(y))
 
 
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("large", [each for each in ENGINES["tf32"].tiles if each.m > 128], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["rows of many tiles", "groups"])
-def test_a_tile_of_several_units_leaves_the_moments_of_each(name, large, rng, monkeypatch):
+def test_a_tile_of_several_units_leaves_the_moments_of_each(name, large, precision, rng, monkeypatch):
     monkeypatch.setattr(implicit_gemm, "TILES", (large,))
-    y, found, launches = forward(PROBLEMS[name], Way(precision="tf32"), rng)
+    y, found, launches = forward(PROBLEMS[name], Way(precision=precision), rng)
     np.testing.assert_array_equal(found, moments(y))
     assert launches == 1
 

@@ -111,10 +111,11 @@ def test_the_sums_of_a_dgrad_stay_in_bounds_and_have_no_races(name, way, rng, mo
         np.testing.assert_array_equal(sums, wanted)
 
 
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("large", [each for each in ENGINES["tf32"].tiles if each.m > 128], ids=lambda tile: tile.name)
-def test_a_tile_of_several_units_leaves_the_sums_of_each(large, rng, monkeypatch):
+def test_a_tile_of_several_units_leaves_the_sums_of_each(large, precision, rng, monkeypatch):
     monkeypatch.setattr(implicit_gemm, "TILES", (large,))
-    wanted, sums, launches = dgrad("channels of two tiles", Way(precision="tf32"), rng)
+    wanted, sums, launches = dgrad("channels of two tiles", Way(precision=precision), rng)
     np.testing.assert_array_equal(sums, wanted)
     assert launches == 0
 

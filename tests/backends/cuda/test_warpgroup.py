@@ -180,7 +180,9 @@ def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
     ("tf32", problem_of(32, 256, 64, 56, kernel=1), set()),
     ("tf32", problem_of(32, 512, 128, 28, kernel=1), set()),
     ("tf32", problem_of(32, 128, 128, 112), {"conv_fprop"}),  # conv2_2 of VGG-16
-    ("bf16", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),
+    ("bf16", problem_of(32, 64, 256, 56, kernel=1), set()),
+    ("bf16", problem_of(32, 1024, 256, 14, kernel=1), {"conv_fprop"}),  # res4b_branch2a
+    ("bf16", problem_of(32, 128, 128, 112), set()),
     ("bf16", problem_of(32, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
     ("bf16", problem_of(32, 4096, 1000, 1, kernel=1), set()),  # an inner product
     ("fp32", problem_of(32, 256, 256, 56), set()),
