@@ -55,18 +55,23 @@ LM_FN void visit_rows(const Columns& at, const T* const (&x)[INPUTS], int first,
     const unsigned stop = static_cast<unsigned>(end);  // unsigned: rows behind the last may pass 2^31
 #pragma unroll 1
     for (unsigned row = static_cast<unsigned>(first); row < stop; row += ROWS * step) {
-        float in[ROWS][INPUTS][V];
+        Elements<V, T> in[ROWS][INPUTS];
         int offset[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
             offset[r] = offset_of<V>(at, row + r * step, column);
             if (row + r * step >= stop) continue;
 #pragma unroll
-            for (int k = 0; k < INPUTS; ++k) load<V>(in[r][k], x[k] + offset[r]);
+            for (int k = 0; k < INPUTS; ++k) in[r][k].fetch(x[k] + offset[r]);
         }
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-            if (row + r * step < stop) use(offset[r], in[r]);
+        for (int r = 0; r < ROWS; ++r) {
+            if (row + r * step >= stop) continue;
+            float values[INPUTS][V];
+#pragma unroll
+            for (int k = 0; k < INPUTS; ++k) in[r][k].widen(values[k]);
+            use(offset[r], values);
+        }
     }
 }
 

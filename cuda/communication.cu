@@ -17,13 +17,23 @@ struct OrderedSumArgs {
     int rank, ranks, continues;
 };
 
+constexpr int PARTS = 4;  // whose loads are in flight together
+
 LM_KERNEL(ordered_sum, OrderedSumArgs, p, 256) {
     const unsigned i = blockIdx.x * 256u + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     float sum = p.continues ? p.sum[i] : 0.0f;
-    for (int each = 0; each < p.ranks; ++each) {
-        const int before = each - (each > p.rank);
-        sum += each == p.rank ? p.own[i] : p.received[static_cast<unsigned>(before) * p.pitch + i];
+    for (int first = 0; first < p.ranks; first += PARTS) {
+        float parts[PARTS];
+#pragma unroll
+        for (int k = 0; k < PARTS; ++k) {
+            const int each = first + k, before = each - (each > p.rank);
+            if (each < p.ranks)
+                parts[k] = *(each == p.rank ? p.own + i : p.received + (static_cast<unsigned>(before) * p.pitch + i));
+        }
+#pragma unroll
+        for (int k = 0; k < PARTS; ++k)
+            if (first + k < p.ranks) sum += parts[k];
     }
     p.sum[i] = sum;
 }

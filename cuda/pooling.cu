@@ -22,6 +22,8 @@ LM_FN void max_forward(const PoolArgs<T>& p) {
     max_of_windows<V>(p, [](float (&)[V], int) {});
 }
 
+constexpr int PLACES = 4;  // of a row of a window, whose loads are in flight together
+
 template <int V, class T>
 LM_FN void average_forward(const PoolArgs<T>& p) {
     const unsigned i = blockIdx.x * POOL_THREADS + threadIdx.x;
@@ -31,11 +33,21 @@ LM_FN void average_forward(const PoolArgs<T>& p) {
     const Span right = span_of(at.column, p.kernel_w, p.stride_w, p.pad_w, p.width);
     float sum[V] = {};
     for (int h = down.begin; h < down.end; ++h)
-        for (int w = right.begin; w < right.end; ++w) {
-            float values[V];
-            load<V>(values, p.x + ((at.item * p.height + h) * p.width + w) * p.channels + at.channel);
+#pragma unroll 1
+        for (int w = right.begin; w < right.end; w += PLACES) {
+            Elements<V, T> next[PLACES];
+            const T* from = p.x + ((at.item * p.height + h) * p.width + w) * p.channels + at.channel;
 #pragma unroll
-            for (int v = 0; v < V; ++v) sum[v] += values[v];
+            for (int i = 0; i < PLACES; ++i)
+                if (w + i < right.end) next[i].fetch(from + i * p.channels);
+#pragma unroll
+            for (int i = 0; i < PLACES; ++i) {
+                if (w + i >= right.end) continue;
+                float values[V];
+                next[i].widen(values);
+#pragma unroll
+                for (int v = 0; v < V; ++v) sum[v] += values[v];
+            }
         }
     const int elements = clipped(at.row, p.kernel_h, p.stride_h, p.pad_h, p.height) *
                          clipped(at.column, p.kernel_w, p.stride_w, p.pad_w, p.width);
@@ -66,18 +78,21 @@ LM_FN void average_backward(const PoolArgs<T>& p) {
     const unsigned i = blockIdx.x * POOL_THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
     const Place at = place_of<V>(p, i);
-    float sum[V] = {}, values[WINDOWS][V];
+    float sum[V] = {};
+    Elements<V, T> gradients[WINDOWS];
     int elements[WINDOWS];
     windows_over(
         p, at,
         [&](int slot, int window, int row, int column) {
             elements[slot] = clipped(row, p.kernel_h, p.stride_h, p.pad_h, p.height) *
                              clipped(column, p.kernel_w, p.stride_w, p.pad_w, p.width);
-            load<V>(values[slot], p.x + window);
+            gradients[slot].fetch(p.x + window);
         },
         [&](int slot) {
+            float values[V];
+            gradients[slot].widen(values);
 #pragma unroll
-            for (int v = 0; v < V; ++v) sum[v] += values[slot][v] / static_cast<float>(elements[slot]);
+            for (int v = 0; v < V; ++v) sum[v] += values[v] / static_cast<float>(elements[slot]);
         });
     put_sum<V>(p, i, sum);
 }

@@ -134,7 +134,7 @@ LM_FN int winner_of(const PoolArgs<T>& p, unsigned winners, int v) {
 // The gradient of the V elements at `at`: the sum over the windows that have their largest there.
 template <int V, class T>
 LM_FN void gather_gradient(const PoolArgs<T>& p, const Place& at, float (&sum)[V]) {
-    float values[WINDOWS][V];
+    Elements<V, T> gradients[WINDOWS];
     unsigned winners[WINDOWS];
     int taps[WINDOWS];
 #pragma unroll
@@ -143,12 +143,14 @@ LM_FN void gather_gradient(const PoolArgs<T>& p, const Place& at, float (&sum)[V
         p, at,
         [&](int slot, int window, int row, int column) {
             taps[slot] = (at.row + p.pad_h - row * p.stride_h) * p.kernel_w + at.column + p.pad_w - column * p.stride_w;
-            load<V>(values[slot], p.x + window);
+            gradients[slot].fetch(p.x + window);
             winners[slot] = load_winners<V>(p, window);
         },
         [&](int slot) {
+            float values[V];
+            gradients[slot].widen(values);
 #pragma unroll
-            for (int v = 0; v < V; ++v) sum[v] += winner_of(p, winners[slot], v) == taps[slot] ? values[slot][v] : 0.0f;
+            for (int v = 0; v < V; ++v) sum[v] += winner_of(p, winners[slot], v) == taps[slot] ? values[v] : 0.0f;
         });
 }
 

@@ -21,13 +21,11 @@ from layermem.backends.cuda.kernel_images.build import Nvcc  # noqa: E402
 from layermem.utils.files import write_atomically  # noqa: E402
 from tools.sass import code, engine, record  # noqa: E402
 
-MODELLED = "_v[48]$"  # names of the engine's kernels that docs/benchmarks/sass.tsv has
-
 
 def compiled(module: str) -> dict[str, record.Facts]:
     found = code.disassembled(engine.cubin_of(module, record.ARCHITECTURE))
     precision = next((name for name, each in engine.MODELLED.items() if each.module == module), None)
-    modelled = set(engine.engine_kernels(precision, MODELLED)) if precision else set()
+    modelled = set(engine.engine_kernels(precision, record.ARCHITECTURE)) if precision else set()
     return {
         name: record.facts_of(name, each, engine.issued_a_product(precision, name) if name in modelled else 0.0)
         for name, each in found.items()

@@ -4,6 +4,8 @@
     python tools/sass_model.py --precision tf32 --kernel 128x128     one tile of one precision
     python tools/sass_model.py --tsv before.tsv                      .. and after the change:
     python tools/sass_model.py --baseline before.tsv                 modelled TFLOP/s beside those of the file
+    python tools/sass_model.py --tsv docs/benchmarks/sass.tsv        the file of the repository: four minutes of CPU
+    python tools/sass_model.py --documents                           .. and the tables of docs/ that follow from it
     python tools/sass_model.py --net resnet50 --batch 128 --precision tf32     each op of a training step
     python tools/sass_model.py --totals                              three nets in tf32 and bf16, on fp32 and bfloat16
     python tools/sass_model.py --net vgg16 --precision "tf32, warpgroups"      .. as compute capability 9.0 runs it
@@ -17,16 +19,20 @@ nvidia-cuda-nvcc and nvidia-cuda-nvdisasm, or a toolkit.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from layermem.backends.cuda.warpgroup import PACKED_PRECISION, PRECISIONS  # noqa: E402
+from layermem.backends.cuda.warpgroup import CAPABILITY, PACKED_PRECISION, PRECISIONS  # noqa: E402
 from layermem.utils.files import write_atomically  # noqa: E402
+from tools.sass import warpgroup  # noqa: E402
 from tools.sass.calibration import calibrated  # noqa: E402
-from tools.sass.engine import MODELLED, compile_all, engine_kernels, row_of  # noqa: E402
+from tools.sass.documents import DOCUMENTS, SAVED, with_tables  # noqa: E402
+from tools.sass.engine import MODELLED, Row, compile_all, engine_kernels, row_of  # noqa: E402
 from tools.sass.gpus import GPUS, Model  # noqa: E402
 from tools.sass.net import WARPGROUPS, memory_times, net_times  # noqa: E402
 from tools.sass.table import memory_table, ops_table, read_rows, table, totals_table, written  # noqa: E402
@@ -43,7 +49,7 @@ def main() -> None:
     parser.add_argument("--clock", type=float, metavar="GHZ", help="of the multiprocessors")
     parser.add_argument("--calibrate", type=Path, nargs="+", metavar="PATH",
                         help="results of tools/gpu_check.py, files or folders")  # fmt: skip
-    parser.add_argument("--kernel", metavar="PATTERN", default="_v(4|8|41)$", help="of names (%(default)s; '' all)")
+    parser.add_argument("--kernel", metavar="PATTERN", default="", help="of names; all by default")
     parser.add_argument("--precision", action="append", choices=[*MODELLED, *OWN],
                         help="may be repeated; all by default")  # fmt: skip
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="a table of --tsv to compare with")
@@ -52,7 +58,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="images of the net's batch (%(default)s)")
     parser.add_argument("--totals", action="store_true", help="times of whole nets instead")
     parser.add_argument("--warpgroups", action="store_true", help="the kernels of sm_90a instead")
+    parser.add_argument("--documents", action="store_true", help="write tables of docs/ from docs/benchmarks/sass.tsv")
     options = parser.parse_args()
+    if options.documents:
+        for path in DOCUMENTS:
+            text = with_tables(path.read_text(encoding="utf-8"), read_rows(SAVED))
+            write_atomically(path, text.encode())
+        return
     gpu = GPUS[options.arch]
     if options.clock:
         gpu = gpu._replace(clock=1e9 * options.clock)
@@ -72,14 +84,30 @@ def main() -> None:
 
 
 def print_kernels(options: argparse.Namespace, model: Model) -> None:
-    precisions = options.precision or list(MODELLED)
-    compile_all(precisions, model.gpu.architecture)
-    rows = [
-        row_of(precision, name, model) for precision in precisions for name in engine_kernels(precision, options.kernel)
-    ]
+    precisions = options.precision or [*MODELLED, *(OWN if model.gpu.architecture == CAPABILITY else ())]
+    compile_all([each for each in precisions if each in MODELLED], model.gpu.architecture)
+    rows = [row for precision in precisions for row in rows_of(precision, options.kernel, model)]
     print("\n".join(table(rows, read_rows(options.baseline) if options.baseline else {})))
     if options.tsv:
-        write_atomically(options.tsv, written(rows, model.gpu).encode())
+        modules = {module_of(each) for each in precisions}
+        write_atomically(options.tsv, written(rows, model.gpu, modules).encode())
+
+
+def rows_of(precision: str, pattern: str, model: Model) -> Iterator[Row]:
+    """Of the kernels whose names contain the pattern."""
+    if precision in OWN:
+        for each in warpgroup.rows_of(precision.removesuffix(WARPGROUPS), model):
+            if re.search(pattern, each.kernel):
+                yield each.in_table(precision)
+        return
+    for name in engine_kernels(precision, model.gpu.architecture, pattern):
+        yield row_of(precision, name, model)
+
+
+def module_of(precision: str) -> str:
+    if precision in OWN:
+        return warpgroup.module_of(precision.removesuffix(WARPGROUPS))
+    return MODELLED[precision].module
 
 
 def print_totals(precisions: list[str] | tuple[str, ...], model: Model) -> None:

@@ -3,6 +3,7 @@
     python tools/traffic.py resnet50 --batch 128                    a net of prototxt/, with everything kept
     python tools/traffic.py net.prototxt --batch 64 --budget 4GB    the plan of `auto` within a budget
     python tools/traffic.py vgg16 --batch 64 --launches             a row for each kernel of cuda/ beside
+    python tools/traffic.py resnet50 --batch 128 --capability 90    as compute capability 9.0 runs it, by warpgroups too
 
 Nothing runs, and no GPU is needed.  The training graph counts every operand of an op once (`operands`).  A launch moves
 what its arguments point to (`moved`): BatchNorm reads its input for the statistics and again for the result, the parts
@@ -58,12 +59,15 @@ class Traffic:
     launches: tuple[tuple[str, int], ...] = ()
 
 
-def step_traffic(schedule: Schedule, precision: str = "fp32") -> list[Traffic]:
-    """Of every instruction of the schedule, in its order."""
-    return [each for group in joined(schedule.instructions) for each in _group_traffic(schedule, group, precision)]
+def step_traffic(schedule: Schedule, precision: str = "fp32", capability: str = "") -> list[Traffic]:
+    """Of every instruction of the schedule, in its order; `capability` as that of CudaCall."""
+    groups = joined(schedule.instructions)
+    return [each for group in groups for each in _group_traffic(schedule, group, precision, capability)]
 
 
-def _group_traffic(schedule: Schedule, group: Sequence[Instruction], precision: str) -> Iterator[Traffic]:
+def _group_traffic(
+    schedule: Schedule, group: Sequence[Instruction], precision: str, capability: str
+) -> Iterator[Traffic]:
     """Of instructions that are launched together: all that they move is of the first one."""
     instruction, *others = group
     op = instruction.op
@@ -73,7 +77,7 @@ def _group_traffic(schedule: Schedule, group: Sequence[Instruction], precision: 
     elif not cuda_kernels.implements(op.record, op.step):  # batches, outputs, Python
         yield Traffic(op.kernel, op.nbytes, op.nbytes)
     else:
-        launches, moved = group_launches(schedule, group, precision)
+        launches, moved = group_launches(schedule, group, precision, capability=capability)
         names = [f"{launch.module}.{launch.function}" for launch in launches]
         yield Traffic(op.kernel, op.nbytes, sum(moved), tuple(zip(names, moved, strict=True)))
     yield from (Traffic(each.op.kernel, each.op.nbytes, 0) for each in others if each.op is not None)
@@ -215,6 +219,7 @@ def main() -> None:
     parser.add_argument("net", help="a prototxt, or a folder of prototxt/")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--precision", default="tf32", help="of matrix products (default tf32)")
+    parser.add_argument("--capability", default="", metavar="90", help="compute capability (default: any)")
     parser.add_argument("--strategy", default="liveness", help="default: liveness, or auto within a budget")
     parser.add_argument("--budget", type=parse_bytes)
     parser.add_argument("--launches", action="store_true", help="print the kernels of all launches too")
@@ -225,7 +230,8 @@ def main() -> None:
     strategy = args.strategy if args.budget is None else "auto"
     device = get_device("cuda", precision=args.precision)
     result = layermem.compile(net, device=device, batch=args.batch, strategy=strategy, budget=args.budget)
-    print("\n".join(table(step_traffic(result.train, args.precision), args.launches)))
+    traffic = step_traffic(result.train, args.precision, args.capability)
+    print("\n".join(table(traffic, args.launches)))
 
 
 if __name__ == "__main__":

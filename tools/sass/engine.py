@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -16,13 +16,10 @@ from layermem.backends.cuda.conv_pool import conv_fprop_pool
 from layermem.backends.cuda.implicit_gemm import (
     ALL_TILES,
     BF16_OF_DATA,
-    DGRAD,
     ENGINES,
-    FEW,
-    FPROP,
     PACKED_BF16,
     PATCH_TILES,
-    WGRAD,
+    WIDENING,
     DgradPart,
     Engine,
     Tile,
@@ -35,11 +32,11 @@ from layermem.backends.cuda.kernel_images import build, sources
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import NormOperands
-from layermem.ops import Conv, ConvPool, ConvProblem, Pool, Tensor, Window
+from layermem.ops import NARROW, Conv, ConvPool, ConvProblem, Pool, Tensor, Window
 from layermem.utils.files import write_atomically
 from tools.sass.disassembly import Kernel, disassembled, disassembler
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
-from tools.sass.loops import product_of
+from tools.sass.loops import COPY, product_of
 from tools.sass.pipeline import Rate, flops, issues_of, simulate
 from tools.sass.trace import Step, traced
 
@@ -47,12 +44,15 @@ CUBINS = Path(__file__).resolve().parents[2] / "build" / "sass"
 OPERATIONS = ("fprop", "dgrad", "wgrad")
 PRODUCTS = {"fp32x3": 3}  # multiplications for one of the sum; 1 for the other precisions
 SUMS = "_sums_"  # in the name of a dgrad that leaves sums for a BatchNorm
-PRODUCTS_OF_TILES = (FPROP, DGRAD, WGRAD)
 MERGED = "_merged_"  # of two dgrads
 POOL = "_pool_"  # in the name of a fprop with the pooling behind it
 PATCH = "_patch_"  # in the name of a fprop that reads a patch of the image
 NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged|_pool)?(_patch)?_(\d+x\d+)_v([148]|41)$")
-MODELLED = {**ENGINES, "bf16 on bf16": PACKED_BF16}  # by precision, and storage where that is not fp32
+MODELLED = {  # by precision, and storage where that is not fp32
+    **ENGINES,
+    "bf16 on bf16": PACKED_BF16,
+    **{f"{precision} on {word}": ENGINES[precision].on(word) for precision in WIDENING for word in NARROW},
+}
 
 
 class Row(NamedTuple):
@@ -120,7 +120,10 @@ def cubin_of(module: str, architecture: str) -> bytes:
 
 def engine_of(precision: str, name: str) -> Engine:
     """That of a kernel; `precision` is a key of MODELLED."""
-    return BF16_OF_DATA if "_data_" in name else MODELLED[precision]
+    engine = MODELLED[precision]
+    if "_data_" not in name:
+        return engine
+    return BF16_OF_DATA if engine.is_packed else ENGINES[engine.precision].on(engine.storage, wide_image=True)
 
 
 def compile_all(precisions: Iterable[str], architecture: str) -> None:
@@ -212,17 +215,17 @@ def row_of(precision: str, name: str, model: Model) -> Row:
     )  # fmt: skip
 
 
-def engine_kernels(precision: str, pattern: str = "") -> Iterator[str]:
-    """Names of an engine's kernels that contain the pattern."""
-    engine = MODELLED[precision]
-    for vector in (engine.vector,) if engine.vector else (4, 1):
-        for tile in engine.tiles:
-            for product in (each for each in PRODUCTS_OF_TILES if each in tile.products):
-                name = f"{product}_{tile.name}_v{vector}"
-                if re.search(pattern, name):
-                    yield name
-    if not engine.storage:
-        for tile in engine.of_few_channels.tiles:
-            name = f"conv_wgrad_{tile.name}_v{FEW}"
-            if re.search(pattern, name):
-                yield name
+def engine_kernels(precision: str, architecture: str, pattern: str = "") -> list[str]:
+    """Names of an engine's kernels that contain the pattern: those of one kind together, by their tiles.  Not those
+    whose copies all go through registers, as weight gradients of blobs that are widened: the model has no such loop."""
+    kernels = kernels_of(MODELLED[precision].module, architecture)
+    names = (name for name in kernels if NAME.match(name) and re.search(pattern, name))
+    return sorted((name for name in names if any(each.name == COPY for each in kernels[name].code)), key=_place)
+
+
+def _place(name: str) -> tuple[str, str, str, int, int]:
+    """In the table."""
+    found = NAME.match(name)
+    assert found is not None
+    m, n = map(int, found[4].split("x"))
+    return found[5], found[2] or "", found[3] or "", -m * n, OPERATIONS.index(found[1])

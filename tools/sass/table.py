@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.sass.engine import OPERATIONS, Row
 from tools.sass.gpus import Gpu
 from tools.sass.net import MemoryTime, OpTime, by_kind, host_gap
+from tools.sass.record import digest_of
 
+DIGEST = "# source "  # a line of the file: a module, and what stands for its source (record.py)
 COLUMNS = (
     "precision", "kernel", "instructions", "products", "per_product", "registers", "shared", "blocks", "cycles",
     "tflops", "busiest", "busy",
@@ -19,12 +21,12 @@ Saved = Mapping[str, str]  # a row of the file, by column
 
 def table(rows: Sequence[Row], before: Mapping[tuple[str, str], Saved]) -> Iterator[str]:
     """A line for each kernel; with those of another state, their rates and the ratio."""
-    head = f"{'':13}{'kernel':24}{'instr':>7}{'/product':>9}{'regs':>5}{'KiB':>5}"
+    head = f"{'':27}{'kernel':32}{'instr':>7}{'/product':>9}{'regs':>5}{'KiB':>5}"
     head += f"{'blocks':>7}{'cycles':>8}{'TFLOP/s':>8}"
     yield head + f"  {'busiest':14}" + ("  before  ratio" if before else "")
     for row in rows:
         line = (
-            f"{row.precision:13}{row.kernel:24}{row.instructions:7.0f}{row.per_product:9.2f}{row.registers:5}"
+            f"{row.precision:27}{row.kernel:32}{row.instructions:7.0f}{row.per_product:9.2f}{row.registers:5}"
             f"{row.shared / 1024:5.0f}{row.blocks:7}{row.cycles:8.0f}{row.tflops:8.1f}"
             f"  {row.busy[0]:9}{row.busy[1]:4.0%} "
         )
@@ -34,9 +36,11 @@ def table(rows: Sequence[Row], before: Mapping[tuple[str, str], Saved]) -> Itera
         yield line.rstrip()
 
 
-def written(rows: Sequence[Row], gpu: Gpu) -> str:
+def written(rows: Sequence[Row], gpu: Gpu, modules: Iterable[str] = ()) -> str:
+    """`modules` are those of the rows."""
     lines = [
         f"# modelled for sm_{gpu.architecture} ({gpu.name}) at {gpu.clock / 1e9:.3f} GHz by tools/sass_model.py",
+        *(f"{DIGEST}{module} {digest_of(module)}" for module in sorted(modules)),
         "\t".join(COLUMNS),
     ]
     for row in rows:
@@ -47,6 +51,12 @@ def written(rows: Sequence[Row], gpu: Gpu) -> str:
         )  # fmt: skip
         lines.append("\t".join(map(str, cells)))
     return "\n".join(lines) + "\n"
+
+
+def read_digests(path: Path) -> dict[str, str]:
+    """What a file of --tsv says of the sources that it was made from, by module."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(line.removeprefix(DIGEST).split() for line in lines if line.startswith(DIGEST))
 
 
 def read_rows(path: Path) -> dict[tuple[str, str], Saved]:

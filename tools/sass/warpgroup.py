@@ -8,6 +8,7 @@ copy (UBLKCP) writes, which one warp of the block starts; it comes bit by bit, b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from math import ceil, prod
@@ -24,7 +25,7 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupTile,
 )
 from tools.sass.disassembly import Instruction, Kernel
-from tools.sass.engine import OPERATIONS, kernels_of
+from tools.sass.engine import OPERATIONS, Row, kernels_of
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model
 from tools.sass.loops import loops
 from tools.sass.pipeline import GLOBAL_LATENCY, PRODUCTS_DONE, TENSOR_LATENCY, Issue, duration, issues_of
@@ -39,7 +40,7 @@ BULK_COPY = "UBLKCP"  # of the whole B of a stage
 class WarpgroupRow(NamedTuple):
     """A kernel under the model.
 
-    loads, products   instructions that a producer and a consumer warp issue in a stage
+    loads, products   instructions that a producer and a consumer warp issue in a stage; `wgmma` of the latter
     cycles            of a stage of all blocks on a multiprocessor
     tflops            of the whole GPU in these loops; `bound` is what L2 lets through
     """
@@ -53,6 +54,16 @@ class WarpgroupRow(NamedTuple):
     cycles: float
     tflops: float
     bound: float
+    wgmma: int
+    shared: int
+    busy: tuple[str, float]
+
+    def in_table(self, precision: str) -> Row:
+        """As a row beside those of the engine of every GPU: instructions of both warps."""
+        return Row(
+            precision, self.kernel, self.loads + self.products, self.wgmma, self.registers, self.shared, self.blocks,
+            self.cycles, self.tflops, self.busy,
+        )  # fmt: skip
 
 
 def rows_of(precision: str, model: Model) -> Iterator[WarpgroupRow]:
@@ -86,7 +97,22 @@ def row_of(precision: str, name: str, tile: WarpgroupTile, model: Model) -> Warp
     return WarpgroupRow(
         precision, name, len(loads), len(products), kernel.registers, tile.blocks, cycles,
         done / cycles * gpu.sm_clock / 1e12, done / read * gpu.l2 / 1e12,
+        sum(each.name == "HGMMA" for each in products), kernel.shared + tile.shared_bytes(precision),
+        busiest(kernel, tile, cycles, gpu),
     )  # fmt: skip
+
+
+def busiest(kernel: Kernel, tile: WarpgroupTile, cycles: float, gpu: Gpu) -> tuple[str, float]:
+    """The pipe that is busiest in a stage of so many cycles, and its share of them."""
+    busy = Counter[str]()
+    for issues, threads in (
+        (issues_of_loads(kernel, gpu), PRODUCERS),
+        (issues_of_products(kernel, gpu), tile.consumers),
+    ):
+        for issue in issues:
+            busy[issue.pipe] += issue.cycles * (tile.blocks * threads // WARP // SUB_PARTITIONS)
+    pipe = max(filter(None, busy), key=lambda each: busy[each])
+    return pipe, busy[pipe] / cycles
 
 
 def loop_with(kernel: Kernel, name: str) -> Sequence[Instruction]:

@@ -62,6 +62,11 @@ PAYS: Shapes = {
     (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
     (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
 }
+# The same of convolutions before a BatchNorm: its moments take a pass of their own there, and none elsewhere.
+PAYS_BEFORE_NORM: Shapes = {
+    **PAYS,
+    ("tf32", "conv_fprop"): (Least(columns=256, depth=1024, pixels=2),),
+}
 PRODUCTS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS} | {
     (PACKED_PRECISION, product): (Least(pixels=2),) for product in (FPROP, DGRAD)
@@ -161,19 +166,20 @@ def shapes_name(engine: Engine) -> str:
     return engine.precision if engine.precision in PRECISIONS and not engine.storage else ""
 
 
-def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
-    """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
+def engine_of(call: CudaCall, image: str, whole: ConvProblem, *, before_norm: bool = False) -> Engine:
+    """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands; `before_norm` is
+    that of its record, whatever the roles of this call are: a recompute leaves no moments and has the same bits."""
     engine = implicit_gemm.engine_of(call, image)
     if call.capability != CAPABILITY or not shapes_name(engine):
         return engine
     if engine.vector_width(whole, *group_channels(whole)) != width_of(engine):
         return engine
-    own = products_by_warpgroups(shapes_name(engine), whole)
+    own = products_by_warpgroups(shapes_name(engine), whole, before_norm)
     return WarpgroupEngine(*engine._replace(by_warpgroups=own)) if own else engine
 
 
-def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[str]:
-    """Those for which PAYS says so."""
+def products_by_warpgroups(precision: str, problem: ConvProblem, before_norm: bool = False) -> frozenset[str]:
+    """Those for which PAYS says so, or PAYS_BEFORE_NORM."""
     channels, outputs = group_channels(problem)
     taps, phases, pixels = prod(problem.kernel), prod(problem.stride), problem.h * problem.w
     shapes = {
@@ -183,7 +189,7 @@ def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[st
     }
     own = frozenset(
         product
-        for (its, product), wanted in PAYS.items()
+        for (its, product), wanted in (PAYS_BEFORE_NORM if before_norm else PAYS).items()
         for least in wanted
         if its == precision and all(own >= bound for own, bound in zip(shapes[product], least, strict=True))
     )

@@ -18,7 +18,7 @@ DGRADS = {name: problem for name, problem in PROBLEMS.items() if problem.stride 
 
 
 def gradient_sums(dy: np.ndarray, x: np.ndarray, norm: dict[str, np.ndarray]) -> np.ndarray:
-    """Of dy and x [rows][C], as cuda/gradient_sums.cuh has them."""
+    """Of dy and x [rows][C], as cuda/gradient_sums.cuh has them: never -0."""
     y = (x - norm["norm_mean"]) * norm["norm_inv_std"]
     if "norm_factor" in norm:
         dy = np.where(y * norm["norm_factor"] + norm["norm_bias"] > 0, dy, np.float32(0))
@@ -26,7 +26,7 @@ def gradient_sums(dy: np.ndarray, x: np.ndarray, norm: dict[str, np.ndarray]) ->
     terms = np.zeros((units * 128, 2, x.shape[1]), np.float32)
     terms[: len(x), 0], terms[: len(x), 1] = dy, dy * y
     groups = [[tree(unit[first : first + 32]) for first in range(0, 128, 32)] for unit in np.split(terms, units)]
-    return np.stack([(a + b) + (c + d) for a, b, c, d in groups])
+    return np.stack([((a + b) + (c + d)) + np.float32(0) for a, b, c, d in groups])
 
 
 def norm_operands(rows: int, channels: int, relu: bool, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -1,13 +1,17 @@
 """The driver of a GPU: what is said where there is none, contexts, shared memory of launches."""
 
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.device import TENSOR_CORES
 from layermem.backends.cuda.driver.context import pycuda
 from layermem.backends.cuda.implicit_gemm import ENGINES, VECTOR
 from layermem.errors import CudaUnavailable
+from layermem.schedule.ir import COMPUTE
 from tests.backends.cuda.on_fake_driver import run
 from tests.emulator.test_driver_rules import OPT_IN
 from tools.ptxas_report import read_report
@@ -77,6 +81,13 @@ def test_a_driver_that_forgets_static_shared_memory_is_refused(precision, tile):
     assert wgrad == f"conv_wgrad_{tile}_v4"  # which has no tables
 
 
+@pytest.mark.parametrize("precision, tile", TILES_OF_48_KIB)
+def test_a_rule_without_static_shared_memory_would_let_it_pass(precision, tile):
+    """So it is that rule of the fake driver which the test above holds."""
+    found = launched(precision, tile, "only dynamic", shared="dynamic")
+    assert found == [f"{product}_{tile}_v4" for product in PRODUCTS]
+
+
 def test_a_gpu_of_64_kib_gets_the_fastest_tile_that_fits():
     assert launched("fp32", "128x128", "now", capability=75) == [
         "conv_fprop_128x32_v4",  # of eight and four columns
@@ -100,6 +111,31 @@ def test_every_tile_fits_every_architecture_or_has_an_alternative_that_does():
                     for tile in engine.own_tiles(product, VECTOR)
                 ]
                 assert min(sizes) <= kib << 10
+
+
+class Recorded:
+    """Streams, events and the delay of a driver, whose calls are put down in their order."""
+
+    def __init__(self) -> None:
+        self.streams, self.log, self.names = {COMPUTE: COMPUTE}, [], iter(("begin", "end"))
+
+    def event(self, *, timed: bool) -> SimpleNamespace:
+        name = next(self.names)
+        assert timed
+        return SimpleNamespace(record=lambda stream: self.log.append((name, stream)), time_till=lambda end: 2.5)
+
+    def delay(self, stream: str) -> Callable[[], None]:
+        return lambda: self.log.append(("delay", stream))
+
+
+def test_what_is_timed_begins_behind_a_delay_on_the_same_stream(monkeypatch):
+    """So its first launch is in the queue when the event before it is reached, and its latency is not measured."""
+    device, driver = CudaDevice(), Recorded()
+    device.driver = driver
+    monkeypatch.setattr(device, "run", lambda calls: [call() for call in calls])
+    seconds = device.seconds([lambda: driver.log.append(("op", COMPUTE))] * 2)
+    assert driver.log == [(name, COMPUTE) for name in ("delay", "begin", "op", "op", "end")]
+    assert seconds == 2.5e-3
 
 
 TWO_GPUS = """

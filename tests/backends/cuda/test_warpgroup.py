@@ -24,7 +24,7 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupEngine,
     engine_of,
 )
-from layermem.ops import ConvProblem, Window
+from layermem.ops import Conv, ConvProblem, Window
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_bands import check_bits, product
@@ -197,6 +197,26 @@ def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected
         "conv_wgrad": next(iter(conv_wgrad(engine, problem, 256, 512, 768, False, 1024))).module,
     }
     assert {product for product, module in modules.items() if module.endswith("_sm90a")} == expected
+
+
+@pytest.mark.parametrize("precision, problem, alone, before_norm", [
+    ("tf32", problem_of(32, 64, 256, 56, kernel=1), True, False),  # res2a_branch2c: the pass takes longer than it saves
+    ("tf32", problem_of(32, 128, 128, 28), True, False),  # res3b_branch2b
+    ("tf32", problem_of(32, 256, 256, 14), True, True),  # res4b_branch2b
+    ("bf16", problem_of(32, 128, 128, 28), True, True),
+    ("bf16", problem_of(32, 512, 2048, 7, kernel=1), True, False),
+])  # fmt: skip
+def test_a_pass_for_moments_has_to_pay_too(precision, problem, alone, before_norm, monkeypatch):
+    """By the record: the recompute, which has no role for them, runs in the same kernel."""
+    monkeypatch.setattr(warpgroup, "PAYS", PAYS)
+    roles = dict.fromkeys(("x0", "w0", "y0", "moments"), 256)
+    for record, expected in ((Conv(problem), alone), (Conv(problem, before_norm=True), before_norm)):
+        for left_out in ((), ("moments",)):
+            addresses = {role: at for role, at in roles.items() if role not in left_out}
+            call = CudaCall(addresses, precision=precision, capability=CAPABILITY)
+            product, *others = cuda_kernels.bind(record, "forward", call)
+            assert product.module.endswith("_sm90a") == expected
+            assert len(others) == (expected and not left_out)
 
 
 def test_no_batch_changes_the_engine():

@@ -44,7 +44,8 @@ Settings::Settings()
                                     {{"forward", LM_FORWARD}, {"reverse", LM_REVERSE}, {"shuffled", LM_SHUFFLED}})),
       copies(choice<std::uint32_t>("FAKE_DRIVER_COPIES", "late",
                                    {{"early", LM_EARLY}, {"late", LM_LATE}, {"either", LM_EITHER}})),
-      resources(setting("FAKE_DRIVER_RESOURCES", "")) {}
+      resources(setting("FAKE_DRIVER_RESOURCES", "")),
+      counts_static(choice<bool>("FAKE_DRIVER_SHARED", "all", {{"all", true}, {"dynamic", false}})) {}
 
 Driver& driver() {
     static Driver* one = [] {  // never destroyed: objects of the interpreter outlive static destruction

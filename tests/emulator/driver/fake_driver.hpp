@@ -38,6 +38,7 @@ struct Settings {
     std::uint32_t threads;  // LmOrder and LmCopies of emulated launches
     std::uint32_t copies;
     std::string resources;  // table of tools/ptxas_report.py: registers and static shared memory of kernels
+    bool counts_static;     // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
     Settings();
 };
 

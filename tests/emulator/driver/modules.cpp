@@ -53,6 +53,7 @@ struct Function {
 
     std::size_t dynamic_limit() const {
         if (opted_in >= 0) return static_cast<std::size_t>(opted_in);
+        if (!driver().settings.counts_static) return SHARED_BY_DEFAULT;
         return static_shared() < SHARED_BY_DEFAULT ? SHARED_BY_DEFAULT - static_shared() : 0;
     }
 
