@@ -399,7 +399,7 @@ struct PackedRing : StagesOf<T> {
                     B_ROWS ? shared_rows<T::ROW_BYTES>(b, part) : shared_columns<PANEL_BYTES>(b, part);
 #pragma unroll
                 for (int i = 0; i < Product::BLOCKS_M; ++i)
-                    product_bf16<!B_ROWS>(product.sum[i], shared_rows<T::ROW_BYTES>(a + i * ROWS * T::ROW_BYTES, part),
+                    product_bf16<false, !B_ROWS>(product.sum[i], shared_rows<T::ROW_BYTES>(a + i * ROWS * T::ROW_BYTES, part),
                                           columns);
             }
             products_commit();
