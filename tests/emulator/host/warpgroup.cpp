@@ -344,8 +344,7 @@ void product_bf16(float* sums, int blocks, const unsigned (&a)[4], unsigned long
     start({sums, static_cast<unsigned>(blocks), a, 0, rows, false, false, true, 0, __builtin_return_address(0)});
 }
 
-void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool a_columns,
-                  bool b_columns) {
+void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool a_columns, bool b_columns) {
     start({sums, static_cast<unsigned>(blocks), nullptr, a, b, a_columns, b_columns, true, 0,
            __builtin_return_address(0)});
 }
