@@ -17,7 +17,7 @@ import pytest
 
 from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, L2_BYTES, PACKED, PACKED_BF16, cycles
 from layermem.backends.cuda.kernel_images.sources import architecture, modules
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
+from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
@@ -465,6 +465,10 @@ def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
     packed = [*tiles.candidates(PACKED_BF16, problem, places)]
     assert {each.launches[0].module for each in packed} == {"convolution_bf16_on_bf16"}
     assert {each.tile for each in packed} == {tile.name for tile in PACKED_BF16.tiles}
+    (own,) = tiles.by_warpgroups("bf16 on bf16", problem, "90")
+    assert {(f"conv_{each.op}", each.tile) for each in tiles.candidates(own, problem, places)} == {
+        (op, f"warpgroups {tile.name}") for tile in PACKED_TILES for op in tile.products
+    }
     assert tiles.takes("bf16 on bf16", problem)
     assert not tiles.takes("bf16 on bf16", replace(problem, c=3))
 

@@ -37,7 +37,7 @@ from layermem.backends.cuda.implicit_gemm import (
 )
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES, WarpgroupEngine
+from layermem.backends.cuda.warpgroup import WarpgroupEngine
 from layermem.errors import DeviceError
 from layermem.ops import NARROW, Conv, ConvProblem, InnerProduct, Window
 from tools.gpu import fit_tiles
@@ -209,9 +209,9 @@ def candidates(engine: Engine, problem: ConvProblem, places: Mapping[str, int]) 
 def tiles_of(engine: Engine) -> Iterator[tuple[str, Collection[str], AbstractContextManager[Any]]]:
     """Names, products that have the tile, and a context in which no other is chosen."""
     if engine.by_warpgroups:
-        for own in warpgroup.PACKED_TILES if engine.is_packed else WARPGROUP_TILES:
+        for own in warpgroup.tiles_of(engine):
             only = patch.object(warpgroup, "PACKED_TILES" if engine.is_packed else "WARPGROUP_TILES", (own,))
-            yield fit_tiles.WARPGROUPS + own.name, engine.by_warpgroups, only
+            yield fit_tiles.WARPGROUPS + own.name, engine.by_warpgroups.intersection(own.products), only
         return
     for tile in engine.tiles:
         yield tile.name, tile.products, patch.object(implicit_gemm, "TILES", (tile,))
@@ -240,7 +240,7 @@ def best(problem: ConvProblem, op: str, precision: str, lines: Sequence[Row], ca
     now = tile_for(engine, f"conv_{op}", (m, n, repeat), depth).name
     own = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
     if isinstance(own, WarpgroupEngine) and f"conv_{op}" in own.by_warpgroups:
-        now = fit_tiles.WARPGROUPS + min(own.warpgroup_tiles, key=lambda tile: tile.cycles(m, n, repeat)).name
+        now = fit_tiles.WARPGROUPS + own.tile_of(f"conv_{op}", (m, n, repeat)).name
     of_tile = [line for line in of_op if line["tile"] == now]
     nearest = min(of_tile, key=lambda line: abs(line["parts"] - parts))
     return row | {"chosen": f"{now} x {parts}", "chosen ms": nearest["ms"]}
