@@ -4,8 +4,8 @@
 //   producers   the first four warps: A in fp32 by asynchronous copies, B through registers, where it is rounded
 //   consumers   a warpgroup for each 128 rows of the tile: A from shared memory into registers, where it is rounded, then
 //               products with B where it lies
-//   packed      where both operands are bfloat16: producers copy both, and a warpgroup for each 64 rows multiplies them
-//               where they lie
+//   packed      where both operands are bfloat16: producers copy both, and two warpgroups multiply them where they lie, with
+//               half of the columns each, or half of the rows
 //   ring        STAGES of A and B, 32 words deep, with two barriers each: `filled` and `emptied`
 //   tiles       a block takes every gridDim.x-th, and loads the next one while it stores this one
 //   order       k rises, in products of 8 (tf32) or 16 (bf16), each added to the sum of those before: no tile and no place

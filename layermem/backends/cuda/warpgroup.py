@@ -65,7 +65,7 @@ PAYS: Shapes = {
     (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
     (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
     (PACKED_PRECISION, WGRAD): (
-        Least(columns=1152, pixels=2, rows=256), Least(columns=256, depth=196, pixels=2, rows=256),
+        Least(columns=1152, depth=196, pixels=2, rows=256), Least(columns=4608, pixels=2, rows=256),
     ),
 }  # fmt: skip
 PRODUCTS = (FPROP, DGRAD, WGRAD)
