@@ -1,8 +1,9 @@
 // The sums over windows of conv.cuh for sm_90a, by warpgroups (warpgroup_gemm.cuh).  Notation and arguments are those of
 // conv.cuh; what differs:
 //
-//   launch   grid (at most the tiles of C, 1, groups, groups x phases or groups x splits), block T::ALL_THREADS, dynamic
-//            shared memory T::SHARED_BYTES; a block takes several tiles where there are more than the grid has
+//   launch   grid (at most the tiles of C, 1, groups or groups x phases), or for weight gradients (at most the tiles of all
+//            groups and splits, 1, 1), block T::ALL_THREADS, dynamic shared memory T::SHARED_BYTES; a block takes several
+//            tiles where there are more than the grid has
 //   traffic  each operand once per tile of the other side, through L2
 //   weights  of packed operands are tiles (weight_tiles.cuh), whose stages are copied at once
 //   assumes  as kernels that end in _v4, channels and outputs alike; no moments; in conv_dgrad of packed operands outputs are
@@ -255,54 +256,193 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
     run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
 }
 
-// Per split and group, as conv_wgrad.
-template <class T>
-LM_FN void warpgroup_wgrad(const WgradArgs<float>& p) {
+// ---- weight gradients -----------------------------------------------------------------------------------------------
+
+// Columns of the maps, from this thread's first window and column on (PanelCopies).
+template <class Panels, class E>
+struct MapsPanels {
+    const E* next;                // of the next stage
+    int pitch, windows, columns;  // of the maps; how many there are from there on
+    const E* from;                // of this row
+    bool is_there;
+
+    LM_MEMBER MapsPanels(const E* maps, int pitch, int windows, int columns)
+        : next(maps), pitch(pitch), windows(windows), columns(columns) {}
+
+    LM_MEMBER void advance() {
+        next += static_cast<long long>(STAGE_DEPTH<PACKED>) * pitch;
+        windows -= STAGE_DEPTH<PACKED>;
+    }
+
+    LM_MEMBER void begin_row(int row) {
+        const int window = row * Panels::STRIDE - STAGE_DEPTH<PACKED>;
+        is_there = window < windows;
+        from = next + static_cast<long long>(window) * pitch;
+    }
+
+    LM_MEMBER const E* at(int panel, bool& inside) const {
+        inside = is_there && panel * Panels::COLUMNS < columns;
+        return from + panel * Panels::COLUMNS;
+    }
+};
+
+// Columns of what windows see of the image, those of each panel under a tap.  A warp's lanes prepare its windows of a stage.
+template <class Panels, class E>
+struct ImagePanels {
+    static constexpr int OF_WARP = WARP / Panels::CHUNKS;  // windows side by side, of every STRIDE
+
+    const E* image;  // of the group
+    const ConvProblem& conv;
+    Divider by_window, by_columns;
+    int next, end;               // this lane's window of the next stage, and the one behind the last
+    int shifts[Panels::PANELS];  // of the tap and the channel, as an offset
+    Pair taps[Panels::PANELS];   // below zero where the columns are not there
+    int offset;                  // of this lane's window of this stage,
+    Pair place;                  // and where it lies
+    int from;                    // the same of this row
+    Pair seen;
+
+    // From this thread's column `n` on, of `columns`; windows are those from `start` to `end`.
+    template <class Args>
+    LM_MEMBER ImagePanels(const Args& p, int group, int n, int columns, int start, int end)
+        : image(p.image + group * p.problem.channels),
+          conv(p.problem),
+          by_window(p.by_window),
+          by_columns(p.by_columns),
+          next(start + window_of_lane()),
+          end(end) {
+#pragma unroll
+        for (int panel = 0; panel < Panels::PANELS; ++panel) {
+            const int column = n + panel * Panels::COLUMNS, tap = divide(column, p.by_channels);
+            const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
+            const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
+            shifts[panel] = (down * conv.width + right) * conv.image_pitch + (column - tap * conv.channels);
+            taps[panel] = Pair(column < columns ? down : OUTSIDE, right);
+        }
+    }
+
+    LM_MEMBER static int window_of_lane() {
+        const int lane = lane_of_warp(), row = lane / OF_WARP % Panels::ROWS;
+        return static_cast<int>(threadIdx.x) / WARP * OF_WARP + lane % OF_WARP + row * Panels::STRIDE;
+    }
+
+    LM_MEMBER void advance() {
+        const int image = divide(next, by_window), rest = next - image * static_cast<int>(by_window.divisor);
+        const int line = divide(rest, by_columns), h = line * conv.stride_h;
+        const int w = (rest - line * static_cast<int>(by_columns.divisor)) * conv.stride_w;
+        offset = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
+        place = Pair(next < end ? h : OUTSIDE, w);
+        next += STAGE_DEPTH<PACKED>;
+    }
+
+    LM_MEMBER void begin_row(int row) {
+        const int lane = lane_of_warp() / Panels::CHUNKS + row * OF_WARP;
+        seen = Pair(shuffle(place.both, lane));
+        from = shuffle(offset, lane);
+    }
+
+    LM_MEMBER const E* at(int panel, bool& inside) const {
+        const Pair pixel = seen + taps[panel];
+        inside = are_natural(pixel, Pair(conv.height - 1, conv.width - 1) - pixel);
+        return image + (from + shifts[panel]);
+    }
+};
+
+// Of all tiles of all matrices of a launch: columns of a matrix, tiles along N, tiles of a matrix, all tiles.
+struct WgradExtent {
+    int columns, across, of_matrix, tiles;
+};
+
+// Where a tile lies: its group and split, its first row and column.
+struct WgradPlace {
+    int group, split, m, n;
+
+    template <class T, class Args>
+    LM_MEMBER static WgradPlace of(const Args& p, const WgradExtent& extent, int tile) {
+        const int matrix = tile / extent.of_matrix, rest = tile - matrix * extent.of_matrix;
+        const int row = rest / extent.across, group = matrix / p.splits;
+        return {group, p.first_split + matrix - group * p.splits, row * T::M, (rest - row * extent.across) * T::N};
+    }
+};
+
+// As conv_wgrad, of all splits and groups: tiles of the next matrix follow those of the one before.
+template <class T, class E>
+LM_FN void warpgroup_wgrad(const WgradArgs<E>& p) {
     using Ring = typename RingOf<T, false, false>::Ring;
-    using Column = ImageColumn<4, true, float>;
     using Product = typename Ring::Product;
-    LM_SHARED(Extent, extent, [1]);
-    LM_SHARED(int, windows, [2]);  // the first one, of the images at hand, and how many of the split came before
+    LM_SHARED(WgradExtent, extent, [1]);
     const ConvProblem& conv = p.problem;
-    const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
-    const WgradWindows all(p, split);
-    const bool ends = all.ends;
+    const auto groups = [&] { return conv.image_pitch / conv.channels; };
     if (threadIdx.x == 0) {
-        extent[0] = extent_of<T>(conv.outputs, all.depth, conv.kernel_h * conv.kernel_w * conv.channels);
-        if (all.depth <= 0) extent[0].tiles = 0;  // less than a stage
-        windows[0] = all.start;
-        windows[1] = all.before;
+        const Extent one = extent_of<T>(conv.outputs, 0, conv.kernel_h * conv.kernel_w * conv.channels);
+        extent[0] = {one.columns, one.across, one.tiles, one.tiles * groups() * p.splits};
     }
     const auto produce = [&](Ring& ring, int tile) {
-        const int start = windows[0], depth = extent[0].depth, row = tile / extent[0].across;
-        const int m = row * T::M + my_column<T::M, 4>();
-        const int n = (tile - row * extent[0].across) * T::N + TransposedRows<T, Column>::first_column();
-        const int tap = divide(n, p.by_channels), c = n - tap * conv.channels;
-        const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
-        const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
-        const float* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
-        const float* image = p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch +
-                                        group * conv.channels + c);
-        Columns<T::M, T::PRODUCERS, 4, MapsColumn<4, float>> a(
-            MapsColumn<4, float>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
-        TransposedRows<T, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
-                                           start + depth, n < extent[0].columns ? down : OUTSIDE, right));
-        ring.fill(a, b, depth);
+        const WgradPlace place = WgradPlace::of<T>(p, extent[0], tile);
+        const WgradWindows windows(p, place.split);
+        const int start = windows.start, depth = windows.depth;
+        const E* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + place.group * conv.outputs);
+        if constexpr (T::VECTOR == PACKED) {
+            using OfA = PanelsOfTile<T::M, T::PRODUCERS, Ring::PANEL>;
+            using OfB = PanelsOfTile<T::N, T::PRODUCERS, Ring::PANEL>;
+            const int m = place.m + OfA::first_column(), k = OfA::first_k();
+            using OfMaps = MapsPanels<OfA, E>;
+            PanelCopies<OfA, OfMaps> a(OfMaps(maps + (static_cast<long long>(k) * conv.maps_pitch + m), conv.maps_pitch,
+                                              depth - k, conv.outputs - m));
+            using OfImage = ImagePanels<OfB, E>;
+            PanelCopies<OfB, OfImage> b(
+                OfImage(p, place.group, place.n + OfB::first_column(), extent[0].columns, start, start + depth));
+            ring.fill(a, b, depth);
+        } else {
+            using Column = ImageColumn<4, true, E>;
+            const int m = place.m + my_column<T::M, 4>();
+            const int n = place.n + TransposedRows<T, Column>::first_column();
+            const int tap = divide(n, p.by_channels), c = n - tap * conv.channels;
+            const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
+            const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
+            const E* image = p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch +
+                                        place.group * conv.channels + c);
+            Columns<T::M, T::PRODUCERS, 4, MapsColumn<4, E>> a(
+                MapsColumn<4, E>{maps + m, conv.maps_pitch, m < conv.outputs ? depth : 0});
+            TransposedRows<T, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
+                                               start + depth, n < extent[0].columns ? down : OUTSIDE, right));
+            ring.fill(a, b, depth);
+        }
     };
     const auto consume = [&](Ring& ring, int tile) {
-        const int width = extent[0].columns, row = tile / extent[0].across, n0 = (tile - row * extent[0].across) * T::N;
-        const int groups = gridDim.z / p.splits;
-        const long long of_group = static_cast<long long>(conv.outputs) * width;
-        float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
-        Product product;
-        const auto row_of = [&](int i) {
-            const int k = opaque(row) * T::M + Ring::row_of_tile(product, i);
+        const auto place_of = [&] { return WgradPlace::of<T>(p, extent[0], opaque(tile)); };
+        const auto of_group = [&] { return static_cast<long long>(conv.outputs) * extent[0].columns; };
+        const auto row_of = [&](const Product& product, int first, int i) {
+            const int k = first + Ring::row_of_tile(product, i);
             return k < conv.outputs ? k * extent[0].columns : -1;
         };
-        if (windows[1] > 0) load_tile<4>(product, p.begun + group * of_group, row_of, n0, width);
-        ring.multiply(product, extent[0].depth);
+        Product product;
+        int depth;
+        {
+            const WgradPlace place = place_of();
+            const WgradWindows windows(p, place.split);
+            depth = windows.depth;
+            if (depth <= 0) return;  // less than a stage
+            const auto its_row = [&](int i) { return row_of(product, place.m, i); };
+            const float* begun = p.begun + place.group * of_group();
+            const int n0 = place.n + Ring::first_column();
+            if constexpr (T::VECTOR == PACKED) {
+                if (windows.before > 0) load_sums(product, begun + n0, its_row, extent[0].columns - n0);
+#pragma unroll
+                for (int i = 0; i < Product::BLOCKS_M; ++i) products_add_to(product.sum[i]);
+            } else {
+                if (windows.before > 0) load_tile<4>(product, begun, its_row, n0, extent[0].columns);
+            }
+        }
+        ring.multiply(product, depth);
+        const WgradPlace place = place_of();
+        const bool ends = WgradWindows(p, place.split).ends;
+        float* dw =
+            (ends ? p.dw + (place.split - p.first_split) * groups() * of_group() : p.left) + place.group * of_group();
         const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
-        store_words<Ring, (T::N > 64 ? 1 : 2)>(product, dw, row_of, n0, width, epilogue);
+        store_words<Ring, (T::N > 64 ? 1 : 2)>(
+            product, dw, [&](int i) { return row_of(product, place.m, i); }, place.n + Ring::first_column(),
+            extent[0].columns, epilogue);
     };
     run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
 }
@@ -338,6 +478,11 @@ LM_FN void warpgroup_wgrad(const Args&) {
     }                                                                                                 \
     LM_KERNEL(conv_dgrad_##tile##_v8, PackedDgradArgs<E>, p, W##tile::ALL_THREADS, W##tile::BLOCKS) { \
         warpgroup_dgrad<W##tile>(p);                                                                  \
+    }
+
+#define LM_WARPGROUP_PACKED_WGRAD(tile, E)                                                                    \
+    LM_KERNEL(conv_wgrad_##tile##_v8, WgradArgs<E>, p, W##tile##Wgrad::ALL_THREADS, W##tile##Wgrad::BLOCKS) { \
+        warpgroup_wgrad<W##tile##Wgrad>(p);                                                                   \
     }
 
 }  // namespace lm

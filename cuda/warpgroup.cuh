@@ -3,7 +3,8 @@
 //
 //   barriers   barrier_init, barrier_arrive, barrier_arrive_behind_copies, barrier_expect, barrier_wait
 //   copies     bulk_copy
-//   products   shared_rows, shared_columns, products_begin, product_tf32, product_bf16, products_commit, products_wait
+//   products   shared_rows, shared_columns, products_begin, products_add_to, product_tf32, product_bf16, products_commit,
+//              products_wait
 //   memory     proxy_fence
 //   registers  registers_give, registers_take
 //
@@ -159,8 +160,8 @@ LM_FN unsigned long long shared_rows(const void* first, int product) {
            ((address + static_cast<unsigned>(product * PRODUCT_BYTES)) & 0x3ffffu) >> 4;
 }
 
-// Names columns of 16 bits: row k has 128 bytes of 64 columns, its chunk j at j ^ (k & 7), and those of the next 64 columns
-// lie PANEL_BYTES behind.  The first row is at a multiple of 1024 bytes.  For product_bf16<COLUMNS>.
+// Names columns of 16 bits, of B or of A, which are the rows of C: row k has 128 bytes of 64 columns, its chunk j at
+// j ^ (k & 7), and those of the next 64 columns lie PANEL_BYTES behind.  The first row is at a multiple of 1024 bytes.
 // source  CUTLASS, make_gmma_desc<Major::MN>: the leading offset leads to the next 64 columns, the stride to the next 8 k's
 template <int PANEL_BYTES>
 LM_FN unsigned long long shared_columns(const void* first, int product) {
@@ -174,6 +175,15 @@ LM_FN unsigned long long shared_columns(const void* first, int product) {
 LM_FN void products_begin() {
 #if !defined(LM_EMULATE)
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+// What is in `d` by now is what products add to; the compiler puts nothing of it between them.
+template <int N>
+LM_FN void products_add_to(float (&d)[N][4]) {
+#if !defined(LM_EMULATE)
+#pragma unroll
+    for (int j = 0; j < N; ++j) asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3]));
 #endif
 }
 
@@ -219,6 +229,10 @@ LM_FN void products_wait(float (&d)[N][4] LM_AND_SITE) {
     LM_NUMBERS_32                                                                                       \
     ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
     "%56,%57,%58,%59,%60,%61,%62,%63"
+#define LM_NUMBERS_96                                                                                   \
+    LM_NUMBERS_64                                                                                       \
+    ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87," \
+    "%88,%89,%90,%91,%92,%93,%94,%95"
 #define LM_PRODUCT(shape, type, more, BLOCKS)                                                              \
     if constexpr (BLOCKS == 8)                                                                             \
         asm volatile("wgmma.mma_async.sync.aligned.m64n64" shape ".f32." type "." type " {" LM_NUMBERS_32  \
@@ -251,17 +265,24 @@ LM_FN void product_bf16(float (&d)[BLOCKS][4], const unsigned (&a)[4], unsigned 
 #endif
 }
 
-// Both operands from shared memory: a by shared_rows, sixteen k's of 64 rows; b by shared_rows or, for COLUMNS,
-// shared_columns.
-template <bool COLUMNS, int BLOCKS>
+// Both operands from shared memory, sixteen k's of each: 64 rows of A and all columns of B, by shared_rows or, where these
+// are A_COLUMNS or B_COLUMNS, by shared_columns.
+template <bool A_COLUMNS, bool B_COLUMNS, int BLOCKS>
 LM_FN void product_bf16(float (&d)[BLOCKS][4], unsigned long long a, unsigned long long b) {
-    static_assert(BLOCKS == 16, "128 columns");
+    static_assert(BLOCKS == 16 || BLOCKS == 24, "128 columns or 192");
 #if defined(LM_EMULATE)
-    lm_emu::product_bf16(&d[0][0], BLOCKS, a, b, COLUMNS);
+    lm_emu::product_bf16(&d[0][0], BLOCKS, a, b, A_COLUMNS, B_COLUMNS);
 #else
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" LM_NUMBERS_64 "}, %64, %65, 1, 1, 1, 0, %66;"
-                 : LM_SUMS_8(0), LM_SUMS_8(8)
-                 : "l"(a), "l"(b), "n"(COLUMNS ? 1 : 0));
+    if constexpr (BLOCKS == 16)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" LM_NUMBERS_64
+                     "}, %64, %65, 1, 1, 1, %66, %67;"
+                     : LM_SUMS_8(0), LM_SUMS_8(8)
+                     : "l"(a), "l"(b), "n"(A_COLUMNS ? 1 : 0), "n"(B_COLUMNS ? 1 : 0));
+    else
+        asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" LM_NUMBERS_96
+                     "}, %96, %97, 1, 1, 1, %98, %99;"
+                     : LM_SUMS_8(0), LM_SUMS_8(8), LM_SUMS_8(16)
+                     : "l"(a), "l"(b), "n"(A_COLUMNS ? 1 : 0), "n"(B_COLUMNS ? 1 : 0));
 #endif
 }
 
@@ -270,6 +291,7 @@ LM_FN void product_bf16(float (&d)[BLOCKS][4], unsigned long long a, unsigned lo
 #undef LM_FRAGMENT
 #undef LM_NUMBERS_32
 #undef LM_NUMBERS_64
+#undef LM_NUMBERS_96
 #undef LM_PRODUCT
 
 #endif

@@ -4,8 +4,8 @@
 //   producers   the first four warps: A in fp32 by asynchronous copies, B through registers, where it is rounded
 //   consumers   a warpgroup for each 128 rows of the tile: A from shared memory into registers, where it is rounded, then
 //               products with B where it lies
-//   packed      where both operands are bfloat16: producers copy both, weights by whole stages (weight_tiles.cuh), and a
-//               warpgroup for each half of the columns multiplies them where they lie
+//   packed      where both operands are bfloat16: producers copy both, weights by whole stages (weight_tiles.cuh), and two
+//               warpgroups multiply them where they lie, with half of the columns each, or half of the rows
 //   ring        STAGES of A and B, 32 words deep, with two barriers each: `filled` and `emptied`
 //   tiles       a block takes every gridDim.x-th, and loads the next one while it stores this one
 //   order       k rises, in products of 8 (tf32) or 16 (bf16), each added to the sum of those before: no tile and no place
@@ -46,9 +46,10 @@ using W256x128 = WarpgroupTile<256, 128, 1, 136, 184, PRECISION>;
 template <Precision PRECISION>
 using W128x64 = WarpgroupTile<128, 64, 2, 112, 144, PRECISION>;
 
-// One of packed operands: two consumer warpgroups have half of the columns each, and a warp 16 of each 64 rows.
-template <int M, int N, int PRODUCER_REGISTERS_, int CONSUMER_REGISTERS_>
-struct PackedWarpgroupTile : Tile<M, N, M / 4, N / 2, 1> {
+// One of packed operands: two consumer warpgroups have half of the columns each, or half of the rows, and a warp 16 of each
+// 64 of their rows.
+template <int M, int N, int PRODUCER_REGISTERS_, int CONSUMER_REGISTERS_, bool HALVES_ROWS = false>
+struct PackedWarpgroupTile : Tile<M, N, M / (HALVES_ROWS ? 8 : 4), N / (HALVES_ROWS ? 1 : 2), 1> {
     static constexpr Precision PRECISION = Precision::BF16_PACKED;
     static constexpr int PRODUCERS = WARPGROUP, CONSUMERS = 2 * WARPGROUP, ALL_THREADS = PRODUCERS + CONSUMERS;
     static constexpr int VECTOR = PACKED;
@@ -66,6 +67,10 @@ struct PackedWarpgroupTile : Tile<M, N, M / 4, N / 2, 1> {
 };
 
 using W192x256 = PackedWarpgroupTile<192, 256, 40, 232>;
+// Outputs are the rows of a weight gradient, and often a multiple of 256; columns of 3 x 3 taps are one of 192.  Producers
+// need registers for its windows.
+using W256x192Wgrad = PackedWarpgroupTile<256, 192, 56, 224, true>;
+using W256x128Wgrad = PackedWarpgroupTile<256, 128, 56, 224, true>;
 
 #if LM_WARPGROUPS
 
@@ -335,12 +340,54 @@ struct PanelsOfColumns : Columns<WIDTH, THREADS, V, Source> {
     }
 };
 
+// A packed tile of columns in panels, of which each thread has eight columns side by side, from first_column() on, in every
+// STRIDE-th k from first_k() on.
+template <int WIDTH, int THREADS, int PANEL>
+struct PanelsOfTile {
+    static constexpr int COLUMNS = PANEL, CHUNKS = PANEL / PACKED, STRIDE = THREADS / CHUNKS;
+    static constexpr int PANELS = WIDTH / PANEL, ROWS = STAGE_DEPTH<PACKED> / STRIDE;  // of a thread
+
+    LM_MEMBER static int first_column() { return static_cast<int>(threadIdx.x) % CHUNKS * PACKED; }
+    LM_MEMBER static int first_k() { return static_cast<int>(threadIdx.x) / CHUNKS; }
+};
+
+// The copies of a thread.  Source:
+//      advance()             as of all loads; begin_row(row): the copies of k number `row` come next; called by all lanes
+//      at(panel, inside)     this thread's elements of a panel in that row, and whether they are there
+//
+// Rows lie in the order of place_eight, so that each product sums the same k's in the same order as one of fp32 tiles:
+// slices of a batch sum some windows there.
+template <class Panels, class Source>
+struct PanelCopies {
+    static constexpr int COPIES = Panels::ROWS * Panels::PANELS;
+
+    Source source;
+    int place;  // of the first copy, in words
+
+    LM_MEMBER explicit PanelCopies(const Source& source) : source(source) {
+        const int k = Panels::first_k(), row = k / 8 * 8 + k % 4 * 2 + k / 4 % 2;
+        place = in_packed_columns<Panels::COLUMNS>(row, Panels::first_column());
+    }
+
+    LM_MEMBER void advance() { source.advance(); }
+
+    LM_MEMBER void copy(float* tile, int i) {
+        const int row = i / Panels::PANELS, panel = i % Panels::PANELS;
+        if (panel == 0) source.begin_row(row);
+        bool inside;
+        const auto* from = source.at(panel, inside);
+        const int behind = (row * Panels::STRIDE + panel * STAGE_DEPTH<PACKED>)*(Panels::COLUMNS / 2);
+        async_copy<4 * COPY_WORDS<PACKED>>(tile + place + behind, from, inside);
+    }
+};
+
 // Of packed operands.  What copies of 16 bytes have brought, products read by another way: each producer waits for its own
 // copies of a stage, fences them and only then arrives, one stage late, so that the copies of two stages are in flight.
 // Bulk copies need none of it: they go the way of products, and the barrier counts their bytes.
-template <class T, bool B_ROWS>
+template <class T, bool A_ROWS, bool B_ROWS>
 struct PackedRing : StagesOf<T> {
     static constexpr int WARP_ROWS = T::WARP_M, COLUMNS = T::WARP_N;
+    static constexpr bool HALVES_ROWS = T::WARPS_N == 1;
     using Product = Mma<Tile<T::M, COLUMNS, WARP_ROWS, COLUMNS, 1>, true, B_ROWS, T::PRECISION>;
     static constexpr int K = 16, ROWS = 64;                               // of a product
     static constexpr int PANEL = 64, PANEL_BYTES = PANEL * T::ROW_BYTES;  // columns that lie together
@@ -350,10 +397,12 @@ struct PackedRing : StagesOf<T> {
 
     // Computed where they are used, from the thread's number alone: products leave few registers.
     LM_MEMBER static unsigned thread() { return static_cast<unsigned>(opaque(static_cast<int>(threadIdx.x))); }
+    LM_MEMBER static int consumer() { return static_cast<int>((thread() - T::PRODUCERS) / WARPGROUP); }
+    LM_MEMBER static int first_row() { return HALVES_ROWS ? consumer() * (T::M / 2) : 0; }
     LM_MEMBER static int row_of_warp(int i) {
-        return i / 16 * ROWS + static_cast<int>(thread() / WARP % 4 * 16) + i % 16;
+        return first_row() + i / 16 * ROWS + static_cast<int>(thread() / WARP % 4 * 16) + i % 16;
     }
-    LM_MEMBER static int first_column() { return static_cast<int>((thread() - T::PRODUCERS) / WARPGROUP * COLUMNS); }
+    LM_MEMBER static int first_column() { return HALVES_ROWS ? 0 : consumer() * COLUMNS; }
     LM_MEMBER static int row_of_tile(const Product&, int i) {
         return row_of_warp(8 * i) + static_cast<int>(thread() % WARP / 4);
     }
@@ -411,16 +460,16 @@ struct PackedRing : StagesOf<T> {
 #pragma unroll 1
         for (int k = depth; k > 0; k -= Product::STAGE_DEPTH) {
             this->wait_until_full();
-            const unsigned char *a = this->at_hand(), *b = a + T::A_BYTES + first_column() * T::ROW_BYTES;
+            const unsigned char *a = this->at_hand() + first_row() * T::ROW_BYTES,
+                                *b = this->at_hand() + T::A_BYTES + first_column() * T::ROW_BYTES;
             products_begin();
 #pragma unroll
             for (int part = 0; part < Product::STAGE_DEPTH / K; ++part) {
-                const unsigned long long columns =
-                    B_ROWS ? shared_rows<T::ROW_BYTES>(b, part) : shared_columns<PANEL_BYTES>(b, part);
+                const unsigned long long columns = operand<B_ROWS>(b, part);
 #pragma unroll
                 for (int i = 0; i < Product::BLOCKS_M; ++i)
-                    product_bf16<!B_ROWS>(product.sum[i], shared_rows<T::ROW_BYTES>(a + i * ROWS * T::ROW_BYTES, part),
-                                          columns);
+                    product_bf16<!A_ROWS, !B_ROWS>(product.sum[i], operand<A_ROWS>(a + i * ROWS * T::ROW_BYTES, part),
+                                                   columns);
             }
             products_commit();
             if (k < depth) {
@@ -436,18 +485,42 @@ struct PackedRing : StagesOf<T> {
     }
 
   private:
+    // Of 64 rows or columns, or the first of more, for product number `part` of a stage.
+    template <bool IN_ROWS>
+    LM_MEMBER static unsigned long long operand(const unsigned char* first, int part) {
+        return IN_ROWS ? shared_rows<T::ROW_BYTES>(first, part) : shared_columns<PANEL_BYTES>(first, part);
+    }
+
     // The stage that many before the one at hand.
     LM_MEMBER int before(int count) const { return (this->stage + T::STAGES - count) % T::STAGES; }
 };
 
-// The ring of a tile, and whether B comes in rows.
+// Sums to begin with: what lies at `c`, in the order in which products have them.  row_of(i) is the offset of row i of the
+// thread, or -1; columns from `left` on, counted from `c`, are not there.
+template <class Product, class RowOf>
+LM_FN void load_sums(Product& product, const float* c, RowOf row_of, int left) {
+    const int first = lane_of_warp() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < Product::ROWS; ++i) {
+        const int row = row_of(i);
+#pragma unroll
+        for (int j = 0; j < Product::BLOCKS_N; ++j) {
+            float both[2] = {};
+            if (row >= 0 && first + 8 * j < left) load<2>(both, c + row + first + 8 * j);
+#pragma unroll
+            for (int e = 0; e < 2; ++e) product.sum[i / 2][j][i % 2 * 2 + e] = both[e];
+        }
+    }
+}
+
+// The ring of a tile, and whether A and B come in rows.
 template <class T, bool A_ROWS, bool B_ROWS, Precision PRECISION = T::PRECISION>
 struct RingOf {
     using Ring = WarpgroupRing<T, A_ROWS>;
 };
 template <class T, bool A_ROWS, bool B_ROWS>
 struct RingOf<T, A_ROWS, B_ROWS, Precision::BF16_PACKED> {
-    using Ring = PackedRing<T, B_ROWS>;
+    using Ring = PackedRing<T, A_ROWS, B_ROWS>;
 };
 
 // ---- a block --------------------------------------------------------------------------------------------------------

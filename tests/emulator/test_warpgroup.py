@@ -70,17 +70,26 @@ def test_a_bf16_product_reads_the_rows_that_its_descriptor_names(kernels, rng):
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", ["product_of_rows", "product_of_columns"])
-def test_a_product_reads_both_operands_from_shared_memory(kernel, kernels, rng):
-    a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((64, 64), (128, 64), (64, 128)))
+def panels(columns: np.ndarray) -> np.ndarray:
+    """[columns, k] in panels of 64 columns, whose rows are along these: [columns / 64, k, 64]."""
+    return np.ascontiguousarray(columns.T.reshape(columns.shape[1], -1, 64).transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("kernel, n", [
+    ("product_of_rows", 128), ("product_of_columns_of_b", 128), ("product_of_columns", 192),
+])  # fmt: skip
+def test_a_product_reads_both_operands_from_shared_memory(kernel, n, kernels, rng):
+    a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((64, 64), (n, 64), (64, n)))
     a_bits, b_bits = ((m.view(np.uint32) >> 16).astype(np.uint16) for m in (a, b))
     a, b = ((bits.astype(np.uint32) << 16).view(np.float32) for bits in (a_bits, b_bits))
-    if kernel == "product_of_columns":  # panels of 64 columns, whose rows are along n
-        b_bits = np.ascontiguousarray(b_bits.T.reshape(64, 2, 64).transpose(1, 0, 2))
+    if kernel != "product_of_rows":
+        b_bits = panels(b_bits).reshape(n, 64)
+    if kernel == "product_of_columns":
+        a_bits = panels(a_bits).reshape(64, 64)
     for number in (0, 3):
         got, k = by_threads(d), slice(16 * number, 16 * number + 16)
-        args = pack("PPPi", got, swizzled(a_bits), swizzled(b_bits.reshape(128, 64)), number)
-        kernels.launch(kernel, 1, 128, args, (64 + 128) * 128 + 1024)
+        args = pack("PPPi", got, swizzled(a_bits), swizzled(b_bits), number)
+        kernels.launch(kernel, 1, 128, args, (64 + n) * 128 + 1024)
         want = by_threads(d + a[:, k].astype(np.float64) @ b[:, k].T)
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
 

@@ -15,6 +15,7 @@ from layermem.backends.cuda.conv_pool import conv_fprop_pool
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     ENGINES,
+    WGRAD,
     DgradPart,
     conv_dgrad,
     conv_dgrad_merged,
@@ -25,7 +26,14 @@ from layermem.backends.cuda.implicit_gemm import (
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.kernel_images.build import Nvcc
 from layermem.backends.cuda.launch import Launch, launch
-from layermem.backends.cuda.warpgroup import CAPABILITY, PACKED_PRECISION, PRECISIONS, WARPGROUP_TILES, engine_of
+from layermem.backends.cuda.warpgroup import (
+    CAPABILITY,
+    PACKED_PRECISION,
+    PACKED_TILES,
+    PRECISIONS,
+    WARPGROUP_TILES,
+    engine_of,
+)
 from layermem.ops import ConvProblem, Feed, Window
 from layermem.planning.costs import MODELS
 from tests.backends.cuda.first_tile import first_tile
@@ -531,10 +539,13 @@ def test_warpgroups_take_what_products_and_loads_take(precision):
 @nvcc_is_here
 def test_packed_operands_of_warpgroups_are_bound_by_l2():
     rows = {row.kernel: row for row in rows_of(PACKED_PRECISION, Model(H200))}
-    assert set(rows) == {"conv_fprop_192x256_v8", "conv_dgrad_192x256_v8"}
-    for row in rows.values():
-        assert row.bound == pytest.approx(2 * 192 * 256 * 64 / ((192 + 256) * 128) * H200.l2 / 1e12)
-        assert row.tflops > row.bound and row.loads <= 285 and row.products <= 175
+    tiles = {f"{product}_{tile.name}_v8": tile for tile in PACKED_TILES for product in tile.products}
+    assert rows.keys() == tiles.keys() and len(rows) == 4
+    for name, row in rows.items():
+        tile = tiles[name]
+        assert row.bound == pytest.approx(2 * tile.m * tile.n * 64 / ((tile.m + tile.n) * 128) * H200.l2 / 1e12)
+        assert row.tflops > (1.25 if tile.products == (WGRAD,) else 1) * row.bound
+        assert row.loads <= 285 and row.products <= 175
 
 
 @nvcc_is_here
@@ -544,6 +555,20 @@ def test_a_bulk_copy_takes_the_port_of_shared_memory_for_all_that_it_writes():
     apart = issues_of([Step(each, False) for each in code], H200)
     together = issues_of_loads(kernel, H200)
     assert sum(each.cycles for each in together) - sum(each.cycles for each in apart) == pytest.approx(256 * 128 / PORT)
+
+
+@nvcc_is_here
+def test_a_weight_gradient_by_warpgroups_is_all_of_its_parts():
+    problem = ConvProblem(64, 256, 512, Window(28, 3, 1, 1), Window(28, 3, 1, 1))
+    call = CudaCall({}, precision="bf16", capability=CAPABILITY, storage="bf16", narrow=("x0",))
+    launch, _ = conv_wgrad(engine_of(call, "x0", problem), problem, 0, 0, 0, False, 0)
+    parts = split_of(problem).parts
+    assert launch.function == "conv_wgrad_256x192_v8" and launch.grid == (2 * 12 * parts, 1, 1) and parts > 1
+    work = tiles_of(launch)
+    assert work == (2 * 12 * parts, -(-split_of(problem).windows_each(problem) // 64), 1)
+    rows = {row.kernel: row for row in rows_of(PACKED_PRECISION, Model(H200))}
+    loop = work.stages * rows["conv_wgrad_256x192_v8"].cycles / H200.clock
+    assert loop < launch_seconds(launch, work, H200) < 1.2 * loop
 
 
 @nvcc_is_here

@@ -55,17 +55,20 @@ class Check(NamedTuple):
     @contextmanager
     def tiles(self) -> Iterator[None]:
         """Products choose among `tile` alone inside, and all run by warpgroups if it is one of theirs."""
-        kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS
+        kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS
         if isinstance(self.tile, WarpgroupTile):
             warpgroup.PAYS = warpgroup.ALWAYS
-            if not self.tile.is_packed:
+            if self.tile.is_packed:
+                of_others = (each for each in PACKED_TILES if each.products != self.tile.products)
+                warpgroup.PACKED_TILES = (self.tile, *of_others)
+            else:
                 warpgroup.WARPGROUP_TILES = (self.tile,)
         elif self.tile:
             implicit_gemm.TILES = (self.tile,)
         try:
             yield
         finally:
-            implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PAYS = kept
+            implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS = kept
 
 
 class Rounded:

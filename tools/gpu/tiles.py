@@ -47,7 +47,6 @@ from layermem.backends.cuda.implicit_gemm import (
 )
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.backends.cuda.weight_tiles import tiles_bytes
 from layermem.errors import DeviceError
 from layermem.ops import NARROW, Conv, ConvProblem, InnerProduct, Window
@@ -327,9 +326,9 @@ def in_parts(engine: Engine, problem: ConvProblem, places: Places, op: str, part
 def tiles_of(engine: Engine) -> Iterator[tuple[Collection[str], AbstractContextManager[Any]]]:
     """Products that have a tile, and a context in which no other is chosen where there is a choice."""
     if engine.by_warpgroups:
-        for own in warpgroup.PACKED_TILES if engine.is_packed else WARPGROUP_TILES:
-            name = "PACKED_TILES" if engine.is_packed else "WARPGROUP_TILES"
-            yield engine.by_warpgroups, patch.object(warpgroup, name, (own,))
+        for own in warpgroup.tiles_of(engine):
+            only = patch.object(warpgroup, "PACKED_TILES" if engine.is_packed else "WARPGROUP_TILES", (own,))
+            yield engine.by_warpgroups.intersection(own.products), only
         return
     yield PRODUCTS, nullcontext()
     for tile in implicit_gemm.ALL_TILES:  # 64x32, which only kernels of few channels have, among them

@@ -345,7 +345,11 @@ def product_limits(each: Launch, precision: str, nbytes: int, model: Model) -> L
 def tiles_of(each: Launch) -> TilesOf:
     """Of a launch by warpgroups."""
     tile, (rows, columns) = tile_of(each.function), matrix_of(each)
-    return TilesOf(ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, depth_of(tile)), each.grid[2])
+    tiles, stages = ceil(rows / tile.m) * ceil(columns / tile.n), stages_of(each, depth_of(tile))
+    if operation_of(each) == "wgrad":  # whose blocks go on from one matrix to the next
+        of = product_fields(each)
+        return TilesOf(tiles * of["splits"] * (of["image_pitch"] // of["channels"]), stages, 1)
+    return TilesOf(tiles, stages, each.grid[2])
 
 
 def block_cycles(each: Launch, precision: str, together: int, blocks: Blocks, gpu: Gpu) -> float:

@@ -14,7 +14,7 @@ from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from layermem.backends.cuda.implicit_gemm import DEPTH, DGRAD, FPROP, PACKED, PACKED_BF16, ROW_BYTES, VECTOR
+from layermem.backends.cuda.implicit_gemm import DEPTH, PACKED, PACKED_BF16, ROW_BYTES, VECTOR
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import (
     PACKED_PRECISION,
@@ -70,7 +70,7 @@ def rows_of(precision: str, model: Model) -> Iterator[WarpgroupRow]:
     """`precision` is one of PRECISIONS, or PACKED_PRECISION."""
     if precision == PACKED_PRECISION:
         for tile in PACKED_TILES:
-            for product in (FPROP, DGRAD):
+            for product in tile.products:
                 yield row_of(precision, f"{product}_{tile.name}_v{PACKED}", tile, model)
         return
     for tile in WARPGROUP_TILES:
@@ -174,7 +174,8 @@ def ends_cycles(
 
 
 def tile_of(function: str) -> WarpgroupTile:
-    return next(tile for tile in (*WARPGROUP_TILES, *PACKED_TILES) if f"_{tile.name}_" in function)
+    own = PACKED_TILES if function.endswith(f"_v{PACKED}") else WARPGROUP_TILES
+    return next(tile for tile in own if f"_{tile.name}_" in function)
 
 
 def issues_of_loads(kernel: Kernel, gpu: Gpu) -> list[Issue]:

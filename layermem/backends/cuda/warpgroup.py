@@ -16,6 +16,7 @@ from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     DGRAD,
+    ENGINES,
     FPROP,
     L2_BYTES,
     PACKED,
@@ -23,6 +24,7 @@ from layermem.backends.cuda.implicit_gemm import (
     ROW_BYTES,
     SMS,
     VECTOR,
+    WGRAD,
     Engine,
     group_channels,
     windows,
@@ -42,11 +44,13 @@ ALIGNMENT = 1024  # bytes that the ring in shared memory may begin late
 
 class Least(NamedTuple):
     """Columns of a product, how deep it is, and pixels of the image, from which on warpgroups compute it.  An inner
-    product has one pixel, and as many rows as the batch has images."""
+    product has one pixel, and as many rows as the batch has images; a weight gradient is as deep as an image has
+    windows, and its rows are outputs: `rows` is the largest power of two that divides these, as full tiles need."""
 
     columns: int = 1
     depth: int = 1
     pixels: int = 1
+    rows: int = 1
 
 
 Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, of which each will do
@@ -61,15 +65,18 @@ PAYS: Shapes = {
     ("bf16", "conv_dgrad"): (BF16_DEEP,),
     (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
     (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
-}
+    (PACKED_PRECISION, WGRAD): (
+        Least(columns=1152, depth=196, pixels=2, rows=256), Least(columns=4608, pixels=2, rows=256),
+    ),
+}  # fmt: skip
 # The same of convolutions before a BatchNorm: its moments take a pass of their own there, and none elsewhere.
 PAYS_BEFORE_NORM: Shapes = {
     **PAYS,
     ("tf32", "conv_fprop"): (Least(columns=256, depth=1024, pixels=2),),
 }
-PRODUCTS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
+PRODUCTS = (FPROP, DGRAD, WGRAD)
 ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS} | {
-    (PACKED_PRECISION, product): (Least(pixels=2),) for product in (FPROP, DGRAD)
+    (PACKED_PRECISION, product): (Least(pixels=2),) for product in PRODUCTS
 }  # for checks
 
 
@@ -84,6 +91,7 @@ class WarpgroupTile(NamedTuple):
     consumers: int  # threads that multiply
     stages: int = 4  # of the ring in shared memory
     is_packed: bool = False  # of operands in 16 bits
+    products: tuple[str, ...] = PRODUCTS  # that have it
 
     @property
     def name(self) -> str:
@@ -98,9 +106,12 @@ class WarpgroupTile(NamedTuple):
         of_b = FLOAT if self.is_packed else PRECISIONS[precision]  # of a word, or of an element
         return self.stages * DEPTH * (self.m * FLOAT + self.n * of_b) + ALIGNMENT
 
-    def grid(self, m: int, n: int, repeat: int) -> tuple[int, int, int]:
-        """Blocks that run at once, each of which takes several tiles; of every matrix one at least."""
+    def grid(self, product: str, m: int, n: int, repeat: int) -> tuple[int, int, int]:
+        """Blocks that run at once, each of which takes several tiles: of one matrix, and each has one block at least;
+        of all weight gradients of a launch."""
         tiles = ceil_div(m, self.m) * ceil_div(n, self.n)
+        if product == WGRAD:
+            return min(tiles * repeat, self.blocks * SMS), 1, 1
         return min(tiles, ceil_div(self.blocks * SMS, repeat)), 1, repeat
 
     def cycles(self, m: int, n: int, repeat: int) -> int:
@@ -112,7 +123,11 @@ class WarpgroupTile(NamedTuple):
 
 
 WARPGROUP_TILES = (WarpgroupTile(256, 128, 1, 1460, 256), WarpgroupTile(128, 64, 2, 1120, 128))
-PACKED_TILES = (WarpgroupTile(192, 256, 1, 2350, 256, stages=3, is_packed=True),)
+PACKED_TILES = (
+    WarpgroupTile(192, 256, 1, 2350, 256, stages=3, is_packed=True, products=(FPROP, DGRAD)),
+    WarpgroupTile(256, 192, 1, 1850, 256, stages=3, is_packed=True, products=(WGRAD,)),
+    WarpgroupTile(256, 128, 1, 1250, 256, stages=3, is_packed=True, products=(WGRAD,)),
+)
 
 
 class WarpgroupEngine(Engine):
@@ -122,12 +137,15 @@ class WarpgroupEngine(Engine):
 
     @property
     def on_fp32(self) -> Engine:
-        """This one, if its blobs are in fp32."""
-        return self if not self.storage else super().on_fp32
+        """This one, if its blobs are in fp32; else the one whose weight gradients are computed alike."""
+        if not self.storage:
+            return self
+        return WarpgroupEngine(*ENGINES[self.precision]._replace(by_warpgroups=self.by_warpgroups & {WGRAD}))
 
-    @property
-    def warpgroup_tiles(self) -> Sequence[WarpgroupTile]:
-        return PACKED_TILES if self.is_packed else WARPGROUP_TILES
+    def tile_of(self, product: str, matrices: tuple[int, int, int]) -> WarpgroupTile:
+        """The fastest that the product has."""
+        own = (tile for tile in tiles_of(self) if product in tile.products)
+        return min(own, key=lambda tile: tile.cycles(*matrices))
 
     def launch(
         self, product: str, vector: int, args: str, matrices: tuple[int, int, int], depth: int, *, rows: int = 1,
@@ -137,9 +155,9 @@ class WarpgroupEngine(Engine):
         if not runs_by_warpgroups(self, product, bool(values.get("bias"))):
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
         assert vector == width_of(self) and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
-        own = min(self.warpgroup_tiles, key=lambda each: each.cycles(*matrices))
+        own = self.tile_of(product, matrices)
         return launch(
-            f"{self.module}_sm90a", f"{product}_{own.name}_v{vector}", args, own.grid(*matrices),
+            f"{self.module}_sm90a", f"{product}_{own.name}_v{vector}", args, own.grid(product, *matrices),
             own.threads, shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
 
@@ -157,6 +175,11 @@ def lacks_bias(product: str, has_bias: bool) -> bool:
 def width_of(engine: Engine) -> int:
     """Elements of each access of the kernels that an engine has on sm_90a."""
     return PACKED if engine.is_packed else VECTOR
+
+
+def tiles_of(engine: Engine) -> Sequence[WarpgroupTile]:
+    """Of its kernels on sm_90a."""
+    return PACKED_TILES if engine.is_packed else WARPGROUP_TILES
 
 
 def shapes_name(engine: Engine) -> str:
@@ -183,9 +206,9 @@ def products_by_warpgroups(precision: str, problem: ConvProblem, before_norm: bo
     channels, outputs = group_channels(problem)
     taps, phases, pixels = prod(problem.kernel), prod(problem.stride), problem.h * problem.w
     shapes = {
-        "conv_fprop": Least(outputs, taps * channels, pixels),
-        "conv_dgrad": Least(channels, ceil_div(taps * outputs, phases), pixels),
-        "conv_wgrad": Least(taps * channels, windows(problem), pixels),
+        FPROP: Least(outputs, taps * channels, pixels),
+        DGRAD: Least(channels, ceil_div(taps * outputs, phases), pixels),
+        WGRAD: Least(taps * channels, windows(problem), pixels, outputs & -outputs),
     }
     own = frozenset(
         product

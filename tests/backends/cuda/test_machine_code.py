@@ -271,14 +271,19 @@ def test_producers_copy_and_consumers_multiply_in_loops_of_their_own(precision):
 
 def test_packed_operands_are_copied_and_multiplied_where_they_lie():
     found = code("convolution_bf16_on_bf16_sm90a")
-    assert set(found) == {"conv_fprop_192x256_v8", "conv_dgrad_192x256_v8"}
-    for name, each in found.items():
-        loads, products = each.copies, each.products
-        assert loads["LDGSTS.E.BYPASS.128"] == 12 and loads["UBLKCP.S.G"] == 1, name  # of A; of all weights
-        assert {o: n for o, n in products.items() if o.startswith("HGMMA")} == {"HGMMA.64x128x16.F32.BF16": 12}, name
+    expected = {  # copies of a thread, bulk copies and products of a warp in a stage, and columns of a product
+        "conv_fprop_192x256_v8": (12, 1, 12, 128), "conv_dgrad_192x256_v8": (12, 1, 12, 128),
+        "conv_wgrad_256x192_v8": (28, 0, 8, 192), "conv_wgrad_256x128_v8": (24, 0, 8, 128),
+    }  # fmt: skip
+    assert found.keys() == expected.keys()
+    for name, (copies, of_weights, multiplied, columns) in expected.items():
+        loads, products = found[name].copies, found[name].products
+        assert loads["LDGSTS.E.BYPASS.128"] == copies and loads.get("UBLKCP.S.G", 0) == of_weights, name
+        of_warpgroup = {opcode: n for opcode, n in products.items() if opcode.startswith("HGMMA")}
+        assert of_warpgroup == {f"HGMMA.64x{columns}x16.F32.BF16": multiplied}, name
         assert not any(o.startswith(("LDG.", "LDSM", "LDS", "F2F")) for o in products), name
         assert not any(o.startswith("LDG.") for o in loads), name
-        assert not each.has_local_memory, f"{name} has local memory"
+        assert not found[name].has_local_memory, f"{name} has local memory"
 
 
 MEMORY_BOUND = (

@@ -12,14 +12,27 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels, warpgroup
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import PACKED_BF16, conv_dgrad, conv_fprop
+from layermem.backends.cuda.implicit_gemm import (
+    ENGINES,
+    FPROP,
+    PACKED_BF16,
+    WGRAD,
+    Split,
+    conv_dgrad,
+    conv_fprop,
+    conv_wgrad,
+)
 from layermem.backends.cuda.kernel_images.sources import SOURCES
-from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES, PAYS, engine_of
+from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES, PAYS, WarpgroupTile, engine_of
+from layermem.backends.narrow import narrowed
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory, Way, kernel_names, layer_of, run_op
 from tests.backends.cuda.masked_dgrad import masked_dgrad
 from tests.backends.cuda.merged_dgrads import stored
-from tests.backends.cuda.test_narrow_kernels import OCTETS, check
+from tests.backends.cuda.narrow_steps import taken_steps
+from tests.backends.cuda.slices import Slices
+from tests.backends.cuda.test_narrow_kernels import OCTETS, assert_same, check
+from tests.backends.cuda.test_slices import cut, cut_images
 from tests.cases import CASES, conv_text
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS, EmulationError
@@ -93,14 +106,105 @@ def test_bits_of_a_relu_end_the_data_gradient(mode, accumulate, rng):
         assert together.tobytes() == apart.tobytes()
 
 
+# ---- weight gradients -----------------------------------------------------------------------------------------------
+
+WGRAD_TILES = [tile for tile in PACKED_TILES if WGRAD in tile.products]
+
+
+@pytest.fixture(params=WGRAD_TILES, ids=lambda tile: tile.name)
+def wgrad_tile(request, monkeypatch) -> WarpgroupTile:
+    """The only one that weight gradients have."""
+    use(request.param, monkeypatch)
+    return request.param
+
+
+def use(tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_others = (each for each in PACKED_TILES if each.products != tile.products)
+    monkeypatch.setattr(warpgroup, "PACKED_TILES", (tile, *of_others))
+
+
+@pytest.mark.parametrize("mode, order, copies", [
+    ("plain", "reverse", "late"), ("race", "shuffled", "either"), ("asan", "forward", "early"),
+])  # fmt: skip
+def test_a_weight_gradient_is_that_of_its_operands(mode, order, copies, wgrad_tile, monkeypatch):
+    """Full tiles and others, of two groups and two parts of the batch, all by one block."""
+    monkeypatch.setattr(warpgroup, "SMS", 1)
+    cut(monkeypatch, 2)
+    way = replace(HOPPER, mode=mode, order=order, copies=copies)
+    case = OpCase("", conv_text(528, "kernel_size: 3 stride: 2 pad: 1 group: 2"), {"small": [(3, 48, 13, 9)]})
+    wgrads = [taken for taken in taken_steps(case, "bf16", "bf16", exact=True) if taken.step.step == "wgrad"]
+    for taken in wgrads[:1]:
+        assert "x0" in taken.narrow
+        assert_same(taken, way, "")
+        assert_same(taken, way, " added", adds=["dw0", "dw1"])
+
+
+def test_no_tile_no_grid_and_no_band_of_outputs_changes_a_bit(rng, monkeypatch):
+    problem, split, memory = problem_of(3, 40, 264, 7), Split(2, 2), Memory()
+    maps, image = (
+        narrowed(memory.stored(rng.standard_normal(tensor.shape), np.float32), "bfloat16")
+        for tensor in (problem.maps, problem.image)
+    )
+
+    def gradient(first: int = 0) -> bytes:
+        """Of the outputs from `first` on, by their part of the same maps."""
+        band = replace(problem, k=problem.k - first)
+        parts, dw = (np.full((n, band.filter.count), np.nan, np.float32) for n in (split.parts, 1))
+        addresses = dw.ctypes.data, maps.ctypes.data + maps.itemsize * first, image.ctypes.data
+        engine = engine_of(call_of(), "x0", problem)
+        for each in conv_wgrad(engine, band, *addresses, False, parts.ctypes.data, split=split, maps_pitch=problem.k):
+            kernels = emulate.load(f"cuda/{each.module}.cu", "plain")
+            buffers = [dw, parts, maps, image]
+            kernels.launch(each.function, each.grid, each.block, each.args, each.shared, buffers=buffers)
+        return dw.tobytes()
+
+    found = []
+    for tile in WGRAD_TILES:
+        use(tile, monkeypatch)
+        for multiprocessors in (1, 132):
+            monkeypatch.setattr(warpgroup, "SMS", multiprocessors)
+            found.append(gradient())
+    assert len({*found}) == 1
+    of_output = len(found[0]) // problem.k
+    assert gradient(first=8) == found[0][8 * of_output :]
+
+
+@pytest.mark.parametrize("counts, mode", [((3,) * 4, "plain"), ((1,) * 12, "race")])
+def test_slices_have_the_bits_of_the_whole_batch(counts, mode, wgrad_tile, monkeypatch):
+    """A slice ends within a stage, whose rest is summed in tiles of fp32."""
+    cut(monkeypatch, 4)
+    text = conv_text(16, "kernel_size: 3 bias_term: false")
+    Slices(text, [(12, 8, 7, 9)], counts, way=replace(HOPPER, mode=mode), storage="bf16").check()
+
+
+def test_slices_have_the_bits_of_images_in_pieces(wgrad_tile, monkeypatch):
+    cut_images(monkeypatch, 2)
+    text = conv_text(8, "kernel_size: 1 bias_term: false")
+    Slices(text, [(4, 8, 9, 11)], (2, 2), way=HOPPER, storage="bf16", adds=True).check()
+
+
+def test_what_slices_complete_is_multiplied_by_warpgroups_too():
+    """On a GPU other products add in another way."""
+    engine = engine_of(call_of(), "x0", problem_of(8, 64, 64, 9)).on_fp32
+    assert engine.module == "convolution_bf16" and engine.by_warpgroups == {WGRAD}
+    stage = ConvProblem(32, 72, 16, Window(1, 1), Window(1, 1))
+    (launch,) = conv_wgrad(engine, stage, 256, 512, 768, False, 1024, split=Split(32, 1))
+    assert launch.module == "convolution_bf16_sm90a"
+    fprop_alone = engine_of(call_of(), "x0", problem_of(8, 64, 64, 9))._replace(by_warpgroups=frozenset({FPROP}))
+    assert fprop_alone.on_fp32 == ENGINES["bf16"]
+
+
 # ---- which ops ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("problem, expected", [
-    (problem_of(64, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
-    (problem_of(64, 128, 256, 56), {"conv_fprop"}),
-    (problem_of(64, 512, 512, 14), {"conv_fprop", "conv_dgrad"}),
-    (problem_of(64, 512, 512, 7), set()),  # of ResNet-50: too few tiles
+    (problem_of(64, 256, 256, 56), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),  # conv3_2 of VGG-16
+    (problem_of(64, 128, 256, 56), {"conv_fprop", "conv_wgrad"}),
+    (problem_of(64, 512, 512, 14), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),
+    (problem_of(64, 512, 512, 7), {"conv_wgrad"}),  # of ResNet-50: too few tiles for the others
+    (problem_of(64, 256, 1024, 14, kernel=1), set()),
+    (problem_of(64, 2048, 512, 7, kernel=1), set()),
+    (problem_of(64, 160, 320, 14), {"conv_fprop"}),  # of GoogLeNet: tiles of outputs that are not full
     (problem_of(64, 128, 128, 112), set()),
 ])  # fmt: skip
 def test_they_run_where_that_pays(problem, expected, monkeypatch):
@@ -110,6 +214,7 @@ def test_they_run_where_that_pays(problem, expected, monkeypatch):
     modules = {
         "conv_fprop": conv_fprop(engine, problem, 256, 512, 768).module,
         "conv_dgrad": conv_dgrad(engine, problem, 256, 512, 768).module,
+        "conv_wgrad": next(iter(conv_wgrad(engine, problem, 256, 512, 768, False, 1024))).module,
     }
     assert {product for product, module in modules.items() if module == MODULE} == expected
     for other in (call_of(capability="80"), call_of("fp16", "tf32"), call_of(precision="tf32")):
@@ -120,7 +225,7 @@ def test_an_inner_product_and_bits_beside_words_stay_on_the_other_engine():
     inner = problem_of(8, 64, 64, 1, kernel=1)
     assert not engine_of(call_of(), "x0", inner).by_warpgroups
     for odd in (problem_of(8, 40, 64, 9), problem_of(8, 64, 96, 9)):  # or stages of two taps
-        assert engine_of(call_of(), "x0", odd).by_warpgroups == {"conv_fprop"}
+        assert engine_of(call_of(), "x0", odd).by_warpgroups == {"conv_fprop", "conv_wgrad"}
 
 
 def test_dgrad_with_a_bias_stays_on_the_other_engine():
@@ -131,20 +236,27 @@ def test_dgrad_with_a_bias_stays_on_the_other_engine():
 
 
 def test_a_launch_has_the_blocks_that_run_at_once():
-    (tile,) = PACKED_TILES
+    tile, *of_wgrad = PACKED_TILES
     problem = problem_of(64, 256, 256, 56)
     launch = conv_fprop(engine_of(call_of(), "x0", problem), problem, 256, 512, 768)
     assert launch.function == "conv_fprop_192x256_v8" and launch.grid == (132, 1, 1) and launch.block == 384
     assert launch.shared == 3 * (192 + 256) * 128 + 1024 and not launch.alternatives
     assert tile.shared_bytes("bf16") + 12 * 1024 <= 227 << 10
+    wgrad, few = (next(iter(conv_wgrad(engine_of(call_of(), "x0", each), each, 256, 512, 768, False, 1024)))
+                  for each in (problem_of(64, 512, 512, 28), problem_of(1, 256, 256, 9)))  # fmt: skip
+    assert wgrad.function == "conv_wgrad_256x192_v8" and wgrad.grid == (132, 1, 1)  # 24 of 4 parts, two a block
+    assert few.function == "conv_wgrad_256x128_v8" and few.grid == (18, 1, 1)
+    assert all(each.shared_bytes("bf16") + 1024 <= 227 << 10 for each in of_wgrad)
 
 
-def test_every_kernel_is_launched():
+def test_every_kernel_is_launched(monkeypatch):
     found: set[str] = set()
     layer = layer_of(conv_text(64, "kernel_size: 3"), (2, 32, 6, 5))
-    for step in ("forward", "dgrad"):
-        call = replace(call_of(), addresses=dict.fromkeys((*ROLES, "w0", "w1", "workspace"), 256))
-        found |= {each.function for each in cuda_kernels.bind(layer.record, step, call) if each.module == MODULE}
+    call = replace(call_of(), addresses=dict.fromkeys((*ROLES, "w0", "w1", "dw0", "workspace"), 256))
+    for tile in WGRAD_TILES:
+        use(tile, monkeypatch)
+        for step in ("forward", "dgrad", "wgrad"):
+            found |= {each.function for each in cuda_kernels.bind(layer.record, step, call) if each.module == MODULE}
     assert set(kernel_names(MODULE)) == found
 
 

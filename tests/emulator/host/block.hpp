@@ -31,10 +31,10 @@ struct Copy {
 struct Product {
     float* sums;  // this lane's registers: four for each of the blocks of eight columns
     unsigned blocks;
-    const unsigned* a;     // registers too, or null where A is in shared memory
-    std::uint64_t a_rows;  // then: a matrix descriptor,
-    std::uint64_t b;       // as is this one
-    bool b_columns;        // whether it names columns, along n, or rows, along k
+    const unsigned* a;          // registers too, or null where A is in shared memory
+    std::uint64_t shared_a;     // then: a matrix descriptor,
+    std::uint64_t b;            // as is this one
+    bool a_columns, b_columns;  // whether they name columns, along m or n, or rows, along k
     bool bf16;
     unsigned group;    // the commit that closes it
     const void* code;  // where it was called

@@ -56,7 +56,7 @@ void bulk_copy(void* shared, const void* global, int bytes, void* barrier);
 unsigned shared_offset(const void* address);  // stands for an address of shared memory in 18 bits
 void product_tf32(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows);
 void product_bf16(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows);
-void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool columns);
+void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool a_columns, bool b_columns);
 void products_commit(Site site);
 void products_wait(int groups, Site site);
 

@@ -205,7 +205,7 @@ const std::byte* bytes_of(std::uint64_t descriptor, unsigned row, unsigned at) {
     return swizzled(its, its.start + row / 8 * its.eight + row % 8 * its.row_bytes() + at);
 }
 
-// Where 16 bytes along n lie, of row k of B, from `column` on.
+// Where 16 bytes along m or n lie, of row k of A or B, from `column` on.
 const std::byte* columns_of(std::uint64_t descriptor, unsigned k, unsigned column) {
     const Fields its(descriptor);
     return swizzled(its, its.start + column / PANEL * its.next_panel + k / 8 * its.eight + k % 8 * its.row_bytes() +
@@ -225,8 +225,14 @@ void each_operand(const Product& product, Visit visit) {
     }
     if (product.a != nullptr) return;
     const unsigned first = machine.now->id / LANES % WARPS_OF_GROUP * ROWS_OF_WARP;
-    for (unsigned row = first; row < first + ROWS_OF_WARP; ++row)
-        for (unsigned at = 0; at < 32; at += 16) visit(bytes_of(product.a_rows, row, at), "A");
+    if (product.a_columns) {
+        for (unsigned k = 0; k < 16; ++k)
+            for (unsigned row = first; row < first + ROWS_OF_WARP; row += 8)
+                visit(columns_of(product.shared_a, k, row), "A");
+    } else {
+        for (unsigned row = first; row < first + ROWS_OF_WARP; ++row)
+            for (unsigned at = 0; at < 32; at += 16) visit(bytes_of(product.shared_a, row, at), "A");
+    }
 }
 
 void check_descriptor(std::uint64_t descriptor, bool columns, const char* what) {
@@ -242,7 +248,7 @@ void check_descriptor(std::uint64_t descriptor, bool columns, const char* what) 
 // Fails unless operands lie such as the swizzle is defined for.
 void check_operands(const Product& product) {
     check_descriptor(product.b, product.b_columns, "B");
-    if (product.a == nullptr) check_descriptor(product.a_rows, false, "A");
+    if (product.a == nullptr) check_descriptor(product.shared_a, product.a_columns, "A");
     each_operand(product, [](const std::byte* bytes, const char* what) {
         if (!machine.is_shared(bytes, 16)) machine.fail(text("product: a row of %s is outside shared memory", what));
     });
@@ -326,17 +332,24 @@ void multiply(Warp& warp, std::size_t index) {
     float a[16][K], b[K][256], row[256];
     for (unsigned lane = 0; lane < LANES; ++lane) {
         const Product& mine = m.threads[warp.first + lane].products[index];
-        if (mine.b != first.b || mine.a_rows != first.a_rows || mine.b_columns != first.b_columns ||
-            mine.blocks != first.blocks || mine.bf16 != first.bf16)
+        if (mine.b != first.b || mine.shared_a != first.shared_a || mine.a_columns != first.a_columns ||
+            mine.b_columns != first.b_columns || mine.blocks != first.blocks || mine.bf16 != first.bf16)
             m.fail("product: lanes of one warp bring different operands");
         if (first.a != nullptr) take_fragment<K>(a, lane, mine.a);
     }
     if (first.a == nullptr) {
         const unsigned from = warp.first / LANES % WARPS_OF_GROUP * ROWS_OF_WARP;
-        for (unsigned i = 0; i < ROWS_OF_WARP; ++i)
-            for (unsigned half = 0; half < 2; ++half)
-                take_chunk<K>(bytes_of(first.a_rows, from + i, 16 * half),
-                              [&](unsigned k, float x) { a[i][half * K / 2 + k] = x; });
+        if (first.a_columns) {
+            for (unsigned k = 0; k < K; ++k)
+                for (unsigned i = 0; i < ROWS_OF_WARP; i += 8)
+                    take_chunk<16>(columns_of(first.shared_a, k, from + i),
+                                   [&](unsigned e, float x) { a[i + e][k] = x; });
+        } else {
+            for (unsigned i = 0; i < ROWS_OF_WARP; ++i)
+                for (unsigned half = 0; half < 2; ++half)
+                    take_chunk<K>(bytes_of(first.shared_a, from + i, 16 * half),
+                                  [&](unsigned k, float x) { a[i][half * K / 2 + k] = x; });
+        }
     }
     if (first.b_columns) {
         for (unsigned k = 0; k < K; ++k)
@@ -402,15 +415,16 @@ unsigned shared_offset(const void* address) {
 }
 
 void product_tf32(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows) {
-    start({sums, static_cast<unsigned>(blocks), a, 0, rows, false, false, 0, __builtin_return_address(0)});
+    start({sums, static_cast<unsigned>(blocks), a, 0, rows, false, false, false, 0, __builtin_return_address(0)});
 }
 
 void product_bf16(float* sums, int blocks, const unsigned (&a)[4], unsigned long long rows) {
-    start({sums, static_cast<unsigned>(blocks), a, 0, rows, false, true, 0, __builtin_return_address(0)});
+    start({sums, static_cast<unsigned>(blocks), a, 0, rows, false, false, true, 0, __builtin_return_address(0)});
 }
 
-void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool columns) {
-    start({sums, static_cast<unsigned>(blocks), nullptr, a, b, columns, true, 0, __builtin_return_address(0)});
+void product_bf16(float* sums, int blocks, unsigned long long a, unsigned long long b, bool a_columns, bool b_columns) {
+    start({sums, static_cast<unsigned>(blocks), nullptr, a, b, a_columns, b_columns, true, 0,
+           __builtin_return_address(0)});
 }
 
 void products_commit(Site site) {

@@ -35,16 +35,16 @@ LM_KERNEL(product_tf32, ProductArgs, p, 128) { product<8, 128, false>(p, 3); }
 LM_KERNEL(product_bf16, ProductArgs, p, 128) { product<16, 64, true>(p, 1); }
 
 struct SharedProductArgs {
-    float* d;           // [128,16,4]: of each thread, read and written
-    const unsigned* a;  // the bytes of A in shared memory, 64 rows of 128
-    const unsigned* b;  // those of B: 128 rows of 128, or two panels of 64 rows of 128
+    float* d;           // [128,BLOCKS,4]: of each thread, read and written
+    const unsigned* a;  // the bytes of A in shared memory: 64 rows of 128
+    const unsigned* b;  // those of B: 8 BLOCKS rows of 128, or panels of 64 rows of 128 for 64 columns each
     int number;         // of the product, along k
 };
 
 // Both operands from shared memory.
-template <bool COLUMNS>
+template <bool A_COLUMNS, bool B_COLUMNS, int BLOCKS>
 static __device__ __forceinline__ void product_of_shared(const SharedProductArgs& p) {
-    constexpr int A_WORDS = 64 * 32, B_WORDS = 128 * 32, BLOCKS = 16;
+    constexpr int A_WORDS = 64 * 32, B_WORDS = 8 * BLOCKS * 32, PANEL_BYTES = 64 * 128;
     LM_DYN_SHARED(unsigned, shared);
     const int t = threadIdx.x;
     unsigned* a = shared;
@@ -56,18 +56,20 @@ static __device__ __forceinline__ void product_of_shared(const SharedProductArgs
     lm::block_sync();
     float d[BLOCKS][4];
     for (int i = 0; i < 4 * BLOCKS; ++i) d[i / 4][i % 4] = p.d[4 * BLOCKS * t + i];
-    const unsigned long long rows = lm::shared_rows<128>(a, p.number);
-    const unsigned long long columns =
-        COLUMNS ? lm::shared_columns<64 * 128>(b, p.number) : lm::shared_rows<128>(b, p.number);
+    const auto operand = [&](const unsigned* first, bool columns) {
+        return columns ? lm::shared_columns<PANEL_BYTES>(first, p.number) : lm::shared_rows<128>(first, p.number);
+    };
+    const unsigned long long of_a = operand(a, A_COLUMNS), of_b = operand(b, B_COLUMNS);
     lm::products_begin();
-    lm::product_bf16<COLUMNS>(d, rows, columns);
+    lm::product_bf16<A_COLUMNS, B_COLUMNS>(d, of_a, of_b);
     lm::products_commit();
     lm::products_wait<0>(d);
     for (int i = 0; i < 4 * BLOCKS; ++i) p.d[4 * BLOCKS * t + i] = d[i / 4][i % 4];
 }
 
-LM_KERNEL(product_of_rows, SharedProductArgs, p, 128) { product_of_shared<false>(p); }
-LM_KERNEL(product_of_columns, SharedProductArgs, p, 128) { product_of_shared<true>(p); }
+LM_KERNEL(product_of_rows, SharedProductArgs, p, 128) { product_of_shared<false, false, 16>(p); }
+LM_KERNEL(product_of_columns_of_b, SharedProductArgs, p, 128) { product_of_shared<false, true, 16>(p); }
+LM_KERNEL(product_of_columns, SharedProductArgs, p, 128) { product_of_shared<true, true, 24>(p); }
 
 struct PhaseArgs {
     int* y;  // [n]
