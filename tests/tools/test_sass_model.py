@@ -521,6 +521,7 @@ def test_large_tiles_of_tf32_have_the_rates_that_the_engine_was_built_for():
 
 
 @nvcc_is_here
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_warpgroups_take_what_products_and_loads_take(precision):
     """No stage is faster than its products at the rate assumed of tensor cores."""
