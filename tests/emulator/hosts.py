@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 
 OFFSET = re.compile(r"@([0-9a-f]+)@")
+UNDEFINED = (  # what a trap stands for
+    "undefined: an overflow, a shift or an index out of range, a division by zero, or a misaligned address"
+)
 PRIMITIVES = re.compile(r"/(primitives|warpgroup)\.cuh:")
 
 
@@ -143,10 +146,7 @@ class _Process:
 
     def __init__(self, path: Path):
         self.report = tempfile.TemporaryFile()  # noqa: SIM115
-        options = {
-            "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
-            "UBSAN_OPTIONS": "halt_on_error=1",
-        }
+        options = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:handle_sigill=1"}
         pipe = subprocess.PIPE
         self.child = subprocess.Popen([path], stdin=pipe, stdout=pipe, stderr=self.report, env=options)
         assert self.child.stdin is not None and self.child.stdout is not None
@@ -169,6 +169,8 @@ class _Process:
         self.report.seek(0)
         said, _, _ = self.report.read().decode(errors="replace").strip().partition("Shadow bytes")
         self.report.close()
+        if "AddressSanitizer: ILL" in said:
+            return f"{UNDEFINED}\n{said}"
         return said or f"the worker ended with status {status}"
 
     def close(self) -> None:
