@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import compress, product
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -46,14 +47,36 @@ pytestmark = pytest.mark.skipif(
     reason="PyCUDA is not installed: `layermem setup-cuda` builds it without CUDA",
 )
 
-DIGITS = "prototxt/digits/solver.prototxt"
+DIGITS = Path("prototxt/digits").resolve()
 LAZY = [order for order in fake_driver.STREAMS if order != "eager"]
+KINDS = ("caffe", "vdnn-all", "recompute", "nested", "hybrid")  # strategies whose plans are of one kind each
 RULES = {
     "chain": {"clip_gradients": 0.3, "iter_size": 2, "type": "Adam", "base_lr": 0.002},
     "shared": {"type": "Nesterov"},
     "dropout": {"type": "RMSProp", "base_lr": 0.002},
     "others": {"base_lr": 0.0005},
 }
+
+
+@pytest.fixture(scope="module")
+def lenet(tmp_path_factory) -> str:
+    """A solver of LeNet on the digits, with a quarter of its batches, and one batch a test."""
+    folder = tmp_path_factory.mktemp("lenet")
+    net = (DIGITS / "train_val.prototxt").read_text()
+    for its, mine in ('"digits_', f'"{DIGITS}/digits_'), ("batch_size: 64", "batch_size: 16"):
+        assert its in net
+        net = net.replace(its, mine)
+    (folder / "train_val.prototxt").write_text(net.replace("batch_size: 60", "batch_size: 12"))
+    solver = (DIGITS / "solver.prototxt").read_text().replace("test_iter: 6", "test_iter: 1")
+    (folder / "solver.prototxt").write_text(solver)
+    return str(folder / "solver.prototxt")
+
+
+def solver_of(folder: Path, net: str, **fields: object) -> Path:
+    """The file of a solver over a net, without tests of it."""
+    file = folder / "solver.prototxt"
+    file.write_text(solver_text(**{"test_iter": None, "test_interval": None, **fields}) + f"net_param {{ {net} }}\n")
+    return file
 
 
 def losses(answer: dict) -> list[float]:
@@ -76,7 +99,7 @@ def test_a_net_learns_what_the_reference_learns(net):
 @pytest.mark.parametrize("net", ["residual", "inception", "dropout"])
 def test_no_strategy_changes_a_bit(net):
     job = {"net": net, "steps": 2}
-    answers = trained([{**job, "strategy": strategy, "poison": poison} for strategy in STRATEGIES for poison in (0, 1)])
+    answers = trained([job, *({**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES)])
     assert all("error" not in answer for answer in answers), answers
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
     assert any(answer["host"] for answer in answers)  # some of them do offload
@@ -112,8 +135,7 @@ SEPARABLE = f"""
 
 
 def test_depthwise_convolutions_learn_what_the_reference_learns_and_no_plan_changes_a_bit(tmp_path):
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'separable' {SEPARABLE} }}\n")
+    solver = solver_of(tmp_path, SEPARABLE)
     job = {"net": str(solver), "steps": 2, "poison": True}
     ways = [
         {"strategy": strategy, "slices": cut}
@@ -191,9 +213,8 @@ def test_products_with_residual_epilogues_learn_what_the_reference_learns_under_
     net = Net(read_net_text(PREACTIVATED), 0)
     fusions = {node.emitter.record.fusion for node in fuse(op_nodes(net), CudaDevice.fusions)}
     assert {"Conv+residual", "Conv+residual+relu", "InnerProduct+residual+relu"} <= fusions
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'preactivated' {PREACTIVATED} }}\n")
-    job = {"net": str(solver), "steps": 3}
+    solver = solver_of(tmp_path, PREACTIVATED)
+    job = {"net": str(solver), "steps": 2}
     jobs = [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
     reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
     for answer in answers:
@@ -236,12 +257,12 @@ def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_
     left = [op.name.partition(".")[0] for op in graph.ops if "norm_sums" in op.roles and op.step == "dgrad"]
     assert left == ["d", "b"]  # for b behind a masked sum, and for a
     assert all(op.step != "relu_backward" for op in graph.ops)
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
-    job = {"net": str(solver), "steps": 3}
+    solver = solver_of(tmp_path, MASKED)
+    job = {"net": str(solver), "steps": 2}
     jobs = [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
     cuts = ["..c_relu/2", "..one_relu/4", "p..two_relu/2", "..b/2", "whole/2"]
-    jobs += [{**job, "slices": cut, "strategy": strategy} for cut in cuts for strategy in ("nested", "hybrid")]
+    jobs += [{**job, "slices": cut, "strategy": "nested"} for cut in cuts]
+    jobs += [{**job, "slices": cut, "strategy": "hybrid"} for cut in cuts[::2]]
     every = [BATCH_NORM_SUM, MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS]
     apart = [*([fusion] for fusion in every), every]
     jobs += [{**job, "without": fusions, "strategy": "recompute"} for fusions in apart]
@@ -268,6 +289,7 @@ POOLED = f"""
 """
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("storage", ["fp32", *NARROW])
 def test_relus_in_the_backward_of_poolings_and_of_an_lrn_change_no_bit(storage, tmp_path):
     graph = train_graph(Net(read_net_text(POOLED), 0), CudaDevice(), Rule("SGD", 1))
@@ -276,9 +298,8 @@ def test_relus_in_the_backward_of_poolings_and_of_an_lrn_change_no_bit(storage, 
     }  # fmt: skip
     assert [op.name for op in graph.ops if "relu_mask" in op.roles] == ["mean.backward", "kept.backward"]
     assert all(op.step != "relu_backward" for op in graph.ops)
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'pooled' {POOLED} }}\n")
-    job = {"net": str(solver), "steps": 3, "storage": storage}
+    solver = solver_of(tmp_path, POOLED)
+    job = {"net": str(solver), "steps": 2, "storage": storage}
     ways = [{"strategy": strategy, "poison": True} for strategy in ("recompute", "nested", "hybrid", "vdnn-all")]
     ways += [{"strategy": "nested", "slices": cut} for cut in ("..lrn/2", "b..most/4", "most..kept/2", "whole/4")]
     ways += [{"without": [fusion]} for fusion in (LRN_RELU, MASKED_POOL, POOL_RELU)]
@@ -288,11 +309,11 @@ def test_relus_in_the_backward_of_poolings_and_of_an_lrn_change_no_bit(storage, 
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("storage", NARROW)
 def test_two_batch_norms_in_one_op_round_as_two_ops_where_blobs_are_in_16_bits(storage, tmp_path):
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
-    job = {"net": str(solver), "steps": 3, "storage": storage, "poison": True}
+    solver = solver_of(tmp_path, MASKED)
+    job = {"net": str(solver), "steps": 2, "storage": storage, "poison": True}
     ways = [{}, {"strategy": "recompute"}, {"slices": "whole/2"}, {"slices": "p..two_relu/2"}, {"part_bytes": 2048}]
     jobs = [{**job, "without": without, **way} for without in ([], [BATCH_NORM_SUM]) for way in ways]
     answers = trained(jobs, streams="random")
@@ -300,16 +321,18 @@ def test_two_batch_norms_in_one_op_round_as_two_ops_where_blobs_are_in_16_bits(s
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(("precision", "storage"), [("fp32", "bf16"), ("fp32", "fp16"), ("bf16", "bf16")])
-def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_strategy(precision, storage, tmp_path):
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
+def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_kind_of_plan(
+    precision, storage, tmp_path
+):
+    solver = solver_of(tmp_path, MASKED)
     graph = job_of(None, solver=solver, device=CudaDevice(precision=precision, storage=storage)).graphs[0]
     sums = [(role, op) for op in graph.ops for role in op.roles if role.startswith(("moments", "norm_sums"))]
     assert Counter(role.rstrip("1") for role, _ in sums) == {"moments": 2 * 4, "norm_sums": 2 * 2}
     assert not any(op.passes for _, op in sums)
     job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
-    ways = [{"strategy": strategy, "poison": True} for strategy in STRATEGIES]
+    ways = [{"strategy": strategy, "poison": True} for strategy in KINDS]
     ways += [{"strategy": "hybrid", "slices": cut, "part_bytes": 1} for cut in (None, "p..two_relu/2", "..b/2")]
     ways += [{"strategy": "nested", "without": fusions} for fusions in ([CONV_MOMENTS], [CONV_MOMENTS, DGRAD_SUMS])]
     reference, *answers = trained([{**job, "device": "reference"}, *({**job, **way} for way in ways)], streams="random")
@@ -330,16 +353,16 @@ NORMED = f"""
 """
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("storage", ["fp32", *NARROW])
 def test_poolings_behind_batch_norms_in_their_launches_change_no_bit(storage, tmp_path):
     graph = train_graph(Net(read_net_text(NORMED), 0), CudaDevice(), Rule("SGD", 1))
     assert [op.layers[-1] for op in graph.ops if op.kernel == "BatchNormScale.backward"] == ["second", "first"]
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'normed' {NORMED} }}\n")
-    job = {"net": str(solver), "steps": 3, "storage": storage}
+    solver = solver_of(tmp_path, NORMED)
+    job = {"net": str(solver), "steps": 2, "storage": storage}
     ways = [{"strategy": strategy, "poison": True} for strategy in ("recompute", "nested", "hybrid", "vdnn-all")]
     cuts = ("..first/2", "a..a_relu/2", "b..c/2", "first..second/4", "whole/4")
-    ways += [{"strategy": strategy, "slices": cut} for cut in cuts for strategy in ("nested", "hybrid")]
+    ways += [{"strategy": strategy, "slices": cut} for strategy, cut in zip(("nested", "hybrid") * 3, cuts)]
     ways += [{"without": ["BatchNormScale+pool"], "slices": cut} for cut in (None, "whole/2")]
     ways += [{"part_bytes": 4096}, {"graph": True}]
     reference, *answers = trained([{**job, "device": "reference"}, *({**job, **way} for way in ways)])
@@ -350,8 +373,7 @@ def test_poolings_behind_batch_norms_in_their_launches_change_no_bit(storage, tm
 
 
 def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'masked' {MASKED} }}\n")
+    solver = solver_of(tmp_path, MASKED)
     planned, between = job_of(None, solver=solver, device="cuda"), {}
     for strategy in STRATEGIES:
         steps = (planned, planned.apart, planned.apart.apart)
@@ -359,9 +381,9 @@ def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
         if min(apart) < fused:
             between[strategy] = min(apart)
     assert {"vdnn-all", "liveness"} <= between.keys()
-    job = {"net": str(solver), "steps": 3}
+    job = {"net": str(solver), "steps": 2}
     jobs = [{**job, "strategy": name, "budget": budget, "poison": True} for name, budget in between.items()]
-    jobs.append({**jobs[0], "resume": 2})
+    jobs.append({**jobs[0], "resume": 1})
     fused, *answers, resumed = trained([{**job, "strategy": "liveness"}, *jobs], streams="random")
     assert (resumed["losses"][-1], resumed["parameters"]) == (fused["losses"][-1], fused["parameters"])
     for budget, answer in zip(between.values(), answers, strict=True):
@@ -381,19 +403,18 @@ SHORTCUTS = f"""
 """
 
 
-def test_merged_data_gradients_change_no_bit_under_any_strategy(tmp_path):
+def test_merged_data_gradients_change_no_bit_under_any_kind_of_plan(tmp_path):
     net, rule = Net(read_net_text(SHORTCUTS), 0), Rule("SGD", 1)
     graph = train_graph(net, CudaDevice(precision="tf32"), rule)
     found = [op for op in graph.ops if "first_w" in op.roles]
     assert [op.name for op in found] == ["q.dgrad", "p.dgrad"] and all("bottom_mask" in op.roles for op in found)
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'shortcuts' {SHORTCUTS} }}\n")
+    solver = solver_of(tmp_path, SHORTCUTS)
     jobs = []
     for precision, storage in (("tf32", "fp32"), ("bf16", "bf16")):
         job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
         apart = [[MERGED_DGRADS], [MERGED_DGRADS, MASKED_DGRAD]]
         jobs.append([{**job, "without": fusions, "strategy": "liveness"} for fusions in apart])
-        jobs[-1] += [{**job, "strategy": strategy, "poison": True} for strategy in STRATEGIES]
+        jobs[-1] += [{**job, "strategy": strategy, "poison": True} for strategy in KINDS]
         cuts = ["..stem_relu/2", "p..one_relu/4", "whole/2"]
         jobs[-1] += [{**job, "slices": cut, "strategy": "nested"} for cut in cuts]
     for same in jobs:
@@ -416,8 +437,7 @@ CONV_POOLED = f"""
     ("precision", "storage"), [("fp32", "fp32"), ("tf32", "fp32"), ("fp32", "fp16"), ("bf16", "bf16")]
 )
 def test_poolings_in_the_launches_of_their_convolutions_change_no_bit(precision, storage, tmp_path):
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'pooled' {CONV_POOLED} }}\n")
+    solver = solver_of(tmp_path, CONV_POOLED, test_iter=1, test_interval=4)
     graphs = job_of(None, solver=solver, device=CudaDevice(precision=precision, storage=storage)).graphs
     for graph in graphs:  # of training and of the test net
         assert [op.layers[-1] for op in graph.ops if op.kernel == "ConvPool.forward"] == ["first", "second"]
@@ -437,10 +457,9 @@ WEIGHTED_TWICE = f"""
 
 
 def test_a_loss_that_another_layer_reads_gets_both_gradients(tmp_path):
-    solver = tmp_path / "solver.prototxt"
-    solver.write_text(solver_text() + f"net_param {{ name: 'weighted_twice' {WEIGHTED_TWICE} }}\n")
+    solver = solver_of(tmp_path, WEIGHTED_TWICE)
     reference, answer = trained(
-        [{"net": str(solver), "steps": 3, "device": device} for device in ("reference", "cuda")]
+        [{"net": str(solver), "steps": 2, "device": device} for device in ("reference", "cuda")]
     )
     same_numbers(answer, reference, 1e-5)
 
@@ -518,8 +537,8 @@ print(calls)
 
 
 @pytest.mark.parametrize("way", ["eager", "graph"])
-def test_the_next_batch_is_staged_while_the_gpu_works(way):
-    done = run(BATCHES, DIGITS, way)
+def test_the_next_batch_is_staged_while_the_gpu_works(way, lenet):
+    done = run(BATCHES, lenet, way)
     assert done.returncode == 0, done.stderr
     calls = ast.literal_eval(done.stdout)
     assert [caller for caller, _, _ in calls] == [
@@ -529,14 +548,14 @@ def test_the_next_batch_is_staged_while_the_gpu_works(way):
     assert indices in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
-def test_a_resumed_run_reads_the_batches_of_the_uninterrupted_one():
-    job = {"net": DIGITS, "steps": 4}
+def test_a_resumed_run_reads_the_batches_of_the_uninterrupted_one(lenet):
+    job = {"net": lenet, "steps": 4}
     whole, resumed = trained([job, {**job, "resume": 2}])
     assert (whole["losses"][2:], whole["parameters"]) == (resumed["losses"], resumed["parameters"])
 
 
-def test_lenet_learns_digits_under_every_strategy_as_the_reference_does():
-    job = {"net": DIGITS, "steps": 2}
+def test_lenet_learns_digits_under_every_strategy_as_the_reference_does(lenet):
+    job = {"net": lenet, "steps": 2}
     jobs = [{**job, "device": "reference"}, *({**job, "strategy": name} for name in STRATEGIES)]
     reference, *answers = trained(jobs, streams="random")
     for answer in answers:
@@ -544,13 +563,19 @@ def test_lenet_learns_digits_under_every_strategy_as_the_reference_does():
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-def test_lenet_learns_digits_under_auto_in_a_part_of_the_memory_offload_included():
-    job = {"net": DIGITS, "steps": 3}
+def test_lenet_learns_digits_in_its_own_batches():
+    job = {"net": str(DIGITS / "solver.prototxt"), "steps": 1}
+    mine, reference = trained([job, {**job, "device": "reference"}])
+    same_numbers(mine, reference, 1e-5)
+
+
+def test_lenet_learns_digits_under_auto_in_a_part_of_the_memory_offload_included(lenet):
+    job = {"net": lenet, "steps": 2}
     (free,) = trained([{**job, "strategy": "caffe"}])
     for order in fake_driver.STREAMS:
-        for answer in trained([{**job, "strategy": "auto", "budget": "30%"}], streams=order):
+        for answer in trained([{**job, "strategy": "auto", "budget": "35%"}], streams=order):
             assert (answer["losses"], answer["parameters"]) == (free["losses"], free["parameters"])
-            assert answer["arena"] <= 0.3 * free["arena"] and answer["host"] > 0
+            assert answer["arena"] <= 0.35 * free["arena"] and answer["host"] > 0
 
 
 def test_an_invalid_label_ends_the_run_with_a_sentence():
@@ -614,9 +639,9 @@ with Solver(sys.argv[1], device=get_device("cuda", precision=sys.argv[3])) as so
 
 
 @pytest.mark.parametrize("tile, precision", [("128x64", "fp32"), ("64x64", "tf32")])
-def test_a_tile_that_fills_48_kib_with_its_stages_opts_in_for_its_tables(tile, precision):
+def test_a_tile_that_fills_48_kib_with_its_stages_opts_in_for_its_tables(tile, precision, lenet):
     """Without an opt-in a kernel gets 48 KiB of shared memory, static and dynamic together."""
-    done = run(TILED, DIGITS, tile, precision)
+    done = run(TILED, lenet, tile, precision)
     assert done.returncode == 0, done.stderr
 
 
@@ -645,8 +670,8 @@ print(len(graphs), len(device.driver_memory) < 60)
 """
 
 
-def test_garbage_waits_until_a_step_is_captured():
-    done = run(GARBAGE, DIGITS)
+def test_garbage_waits_until_a_step_is_captured(lenet):
+    done = run(GARBAGE, lenet)
     assert done.returncode == 0 and "clean-up" not in done.stderr, done.stderr
     assert done.stdout.split() == ["2", "True"]
 
@@ -673,8 +698,8 @@ print(*(called[name] for name in ("cuGraphInstantiateWithFlags", "cuGraphExecDes
 """
 
 
-def test_captured_steps_give_their_graphs_back():
-    done = run(RELEASED, DIGITS)
+def test_captured_steps_give_their_graphs_back(lenet):
+    done = run(RELEASED, lenet)
     made, *destroyed = done.stdout.split()
     assert done.returncode == 0 and int(made) >= 2 and destroyed == [made, made], done.stdout + done.stderr
 
@@ -735,8 +760,8 @@ with Solver(sys.argv[1], device=get_device("cuda"), strategy=sys.argv[2]) as sol
 
 
 @pytest.mark.parametrize("strategy", ["liveness", "inter"])
-def test_events_are_made_once_and_only_where_the_schedule_waits(strategy):
-    done = run(EVENTS, DIGITS, strategy)
+def test_events_are_made_once_and_only_where_the_schedule_waits(strategy, lenet):
+    done = run(EVENTS, lenet, strategy)
     assert done.returncode == 0, done.stderr
     bound, awaited, later, copies = map(int, done.stdout.split())
     assert bound == awaited and later == 0
