@@ -38,20 +38,25 @@ def campaign_of_one(folder) -> Campaign:
     return campaign
 
 
-def test_a_few_nets_train_to_the_same_bits_under_every_plan(tmp_path):
-    command = [sys.executable, "tools/random_nets.py", "--count", "3", "--seed", "3", "--out", str(tmp_path)]
+def test_a_net_trains_to_the_same_bits_under_every_plan(tmp_path):
+    command = [sys.executable, "tools/random_nets.py", "--count", "1", "--seed", "3", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert " 0 findings in " in ended.stdout and " nets, " in ended.stdout and not [*tmp_path.iterdir()]
+    assert " 0 findings in " in ended.stdout and ": 1 nets, " in ended.stdout and not [*tmp_path.iterdir()]
 
 
-def test_nets_of_one_seed_are_the_same_and_use_every_layer():
-    nets = [random_net(random.Random(f"1/{i}")) for i in range(60)]
-    assert random_net(random.Random("1/0")) == nets[0] != nets[1]
-    used = {node.layer.type for text in nets for phase in (0, 1) for node in Net(read_net_text(text), phase).nodes}
+def test_nets_of_one_seed_are_the_same_and_soon_use_every_layer():
+    first, again, other = (random_net(random.Random(seed)) for seed in ("3/0", "3/0", "3/1"))
+    assert first == again != other
     rarest = {"Silence", "PReLU", "Crop", "Exp"}
     others = {"Filter", "HDF5Output", "Python"}  # run by no device; writes a file; code of users
-    assert set(LAYERS) - used - set(OF_FORKS) <= rarest | others
+    left = set(LAYERS) - set(OF_FORKS) - rarest - others
+    for i in range(60):
+        net = read_net_text(random_net(random.Random(f"3/{i}")))
+        left -= {node.layer.type for phase in (0, 1) for node in Net(net, phase).nodes}
+        if not left:
+            break
+    assert not left
 
 
 def test_wrong_bits_are_found_and_their_solver_saved(tmp_path, monkeypatch):

@@ -464,6 +464,7 @@ def test_a_whole_main_loop_issues_no_more_than_the_report_states(precision):
 
 
 @nvcc_is_here
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_warpgroups_take_what_products_and_loads_take(precision):
     """No stage is faster than its products at the rate assumed of tensor cores."""
