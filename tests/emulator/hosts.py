@@ -146,7 +146,8 @@ class _Process:
 
     def __init__(self, path: Path):
         self.report = tempfile.TemporaryFile()  # noqa: SIM115
-        options = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:handle_sigill=1"}
+        traps = "handle_sigill=1:handle_sigtrap=1"  # which signal a trap is depends on the processor
+        options = {"ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=0:{traps}"}
         pipe = subprocess.PIPE
         self.child = subprocess.Popen([path], stdin=pipe, stdout=pipe, stderr=self.report, env=options)
         assert self.child.stdin is not None and self.child.stdout is not None
@@ -169,7 +170,7 @@ class _Process:
         self.report.seek(0)
         said, _, _ = self.report.read().decode(errors="replace").strip().partition("Shadow bytes")
         self.report.close()
-        if "AddressSanitizer: ILL" in said:
+        if re.search("AddressSanitizer: (ILL|TRAP)", said):
             return f"{UNDEFINED}\n{said}"
         return said or f"the worker ended with status {status}"
 
