@@ -203,8 +203,8 @@ def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected
     ("tf32", problem_of(32, 64, 256, 56, kernel=1), True, False),  # res2a_branch2c: the pass takes longer than it saves
     ("tf32", problem_of(32, 128, 128, 28), True, False),  # res3b_branch2b
     ("tf32", problem_of(32, 256, 256, 14), True, True),  # res4b_branch2b
-    ("bf16", problem_of(32, 128, 128, 28), True, True),
-    ("bf16", problem_of(32, 512, 2048, 7, kernel=1), True, False),
+    ("bf16", problem_of(32, 256, 256, 14), True, True),
+    ("bf16", problem_of(32, 128, 128, 28), False, False),  # the other engine's tiles read as little there
 ])  # fmt: skip
 def test_a_pass_for_moments_has_to_pay_too(precision, problem, alone, before_norm, monkeypatch):
     """By the record: the recompute, which has no role for them, runs in the same kernel."""
