@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from layermem.backends.cuda.kernel_images.build import find_compiler
@@ -232,7 +232,7 @@ def compiler(variable: str, *names: str) -> str:
 
 
 def _pip() -> list[str]:
-    if importlib.util.find_spec("pip") is None:
+    if PathFinder.find_spec("pip") is None:  # past the hook of setuptools, which warns where distutils is imported
         raise InputError(f"{sys.executable} has no pip; install it with `{sys.executable} -m ensurepip`")
     return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
