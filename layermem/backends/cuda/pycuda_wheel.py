@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
