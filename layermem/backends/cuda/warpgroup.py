@@ -125,8 +125,8 @@ class WarpgroupTile(NamedTuple):
 WARPGROUP_TILES = (WarpgroupTile(256, 128, 1, 1460, 256), WarpgroupTile(128, 64, 2, 1120, 128))
 PACKED_TILES = (
     WarpgroupTile(192, 256, 1, 2350, 256, stages=3, is_packed=True, products=(FPROP, DGRAD)),
-    WarpgroupTile(256, 192, 1, 1850, 256, stages=3, is_packed=True, products=(WGRAD,)),
-    WarpgroupTile(256, 128, 1, 1250, 256, stages=3, is_packed=True, products=(WGRAD,)),
+    WarpgroupTile(256, 192, 1, 1790, 256, stages=3, is_packed=True, products=(WGRAD,)),
+    WarpgroupTile(256, 128, 1, 1370, 256, stages=3, is_packed=True, products=(WGRAD,)),
 )
 
 
