@@ -35,6 +35,7 @@ ALLOWED = (
     Allowed("sweep", "*", r"\bsweep line\b", "the algorithm of that name"),
     Allowed("told", "*", r"told_apart", "English for distinguished"),
     Allowed("tells", "*", r"\btells\b.* apart\b", "English for distinguishes"),
+    Allowed("trap", "tests/emulator/*", r"-trap-on-error|sigtrap|ILL\|TRAP", "names of the compiler and of a signal"),
     Allowed("card", "*", r"--card\b", "the option's name"),
     Allowed("stretch", "layermem/proto/forks.py", r'"(vertical|horizontal)_stretch_', "fields of NVCaffe"),
     Allowed("fate", "layermem/planning/plan.py", r'saved\["fates"\]', "key of plans saved by earlier versions"),

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 OFFSET = re.compile(r"@([0-9a-f]+)@")
-UNDEFINED = (  # what a trap stands for
+UNDEFINED = (  # what the signal of UBSan stands for
     "undefined: an overflow, a shift or an index out of range, a division by zero, or a misaligned address"
 )
 PRIMITIVES = re.compile(r"/(primitives|warpgroup)\.cuh:")
@@ -146,8 +146,8 @@ class _Process:
 
     def __init__(self, path: Path):
         self.report = tempfile.TemporaryFile()  # noqa: SIM115
-        traps = "handle_sigill=1:handle_sigtrap=1"  # which signal a trap is depends on the processor
-        options = {"ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=0:{traps}"}
+        signals = "handle_sigill=1:handle_sigtrap=1"  # which of them UBSan raises depends on the processor
+        options = {"ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=0:{signals}"}
         pipe = subprocess.PIPE
         self.child = subprocess.Popen([path], stdin=pipe, stdout=pipe, stderr=self.report, env=options)
         assert self.child.stdin is not None and self.child.stdout is not None
