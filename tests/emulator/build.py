@@ -39,8 +39,8 @@ _MACHINE = ("launch.cpp", "machine.cpp", "fiber.cpp", "warp.cpp", "copies.cpp", 
 # Of the checks of UBSan those that find what AddressSanitizer does not: a null or a wrapped pointer that is accessed is
 # out of bounds there too, and without those checks a fifth of the compiler's time is saved.
 _UNDEFINED = ("shift", "signed-integer-overflow", "integer-divide-by-zero", "alignment", "bounds-strict")
-# What they find ends in an illegal instruction, which AddressSanitizer reports with its line: half of the compiler's time,
-# and of the code, would be calls that print the values.
+# What they find ends in an illegal instruction, which AddressSanitizer reports with its line: half of the compiler's
+# time, and of the code, would be calls that print the values.
 _SANITIZE = (f"-fsanitize={','.join(('address', *_UNDEFINED))}", "-fsanitize-undefined-trap-on-error", "-g1")
 # Checks by calls instead of inline: a quarter less time in the compiler, of which there is more than of runs.
 _BY_CALLS = "--param=asan-instrumentation-with-call-threshold=0"
