@@ -74,9 +74,13 @@ class Benchmark:
         return time.perf_counter() - began
 
     def warm_up(self, seconds: float) -> None:
-        """Run whole steps for so long, until a GPU that was idle has raised its clock."""
-        began = time.perf_counter()
-        while time.perf_counter() - began < seconds:
+        """Run whole steps for so long, until a GPU that was idle has raised its clock; one at least, if `seconds` are
+        positive."""
+        if seconds <= 0:
+            return
+        end = time.perf_counter() + seconds
+        self.step()
+        while time.perf_counter() < end:
             self.step()
 
     def ops(self, count: int) -> dict[str, float]:
