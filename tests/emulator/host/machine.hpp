@@ -107,17 +107,6 @@ constexpr bool ends_with(const char* text, const char* end) {
     return true;
 }
 
-// How a kernel is entered; nowhere where the build leaves it out.
-template <class Args, void (*kernel)(const Args), bool held>
-struct Entry {
-    static constexpr Kernel::Enter enter = lm_emu::enter<Args, kernel>;
-};
-
-template <class Args, void (*kernel)(const Args)>
-struct Entry<Args, kernel, false> {
-    static constexpr Kernel::Enter enter = nullptr;
-};
-
 }  // namespace lm_emu
 
 // ---- for launchers: Python through ctypes, the sanitizer worker, the fake driver ------------------------------

@@ -4,17 +4,24 @@
 // builder puts it behind that one.
 #pragma once
 
-// The end of the names of the kernels that a build holds; the empty text for all of them.  g++ makes no code of others.
+// The end of the names of the kernels that a build holds; the empty text for all of them.
 #if !defined(LM_EMULATE_ONLY)
 #define LM_EMULATE_ONLY ""
 #endif
 
-// A kernel registers itself, so that it can be launched by name with a packed struct, as cuLaunchKernel does.
-#define LM_KERNEL(name, Args, args, ...)                                                                  \
-    static void name(const Args args);                                                                    \
-    static lm_emu::Kernel lm_kernel_##name(                                                               \
-        #name, lm_emu::Entry<Args, name, lm_emu::ends_with(#name, LM_EMULATE_ONLY)>::enter, sizeof(Args), \
-        __VA_ARGS__);                                                                                     \
+// A kernel registers itself, so that it can be launched by name with a packed struct, as cuLaunchKernel does.  Its body is
+// a template, so that g++ neither instantiates nor compiles what kernels need that the build leaves out.
+#define LM_KERNEL(name, Args, args, ...)                                                                     \
+    template <bool>                                                                                          \
+    static void name(const Args args);                                                                       \
+    static lm_emu::Kernel lm_kernel_##name(                                                                  \
+        #name,                                                                                               \
+        []() -> lm_emu::Kernel::Enter {                                                                      \
+            if constexpr (lm_emu::ends_with(#name, LM_EMULATE_ONLY)) return lm_emu::enter<Args, name<true>>; \
+            return nullptr;                                                                                  \
+        }(),                                                                                                 \
+        sizeof(Args), __VA_ARGS__);                                                                          \
+    template <bool>                                                                                          \
     static void name(const Args args)
 
 // The file that is compiled, such as .../cuda/pooling.cu: a launcher looks up what ptxas made of its kernels.
