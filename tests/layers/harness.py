@@ -141,12 +141,20 @@ def forward(
     layer: Layer, *xs: np.ndarray, ws: Sequence[np.ndarray] = (), dtype: str = "float64", overlaid: bool = True
 ) -> Run:
     """Run the layer's forward op; `run.arrays["y0"]` is its first top."""
+    run = run_of(layer, xs, ws, dtype, overlaid)
+    run.step(layer.forward())
+    return run
+
+
+def run_of(
+    layer: Layer, xs: Sequence[np.ndarray], ws: Sequence[np.ndarray], dtype: str = "float64", overlaid: bool = True
+) -> Run:
+    """The layer with its bottoms and parameters alone."""
     run = Run(layer, dtype=dtype, overlaid=overlaid)
     for role, value in zip(roles("x", len(xs)), xs, strict=True):
         run.put(role, value)
     for role, value in zip(roles("w", len(layer.params)), ws, strict=True):
         run.put(role, value)
-    run.step(layer.forward())
     return run
 
 
@@ -177,15 +185,20 @@ def check_gradients(
     weights = [rng.standard_normal(top.shape) for top in layer.tops]
     through = {role for step in layer.backward(tuple(wants)) for role in (*step.reads, *step.updates)}
 
+    step, given = layer.forward(), run_of(layer, xs, ws)  # which has run once with all checks
+
     def objective() -> float:
-        again = forward(layer, *xs, ws=ws, overlaid=False)
-        tops = ((again.arrays[f"y{i}"], w) for i, w in enumerate(weights) if f"dy{i}" in through)
+        arrays = {role: given.arrays[role] for role in step.reads}
+        arrays |= {role: given.arrays[role].copy() for role in step.updates}
+        arrays |= {role: logical(given.tensor(role)) for role in step.writes}
+        given.run(arrays, step)
+        tops = ((arrays[f"y{i}"], w) for i, w in enumerate(weights) if f"dy{i}" in through)
         return sum(float((y * weight).sum()) for y, weight in tops)
 
     backward(run, wants, *weights)
     for role in wants:
-        value = (xs if role[1] == "x" else ws)[int(role[2:])]
-        flat, numeric = value.reshape(-1), np.empty(value.size)
+        value = given.arrays[role[1:]]
+        flat, numeric = value.flat, np.empty(value.size)
         for i in range(value.size):
             center = flat[i]
             flat[i] = center + epsilon
