@@ -21,7 +21,7 @@ LOSSES = ("MultiBoxLoss", "SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLos
 SAME_SHAPE = ("ReLU", "Clip", "Sigmoid", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax", "Normalize")
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=None)
 def parsed(path: Path):
     return text_format.Parse(path.read_text(), schema.NetParameter())
 
