@@ -50,26 +50,28 @@ from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import InputError, LayermemError
 from layermem.utils.text import NO_BREAK, wrap
 
-VERBS = (
-    train,
-    init,
-    data,
-    predict,
-    curves,
-    plan,
-    plan_graph,
-    compare,
-    fit,
-    report,
-    watch,
-    show,
-    draw,
-    time,
-    convert,
-    examples,
-    setup_cuda,
-    completion,
-)
+VERBS = {
+    "train": train,
+    "test": train,
+    "init": init,
+    "data": data,
+    "predict": predict,
+    "curves": curves,
+    "plan": plan,
+    "plan-graph": plan_graph,
+    "compare": compare,
+    "fit": fit,
+    "report": report,
+    "watch": watch,
+    "show": show,
+    "draw": draw,
+    "time": time,
+    "devices": time,
+    "convert": convert,
+    "examples": examples,
+    "setup-cuda": setup_cuda,
+    "completion": completion,
+}
 EPILOG = """\
 `layermem VERB --help` explains a verb and gives an example.
 
@@ -146,7 +148,7 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     refuse_old_names(words)
-    arguments = make_parser().parse_args(words)
+    arguments = make_parser(*words[:1]).parse_args(words)
     arguments.words = words
     check_combinations(arguments)
     return arguments
@@ -199,7 +201,9 @@ def _report(lines: Sequence[str]) -> None:
     print("\n".join(map(wrap, (f"layermem:{NO_BREAK}{sentence}", *details))), file=sys.stderr)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(verb: str = "") -> argparse.ArgumentParser:
+    """The parser of all verbs; of one of them, if `verb` is its name, and of those that share its module: the others
+    would take most of the time."""
     parser = Parser(
         prog="layermem",
         description="Train Caffe networks inside a memory budget that you name.",
@@ -207,6 +211,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"layermem {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=VerbParser)
-    for module in VERBS:
+    for module in {VERBS[verb]} if verb in VERBS else dict.fromkeys(VERBS.values()):
         module.add_verbs(verbs)
     return parser

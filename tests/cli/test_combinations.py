@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from layermem.cli.main import make_parser
+from layermem.cli.main import VERBS, make_parser
 
 NET = ("--net", "prototxt/digits/train_val.prototxt")
 MNIST = ("--net", "prototxt/mnist/train_val.prototxt")
@@ -101,6 +101,14 @@ def parsers(parser=None, name="layermem"):
         if isinstance(action, argparse._SubParsersAction):
             for verb, each in action.choices.items():
                 yield from parsers(each, f"{name} {verb}")
+
+
+def test_a_parser_of_one_verb_is_that_of_all_verbs():
+    whole = dict(parsers())
+    assert list(VERBS) == [name.split()[1] for name in whole if len(name.split()) == 2]
+    for verb in VERBS:
+        for name, parser in parsers(make_parser(verb)):
+            assert name == "layermem" or parser.format_help() == whole[name].format_help()
 
 
 @pytest.mark.parametrize("name, parser", list(parsers()), ids=lambda value: value if isinstance(value, str) else "")

@@ -7,7 +7,7 @@ permits, with the two roles in the same memory, and must give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,6 +21,7 @@ from layermem.ops import ITEMSIZE
 from layermem.proto import schema
 
 TRAIN, TEST = 0, 1
+FEW = 8  # elements of an input that are each moved alone for a central difference
 
 
 def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
@@ -141,20 +142,12 @@ def forward(
     layer: Layer, *xs: np.ndarray, ws: Sequence[np.ndarray] = (), dtype: str = "float64", overlaid: bool = True
 ) -> Run:
     """Run the layer's forward op; `run.arrays["y0"]` is its first top."""
-    run = run_of(layer, xs, ws, dtype, overlaid)
-    run.step(layer.forward())
-    return run
-
-
-def run_of(
-    layer: Layer, xs: Sequence[np.ndarray], ws: Sequence[np.ndarray], dtype: str = "float64", overlaid: bool = True
-) -> Run:
-    """The layer with its bottoms and parameters alone."""
     run = Run(layer, dtype=dtype, overlaid=overlaid)
     for role, value in zip(roles("x", len(xs)), xs, strict=True):
         run.put(role, value)
     for role, value in zip(roles("w", len(layer.params)), ws, strict=True):
         run.put(role, value)
+    run.step(layer.forward())
     return run
 
 
@@ -167,6 +160,15 @@ def backward(run: Run, wants: Sequence[str], *dys: np.ndarray) -> Run:
     return run
 
 
+def directions(shape: Sequence[int], rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Moves of an input: of each element where they are few, and else of all of them, each up or down by chance.  An
+    element whose derivative is wrong shows in every one of these."""
+    count = int(np.prod(shape))
+    for number in range(min(count, FEW)):
+        move = np.eye(count)[number] if count <= FEW else rng.choice((-1.0, 1.0), count)
+        yield move.reshape(shape)
+
+
 def check_gradients(
     layer: Layer,
     *xs: np.ndarray,
@@ -175,7 +177,7 @@ def check_gradients(
     epsilon: float = 1e-6,
     tolerance: float = 1e-6,
 ) -> Run:
-    """Central differences in float64 of sum(y * random), over the tops through which gradients flow."""
+    """Central differences in float64 of sum(y * random), over the tops through which gradients flow: `directions`."""
     rng = np.random.default_rng(7)
     xs = tuple(np.array(x, np.float64) for x in xs)
     ws = tuple(np.array(w, np.float64) for w in ws)
@@ -185,31 +187,29 @@ def check_gradients(
     weights = [rng.standard_normal(top.shape) for top in layer.tops]
     through = {role for step in layer.backward(tuple(wants)) for role in (*step.reads, *step.updates)}
 
-    step, given = layer.forward(), run_of(layer, xs, ws)  # which has run once with all checks
+    step, again = layer.forward(), forward(layer, *xs, ws=ws, overlaid=False)
 
     def objective() -> float:
-        arrays = {role: given.arrays[role] for role in step.reads}
-        arrays |= {role: given.arrays[role].copy() for role in step.updates}
-        arrays |= {role: logical(given.tensor(role)) for role in step.writes}
-        given.run(arrays, step)
-        tops = ((arrays[f"y{i}"], w) for i, w in enumerate(weights) if f"dy{i}" in through)
+        """In the arrays of one run, which `forward` has checked: of all evaluations the ops alone take time."""
+        for updated in step.updates:
+            again.put(updated, ws[int(updated[1:])])
+        again.run({role: again.arrays[role] for role in (*step.reads, *step.writes, *step.updates)}, step)
+        tops = ((again.arrays[f"y{i}"], w) for i, w in enumerate(weights) if f"dy{i}" in through)
         return sum(float((y * weight).sum()) for y, weight in tops)
 
     backward(run, wants, *weights)
     for role in wants:
-        value = given.arrays[role[1:]]
-        flat, numeric = value.flat, np.empty(value.size)
-        for i in range(value.size):
-            center = flat[i]
-            flat[i] = center + epsilon
+        value, gradient = again.arrays[role[1:]], run.arrays[role]
+        center = value.copy()
+        for direction in directions(value.shape, rng):
+            value[...] = center + epsilon * direction
             up = objective()
-            flat[i] = center - epsilon
-            numeric[i] = (up - objective()) / (2 * epsilon)
-            flat[i] = center
-        analytic = run.arrays[role].reshape(-1)
-        scale = np.maximum(1, np.maximum(abs(analytic), abs(numeric)))
-        worst = (abs(analytic - numeric) / scale).max()
-        assert worst <= tolerance, f"{role} is off by {worst:.2e}"
+            value[...] = center - epsilon * direction
+            numeric = (up - objective()) / (2 * epsilon)
+            along = gradient * direction
+            worst = abs(along.sum() - numeric) / max(1, abs(numeric), float(np.linalg.norm(along)))
+            assert worst <= tolerance, f"{role} is off by {worst:.2e}"
+        value[...] = center
     return run
 
 

@@ -46,7 +46,7 @@ def test_the_strategy_fits_the_largest_size_and_not_the_next(strategy):
 def test_no_size_above_the_fit_has_a_plan_within_the_budget(strategy):
     jobs, budget_bytes = Jobs(), 600_000
     size = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit(strategy).size
-    fitting = [n for n in range(1, 2 * size + 20) if min_live_bytes(jobs(n), strategy) <= budget_bytes]
+    fitting = [n for n in range(max(size, 1), 2 * size + 20) if min_live_bytes(jobs(n), strategy) <= budget_bytes]
     assert size == max(fitting, default=0)
 
 
@@ -55,8 +55,8 @@ def test_no_size_above_the_fit_has_a_plan_within_the_budget(strategy):
 def test_the_fit_is_the_largest_of_all_sizes_whose_placed_plan_is_within_the_budget(strategy, budget_bytes):
     jobs = Jobs(Hints(host_budget_bytes=0))
     fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit(strategy)
-    outcomes = {n: evaluate_if_fits(jobs(n), strategy, budget_bytes) for n in range(1, 2 * fit.size + 20)}
-    assert fit.size == max((n for n, outcome in outcomes.items() if not isinstance(outcome, int)), default=0)
+    outcomes = {n: evaluate_if_fits(jobs(n), strategy, budget_bytes) for n in range(fit.size, 2 * fit.size + 20)}
+    assert fit.size == max((n for n, outcome in outcomes.items() if not isinstance(outcome, int)))
     assert fit.report.peak_bytes == outcomes[fit.size].peak_bytes <= budget_bytes
 
 
