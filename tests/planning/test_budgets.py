@@ -106,6 +106,7 @@ def test_a_search_that_does_better_within_less_counts(seed):
     is_never_slower_with_more(*random_job(seed))
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("slices, mib", [("off", range(1600, 3200, 150)), ("conv1_1..pool2/4", range(900, 2100, 150))])
 def test_a_large_net_is_hardly_slower_with_more(slices, mib):
     """VGG-16 over a link of 45 GB/s, from copies all the time to none."""
