@@ -116,6 +116,7 @@ def test_slices_are_never_slower_than_none(job):
         assert evaluate(job.with_slices("auto"), "recompute", budget_bytes).seconds <= without.seconds
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_the_choice_is_never_slower_than_the_whole_step_in_slices_that_keep_everything(job, count):
     kept = evaluate(job.with_slices(f"whole/{count}"), "intra")
@@ -161,13 +162,13 @@ def test_finer_bands_and_shorter_ranges_are_taken_only_where_they_are_faster(mon
     assert chosen.feasible and chosen.seconds <= evaluate(job.with_slices("auto"), "hybrid", budget_bytes).seconds
 
 
-def test_the_choice_is_the_same_with_and_without_a_copy_of_the_process(monkeypatch):
-    job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=2).with_host_budget("4GiB")
-    budget_bytes = job.baseline_bytes // 4
+def test_the_choice_is_the_same_with_and_without_a_copy_of_the_process(job, monkeypatch):
+    job = job.with_host_budget("4GiB")
+    budget_bytes = job.baseline_bytes // 6
     choices = [evaluate(job.with_slices("auto"), "hybrid", budget_bytes)]
     monkeypatch.delattr("os.fork", raising=False)
     choices.append(evaluate(job.with_slices("auto"), "hybrid", budget_bytes))
-    assert str(choices[0].slices) == str(choices[1].slices)
+    assert str(choices[0].slices) == str(choices[1].slices) != "None"
     first, second = (each.program for each in choices)
     assert (first.plan, first.seconds, first.arena_bytes) == (second.plan, second.seconds, second.arena_bytes)
     assert all(each.job.graphs[0] is each.program.train.graph for each in choices)

@@ -61,7 +61,7 @@ from tools.gpu.results import Options, Results  # noqa: E402
 WORK = ROOT / "build" / "gpu_check"
 NETS = ["resnet50:128", "vgg16:64", "alexnet:256"]
 MORE_NETS = ["resnet50:128:bf16", "resnet50:32", "vgg16:64:bf16", "resnet50:128:fp32"]  # where there is time left
-SMALL_NETS = ["mnist:2"]
+SMALL_NETS = ["digits:2"]
 
 
 class Step(NamedTuple):

@@ -226,6 +226,7 @@ def test_force_gray_of_raw_images_is_noted_once(layermem, solver, tmp_path):
 TWO_STEPS = 'base_lr: 1 lr_policy: "fixed" max_iter: 2 snapshot_after_train: false'
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("kind", ABSENT)
 def test_every_verb_that_plans_takes_shapes_for_a_source_that_is_not_there(kind, layermem, prototxt):
     net = prototxt(absent_net(ABSENT[kind]))

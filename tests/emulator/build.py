@@ -113,7 +113,8 @@ def _precompiled(flags: tuple[str, ...]) -> Path:
 
     g++ takes the compiled one beside it, unless a build defines what that depends on, such as LM_EMULATE_ARCH.
     """
-    parts = (HOST / "emulation.hpp", ROOT / "cuda" / "primitives.cuh")
+    primitives = (ROOT / "cuda" / name for name in ("primitives.cuh", "warpgroup.cuh"))
+    parts = (HOST / "emulation.hpp", *primitives, HOST / "calls.hpp")
     key = _digest(flags, [file for part in parts for file in _closure(part, INCLUDES)])
     header = CACHE / key / "common.hpp"
 

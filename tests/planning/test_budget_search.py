@@ -141,6 +141,7 @@ class FragmentingCompiler(Compiler):
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("net", ["chain", "residual", "inception"])
 def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahead(net, tmp_path):
     graphs, costs = solver_job(net, tmp_path)

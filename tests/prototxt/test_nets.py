@@ -146,6 +146,7 @@ def test_a_net_is_one_to_the_reader(path):
     read_net(path)
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("path", NETS, ids=name)
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
@@ -170,6 +171,7 @@ OTHERWISE = ("digits", "unet", "pspnet", "siamese", "lstm_lm", "ssd300")
 WITH_NOISE = [path for path in NETS if path.parent.name not in OTHERWISE]
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("path", WITH_NOISE, ids=name)
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_noise_takes_the_place_of_the_data_set_in_the_stage_dummy(path, phase):

@@ -42,6 +42,7 @@ def test_the_strategy_fits_the_largest_size_and_not_the_next(strategy):
     assert min_live_bytes(jobs(fit.size), strategy) <= budget_bytes < min_live_bytes(jobs(fit.size + 1), strategy)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("strategy", ["liveness", "sublinear", "recompute-approx", "recompute", "nested", "intra"])
 def test_no_size_above_the_fit_has_a_plan_within_the_budget(strategy):
     jobs, budget_bytes = Jobs(), 600_000
@@ -50,6 +51,7 @@ def test_no_size_above_the_fit_has_a_plan_within_the_budget(strategy):
     assert size == max(fitting, default=0)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("budget_bytes", [400_000])
 @pytest.mark.parametrize("strategy", ["liveness", "sublinear", "recompute-approx", "recompute", "nested", "auto"])
 def test_the_fit_is_the_largest_of_all_sizes_whose_placed_plan_is_within_the_budget(strategy, budget_bytes):

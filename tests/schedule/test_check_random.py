@@ -25,6 +25,7 @@ def schedule_of(seed, *, most=8):
     return place(lower(layout, plan), seconds=0.0), rng
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("block", range(5))
 def test_any_plan_lowered_and_placed_is_safe_in_every_order_that_its_edges_permit(block):
     copies = is_recompute = overlays = 0

@@ -18,7 +18,8 @@ def digits(folder, **options):
     return Solver(file, **options)
 
 
-@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.samples(2)  # the other test's runs are on both
+@pytest.mark.parametrize("device", ["cpu", "reference"])
 def test_half_of_what_caffe_takes_is_enough_to_learn_the_digits(device, tmp_path):
     with digits(tmp_path, device=device, budget="50%", iterations=300) as solver:
         assert solver.program.arena_bytes <= solver.report.budget_bytes == solver.job.baseline_bytes // 2

@@ -275,6 +275,7 @@ def test_a_budget_that_fits_is_run_as_it_is():
     assert fallback(net_of("mnist:256"), "100%") is None
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("most", [0.15, 0.04])
 def test_instead_of_one_that_does_not_the_least_that_is_predicted_to_take_little_longer_is_run(monkeypatch, most):
     """In mnist x256 the least budget of all takes 7.6 % longer."""

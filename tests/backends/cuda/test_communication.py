@@ -137,6 +137,7 @@ def results(answer: dict) -> tuple[str, str]:
 
 
 @needs_pycuda
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("name", NETS)
 def test_every_number_of_ranks_and_transport_gives_the_same_bits(name):
     net, fields = NETS[name]

@@ -98,6 +98,7 @@ def test_the_catalogue_names_every_kernel_and_no_other(report):
     not (program("nvcc") and program("ptxas")),
     reason="nvcc and ptxas are not here: pip install nvidia-cuda-nvcc",
 )
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("architecture", ["75", "90", "120"])
 def test_the_compiler_still_says_what_the_report_states(architecture, report):
     known = {row.name: row for row in report[1] if row.module == "pooling"}

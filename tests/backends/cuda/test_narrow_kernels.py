@@ -95,7 +95,7 @@ def test_a_product_of_packed_tiles_is_that_of_its_operands(name):
     assert check(name, "bf16", BF16, exact=True) >= 3
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", OCTETS)
 def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):

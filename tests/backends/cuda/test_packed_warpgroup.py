@@ -123,6 +123,7 @@ def use(tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warpgroup, "PACKED_TILES", (tile, *of_others))
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("mode, order, copies", [
     ("plain", "reverse", "late"), ("race", "shuffled", "either"), ("asan", "forward", "early"),
 ])  # fmt: skip
@@ -311,6 +312,7 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
     return arrays["y0"].tobytes()
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
     """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""

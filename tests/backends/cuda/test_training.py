@@ -89,6 +89,7 @@ def same_numbers(a: dict, b: dict, bound: float) -> None:
         assert math.isclose(x, y, rel_tol=bound), (x, y)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("net", [net for net in NETS if net not in NOT_ON_CUDA])
 def test_a_net_learns_what_the_reference_learns(net):
     job = {"net": net, "steps": 4, "fields": RULES.get(net, {})}
@@ -96,6 +97,7 @@ def test_a_net_learns_what_the_reference_learns(net):
     same_numbers(mine, reference, 1e-5)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("net", ["residual", "inception", "dropout"])
 def test_no_strategy_changes_a_bit(net):
     job = {"net": net, "steps": 2}
@@ -105,6 +107,7 @@ def test_no_strategy_changes_a_bit(net):
     assert any(answer["host"] for answer in answers)  # some of them do offload
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     ("net", "cuts"),
     [
@@ -222,6 +225,7 @@ def test_products_with_residual_epilogues_learn_what_the_reference_learns_under_
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     "fields", [{}, {"type": "Adam", "base_lr": 0.002, "clip_gradients": 0.3}, {"iter_size": 2}], ids=str
 )
@@ -433,6 +437,7 @@ CONV_POOLED = f"""
 """
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize(
     ("precision", "storage"), [("fp32", "fp32"), ("tf32", "fp32"), ("fp32", "fp16"), ("bf16", "bf16")]
 )
@@ -495,6 +500,7 @@ def test_a_schedule_that_omits_a_wait_is_caught():
     assert not missed
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("net", ["residual", "dropout", "chain"])
 def test_a_captured_step_gives_the_same_bits_in_every_order(net):
     job = {"net": net, "steps": 5, "fields": RULES.get(net, {})}

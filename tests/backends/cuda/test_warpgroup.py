@@ -351,6 +351,7 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
     return arrays["y0"].tobytes()
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
     """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""

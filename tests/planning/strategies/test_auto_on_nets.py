@@ -26,7 +26,8 @@ def compilers(net, device):
     return job, {name: Compiler(job.graphs, name, job.costs) for name in (*RIVALS, "auto")}
 
 
-@pytest.mark.parametrize(("device", "net"), [("cuda", "resnet20"), ("cuda", "unet"), *(("cpu", net) for net in NETS)])
+@pytest.mark.samples(2)
+@pytest.mark.parametrize(("device", "net"), [("cuda", "unet"), ("cuda", "resnet20"), *(("cpu", net) for net in NETS)])
 def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device, net):
     job, made = compilers(net, device)
     compared = 0
@@ -43,6 +44,7 @@ def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device
     assert compared
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("net", NETS[:-1])
 def test_auto_is_hardly_ever_slower_with_a_larger_budget(net):
     job, made = compilers(net, "cpu")
