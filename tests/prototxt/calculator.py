@@ -7,7 +7,7 @@ An oracle of layermem.graph for tests: slow, short, and written from Caffe's for
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from functools import cache
 from math import prod
 from pathlib import Path
 
@@ -21,7 +21,7 @@ LOSSES = ("MultiBoxLoss", "SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLos
 SAME_SHAPE = ("ReLU", "Clip", "Sigmoid", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax", "Normalize")
 
 
-@lru_cache(maxsize=None)
+@cache
 def parsed(path: Path):
     return text_format.Parse(path.read_text(), schema.NetParameter())
 

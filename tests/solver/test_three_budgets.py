@@ -54,7 +54,7 @@ def digits(folder):
 
 
 def cifar(folder):
-    return solver_file(small(read_net_text(str(resnet.cifar(20, 2, 2))), 2, 16), folder, **SETTINGS)
+    return solver_file(small(read_net_text(str(resnet.cifar(8, 2, 2))), 2, 16), folder, **SETTINGS)
 
 
 def googlenet(folder):
@@ -64,7 +64,7 @@ def googlenet(folder):
     return solver_file(text, folder, **SETTINGS)
 
 
-NETS = {"digits": digits, "ResNet-20": cifar, "GoogLeNet's first module": googlenet}
+NETS = {"digits": digits, "ResNet-8": cifar, "GoogLeNet's first module": googlenet}
 
 
 @pytest.fixture(scope="module", params=["reference", "cpu"])
