@@ -91,6 +91,7 @@ def test_ranks_write_the_files_of_one_process_and_one_of_them_reports(solver):
 
 
 @needs_mpi
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     "options, code, text",
     [
