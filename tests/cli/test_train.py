@@ -186,6 +186,7 @@ def test_what_cannot_be_run_is_refused(layermem, words, says):
     assert ended.code == 2 and says in ended.sentence
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("columns", ["1", "20", "40"])
 def test_a_narrow_terminal_in_an_ascii_locale_shows_the_run(solver, columns):
     pty = pytest.importorskip("pty")

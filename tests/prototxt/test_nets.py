@@ -141,8 +141,18 @@ def test_mobilenets_end_in_seven_by_seven_pixels():
     assert shapes_of("mobilenet2")["conv18/project"] == (32, 320, 7, 7)
 
 
-@pytest.mark.parametrize("path", NETS, ids=name)
+DEEP = [path for path in NETS if path.parent.name in ("resnet1001", "resnet1517", "resnet2504")]
+
+
+@pytest.mark.parametrize("path", [path for path in NETS if path not in DEEP], ids=name)
 def test_a_net_is_one_to_the_reader(path):
+    read_net(path)
+
+
+@pytest.mark.samples(3)
+@pytest.mark.parametrize("path", DEEP, ids=name)
+def test_so_are_those_of_a_thousand_layers_and_more(path):
+    """They differ in depth alone."""
     read_net(path)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -60,14 +62,27 @@ def solver_of(net: str, folder: Path, **fields: object) -> SolverFile:
     return solver_file(net, folder, test_iter=None, test_interval=None, **fields)
 
 
+@pytest.fixture(scope="module")
+def bits_of_caffe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, str], Bits]:
+    """Without parts."""
+
+    @cache
+    def bits(name: str, device: str, storage: str) -> Bits:
+        file = solver_of(name, tmp_path_factory.mktemp("caffe"))
+        return trained(file, DEVICES[device](storage=storage), strategy="caffe")
+
+    return bits
+
+
 @pytest.mark.exhaustive(10)
 @pytest.mark.parametrize(("strategy", "nbytes"), PLANS)
 @pytest.mark.parametrize("name", NETS)
-def test_every_plan_and_every_size_of_parts_gives_the_same_bits(device, name, strategy, nbytes, tmp_path, monkeypatch):
-    file = solver_of(name, tmp_path)
-    bits = trained(file, device, strategy="caffe")
+def test_every_plan_and_every_size_of_parts_gives_the_same_bits(
+    device, name, strategy, nbytes, bits_of_caffe, tmp_path, monkeypatch
+):
+    bits = bits_of_caffe(name, device.name, device.storage)
     limit_parts(monkeypatch, nbytes)
-    assert trained(file, device, strategy=strategy) == bits
+    assert trained(solver_of(name, tmp_path), device, strategy=strategy) == bits
 
 
 ROWS_OF_ITEMS = f"""
