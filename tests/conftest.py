@@ -14,6 +14,7 @@ from hypothesis import settings
 
 import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem.backends.reference.blas import use_one_thread
+from layermem.cli.main import GC_THRESHOLDS
 from tests.numbers import SEED, numbers_for
 from tests.speed import is_slow, needs_emulator
 from tests.thinning import thin
@@ -48,9 +49,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was collected out of garbage collections: half a million objects, and 0.4 s each time."""
+    """Leave what was collected out of garbage collections, which are as rare as in the command: half a million objects,
+    and 0.4 s each time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 @pytest.fixture(scope="session", autouse=True)

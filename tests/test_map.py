@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,22 @@ def package_of(file: Path) -> str:
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
+@cache
+def imports_of(source: str) -> tuple[ast.AST, ...]:
+    """Its import statements, and its calls of `import_module`."""
+    kinds = ast.Import, ast.ImportFrom, ast.Call
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    return tuple(node for node in nodes if not isinstance(node, ast.Call) or _imports(node.func))
+
+
+def _imports(function: ast.expr) -> bool:
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    return name.endswith(("import_module", "__import__"))
+
+
+def imported_modules(source: str) -> Iterator[tuple[str, int]]:
     """Each module that an import statement names, with its line; `from layermem import x` names layermem.x."""
-    for node in ast.walk(tree):
+    for node in imports_of(source):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -69,14 +83,14 @@ def imported_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "layermem" else [node.module]
             )
             yield from ((name, node.lineno) for name in names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call):
             argument = node.args[0]
             name = argument.value if isinstance(argument, ast.Constant) else f"dynamic:{ast.unparse(argument)}"
             yield str(name), node.lineno
 
 
 def imported_packages(source: str) -> Iterator[tuple[str, int]]:
-    for module, line in imported_modules(ast.parse(source)):
+    for module, line in imported_modules(source):
         package, _, rest = module.partition(".")
         if package == "layermem" and rest and not rest.startswith("__version__"):
             yield rest.partition(".")[0], line
@@ -91,20 +105,22 @@ def test_every_package_is_on_the_map():
     assert {package_of(file) for file in FILES} | {"_native"} == set(LEVEL)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_imports_point_one_way(file):
-    package = package_of(file)
-    for imported, line in imported_packages(file.read_text()):
-        allowed = imported == package or LEVEL[imported] < LEVEL[package] or file.name == "__init__.py" == package
-        assert allowed, f"{file.name}:{line}: {package} imports {imported}"
+@pytest.mark.parametrize("package", sorted({package_of(file) for file in FILES}))
+def test_imports_point_one_way(package):
+    for file in FILES:
+        if package_of(file) != package:
+            continue
+        for imported, line in imported_packages(file.read_text()):
+            allowed = imported == package or LEVEL[imported] < LEVEL[package] or file.name == "__init__.py" == package
+            assert allowed, f"{file.relative_to(PACKAGE)}:{line}: {package} imports {imported}"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_dynamic_imports_are_discovery_in_their_own_package(file):
-    name = str(file.relative_to(PACKAGE))
-    dynamic = [module for module, _ in imported_modules(ast.parse(file.read_text())) if module.startswith("dynamic:")]
-    assert not dynamic or name in DISCOVERY, f"{name} imports {dynamic[0]}"
-    assert name in USERS_MODULES or "sys.modules" not in file.read_text(), f"{name} replaces a module"
+def test_dynamic_imports_are_discovery_in_their_own_package():
+    for file in FILES:
+        name, source = str(file.relative_to(PACKAGE)), file.read_text()
+        dynamic = [module for module, _ in imported_modules(source) if module.startswith("dynamic:")]
+        assert not dynamic or name in DISCOVERY, f"{name} imports {dynamic[0]}"
+        assert name in USERS_MODULES or "sys.modules" not in source, f"{name} replaces a module"
 
 
 def test_no_modules_form_a_circle():
@@ -114,7 +130,7 @@ def test_no_modules_form_a_circle():
     for name, file in names.items():
         if name == "layermem":
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in imports_of(file.read_text()):
             if isinstance(node, ast.ImportFrom) and node.module and node.module in names:
                 members = {f"{node.module}.{alias.name}" for alias in node.names}
                 graph[name] |= (members & names.keys()) or {node.module}
@@ -136,15 +152,11 @@ def test_a_wrong_import_is_seen():
     assert list(imported_packages("from layermem import cli, errors")) == [("cli", 1), ("errors", 1)]
     assert list(imported_packages("if TYPE_CHECKING:\n    from layermem import cli")) == [("cli", 2)]
     assert list(imported_packages("import_module('layermem.api')")) == [("api", 1)]
-    assert list(imported_modules(ast.parse("import_module(name)"))) == [("dynamic:name", 1)]
+    assert list(imported_modules("import_module(name)")) == [("dynamic:name", 1)]
 
 
 def test_one_file_imports_pycuda():
-    files = [
-        file
-        for file in FILES
-        if any(name.startswith("pycuda") for name, _ in imported_modules(ast.parse(file.read_text())))
-    ]
+    files = [file for file in FILES if any(name.startswith("pycuda") for name, _ in imported_modules(file.read_text()))]
     assert [str(file.relative_to(PACKAGE)) for file in files] == ["backends/cuda/driver/context.py"]
 
 

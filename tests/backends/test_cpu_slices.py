@@ -387,7 +387,7 @@ NORMS = {  # blocks of 64 lines within slices and across them, one part and seve
 }
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("form", ["alone", "scaled", "relu", "residual"])
 @pytest.mark.parametrize("name", NORMS)
 def test_a_batch_norm_in_two_passes_is_that_of_the_whole_batch(name, form):

@@ -24,7 +24,6 @@ def job_with_offload(path: Path) -> Job:
     return job_of_net(build_net(path), DEVICE, COSTS).with_host_budget("1TiB")
 
 
-@pytest.mark.samples(2)
 @pytest.mark.parametrize("path", SMALL, ids=str)
 def test_every_net_is_planned_within_what_caffe_takes(path):
     is_planned_within_what_caffe_takes(path)
@@ -53,7 +52,7 @@ def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
     assert not violations(found.program.train)
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("path", SOLVERS, ids=str)
 def test_every_solver_is_planned_with_its_test_nets(path):
     job = job_of_solver(path, DEVICE, COSTS)

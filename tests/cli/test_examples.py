@@ -75,11 +75,14 @@ def test_every_example_works(layermem, tmp_path, monkeypatch):
     monkeypatch.setattr(pycuda_wheel, "installed", lambda: "2026.1")  # or `setup-cuda` would compile it
     monkeypatch.setattr(pycuda_wheel, "compiles_kernels", lambda: True)
     monkeypatch.setattr("layermem.report.page.server.Server.serve_forever", lambda server: None)
+    trained = False
     for text in EXAMPLES.values():
         for name, *words in commands(text):
             assert name == "layermem"
-            if words[0] == "train" and "--ranks" in words:  # 700 iterations of four batches, with the bits of one rank
-                words += ["--iterations", "50"]
+            if words[0] == "train" and "--iterations" not in words and "--allow-python" not in words:
+                if trained:  # 700 iterations, and some of four batches
+                    words += ["--iterations", "10"]
+                trained = True
             ended = layermem(*words)
             assert ended.code == 0, (words, ended.err)
     written = (
@@ -96,6 +99,8 @@ def test_every_command_of_a_page_works_without_a_data_set(layermem, tmp_path, mo
     lines = [words for block in blocks for words in commands(block)]
     assert lines
     for _, *words in lines:
+        if words[0] == "train":  # 700 iterations of the digits, and three of ResNet-50
+            words += ["--iterations", "1"]
         ended = layermem(*words)
         assert ended.code == 0, (words, ended.err)
 

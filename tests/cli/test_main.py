@@ -177,19 +177,25 @@ def run_shell(command, prototxt, **environment):
     return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, errors="replace")
 
 
+@pytest.mark.exhaustive(2)
+@pytest.mark.parametrize("verb", ["show", "plan"])
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_a_letter_that_standard_output_cannot_encode_is_escaped(prototxt, encoding):
-    for verb in ("show", "plan"):
-        ended = run_shell(f'{verb} --net "$1"', prototxt, PYTHONIOENCODING=encoding)
-        assert ended.returncode == 0 and "Error" not in ended.stderr and "\x1b" not in ended.stdout
-        assert ("日本" if encoding == "utf-8" else "\\u65e5\\u672c") in ended.stdout
+def test_a_letter_that_standard_output_cannot_encode_is_escaped(prototxt, encoding, verb):
+    ended = run_shell(f'{verb} --net "$1"', prototxt, PYTHONIOENCODING=encoding)
+    assert ended.returncode == 0 and "Error" not in ended.stderr and "\x1b" not in ended.stdout
+    assert ("日本" if encoding == "utf-8" else "\\u65e5\\u672c") in ended.stdout
+
+
+@pytest.mark.exhaustive(2)
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("verb", ["plan --json", "compare --strategies caffe"])
+def test_a_closed_stream_is_an_empty_one(prototxt, verb, closed):
+    ended = run_shell(f'{verb} --net "$1" {closed}', prototxt)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
-def test_a_closed_stream_is_an_empty_one(prototxt, closed):
-    for verb in ("plan --json", "compare --strategies caffe"):
-        ended = run_shell(f'{verb} --net "$1" {closed}', prototxt)
-        assert (ended.returncode, ended.stderr) == (0, ""), verb
+def test_an_error_is_not_lost_with_another_stream(prototxt, closed):
     ended = run_shell(f'show --net "$1.missing" {closed}', prototxt)
     assert ended.returncode == 2 and ("no such file" in " ".join(ended.stderr.split())) == ("2>&-" not in closed)
 

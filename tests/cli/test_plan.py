@@ -159,9 +159,9 @@ def test_hints_reach_the_strategy(values):
 
 
 def test_the_bound_in_seconds_knows_the_host_budget(values):
-    net = "prototxt/mobilenet1/train_val.prototxt"
-    free = values("--net", net, "--budget", "20%", "--host-budget", "1TiB")[0]
-    none = values("--net", net, "--budget", "20%", "--host-budget", "0")[0]
+    net = "prototxt/vgg16/train_val.prototxt"
+    free = values("--net", net, "--budget", "30%", "--host-budget", "1TiB")[0]
+    none = values("--net", net, "--budget", "30%", "--host-budget", "0")[0]
     assert free["lower_bound_seconds"] < none["lower_bound_seconds"] <= none["predicted_seconds"]
 
 
@@ -415,14 +415,17 @@ def test_a_gpu_by_name_gives_its_rates_and_its_memory_as_the_budget(layermem):
     assert says in text
 
 
+VGG = ("--net", "prototxt/vgg16/train_val.prototxt", "--batch", "64", "--device", "cuda")
+
+
 def test_a_faster_gpu_has_the_shorter_step(layermem):
     def plan(*words):
-        return json.loads(layermem("plan", *RESNET, *words, "--json").out)
+        return json.loads(layermem("plan", *VGG, *words, "--json").out)
 
     names = ("T4", "A100 40GB", "H100 PCIe", "H200")
-    times = [plan("--card", name, "--budget", "6GiB")["predicted_seconds"] for name in names]
+    times = [plan("--card", name, "--budget", "4GiB")["predicted_seconds"] for name in names]
     assert times == sorted(times, reverse=True) and times[0] > 3 * times[-1]
-    typical, same = plan("--budget", "6GiB"), plan("--card", "h200", "--budget", "6GiB")
+    typical, same = plan("--budget", "4GiB"), plan("--card", "h200", "--budget", "4GiB")
     assert same["predicted_seconds"] == typical["predicted_seconds"]  # of which the model is
     assert (typical["gpu"], same["gpu"], same["costs"]) == (None, "H200", "modelled")
     assert plan("--card", "H200", "--budget", "50%free")["budget_bytes"] == plan("--card", "H200")["budget_bytes"] // 2

@@ -37,15 +37,16 @@ COMMANDS = (
 )
 
 
+@pytest.mark.exhaustive(3)
+@pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[::2]))
-def test_a_table_stays_within_the_columns(layermem, prototxt, monkeypatch, command, log):  # noqa: F811
+def test_a_table_stays_within_the_columns(layermem, prototxt, monkeypatch, command, width, log):  # noqa: F811
     files = {"LONG": prototxt(LONG), "LOG": log}
     words = [files.get(word, word) for word in command]
-    for width in (60, 80, 100):
-        monkeypatch.setenv("COLUMNS", str(width))
-        ended = layermem(*words)
-        assert ended.code == 0, ended.err
-        assert all(len(line) <= width for line in ended.out.splitlines()), ended.out
+    monkeypatch.setenv("COLUMNS", str(width))
+    ended = layermem(*words)
+    assert ended.code == 0, ended.err
+    assert all(len(line) <= width for line in ended.out.splitlines()), ended.out
 
 
 def test_what_a_narrow_table_shows_is_whole(layermem, prototxt, monkeypatch):

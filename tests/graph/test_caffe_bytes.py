@@ -1,5 +1,7 @@
 """What BVLC Caffe itself takes: the totals that its own accounting gives for the nets of Layrub's comparison."""
 
+from functools import cache
+
 import pytest
 
 from layermem.api import build_net
@@ -24,9 +26,14 @@ def close(result: int, expected: float) -> bool:
     return float(f"{result / GIB:.3g}") == pytest.approx(expected, abs=0.0051 if expected < 10 else 0.051)
 
 
+@cache
+def built(name: str, phase: str) -> graph_net.Net:
+    return build_net(f"prototxt/{name}/train_val.prototxt", phase)
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_totals_of_known_nets(name):
-    result = caffe_bytes(build_net(f"prototxt/{name}/train_val.prototxt"))
+    result = caffe_bytes(built(name, "TRAIN"))
     activations, norms, parameters, total = PUBLISHED[name]
     assert close(result.data, activations) and result.diff == result.data
     assert close(result.parameters, parameters)
@@ -111,7 +118,7 @@ def test_adam_keeps_one_more_history():
     ],
 )
 def test_memory_required_for_data_is_what_caffe_prints(name, phase, printed):
-    assert build_net(f"prototxt/{name}/train_val.prototxt", phase).activation_bytes == printed
+    assert built(name, phase).activation_bytes == printed
 
 
 @pytest.mark.parametrize(("steps", "items", "inputs", "cells"), [(1, 2, 3, 4), (35, 20, 650, 650)])

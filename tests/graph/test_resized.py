@@ -25,7 +25,7 @@ def graph_of(net, size, device):
 @pytest.mark.parametrize("net", NETS)
 def test_a_resized_graph_is_the_one_that_is_built(net, device):
     resized = ResizedGraph(graph_of(net, 1, device), graph_of(net, 7, device), (1, 7), get_device(device))
-    for size in (1, 2, 6, 13):
+    for size in (2, 13):
         built, graph = graph_of(net, size, device), resized.at(size)
         assert graph == built and graph.fingerprint == built.fingerprint and graph.warnings == built.warnings
 

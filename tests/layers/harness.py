@@ -160,12 +160,12 @@ def backward(run: Run, wants: Sequence[str], *dys: np.ndarray) -> Run:
     return run
 
 
-def directions(shape: Sequence[int], rng: np.random.Generator) -> Iterator[np.ndarray]:
+def directions(shape: Sequence[int], rng: np.random.Generator, few: int = FEW) -> Iterator[np.ndarray]:
     """Moves of an input: of each element where they are few, and else of all of them, each up or down by chance.  An
     element whose derivative is wrong shows in every one of these."""
     count = int(np.prod(shape))
-    for number in range(min(count, FEW)):
-        move = np.eye(count)[number] if count <= FEW else rng.choice((-1.0, 1.0), count)
+    for number in range(min(count, few)):
+        move = np.eye(count)[number] if count <= few else rng.choice((-1.0, 1.0), count)
         yield move.reshape(shape)
 
 

@@ -224,6 +224,7 @@ def run_step(step, case, memory, x, w, dy):
     return result
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("images", "size", "others"), [(1, (60, 64), 700), (4, (14, 14), 288)])
 def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(step, images, size, others, every_way):

@@ -182,7 +182,7 @@ class ChainOracle:
         return {(t, peak, self.oracle.bytes_of(("value", x) for x in kept)) for t, peak, kept in reached[self.whole]}
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(10)
 @pytest.mark.parametrize("block", range(10))
 def test_the_exact_family_finds_the_optimum_of_every_chain(block):
     for seed in range(block * 100, block * 100 + 100):

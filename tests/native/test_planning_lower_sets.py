@@ -1,6 +1,7 @@
 """The families of lower sets, and what a limit of time leaves of a search."""
 
 import random
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -16,6 +17,13 @@ def graph(count, edges, size=None):
     draw = random.Random(count)
     size = size or [draw.randint(1, 9) for _ in range(count)]
     return StepGraph.value_gradients([draw.choice((1, 10)) for _ in range(count)], size, edges)
+
+
+@cache
+def minimum_of_wide():
+    """The least budget of the exact family of WIDE and DIAMOND, which takes a second, and the planner that knows it."""
+    planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
+    return planner.minimum(), planner
 
 
 def family(count, edges, name, **more):
@@ -65,9 +73,8 @@ def test_an_end_that_is_no_node_is_refused():
 
 
 def test_the_least_budget_keeps_what_was_found_when_the_time_is_up():
-    edges = WIDE + DIAMOND
-    proven = LowerSetPlanner(graph(20, edges), family="exact").minimum()
-    planner = LowerSetPlanner(graph(20, edges), family="exact")
+    proven, _ = minimum_of_wide()
+    planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
     limit, peaks, done = 1e-9, [], False
     while not done:
         found = planner.minimum(time_limit=limit)
@@ -87,8 +94,8 @@ def test_a_limit_counts_steps_so_that_an_interrupted_search_gives_the_same_answe
 
 
 def test_a_search_out_of_time_gives_the_best_it_knows_and_does_not_call_it_proven():
-    planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
-    budget = planner.minimum().model_peak_bytes
+    minimum, planner = minimum_of_wide()
+    budget = minimum.model_peak_bytes
     hasty = planner.solve(budget, time_limit=1e-9)
     assert hasty.model_peak_bytes <= budget and not hasty.proven_optimal
     calm = planner.solve(budget)
@@ -109,6 +116,5 @@ def test_a_chain_may_fit_from_the_least_peak_of_its_family_on(seed, name):
 
 
 def test_a_chain_may_fit_while_a_limit_leaves_that_open():
-    planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
-    least = planner.minimum().model_peak_bytes
+    least = minimum_of_wide()[0].model_peak_bytes
     assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").may_fit(least - 1, time_limit=1e-9)

@@ -280,29 +280,30 @@ def halves(x, count):
     return result
 
 
-def test_walks_are_those_that_form_every_need_and_cost_anew():
+@pytest.mark.samples(3)
+@pytest.mark.parametrize("seed", range(1, 26))
+def test_walks_are_those_that_form_every_need_and_cost_anew(seed):
     """All walks of the search for the fewest bytes: bisections, then some below the least, by seconds and by ops."""
-    for seed in range(1, 26):
-        values = random_values(seed)
-        walk = PlainWalk(values)
-        order = walk.run(2 * values.live_bytes(values.order), EXPONENTS[0])
-        least = values.live_bytes(order), order
+    values = random_values(seed)
+    walk = PlainWalk(values)
+    order = walk.run(2 * values.live_bytes(values.order), EXPONENTS[0])
+    least = values.live_bytes(order), order
 
-        def take(order, values=values):
-            nonlocal least
-            if order is not None and values.live_bytes(order) < least[0]:
-                least = values.live_bytes(order), order
+    def take(order):
+        nonlocal least
+        if order is not None and values.live_bytes(order) < least[0]:
+            least = values.live_bytes(order), order
 
+    for exponents in EXPONENTS:
+        low, high = 0.0, 1.25 * least[0]
+        for _ in range(10):
+            middle = (low + high) / 2
+            order = walk.run(int(middle), exponents)
+            low, high = (middle, high) if order is None else (low, middle)
+            take(order)
+    for counts_ops in (False, True):
         for exponents in EXPONENTS:
-            low, high = 0.0, 1.25 * least[0]
-            for _ in range(10):
-                middle = (low + high) / 2
-                order = walk.run(int(middle), exponents)
-                low, high = (middle, high) if order is None else (low, middle)
-                take(order)
-        for counts_ops in (False, True):
-            for exponents in EXPONENTS:
-                for step in range(16):
-                    take(walk.run(int((1 - step / 64) * least[0]), exponents, counts_ops))
-        found = values.planner.minimum()
-        assert (found.live_bytes, found.order) == least, seed
+            for step in range(16):
+                take(walk.run(int((1 - step / 64) * least[0]), exponents, counts_ops))
+    found = values.planner.minimum()
+    assert (found.live_bytes, found.order) == least

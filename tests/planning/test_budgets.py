@@ -51,7 +51,7 @@ def test_the_strategies_of_these_tests_are_all_there_are():
     assert set(STRATEGIES) == set(REGISTERED)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_refusal_names_the_least_budget(job, strategy):
     refused, least = arena(job, strategy, 1)

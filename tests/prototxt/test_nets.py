@@ -141,12 +141,21 @@ def test_mobilenets_end_in_seven_by_seven_pixels():
     assert shapes_of("mobilenet2")["conv18/project"] == (32, 320, 7, 7)
 
 
-@pytest.mark.parametrize("path", NETS, ids=name)
+DEEP = [path for path in NETS if path.parent.name in ("resnet1001", "resnet1517", "resnet2504")]
+
+
+@pytest.mark.parametrize("path", [path for path in NETS if path not in DEEP], ids=name)
 def test_a_net_is_one_to_the_reader(path):
     read_net(path)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.samples(3)
+@pytest.mark.parametrize("path", DEEP, ids=name)
+def test_so_are_those_of_a_thousand_layers_and_more(path):
+    """They differ in depth alone."""
+    read_net(path)
+
+
 @pytest.mark.parametrize("path", NETS, ids=name)
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
@@ -171,7 +180,6 @@ OTHERWISE = ("digits", "unet", "pspnet", "siamese", "lstm_lm", "ssd300")
 WITH_NOISE = [path for path in NETS if path.parent.name not in OTHERWISE]
 
 
-@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("path", WITH_NOISE, ids=name)
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_noise_takes_the_place_of_the_data_set_in_the_stage_dummy(path, phase):

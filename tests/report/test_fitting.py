@@ -53,7 +53,7 @@ def test_no_size_above_the_fit_has_a_plan_within_the_budget(strategy):
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("budget_bytes", [400_000])
-@pytest.mark.parametrize("strategy", ["liveness", "sublinear", "recompute-approx", "recompute", "nested", "auto"])
+@pytest.mark.parametrize("strategy", ["sublinear", "liveness", "recompute", "recompute-approx", "auto", "nested"])
 def test_the_fit_is_the_largest_of_all_sizes_whose_placed_plan_is_within_the_budget(strategy, budget_bytes):
     jobs = Jobs(Hints(host_budget_bytes=0))
     fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit(strategy)
@@ -77,9 +77,9 @@ def test_where_sizes_have_other_ops_every_size_is_planned():
 
 
 def test_plans_that_copy_reach_no_further_than_the_host_budget_lets_them():
-    jobs, budget_bytes = Jobs(Hints(host_budget_bytes=200_000)), 3 << 20
+    jobs, budget_bytes = Jobs(Hints(host_budget_bytes=60_000)), 1 << 20
     fit = Fitting(jobs, range(1, 10_000), budget_bytes, same_ops=True).fit("hybrid")
-    assert fit.report.feasible and fit.report.program.host_bytes <= 200_000
+    assert fit.report.feasible and 0 < fit.report.program.host_bytes <= 60_000
     assert min_live_bytes(jobs(fit.size + 1), "hybrid") > budget_bytes
 
 

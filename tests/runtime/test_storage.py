@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from tests.graph.test_storage import limit_parts
 from tests.nets import CHAIN, DATA, INCEPTION, LOSS, NETS, RESIDUAL, conv, norm, solver_file
 
 DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}
-STRATEGIES = ["caffe", "liveness", "intra", "hybrid", "recompute", "nested"]
+PLANS = [("caffe", 1), ("liveness", 4096), ("intra", 1), ("hybrid", 4096), ("recompute", 1), ("nested", 4096)]
 STEPS = 2
 WIDE = {"dim: 6 dim: 5": "dim: 24 dim: 20"}  # to divide ops whose operands begin at multiples of 16 bytes
 SLICED = {"chain": ["whole/2", "..pool1/4"], "inception": ["whole/2", "..both/4"], "residual": ["..sum_relu/2"]}
@@ -60,14 +62,27 @@ def solver_of(net: str, folder: Path, **fields: object) -> SolverFile:
     return solver_file(net, folder, test_iter=None, test_interval=None, **fields)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.fixture(scope="module")
+def bits_of_caffe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, str], Bits]:
+    """Without parts."""
+
+    @cache
+    def bits(name: str, device: str, storage: str) -> Bits:
+        file = solver_of(name, tmp_path_factory.mktemp("caffe"))
+        return trained(file, DEVICES[device](storage=storage), strategy="caffe")
+
+    return bits
+
+
+@pytest.mark.exhaustive(10)
+@pytest.mark.parametrize(("strategy", "nbytes"), PLANS)
 @pytest.mark.parametrize("name", NETS)
-def test_every_plan_and_every_size_of_parts_gives_the_same_bits(device, name, tmp_path, monkeypatch):
-    file = solver_of(name, tmp_path)
-    bits = trained(file, device, strategy="caffe")
-    for number, strategy in enumerate(STRATEGIES):
-        limit_parts(monkeypatch, (1, 4096)[number % 2])
-        assert trained(file, device, strategy=strategy) == bits, strategy
+def test_every_plan_and_every_size_of_parts_gives_the_same_bits(
+    device, name, strategy, nbytes, bits_of_caffe, tmp_path, monkeypatch
+):
+    bits = bits_of_caffe(name, device.name, device.storage)
+    limit_parts(monkeypatch, nbytes)
+    assert trained(solver_of(name, tmp_path), device, strategy=strategy) == bits
 
 
 ROWS_OF_ITEMS = f"""

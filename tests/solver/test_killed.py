@@ -47,7 +47,7 @@ def test_a_run_killed_at_random_moments_ends_in_the_bits_of_one_that_was_not(tmp
     with Solver(solver_file("dropout", whole, **FIELDS), device="reference") as solver:
         solver.solve()
     rng, kills = random.Random(7), 0
-    for _ in range(4):
+    for _ in range(3):
         process = start(broken, *newest(broken))
         before = len(list(broken.glob("*.solverstate")))
         while process.poll() is None and len(list(broken.glob("*.solverstate"))) < before + 2:

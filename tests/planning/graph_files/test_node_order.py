@@ -34,7 +34,7 @@ def least_cost(graph, budget_bytes):
 @pytest.mark.parametrize("share", [60, 70, 85, 100])
 def test_every_sequence_runs_within_its_budget_and_costs_no_more_than_splitting(share):
     planned = 0
-    for seed in range(6):
+    for seed in range(3):
         graph = random_graph(seed, 40)
         budget_bytes = graph.order_bytes * share // 100
         sequence, split = plan_order(graph, budget_bytes), split_order(graph, budget_bytes)
@@ -44,7 +44,7 @@ def test_every_sequence_runs_within_its_budget_and_costs_no_more_than_splitting(
             assert split is None or cost <= run_sequence(graph, split)[1]
             planned += 1
         assert split is None or sequence is not None
-    assert planned == 6 or share < 100
+    assert planned == 3 or share < 100
     assert plan_order(graph, graph.order_bytes) == list(graph.order)
 
 

@@ -14,7 +14,7 @@ from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.report.comparison import budget_grid
 from tests.planning.jobs import SINGLE
 
-NETS = ("mnist", "resnet20", "alexnet", "vgg16", "unet", "googlenet", "resnet50")
+NETS = ("mnist", "resnet50", "alexnet", "vgg16", "googlenet", "resnet20", "unet")
 NEARLY = 1.01  # what a greedy search may lose with a larger budget
 RIVALS = [name for name in SINGLE if name not in ("caffe", "recompute-exact")]
 
@@ -27,7 +27,7 @@ def compilers(net, device):
 
 
 @pytest.mark.samples(2)
-@pytest.mark.parametrize(("device", "net"), [("cuda", "unet"), ("cuda", "resnet20"), *(("cpu", net) for net in NETS)])
+@pytest.mark.parametrize(("device", "net"), [*(("cpu", net) for net in NETS), ("cuda", "unet"), ("cuda", "resnet20")])
 def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device, net):
     job, made = compilers(net, device)
     compared = 0
@@ -45,7 +45,7 @@ def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device
 
 
 @pytest.mark.samples(2)
-@pytest.mark.parametrize("net", NETS[:-1])
+@pytest.mark.parametrize("net", [net for net in reversed(NETS) if net != "resnet50"])
 def test_auto_is_hardly_ever_slower_with_a_larger_budget(net):
     job, made = compilers(net, "cpu")
     before = float("inf")
