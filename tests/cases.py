@@ -205,6 +205,10 @@ for _name, _channels, _settings in (
     for _kind in ("Convolution", "Deconvolution"):
         conv(f"{_kind}, depthwise {_name}", _channels, f"{_settings} group: {_channels}", _kind,
              small=(2, _channels, 7, 5), medium=(3, _channels, 9, 6))  # fmt: skip
+for _each, _groups in ((4, 2), (8, 2), (16, 2)):
+    for _stride in (1, 2):
+        conv(f"Convolution, groups of {_each}{'/2' * (_stride - 1)}", _groups * _each,
+             f"kernel_size: 3 pad: 1 stride: {_stride} group: {_groups}", small=(1, _groups * _each, 4, 3))  # fmt: skip
 conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', small=[(1, 3, 5, 4), (1, 3, 5, 4)],
      medium=[IMAGE, IMAGE])  # fmt: skip
 conv("Deconvolution of two bottoms", 3, "kernel_size: 2", "Deconvolution", tops='top: "a" top: "b"',
