@@ -12,7 +12,7 @@ from math import prod
 
 from layermem.backends.cuda import implicit_gemm, narrow_products, warpgroup
 from layermem.backends.cuda.base import CudaCall, itemsize, kernel
-from layermem.backends.cuda.direct_problems import is_direct
+from layermem.backends.cuda.direct_problems import is_direct_fprop
 from layermem.backends.cuda.implicit_gemm import (
     DRAM_BYTES,
     FPROP_POOL,
@@ -73,7 +73,7 @@ def _is_covered(engine: Engine, op: ConvPool) -> bool:
     problem, pool = op.conv.problem, op.pool
     channels, outputs = group_channels(problem)
     geometry = {(each.kernel, each.stride, each.pad) for each in pool.windows}
-    if geometry != {(2, 2, 0)} or is_direct(problem, engine.precision) or vector_width(outputs) < VECTOR:
+    if geometry != {(2, 2, 0)} or is_direct_fprop(problem, engine.precision) or vector_width(outputs) < VECTOR:
         return False
     if engine.vector_width(problem, channels) < VECTOR:
         return False

@@ -20,7 +20,7 @@ from layermem.backends.cuda.base import CudaCall, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.depthwise import DepthwiseWgrad
 from layermem.backends.cuda.direct import DirectWgrad
-from layermem.backends.cuda.direct_problems import is_depthwise, is_direct, is_direct_wgrad
+from layermem.backends.cuda.direct_problems import is_depthwise, is_direct_dgrad, is_direct_fprop, is_direct_wgrad
 from layermem.backends.cuda.grouped import GroupedWgrad
 from layermem.backends.cuda.implicit_gemm import (
     DGRAD,
@@ -83,7 +83,7 @@ def narrow_fprop(op: Conv) -> list[str]:
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "x0", op.problem, before_norm=op.before_norm), op.problem
     epilogue = epilogue_of(op, call, problem)
-    runs_directly = is_direct(problem, call.precision)
+    runs_directly = is_direct_fprop(problem, call.precision)
     in_epilogue = call["moments"] if leaves_moments(engine) and not runs_directly else 0
     if runs_directly:
         for i in range(op.pairs):
@@ -106,7 +106,7 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     kept, sums = call["bottom_mask"], call["norm_sums"]
     norm = norm_operands_of(op, call)
     in_epilogue: StructValues | None = None
-    if is_direct(problem, call.precision):
+    if is_direct_dgrad(problem, call.precision):
         for dx, dy, adds in operands:
             yield direct_dgrad(problem, dx, dy, call["w0"], call.suffix, accumulate=adds, kept=kept)
     else:
@@ -148,7 +148,7 @@ def norm_operands_of(op: Conv, call: CudaCall) -> NormOperands:
 @kernel(Deconv, "forward", narrow=r"x\d+|y\d+")
 def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "y0", op.problem), op.problem
-    if is_direct(problem, call.precision):
+    if is_direct_dgrad(problem, call.precision):
         for i in range(op.pairs):
             yield direct_dgrad(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], call.suffix, bias=call["w1"])
         return
@@ -165,7 +165,7 @@ def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     operands = [
         (call[f"dx{i}"], call[f"dy{i}"], Epilogue(residual=call[f"dx{i}"] * call.accumulates(f"dx{i}"))) for i in pairs
     ]
-    if is_direct(problem, call.precision):
+    if is_direct_fprop(problem, call.precision):
         for dx, dy, epilogue in operands:
             yield direct_fprop(problem, dx, dy, call["w0"], epilogue, call.suffix)
         return

@@ -30,11 +30,25 @@ def is_grouped(problem: ConvProblem, most: int = GROUP_SIZES[-1]) -> bool:
     return has_groups and has_window and len(strides) == 1 and strides.issubset(STRIDES)
 
 
-def is_direct(problem: ConvProblem, precision: str) -> bool:
-    """Whether fprop and dgrad run so, with products in this precision."""
+def is_direct_fprop(problem: ConvProblem, precision: str) -> bool:
+    """Whether fprop runs so, with products in this precision."""
     return is_depthwise(problem) or is_grouped(problem, MOST_CHANNELS[precision])
+
+
+def is_direct_dgrad(problem: ConvProblem, precision: str) -> bool:
+    """Whether dgrad does.  With a stride, a phase is a product over the outputs of a few taps alone."""
+    most = MOST_CHANNELS[precision] if problem.stride == (1, 1) else GROUP_SIZES[-1]
+    return is_depthwise(problem) or is_grouped(problem, most)
 
 
 def is_direct_wgrad(problem: ConvProblem) -> bool:
     """Whether wgrad does, in all precisions: its parts, and so its workspace, depend on shapes alone."""
     return is_depthwise(problem) or is_grouped(problem)
+
+
+def is_direct(step: str, problem: ConvProblem, precision: str, *, transposed: bool = False) -> bool:
+    """Whether that step of a convolution does; `transposed`: of a deconvolution, whose fprop is the problem's dgrad."""
+    if step == "wgrad":
+        return is_direct_wgrad(problem)
+    is_dgrad = (step == "dgrad") != transposed
+    return is_direct_dgrad(problem, precision) if is_dgrad else is_direct_fprop(problem, precision)

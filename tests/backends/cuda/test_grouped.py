@@ -217,6 +217,7 @@ def test_shape_and_precision_choose_the_kernel_and_the_batch_does_not():
                 assert modules_of(grouped_problem(images, 4 * each, 9, each, 2), precision) == ("grouped",) * 3
             of_16 = "grouped" if precision == "fp32" else "engine"
             assert modules_of(grouped_problem(images, 64, 9, 16), precision) == (of_16, of_16, "grouped")
+            assert modules_of(grouped_problem(images, 64, 9, 16, 2), precision) == (of_16, "grouped", "grouped")
             assert modules_of(grouped_problem(images, 64, 9, 32), precision) == ("engine",) * 3
 
 
