@@ -291,6 +291,13 @@ for _name, _channels, _settings, _size in (
     ("MobileNet conv14/dw", 1024, "kernel_size: 3 pad: 1", 7),
 ):
     conv(_name, _channels, f"{_settings} bias_term: false", "ConvolutionDepthwise", gpu=(128, _channels, _size, _size))
+for _name, _channels, _settings, _size in (
+    ("ResNeXt stage2 3x3", 128, "kernel_size: 3 pad: 1", 56),
+    ("ResNeXt stage3 3x3", 256, "kernel_size: 3 pad: 1", 28),
+    ("ResNeXt stage3 down", 256, "kernel_size: 3 pad: 1 stride: 2", 56),
+    ("ResNeXt stage4 3x3", 512, "kernel_size: 3 pad: 1", 14),
+):
+    conv(_name, _channels, f"group: 32 {_settings} bias_term: false", gpu=(128, _channels, _size, _size))
 
 
 def product(name: str, settings: str, **more: Any) -> None:

@@ -7,36 +7,55 @@ asynchronous copies, and a load of an address that was not loaded before, take t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from math import ceil, prod
-from typing import NamedTuple
 
-from layermem.backends.cuda.grouped import MODULE
+from layermem.backends.cuda import grouped
+from layermem.backends.cuda.grouped import MODULE, GroupedWgrad
 from layermem.backends.cuda.launch import Launch
-from tools.sass.engine import kernels_of
-from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, blocks_at_once
+from layermem.ops import NARROW, ConvProblem, Window
+from tools.sass.engine import Row, kernels_of
+from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model, blocks_at_once
 from tools.sass.pipeline import duration, issues_of, simulate, waiting_for_copies
 from tools.sass.trace import followed
 
 ITERATIONS = 4  # of each warp, of which half are counted
 FFMA = "FFMA"
-
-
-class Work(NamedTuple):
-    """What a warp issues, and how much of it multiplies."""
-
-    issued: int
-    products: int
+GROUPS = "groups"  # in the place of a precision
+EXAMPLE = ConvProblem(128, 256, 256, *[Window(28, 3, pad=1)] * 2, groups=32)
 
 
 def is_direct(each: Launch) -> bool:
     return each.module == MODULE
 
 
-def work_of(each: Launch, gpu: Gpu) -> Work:
-    kernel = kernels_of(each.module, gpu.architecture)[each.function]
-    steps = list(followed(kernel, each.args, each.grid))
-    return Work(len(steps), sum(step.instruction.name == FFMA and not step.off for step in steps))
+def example_launches() -> Iterator[Launch]:
+    """Of each kernel, in groups of eight channels."""
+    by_two = replace(EXAMPLE, rows=Window(56, 3, stride=2, pad=1), columns=Window(56, 3, stride=2, pad=1))
+    for problem, suffix in product((EXAMPLE, by_two), ("", *(f"_{word}" for word in NARROW))):
+        yield grouped.fprop(problem, 0, 0, 0, suffix=suffix)
+        yield grouped.dgrad(problem, 0, 0, 0, suffix=suffix)
+        yield next(GroupedWgrad.of(problem, None).launches(0, 0, 0, False, 0, suffix=suffix))
+
+
+def group_rows(model: Model) -> Iterator[Row]:
+    """As those of the engine, but of a whole block instead of a stage; `cycles` of all blocks that share a
+    multiprocessor."""
+    gpu = model.gpu
+    for each in example_launches():
+        kernel, blocks = kernels_of(each.module, gpu.architecture)[each.function], blocks_of(each, gpu)
+        steps = list(followed(kernel, each.args, each.grid))
+        products = sum(step.instruction.name == FFMA for step in steps)
+        seconds = pipeline_seconds(each, gpu)
+        busy = 2 * EXAMPLE.macs / seconds / (2 * gpu.lanes * SUB_PARTITIONS * gpu.sm_clock)
+        cycles = seconds * gpu.clock * blocks * gpu.multiprocessors / prod(each.grid)
+        yield Row(
+            GROUPS, each.function, len(steps), products, kernel.registers, kernel.shared + each.shared, blocks, cycles,
+            2 * EXAMPLE.macs / seconds / 1e12, ("fma", busy),
+        )  # fmt: skip
 
 
 def pipeline_seconds(each: Launch, gpu: Gpu) -> float:

@@ -32,7 +32,7 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
-from tools.sass.direct import is_direct, pipeline_seconds
+from tools.sass.direct import GROUPS, is_direct, pipeline_seconds
 from tools.sass.engine import MERGED, NAME, PATCH, POOL, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, WARPGROUPS, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
@@ -203,7 +203,8 @@ def launches_time(
             limits = product_limits(each, precision, nbytes, model)
         elif is_direct(each):
             kind = operation_of(each)
-            limits = Limits(pipeline_seconds(each, model.gpu), 0.0, memory_seconds(each, nbytes, model))
+            busy = pipeline_seconds(each, model.gpu) * model.products.get((GROUPS, kind), 1.0)
+            limits = Limits(busy, 0.0, memory_seconds(each, nbytes, model))
         else:
             limits = Limits(0.0, 0.0, memory_seconds(each, nbytes, model))
         seconds += limits.seconds + model.launch
