@@ -1,7 +1,8 @@
 // What direct convolutions share (depthwise.cu, grouped.cu): shape, epilogue, stores of a strip of pixels, and the
 // arguments of weight gradients.
 //
-//   threads  of fprop and dgrad: a block has 32 channels of strips of pixels, a thread V channels of one
+//   launch   of fprop and dgrad: a block has 32 channels of strips of pixels, a thread V channels of one
+//   traffic  a store writes y, and reads the residual, bits of a mask beside
 //   assumes  tensors below 2^31 elements
 //   source   Caffe base_conv_layer.cpp
 #pragma once
