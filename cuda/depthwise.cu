@@ -19,49 +19,27 @@
 //   sums     in fp32 by fmaf whatever the precision of products, tap after tap
 //   ties     none
 //   source   Caffe base_conv_layer.cpp
-#include "element.cuh"
+#include "direct.cuh"
 
 using namespace lm;
 
-constexpr int THREADS = 256;
-constexpr int CHANNELS = 32;  // of a block
-template <int V>
-constexpr int LANES = CHANNELS / V;  // threads across them
-constexpr int ROWS_AT_ONCE = 2;      // that a thread loads before it uses the first
-
-struct DepthwiseShape {
-    int images, height, width, channels, maps_h, maps_w, outputs;
-    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-};
-
-// A null pointer leaves its term out.
-template <class E>
-struct DepthwiseEpilogue {
-    const float* bias;
-    const E* residual;          // laid out as y; y itself to accumulate
-    unsigned char* mask;        // one bit per element of y, set where y > largest_zero (pointwise.cuh)
-    const unsigned char* kept;  // one bit per element of y: those without it become zero
-    int relu;
-    float largest_zero;
-};
+constexpr int ROWS_AT_ONCE = 2;  // that a thread loads before it uses the first
 
 template <class E>
 struct DepthwiseArgs {
     E* y;        // maps, or the image
     const E* x;  // the other one
     const float* filter;
-    DepthwiseShape of;
+    DirectShape of;
     Divider by_across;                 // blocks across the channels
     Divider by_image;                  // strips of an image, which has whole bands
     Divider by_band, by_tall;          // strips of a band, and of one of its columns, down which they follow each other
-    Divider by_multiplier;             // K / C
+    Divider by_outputs;                // of a group
     Divider by_stride_h, by_stride_w;  // of depthwise_dgrad for any window, as the next two:
     int every_h, every_w;              // taps from one that reaches a pixel to the next
     int strips;
-    DepthwiseEpilogue<E> epilogue;
+    DirectEpilogue<E> epilogue;
 };
-
-LM_FN bool is_within(int at, int size) { return static_cast<unsigned>(at) < static_cast<unsigned>(size); }
 
 // A thread's strip, `row` and `column` counted in strips, and its first channel of y.  Strips of a block lie side by side
 // in both directions, so that few pixels are loaded by two blocks.
@@ -82,57 +60,8 @@ LM_FN Place place_of(const DepthwiseArgs<E>& p, int channels) {
     return {image, band * tall + of_band - column * tall, column, channel, strip < p.strips && channel < channels};
 }
 
-// Loads V channels of `pixels` pixels, `pitch` elements from one to the next; zeros where they are not there.
-template <int PIXELS, int V, class E>
-LM_FN void load_pixels(float (&to)[PIXELS][V], const E* from, int pitch, int first, int size, bool exists) {
-#pragma unroll
-    for (int j = 0; j < PIXELS; ++j) {
-#pragma unroll
-        for (int v = 0; v < V; ++v) to[j][v] = 0.0f;
-        if (exists && is_within(first + j, size)) load<V>(to[j], from + j * pitch);
-    }
-}
-
-// Applies the epilogue to `pixels` pixels of a row, from column `first` of `size` on, and stores them: V channels of
-// each, `at` elements behind y the first ones.  Called by all lanes.
-template <int PIXELS, int V, class E>
-LM_FN void store_pixels(E* y, int at, int pitch, int first, int size, bool exists, const float (&bias)[V],
-                        float (&sum)[PIXELS][V], const DepthwiseEpilogue<E>& epilogue) {
-    float residual[PIXELS][V];
-    unsigned kept[PIXELS];
-    if (epilogue.residual != nullptr) load_pixels(residual, epilogue.residual + at, pitch, first, size, exists);
-    if (epilogue.kept != nullptr) {
-#pragma unroll
-        for (int j = 0; j < PIXELS; ++j) {
-            const unsigned bit = at + j * pitch;
-            kept[j] = exists && is_within(first + j, size) ? epilogue.kept[bit / 8] >> bit % 8 : 0;
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < PIXELS; ++j) {
-        unsigned bits = 0;
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-            float& element = sum[j][v];
-            if (epilogue.bias != nullptr) element += bias[v];
-            if (epilogue.residual != nullptr) element = residual[j][v] + element;
-            if (epilogue.relu) element = positive(element);
-            if (epilogue.kept != nullptr && (kept[j] >> v & 1u) == 0) element = 0.0f;
-            if (element > epilogue.largest_zero) bits |= 1u << v;
-        }
-        const bool is_there = exists && is_within(first + j, size);
-        if (is_there) store<V>(y + at + j * pitch, sum[j]);
-        if (epilogue.mask == nullptr) continue;
-        const int number = static_cast<int>(threadIdx.x) % (8 / V);  // of this lane among those of a byte
-        bits <<= number * V;
-#pragma unroll
-        for (int distance = 1; distance < 8 / V; distance *= 2) bits |= shuffle_xor(bits, distance);
-        if (is_there && number == 0) epilogue.mask[(at + j * pitch) / 8] = static_cast<unsigned char>(bits);
-    }
-}
-
 template <int V, class E>
-LM_FN void load_bias(float (&bias)[V], const Place& at, const DepthwiseEpilogue<E>& epilogue) {
+LM_FN void load_bias(float (&bias)[V], const Place& at, const DirectEpilogue<E>& epilogue) {
     if (epilogue.bias != nullptr && at.exists) load<V>(bias, epilogue.bias + at.channel);
 }
 
@@ -155,7 +84,7 @@ template <int V, int K, int S, int DOWN, int RIGHT, class E>
 LM_FN void fprop(const DepthwiseArgs<E>& p) {
     constexpr int ROWS = (DOWN - 1) * S + K, COLUMNS = (RIGHT - 1) * S + K;
     LM_SHARED(float, filters, [K * K * CHANNELS]);
-    const DepthwiseShape& of = p.of;
+    const DirectShape& of = p.of;
     const Place at = place_of<V>(p, of.outputs);
     const int row = at.row * DOWN, column = at.column * RIGHT;
     const int h = row * S - of.pad_h, w = column * S - of.pad_w;
@@ -194,12 +123,12 @@ constexpr int ANY_RIGHT = 4;  // outputs of a strip for any window
 
 template <int V, class E>
 LM_FN void fprop_any(const DepthwiseArgs<E>& p) {
-    const DepthwiseShape& of = p.of;
+    const DirectShape& of = p.of;
     Place at = place_of<V>(p, of.outputs);
     at.exists = at.exists && at.row < of.maps_h;
     const int column = at.column * ANY_RIGHT, taps = of.kernel_h * of.kernel_w;
     const int h = at.row * of.stride_h - of.pad_h, w = column * of.stride_w - of.pad_w;
-    const int channel = V > 1 ? at.channel : static_cast<int>(divide(at.channel, p.by_multiplier));
+    const int channel = V > 1 ? at.channel : static_cast<int>(divide(at.channel, p.by_outputs));
     const float* filter = p.filter + at.channel * taps;
     float bias[V] = {}, sum[ANY_RIGHT][V] = {};
     load_bias(bias, at, p.epilogue);
@@ -236,7 +165,7 @@ template <int V, int K, int S, int DOWN, int RIGHT, class E>
 LM_FN void dgrad(const DepthwiseArgs<E>& p) {
     constexpr int REACH = (K - 1) / S;  // windows before that of its own that reach a cell
     LM_SHARED(float, filters, [K * K * CHANNELS]);
-    const DepthwiseShape& of = p.of;
+    const DirectShape& of = p.of;
     const Place at = place_of<V>(p, of.channels);
     const int down = of.pad_h / S + at.row * DOWN, right = of.pad_w / S + at.column * RIGHT;  // the first cell
     const int row = down - REACH, column = right - REACH;                                     // the first window
@@ -290,10 +219,10 @@ LM_FN Reach first_reach(int padded, int dilation, int every, const Divider& by_s
 
 template <int V, class E>
 LM_FN void dgrad_any(const DepthwiseArgs<E>& p) {
-    const DepthwiseShape& of = p.of;
+    const DirectShape& of = p.of;
     Place at = place_of<V>(p, of.channels);
     at.exists = at.exists && at.row < of.height;
-    const int taps = of.kernel_h * of.kernel_w, each = p.by_multiplier.divisor;
+    const int taps = of.kernel_h * of.kernel_w, each = p.by_outputs.divisor;
     const Reach down = first_reach(at.row + of.pad_h, of.dilation_h, p.every_h, p.by_stride_h);
     const Reach right = first_reach(at.column + of.pad_w, of.dilation_w, p.every_w, p.by_stride_w);
     const int step_h = static_cast<int>(divide(p.every_h * of.dilation_h, p.by_stride_h));
@@ -330,35 +259,14 @@ LM_FN void dgrad_any(const DepthwiseArgs<E>& p) {
 // left of it, with the bits of the whole batch.
 //   launch   grid (blocks across the channels, blocks of parts, taps / TAPS), block 128
 
-constexpr int WARPS = 4;  // of a block
-constexpr int WGRAD_THREADS = WARPS * WARP;
-
-template <class E>
-struct DepthwiseWgradArgs {
-    float* parts;        // [groups][bands][K,kh,kw] of the groups that end here
-    const float* begun;  // [bands][K,kh,kw] of the first group, as earlier slices left it; or null
-    float* left;         // the same of the last group, which goes on in a later slice; or null; may be `begun` of one
-    const E* maps;
-    const E* image;
-    DepthwiseShape of;
-    Divider by_strips_w, by_bands, by_multiplier;
-    int warps, count;      // of a part; parts at hand
-    int rows_each;         // of a band
-    int first_group;       // of those at hand
-    int images_each;       // of a group: image i of the whole batch is of group i / images_each
-    int first_image, end;  // images at hand, counted in the whole batch
-    int images_whole;
-    int accumulate;
-};
-
 // Adds up TAPS taps from number `first` on, of which `taps` are there.  add(sum, image, row, column, channel) adds a strip
 // of RIGHT outputs to sum.
 template <int V, int TAPS, int RIGHT, class E, class Add>
-LM_FN void sum_taps(const DepthwiseWgradArgs<E>& p, int first, int taps, Add add) {
+LM_FN void sum_taps(const DirectWgradArgs<E>& p, int first, int taps, Add add) {
     constexpr int OF_PART = CHANNELS * TAPS, STRIPS = WARP / LANES<V>;  // sums of a part; strips of a warp
     LM_SHARED(float, sums, [WARPS * OF_PART]);
     LM_SHARED(float, totals, [WARPS * OF_PART]);  // each of one thread
-    const DepthwiseShape& of = p.of;
+    const DirectShape& of = p.of;
     const int thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP;
     const int parts = WARPS / p.warps, first_part = blockIdx.y * parts, first_output = blockIdx.x * CHANNELS;
     const int bands = p.by_bands.divisor, strips_w = p.by_strips_w.divisor;
@@ -418,9 +326,9 @@ LM_FN void sum_taps(const DepthwiseWgradArgs<E>& p, int first, int taps, Add add
 
 // K x K taps, stride S, strips of RIGHT outputs; K = C.
 template <int V, int K, int S, int RIGHT, class E>
-LM_FN void wgrad(const DepthwiseWgradArgs<E>& p) {
+LM_FN void wgrad(const DirectWgradArgs<E>& p) {
     constexpr int COLUMNS = (RIGHT - 1) * S + K;
-    const DepthwiseShape& of = p.of;
+    const DirectShape& of = p.of;
     const auto add = [&](float (&sum)[K* K][V], int image, int row, int column, int channel) {
         float outputs[RIGHT][V];
         load_pixels(outputs, p.maps + (((image * of.maps_h + row) * of.maps_w + column) * of.outputs + channel),
@@ -449,12 +357,12 @@ LM_FN void wgrad(const DepthwiseWgradArgs<E>& p) {
 constexpr int ANY_TAPS = 4;  // of a row, which a block has for any window
 
 template <int V, class E>
-LM_FN void wgrad_any(const DepthwiseWgradArgs<E>& p) {
-    const DepthwiseShape& of = p.of;
+LM_FN void wgrad_any(const DirectWgradArgs<E>& p) {
+    const DirectShape& of = p.of;
     const int chunks = (of.kernel_w + ANY_TAPS - 1) / ANY_TAPS, r = blockIdx.z / chunks;
     const int first = (blockIdx.z - r * chunks) * ANY_TAPS, taps = min(ANY_TAPS, of.kernel_w - first);
     const auto add = [&](float (&sum)[ANY_TAPS][V], int image, int row, int column, int output) {
-        const int channel = V > 1 ? output : static_cast<int>(divide(output, p.by_multiplier));
+        const int channel = V > 1 ? output : static_cast<int>(divide(output, p.by_outputs));
         const int h = row * of.stride_h - of.pad_h + r * of.dilation_h;
         if (!is_within(h, of.height)) return;
         float outputs[ANY_RIGHT][V];
@@ -482,27 +390,22 @@ LM_FN void wgrad_any(const DepthwiseWgradArgs<E>& p) {
 
 // ---- instances -------------------------------------------------------------------------------------------------------
 
-#define LM_DEPTHWISE(name, Args, threads, blocks, ...)                             \
-    LM_KERNEL(name, Args<float>, p, threads, blocks) { __VA_ARGS__(p); }           \
-    LM_KERNEL(name##_bf16, Args<lm::Bf16>, p, threads, blocks) { __VA_ARGS__(p); } \
-    LM_KERNEL(name##_fp16, Args<lm::Fp16>, p, threads, blocks) { __VA_ARGS__(p); }
-
 // Strips and warps as in layermem/backends/cuda/depthwise.py.
-LM_DEPTHWISE(depthwise_fprop_3x3_s1, DepthwiseArgs, THREADS, 2, fprop<4, 3, 1, 2, 4>)
-LM_DEPTHWISE(depthwise_fprop_3x3_s2, DepthwiseArgs, THREADS, 2, fprop<4, 3, 2, 2, 2>)
-LM_DEPTHWISE(depthwise_fprop_5x5_s1, DepthwiseArgs, THREADS, 2, fprop<4, 5, 1, 2, 4>)
-LM_DEPTHWISE(depthwise_fprop_5x5_s2, DepthwiseArgs, THREADS, 2, fprop<4, 5, 2, 2, 2>)
-LM_DEPTHWISE(depthwise_fprop_v4, DepthwiseArgs, THREADS, 2, fprop_any<4>)
-LM_DEPTHWISE(depthwise_fprop_v1, DepthwiseArgs, THREADS, 4, fprop_any<1>)
-LM_DEPTHWISE(depthwise_dgrad_3x3_s1, DepthwiseArgs, THREADS, 2, dgrad<4, 3, 1, 2, 4>)
-LM_DEPTHWISE(depthwise_dgrad_3x3_s2, DepthwiseArgs, THREADS, 2, dgrad<4, 3, 2, 1, 2>)
-LM_DEPTHWISE(depthwise_dgrad_5x5_s1, DepthwiseArgs, THREADS, 2, dgrad<4, 5, 1, 2, 4>)
-LM_DEPTHWISE(depthwise_dgrad_5x5_s2, DepthwiseArgs, THREADS, 2, dgrad<4, 5, 2, 1, 2>)
-LM_DEPTHWISE(depthwise_dgrad_v4, DepthwiseArgs, THREADS, 4, dgrad_any<4>)
-LM_DEPTHWISE(depthwise_dgrad_v1, DepthwiseArgs, THREADS, 4, dgrad_any<1>)
-LM_DEPTHWISE(depthwise_wgrad_3x3_s1, DepthwiseWgradArgs, WGRAD_THREADS, 3, wgrad<4, 3, 1, 2>)
-LM_DEPTHWISE(depthwise_wgrad_3x3_s2, DepthwiseWgradArgs, WGRAD_THREADS, 3, wgrad<4, 3, 2, 2>)
-LM_DEPTHWISE(depthwise_wgrad_5x5_s1, DepthwiseWgradArgs, WGRAD_THREADS, 2, wgrad<4, 5, 1, 2>)
-LM_DEPTHWISE(depthwise_wgrad_5x5_s2, DepthwiseWgradArgs, WGRAD_THREADS, 2, wgrad<4, 5, 2, 1>)
-LM_DEPTHWISE(depthwise_wgrad_v4, DepthwiseWgradArgs, WGRAD_THREADS, 3, wgrad_any<4>)
-LM_DEPTHWISE(depthwise_wgrad_v1, DepthwiseWgradArgs, WGRAD_THREADS, 4, wgrad_any<1>)
+LM_DIRECT(depthwise_fprop_3x3_s1, DepthwiseArgs, THREADS, 2, fprop<4, 3, 1, 2, 4>)
+LM_DIRECT(depthwise_fprop_3x3_s2, DepthwiseArgs, THREADS, 2, fprop<4, 3, 2, 2, 2>)
+LM_DIRECT(depthwise_fprop_5x5_s1, DepthwiseArgs, THREADS, 2, fprop<4, 5, 1, 2, 4>)
+LM_DIRECT(depthwise_fprop_5x5_s2, DepthwiseArgs, THREADS, 2, fprop<4, 5, 2, 2, 2>)
+LM_DIRECT(depthwise_fprop_v4, DepthwiseArgs, THREADS, 2, fprop_any<4>)
+LM_DIRECT(depthwise_fprop_v1, DepthwiseArgs, THREADS, 4, fprop_any<1>)
+LM_DIRECT(depthwise_dgrad_3x3_s1, DepthwiseArgs, THREADS, 2, dgrad<4, 3, 1, 2, 4>)
+LM_DIRECT(depthwise_dgrad_3x3_s2, DepthwiseArgs, THREADS, 2, dgrad<4, 3, 2, 1, 2>)
+LM_DIRECT(depthwise_dgrad_5x5_s1, DepthwiseArgs, THREADS, 2, dgrad<4, 5, 1, 2, 4>)
+LM_DIRECT(depthwise_dgrad_5x5_s2, DepthwiseArgs, THREADS, 2, dgrad<4, 5, 2, 1, 2>)
+LM_DIRECT(depthwise_dgrad_v4, DepthwiseArgs, THREADS, 4, dgrad_any<4>)
+LM_DIRECT(depthwise_dgrad_v1, DepthwiseArgs, THREADS, 4, dgrad_any<1>)
+LM_DIRECT(depthwise_wgrad_3x3_s1, DirectWgradArgs, WGRAD_THREADS, 3, wgrad<4, 3, 1, 2>)
+LM_DIRECT(depthwise_wgrad_3x3_s2, DirectWgradArgs, WGRAD_THREADS, 3, wgrad<4, 3, 2, 2>)
+LM_DIRECT(depthwise_wgrad_5x5_s1, DirectWgradArgs, WGRAD_THREADS, 2, wgrad<4, 5, 1, 2>)
+LM_DIRECT(depthwise_wgrad_5x5_s2, DirectWgradArgs, WGRAD_THREADS, 2, wgrad<4, 5, 2, 1>)
+LM_DIRECT(depthwise_wgrad_v4, DirectWgradArgs, WGRAD_THREADS, 3, wgrad_any<4>)
+LM_DIRECT(depthwise_wgrad_v1, DirectWgradArgs, WGRAD_THREADS, 4, wgrad_any<1>)

@@ -205,6 +205,10 @@ for _name, _channels, _settings in (
     for _kind in ("Convolution", "Deconvolution"):
         conv(f"{_kind}, depthwise {_name}", _channels, f"{_settings} group: {_channels}", _kind,
              small=(2, _channels, 7, 5), medium=(3, _channels, 9, 6))  # fmt: skip
+for _each, _groups in ((4, 2), (8, 2), (16, 2)):
+    for _stride in (1, 2):
+        conv(f"Convolution, groups of {_each}{'/2' * (_stride - 1)}", _groups * _each,
+             f"kernel_size: 3 pad: 1 stride: {_stride} group: {_groups}", small=(1, _groups * _each, 4, 3))  # fmt: skip
 conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', small=[(1, 3, 5, 4), (1, 3, 5, 4)],
      medium=[IMAGE, IMAGE])  # fmt: skip
 conv("Deconvolution of two bottoms", 3, "kernel_size: 2", "Deconvolution", tops='top: "a" top: "b"',
@@ -287,6 +291,13 @@ for _name, _channels, _settings, _size in (
     ("MobileNet conv14/dw", 1024, "kernel_size: 3 pad: 1", 7),
 ):
     conv(_name, _channels, f"{_settings} bias_term: false", "ConvolutionDepthwise", gpu=(128, _channels, _size, _size))
+for _name, _channels, _settings, _size in (
+    ("ResNeXt stage2 3x3", 128, "kernel_size: 3 pad: 1", 56),
+    ("ResNeXt stage3 3x3", 256, "kernel_size: 3 pad: 1", 28),
+    ("ResNeXt stage3 down", 256, "kernel_size: 3 pad: 1 stride: 2", 56),
+    ("ResNeXt stage4 3x3", 512, "kernel_size: 3 pad: 1", 14),
+):
+    conv(_name, _channels, f"group: 32 {_settings} bias_term: false", gpu=(128, _channels, _size, _size))
 
 
 def product(name: str, settings: str, **more: Any) -> None:

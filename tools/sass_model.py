@@ -7,7 +7,7 @@
     python tools/sass_model.py --tsv docs/benchmarks/sass.tsv        the file of the repository: four minutes of CPU
     python tools/sass_model.py --documents                           .. and the tables of docs/ that follow from it
     python tools/sass_model.py --net resnet50 --batch 128 --precision tf32     each op of a training step
-    python tools/sass_model.py --totals                              three nets in tf32 and bf16, on fp32 and bfloat16
+    python tools/sass_model.py --totals                              four nets in tf32 and bf16, on fp32 and bfloat16
     python tools/sass_model.py --net vgg16 --precision "tf32, warpgroups"      .. as compute capability 9.0 runs it
     python tools/sass_model.py --warpgroups                          the kernels that only sm_90a has
     python tools/sass_model.py --calibrate out/gpu                   constants as tools/gpu_check.py has measured them
@@ -31,6 +31,7 @@ from layermem.backends.cuda.warpgroup import CAPABILITY, PACKED_PRECISION, PRECI
 from layermem.utils.files import write_atomically  # noqa: E402
 from tools.sass import warpgroup  # noqa: E402
 from tools.sass.calibration import calibrated  # noqa: E402
+from tools.sass.direct import GROUPS, MODULE, group_rows  # noqa: E402
 from tools.sass.documents import DOCUMENTS, SAVED, with_tables  # noqa: E402
 from tools.sass.engine import MODELLED, Row, compile_all, engine_kernels, row_of  # noqa: E402
 from tools.sass.gpus import GPUS, Model  # noqa: E402
@@ -38,7 +39,7 @@ from tools.sass.net import WARPGROUPS, memory_times, net_times  # noqa: E402
 from tools.sass.table import memory_table, ops_table, read_rows, table, totals_table, written  # noqa: E402
 from tools.sass.warpgroup import all_rows, warpgroup_table  # noqa: E402
 
-NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256))
+NETS = (("resnet50", 128), ("vgg16", 64), ("alexnet", 256), ("resnext50", 128))
 OWN = [precision + WARPGROUPS for precision in (*PRECISIONS, PACKED_PRECISION)]
 TOTALS = ("tf32", "bf16", PACKED_PRECISION, *OWN)
 
@@ -50,7 +51,7 @@ def main() -> None:
     parser.add_argument("--calibrate", type=Path, nargs="+", metavar="PATH",
                         help="results of tools/gpu_check.py, files or folders")  # fmt: skip
     parser.add_argument("--kernel", metavar="PATTERN", default="", help="of names; all by default")
-    parser.add_argument("--precision", action="append", choices=[*MODELLED, *OWN],
+    parser.add_argument("--precision", action="append", choices=[*MODELLED, *OWN, GROUPS],
                         help="may be repeated; all by default")  # fmt: skip
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="a table of --tsv to compare with")
     parser.add_argument("--tsv", type=Path, metavar="FILE", help="where the table is written to")
@@ -84,7 +85,7 @@ def main() -> None:
 
 
 def print_kernels(options: argparse.Namespace, model: Model) -> None:
-    precisions = options.precision or [*MODELLED, *(OWN if model.gpu.architecture == CAPABILITY else ())]
+    precisions = options.precision or [*MODELLED, GROUPS, *(OWN if model.gpu.architecture == CAPABILITY else ())]
     compile_all([each for each in precisions if each in MODELLED], model.gpu.architecture)
     rows = [row for precision in precisions for row in rows_of(precision, options.kernel, model)]
     print("\n".join(table(rows, read_rows(options.baseline) if options.baseline else {})))
@@ -95,6 +96,9 @@ def print_kernels(options: argparse.Namespace, model: Model) -> None:
 
 def rows_of(precision: str, pattern: str, model: Model) -> Iterator[Row]:
     """Of the kernels whose names contain the pattern."""
+    if precision == GROUPS:
+        yield from (each for each in group_rows(model) if re.search(pattern, each.kernel))
+        return
     if precision in OWN:
         for each in warpgroup.rows_of(precision.removesuffix(WARPGROUPS), model):
             if re.search(pattern, each.kernel):
@@ -105,6 +109,8 @@ def rows_of(precision: str, pattern: str, model: Model) -> Iterator[Row]:
 
 
 def module_of(precision: str) -> str:
+    if precision == GROUPS:
+        return MODULE
     if precision in OWN:
         return warpgroup.module_of(precision.removesuffix(WARPGROUPS))
     return MODELLED[precision].module

@@ -111,7 +111,8 @@ def conv(groups: int = 1, kernel: int = 1, channels: int = CHANNELS) -> Case:
         w = np.zeros((channels, kernel, kernel, channels), np.float32)
         w[:, kernel // 2, kernel // 2] = np.diag(values[:channels])
         if groups > 1:
-            w = np.ascontiguousarray(np.diagonal(w, axis1=0, axis2=3).transpose(2, 0, 1)[..., None])
+            each = channels // groups
+            w = np.stack([w[k, ..., k // each * each : (k // each + 1) * each] for k in range(channels)])
         return {"x0": np.ones(problem.image.stored, np.float32), "w0": w}
 
     return Case(Conv(problem), "forward", arrays, problem.maps)
@@ -151,7 +152,8 @@ def sum_of_norms(values: np.ndarray) -> Arrays:
 
 CASES = {
     "conv": conv(), "conv of 12 channels": conv(channels=12), "conv 3x3": conv(kernel=3),
-    "depthwise": conv(groups=CHANNELS, kernel=3), "inner product": inner_product(),
+    "depthwise": conv(groups=CHANNELS, kernel=3), "groups": conv(groups=CHANNELS // 4, kernel=3),
+    "inner product": inner_product(),
     "transposed inner product": inner_product(transpose=True), "sum of 2": eltwise(2), "sum of 3": eltwise(3),
     "batch norm and sum": Case(replace(NORM, residual=True), "recompute", norm_and_sum),
     "batch norms": Case(BatchNormSum((NORM, NORM)), "recompute", sum_of_norms),

@@ -40,6 +40,7 @@ from tests.backends.cuda.first_tile import first_tile
 from tools.gpu import tiles
 from tools.ptxas_report import read_report
 from tools.sass.calibration import calibrated, case_times, tile_time
+from tools.sass.direct import GROUPS, MODULE
 from tools.sass.disassembly import Control, Instruction, Kernel, disassembler, parse
 from tools.sass.documents import DOCUMENTS, SAVED, with_tables
 from tools.sass.engine import MODELLED, NAME, can_run, kernels_of, parts_of, pooled
@@ -477,10 +478,11 @@ def test_the_report_has_every_kernel_of_a_convolution():
     """By the table of ptxas; those of sm_90a under a precision of their own.  Weight gradients of blobs that are
     widened copy through registers, which the model does not follow."""
     modules = {name: engine.module for name, engine in MODELLED.items()}
+    modules |= {GROUPS: MODULE}
     modules |= {f"{name}, warpgroups": module_of(name) for name in (*PRECISIONS, PACKED_PRECISION)}
     found = {(modules[precision], kernel) for precision, kernel in read_rows(SAVED)}
     widened = {engine.module for engine in MODELLED.values() if engine.storage and not engine.is_packed}
-    known = {(row.module, row.name) for row in read_report()[1] if row.name.startswith("conv_")}
+    known = {(row.module, row.name) for row in read_report()[1] if row.name.startswith(("conv_", MODULE))}
     left_out = {(module, name) for module, name in known if module in widened and name.startswith("conv_wgrad_")}
     assert {(module, name) for module, name in left_out if "_data_" in name} <= found <= known
     assert known - found == {(module, name) for module, name in left_out if "_data_" not in name}

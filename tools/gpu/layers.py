@@ -48,9 +48,13 @@ def run(results: Results, options: Options) -> None:
 
 
 def layer_of_case(case: OpCase, small: bool) -> Layer:
-    if small:
-        return case.at(*[TINY] * len(case.shapes("gpu"))).layer()
-    return case.layer("gpu")
+    layer = case.layer("gpu")
+    if not small:
+        return layer
+    n, channels, *sides = TINY
+    if isinstance(layer.record, Conv) and layer.record.problem.groups < layer.record.problem.c:
+        channels = max(channels, layer.record.problem.groups)  # which the layer names
+    return case.at(*[(n, channels, *sides)] * len(case.shapes("gpu"))).layer()
 
 
 def peers_of(results: Results) -> Any:

@@ -27,6 +27,7 @@ from tests.cases import select
 from tools.gpu import fit_tiles, tiles
 from tools.gpu.kept import last_rows
 from tools.gpu.layers import bound, steps_of
+from tools.sass.direct import GROUPS, MODULE
 from tools.sass.engine import OPERATIONS
 from tools.sass.gpus import SUB_PARTITIONS, WARPGROUPS, Gpu, Model
 from tools.sass.net import OWN_ENGINE, OpTime, launches_time
@@ -77,6 +78,8 @@ def layer_ratios(model: Model, rows: Iterable[Row]) -> Iterator[tuple[tuple[str,
     measured = {(row["layer"], row["op"], row["precision"]): 1e-3 * row["ms"] for row in rows if "ms" in row}
     for key, time, own in case_times(model, measured):
         kind = (key[2] + own, time.kind) if time.kind in OPERATIONS else MEMORY
+        if time.kernel.startswith(MODULE):  # in all precisions alike
+            kind = (GROUPS, time.kind)
         yield kind, measured[key] / time.seconds
 
 

@@ -75,7 +75,7 @@ class Model(NamedTuple):
     (tools/sass/calibration.py).
 
     products   factors of the pipeline's cycles, by precision and operation; of the engine by warpgroups, WARPGROUPS is
-               behind the precision
+               behind the precision; "groups" in its place: of cuda/grouped.cu
     memory     factor of memory-bound kernels' times
     """
 

@@ -32,6 +32,7 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Instruction, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import free_from
+from tools.sass.direct import GROUPS, is_direct, pipeline_seconds
 from tools.sass.engine import MERGED, NAME, PATCH, POOL, SUMS, engine_of, kernels_of, parts_of, stage_rate
 from tools.sass.gpus import SUB_PARTITIONS, WARP, WARPGROUPS, Gpu, Model, blocks_at_once
 from tools.sass.loads import launch_bytes, resident_blocks, share_of, thread_bytes
@@ -58,8 +59,9 @@ class MemoryTime(NamedTuple):
 
 
 class OpTime(NamedTuple):
-    """`kind` is fprop, dgrad or wgrad for the engine's kernels, else the op's own; `limit`: what bounds its longest
-    launch, "pipeline", "L2" or "DRAM"; `kernel` that launch's; `launches` with copies over the link."""
+    """`kind` is fprop, dgrad or wgrad for kernels of the engine and of cuda/grouped.cu, else the op's own; `limit`:
+    what bounds its longest launch, "pipeline", "L2" or "DRAM"; `kernel` that launch's; `launches` with copies over the
+    link."""
 
     name: str
     kind: str
@@ -199,6 +201,10 @@ def launches_time(
         if found := NAME.match(each.function):
             kind = found[1]
             limits = product_limits(each, precision, nbytes, model)
+        elif is_direct(each):
+            kind = operation_of(each)
+            busy = pipeline_seconds(each, model.gpu) * model.products.get((GROUPS, kind), 1.0)
+            limits = Limits(busy, 0.0, memory_seconds(each, nbytes, model))
         else:
             limits = Limits(0.0, 0.0, memory_seconds(each, nbytes, model))
         seconds += limits.seconds + model.launch

@@ -20,8 +20,9 @@ MODULES = (
     *(engine.module for engine in (*ENGINES.values(), PACKED_BF16)),
     *(f"convolution_{precision}_sm90a" for precision in warpgroup.PRECISIONS),
     f"{PACKED_BF16.module}_sm90a",
-    "activation", "channel_sums", "communication", "depthwise", "dropout", "eltwise", "inner_product", "l2norm", "loss",
-    "mvn", "normalization", "pooling", "reduction", "resize", "shape", "softmax", "update", "weight_tiles",
+    "activation", "channel_sums", "communication", "depthwise", "dropout", "eltwise", "grouped", "inner_product",
+    "l2norm", "loss", "mvn", "normalization", "pooling", "reduction", "resize", "shape", "softmax", "update",
+    "weight_tiles",
 )  # fmt: skip
 PRODUCTS = ("HGMMA", "HMMA", "FFMA")
 COPY, BARRIER = "LDGSTS", "SYNCS"

@@ -464,6 +464,17 @@ def _least(thread: _Thread, modifiers: list[str], operands: Operands) -> Results
     return _one(operands, min(a, b) if smaller else max(a, b))
 
 
+def _least_of_sum(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
+    """VIADDMNMX[.U32] d, a, b, c, p: the smaller one of a + b and c if p, else the larger."""
+    a, b, c, smaller = (*map(thread.value, operands[1:4]), thread.predicate(operands[4]))
+    if a is None or b is None or c is None or smaller is None:
+        return {}
+    total = a + b & WORD
+    if "U32" not in modifiers:
+        total, c = _signed(total), _signed(c)
+    return _one(operands, min(total, c) if smaller else max(total, c))
+
+
 def _absolute(thread: _Thread, modifiers: list[str], operands: Operands) -> Results:
     word = thread.value(operands[1])
     return {} if word is None else _one(operands, abs(_signed(word)))
@@ -480,6 +491,6 @@ def _constant_of_halves(thread: _Thread, modifiers: list[str], operands: Operand
 RESULTS = {
     "MOV": _move, "R2UR": _move, "S2R": _special, "S2UR": _special, "CS2R": _special, "LDC": _load_constant,
     "IADD3": _add, "VIADD": _add, "IMAD": _multiply_add, "LEA": _shift_add, "SHF": _funnel_shift, "LOP3": _logic,
-    "ISETP": _compare, "VIMNMX": _least, "IMNMX": _least, "IABS": _absolute, "HFMA2": _constant_of_halves,
-    "PLOP3": _logic_of_predicates, "SEL": _select, "R2P": _bits_as_predicates,
+    "ISETP": _compare, "VIMNMX": _least, "IMNMX": _least, "VIADDMNMX": _least_of_sum, "IABS": _absolute,
+    "HFMA2": _constant_of_halves, "PLOP3": _logic_of_predicates, "SEL": _select, "R2P": _bits_as_predicates,
 }  # fmt: skip

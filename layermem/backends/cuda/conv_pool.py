@@ -12,6 +12,7 @@ from math import prod
 
 from layermem.backends.cuda import implicit_gemm, narrow_products, warpgroup
 from layermem.backends.cuda.base import CudaCall, itemsize, kernel
+from layermem.backends.cuda.direct_problems import is_direct_fprop
 from layermem.backends.cuda.implicit_gemm import (
     DRAM_BYTES,
     FPROP_POOL,
@@ -21,7 +22,6 @@ from layermem.backends.cuda.implicit_gemm import (
     Epilogue,
     fprop_struct,
     group_channels,
-    is_depthwise,
     windows,
 )
 from layermem.backends.cuda.launch import Launch, ceil_div, vector_width
@@ -73,7 +73,7 @@ def _is_covered(engine: Engine, op: ConvPool) -> bool:
     problem, pool = op.conv.problem, op.pool
     channels, outputs = group_channels(problem)
     geometry = {(each.kernel, each.stride, each.pad) for each in pool.windows}
-    if geometry != {(2, 2, 0)} or is_depthwise(problem) or vector_width(outputs) < VECTOR:
+    if geometry != {(2, 2, 0)} or is_direct_fprop(problem, engine.precision) or vector_width(outputs) < VECTOR:
         return False
     if engine.vector_width(problem, channels) < VECTOR:
         return False

@@ -7,18 +7,21 @@ blob may be one launch (graph/merged_dgrads.py).  Moments for the
 BatchNorm behind it are part of that of conv_fprop, and sums for the one before it of that of conv_dgrad, whose tiles
 then have the rows of a unit.
 
-Depthwise convolutions have kernels of their own (depthwise.py), with the same epilogues but for the moments.
+Convolutions whose groups have few channels run directly (direct.py), with the same epilogues but for moments and sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from layermem.backends.cuda import depthwise
+from layermem.backends.cuda import depthwise, grouped
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import CudaCall, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.depthwise import DepthwiseWgrad
+from layermem.backends.cuda.direct import DirectWgrad
+from layermem.backends.cuda.direct_problems import is_depthwise, is_direct_dgrad, is_direct_fprop, is_direct_wgrad
+from layermem.backends.cuda.grouped import GroupedWgrad
 from layermem.backends.cuda.implicit_gemm import (
     DGRAD,
     FPROP,
@@ -28,7 +31,6 @@ from layermem.backends.cuda.implicit_gemm import (
     conv_dgrad_merged,
     conv_fprop,
     epilogue_of,
-    is_depthwise,
     masks_bytes,
 )
 from layermem.backends.cuda.launch import Launch
@@ -43,7 +45,29 @@ from layermem.backends.cuda.wgrad_slices import (
     conv_wgrad_open_bytes,
     conv_wgrad_workspace_bytes_of,
 )
-from layermem.ops import MERGED_OPERANDS, NORM_OPERANDS, Conv, Deconv, MergedDgrads
+from layermem.ops import MERGED_OPERANDS, NORM_OPERANDS, Conv, ConvProblem, Deconv, MergedDgrads
+
+# -- direct convolutions ----------------------------------------------------------------------------------------------
+
+
+def direct_fprop(
+    problem: ConvProblem, maps: int, image: int, filters: int, epilogue: Epilogue, suffix: str
+) -> Launch:  # fmt: skip
+    its = depthwise.fprop if is_depthwise(problem) else grouped.fprop
+    return its(problem, maps, image, filters, epilogue, suffix)
+
+
+def direct_dgrad(
+    problem: ConvProblem, image: int, maps: int, filters: int, suffix: str, *, bias: int = 0, accumulate: bool = False,
+    kept: int = 0,
+) -> Launch:  # fmt: skip
+    its = depthwise.dgrad if is_depthwise(problem) else grouped.dgrad
+    return its(problem, image, maps, filters, bias, accumulate, kept=kept, suffix=suffix)
+
+
+def direct_wgrad(op: Conv | Deconv) -> DirectWgrad:
+    return (DepthwiseWgrad if is_depthwise(op.problem) else GroupedWgrad).of(op.problem, op.part)
+
 
 # -- forward and dgrad -------------------------------------------------------------------------------------------------
 
@@ -59,10 +83,11 @@ def narrow_fprop(op: Conv) -> list[str]:
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "x0", op.problem, before_norm=op.before_norm), op.problem
     epilogue = epilogue_of(op, call, problem)
-    in_epilogue = call["moments"] if leaves_moments(engine) and not is_depthwise(problem) else 0
-    if is_depthwise(problem):
+    runs_directly = is_direct_fprop(problem, call.precision)
+    in_epilogue = call["moments"] if leaves_moments(engine) and not runs_directly else 0
+    if runs_directly:
         for i in range(op.pairs):
-            yield depthwise.fprop(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue, call.suffix)
+            yield direct_fprop(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], epilogue, call.suffix)
     else:
         weights, rounding = operand_weights(engine, FPROP, problem, call["w0"], call.workspace)
         yield from rounding
@@ -81,9 +106,9 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     kept, sums = call["bottom_mask"], call["norm_sums"]
     norm = norm_operands_of(op, call)
     in_epilogue: StructValues | None = None
-    if is_depthwise(problem):
+    if is_direct_dgrad(problem, call.precision):
         for dx, dy, adds in operands:
-            yield depthwise.dgrad(problem, dx, dy, call["w0"], accumulate=adds, kept=kept, suffix=call.suffix)
+            yield direct_dgrad(problem, dx, dy, call["w0"], call.suffix, accumulate=adds, kept=kept)
     else:
         engine = engine_of(call, "dy0", problem)
         weights, rounding = operand_weights(engine, DGRAD, problem, call["w0"], call.workspace)
@@ -123,9 +148,9 @@ def norm_operands_of(op: Conv, call: CudaCall) -> NormOperands:
 @kernel(Deconv, "forward", narrow=r"x\d+|y\d+")
 def deconvolution_fprop(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     engine, problem = engine_of(call, "y0", op.problem), op.problem
-    if is_depthwise(problem):
+    if is_direct_dgrad(problem, call.precision):
         for i in range(op.pairs):
-            yield depthwise.dgrad(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], call["w1"], suffix=call.suffix)
+            yield direct_dgrad(problem, call[f"y{i}"], call[f"x{i}"], call["w0"], call.suffix, bias=call["w1"])
         return
     has_bias = bool(call["w1"])
     weights, rounding = operand_weights(engine, DGRAD, problem, call["w0"], call.workspace, has_bias=has_bias)
@@ -140,9 +165,9 @@ def deconvolution_dgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     operands = [
         (call[f"dx{i}"], call[f"dy{i}"], Epilogue(residual=call[f"dx{i}"] * call.accumulates(f"dx{i}"))) for i in pairs
     ]
-    if is_depthwise(problem):
+    if is_direct_fprop(problem, call.precision):
         for dx, dy, epilogue in operands:
-            yield depthwise.fprop(problem, dx, dy, call["w0"], epilogue, call.suffix)
+            yield direct_fprop(problem, dx, dy, call["w0"], epilogue, call.suffix)
         return
     engine = engine_of(call, "dy0", problem)
     weights, rounding = operand_weights(engine, FPROP, problem, call["w0"], call.workspace)
@@ -162,8 +187,8 @@ def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
 
 
 def filters_workspace_bytes(op: Conv | Deconv) -> int:
-    if is_depthwise(op.problem):
-        return DepthwiseWgrad.of(op.problem, op.part).workspace_bytes
+    if is_direct_wgrad(op.problem):
+        return direct_wgrad(op).workspace_bytes
     return conv_wgrad_workspace_bytes_of(op.problem, op.part)
 
 
@@ -175,8 +200,8 @@ def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
 def pair_carry_bytes(op: Conv | Deconv, role: str) -> int:
     if op.part is None:
         return 0
-    if role == "dw0" and is_depthwise(op.problem):
-        return DepthwiseWgrad.of(op.problem, op.part).carry_bytes
+    if role == "dw0" and is_direct_wgrad(op.problem):
+        return direct_wgrad(op).carry_bytes
     return conv_wgrad_carry_bytes(op.problem) if role == "dw0" else bias_columns(op).carry_bytes()
 
 
@@ -185,11 +210,11 @@ def wgrad_open_bytes(op: Conv | Deconv, role: str) -> int:
 
 
 def pair_open_bytes(op: Conv | Deconv) -> int:
-    return 0 if op.part is None or is_depthwise(op.problem) else conv_wgrad_open_bytes(op.problem, op.part)
+    return 0 if op.part is None or is_direct_wgrad(op.problem) else conv_wgrad_open_bytes(op.problem, op.part)
 
 
 def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
-    return role == "dw0" and op.pairs == 1 and not is_depthwise(op.problem)
+    return role == "dw0" and op.pairs == 1 and not is_direct_wgrad(op.problem)
 
 
 def bias_columns(op: Conv | Deconv) -> Columns:
@@ -224,9 +249,8 @@ def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterat
             accumulate = i > 0 or call.accumulates("dw0")
             sums = call.carry("dw0") + i * pair_carry_bytes(op, "dw0")
             x, dy = call[f"{image}{i}"], call[f"{maps}{i}"]
-            if is_depthwise(problem):
-                its = DepthwiseWgrad.of(problem, op.part)
-                yield from its.launches(call["dw0"], dy, x, accumulate, call.workspace, sums, call.suffix)
+            if is_direct_wgrad(problem):
+                yield from direct_wgrad(op).launches(call["dw0"], dy, x, accumulate, call.workspace, sums, call.suffix)
             else:
                 memory = WgradMemory(call.workspace, sums, call.open("dw0") + i * pair_open_bytes(op))
                 yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], dy, x, accumulate, memory)

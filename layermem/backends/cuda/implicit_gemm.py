@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.base import FLOAT, CudaCall
+from layermem.backends.cuda.direct_problems import is_direct_wgrad
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
@@ -30,7 +31,6 @@ VECTOR = 4  # floats that are accessed at once, where they can be
 PACKED = 8  # elements of 16 bits that a packed tile takes at once
 FEW = 41  # as elements of each access: four of the maps, and one of the image
 MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
-MOST_DEPTHWISE = 4  # outputs of a group with one input channel that kernels of their own compute
 PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
 
 # The nominal GPU: an H200 at 1.755 GHz.
@@ -378,15 +378,9 @@ class Epilogue(NamedTuple):
 NO_EPILOGUE = Epilogue()
 
 
-def is_depthwise(problem: ConvProblem) -> bool:
-    """Whether depthwise.py has kernels of its own: matrices of groups with one input channel would have a few columns
-    each."""
-    return problem.groups == problem.c > 1 and problem.k <= MOST_DEPTHWISE * problem.c
-
-
 def masks_bytes(problem: ConvProblem) -> bool:
     """Whether no byte of a mask of the maps has bits of two pixels, or of two groups that have tiles of their own."""
-    outputs = problem.k if is_depthwise(problem) else problem.k // problem.groups
+    outputs = problem.k if is_direct_wgrad(problem) else problem.k // problem.groups
     return outputs % MASK_BITS == 0
 
 

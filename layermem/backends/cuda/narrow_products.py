@@ -5,8 +5,8 @@ bf16         of blobs in bfloat16, those whose runs of channels are of 16 bytes,
              fp32, from there
 fp32x3       none
 
-Depthwise convolutions compute in fp32 in all precisions, and so take what fp32 takes; but no image in fp32 beside maps
-in 16 bits.
+Direct convolutions (direct_problems.py) compute in fp32 in all precisions, and so take what fp32 takes; but no image in
+fp32 beside maps in 16 bits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from layermem.backends.cuda.base import cuda_kernels
-from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, is_depthwise, takes_narrow
+from layermem.backends.cuda.direct_problems import is_direct
+from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, takes_narrow
 from layermem.backends.cuda.inner_product import conv_problem, is_in_parts
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
 from layermem.ops import (
@@ -53,7 +54,7 @@ def takes(
         return taken
     (word,) = {WORDS[dtypes[role]] for role in taken if dtypes[role] in WORDS}
     wide_image = "x0" in dtypes and "x0" not in taken
-    if any(map(is_depthwise, problems)):
+    if any(_is_direct(record, step, each, precision) for each in problems):
         return NO_ROLES if wide_image else taken
     are_taken = all(takes_narrow(precision, each, step, word, wide_image=wide_image) for each in problems)
     return taken if are_taken else NO_ROLES
@@ -69,13 +70,17 @@ def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) ->
     has_bias = False
     if isinstance(record, Deconv):
         product, has_bias = (DGRAD, record.bias) if product == FPROP else (FPROP, False)
-    problems = (each for each in _problems_of(record) if not is_depthwise(each))
+    problems = (each for each in _problems_of(record) if not _is_direct(record, step, each, precision))
     return sum(rounded_weights_bytes(precision, each, product, storage, has_bias=has_bias) for each in problems)
 
 
 def merges_dgrads(precision: str, storage: str) -> bool:
     """Whether there are kernels for two data gradients of blobs in this storage."""
     return (precision, storage) in MERGED
+
+
+def _is_direct(record: OpRecord, step: str, problem: ConvProblem, precision: str) -> bool:
+    return is_direct(step, problem, precision, transposed=isinstance(record, Deconv))
 
 
 def _problems_of(record: OpRecord) -> tuple[ConvProblem, ...]:

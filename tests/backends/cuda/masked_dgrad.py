@@ -17,6 +17,7 @@ MASKS = {
     "depthwise": ("kernel_size: 3 pad: 1 group: 40", 40, (2, 40, 7, 5)),
     "depthwise, by two": ("kernel_size: 3 pad: 1 stride: 2 group: 16", 16, (2, 16, 7, 6)),
     "depthwise, dilated": ("kernel_size: 3 dilation: 2 group: 8", 8, (1, 8, 7, 6)),
+    "groups of eight, by two": ("kernel_size: 3 pad: 1 stride: 2 group: 3", 24, (1, 24, 7, 5)),
     "one float at a time": ("kernel_size: 3 pad: 1", 5, (1, 7, 6, 5)),
 }
 

@@ -165,6 +165,7 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "conv_sums.cuh": [sums],
     "conv_warpgroup.cuh": [PHASES_WITHOUT_TAPS, DEEP, packed, packed_and_masked],
     "depthwise.cu": [layer("Convolution, depthwise 3x3"), of_images],
+    "grouped.cu": [layer("Convolution, groups of 4")],
     "implicit_gemm.cuh": [moments, layer("Convolution by quads", "tf32")],
     "lrn.cuh": [lrn],
     "mvn.cu": [layer("MVN")],

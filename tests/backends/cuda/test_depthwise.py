@@ -10,7 +10,7 @@ import pytest
 from layermem.backends.cuda import cuda_kernels, depthwise
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.depthwise import DepthwiseWgrad, form_of
-from layermem.backends.cuda.implicit_gemm import is_depthwise
+from layermem.backends.cuda.direct_problems import is_depthwise
 from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.ops import NARROW, BatchSlice, Conv, ConvProblem, Window
 from tests.backends.cuda.conv_moments import moments

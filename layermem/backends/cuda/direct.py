@@ -1,0 +1,209 @@
+"""Direct convolutions (cuda/direct.cuh): what depthwise.py and grouped.py share, and the parts of a weight gradient.
+
+They compute in fp32 whatever the precision of products, and so have the same bits in all.  The kernel depends on
+channels and windows alone, the parts of a gradient on the shape of the whole batch.
+
+A weight gradient is summed in parts: of bands of rows, in groups of images.  Slices of the batch may end within a
+group: what they leave of it goes on in the next slice, image by image, and parts are added in their order once their
+group is complete.
+
+    slices     | 0 1 | 2 3 | 4 5 |     groups of three images
+    complete   |     |  0  |  1  |     their parts, in the workspace, are added to the gradient that is carried
+    open       |  0  |  1  |     |     sums of the bands of a group, carried behind it
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from layermem.backends.cuda.base import FLOAT
+from layermem.backends.cuda.implicit_gemm import sum_parts
+from layermem.backends.cuda.launch import Launch, ceil_div, divider
+from layermem.backends.cuda.struct_layout import StructValues
+from layermem.ops import BatchSlice, ConvProblem
+from layermem.utils.units import aligned
+
+CHANNELS, WARP = 32, 32  # of a block of fprop or dgrad, as in cuda/direct.cuh; threads
+WARPS = 4  # of a block of wgrad
+
+Size = tuple[int, int]  # rows, columns
+Wgrad = TypeVar("Wgrad", bound="DirectWgrad")
+
+
+def shape_struct(problem: ConvProblem) -> StructValues:
+    """The struct DirectShape."""
+    (kernel_h, kernel_w), (stride_h, stride_w) = problem.kernel, problem.stride
+    (pad_h, pad_w), (dilation_h, dilation_w) = problem.pad, problem.dilation
+    return {
+        "images": problem.n, "height": problem.h, "width": problem.w, "channels": problem.c, "maps_h": problem.out_h,
+        "maps_w": problem.out_w, "outputs": problem.k, "kernel_h": kernel_h, "kernel_w": kernel_w,
+        "stride_h": stride_h, "stride_w": stride_w, "pad_h": pad_h, "pad_w": pad_w, "dilation_h": dilation_h,
+        "dilation_w": dilation_w,
+    }  # fmt: skip
+
+
+def cells(size: int, pad: int, stride: int) -> int:
+    """Of `stride` pixels each, counted from the padded border, that the image meets."""
+    return (size - 1 + pad) // stride - pad // stride + 1
+
+
+# -- wgrad -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DirectWgrad(ABC):
+    """Images `first` .. `first` + problem.n - 1 of a weight gradient over `images` images."""
+
+    problem: ConvProblem
+    first: int
+    images: int
+
+    @classmethod
+    def of(cls: type[Wgrad], problem: ConvProblem, part: BatchSlice | None) -> Wgrad:
+        """`problem` has the images of `part`, or of the whole batch."""
+        if part is None:
+            return cls(problem, 0, problem.n)
+        each = problem.n // part.count
+        return cls(problem, each * part.first, each * part.items)
+
+    # -- parts: by the shape of the whole batch ------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def across(self) -> int:
+        """Blocks across the outputs."""
+
+    @property
+    @abstractmethod
+    def warps(self) -> int:
+        """Of a part."""
+
+    @property
+    @abstractmethod
+    def strips_w(self) -> int:
+        """Of a row of the maps."""
+
+    @property
+    @abstractmethod
+    def rows_each(self) -> int:
+        """Rows of a band."""
+
+    @property
+    @abstractmethod
+    def images_each(self) -> int:
+        """Images of a group."""
+
+    @property
+    def chunks(self) -> int:
+        """Blocks that share the taps."""
+        return 1
+
+    @property
+    def bands(self) -> int:
+        return max(1, ceil_div(self.problem.out_h, self.rows_each))
+
+    # -- groups that these images meet ---------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """The image behind the last."""
+        return self.first + self.problem.n
+
+    @property
+    def is_last(self) -> bool:
+        return self.end == self.images
+
+    @property
+    def groups(self) -> range:
+        return range(self.first // self.images_each, ceil_div(self.end, self.images_each))
+
+    @property
+    def begins_open(self) -> bool:
+        """Whether earlier slices began the first group."""
+        return self.first % self.images_each > 0
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the last group goes on in a later slice."""
+        return self.end % self.images_each > 0 and not self.is_last
+
+    @property
+    def complete(self) -> int:
+        """Groups that end here."""
+        return len(self.groups) - self.leaves_open
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    @property
+    def sums_bytes(self) -> int:
+        """Of the gradient."""
+        return FLOAT * self.problem.filter.count
+
+    @property
+    def is_whole(self) -> bool:
+        return self.problem.n == self.images
+
+    @property
+    def has_one_part(self) -> bool:
+        """Whether that is the gradient."""
+        return self.is_whole and self.complete * self.bands == 1
+
+    @property
+    def workspace_bytes(self) -> int:
+        return 0 if self.has_one_part else self.complete * self.bands * self.sums_bytes
+
+    @property
+    def carry_bytes(self) -> int:
+        """Of the sum of all groups that are complete, and of the sums of one that is not, where slices leave some."""
+        ends = range(self.problem.n, self.images, self.problem.n)
+        leaves_some = any(end % self.images_each for end in ends)
+        return aligned(self.sums_bytes) + self.bands * self.sums_bytes * leaves_some
+
+    # -- launches ------------------------------------------------------------------------------------------------------
+
+    def launches(
+        self, dw: int, maps: int, image: int, accumulate: bool, workspace: int, carry: int = 0, suffix: str = ""
+    ) -> Iterator[Launch]:
+        """dw = or += the gradient, of the whole batch; of a slice, adds to `carry`, and the last one writes dw."""
+        if self.has_one_part:
+            yield self._sum(self.groups, dw, maps, image, accumulate=accumulate, suffix=suffix)
+            return
+        left = carry + aligned(self.sums_bytes)
+        # What is left of one group lies where that of the group before lay: another launch reads it.
+        exchanges = self.begins_open and self.leaves_open and len(self.groups) > 1
+        for groups in (self.groups[:1], self.groups[1:]) if exchanges else (self.groups,):
+            behind = (groups.start - self.groups.start) * self.bands * self.sums_bytes
+            yield self._sum(groups, workspace + behind, maps, image, begun=left, left=left, suffix=suffix)
+        if self.complete:
+            yield sum_parts(
+                self.problem, dw if self.is_last else carry, workspace, self.complete * self.bands,
+                accumulate and self.is_last, begun=carry if self.groups.start else 0,
+            )  # fmt: skip
+
+    def _sum(
+        self, groups: range, parts: int, maps: int, image: int, *, begun: int = 0, left: int = 0,
+        accumulate: bool = False, suffix: str = "",
+    ) -> Launch:  # fmt: skip
+        """The parts of some groups.  `begun` holds what earlier slices have left of the first one of all, and what is
+        left of the last one goes to `left`."""
+        begins, ends = groups.start == self.groups.start, groups.stop == self.groups.stop
+        count, of_block = len(groups) * self.bands, WARPS // self.warps
+        grid = self.across, ceil_div(count, of_block), self.chunks
+        values: StructValues = {
+            "parts": parts, "begun": begun if begins and self.begins_open else 0,
+            "left": left if ends and self.leaves_open else 0, "maps": maps, "image": image,
+            "of": shape_struct(self.problem), "by_strips_w": divider(self.strips_w),
+            "by_bands": divider(self.bands),
+            "by_outputs": divider(self.problem.k // self.problem.groups), "warps": self.warps, "count": count,
+            "rows_each": self.rows_each,
+            "first_group": groups.start, "images_each": self.images_each, "first_image": self.first, "end": self.end,
+            "images_whole": self.images, "accumulate": accumulate,
+        }  # fmt: skip
+        return self._launch(grid, suffix, values)
+
+    @abstractmethod
+    def _launch(self, grid: tuple[int, int, int], suffix: str, values: StructValues) -> Launch:
+        """Of the kernel; `values` is the struct DirectWgradArgs."""
