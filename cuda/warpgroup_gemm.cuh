@@ -562,6 +562,7 @@ struct ColumnsOf {
 
     LM_MEMBER explicit ColumnsOf(const Product& product) : product(product), first(opaque(product.n_of(0))) {}
 
+    LM_MEMBER int m_of(int i) const { return product.m_of(i); }
     LM_MEMBER int n_of(int j) const { return first + (product.n_of(j) - product.n_of(0)); }
     LM_MEMBER float at(int i, int j) const { return product.at(i, WORD * COLUMNS + j); }
 };
