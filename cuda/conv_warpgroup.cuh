@@ -6,8 +6,8 @@
 //            tiles where there are more than the grid has
 //   traffic  each operand once per tile of the other side, through L2
 //   weights  of packed operands are tiles (weight_tiles.cuh), whose stages are copied at once
-//   moments  by kernels of their own, conv_fprop_moments (warpgroup_units.cuh); of packed operands there are none, whose
-//            tiles have a unit and a half
+//   moments  by kernels of their own, conv_fprop_moments and, for sums, conv_dgrad_sums (warpgroup_units.cuh); of packed
+//            operands there are none, whose tiles have a unit and a half
 //   assumes  as kernels that end in _v4, channels and outputs alike; in conv_dgrad of packed operands outputs are a multiple
 //            of WeightTile::DEPTH, so that a stage has one tap
 //   source   conv.cuh; CUDA C++ Programming Guide, "Asynchronous Barrier" and "Asynchronous Data Copies"
@@ -123,8 +123,8 @@ LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p, Units units = 
 
 template <class T, class E, class Weights>
 LM_FN void warpgroup_fprop_moments(const ConvFpropArgs<E, E, Weights>& p) {
-    LM_SHARED(UnitMemory<T>, memory, [1]);
-    warpgroup_fprop<T>(p, MomentUnits<T>{UnitOfTile<T>(memory[0])});
+    LM_SHARED(typename MomentUnits<T>::Memory, memory, [1]);
+    warpgroup_fprop<T>(p, MomentUnits<T>{UnitOfTile<T, 2>(memory[0])});
 }
 
 // Where B takes many registers, a copy of A reads its row from the table.
@@ -172,8 +172,8 @@ LM_FN void keep_bits(Product& product, WordOf word_of) {
 
 // Per phase, as conv_dgrad.  Of blobs in 16 bits without a bias, and with bits `kept` of whole words of 32 channels, which
 // are copied beside the product.
-template <class T, class E, class Weights>
-LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
+template <class T, class Units = NoUnits, class E, class Weights>
+LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {}) {
     using Ring = typename RingOf<T, true, false>::Ring;
     using Product = typename Ring::Product;
     using Column = PhaseWeights<T::VECTOR, Weights>;
@@ -193,7 +193,9 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
     }
     // The warps' own rows in these tables.
     const auto own = [] { return Ring::first_column() / Ring::COLUMNS * T::M; };
-    const auto group_of = [&] { return static_cast<int>(blockIdx.z) / (conv.stride_h * conv.stride_w); };
+    const auto group_of = [&] {
+        return static_cast<int>(blockIdx.z) / (Units::ARE_LEFT ? 1 : conv.stride_h * conv.stride_w);
+    };
     const auto produce = [&](Ring& ring, int tile) {
         const int group = group_of(), row = tile / extent[0].across;
         each_row_of_warp<T>([&](int i) {
@@ -246,6 +248,14 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
             }
             async_commit();
         }
+        if constexpr (Units::ARE_LEFT) {
+            const int n0 = opaque(tile) % extent[0].across * T::N;
+            units.begin(first_channel + n0, conv.channels - n0);
+            Product product;
+            ring.multiply(product, extent[0].depth, opaque(static_cast<int>(threadIdx.x)));
+            units.store_tile(product, p, extent[0], tile, first_channel, pixels);
+            return;
+        }
         Product product;
         const auto row_of = [&](int i) { return pixels[own() + Ring::row_of_tile(product, i)]; };
         if constexpr (!IS_NARROW<E>)
@@ -270,6 +280,14 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
         }
     };
     run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
+}
+
+template <class T, class E, class Weights>
+LM_FN void warpgroup_dgrad_sums(const ConvDgradSumsArgs<E, Weights>& p) {
+    using Units = SumUnits<T, E>;
+    LM_SHARED(typename Units::Memory, memory, [1]);
+    LM_SHARED(typename Units::Numbers, numbers, [Units::Memory::UNITS]);
+    warpgroup_dgrad<T>(p.dgrad, Units{p.norm, UnitOfTile<T, 1>(memory[0]), numbers});
 }
 
 // ---- weight gradients -----------------------------------------------------------------------------------------------
@@ -481,6 +499,10 @@ LM_FN void warpgroup_dgrad(const Args&) {
     refuse();
 }
 template <class T, class Args>
+LM_FN void warpgroup_dgrad_sums(const Args&) {
+    refuse();
+}
+template <class T, class Args>
 LM_FN void warpgroup_wgrad(const Args&) {
     refuse();
 }
@@ -492,10 +514,13 @@ LM_FN void warpgroup_wgrad(const Args&) {
     LM_KERNEL(conv_dgrad_##tile##_v4, DgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_dgrad<T>(p); } \
     LM_KERNEL(conv_wgrad_##tile##_v4, WgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_wgrad<T>(p); }
 
-// With moments for the BatchNorm behind it.
-#define LM_WARPGROUP_MOMENTS(tile, T)                                                           \
-    LM_KERNEL(conv_fprop_moments_##tile##_v4, FpropArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { \
-        warpgroup_fprop_moments<T>(p);                                                          \
+// The same for a BatchNorm behind it, and before it.
+#define LM_WARPGROUP_UNITS(tile, T)                                                                  \
+    LM_KERNEL(conv_fprop_moments_##tile##_v4, FpropArgs<float>, p, T::ALL_THREADS, T::BLOCKS) {      \
+        warpgroup_fprop_moments<T>(p);                                                               \
+    }                                                                                                \
+    LM_KERNEL(conv_dgrad_sums_##tile##_v4, ConvDgradSumsArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { \
+        warpgroup_dgrad_sums<T>(p);                                                                  \
     }
 
 #define LM_WARPGROUP_PACKED(tile, E)                                                                  \

@@ -155,8 +155,9 @@ def warpgroup_checks(brief: bool) -> Iterator[Check]:
             for tile in WARPGROUP_TILES[-1:] if brief else WARPGROUP_TILES:
                 yield Check(f"{name}, warpgroups {tile.name}", precision, partial(case_of, CASES[name]), tile)
         for tile in WARPGROUP_TILES[-1:] if brief else WARPGROUP_TILES:
-            make = partial(Exact, partial(with_moments, "octets"))
-            yield Check(f"fprop + moments, warpgroups {tile.name}", precision, make, tile)
+            for name, pairs in (("fprop + moments", with_moments), ("dgrad + sums", with_sums)):
+                make = partial(Exact, partial(pairs, "octets"))
+                yield Check(f"{name}, warpgroups {tile.name}", precision, make, tile)
     for tile in PACKED_TILES:
         make = partial(Exact, partial(in_16_bits, OF_WORDS, "bf16"))
         yield Check(f"{OF_WORDS.name} in bf16, warpgroups {tile.name}", "bf16", make, tile)

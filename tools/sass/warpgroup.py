@@ -14,7 +14,7 @@ from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from layermem.backends.cuda.implicit_gemm import DEPTH, PACKED, PACKED_BF16, PRODUCTS, ROW_BYTES, VECTOR
+from layermem.backends.cuda.implicit_gemm import DEPTH, DGRAD_SUMS, PACKED, PACKED_BF16, PRODUCTS, ROW_BYTES, VECTOR
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import (
     FPROP_MOMENTS,
@@ -75,7 +75,7 @@ def rows_of(precision: str, model: Model) -> Iterator[WarpgroupRow]:
                 yield row_of(precision, f"{product}_{tile.name}_v{PACKED}", tile, model)
         return
     for tile in WARPGROUP_TILES:
-        for product in (*PRODUCTS, FPROP_MOMENTS):
+        for product in (*PRODUCTS, FPROP_MOMENTS, DGRAD_SUMS):
             yield row_of(precision, f"{product}_{tile.name}_v{VECTOR}", tile, model)
 
 

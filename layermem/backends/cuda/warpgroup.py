@@ -16,6 +16,7 @@ from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     DGRAD,
+    DGRAD_SUMS,
     ENGINES,
     FPROP,
     L2_BYTES,
@@ -148,13 +149,14 @@ class WarpgroupEngine(Engine):
         **values: StructValue,
     ) -> Launch:  # fmt: skip
         """As that of Engine, in a tile of its own."""
-        if not runs_by_warpgroups(self, product, bool(values.get("bias"))):
+        plain = DGRAD if product == DGRAD_SUMS else product
+        if not runs_by_warpgroups(self, plain, bool(values.get("bias"))):
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
-        own = self.tile_of(product, matrices)
-        assert vector == width_of(self) and own.m % rows == 0, "engine_of() and leaves_moments() decide"
+        own = self.tile_of(plain, matrices)
+        assert vector == width_of(self) and own.m % rows == 0, "engine_of() and leaves_units() decide"
         kernel = FPROP_MOMENTS if product == FPROP and rows > 1 else product
         return launch(
-            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args, own.grid(product, *matrices),
+            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args, own.grid(plain, *matrices),
             own.threads, shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
 
@@ -217,15 +219,20 @@ def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[st
     return own
 
 
+def leaves_units(engine: Engine, product: str) -> bool:
+    """Whether the epilogue of the product leaves what a BatchNorm needs of units of rows.  Packed tiles of warpgroups
+    have a unit and a half."""
+    return writes_moments() and not (engine.is_packed and product in engine.by_warpgroups)
+
+
 def leaves_moments(engine: Engine) -> bool:
-    """Whether conv_fprop leaves the moments of what it writes.  Packed tiles of warpgroups have a unit of rows and a
-    half."""
-    return writes_moments() and not (engine.is_packed and FPROP in engine.by_warpgroups)
+    """Whether conv_fprop leaves the moments of what it writes."""
+    return leaves_units(engine, FPROP)
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
-    return implicit_gemm.leaves_norm_sums(engine, problem) and DGRAD not in engine.by_warpgroups
+    return implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
 
 
 def merges_dgrads(engines: Sequence[Engine], first: ConvProblem, last: ConvProblem) -> bool:

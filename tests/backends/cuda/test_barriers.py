@@ -161,6 +161,13 @@ def moments_by_warpgroups() -> None:
     np.testing.assert_array_equal(left, conv_moments.moments(y))
 
 
+def sums_by_warpgroups() -> None:
+    way = replace(RACE, precision="tf32", capability=warpgroup.CAPABILITY)
+    with patched(*SMALL_TILE):
+        stated, left, _ = dgrad("rows of many tiles", way, np.random.default_rng(3), accumulate=True, masked=True)
+    np.testing.assert_array_equal(left, stated)
+
+
 DEEP = by_warpgroups("num_output: 136 kernel_size: 3 pad: 1 stride: 2", (1, 20, 13, 11))
 PHASES_WITHOUT_TAPS = by_warpgroups("num_output: 8 kernel_size: 1 stride: 2", (4, 68, 15, 15))
 
@@ -183,7 +190,7 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "shape.cu": [transposition],
     "softmax.cu": [softmax_in_place],
     "warpgroup_gemm.cuh": [DEEP, packed],
-    "warpgroup_units.cuh": [moments_by_warpgroups],
+    "warpgroup_units.cuh": [moments_by_warpgroups, sums_by_warpgroups],
 }
 
 

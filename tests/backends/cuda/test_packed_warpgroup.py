@@ -235,13 +235,12 @@ def test_dgrad_with_a_bias_stays_on_the_other_engine():
     assert conv_dgrad(engine, problem, 256, 512, 768, bias=1024).module == PACKED_BF16.module
 
 
-def test_moments_come_from_a_launch_of_their_own():
+def test_what_a_batch_norm_needs_comes_from_launches_of_its_own():
     """A tile has a unit and a half."""
+    problem = problem_of(8, 64, 64, 9)
     for capability, leaves in (("", True), (CAPABILITY, False)):
-        assert (
-            warpgroup.leaves_moments(engine_of(call_of(capability=capability), "x0", problem_of(8, 64, 64, 9)))
-            == leaves
-        )
+        engine = engine_of(call_of(capability=capability), "x0", problem)
+        assert warpgroup.leaves_moments(engine) == warpgroup.leaves_norm_sums(engine, problem) == leaves
 
 
 def test_a_launch_has_the_blocks_that_run_at_once():

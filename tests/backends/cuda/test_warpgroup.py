@@ -24,9 +24,10 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupEngine,
     engine_of,
 )
-from layermem.ops import Conv, ConvProblem, Window
+from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Window
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
+from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_bands import check_bits, product
 from tests.backends.cuda.test_slices import cut
@@ -149,12 +150,25 @@ def test_a_convolution_leaves_the_moments_of_what_it_writes(name, precision, til
     assert again.tobytes() == y.tobytes()
 
 
+@pytest.mark.exhaustive(3)
+@pytest.mark.parametrize("accumulate, masked, relu", [(False, False, True), (True, True, False)])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["channels of two tiles", "a map of taps", "groups of quads", "a group of rows alone"])
+def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, precision, accumulate, masked, relu, tile_of_few_blocks, rng):
+    way = replace(HOPPER, precision=precision)
+    wanted, sums, launches = dgrad(name, way, rng, relu=relu, accumulate=accumulate, masked=masked)
+    np.testing.assert_array_equal(sums, wanted)
+    assert launches == 0
+
+
 @pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
     way = replace(way, precision="tf32", capability=CAPABILITY)
     y, left, _ = conv_moments.forward(conv_moments.PROBLEMS["rows of many tiles"], way, rng)
     np.testing.assert_array_equal(left, conv_moments.moments(y))
+    wanted, sums, _ = dgrad("groups of quads", way, rng, accumulate=True, masked=True)
+    np.testing.assert_array_equal(sums, wanted)
 
 
 # ---- bits -----------------------------------------------------------------------------------------------------------
@@ -273,12 +287,12 @@ def test_a_launch_has_the_blocks_that_run_at_once():
 
 def test_every_kernel_is_launched(monkeypatch):
     found: set[str] = set()
-    layer = layer_of(CONVOLUTION, SHAPE)
+    layer = layer_of(CONVOLUTION.replace("stride: 2", ""), SHAPE)  # sums are left of one phase
     for tile in WARPGROUP_TILES:
         monkeypatch.setattr(warpgroup, "WARPGROUP_TILES", (tile,))
         for precision in PRECISIONS:
             for step in (layer.forward(), *layer.backward(wants_of(layer))):
-                for more in ((), ("moments",)):
+                for more in ((), ("moments",), ("norm_sums", *NORM_OPERANDS)):
                     roles = (*step.reads, *step.writes, *more)
                     call = CudaCall(dict.fromkeys(roles, 256), precision=precision, capability=CAPABILITY)
                     bound = cuda_kernels.bind(layer.record, step.step, call)
