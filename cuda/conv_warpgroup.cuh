@@ -6,12 +6,15 @@
 //            tiles where there are more than the grid has
 //   traffic  each operand once per tile of the other side, through L2
 //   weights  of packed operands are tiles (weight_tiles.cuh), whose stages are copied at once
-//   assumes  as kernels that end in _v4, channels and outputs alike; no moments; in conv_dgrad of packed operands outputs are
-//            a multiple of WeightTile::DEPTH, so that a stage has one tap
+//   moments  by kernels of their own, conv_fprop_moments and, for sums, conv_dgrad_sums (warpgroup_units.cuh); of packed
+//            operands there are none, whose tiles have a unit and a half
+//   assumes  as kernels that end in _v4, channels and outputs alike; in conv_dgrad of packed operands outputs are a multiple
+//            of WeightTile::DEPTH, so that a stage has one tap
 //   source   conv.cuh; CUDA C++ Programming Guide, "Asynchronous Barrier" and "Asynchronous Data Copies"
 #pragma once
 #include "conv.cuh"
 #include "warpgroup_gemm.cuh"
+#include "warpgroup_units.cuh"
 
 namespace lm {
 
@@ -60,8 +63,9 @@ LM_FN auto tiles_from(const Weights* tiles, NumberOf number_of) {
     return WholeStages<decltype(source_of)>(source_of);
 }
 
-template <class T, class E, class Weights>
-LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p) {
+// What is left of units of rows beside the maps: Units has a store_tile() of its own then, which is the whole epilogue.
+template <class T, class Units = NoUnits, class E, class Weights>
+LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p, Units units = {}) {
     using Ring = typename RingOf<T, true, true>::Ring;
     using Product = typename Ring::Product;
     LM_SHARED(int4, windows, [T::M]);
@@ -98,17 +102,29 @@ LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p) {
     const auto consume = [&](Ring& ring, int tile) {
         Product product;
         ring.multiply(product, extent[0].depth);
-        const int first_output = blockIdx.z * conv.outputs;
-        const auto row_of = [&](int i) {
-            const int window = opaque(tile) / extent[0].across * T::M + Ring::row_of_tile(product, i);
-            return window < extent[0].rows ? window * conv.maps_pitch + first_output : -1;
-        };
-        Epilogue<E> epilogue = p.epilogue;
-        if (epilogue.bias != nullptr) epilogue.bias += first_output;
-        store_words<Ring, ROWS_AT_ONCE<T>>(
-            product, p.maps, row_of, tile % extent[0].across * T::N + Ring::first_column(), conv.outputs, epilogue);
+        if constexpr (Units::ARE_LEFT) {
+            const int row = opaque(tile) / extent[0].across, column = tile - row * extent[0].across;
+            const int whole = conv.images * conv.maps_h * conv.maps_w / T::M * ((conv.outputs + T::N - 1) / T::N);
+            units.template store_tile<Ring>(product, p, row * T::M, extent[0].rows, column * T::N, tile < whole);
+        } else {
+            const int first_output = blockIdx.z * conv.outputs;
+            const auto row_of = [&](int i) {
+                const int window = opaque(tile) / extent[0].across * T::M + Ring::row_of_tile(product, i);
+                return window < extent[0].rows ? window * conv.maps_pitch + first_output : -1;
+            };
+            Epilogue<E> epilogue = p.epilogue;
+            if (epilogue.bias != nullptr) epilogue.bias += first_output;
+            store_words<Ring, ROWS_AT_ONCE<T>>(
+                product, p.maps, row_of, tile % extent[0].across * T::N + Ring::first_column(), conv.outputs, epilogue);
+        }
     };
     run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
+}
+
+template <class T, class E, class Weights>
+LM_FN void warpgroup_fprop_moments(const ConvFpropArgs<E, E, Weights>& p) {
+    LM_SHARED(typename MomentUnits<T>::Memory, memory, [1]);
+    warpgroup_fprop<T>(p, MomentUnits<T>{UnitOfTile<T, 2>(memory[0])});
 }
 
 // Where B takes many registers, a copy of A reads its row from the table.
@@ -156,8 +172,8 @@ LM_FN void keep_bits(Product& product, WordOf word_of) {
 
 // Per phase, as conv_dgrad.  Of blobs in 16 bits without a bias, and with bits `kept` of whole words of 32 channels, which
 // are copied beside the product.
-template <class T, class E, class Weights>
-LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
+template <class T, class Units = NoUnits, class E, class Weights>
+LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {}) {
     using Ring = typename RingOf<T, true, false>::Ring;
     using Product = typename Ring::Product;
     using Column = PhaseWeights<T::VECTOR, Weights>;
@@ -177,7 +193,9 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
     }
     // The warps' own rows in these tables.
     const auto own = [] { return Ring::first_column() / Ring::COLUMNS * T::M; };
-    const auto group_of = [&] { return static_cast<int>(blockIdx.z) / (conv.stride_h * conv.stride_w); };
+    const auto group_of = [&] {
+        return static_cast<int>(blockIdx.z) / (Units::ARE_LEFT ? 1 : conv.stride_h * conv.stride_w);
+    };
     const auto produce = [&](Ring& ring, int tile) {
         const int group = group_of(), row = tile / extent[0].across;
         each_row_of_warp<T>([&](int i) {
@@ -230,6 +248,14 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
             }
             async_commit();
         }
+        if constexpr (Units::ARE_LEFT) {
+            const int n0 = opaque(tile) % extent[0].across * T::N;
+            units.begin(first_channel + n0, conv.channels - n0);
+            Product product;
+            ring.multiply(product, extent[0].depth, opaque(static_cast<int>(threadIdx.x)));
+            units.store_tile(product, p, extent[0], tile, first_channel, pixels);
+            return;
+        }
         Product product;
         const auto row_of = [&](int i) { return pixels[own() + Ring::row_of_tile(product, i)]; };
         if constexpr (!IS_NARROW<E>)
@@ -254,6 +280,14 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p) {
         }
     };
     run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
+}
+
+template <class T, class E, class Weights>
+LM_FN void warpgroup_dgrad_sums(const ConvDgradSumsArgs<E, Weights>& p) {
+    using Units = SumUnits<T, E>;
+    LM_SHARED(typename Units::Memory, memory, [1]);
+    LM_SHARED(typename Units::Numbers, numbers, [Units::Memory::UNITS]);
+    warpgroup_dgrad<T>(p.dgrad, Units{p.norm, UnitOfTile<T, 1>(memory[0]), numbers});
 }
 
 // ---- weight gradients -----------------------------------------------------------------------------------------------
@@ -457,7 +491,15 @@ LM_FN void warpgroup_fprop(const Args&) {
     refuse();
 }
 template <class T, class Args>
+LM_FN void warpgroup_fprop_moments(const Args&) {
+    refuse();
+}
+template <class T, class Args>
 LM_FN void warpgroup_dgrad(const Args&) {
+    refuse();
+}
+template <class T, class Args>
+LM_FN void warpgroup_dgrad_sums(const Args&) {
     refuse();
 }
 template <class T, class Args>
@@ -471,6 +513,15 @@ LM_FN void warpgroup_wgrad(const Args&) {
     LM_KERNEL(conv_fprop_##tile##_v4, FpropArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_fprop<T>(p); } \
     LM_KERNEL(conv_dgrad_##tile##_v4, DgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_dgrad<T>(p); } \
     LM_KERNEL(conv_wgrad_##tile##_v4, WgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_wgrad<T>(p); }
+
+// The same for a BatchNorm behind it, and before it.
+#define LM_WARPGROUP_UNITS(tile, T)                                                                  \
+    LM_KERNEL(conv_fprop_moments_##tile##_v4, FpropArgs<float>, p, T::ALL_THREADS, T::BLOCKS) {      \
+        warpgroup_fprop_moments<T>(p);                                                               \
+    }                                                                                                \
+    LM_KERNEL(conv_dgrad_sums_##tile##_v4, ConvDgradSumsArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { \
+        warpgroup_dgrad_sums<T>(p);                                                                  \
+    }
 
 #define LM_WARPGROUP_PACKED(tile, E)                                                                  \
     LM_KERNEL(conv_fprop_##tile##_v8, PackedFpropArgs<E>, p, W##tile::ALL_THREADS, W##tile::BLOCKS) { \

@@ -246,19 +246,19 @@ struct WarpgroupRing : StagesOf<T> {
 
     LM_MEMBER void finish() const {}
 
-    // += the products of stages for k in [0, depth).
-    LM_MEMBER void multiply(Product& product, int depth) {
+    // += the products of stages for k in [0, depth).  `thread` may be opaque, so that no register keeps places between tiles.
+    LM_MEMBER void multiply(Product& product, int depth, int thread = static_cast<int>(threadIdx.x)) {
 #pragma unroll 1
         for (int k = depth; k > 0; k -= DEPTH) {
             this->wait_until_full();
-            add(product, this->at_hand());
+            add(product, this->at_hand(), thread);
             this->give_back(this->stage);
             this->advance();
         }
     }
 
     // A stage in parts of two products along k: fragments of one part fit into the registers.
-    LM_MEMBER static void add(Product& product, const unsigned char* stage) {
+    LM_MEMBER static void add(Product& product, const unsigned char* stage, int thread) {
 #pragma unroll
         for (int part = 0; part < DEPTH / K; part += 2) {
             unsigned a[2][Product::BLOCKS_M][4];
@@ -266,7 +266,7 @@ struct WarpgroupRing : StagesOf<T> {
             for (int k = 0; k < 2; ++k)
 #pragma unroll
                 for (int i = 0; i < Product::BLOCKS_M; ++i)
-                    load_fragment(a[k][i], product, reinterpret_cast<const float*>(stage), i, (part + k) * K);
+                    load_fragment(a[k][i], product, reinterpret_cast<const float*>(stage), i, (part + k) * K, thread);
             products_begin();
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
@@ -287,8 +287,8 @@ struct WarpgroupRing : StagesOf<T> {
 
     // Of this warp's block i of 16 rows, K k's from `k` on.
     LM_MEMBER static void load_fragment(unsigned (&fragment)[4], const Product& product, const float* tile, int i,
-                                        int k) {
-        const int lane = lane_of_warp(), first = (static_cast<int>(threadIdx.x) - T::PRODUCERS) / WARP * WARP;
+                                        int k, int thread) {
+        const int lane = thread % WARP, first = (thread - T::PRODUCERS) / WARP * WARP;
         unsigned eights[K / 8][4];
 #pragma unroll
         for (int eight = 0; eight < K / 8; ++eight) {
@@ -562,6 +562,7 @@ struct ColumnsOf {
 
     LM_MEMBER explicit ColumnsOf(const Product& product) : product(product), first(opaque(product.n_of(0))) {}
 
+    LM_MEMBER int m_of(int i) const { return product.m_of(i); }
     LM_MEMBER int n_of(int j) const { return first + (product.n_of(j) - product.n_of(0)); }
     LM_MEMBER float at(int i, int j) const { return product.at(i, WORD * COLUMNS + j); }
 };

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from layermem.errors import InputError
-from layermem.graph.norm_neighbours import mark_before_norm
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, NO_ITEMS, Probe, as_input, make_feed_layer, shape_options
@@ -141,7 +140,6 @@ class Net:
             name = "TRAIN" if phase == 0 else "TEST"
             what = f"has no layer in phase {name}; use the other phase, or change the include and exclude rules"
             raise InputError(what, path=str(self.path))
-        mark_before_norm(self.nodes)
         read = {blob for node in self.nodes for blob in node.bottoms}
         self.outputs = tuple(blob for blob in self.blobs if blob not in read)
 

@@ -118,9 +118,6 @@ class Conv(EndsInRelu):
     that reads y0.  With the role norm_sums, dgrad also leaves the sums that backward of the BatchNorm that made x0
     needs, of dx0 and of dx0 (norm_x - norm_mean) norm_inv_std, in as many pixels: [units][2][C]; where a ReLU is part
     of that op, norm_factor and norm_bias say which of dx0 it lets through
-
-    before_norm   whether a BatchNorm reads y0 for the statistics of its batch, so that the role moments may be there;
-                  the same in steps that are without it
     """
 
     problem: ConvProblem
@@ -128,7 +125,6 @@ class Conv(EndsInRelu):
     bias: bool = False
     relu: bool = False
     residual: bool = False
-    before_norm: bool = False
 
     @property
     def fusion(self) -> str | None:

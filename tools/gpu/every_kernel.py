@@ -24,7 +24,17 @@ from tests.backends.cuda.on_gpu import Gpu
 from tests.backends.cuda.single_ops import Triple, single_ops
 from tests.cases import CASES, conv_text, select
 from tests.op_case import OpCase
-from tools.gpu.exact import Exact, by_patch, exact_cases, in_16_bits, stored, two_dgrads, with_pool, with_sums
+from tools.gpu.exact import (
+    Exact,
+    by_patch,
+    exact_cases,
+    in_16_bits,
+    stored,
+    two_dgrads,
+    with_moments,
+    with_pool,
+    with_sums,
+)
 
 BY_WARPGROUPS = "Convolution by quads", "InnerProduct"  # products that GPUs of compute capability 9.0 compute so
 BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # 16 bytes an access; 4; both
@@ -144,6 +154,10 @@ def warpgroup_checks(brief: bool) -> Iterator[Check]:
         for name in BY_WARPGROUPS[: 1 if brief else None]:
             for tile in WARPGROUP_TILES[-1:] if brief else WARPGROUP_TILES:
                 yield Check(f"{name}, warpgroups {tile.name}", precision, partial(case_of, CASES[name]), tile)
+        for tile in WARPGROUP_TILES[-1:] if brief else WARPGROUP_TILES:
+            for name, pairs in (("fprop + moments", with_moments), ("dgrad + sums", with_sums)):
+                make = partial(Exact, partial(pairs, "octets"))
+                yield Check(f"{name}, warpgroups {tile.name}", precision, make, tile)
     for tile in PACKED_TILES:
         make = partial(Exact, partial(in_16_bits, OF_WORDS, "bf16"))
         yield Check(f"{OF_WORDS.name} in bf16, warpgroups {tile.name}", "bf16", make, tile)

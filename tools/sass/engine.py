@@ -47,7 +47,7 @@ SUMS = "_sums_"  # in the name of a dgrad that leaves sums for a BatchNorm
 MERGED = "_merged_"  # of two dgrads
 POOL = "_pool_"  # in the name of a fprop with the pooling behind it
 PATCH = "_patch_"  # in the name of a fprop that reads a patch of the image
-NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged|_pool)?(_patch)?_(\d+x\d+)_v([148]|41)$")
+NAME = re.compile(r"conv_(fprop|dgrad|wgrad)(_data|_sums|_merged|_pool|_moments)?(_patch)?_(\d+x\d+)_v([148]|41)$")
 MODELLED = {  # by precision, and storage where that is not fp32
     **ENGINES,
     "bf16 on bf16": PACKED_BF16,

@@ -14,9 +14,10 @@ from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from layermem.backends.cuda.implicit_gemm import DEPTH, PACKED, PACKED_BF16, ROW_BYTES, VECTOR
+from layermem.backends.cuda.implicit_gemm import DEPTH, DGRAD_SUMS, PACKED, PACKED_BF16, PRODUCTS, ROW_BYTES, VECTOR
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import (
+    FPROP_MOMENTS,
     PACKED_PRECISION,
     PACKED_TILES,
     PRECISIONS,
@@ -25,7 +26,7 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupTile,
 )
 from tools.sass.disassembly import Instruction, Kernel
-from tools.sass.engine import OPERATIONS, Row, kernels_of
+from tools.sass.engine import Row, kernels_of
 from tools.sass.gpus import SUB_PARTITIONS, WARP, Gpu, Model
 from tools.sass.loops import loops
 from tools.sass.pipeline import GLOBAL_LATENCY, PRODUCTS_DONE, TENSOR_LATENCY, Issue, duration, issues_of
@@ -74,8 +75,8 @@ def rows_of(precision: str, model: Model) -> Iterator[WarpgroupRow]:
                 yield row_of(precision, f"{product}_{tile.name}_v{PACKED}", tile, model)
         return
     for tile in WARPGROUP_TILES:
-        for operation in OPERATIONS:
-            yield row_of(precision, f"conv_{operation}_{tile.name}_v{VECTOR}", tile, model)
+        for product in (*PRODUCTS, FPROP_MOMENTS, DGRAD_SUMS):
+            yield row_of(precision, f"{product}_{tile.name}_v{VECTOR}", tile, model)
 
 
 def module_of(precision: str) -> str:

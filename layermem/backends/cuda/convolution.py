@@ -81,7 +81,7 @@ def narrow_fprop(op: Conv) -> list[str]:
 
 @kernel(Conv, "forward", narrow=narrow_fprop)
 def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
-    engine, problem = engine_of(call, "x0", op.problem, before_norm=op.before_norm), op.problem
+    engine, problem = engine_of(call, "x0", op.problem), op.problem
     epilogue = epilogue_of(op, call, problem)
     runs_directly = is_direct_fprop(problem, call.precision)
     in_epilogue = call["moments"] if leaves_moments(engine) and not runs_directly else 0

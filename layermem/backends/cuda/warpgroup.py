@@ -16,6 +16,7 @@ from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     DGRAD,
+    DGRAD_SUMS,
     ENGINES,
     FPROP,
     L2_BYTES,
@@ -40,6 +41,7 @@ PACKED_PRECISION = f"{PACKED_BF16.precision} on {PACKED_BF16.storage}"  # of blo
 PRODUCERS = 128  # threads that load
 WORD = 32  # bits of a ReLU that dgrad of packed operands copies at once
 ALIGNMENT = 1024  # bytes that the ring in shared memory may begin late
+FPROP_MOMENTS = f"{FPROP}_moments"  # kernels of their own
 
 
 class Least(NamedTuple):
@@ -56,12 +58,12 @@ class Least(NamedTuple):
 Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, of which each will do
 
 WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
-BF16_WIDE, BF16_DEEP = Least(columns=256, depth=1024, pixels=2), Least(columns=128, depth=1536, pixels=2)
+BF16_DEEP = Least(columns=128, depth=1536, pixels=2)
 PACKED_WIDE = Least(columns=256, depth=1152, pixels=196)
 # Where they are the faster engine by tools/sass_model.py; they compute nothing else.
 PAYS: Shapes = {
     ("tf32", "conv_fprop"): (WIDE, DEEP),
-    ("bf16", "conv_fprop"): (BF16_WIDE, BF16_DEEP),
+    ("bf16", "conv_fprop"): (WIDE, BF16_DEEP),
     ("bf16", "conv_dgrad"): (BF16_DEEP,),
     (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
     (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
@@ -69,11 +71,6 @@ PAYS: Shapes = {
         Least(columns=1152, depth=196, pixels=2, rows=256), Least(columns=4608, pixels=2, rows=256),
     ),
 }  # fmt: skip
-# The same of convolutions before a BatchNorm: its moments take a pass of their own there, and none elsewhere.
-PAYS_BEFORE_NORM: Shapes = {
-    **PAYS,
-    ("tf32", "conv_fprop"): (Least(columns=256, depth=1024, pixels=2),),
-}
 PRODUCTS = (FPROP, DGRAD, WGRAD)
 ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS} | {
     (PACKED_PRECISION, product): (Least(pixels=2),) for product in PRODUCTS
@@ -152,12 +149,14 @@ class WarpgroupEngine(Engine):
         **values: StructValue,
     ) -> Launch:  # fmt: skip
         """As that of Engine, in a tile of its own."""
-        if not runs_by_warpgroups(self, product, bool(values.get("bias"))):
+        plain = DGRAD if product == DGRAD_SUMS else product
+        if not runs_by_warpgroups(self, plain, bool(values.get("bias"))):
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
-        assert vector == width_of(self) and rows == 1, "engine_of() and leaves_moments() decide for the whole op"
-        own = self.tile_of(product, matrices)
+        own = self.tile_of(plain, matrices)
+        assert vector == width_of(self) and own.m % rows == 0, "engine_of() and leaves_units() decide"
+        kernel = FPROP_MOMENTS if product == FPROP and rows > 1 else product
         return launch(
-            f"{self.module}_sm90a", f"{product}_{own.name}_v{vector}", args, own.grid(product, *matrices),
+            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args, own.grid(plain, *matrices),
             own.threads, shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
 
@@ -189,20 +188,19 @@ def shapes_name(engine: Engine) -> str:
     return engine.precision if engine.precision in PRECISIONS and not engine.storage else ""
 
 
-def engine_of(call: CudaCall, image: str, whole: ConvProblem, *, before_norm: bool = False) -> Engine:
-    """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands; `before_norm` is
-    that of its record, whatever the roles of this call are: a recompute leaves no moments and has the same bits."""
+def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
+    """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
     engine = implicit_gemm.engine_of(call, image)
     if call.capability != CAPABILITY or not shapes_name(engine):
         return engine
     if engine.vector_width(whole, *group_channels(whole)) != width_of(engine):
         return engine
-    own = products_by_warpgroups(shapes_name(engine), whole, before_norm)
+    own = products_by_warpgroups(shapes_name(engine), whole)
     return WarpgroupEngine(*engine._replace(by_warpgroups=own)) if own else engine
 
 
-def products_by_warpgroups(precision: str, problem: ConvProblem, before_norm: bool = False) -> frozenset[str]:
-    """Those for which PAYS says so, or PAYS_BEFORE_NORM."""
+def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[str]:
+    """Those for which PAYS says so."""
     channels, outputs = group_channels(problem)
     taps, phases, pixels = prod(problem.kernel), prod(problem.stride), problem.h * problem.w
     shapes = {
@@ -212,7 +210,7 @@ def products_by_warpgroups(precision: str, problem: ConvProblem, before_norm: bo
     }
     own = frozenset(
         product
-        for (its, product), wanted in (PAYS_BEFORE_NORM if before_norm else PAYS).items()
+        for (its, product), wanted in PAYS.items()
         for least in wanted
         if its == precision and all(own >= bound for own, bound in zip(shapes[product], least, strict=True))
     )
@@ -221,14 +219,20 @@ def products_by_warpgroups(precision: str, problem: ConvProblem, before_norm: bo
     return own
 
 
+def leaves_units(engine: Engine, product: str) -> bool:
+    """Whether the epilogue of the product leaves what a BatchNorm needs of units of rows.  Packed tiles of warpgroups
+    have a unit and a half."""
+    return writes_moments() and not (engine.is_packed and product in engine.by_warpgroups)
+
+
 def leaves_moments(engine: Engine) -> bool:
     """Whether conv_fprop leaves the moments of what it writes."""
-    return writes_moments() and "conv_fprop" not in engine.by_warpgroups
+    return leaves_units(engine, FPROP)
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
-    return implicit_gemm.leaves_norm_sums(engine, problem) and "conv_dgrad" not in engine.by_warpgroups
+    return implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
 
 
 def merges_dgrads(engines: Sequence[Engine], first: ConvProblem, last: ConvProblem) -> bool:

@@ -136,17 +136,36 @@ def patch() -> None:
     both(PROBLEMS["wide windows"], "tf32", leaves_moments=True, mode="race")
 
 
+SMALL_TILE = (
+    (warpgroup, "WARPGROUP_TILES", WARPGROUP_TILES[1:]), (warpgroup, "PAYS", warpgroup.ALWAYS), (warpgroup, "SMS", 1),
+)  # fmt: skip
+
+
 def by_warpgroups(settings: str, shape: tuple[int, ...]) -> Program:
     """In blocks that take several tiles each."""
     way = replace(RACE, precision="tf32", capability=warpgroup.CAPABILITY)
     text = f'type: "Convolution" convolution_param {{ {settings} }}'
 
     def program() -> None:
-        own = (warpgroup, "WARPGROUP_TILES", WARPGROUP_TILES[1:]), (warpgroup, "PAYS", warpgroup.ALWAYS)
-        with patched(*own, (warpgroup, "SMS", 1)):
+        with patched(*SMALL_TILE):
             right(text, shape, way)
 
     return program
+
+
+def moments_by_warpgroups() -> None:
+    """Of blocks that take several tiles each."""
+    way = replace(RACE, precision="tf32", capability=warpgroup.CAPABILITY)
+    with patched(*SMALL_TILE):
+        y, left, _ = conv_moments.forward(conv_moments.PROBLEMS["rows of many tiles"], way, np.random.default_rng(3))
+    np.testing.assert_array_equal(left, conv_moments.moments(y))
+
+
+def sums_by_warpgroups() -> None:
+    way = replace(RACE, precision="tf32", capability=warpgroup.CAPABILITY)
+    with patched(*SMALL_TILE):
+        stated, left, _ = dgrad("rows of many tiles", way, np.random.default_rng(3), accumulate=True, masked=True)
+    np.testing.assert_array_equal(left, stated)
 
 
 DEEP = by_warpgroups("num_output: 136 kernel_size: 3 pad: 1 stride: 2", (1, 20, 13, 11))
@@ -172,6 +191,7 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "shape.cu": [transposition],
     "softmax.cu": [softmax_in_place],
     "warpgroup_gemm.cuh": [DEEP, packed],
+    "warpgroup_units.cuh": [moments_by_warpgroups, sums_by_warpgroups],
 }
 
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm, warpgroup
-from layermem.backends.cuda.base import CudaCall
+from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16, WIDENING, conv_dgrad
 from layermem.backends.cuda.moments import SUMS, NormOperands, Units, gradient_sums
-from layermem.ops import NARROW, NORM_OPERANDS, BatchNorm, BatchNormScale, BatchSlice, Conv, Scale, Tensor
+from layermem.ops import NARROW, BatchNorm, BatchNormScale, BatchSlice, Scale, Tensor
 from tests.backends.cuda import norm_sums as stated
 from tests.backends.cuda.conv_moments import OF_OCTETS, problem_of
 from tests.backends.cuda.harness import Memory, Way, run_op
@@ -118,16 +117,6 @@ def test_a_tile_of_several_units_leaves_the_sums_of_each(large, precision, rng, 
     wanted, sums, launches = dgrad("channels of two tiles", Way(precision=precision), rng)
     np.testing.assert_array_equal(sums, wanted)
     assert launches == 0
-
-
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_products_by_warpgroups_leave_the_sums_to_a_launch_of_their_own(precision, monkeypatch):
-    monkeypatch.setattr(warpgroup, "PAYS", warpgroup.ALWAYS)
-    roles = ("dy0", "w0", "dx0", "norm_sums", *NORM_OPERANDS)
-    addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)}
-    call = CudaCall(addresses, precision=precision, capability="90")
-    names = [each.function for each in cuda_kernels.bind(Conv(DGRADS["a map of taps"]), "dgrad", call)]
-    assert [name.rpartition("_")[0] for name in names] == ["conv_dgrad_128x64", "gradient_sums"]
 
 
 def test_tiles_of_other_rows_are_no_alternatives_where_sums_are_left():

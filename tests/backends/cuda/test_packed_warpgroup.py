@@ -236,6 +236,14 @@ def test_dgrad_with_a_bias_stays_on_the_other_engine():
     assert conv_dgrad(engine, problem, 256, 512, 768, bias=1024).module == PACKED_BF16.module
 
 
+def test_what_a_batch_norm_needs_comes_from_launches_of_its_own():
+    """A tile has a unit and a half."""
+    problem = problem_of(8, 64, 64, 9)
+    for capability, leaves in (("", True), (CAPABILITY, False)):
+        engine = engine_of(call_of(capability=capability), "x0", problem)
+        assert warpgroup.leaves_moments(engine) == warpgroup.leaves_norm_sums(engine, problem) == leaves
+
+
 def test_a_launch_has_the_blocks_that_run_at_once():
     tile, *of_wgrad = PACKED_TILES
     problem = problem_of(64, 256, 256, 56)
@@ -323,7 +331,8 @@ def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatc
     kept, changed = tmp_path / "kept", tmp_path / "changed"
     for folder in (kept, changed):
         folder.mkdir()
-        shutil.copy(SOURCES / "conv_warpgroup.cuh", folder)
+        for own in ("conv_warpgroup.cuh", "warpgroup_units.cuh"):
+            shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(RING.join([others, ring.replace(right, wrong, 1)]), encoding="utf-8")
     for mode, order, copies in SHOWING:
         way = replace(HOPPER, mode=mode, order=order, copies=copies)

@@ -24,8 +24,10 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupEngine,
     engine_of,
 )
-from layermem.ops import Conv, ConvProblem, Window
+from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Window
+from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
+from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_bands import check_bits, product
 from tests.backends.cuda.test_slices import cut
@@ -120,6 +122,55 @@ def test_a_group_of_channels_has_its_own_product(precision):
     check(text, (2, 12, 6, 5), replace(HOPPER, precision=precision))
 
 
+# ---- units of rows for a BatchNorm -----------------------------------------------------------------------------------
+
+STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
+
+
+@pytest.fixture(params=WARPGROUP_TILES, ids=lambda tile: tile.name)
+def tile_of_few_blocks(request, monkeypatch):
+    """The only one; its blocks take several tiles each."""
+    monkeypatch.setattr(warpgroup, "WARPGROUP_TILES", (request.param,))
+    monkeypatch.setattr(warpgroup, "SMS", 1)
+    return request.param
+
+
+@pytest.mark.exhaustive(3)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["rows of many tiles", "columns of two tiles", "groups", "a group of rows alone"])
+def test_a_convolution_leaves_the_moments_of_what_it_writes(name, precision, tile_of_few_blocks):
+    """A recompute, which leaves none, writes the same bits."""
+    problem, way = conv_moments.PROBLEMS[name], replace(HOPPER, precision=precision)
+    y, left, launches = conv_moments.forward(problem, way, np.random.default_rng(3))
+    np.testing.assert_array_equal(left, conv_moments.moments(y))
+    memory, blobs = Memory(), conv_moments.Blobs()
+    again = blobs.empty(memory, problem.maps.stored)
+    operands = conv_moments.operands(problem, np.random.default_rng(3), memory, blobs)
+    assert run_op(Conv(problem, bias=True), "forward", {**operands, "y0": again}, way=way) == launches == 1
+    assert again.tobytes() == y.tobytes()
+
+
+@pytest.mark.exhaustive(3)
+@pytest.mark.parametrize("accumulate, masked, relu", [(False, False, True), (True, True, False)])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["channels of two tiles", "a map of taps", "groups of quads", "a group of rows alone"])
+def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, precision, accumulate, masked, relu, tile_of_few_blocks, rng):
+    way = replace(HOPPER, precision=precision)
+    wanted, sums, launches = dgrad(name, way, rng, relu=relu, accumulate=accumulate, masked=masked)
+    np.testing.assert_array_equal(sums, wanted)
+    assert launches == 0
+
+
+@pytest.mark.exhaustive(2)
+@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
+    way = replace(way, precision="tf32", capability=CAPABILITY)
+    y, left, _ = conv_moments.forward(conv_moments.PROBLEMS["rows of many tiles"], way, rng)
+    np.testing.assert_array_equal(left, conv_moments.moments(y))
+    wanted, sums, _ = dgrad("groups of quads", way, rng, accumulate=True, masked=True)
+    np.testing.assert_array_equal(sums, wanted)
+
+
 # ---- bits -----------------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +231,8 @@ def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
     ("tf32", problem_of(32, 256, 64, 56, kernel=1), set()),
     ("tf32", problem_of(32, 512, 128, 28, kernel=1), set()),
     ("tf32", problem_of(32, 128, 128, 112), {"conv_fprop"}),  # conv2_2 of VGG-16
-    ("bf16", problem_of(32, 64, 256, 56, kernel=1), set()),
+    ("bf16", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),
+    ("bf16", problem_of(32, 256, 64, 56, kernel=1), set()),
     ("bf16", problem_of(32, 1024, 256, 14, kernel=1), {"conv_fprop"}),  # res4b_branch2a
     ("bf16", problem_of(32, 128, 128, 112), set()),
     ("bf16", problem_of(32, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
@@ -199,24 +251,19 @@ def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected
     assert {product for product, module in modules.items() if module.endswith("_sm90a")} == expected
 
 
-@pytest.mark.parametrize("precision, problem, alone, before_norm", [
-    ("tf32", problem_of(32, 64, 256, 56, kernel=1), True, False),  # res2a_branch2c: the pass takes longer than it saves
-    ("tf32", problem_of(32, 128, 128, 28), True, False),  # res3b_branch2b
-    ("tf32", problem_of(32, 256, 256, 14), True, True),  # res4b_branch2b
-    ("bf16", problem_of(32, 256, 256, 14), True, True),
-    ("bf16", problem_of(32, 128, 128, 28), False, False),  # the other engine's tiles read as little there
+@pytest.mark.parametrize("precision, problem, expected", [
+    ("tf32", problem_of(32, 64, 256, 56, kernel=1), True),  # res2a_branch2c
+    ("tf32", problem_of(32, 128, 128, 28), True),  # res3b_branch2b
+    ("bf16", problem_of(32, 64, 256, 56, kernel=1), True),
+    ("bf16", problem_of(32, 128, 128, 28), False),  # the other engine's tiles read as little there
 ])  # fmt: skip
-def test_a_pass_for_moments_has_to_pay_too(precision, problem, alone, before_norm, monkeypatch):
-    """By the record: the recompute, which has no role for them, runs in the same kernel."""
+def test_moments_change_neither_the_engine_nor_the_number_of_launches(precision, problem, expected, monkeypatch):
+    """A recompute, which has no role for them, has the same bits."""
     monkeypatch.setattr(warpgroup, "PAYS", PAYS)
-    roles = dict.fromkeys(("x0", "w0", "y0", "moments"), 256)
-    for record, expected in ((Conv(problem), alone), (Conv(problem, before_norm=True), before_norm)):
-        for left_out in ((), ("moments",)):
-            addresses = {role: at for role, at in roles.items() if role not in left_out}
-            call = CudaCall(addresses, precision=precision, capability=CAPABILITY)
-            product, *others = cuda_kernels.bind(record, "forward", call)
-            assert product.module.endswith("_sm90a") == expected
-            assert len(others) == (expected and not left_out)
+    for roles in (("x0", "w0", "y0", "moments"), ("x0", "w0", "y0")):
+        call = CudaCall(dict.fromkeys(roles, 256), precision=precision, capability=CAPABILITY)
+        (launch,) = cuda_kernels.bind(Conv(problem), "forward", call)
+        assert launch.module.endswith("_sm90a") == expected
 
 
 def test_no_batch_changes_the_engine():
@@ -234,27 +281,22 @@ def test_a_launch_has_the_blocks_that_run_at_once():
     assert few.function == "conv_fprop_128x64_v4" and few.grid == (2, 1, 1) and few.block == 256
     assert small.grid("conv_fprop", 10**6, 64, 100) == (3, 1, 100)  # of each of 100 groups
     assert small.grid("conv_wgrad", 64, 640, 100) == (264, 1, 1)  # of 1,000 tiles
-    assert all(tile.blocks * (tile.shared_bytes("tf32") + 6144) <= 228 << 10 for tile in (large, small))
-
-
-def test_moments_come_from_a_launch_of_their_own():
-    """A recompute of the convolution, which leaves none, runs in the same kernel."""
-    problem = problem_of(4, 8, 16, 6)
-    call = CudaCall({}, precision="tf32", capability=CAPABILITY)
-    assert warpgroup.leaves_moments(engine_of(replace(call, capability=""), "x0", problem))
-    assert not warpgroup.leaves_moments(engine_of(call, "x0", problem))
+    declared = {large: 20608, small: 6272}  # with moments, beside a KiB of the driver
+    assert all(tile.blocks * (tile.shared_bytes("tf32") + own + 1024) <= 228 << 10 for tile, own in declared.items())
 
 
 def test_every_kernel_is_launched(monkeypatch):
     found: set[str] = set()
-    layer = layer_of(CONVOLUTION, SHAPE)
+    layer = layer_of(CONVOLUTION.replace("stride: 2", ""), SHAPE)  # sums are left of one phase
     for tile in WARPGROUP_TILES:
         monkeypatch.setattr(warpgroup, "WARPGROUP_TILES", (tile,))
         for precision in PRECISIONS:
             for step in (layer.forward(), *layer.backward(wants_of(layer))):
-                roles = (*step.reads, *step.writes)
-                call = CudaCall(dict.fromkeys(roles, 256), precision=precision, capability=CAPABILITY)
-                found |= {f"{each.module}.{each.function}" for each in cuda_kernels.bind(layer.record, step.step, call)}
+                for more in ((), ("moments",), ("norm_sums", *NORM_OPERANDS)):
+                    roles = (*step.reads, *step.writes, *more)
+                    call = CudaCall(dict.fromkeys(roles, 256), precision=precision, capability=CAPABILITY)
+                    bound = cuda_kernels.bind(layer.record, step.step, call)
+                    found |= {f"{each.module}.{each.function}" for each in bound}
     modules = [f"convolution_{precision}_sm90a" for precision in PRECISIONS]
     declared = {f"{module}.{name}" for module in modules for name in kernel_names(module)}
     assert declared <= found
@@ -361,7 +403,8 @@ def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatc
     kept, changed = tmp_path / "kept", tmp_path / "changed"
     for folder in (kept, changed):
         folder.mkdir()
-        shutil.copy(SOURCES / "conv_warpgroup.cuh", folder)
+        for own in ("conv_warpgroup.cuh", "warpgroup_units.cuh"):
+            shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(header.replace(right, wrong), encoding="utf-8")
     for mode, order, copies in SHOWING:
         way = Way(mode, order, copies, "tf32", capability=CAPABILITY)
