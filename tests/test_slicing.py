@@ -116,6 +116,7 @@ def test_slices_are_never_slower_than_none(job):
         assert evaluate(job.with_slices("auto"), "recompute", budget_bytes).seconds <= without.seconds
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_the_choice_is_never_slower_than_the_whole_step_in_slices_that_keep_everything(job, count):
     kept = evaluate(job.with_slices(f"whole/{count}"), "intra")
