@@ -132,12 +132,13 @@ def depthwise(name: str, bottom: str, outputs: int, kernel: int, settings: str) 
 SEPARABLE = f"""
     {DATA} {conv("stem", "data", 8, 3)} {relu("stem")}
     {depthwise("dw1", "stem", 8, 3, "group: 8")} {relu("dw1")} {conv("pw1", "dw1", 12, 1)}
-    {depthwise("dw2", "pw1", 12, 3, "group: 12 stride: 2")} {norm("dw2")} {relu("dw2")}
+    {depthwise("groups", "pw1", 12, 3, "group: 3 pad: 1")} {relu("groups")}
+    {depthwise("dw2", "groups", 12, 3, "group: 12 stride: 2")} {norm("dw2")} {relu("dw2")}
     {depthwise("dw3", "dw2", 24, 2, "group: 12")} {LOSS % "dw3"}
 """
 
 
-def test_depthwise_convolutions_learn_what_the_reference_learns_and_no_plan_changes_a_bit(tmp_path):
+def test_direct_convolutions_learn_what_the_reference_learns_and_no_plan_changes_a_bit(tmp_path):
     solver = solver_of(tmp_path, SEPARABLE)
     job = {"net": str(solver), "steps": 2, "poison": True}
     ways = [
