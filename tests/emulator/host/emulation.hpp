@@ -1,8 +1,8 @@
 // What a kernel source sees instead of CUDA when g++ compiles it for the host.
 //
 // The builder puts this header in front of the source (g++ -include), precompiled with the primitives of cuda/ and
-// calls.hpp, and then registration.hpp.  Qualifiers vanish, built-in variables become calls, vector types become structs, and the
-// primitives of cuda/primitives.cuh call the emulated machine of machine.hpp.
+// calls.hpp, and then registration.hpp.  Qualifiers vanish, built-in variables become calls, vector types become structs,
+// and the primitives of cuda/primitives.cuh call the emulated machine of machine.hpp.
 #pragma once
 
 #define LM_EMULATE 1

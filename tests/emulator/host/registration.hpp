@@ -9,8 +9,8 @@
 #define LM_EMULATE_ONLY ""
 #endif
 
-// A kernel registers itself, so that it can be launched by name with a packed struct, as cuLaunchKernel does.  Its body is
-// a template, so that g++ neither instantiates nor compiles what kernels need that the build leaves out.
+// A kernel registers itself, so that it can be launched by name with a packed struct, as cuLaunchKernel does.  Its body
+// is a template, so that g++ neither instantiates nor compiles what kernels need that the build leaves out.
 #define LM_KERNEL(name, Args, args, ...)                                                                     \
     template <bool>                                                                                          \
     static void name(const Args args);                                                                       \
