@@ -91,7 +91,7 @@ train:
 test fast $(CAMPAIGNS) sanitize sanitize-fast sanitize-nets: setup
 
 test: native $(VENV)/.pycuda
-	$(PY) -m pytest -n 2 -rs $(TEST_OPTIONS)
+	$(PY) -m pytest -n 2 --dist worksteal -rs $(TEST_OPTIONS)
 
 fast: native
 	$(PY) -m pytest -n 2 -m "not slow"
