@@ -222,6 +222,17 @@ def test_an_argument_is_known_whose_offset_is_in_a_register():
     assert step.instruction.guard == "P0" and step.off
 
 
+@pytest.mark.parametrize(("bound", "off"), [("PT", True), ("!PT", False)])
+def test_the_smaller_or_larger_of_a_sum_and_a_number_is_known(bound, off):
+    """-2 or 5: what follows is executed if it is positive."""
+    code = [("MOV", "R2 -0x3"), ("MOV", "R3 0x5"), ("VIADDMNMX", f"R4 R2 0x1 R3 {bound}"),
+            ("ISETP.GT.AND", "P0 PT R4 RZ PT"), ("EXIT", "")]  # fmt: skip
+    *before, end = (instruction(opcode, *operands.split()) for opcode, operands in code)
+    guarded = replace(instruction("MOV", "R9", "RZ"), guard="P0")
+    *_, step, _ = followed(Kernel("least", [*before, guarded, end], {}, threads=32), b"", (1, 1, 1), 100)
+    assert step.instruction.guard == "P0" and step.off == off
+
+
 # -- the pipeline, against sums made by hand ---------------------------------------------------------------------------
 
 
@@ -509,6 +520,19 @@ def test_a_whole_main_loop_issues_no_more_than_the_report_states(precision):
 
 
 LEAST = {"fprop": 210, "dgrad": 190, "wgrad": 190}  # TFLOP/s of the pipeline
+
+
+def test_kernels_of_groups_multiply_as_often_as_their_strips_need():
+    """In groups of eight channels: a thread has 4 x 8 products for each tap, of each output of a strip or each cell; a
+    lane of a weight gradient those of 4 outputs and 2 inputs in a whole image, 28 rows of 4 or of 7 strips."""
+    products = {name: float(row["products"]) for (kind, name), row in read_rows(SAVED).items() if kind == GROUPS}
+    of_images = {"s1": 28 * 4 * 7, "s2": 28 * 7 * 4}
+    wanted = {"fprop_s1": 7, "fprop_s2": 7, "dgrad_s1": 7, "dgrad_s2": 4}
+    for suffix in ("", "_bf16", "_fp16"):
+        for name, positions in wanted.items():
+            assert products[f"{MODULE}_{name}{suffix}"] == 4 * 8 * 9 * positions
+        for stride, positions in of_images.items():
+            assert products[f"{MODULE}_wgrad_{stride}{suffix}"] == 4 * 2 * 9 * positions
 
 
 def test_large_tiles_of_tf32_have_the_rates_that_the_engine_was_built_for():
