@@ -241,13 +241,15 @@ def test_every_file_with_barriers_has_a_program():
 
 @pytest.mark.parametrize("file", PROGRAMS)
 def test_a_barrier_that_is_left_out_shows(file):
-    for program in PROGRAMS[file]:
+    first: dict[str, int] = {}  # of a place, the number of a program before which none reaches it
+    for number, program in enumerate(PROGRAMS[file]):
         program()
-    calls: Calls = {library: library.reached() for library in hosts.in_use()}
+        calls: Calls = {library: library.reached() for library in hosts.in_use()}
+        first = {**{place: number for of_line in calls.values() for place in of_line}, **first}
     assert set(places(file)) <= set().union(*calls.values()), "add a program that launches these"
     hidden = []
     for place in places(file):
         with left_out(place, calls):
-            if not any(map(shows, PROGRAMS[file])):
+            if not any(map(shows, PROGRAMS[file][first[place] :])):
                 hidden.append(place)
     assert not hidden, "needed by no kernel, or launched by no program that shows it"
