@@ -3,7 +3,7 @@
 #                by recomputation and in slices of the batch
 # make test      set up with the tools for development, and run all tests
 # make fast      the tests of one minute
-# make check     what every commit passes: format, lint, types, tests, and 20 seconds of each campaign from seed
+# make check     what every commit passes: format, lint, types, tests, and 10 seconds of each campaign from seed
 #                CHECK_SEED, the same each time.  Of tests whose cases form a matrix it runs a part of the cases, always
 #                the same (tests/thinning.py); all of them run with `make test`
 # make docs      the documentation as a site, in build/site: open build/site/index.html
@@ -107,7 +107,7 @@ prepare-tests: $(VENV)/.ready | native
 check:
 	$(MAKE) -j5 -O kernels bindings $(VENV)/.pycuda types lint prepare-tests
 	$(MAKE) test TEST_OPTIONS=--thin
-	$(MAKE) -j4 -O campaign SECONDS=20 SEED=$(CHECK_SEED)
+	$(MAKE) -j4 -O campaign SECONDS=10 SEED=$(CHECK_SEED)
 
 # Broken links, and pages in no navigation, are errors.
 docs: setup

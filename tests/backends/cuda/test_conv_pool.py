@@ -78,7 +78,7 @@ def test_no_index_is_written_where_no_backward_reads_it(rng):
     np.testing.assert_array_equal(alone["y0"], beside["y0"])
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.samples(3)  # of modules whose tiles other tests run in both modes
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("precision, word", STORED)
 def test_they_stay_in_bounds_and_have_no_races(precision, word, way, rng):

@@ -203,6 +203,7 @@ def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, pre
     ).check_once()
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     "shape, precision",
     [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), *(((2, 40, 18, 18), each) for each in ("tf32", "bf16"))],

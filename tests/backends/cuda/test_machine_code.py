@@ -135,7 +135,7 @@ def test_the_record_of_machine_code_is_that_of_the_sources():
 )
 @pytest.mark.parametrize(
     ("module", "source"),
-    [("convolution_tf32", first_tile), ("convolution_tf32_sm90a", whole_source), ("pooling", whole_source)],
+    [("convolution_tf32", first_tile), ("convolution_tf32_sm90a", first_tile), ("pooling", whole_source)],
 )
 def test_the_compiler_makes_the_machine_code_of_the_record(module, source, monkeypatch):
     """Every way to read it: main loops of one role and of two, loops that load, and none."""

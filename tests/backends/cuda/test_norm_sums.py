@@ -101,6 +101,7 @@ def test_the_sums_are_of_what_is_accumulated_and_masked(name, precision, accumul
     np.testing.assert_array_equal(sums, wanted)
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", IN_EPILOGUE)
 def test_the_sums_of_a_dgrad_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):
