@@ -62,6 +62,15 @@ class Launch(ctypes.Structure):
 
 
 _libraries: list[Library] = []
+KEPT = (
+    16  # modules that may keep the stacks of their threads, with two mappings each; Linux grants a process some 65,000
+)
+
+
+def close_stacks() -> None:
+    """All modules of this process give back the mappings of their threads' stacks, until they launch again."""
+    for library in _libraries:
+        library.library.lm_emu_close_stacks()
 
 
 def in_use() -> Sequence[Library]:
@@ -74,6 +83,8 @@ class Library:
 
     def __init__(self, path: Path):
         self.path = path
+        if len(_libraries) % KEPT == 0:
+            close_stacks()
         self.library = ctypes.CDLL(str(path))
         for call in (self.library.lm_emu_message, self.library.lm_emu_banks, self.library.lm_emu_reached):
             call.restype = ctypes.c_char_p

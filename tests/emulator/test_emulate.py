@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.emulator import hosts
 from tests.emulator.build import MODES
 from tests.emulator.emulate import EmulationError, at, load, pack
 
@@ -42,6 +43,20 @@ def test_one_array_may_be_read_and_written(kernels):
     x = counted(300)
     kernels.launch("scale_add", 2, 256, pack("PPPif", x, x, x, 300, 2.0))
     assert np.array_equal(x, 3 * counted(300))
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "asan"])  # which has a process for each module
+def test_a_module_gives_back_the_mappings_of_its_stacks_and_runs_again(mode):
+    kernels, left = load(SOURCE, mode), []
+    for _ in range(2):
+        x = counted(300)
+        kernels.launch("scale_add", 2, 256, pack("PPPif", x, x, x, 300, 2.0))
+        assert np.array_equal(x, 3 * counted(300))
+        opened = Path("/proc/self/maps").read_text().count("\n")
+        hosts.close_stacks()
+        left.append(Path("/proc/self/maps").read_text().count("\n"))
+        assert opened - left[-1] >= 2 * 256 - 2
+    assert abs(left[1] - left[0]) < 100
 
 
 def test_a_pointer_may_point_into_an_array(kernels):

@@ -162,8 +162,10 @@ void Stacks::open_all() {
     open_ = COUNT;
 }
 
-Stacks::~Stacks() {
+void Stacks::close() {
     if (start_ != nullptr) munmap(start_, COUNT * BYTES);
+    start_ = nullptr;
+    open_ = 0;
 }
 
 void Stacks::reserve() {

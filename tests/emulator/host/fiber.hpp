@@ -34,11 +34,12 @@ class Stacks {
     static constexpr std::size_t BYTES = 256 * 1024;
 
     Stacks() = default;
-    ~Stacks();  // where a module is unloaded: a process may have so many mappings and no more
+    ~Stacks() { close(); }
     Stacks(const Stacks&) = delete;
     Stacks& operator=(const Stacks&) = delete;
 
     std::byte* at(unsigned index);
+    void close();  // all, until they are asked for again; none is in use
     bool holds(const void* address) const { return address >= start_ && address < start_ + COUNT * BYTES; }
 
   private:

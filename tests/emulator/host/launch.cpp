@@ -91,6 +91,8 @@ const char* lm_emu_reached(void) {
     return places.c_str();
 }
 
+void lm_emu_close_stacks(void) { machine.stacks.close(); }
+
 void lm_emu_leave_out(const uint32_t* places, uint64_t count) { lm_emu::race::leave_out(places, count); }
 
 const char* lm_emu_kernel_name(int index) {

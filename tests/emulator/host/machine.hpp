@@ -142,6 +142,7 @@ __attribute__((visibility("default"))) const char* lm_emu_banks(void);  // lines
 // the next launches do not (race builds).
 __attribute__((visibility("default"))) const char* lm_emu_reached(void);
 __attribute__((visibility("default"))) void lm_emu_leave_out(const uint32_t* places, uint64_t count);
+__attribute__((visibility("default"))) void lm_emu_close_stacks(void);  // until the next launch
 __attribute__((visibility("default"))) const char* lm_emu_source();  // the file that the kernels were compiled from
 __attribute__((visibility("default"))) const char* lm_emu_kernel_name(int index);  // null after the last
 __attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel,
