@@ -10,7 +10,8 @@ all.  Each value of each parameter occurs in one that runs.
     @pytest.mark.samples(4)
     @pytest.mark.parametrize("seed", range(20))
 
-marks one whose cases differ in a seed, a size, a net or a mutation alone: the first of every four runs.
+marks one whose cases differ in a seed, a size, a net, a number format or a mutation alone: the first of every four
+runs.
 
 The choice depends on the cases alone, and so is the same in every run.  Without `--thin` all cases run.
 """
