@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -287,3 +288,36 @@ except cuda.Error as error:
     print(error)"""
     )
     assert output(said).endswith("operation not supported")
+
+
+# ---- kernels that go wrong by a setting ------------------------------------------------------------------------------
+
+DOUBLED = """
+import sys
+f = cuda.module_from_buffer(open(sys.argv[1], "rb").read()).get_function("scale_add")
+x, y = cuda.mem_alloc(400), cuda.mem_alloc(400)
+cuda.memcpy_htod(x, np.arange(100, dtype=np.float32))
+got = np.empty(100, np.float32)
+try:
+    f._launch_kernel((1,), (256,), struct.pack("PPPif", int(y), int(x), 0, 100, 2.0), 0, None)
+    cuda.Context.synchronize()
+    cuda.memcpy_dtoh(got, y)
+    print(np.flatnonzero(got != 2 * np.arange(100)).size)
+except cuda.Error as error:
+    print(error)"""
+
+
+@pytest.mark.parametrize("pattern, wrong", [("elementwise.scale*", "1"), ("*.scale_add", "1"), ("pooling.*", "0")])
+def test_a_kernel_told_to_flip_a_bit_writes_one_wrong_word(elementwise, pattern, wrong):
+    assert output(session(DOUBLED, elementwise, flip=pattern)) == wrong
+
+
+def test_a_kernel_told_to_fault_ends_in_a_sticky_error(elementwise):
+    assert "misaligned address" in session(DOUBLED, elementwise, fault="elementwise.*").stdout
+
+
+def test_a_kernel_told_to_hang_never_ends(elementwise):
+    settings = fake_driver.environment(hang="*.scale_add")
+    program = BEGIN.format(body=DOUBLED.strip().replace("\n", "\n    "))
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run([sys.executable, "-c", program, elementwise], env=settings, cwd=ROOT, timeout=3)

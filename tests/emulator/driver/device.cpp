@@ -45,7 +45,10 @@ Settings::Settings()
       copies(choice<std::uint32_t>("FAKE_DRIVER_COPIES", "late",
                                    {{"early", LM_EARLY}, {"late", LM_LATE}, {"either", LM_EITHER}})),
       resources(setting("FAKE_DRIVER_RESOURCES", "")),
-      counts_static(choice<bool>("FAKE_DRIVER_SHARED", "all", {{"all", true}, {"dynamic", false}})) {}
+      counts_static(choice<bool>("FAKE_DRIVER_SHARED", "all", {{"all", true}, {"dynamic", false}})),
+      hang(setting("FAKE_DRIVER_HANG", "")),
+      fault(setting("FAKE_DRIVER_FAULT", "")),
+      flip(setting("FAKE_DRIVER_FLIP", "")) {}
 
 Driver& driver() {
     static Driver* one = [] {  // never destroyed: objects of the interpreter outlive static destruction

@@ -39,6 +39,7 @@ struct Settings {
     std::uint32_t copies;
     std::string resources;  // table of tools/ptxas_report.py: registers and static shared memory of kernels
     bool counts_static;     // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
+    std::string hang, fault, flip;  // patterns of kernels that never end, that end in an error, that write a wrong bit
     Settings();
 };
 
@@ -70,12 +71,18 @@ class Memory {
     void* allocate(std::size_t bytes, Block::Kind kind);  // filled with 0xFF: NaN; null when no memory is left
     void adopt(const void* start, std::size_t bytes);     // a variable of a module: never freed, not counted as used
     void forget(const void* start);
-    bool free(const void* start, Block::Kind kind);       // its addresses are not given out again for a while
-    bool freed(const void* at) const;                     // whether it lies in what was one till then
+    bool free(const void* start, Block::Kind kind);  // its addresses are not given out again for a while
+    bool freed(const void* at) const;                // whether it lies in what was one till then
     // The block that holds the first byte, or null.
     const Block* find(const void* at, Block::Kind kind, const std::byte** start = nullptr) const;
     // Does one block hold all of the range?
     bool holds(const void* at, std::size_t bytes, Block::Kind kind) const;
+
+    // A copy of every allocation on the devices.
+    using Snapshot = std::map<const std::byte*, std::vector<std::byte>>;
+    Snapshot device_bytes() const;
+    // Flips bit 22, of the mantissa in fp32 and bf16, in the middle one of the words that differ from `before`.
+    void flip_a_changed_bit(const Snapshot& before);
 
   private:
     void forget(const std::byte* start);

@@ -91,6 +91,28 @@ bool Memory::holds(const void* at, std::size_t bytes, Block::Kind kind) const {
            bytes <= block->bytes - static_cast<std::size_t>(static_cast<const std::byte*>(at) - start);
 }
 
+Memory::Snapshot Memory::device_bytes() const {
+    Snapshot copies;
+    for (const auto& [start, block] : blocks_)
+        if (block.kind == Block::DEVICE) copies[start].assign(start, start + block.bytes);
+    return copies;
+}
+
+void Memory::flip_a_changed_bit(const Snapshot& before) {
+    constexpr std::uint32_t MASK = 1u << 22;
+    std::vector<std::byte*> changed;
+    for (const auto& [start, copy] : before)
+        for (std::size_t at = 0; at + sizeof MASK <= copy.size(); at += sizeof MASK)
+            if (std::memcmp(start + at, &copy[at], sizeof MASK) != 0)
+                changed.push_back(const_cast<std::byte*>(start) + at);
+    if (changed.empty()) return;
+    std::byte* chosen = changed[changed.size() / 2];
+    std::uint32_t word = 0;
+    std::memcpy(&word, chosen, sizeof word);
+    word ^= MASK;
+    std::memcpy(chosen, &word, sizeof word);
+}
+
 }  // namespace fake_driver
 
 using namespace fake_driver;

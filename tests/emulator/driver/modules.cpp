@@ -1,6 +1,7 @@
 // Modules and launches: an image is a kernel library that tests/emulator/build.py made for this machine.
 #include <dlfcn.h>
 #include <elf.h>
+#include <fnmatch.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -211,7 +212,28 @@ struct Launched {
     LmLaunch launch;
     std::vector<char> args;
 
+    // Whether a setting's pattern, such as "*_sm90a.*", names the kernel as "module.function".
+    bool matches(const std::string& pattern) const {
+        const std::string name = function->module->name + "." + function->name;
+        return !pattern.empty() && fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+    }
+
     CUresult run() const {
+        const Settings& settings = driver().settings;
+        if (matches(settings.hang))
+            for (;;) pause();  // as a barrier that never comes
+        if (matches(settings.fault)) {
+            complain(function->name + ": FAKE_DRIVER_FAULT");
+            return CUDA_ERROR_MISALIGNED_ADDRESS;
+        }
+        if (!matches(settings.flip)) return run_guarded();
+        const auto before = driver().memory.device_bytes();
+        const CUresult result = run_guarded();
+        driver().memory.flip_a_changed_bit(before);
+        return result;
+    }
+
+    CUresult run_guarded() const {
         const FaultGuard guard;
         if (sigsetjmp(before_launch, 1) != 0) {
             char address[32];
@@ -380,8 +402,8 @@ FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
                                void** extra) {
     return guarded([&](Driver& d) {
         Operation operation;
-        const LaunchParams params{
-            function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, parameters, extra};
+        const LaunchParams params{function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, parameters,
+                                  extra};
         if (const CUresult result = launch_of(params, operation)) return result;
         return d.streams.put(stream, std::move(operation));
     });
