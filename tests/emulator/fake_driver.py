@@ -20,7 +20,8 @@ from tests.emulator import build as builder
 
 DRIVER = Path(__file__).resolve().parent / "driver"
 SOURCES = (
-    "device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "modules.cpp", "resources.cpp", "transfers.cpp",
+    "device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "images.cpp", "modules.cpp", "resources.cpp",
+    "transfers.cpp",
 )  # fmt: skip
 NCCL = "nccl.cpp"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra")
