@@ -247,8 +247,8 @@ class Driver:
             if left_bytes < needed_bytes:
                 raise DeviceError(
                     f"{self.gpu.name} has {format_bytes(left_bytes)} left, and to pin {format_bytes(nbytes)} of the "
-                    f"host takes {format_bytes(needed_bytes)} of it for page tables; give a smaller --host-budget, or "
-                    "end other programs on the GPU"
+                    f"host takes {format_bytes(needed_bytes)} of it for page tables; give a smaller --budget or "
+                    "--host-budget, or end other programs on the GPU"
                 ) from error
             raise DeviceError(
                 f"the host cannot pin {format_bytes(nbytes)} for offloaded buffers: {error}; give a smaller "
@@ -426,6 +426,11 @@ class Driver:
         image = build.image(module, self.gpu.capability)
         try:
             return self.cuda.module_from_buffer(image)
+        except self.cuda.MemoryError as error:
+            raise DeviceError(
+                f"{self.gpu.name} has no memory left for the kernels of {module}.cu, {format_bytes(len(image))}; give "
+                "a smaller --budget, or --budget free, which leaves enough"
+            ) from error
         except self.cuda.Error as error:
             if self._is_lost(error):  # by a kernel before
                 raise
