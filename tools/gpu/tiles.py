@@ -6,7 +6,7 @@ that have these, and products of blobs in bfloat16.  Kernels that a shape or a t
 engine have names of their own: "patch 128x64", "few 64x64", "single 128x64" (one element an access), "warpgroups
 256x128".  No function is timed twice for a shape and split.
 
-Operands are whole numbers (whole_numbers.py): the result of each candidate is compared with that of the first one, which
+Operands are whole numbers (whole_numbers.py): the result of a candidate is compared with that of the first one, which
 is compared with that of the naive kernel.  A candidate that differs is a row that failed, and no line.
 
 Weight gradients have every tile in the split that split_of() chooses, and then the fastest tiles in other splits: of
@@ -189,7 +189,7 @@ def measured(
 ) -> list[Row]:
     """A line for each candidate that is right; `wrong` notes the others."""
     engine, parts = fit_tiles.engine_of(precision), max(parts_bytes(problem), problem.filter.nbytes)
-    operands = Operands(gpu.driver, problem, engine.storage, parts_bytes=parts)
+    operands = Operands(gpu, problem, engine.storage, parts_bytes=parts)
     places = operands.places()
 
     def clock(each: Candidate) -> Row | None:

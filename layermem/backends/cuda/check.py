@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.backends.cuda.base import FLOAT
+from layermem.backends.cuda.base import FLOAT, suffix
 from layermem.backends.cuda.implicit_gemm import problem_struct, sum_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
 from layermem.ops import ConvProblem
@@ -27,7 +27,7 @@ FOUND = 2  # numbers that a warp of a comparison leaves
 
 def draw_whole_numbers(y: int, count: int, seed: int, storage: str = "") -> Launch:
     """y [count] = numbers from -2 to 2, drawn by `seed` and place, the same in every type."""
-    function = _of_elements("draw_whole_numbers", storage)
+    function = f"draw_whole_numbers{suffix(storage)}"
     return launch("check", function, "WholeNumbersArgs", ceil_div(count, THREADS), y=y, count=count, seed=seed)
 
 
@@ -72,7 +72,7 @@ def _naive(
     parts: int = 1, accumulate: bool = False,
 ) -> Launch:  # fmt: skip
     return launch(
-        "check", _of_elements(function, storage), "NaiveArgs", (ceil_div(_looked_at(count, every), THREADS), parts),
+        "check", f"{function}{suffix(storage)}", "NaiveArgs", (ceil_div(_looked_at(count, every), THREADS), parts),
         base=places, problem=problem_struct(problem), count=count, every=every, accumulate=accumulate,
     )  # fmt: skip
 
@@ -120,6 +120,3 @@ def _looked_at(count: int, every: int) -> int:
     """Elements of the runs that are looked at; the last may be beyond the blob."""
     return ceil_div(ceil_div(count, RUN), every) * RUN
 
-
-def _of_elements(function: str, storage: str) -> str:
-    return f"{function}_{storage}" if storage else function
