@@ -60,13 +60,14 @@ class Met(NamedTuple):
 
 
 def met(wanted: Iterable[Check]) -> list[Met]:
-    """The launches of these checks."""
+    """The launches of these checks; what is made and not launched is left out."""
     found: list[Met] = []
-    recorder = Recorder()
-    with noting(found.append):
-        for each in wanted:
-            with each.tiles(), suppress(AssertionError):  # results are not computed
-                each.make(each.way(recorder)).run_once()
+    for each in wanted:
+        made: list[Met] = []
+        recorder = Recorder()
+        with noting(made.append), each.tiles(), suppress(AssertionError):  # results are not computed
+            each.make(each.way(recorder)).run_once()
+        found += (launch for launch in made if launch.kernel in recorder.launched)
     return found
 
 
@@ -119,11 +120,13 @@ class Recorder:
 
     def __init__(self) -> None:
         self.driver, self._next = self, 4096
+        self.launched: set[str] = set()  # as module.function
 
     def placed(self, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
         return {role: array.ctypes.data for role, array in arrays.items()}
 
-    def launch(self, launch: Launch, context: Mapping[str, Any]) -> None: ...
+    def launch(self, launch: Launch, context: Mapping[str, Any]) -> None:
+        self.launched.add(f"{launch.module}.{launch.function}")
 
     def bring_back(self) -> None: ...
 
