@@ -104,8 +104,8 @@ class Operands:
             return self.filter
         key = product in engine.by_warpgroups, product
         if key not in self._weights:
-            room = self.place(max(tiles_bytes(self.problem, product), self.problem.filter.nbytes))
-            self._weights[key], rounding = operand_weights(engine, product, self.problem, self.filter, room)
+            at = self.place(max(tiles_bytes(self.problem, product), self.problem.filter.nbytes))
+            self._weights[key], rounding = operand_weights(engine, product, self.problem, self.filter, at)
             self.run(rounding)
         return self._weights[key]
 
