@@ -37,8 +37,10 @@ has less.  Exit code 1: some result is wrong or missing.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import json
+import math
 import os
 import signal
 import sys
@@ -52,11 +54,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from layermem.utils.files import write_atomically  # noqa: E402
-from tools.gpu.kept import BEGUN, Call, new_call, read_rows  # noqa: E402
+from tools.gpu.kept import BEGUN, Call, new_call, read_rows, rows_of_same_sources  # noqa: E402
 from tools.gpu.prepare import Preparation  # noqa: E402
 from tools.gpu.process import last_lines, run  # noqa: E402
+from tools.gpu.quarantine import RUNNING, WITHOUT, settled, without  # noqa: E402
 from tools.gpu.report import failures, markdown  # noqa: E402
-from tools.gpu.results import Options, Results  # noqa: E402
+from tools.gpu.results import Options, Results, append  # noqa: E402
 
 WORK = ROOT / "build" / "gpu_check"
 NETS = ["resnet50:128", "vgg16:64", "alexnet:256"]
@@ -112,7 +115,7 @@ PARTS = {
     "3": of_ten_minutes("environment", "smoke", "training", "tiles", "ncu", "sanitizer"),
     "4": of_ten_minutes("environment", "smoke", "layers", "nets"),
 }  # fmt: skip
-MOST_AGAIN = 12  # times that a step is begun again
+CHOOSING = ("training", "ops", "nets", "timeline", "layers", "ncu")  # steps that run the kernels that are chosen
 MOST_LOG = 1 << 20  # bytes of what a step says, from its end, that are kept
 SAID = 30  # lines of it that are kept with the results where the step did not end well
 
@@ -130,6 +133,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="where results go (%(default)s)")
     parser.add_argument("--earlier", type=Path, action="append", default=[], metavar="DIR",
                         help="folder of results of earlier calls, beside --out; may be repeated")  # fmt: skip
+    parser.add_argument("--patience", type=float, metavar="FACTOR",
+                        help="of the time limits of launches and items (1; a dry run has none)")  # fmt: skip
     parser.add_argument("--work", type=Path, default=WORK, help="where everything else goes (%(default)s)")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
@@ -146,11 +151,20 @@ def main() -> int:
 
 
 def run_step(options: argparse.Namespace) -> None:
+    from tools.gpu.watched import refusing  # which needs packages that only the preparation may have brought
+
+    how, module = options_of(options), importlib.import_module(f"tools.gpu.{options.step}")
+    results = Results(options.into, how)
+    with refusing(results):
+        module.run(results, how)
+
+
+def options_of(options: argparse.Namespace) -> Options:
+    """Those of a step."""
     nets = options.net or (SMALL_NETS if options.dry_run else NETS + MORE_NETS)
     call = Call(options.results or options.out / "results.json")
-    how = Options(options.dry_run, options.brief, options.seconds, nets, call, options.earlier)
-    module = importlib.import_module(f"tools.gpu.{options.step}")
-    module.run(Results(options.into, how), how)
+    patience = options.patience or (math.inf if options.dry_run else 1.0)
+    return Options(options.dry_run, options.brief, options.seconds, nets, call, options.earlier, patience)
 
 
 def run_all(options: argparse.Namespace) -> int:
@@ -178,11 +192,12 @@ def stop(number: int, frame: object) -> None:
 def all_steps(options: argparse.Namespace, chosen: Sequence[Step], call: Call, began: float) -> dict[str, dict]:
     """What the preparation and each step found."""
     date = datetime.now(timezone.utc).isoformat()
-    found: dict[str, dict] = {"preparation": {"seconds": 0.0, "ended": BEGUN, "rows": [], "date": date}}
+    more = {"date": date, "sources": digest_of_kernels(options.dry_run)}
+    found: dict[str, dict] = {"preparation": {"seconds": 0.0, "ended": BEGUN, "rows": [], **more}}
     save(call, found)
     print("preparation ..", end=" ", flush=True)
     ready = Preparation(options, options.work)
-    found["preparation"] = step_result(time.monotonic() - began, "done", ready.rows, date=date)
+    found["preparation"] = step_result(time.monotonic() - began, "done", ready.rows, **more)
     for index, step in enumerate(chosen):
         left = 60 * options.minutes - (time.monotonic() - began)
         seconds = left * step.seconds / sum(later.seconds for later in chosen[index:])
@@ -203,6 +218,12 @@ def all_steps(options: argparse.Namespace, chosen: Sequence[Step], call: Call, b
             save(call, found)
             call.close(step.name)
     return found
+
+
+def digest_of_kernels(emulated: bool) -> str:
+    """Stands for the sources of all kernels, and for how they run."""
+    content = [path.name.encode() + path.read_bytes() for path in sorted((ROOT / "cuda").glob("*.cu*"))]
+    return hashlib.sha256(repr((emulated, content)).encode()).hexdigest()
 
 
 def chosen_part(part: str | None, only: str | None) -> Part:
@@ -237,7 +258,7 @@ def one_step(
     name: str, seconds: float, most: float, options: argparse.Namespace, environment: Mapping[str, str], call: Call
 ) -> dict[str, Any]:
     """Rows of a step that has `seconds` to begin what it does and ends after `most`, and how it ended.  It is begun
-    again, some times, as long as there are more rows than before."""
+    again as long as there are more rows than before."""
     into = call.rows_file(name)
     with open(call.log, "ab") as file:
         file.write(b"==== " + name.encode() + b"\n")
@@ -249,10 +270,15 @@ def one_step(
         command += ["--results", str(call.results), "--seconds", f"{seconds - spent:.1f}"]
         command += [word for folder in options.earlier for word in ("--earlier", str(folder))]
         command += ["--dry-run"] * options.dry_run + ["--brief"] * options.brief
+        command += ["--patience", str(options.patience)] if options.patience else []
         command += [word for net in options.net or () for word in ("--net", net)]
-        code, before, again = run(command, call.log, most - spent, environment), len(rows), again + 1
+        code = run(command, call.log, most - spent, {**environment, **unused_families(name, options, call)})
+        before, again = len(rows), again + 1
+        for number, row in read_rows(into).items():
+            if RUNNING in row:
+                append(into, number, settled(row, code))
         rows = list(read_rows(into).values())
-        if not code or len(rows) == before or again == MOST_AGAIN:
+        if not code or len(rows) == before:
             break
     said = last_lines(call.log, SAID, begin)
     shorten(call.log, begin)
@@ -261,6 +287,14 @@ def one_step(
         ended += f"; begun again {again} times"
     more = {} if code == 0 and not again else {"log": said}
     return step_result(time.monotonic() - began, ended, rows, **more)
+
+
+def unused_families(step: str, options: argparse.Namespace, call: Call) -> dict[str, str]:
+    """The variable of the environment that keeps a step from choosing kernels of families that have failed."""
+    if step not in CHOOSING:
+        return {}
+    families = without(rows_of_same_sources(call, [call.results.parent, *options.earlier]))
+    return {WITHOUT: families} if families else {}
 
 
 def shorten(log: Path, begin: int) -> None:

@@ -54,7 +54,7 @@ KERNELS = {
 
 
 def run(results: Results, options: Options) -> None:
-    gpu = Gpu(options.small)
+    gpu = Gpu(options.small, results.launching)
     for part in (copies, reads, launches, arithmetic, libraries):
         results.attempt(lambda part=part: part(gpu, results, options), part=part.__name__)
     for nbytes in (1 << 16,) if options.small else PINNED:

@@ -21,15 +21,15 @@ FLUSHED = 1 << 28  # bytes, more than any L2 cache holds
 
 
 class Gpu:
-    """`small`: an emulated one, which has neither clock nor cache."""
+    """`small`: an emulated one, which has neither clock nor cache.  `noting` is told which kernel is about to run."""
 
-    def __init__(self, small: bool = False) -> None:
+    def __init__(self, small: bool = False, noting: Callable[[str], None] = lambda kernel: None) -> None:
         self.driver = Driver(0)
         self.cuda = self.driver.cuda
         self.stream = self.driver.streams[COMPUTE]
         self._held: list[Any] = []
         self._delay = self.driver.delay(COMPUTE)
-        self._small = small
+        self._small, self._noting = small, noting
         if not small:
             self.warm_up()
 
@@ -114,7 +114,10 @@ class Gpu:
         self.step_scalars.is_new_step = True
         self.step_scalars.upload(context)
         self.driver.synchronize()
+        launches = list(launches)
         calls = [self.driver.launcher(launch, launch.packed(context), COMPUTE) for launch in launches]
+        for launch in launches[:1]:
+            self._noting(f"{launch.module}.{launch.function}")
 
         def start() -> None:
             for call in calls:
