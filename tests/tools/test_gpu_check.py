@@ -28,7 +28,7 @@ from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
-from tools.gpu import carry, ceilings, correctness, fit_tiles, ncu, tiles
+from tools.gpu import carry, correctness, fit_tiles, ncu, own_kernels, tiles
 from tools.gpu.every_kernel import every_kernel
 from tools.gpu.kept import Call, new_call, read_rows
 from tools.gpu.nets import ways
@@ -712,8 +712,8 @@ def test_machine_code_of_every_module_is_compiled_for_one_architecture(tmp_path,
     monkeypatch.setattr(Compiler, "cubin", None)  # a second call has nothing to compile
     assert carry.kernels(tmp_path, "90") > 0 and "this GPU is sm_80" in carry.misfit(tmp_path, "80")
     monkeypatch.setenv("LAYERMEM_KERNELS", str(tmp_path))
-    monkeypatch.setattr(ceilings, "compiled", None)  # which takes a compiler
-    assert ceilings.image(None, ceilings.OF_WARPGROUPS, emulated=False) == b"sm_90a"
+    monkeypatch.setattr(own_kernels, "compiled", None)  # which takes a compiler
+    assert own_kernels.image(own_kernels.OF_WARPGROUPS, "90", emulated=False) == b"sm_90a"
 
 
 def test_a_native_module_that_was_brought_is_used_where_none_is_built(tmp_path, monkeypatch):
