@@ -22,6 +22,7 @@ from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
+from layermem.backends.cuda.families import families_off
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
@@ -60,7 +61,7 @@ from layermem.ops import (
     Tensor,
     Update,
 )
-from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu
+from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, recognize_gpu
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -93,6 +94,7 @@ class CudaDevice(Device):
             raise InputError(f"unknown transport '{transport}' (choose from {', '.join(TRANSPORTS)})")
         if precision not in ENGINES:
             raise InputError(f"unknown precision '{precision}' (choose from {', '.join(ENGINES)})")
+        families_off()  # InputError for an unknown one
         self.index, self.precision, self.graph, self.transport = index, precision, graph, transport
         self.planned_spec = None if planned_gpu is None else find_gpu(planned_gpu)
         if self.planned_spec is not None:
@@ -110,7 +112,9 @@ class CudaDevice(Device):
 
     @property
     def title(self) -> str:
-        return self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
+        off = families_off()
+        title = self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
+        return f"{title}{WITHOUT}{', '.join(off)}" if off else title
 
     @cached_property
     def driver(self) -> Driver:
