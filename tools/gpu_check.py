@@ -6,11 +6,10 @@
     python tools/gpu_check.py --part B --earlier DIR   with ceilings and costs that calls before have left in DIR
     python tools/gpu_check.py --dry-run [--brief]      no GPU: the same steps, tiny, on the fake driver
 
-Two calls of five and a half minutes, for a machine that is rented for a quarter of an hour: A, whether every kernel
-loads, launches and computes, what the GPU does at best, and which tiles are best; B, whole nets, their ops and layers
-beside PyTorch.  Or four calls of ten minutes: 1, as A; 2, ops, whole nets under budgets and their streams, beside
-PyTorch; 3, counters of a score of kernels, sanitizer, training; 4, layers and nets once more, after what the others led
-to.  Each is of use without the others.  Without --part or --only: all steps, shorter.
+Calls of five and a half minutes, two of which fit the quarter of an hour that a machine is rented for: A, whether every
+kernel loads, launches and computes, what the GPU does at best, and which tiles are best; B, whole nets, their ops and
+layers beside PyTorch; C, training, counters of a score of kernels, sanitizer.  Each is of use without the others.
+Without --part or --only: all steps, shorter.
 
 The machine needs Python 3.10 or later and NVIDIA's driver; PyCUDA and what layermem depends on (but lmdb), as
 packages or in --wheels; a C++ compiler and pybind11 where layermem._native is not built; NVRTC (PyTorch brings one)
@@ -25,13 +24,16 @@ minutes or more for layermem._native, and as much for the kernels, with a proces
 wherever that is possible.
 
 Every step is a process with a time limit of its own, and one that fails is begun again behind the row that it failed
-at.  A call leaves results-NAME.json and results-NAME.md, NAME being its part or its steps, log-NAME.txt, and
-details-NAME.zip: tile_times.jsonl, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it.  All are
-written as the steps go on (tools/gpu/kept.py), so that nothing is lost where a step, or the whole, is killed; steps end
-with the call.  No file of an earlier call is changed: a second call of a part has a name of its own.  All that is built
-or installed is in --work.  `ops` takes ceilings of this call or earlier ones, in --out or --earlier; `nets` and
-`timeline` plan with the costs there, too.  Fewer steps (--only) have more time each, and --minutes bounds a call that
-has less.  Exit code 1: some result is wrong or missing.
+at.  A kernel that hangs or ends the GPU's context is a row, and is in quarantine from then on
+(tools/gpu/quarantine.py): later items and steps, and later calls that have the rows in --out or --earlier and the same
+sources of kernels, do without it and those like it, and whole nets without its family (LAYERMEM_WITHOUT).  A call
+leaves results-NAME.json and results-NAME.md, NAME being its part or its steps, log-NAME.txt, and details-NAME.zip:
+tile_times.jsonl, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it.  All are written as the
+steps go on (tools/gpu/kept.py), so that nothing is lost where a step, or the whole, is killed; steps end with the call.
+No file of an earlier call is changed: a second call of a part has a name of its own.  All that is built or installed is
+in --work.  `ops` takes ceilings of this call or earlier ones, in --out or --earlier; `nets` and `timeline` plan with
+the costs there, too. Fewer steps (--only) have more time each, and --minutes bounds a call that has less.  Exit code 1:
+some result is wrong or missing.
 """
 
 from __future__ import annotations
@@ -92,28 +94,12 @@ STEPS = (  # in the order of what is worth most
     Step("sanitizer", 100),
 )
 WHOLE = 575 / 60  # minutes
-
-
-def of_ten_minutes(*names: str) -> Part:
-    return Part(WHOLE, tuple(step for step in STEPS if step.name in names))
-
-
 PARTS = {
-    "A": Part(
-        5.5,
-        (
-            Step("environment", 30), Step("smoke", 30), Step("correctness", 85), Step("ceilings", 40),
-            Step("tiles", 115), Step("sanitizer", 25),
-        ),
-    ),
-    "B": Part(
-        5.5,
-        (Step("environment", 30), Step("nets", 155), Step("ops", 70), Step("layers", 50), Step("timeline", 25)),
-    ),
-    "1": of_ten_minutes("environment", "smoke", "correctness", "tiles", "ceilings"),
-    "2": of_ten_minutes("environment", "ops", "nets", "timeline"),
-    "3": of_ten_minutes("environment", "smoke", "training", "tiles", "ncu", "sanitizer"),
-    "4": of_ten_minutes("environment", "smoke", "layers", "nets"),
+    "A": Part(5.5, (Step("environment", 30), Step("smoke", 30), Step("correctness", 85), Step("ceilings", 40),
+                    Step("tiles", 115), Step("sanitizer", 25))),
+    "B": Part(5.5, (Step("environment", 30), Step("nets", 155), Step("ops", 70), Step("layers", 50),
+                    Step("timeline", 25))),
+    "C": Part(5.5, (Step("environment", 30), Step("training", 100), Step("ncu", 110), Step("sanitizer", 90))),
 }  # fmt: skip
 CHOOSING = ("training", "ops", "nets", "timeline", "layers", "ncu")  # steps that run the kernels that are chosen
 MOST_LOG = 1 << 20  # bytes of what a step says, from its end, that are kept
@@ -124,10 +110,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny steps on the fake driver of tests/emulator")
     parser.add_argument("--brief", action="store_true", help="a few rows of each kind")
-    parser.add_argument("--part", choices=PARTS, help="the steps of one call: A and B, or 1 to 4")
+    parser.add_argument("--part", choices=PARTS, help="the steps of one call")
     parser.add_argument("--only", metavar="A,B", help=f"these steps of {' '.join(step.name for step in STEPS)}")
     parser.add_argument("--net", action="append", metavar="NAME:BATCH[:PRECISION]", help="of prototxt/")
-    parser.add_argument("--minutes", type=float, help=f"for all, preparation and all (5.5 for A and B, {WHOLE:.1f})")
+    parser.add_argument("--minutes", type=float, help=f"for all, preparation and all (5.5 for a part, {WHOLE:.1f})")
     parser.add_argument("--wheels", type=Path, help="folder of wheels to use")
     parser.add_argument("--carried", type=Path, metavar="DIR", help="folder of tools/gpu/carry.py")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="where results go (%(default)s)")

@@ -105,7 +105,3 @@ def settled(row: Row, code: int | None) -> Row:
     if families := known.get("families"):
         return {"suspects": [FIRST_SUSPECT] if FIRST_SUSPECT in families else families, **blamed}
     return row | {"says": says}
-
-
-def family_of(module: str, function: str) -> str:
-    return "warpgroups" if module.endswith("_sm90a") else ""

@@ -8,10 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.families import FAMILIES, family_of
 from layermem.backends.cuda.launch import Launch
 from layermem.schedule.ir import COMPUTE
 from tests.backends.cuda.on_gpu import Gpu
-from tools.gpu.quarantine import family_of
 from tools.gpu.results import Results
 
 LAUNCH_SECONDS = 5  # of a launch in checks of results, after which it is taken for hung
@@ -26,7 +26,8 @@ def refusing(results: Results) -> Iterator[None]:
     def refuse_or_bind(driver: Driver, wanted: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
         with driver.current():
             chosen = driver.fitting(wanted)
-        results.binds(f"{chosen.module}.{chosen.function}", family_of(chosen.module, chosen.function))
+        family = family_of(chosen.module, chosen.function)
+        results.binds(f"{chosen.module}.{chosen.function}", family if family in FAMILIES else "")
         return launcher(driver, chosen, args, stream)
 
     with patch.object(Driver, "launcher", refuse_or_bind):
