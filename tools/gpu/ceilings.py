@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -50,8 +51,11 @@ KERNELS = {
 
 def run(results: Results, options: Options) -> None:
     gpu = Gpu(options.small, results.launching)
-    for part in (copies, reads, launches, arithmetic):
+    for part in (copies, reads, launches):
         results.attempt(lambda part=part: part(gpu, results, options), part=part.__name__)
+    for name in (name for name, kernel in KERNELS.items() if kernel.runs_on(gpu.driver.gpu.capability)):
+        work = partial(arithmetic, gpu, results, options, name)
+        results.attempt(work, most=10, part="arithmetic", what=title_of(name))
     for nbytes in (1 << 16,) if options.small else PINNED:
         results.attempt(lambda nbytes=nbytes: pinning(gpu, results, nbytes), most=60, part="pinning", bytes=nbytes)
     results.attempt(lambda: libraries(results, options), most=60, part="libraries")  # PyTorch is long to import
@@ -137,20 +141,20 @@ def libraries(results: Results, options: Options) -> None:
         results.add(part="libraries", what=f"PyTorch {precision}, {MATRIX}^3", rate=rate / 1e12, unit="TFLOP/s")
 
 
-def arithmetic(gpu: Gpu, results: Results, options: Options) -> None:
-    capability, blocks_of = gpu.driver.gpu.capability, 1 if options.small else gpu.driver.gpu.multiprocessors * 8
-    kernels = {name: kernel for name, kernel in KERNELS.items() if kernel.runs_on(capability)}
-    sources = {kernel.source for kernel in kernels.values()}
-    modules = {source: gpu.own_module(source) for source in sources}
-    for name, kernel in kernels.items():
-        rounds = 2 if options.small else kernel.rounds
-        function, grid = modules[kernel.source].get_function(name), blocks_of * kernel.blocks
-        memory = gpu.driver.allocate(4 * grid)
-        args = struct.pack("Piff4x", int(memory), rounds, 0.999, 0.001)
+def arithmetic(gpu: Gpu, results: Results, options: Options, name: str) -> None:
+    kernel, rounds = KERNELS[name], 2 if options.small else KERNELS[name].rounds
+    function = gpu.own_module(kernel.source).get_function(name)
+    grid = kernel.blocks * (1 if options.small else gpu.driver.gpu.multiprocessors * 8)
+    memory = gpu.driver.allocate(4 * grid)
+    args = struct.pack("Piff4x", int(memory), rounds, 0.999, 0.001)
 
-        def start(function=function, grid=grid, args=args, shared=kernel.shared) -> None:
-            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, shared, gpu.stream)
+    def start() -> None:
+        function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, kernel.shared, gpu.stream)
 
-        spent = median_seconds(start, gpu.seconds, options.rounds)
-        rate = kernel.operations * rounds * THREADS * grid / spent
-        results.add(part="arithmetic", what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, no memory")
+    spent = median_seconds(start, gpu.seconds, options.rounds)
+    rate = kernel.operations * rounds * THREADS * grid / spent
+    results.add(part="arithmetic", what=title_of(name), rate=rate / 1e12, unit="TFLOP/s, no memory")
+
+
+def title_of(kernel: str) -> str:
+    return kernel.replace("_", " ")
