@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from tests.backends.cuda import on_fake_driver
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
+from tools import gpu_check
 from tools.gpu.kept import Call, rows_of_same_sources
 from tools.gpu.nets import judged
 from tools.gpu.quarantine import FAULTED, HUNG, Quarantine, settled, without
@@ -131,18 +134,118 @@ def test_a_loss_that_is_not_near_that_of_fp32_is_a_failure(precision, how, loss,
     assert judged([], {"net": "a", "precision": precision, "how": how}, loss) == {}
 
 
+DYING = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from tools.gpu.kept import Call
+from tools.gpu.results import Options, Results
+
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+results = Results(Path(words["--into"]), Options(False, True, 60.0, call=Call(Path(words["--results"]))))
+
+def net():
+    for family in {{"warpgroups", "pool", "sums"}}.difference(os.environ.get("LAYERMEM_WITHOUT", "").split(",")):
+        results.binds(f"module.{{family}}", family)
+    if "pool" in results.rows[-1]["running"].get("families", ()):
+        os._exit(9)
+    results.add(net="a", ms=1.0)
+
+results.attempt(net, net="a")
+"""
+
+
+def test_a_net_that_ends_its_process_is_run_without_families_of_kernels_that_it_has(tmp_path, monkeypatch):
+    """Without warpgroups first, and then without all; and so are the nets of later steps."""
+    script, call = tmp_path / "step.py", Call(tmp_path / "results-x.json")
+    script.write_text(DYING)
+    call.folder.mkdir()
+    usual = {"dry_run": False, "brief": True, "earlier": [], "out": tmp_path, "net": None, "patience": None}
+    monkeypatch.setattr(gpu_check, "__file__", str(script))
+    gpu_check.save(call, {"nets": {"seconds": 0.0, "ended": "begun", "rows": []}})
+    step = gpu_check.one_step("nets", 60, 60, argparse.Namespace(**usual), os.environ, call)
+    first, second, last = step["rows"]
+    assert first["suspects"] == ["warpgroups"] and first["says"].startswith("faulted in a: ")
+    assert second["suspects"] == ["pool", "sums"]
+    assert last == {"net": "a", "ms": 1.0, "without": "pool,sums,warpgroups"}
+    assert gpu_check.unused_families("ops", argparse.Namespace(earlier=[]), call) == {
+        "LAYERMEM_WITHOUT": "pool,sums,warpgroups"
+    }
+    assert gpu_check.unused_families("smoke", argparse.Namespace(earlier=[]), call) == {}
+
+
 # ---- on the fake driver ----------------------------------------------------------------------------------------------
 
-FEW = """
+FEW = f"""
 import sys
-sys.path.insert(0, {root!r})
+sys.path.insert(0, {str(ROOT)!r})
 from tools import gpu_check
 from tools.gpu import every_kernel, tiles
 
-CHOSEN = ("Convolution by quads", "weight gradient", "sums of ranks")
-all_checks = every_kernel.all_checks
-every_kernel.all_checks = lambda brief: (each for each in all_checks(brief) if each.name.startswith(CHOSEN))
-tiles.PRECISIONS = ("tf32",)
-gpu_check.__file__ = __file__
+chosen, all_checks = ("Convolution by quads, ", "sums of ranks"), every_kernel.all_checks
+every_kernel.all_checks = lambda brief: (each for each in all_checks(brief) if each.name.startswith(chosen))
+tiles.PRECISIONS, tiles.SMALL = ("tf32",), dict([*tiles.SMALL.items()][:1])
 sys.exit(gpu_check.main())
 """
+
+
+@pytest.fixture
+def steps_of(tmp_path, monkeypatch):
+    """Runs a call with a few checks, in which a launch has a second, and the first of a module two: rows by step."""
+    settings: dict[str, str] = {}
+    (tmp_path / "step.py").write_text(FEW)
+
+    def step(command: list[str], log: Path, seconds: float, environment: dict[str, str]) -> int:
+        with patch.dict(os.environ, environment):
+            return on_fake_driver.run(tmp_path / "step.py", *command[2:], streams="random", **settings).returncode
+
+    def run(only: str, *words: str, **of_driver: str) -> dict[str, list[dict]]:
+        settings.update(of_driver)
+        usual = ["--dry-run", "--brief", "--patience", "0.2", "--minutes", "9", "--out", str(tmp_path / "out")]
+        monkeypatch.setattr(sys, "argv", ["gpu_check", *usual, "--work", str(tmp_path), "--only", only, *words])
+        assert gpu_check.main() == 1
+        found = Call(tmp_path / "out" / f"results-{only.replace(',', '-')}.json").found()
+        assert all(step["ended"].startswith("done") for step in found.values()), found
+        return {name: step["rows"] for name, step in found.items()}
+
+    monkeypatch.setattr(gpu_check, "run", step)
+    monkeypatch.setattr(gpu_check, "Preparation", lambda *given: argparse.Namespace(rows=[], environment={}))
+    return run
+
+
+def kernels_of(rows: list[dict], **columns: object) -> set[str]:
+    """Those of rows with these values."""
+    return {row["kernel"] for row in rows if "kernel" in row and columns.items() <= row.items()}
+
+
+@needs_pycuda
+def test_a_module_that_hangs_costs_one_launch_and_every_step_goes_on_without_it(steps_of):
+    found = steps_of("smoke,correctness,tiles", hang="convolution_tf32_sm90a.*")
+    smoke, results = found["smoke"], found["correctness"]
+    (hung,) = kernels_of(smoke + results + found["tiles"], fatal=HUNG)
+    assert kernels_of(smoke, passed=True) > {"communication.ordered_sum", "convolution_bf16_sm90a.conv_dgrad_128x64_v4"}
+    of_module = {f"convolution_tf32_sm90a.conv_{product}_128x64_v4" for product in ("fprop", "dgrad", "wgrad")}
+    assert hung in of_module and kernels_of(smoke, passed=None) == of_module - {hung}
+    passed = {(row["name"], row["precision"]): row["passed"] for row in results if "name" in row}
+    by_warpgroups = "Convolution by quads, warpgroups 128x64"
+    assert passed.pop((by_warpgroups, "tf32")) is None and passed.pop((by_warpgroups, "bf16")) is True
+    assert len(passed) == 5 and all(passed.values())
+    assert {row["op"] for row in found["tiles"] if "op" in row} == {"fprop", "dgrad", "wgrad"}
+    assert not any("_sm90a" in row["best"] for row in found["tiles"] if "op" in row)
+    assert kernels_of(found["tiles"], passed=None) > {"convolution_tf32_sm90a.conv_fprop_256x128_v4"}
+
+
+@needs_pycuda
+def test_kernels_that_fault_everywhere_cost_a_few_launches_and_the_others_are_checked(steps_of):
+    found = steps_of("smoke,correctness", fault="*.conv_dgrad*")
+    smoke, results = found["smoke"], found["correctness"]
+    faulted = kernels_of(smoke, fatal=FAULTED)
+    assert len(faulted) == 4 and not kernels_of(results, fatal=FAULTED)
+    left_out = kernels_of(smoke, passed=None)
+    assert left_out and all(".conv_dgrad" in kernel for kernel in left_out | faulted)
+    for product in ("conv_fprop", "conv_wgrad"):
+        assert len([kernel for kernel in kernels_of(smoke, passed=True) if f".{product}" in kernel]) >= 6
+    assert not any(row.get("late") for row in smoke + results)
+    errors = [row for row in results if row.get("says", "").startswith("not tried: ") and "name" in row]
+    assert errors and all(row["passed"] is None and row["error"] > 0 for row in errors)  # of the other ops
+    assert all(row["passed"] is True for row in results if "name" in row and row not in errors)
