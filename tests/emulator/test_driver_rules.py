@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,34 +111,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory) -> Path:
-    """As tools/ptxas_report.py writes it: what scale_add would be on a GPU."""
-    return resources(tmp_path_factory.mktemp("resources"), registers=40)
+def scale_add(registers: int) -> dict[str, str]:
+    """Settings with which the kernel has so many registers, and static shared memory, on a GPU."""
+    name = "elementwise.scale_add"
+    return {"registers": f"{name}={registers}", "static": f"{name}={STATIC}"}
 
 
-def resources(folder: Path, registers: int) -> Path:
-    path = folder / "ptxas.tsv"
-    columns = "\t".join(f"sm_{each}" for each in OPT_IN)
-    cells = "\t".join([str(registers)] * len(OPT_IN))
-    path.write_text(
-        f"module\tkernel\tthreads\tblocks\tshared\t{columns}\nelementwise\tscale_add\t256\t1\t{STATIC}\t{cells}\n"
-    )
-    return path
-
-
-def outcomes(names: Sequence[str], table: Path, capability: int = 90, **settings: object) -> dict[str, str]:
+def outcomes(names: Sequence[str], capability: int = 90, registers: int = 40, **settings: object) -> dict[str, str]:
     image, limit = build("tests/emulator/kernels/elementwise.cu"), str(OPT_IN[capability] << 10)
-    done = fake_driver.run(
-        RULES, str(image), limit, *names, resources=table, capability=capability, devices=2, **settings
-    )  # fmt: skip
+    settings |= {"capability": capability, "devices": 2, **scale_add(registers)}
+    done = fake_driver.run(RULES, str(image), limit, *names, **settings)
     assert done.returncode == 0, done.stderr
     return dict(zip(names, done.stdout.splitlines(), strict=True))
 
 
 @pytest.fixture(scope="module")
-def usual(table) -> dict[str, str]:
-    return outcomes([name for name in EXPECTED if name not in SETTINGS], table)
+def usual() -> dict[str, str]:
+    return outcomes([name for name in EXPECTED if name not in SETTINGS])
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in SETTINGS])
@@ -148,16 +136,14 @@ def test_what_a_driver_refuses_is_refused(name, usual):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_a_small_or_slow_gpu_refuses_is_refused(name, tmp_path):
-    settings = dict(SETTINGS[name])
-    table = resources(tmp_path, settings.pop("registers", 40))
-    assert outcomes([name], table, **settings) == {name: EXPECTED[name]}
+def test_what_a_small_or_slow_gpu_refuses_is_refused(name):
+    assert outcomes([name], **SETTINGS[name]) == {name: EXPECTED[name]}
 
 
 @pytest.mark.parametrize("capability", OPT_IN)
-def test_a_block_has_the_shared_memory_of_its_architecture_and_not_a_byte_more(capability, table):
+def test_a_block_has_the_shared_memory_of_its_architecture_and_not_a_byte_more(capability):
     names = ("all_shared_memory_of_a_block", "a_byte_more_shared_memory_than_a_block_has")
-    assert list(outcomes(names, table, capability).values()) == ["ok", VALUE]
+    assert list(outcomes(names, capability).values()) == ["ok", VALUE]
 
 
 OCCUPANCY = """
@@ -178,18 +164,18 @@ context.pop()
 """
 
 
-def occupancy(folder: Path, registers: int, capability: int) -> list[int]:
-    image, table = build("tests/emulator/kernels/elementwise.cu"), resources(folder, registers)
-    done = fake_driver.run(OCCUPANCY, str(image), resources=table, capability=capability)
+def occupancy(registers: int, capability: int) -> list[int]:
+    image = build("tests/emulator/kernels/elementwise.cu")
+    done = fake_driver.run(OCCUPANCY, str(image), capability=capability, **scale_add(registers))
     assert done.returncode == 0, done.stderr
     return [int(word) for word in done.stdout.split()]
 
 
-def test_occupancy_follows_registers_threads_and_shared_memory(tmp_path):
+def test_occupancy_follows_registers_threads_and_shared_memory():
     """By hand: 256 threads of 128 registers take half of 65536; 34816 bytes fit 233472 6 times."""
-    assert occupancy(tmp_path, 128, 90) == [2, 4, 4, 3, 0, 0]
-    assert occupancy(tmp_path, 32, 90) == [8, 16, 6, 3, 0, 0]
-    assert occupancy(tmp_path, 32, 75) == [4, 16, 1, 1, 0, 0]
+    assert occupancy(128, 90) == [2, 4, 4, 3, 0, 0]
+    assert occupancy(32, 90) == [8, 16, 6, 3, 0, 0]
+    assert occupancy(32, 75) == [4, 16, 1, 1, 0, 0]
 
 
 MISALIGNED = """

@@ -25,6 +25,7 @@ from layermem.backends.cuda.kernel_images.sources import architecture, modules
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver
+from tests.backends.cuda.harness import kernel_names
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
@@ -38,7 +39,6 @@ from tools.gpu.results import Options, Results
 from tools.gpu.sanitizer import verdict
 from tools.gpu.timeline import Span, summary, trace
 from tools.gpu.whole_nets import Wanted
-from tools.ptxas_report import read_report
 
 needs_pycuda = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
@@ -118,7 +118,7 @@ def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
         with check.tiles():
             check.make(check.way(recorder)).run_once()
     of_every_gpu, of_one = launched["80"].launched, launched["90"].launched
-    declared = {f"{row.module}.{row.name}" for row in read_report()[1]}
+    declared = {f"{module}.{name}" for module in modules() for name in kernel_names(module)}
     missing = declared - of_every_gpu - of_one
     assert not missing, "no check launches these: the head of tools/gpu/every_kernel.py says where to add one"
     assert of_every_gpu | of_one == declared
@@ -474,11 +474,7 @@ def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subpro
 @needs_pycuda
 def test_a_launch_that_is_refused_is_a_row_and_the_next_kernel_is_tried(tmp_path):
     """A kernel of more registers than there are: refused at its launch, and nothing else suffers."""
-    text = fake_driver.RESOURCES.read_text()
-    row = next(line for line in text.splitlines() if line.startswith("convolution\tconv_dgrad_128x32_v4"))
-    table = tmp_path / "ptxas.tsv"
-    table.write_text(text.replace(row, "\t".join([*row.split("\t")[:5], *["600"] * 7])))
-    done, rows = step_on_fake_driver(tmp_path, "smoke", resources=table)
+    done, rows = step_on_fake_driver(tmp_path, "smoke", registers="convolution.conv_dgrad_128x32_v4=600")
     assert done.returncode == 0, done.stderr
     wrong = [row for row in rows if row["passed"] is False]
     assert {row["kernel"] for row in wrong if "kernel" in row} == {"convolution.conv_dgrad_128x32_v4"}

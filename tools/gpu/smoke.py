@@ -60,5 +60,4 @@ class NotingGpu(WatchedGpu):
                 self.results.add(**row, passed=False, says=str(error))
             raise
         if is_new:
-            says = "" if row["blocks"] >= row["promised"] else "fewer blocks share a multiprocessor than promised"
-            self.results.add(**row, passed=row["blocks"] > 0, says=says)
+            self.results.add(**row, passed=row["blocks"] > 0)

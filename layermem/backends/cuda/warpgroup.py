@@ -61,7 +61,8 @@ Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, 
 WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
 BF16_DEEP = Least(columns=128, depth=1536, pixels=2)
 PACKED_WIDE = Least(columns=256, depth=1152, pixels=196)
-# Where they are the faster engine by tools/sass_model.py; they compute nothing else.
+# Where they are the faster engine; they compute nothing else.  Modelled, not measured: tools/gpu/fit_tiles.py makes
+# this table of times that `tiles` of tools/gpu_check.py measures on a GPU.
 PAYS: Shapes = {
     ("tf32", "conv_fprop"): (WIDE, DEEP),
     ("bf16", "conv_fprop"): (WIDE, BF16_DEEP),
@@ -79,8 +80,8 @@ ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product i
 
 
 class WarpgroupTile(NamedTuple):
-    """A block's tile of C; `blocks` share a multiprocessor, and all of these take `pace` cycles for a stage
-    (tools/sass_model.py)."""
+    """A block's tile of C; `blocks` share a multiprocessor, and all of these take `pace` cycles for a stage (modelled
+    as the paces of implicit_gemm.py are)."""
 
     m: int
     n: int

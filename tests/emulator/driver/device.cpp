@@ -27,6 +27,13 @@ T choice(const char* name, const char* otherwise, std::initializer_list<std::pai
     std::exit(2);
 }
 
+OfKernels of_kernels(const char* name) {
+    const std::string value = setting(name, "");
+    if (value.empty()) return {"", 0};
+    const std::size_t at = value.rfind('=');
+    return {value.substr(0, at), static_cast<unsigned>(std::stoul(value.substr(at + 1)))};
+}
+
 }  // namespace
 
 Settings::Settings()
@@ -44,11 +51,19 @@ Settings::Settings()
                                     {{"forward", LM_FORWARD}, {"reverse", LM_REVERSE}, {"shuffled", LM_SHUFFLED}})),
       copies(choice<std::uint32_t>("FAKE_DRIVER_COPIES", "late",
                                    {{"early", LM_EARLY}, {"late", LM_LATE}, {"either", LM_EITHER}})),
-      resources(setting("FAKE_DRIVER_RESOURCES", "")),
       counts_static(choice<bool>("FAKE_DRIVER_SHARED", "all", {{"all", true}, {"dynamic", false}})),
       hang(setting("FAKE_DRIVER_HANG", "")),
       fault(setting("FAKE_DRIVER_FAULT", "")),
-      flip(setting("FAKE_DRIVER_FLIP", "")) {}
+      flip(setting("FAKE_DRIVER_FLIP", "")),
+      registers(of_kernels("FAKE_DRIVER_REGISTERS")),
+      static_shared(of_kernels("FAKE_DRIVER_STATIC")) {}
+
+const Architecture& architecture() {
+    const Architecture* found = ARCHITECTURES;
+    for (const Architecture& each : ARCHITECTURES)
+        if (each.capability <= driver().settings.capability) found = &each;
+    return *found;
+}
 
 Driver& driver() {
     static Driver* one = [] {  // never destroyed: objects of the interpreter outlive static destruction

@@ -28,6 +28,12 @@ namespace fake_driver {
 
 enum class Order { EAGER, RANDOM, AWAITED_FIRST, AWAITED_LAST };
 
+// A number for the kernels that a pattern such as "*_sm90a.*" names as "module.function"; set as PATTERN=NUMBER.
+struct OfKernels {
+    std::string pattern;
+    unsigned number;
+};
+
 struct Settings {
     Order order;
     std::uint64_t seed;
@@ -37,9 +43,9 @@ struct Settings {
     int capability;         // 90 for 9.0
     std::uint32_t threads;  // LmOrder and LmCopies of emulated launches
     std::uint32_t copies;
-    std::string resources;  // table of tools/ptxas_report.py: registers and static shared memory of kernels
-    bool counts_static;     // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
+    bool counts_static;  // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
     std::string hang, fault, flip;  // patterns of kernels that never end, that end in an error, that write a wrong bit
+    OfKernels registers, static_shared;  // of a thread and of a block, instead of what Function finds
     Settings();
 };
 
@@ -186,16 +192,6 @@ CUresult guarded(Body body) {
     if (d.failure != CUDA_SUCCESS) return d.failure;
     return body(d);
 }
-
-// ---- what ptxas made of kernels (resources.cpp) -------------------------------------------------------------------
-
-struct Resources {
-    bool known;  // whether the table has the kernel
-    unsigned registers;
-    std::size_t static_shared;
-};
-
-Resources resources_of(const std::string& module, const std::string& kernel);
 
 // ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
 

@@ -38,15 +38,26 @@ struct Module {
 struct Function {
     Module* module;
     std::string name;
-    std::size_t bytes;    // of the argument struct
-    unsigned threads;     // most of a block
-    Resources resources;  // as ptxas made them
-    int opted_in = -1;    // MAX_DYNAMIC_SHARED_SIZE_BYTES, if it was set
-    int carveout = -1;    // PREFERRED_SHARED_MEMORY_CARVEOUT: percent, -1 for the driver's choice
+    LmKernelInfo declared;
+    int opted_in = -1;  // MAX_DYNAMIC_SHARED_SIZE_BYTES, if it was set
+    int carveout = -1;  // PREFERRED_SHARED_MEMORY_CARVEOUT: percent, -1 for the driver's choice
 
-    // A kernel that ptxas has not seen shows its static arrays as launches reach them.
+    // Whether a pattern, such as "*_sm90a.*", names the kernel as "module.function".
+    bool matches(const std::string& pattern) const {
+        return !pattern.empty() && fnmatch(pattern.c_str(), (module->name + "." + name).c_str(), 0) == 0;
+    }
+
+    // As many as its launch bounds leave a thread: tests/backends/cuda/test_compiled.py holds the compiler to them.
+    unsigned registers() const {
+        const OfKernels& set = driver().settings.registers;
+        if (matches(set.pattern)) return set.number;
+        return std::min(MOST_REGISTERS, REGISTERS / (declared.threads * declared.blocks) / 8 * 8);
+    }
+
+    // A kernel shows its static arrays as launches reach them.
     std::size_t static_shared() const {
-        if (resources.known) return resources.static_shared;
+        const OfKernels& set = driver().settings.static_shared;
+        if (matches(set.pattern)) return set.number;
         LmKernelInfo info;
         module->info(name.c_str(), &info);
         return info.static_shared;
@@ -60,7 +71,7 @@ struct Function {
 
     // Registers are dealt out to warps in pieces of 256, and to a block for a multiple of four warps.
     unsigned registers_of(std::uint64_t block) const {
-        const std::uint64_t warps = (block + 31) / 32, each = (32 * resources.registers + 255) / 256 * 256;
+        const std::uint64_t warps = (block + 31) / 32, each = (32 * registers() + 255) / 256 * 256;
         return static_cast<unsigned>((warps + 3) / 4 * 4 * each);
     }
 };
@@ -193,11 +204,11 @@ CUresult arguments(const Function& function, void** parameters, void** extra, st
         }
     } else if (parameters != nullptr) {
         start = parameters[0];
-        bytes = function.bytes;
+        bytes = function.declared.bytes;
     }
-    if (start == nullptr || bytes != function.bytes || bytes > MOST_ARGUMENT_BYTES) {
+    if (start == nullptr || bytes != function.declared.bytes || bytes > MOST_ARGUMENT_BYTES) {
         complain(function.name + ": the launch brings " + std::to_string(bytes) +
-                 " bytes of arguments, the kernel takes " + std::to_string(function.bytes));
+                 " bytes of arguments, the kernel takes " + std::to_string(function.declared.bytes));
         return CUDA_ERROR_INVALID_VALUE;
     }
     out.assign(static_cast<const char*>(start), static_cast<const char*>(start) + bytes);
@@ -212,21 +223,15 @@ struct Launched {
     LmLaunch launch;
     std::vector<char> args;
 
-    // Whether a setting's pattern, such as "*_sm90a.*", names the kernel as "module.function".
-    bool matches(const std::string& pattern) const {
-        const std::string name = function->module->name + "." + function->name;
-        return !pattern.empty() && fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-    }
-
     CUresult run() const {
         const Settings& settings = driver().settings;
-        if (matches(settings.hang))
+        if (function->matches(settings.hang))
             for (;;) pause();  // as a barrier that never comes
-        if (matches(settings.fault)) {
+        if (function->matches(settings.fault)) {
             complain(function->name + ": FAKE_DRIVER_FAULT");
             return CUDA_ERROR_MISALIGNED_ADDRESS;
         }
-        if (!matches(settings.flip)) return run_guarded();
+        if (!function->matches(settings.flip)) return run_guarded();
         const auto before = driver().memory.device_bytes();
         const CUresult result = run_guarded();
         driver().memory.flip_a_changed_bit(before);
@@ -266,7 +271,9 @@ struct Launched {
             complain(function->name + ": " + message);
             return message.rfind("misaligned", 0) == 0 ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_LAUNCH_FAILED;
         }
-        if (launch.shared <= function->dynamic_limit()) return CUDA_SUCCESS;
+        if (launch.shared <= function->dynamic_limit() &&
+            launch.shared + function->static_shared() <= architecture().shared_of_block)
+            return CUDA_SUCCESS;
         // A static array that this launch was the first to reach; a GPU refuses the launch before it starts.
         complain(function->name + ": " + std::to_string(launch.shared) + " bytes of dynamic and " +
                  std::to_string(function->static_shared()) + " of static shared memory are more than it may use");
@@ -291,9 +298,9 @@ CUresult check(const Function& function, const LaunchParams& p) {
     const std::uint64_t threads = std::uint64_t{p.block[0]} * p.block[1] * p.block[2];
     if (function.module->context != current_context()) return CUDA_ERROR_INVALID_CONTEXT;
     if (threads == 0 || p.block[0] > MOST_THREADS || p.block[1] > MOST_THREADS || p.block[2] > MOST_BLOCK_Z ||
-        threads > MOST_THREADS || threads > function.threads)
-        return refused(function,
-                       std::to_string(threads) + " threads a block; it takes " + std::to_string(function.threads));
+        threads > MOST_THREADS || threads > function.declared.threads)
+        return refused(function, std::to_string(threads) + " threads a block; it takes " +
+                                     std::to_string(function.declared.threads));
     if (p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 || p.grid[0] > MOST_GRID_X || p.grid[1] > MOST_GRID_YZ ||
         p.grid[2] > MOST_GRID_YZ)
         return refused(function, "the grid is empty or too large");
@@ -305,7 +312,7 @@ CUresult check(const Function& function, const LaunchParams& p) {
         return refused(function, "more shared memory than a block of this GPU has");
     if (function.registers_of(threads) > REGISTERS)
         return refused(function,
-                       std::to_string(threads) + " threads of " + std::to_string(function.resources.registers) +
+                       std::to_string(threads) + " threads of " + std::to_string(function.registers()) +
                            " registers each are more than a multiprocessor has",
                        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     return CUDA_SUCCESS;
@@ -371,7 +378,7 @@ FAKE_DRIVER_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char
         if (module->info(name, &info) != 0) return CUDA_ERROR_NOT_FOUND;
         auto& function = module->functions[name];
         if (function == nullptr) {
-            function.reset(new Function{module, name, info.bytes, info.threads, resources_of(module->name, name)});
+            function.reset(new Function{module, name, info});
             functions.insert(function.get());
         }
         *out = function.get();
@@ -425,9 +432,9 @@ FAKE_DRIVER_API cuFuncGetAttribute(int* out, int attribute, CUfunction function)
     return guarded([&](Driver& d) {
         if (functions.count(function) == 0) return CUDA_ERROR_INVALID_HANDLE;
         *out = 0;
-        if (attribute == MAX_THREADS) *out = static_cast<int>(function->threads);
+        if (attribute == MAX_THREADS) *out = static_cast<int>(function->declared.threads);
         if (attribute == STATIC_SHARED) *out = static_cast<int>(function->static_shared());
-        if (attribute == REGISTERS_OF_THREAD) *out = static_cast<int>(function->resources.registers);
+        if (attribute == REGISTERS_OF_THREAD) *out = static_cast<int>(function->registers());
         if (attribute == PTX_VERSION || attribute == BINARY_VERSION) *out = d.settings.capability;
         if (attribute == DYNAMIC_LIMIT) *out = static_cast<int>(function->dynamic_limit());
         if (attribute == CARVEOUT) *out = function->carveout;
@@ -467,7 +474,8 @@ FAKE_DRIVER_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction
         unsigned blocks = std::min({gpu.blocks, gpu.threads / (32 * warps),
                                     REGISTERS / function->registers_of(static_cast<unsigned>(threads))});
         if (bytes > 0) blocks = std::min(blocks, static_cast<unsigned>(gpu.shared / bytes));
-        if (static_cast<unsigned>(threads) > function->threads || shared > function->dynamic_limit()) blocks = 0;
+        if (static_cast<unsigned>(threads) > function->declared.threads || shared > function->dynamic_limit())
+            blocks = 0;
         *out = static_cast<int>(blocks);
         return CUDA_SUCCESS;
     });
