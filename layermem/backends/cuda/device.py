@@ -12,6 +12,7 @@ from pathlib import Path
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
 from layermem.backends.cuda import conv_pool, narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
+from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_off
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
@@ -34,7 +35,7 @@ from layermem.distributed.group import Group
 from layermem.distributed.nccl import Nccl
 from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
-from layermem.graph.ops import COMM, Op
+from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import (
     BATCH_NORM_SUM,
     CONV_MOMENTS,
@@ -264,6 +265,14 @@ class CudaDevice(Device):
     def free_bytes(self) -> int:
         return self.driver.free_bytes() if self.planned_spec is None else self.planned_spec.free_bytes
 
+    def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
+        if is_switched_off() or self.planned_spec is not None:
+            return False
+        found = gpus()
+        if self.index >= len(found):
+            return False
+        return check_step(CheckedGpu(found[self.index], self.precision, self.storage), self, graphs, say)
+
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def arena(self, nbytes: int, *, poison: bool = False) -> CudaArena:
@@ -307,9 +316,6 @@ class CudaDevice(Device):
         return self._bind_launch(update_parameters(updates), context, bindings[0][0].stream)
 
     def _call(self, op: Op, arrays: Mapping[str, DeviceSpan], context: StepContext) -> CudaCall:
-        flag = 0
-        if isinstance(op.record, ReadsLabels):
-            flag = self.error_flags.address_for(op.layer_name, op.record)
         return CudaCall(
             addresses={role: span.address for role, span in arrays.items()},
             counts={role: span.count for role, span in arrays.items()},
@@ -319,10 +325,22 @@ class CudaDevice(Device):
             storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
             narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
-            capability=self.driver.gpu.capability,
-            error_flag=flag,
-            step_scalars=self.step_scalars[op.stream].address,
+            capability=self.capability,
+            error_flag=self._error_flag(op),
+            step_scalars=self._step_scalars(op.stream),
         )
+
+    @cached_property
+    def capability(self) -> str:
+        return self.driver.gpu.capability
+
+    def _error_flag(self, op: Op) -> int:
+        """The address of the flag of an op that reads labels, else 0."""
+        record = op.record
+        return self.error_flags.address_for(op.layer_name, record) if isinstance(record, ReadsLabels) else 0
+
+    def _step_scalars(self, stream: str) -> int:
+        return self.step_scalars[stream].address
 
     def _bind_launches(self, launches: Iterable[Launch], context: StepContext, stream: str = COMPUTE) -> Bound:
         return sequence([self._bind_launch(launch, context, stream) for launch in launches])

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -83,6 +84,18 @@ def switch_off(names: Iterable[str]) -> None:
     """Use none of these families from now on, on any device of this process: before plans are made."""
     global _failed
     _failed = _failed.union(names)
+
+
+@contextmanager
+def without(names: Iterable[str]) -> Iterator[None]:
+    """Inside, none of these families is used either."""
+    global _failed
+    before = _failed
+    switch_off(names)
+    try:
+        yield
+    finally:
+        _failed = before
 
 
 _failed: frozenset[str] = frozenset()
