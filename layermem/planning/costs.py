@@ -22,7 +22,7 @@ from pathlib import Path
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, ReduceScatter
-from layermem.planning.gpus import OLDEST_CAPABILITY, GpuSpec, TargetGpu, find_gpu, recognize_gpu
+from layermem.planning.gpus import OLDEST_CAPABILITY, WITHOUT, GpuSpec, TargetGpu, find_gpu, recognize_gpu
 from layermem.planning.spill import Spill
 from layermem.planning.winograd import winograd_work
 from layermem.utils.input_files import read_lines
@@ -177,13 +177,13 @@ class Costs:
 
 def model_costs(device: str, gpu: TargetGpu | None = None) -> Costs:
     """Costs of a device by its title, and of a GPU by its published rates, where they are known."""
-    rates = MODELS[device] if gpu is None or gpu.spec is None else gpu_rates(device, gpu.spec)
+    rates = MODELS[_model_of(device)] if gpu is None or gpu.spec is None else gpu_rates(device, gpu.spec)
     return Costs(rates, gpu=gpu)
 
 
 def gpu_rates(device: str, spec: GpuSpec) -> Rates:
     """The model's rates for MODELLED_GPU, changed in the ratio of what is published of both."""
-    base, of, precision = MODELS[device], find_gpu(MODELLED_GPU), precision_of(device)
+    base, of, precision = MODELS[_model_of(device)], find_gpu(MODELLED_GPU), precision_of(device)
     link = spec.link / of.link
     return replace(
         base, flops=base.flops * (spec.peak(precision) / of.peak(precision)),
@@ -193,7 +193,12 @@ def gpu_rates(device: str, spec: GpuSpec) -> Rates:
 
 def precision_of(device: str) -> str:
     """The precision of matrix products in a title such as "cuda tf32"."""
-    return device.partition(" ")[2] or "fp32"
+    return _model_of(device).partition(" ")[2] or "fp32"
+
+
+def _model_of(device: str) -> str:
+    """The title without the families of kernels that are not used, which no model knows."""
+    return device.partition(WITHOUT)[0]
 
 
 def read_costs(path: str | Path, device: str, gpu: TargetGpu | None = None) -> Costs:
@@ -245,10 +250,9 @@ def _costs(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
 
 def _other_device(measured: str, device: str) -> str:
     """What differs between the titles of two devices: a name, and for cuda a precision."""
-    (name, *precision), (here, *precision_here) = measured.split(), device.split()
-    if name != here:
+    words = precision_of(measured), precision_of(device)
+    if measured.split()[0] != device.split()[0] or words[0] == words[1]:
         return f"was measured on device {measured}, and the device is {device}"
-    words = (" ".join(each) or "fp32" for each in (precision, precision_here))
     return "was measured in precision {}, and the precision is {}".format(*words)
 
 

@@ -189,10 +189,13 @@ class Solver:
                 snapshots.check_size(self.nets.train, self.param)
                 snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
                 snapshots.remove_orphans(self.param.snapshot_prefix)
-            job = job_of(
-                self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill_file,
+            make_job = partial(
+                job_of, self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill_file,
                 keep=(keep,) if isinstance(keep, str) else keep, ranks=ranks,
             )  # fmt: skip
+            job = make_job()
+            while self.device.check_kernels(job.graphs, self._note):
+                job = make_job()
             job = job.with_host_budget(host_budget).with_slices(slices)
             if measure == ONCE:
                 job = measure_once(job, self.device, strategy, budget, plan)

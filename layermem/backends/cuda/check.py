@@ -119,4 +119,3 @@ def _compare_blocks(count: int, every: int) -> int:
 def _looked_at(count: int, every: int) -> int:
     """Elements of the runs that are looked at; the last may be beyond the blob."""
     return ceil_div(ceil_div(count, RUN), every) * RUN
-
