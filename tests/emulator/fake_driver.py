@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.emulator import build as builder
 
 DRIVER = Path(__file__).resolve().parent / "driver"
-SOURCES = ("device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "modules.cpp", "transfers.cpp")
+SOURCES = ("device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "images.cpp", "modules.cpp", "transfers.cpp")
 NCCL = "nccl.cpp"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra")
 STREAMS = ("eager", "random", "awaited-first", "awaited-last")

@@ -23,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -208,7 +209,8 @@ def measured(
         return None if each.function in differing else spent
 
     lines = []
-    engines = [engine, *by_warpgroups(precision, problem, gpu.driver.gpu.capability)]
+    its = gpu.driver.gpu
+    engines = [engine, *by_warpgroups(precision, problem, its.capability, its.multiprocessors)]
     for each, row in timed(engines, problem, places, clock):
         m, n, depth, repeat = matrices(problem, each.op)
         deep = depth  # as warpgroup.Least has it
@@ -272,10 +274,11 @@ def call_of(precision: str, capability: str) -> CudaCall:
     return CudaCall({}, precision=precision, capability=capability)
 
 
-def by_warpgroups(precision: str, problem: ConvProblem, capability: str) -> Iterator[Engine]:
+def by_warpgroups(precision: str, problem: ConvProblem, capability: str, multiprocessors: int = 0) -> Iterator[Engine]:
     """The engine of all products of the problem by warpgroups, where there are kernels, whether they pay or not."""
+    call = replace(call_of(precision, capability), multiprocessors=multiprocessors)
     with patch.object(warpgroup, "PAYS", warpgroup.ALWAYS):
-        engine = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
+        engine = warpgroup.engine_of(call, "x0", problem)
     if engine.by_warpgroups:
         yield engine
 

@@ -100,6 +100,7 @@ class Engine(NamedTuple):
     depth       elements of k in a stage
     vector      elements of each access, or FEW; 0: by the shape
     by_warpgroups   products that the engine of one architecture computes instead (warpgroup.py)
+    multiprocessors   of the GPU: as many blocks of that engine run at once, or twice as many
     """
 
     precision: str
@@ -110,6 +111,7 @@ class Engine(NamedTuple):
     depth: int = DEPTH
     vector: int = 0
     by_warpgroups: frozenset[str] = frozenset()
+    multiprocessors: int = SMS
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
