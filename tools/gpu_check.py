@@ -95,8 +95,8 @@ STEPS = (  # in the order of what is worth most
 )
 WHOLE = 575 / 60  # minutes
 PARTS = {
-    "A": Part(5.5, (Step("environment", 30), Step("smoke", 30), Step("correctness", 85), Step("ceilings", 40),
-                    Step("tiles", 115), Step("sanitizer", 25))),
+    "A": Part(5.5, (Step("environment", 20), Step("smoke", 70), Step("correctness", 85), Step("ceilings", 35),
+                    Step("tiles", 95), Step("sanitizer", 25))),
     "B": Part(5.5, (Step("environment", 30), Step("nets", 155), Step("ops", 70), Step("layers", 50),
                     Step("timeline", 25))),
     "C": Part(5.5, (Step("environment", 30), Step("training", 100), Step("ncu", 110), Step("sanitizer", 90))),

@@ -191,7 +191,7 @@ sys.exit(gpu_check.main())
 
 @pytest.fixture
 def steps_of(tmp_path, monkeypatch):
-    """Runs a call with a few checks, in which a launch has a second, and the first of a module two: rows by step."""
+    """Runs a call with a few checks, in which a launch has 2.5 seconds, and the first of a module five: rows by step."""
     settings: dict[str, str] = {}
     (tmp_path / "step.py").write_text(FEW)
 
@@ -201,7 +201,7 @@ def steps_of(tmp_path, monkeypatch):
 
     def run(only: str, *words: str, **of_driver: str) -> dict[str, list[dict]]:
         settings.update(of_driver)
-        usual = ["--dry-run", "--brief", "--patience", "0.2", "--minutes", "9", "--out", str(tmp_path / "out")]
+        usual = ["--dry-run", "--brief", "--patience", "0.5", "--minutes", "9", "--out", str(tmp_path / "out")]
         monkeypatch.setattr(sys, "argv", ["gpu_check", *usual, "--work", str(tmp_path), "--only", only, *words])
         assert gpu_check.main() == 1
         found = Call(tmp_path / "out" / f"results-{only.replace(',', '-')}.json").found()

@@ -24,7 +24,6 @@ from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES, Warp
 from layermem.ops import FP32, MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
 from tests.backends.cuda.on_gpu import Gpu
-from tests.backends.cuda.refused import NotTried
 from tests.backends.cuda.single_ops import Triple, single_ops
 from tests.cases import CASES, conv_text, select
 from tests.op_case import OpCase
@@ -117,7 +116,6 @@ class Rounded:
     def __init__(self, triples: Callable[[Way], Iterator[Triple]], way: Way):
         self.triples, self.way = triples, way
         self.errors: dict[str, float] = {}
-        self.refused: list[NotTried] = []
 
     def check(self) -> dict[str, np.ndarray]:
         found = {}

@@ -24,7 +24,6 @@ from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
 from tests.backends.cuda.merged_dgrads import merged
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
 from tests.backends.cuda.norm_sums import DGRADS, dgrad
-from tests.backends.cuda.refused import NotTried
 from tests.backends.cuda.weight_tiles import PROBLEMS as TILED
 from tests.backends.cuda.weight_tiles import run_tile_weights, tiled, weights_of
 from tests.cases import CASES
@@ -46,7 +45,6 @@ class Exact:
     def __init__(self, pairs: Callable[[Way], Iterator[Pair]], way: Way):
         self.pairs, self.way = pairs, way
         self.errors: dict[str, float] = {}
-        self.refused: list[NotTried] = []
 
     def check(self) -> dict[str, np.ndarray]:
         found = {}

@@ -139,10 +139,10 @@ class Gpu:
         self.driver.synchronize()
         launches = list(launches)
         calls = [self.driver.launcher(launch, launch.packed(context), COMPUTE) for launch in launches]
-        for launch in launches[:1]:
-            self._noting(f"{launch.module}.{launch.function}")
+        name = next((f"{launch.module}.{launch.function}" for launch in launches), "")
 
         def start() -> None:
+            self._noting(name)
             for call in calls:
                 call()
 
