@@ -142,15 +142,11 @@ def check_step(checked: CheckedGpu, device: Device, graphs: Sequence[Graph], say
 
 def summary(results: Results, path: Path) -> str:
     """What is wrong, behind a sentence on the check."""
-    wrong = dict.fromkeys(family_of_key(key) for key, text in results.items() if text)
+    wrong = {family_of_key(key) for key, text in results.items() if text}
     if not wrong:
         return ""
-    parts = []
-    for name in wrong:
-        family = FAMILIES.get(name)
-        parts.append(
-            f"{family.title} are wrong, {family.fallback} is used instead" if family else f"kernels of {name} are wrong"
-        )
+    parts = [f"{each.title} are wrong (instead: {each.fallback})" for each in FAMILIES.values() if each.name in wrong]
+    parts += [f"kernels of {name} are wrong ({remedy_of(name)})" for name in sorted(wrong.difference(FAMILIES))]
     return f"; {'; '.join(parts)}. Please report {path}"
 
 

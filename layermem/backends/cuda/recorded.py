@@ -7,10 +7,11 @@ from copy import copy
 
 from layermem.backends.base import Bound, Device
 from layermem.backends.cuda.driver.memory import DeviceSpan
-from layermem.backends.cuda.families import FAMILIES, family_of
+from layermem.backends.cuda.families import family_of, is_on
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.backends.storage import bind_op
+from layermem.graph.conv_moments import MOMENTS
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, CopyOut, Feed, Python
 
@@ -56,9 +57,8 @@ def keys_of(op: Op, launches: Iterable[Launch]) -> frozenset[str]:
     """The kernels of an op as records name them: families, each with the module of its kernels."""
     found = {key_of(family_of(each.module, each.function), each.module) for each in launches}
     products = [each.module for each in launches if each.module.startswith(PRODUCT)]
-    roles = {family.role: name for name, family in FAMILIES.items() if family.role}
-    if op.step in ("forward", "dgrad"):
-        found |= {key_of(roles[role], module) for role in roles if role in op.roles for module in products}
+    if MOMENTS in op.roles and op.step == "forward" and is_on("moments"):  # by kernels of products
+        found |= {key_of("moments", module) for module in products}
     return frozenset(found)
 
 

@@ -152,6 +152,7 @@ constexpr int THREADS = 39, MAJOR = 75, MINOR = 76, SHARED = 81, SHARED_OF_BLOCK
 
 static int attribute_of(const Architecture& gpu, int attribute) {
     switch (attribute) {
+        case 16: return std::atoi(setting("FAKE_DRIVER_MULTIPROCESSORS", "132").c_str());
         case THREADS: return static_cast<int>(gpu.threads);
         case MAJOR: return driver().settings.capability / 10;
         case MINOR: return driver().settings.capability % 10;

@@ -212,10 +212,10 @@ struct Launched {
     LmLaunch launch;
     std::vector<char> args;
 
-    // Whether a setting's pattern, such as "*_sm90a.*", names the kernel as "module.function".
+    // Whether a setting's pattern, such as "*_sm90a.*" or "@(depthwise|grouped).*", names the kernel as "module.function".
     bool matches(const std::string& pattern) const {
         const std::string name = function->module->name + "." + function->name;
-        return !pattern.empty() && fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+        return !pattern.empty() && fnmatch(pattern.c_str(), name.c_str(), FNM_EXTMATCH) == 0;
     }
 
     CUresult run() const {
