@@ -21,18 +21,11 @@
 //   ties     none; every sum runs in the order of k, whatever the tile
 //   source   Caffe base_conv_layer.cpp (im2col and gemm), with the gather done on the way into shared memory
 #pragma once
+#include "conv_problem.cuh"
 #include "implicit_gemm.cuh"
 #include "moments.cuh"
 
 namespace lm {
-
-// Geometry of all three kernels.  channels and outputs are per group; a pitch is the elements of a whole pixel in
-// memory.
-struct ConvProblem {
-    int images, height, width, channels, image_pitch;
-    int maps_h, maps_w, outputs, maps_pitch;
-    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-};
 
 // Epilogue of conv_fprop: y = relu(sum + bias + residual).  A null pointer leaves its term out.  E: element of y.
 template <class E>

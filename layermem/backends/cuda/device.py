@@ -16,7 +16,15 @@ from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_o
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
-from layermem.backends.cuda.driver.context import Driver, Event, Gpu, Stream, gpu_count, gpus
+from layermem.backends.cuda.driver.context import (
+    Driver,
+    Event,
+    Gpu,
+    Stream,
+    gpu_count,
+    gpus,
+    page_table_bytes,
+)
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
@@ -262,8 +270,10 @@ class CudaDevice(Device):
             record, (AllGather, CopyOut, Feed, Python, ReduceScatter)
         )
 
-    def free_bytes(self) -> int:
-        return self.driver.free_bytes() if self.planned_spec is None else self.planned_spec.free_bytes
+    def free_bytes(self, host_bytes: int = 0) -> int:
+        if self.planned_spec is None:
+            return self.driver.free_bytes(host_bytes)
+        return self.planned_spec.free_bytes - page_table_bytes(host_bytes)
 
     def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
         if is_switched_off() or self.planned_spec is not None:
@@ -325,14 +335,16 @@ class CudaDevice(Device):
             storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
             narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
-            capability=self.capability,
+            capability=self.own_gpu.capability,
+            multiprocessors=self.own_gpu.multiprocessors,
             error_flag=self._error_flag(op),
             step_scalars=self._step_scalars(op.stream),
         )
 
     @cached_property
-    def capability(self) -> str:
-        return self.driver.gpu.capability
+    def own_gpu(self) -> Gpu:
+        """The one that launches are for."""
+        return self.driver.gpu
 
     def _error_flag(self, op: Op) -> int:
         """The address of the flag of an op that reads labels, else 0."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 
 from layermem.backends.base import Bound, Device
+from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.driver.memory import DeviceSpan
 from layermem.backends.cuda.families import family_of, is_on
 from layermem.backends.cuda.launch import Launch
@@ -21,13 +22,13 @@ PRODUCT = "convolution"  # how the modules of products begin
 
 
 class LaunchRecorder:
-    """`device`, a CudaDevice, on a GPU of this compute capability, whose launches are noted and not made."""
+    """`device`, a CudaDevice, on this GPU, whose launches are noted and not made."""
 
-    def __init__(self, device: Device, capability: str):
+    def __init__(self, device: Device, gpu: Gpu):
         self._launches: list[Launch] = []
         self._device = copy(device)
         vars(self._device).update(
-            capability=capability, _bind_launch=self._note, _error_flag=_no_address, _step_scalars=_no_address
+            own_gpu=gpu, _bind_launch=self._note, _error_flag=_no_address, _step_scalars=_no_address
         )
 
     def _note(self, launch: Launch, context: StepContext, stream: str) -> Bound:
@@ -70,9 +71,9 @@ def family_of_key(key: str) -> str:
     return key.partition(" ")[0]
 
 
-def keys_of_step(device: Device, graphs: Iterable[Graph], capability: str) -> frozenset[str]:
-    """All that the steps of these graphs launch on a GPU of this compute capability."""
-    recorder = LaunchRecorder(device, capability)
+def keys_of_step(device: Device, graphs: Iterable[Graph], gpu: Gpu) -> frozenset[str]:
+    """All that the steps of these graphs launch on this GPU."""
+    recorder = LaunchRecorder(device, gpu)
     ops = ((op, graph) for graph in graphs for op in (*graph.ops, *graph.fused_updates))
     return frozenset(key for op, graph in ops for key in keys_of(op, recorder.launched_by(op, graph)))
 

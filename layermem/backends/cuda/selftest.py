@@ -27,6 +27,7 @@ import numpy.typing as npt
 import layermem.backends.reference  # noqa: F401  (registers the reference)
 from layermem.backends.cuda import families, warpgroup
 from layermem.backends.cuda.device import CudaDevice
+from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.families import FAMILIES
 from layermem.backends.cuda.recorded import LaunchRecorder, family_of_key, keys_of, spans_of
 from layermem.backends.narrow import BITS, narrowed, widened
@@ -256,9 +257,9 @@ class Unjudged(Exception):
 class SelfTest:
     """The ops of a graph by the keys that judge them (recorded.keys_of): each op by the most particular of its own."""
 
-    def __init__(self, device: CudaDevice, graph: Graph, capability: str):
+    def __init__(self, device: CudaDevice, graph: Graph, gpu: Gpu):
         self.bench = bench = Bench(device, graph, self._announce)
-        recorder = LaunchRecorder(device, capability)
+        recorder = LaunchRecorder(device, gpu)
         self.launches = {op.name: recorder.launched_by(op, graph) for op in graph.ops}
         self.keys = {op.name: keys_of(op, self.launches[op.name]) for op in graph.ops}
         self.needs: dict[str, frozenset[str]] = {}  # with those of the ops whose results an op reads
@@ -352,7 +353,7 @@ def run(index: int, precision: str, storage: str, keys: list[str] | None, skip: 
     for by_warpgroups in (True, False) if gpu.capability == warpgroup.CAPABILITY else (False,):
         warpgroup.PAYS = warpgroup.ALWAYS if by_warpgroups else PAYS
         with families.without(() if by_warpgroups else ("warpgroups",)):
-            test = SelfTest(device, graph_on(device, gpu.multiprocessors), gpu.capability)
+            test = SelfTest(device, graph_on(device, gpu.multiprocessors), gpu)
             own = {
                 key for key in test.uses if not by_warpgroups or key.startswith("warpgroups") or key.endswith(OF_SM90)
             }

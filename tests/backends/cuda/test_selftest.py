@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from layermem.backends.cuda.device import CudaDevice
+from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.families import FAMILIES, VARIABLE
 from layermem.backends.cuda.recorded import family_of_key, keys_of_step
 from layermem.graph.net import Net
@@ -69,7 +70,7 @@ def graph_on(device: CudaDevice) -> Graph:
 
 def families_of(**settings: str) -> set[str]:
     device = CudaDevice(**settings)
-    return set(map(family_of_key, keys_of_step(device, [graph_on(device)], "80")))
+    return set(map(family_of_key, keys_of_step(device, [graph_on(device)], Gpu(0, "GPU", "80", 1 << 30, 132))))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -83,7 +84,7 @@ def test_a_step_without_a_family_launches_none_of_its_kernels(name, monkeypatch)
 
 def trained(precision: str, **settings: object) -> list[dict] | dict:
     """The answer of programs/checked.py; settings of the job, and of the fake driver."""
-    own = {name: settings.pop(name) for name in ("storage", "strategies", "seconds") if name in settings}
+    own = {name: settings.pop(name) for name in ("storage", "strategies", "seconds", "start") if name in settings}
     job = json.dumps({"net": NET, "precision": precision, **own})
     done = run(PROGRAMS / "checked.py", job, **{**SMALL, **settings})
     assert done.returncode == 0, done.stderr
@@ -192,3 +193,11 @@ def test_devices_check_lists_all_kernels(checking):
     assert done.returncode == 4, done.stderr
     assert "depthwise convolutions are wrong (instead: implicit GEMM)" in " ".join(done.stdout.split())
     assert "  pooling  " in done.stdout and record_in(checking)["pooling"] == ""
+
+
+@needs_pycuda
+def test_training_goes_on_where_no_other_process_can_use_the_gpu(checking):
+    (answer,) = trained("tf32", start=0)
+    (note,) = answer["notes"]
+    assert note.endswith("cannot be checked: the check does not end")
+    assert answer["title"] == "cuda tf32" and not list(checking.glob("*.json"))

@@ -2,9 +2,9 @@
 
     python checked.py '{"net": .., "precision": "tf32", "storage": "fp32", "seconds": 60}'
 
-`seconds` is the limit of a launch of the self-test, `strategies` are those of one solver after the other.  The answer
-has the notes of each, the title of its device, a hash of all parameters, and whether as many bytes were used as
-predicted; or the error.
+`seconds` and `start` are the limits of a launch of the self-test and of what is before one, `strategies` are those of
+one solver after the other.  The answer has the notes of each, the title of its device, a hash of all parameters, and
+whether as many bytes were used as predicted; or the error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def train(job: dict, strategy: str) -> dict:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    checked.LAUNCH_SECONDS = job.get("seconds", 60.0)
+    checked.LAUNCH_SECONDS, checked.START_SECONDS = job.get("seconds", 60.0), job.get("start", 600.0)
     try:
         print(json.dumps([train(job, strategy) for strategy in job.get("strategies", ["liveness"])]))
     except LayermemError as error:
