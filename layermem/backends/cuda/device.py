@@ -335,19 +335,16 @@ class CudaDevice(Device):
             storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
             narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
-            capability=self.capability,
-            multiprocessors=self.multiprocessors,
+            capability=self.own_gpu.capability,
+            multiprocessors=self.own_gpu.multiprocessors,
             error_flag=self._error_flag(op),
             step_scalars=self._step_scalars(op.stream),
         )
 
     @cached_property
-    def capability(self) -> str:
-        return self.driver.gpu.capability
-
-    @cached_property
-    def multiprocessors(self) -> int:
-        return self.driver.gpu.multiprocessors
+    def own_gpu(self) -> Gpu:
+        """The one that launches are for."""
+        return self.driver.gpu
 
     def _error_flag(self, op: Op) -> int:
         """The address of the flag of an op that reads labels, else 0."""
