@@ -101,6 +101,7 @@ class CudaDevice(Device):
             self.fusions = self.fusions - {MERGED_DGRADS}
         self.nccl: Nccl | None = None
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
+        self.says = True  # whether it reports what takes long, of the ranks of a host
 
     shares_host_memory = False
     has_streams = True
@@ -160,9 +161,10 @@ class CudaDevice(Device):
         """Ranks of one host have its GPUs in turn.  Start NCCL, if this device communicates by it, with all its
         buffers; before the budget is known, since they are beside it.  Every rank calls this at the same point."""
         hosts = transport.allgather(socket.gethostname())
+        number = hosts[: transport.rank].count(hosts[transport.rank])
         if "driver" not in vars(self):
-            number = hosts[: transport.rank].count(hosts[transport.rank])
             self.index = number % max(1, Group(transport).agree(gpu_count))
+        self.says = number == 0
         if self.transport != "nccl" or self.nccl is not None:
             return
         group = Group(transport)
@@ -358,6 +360,9 @@ class CudaDevice(Device):
         assert isinstance(target, DeviceSpan)
         return self.driver.copy_in(target.address, source, H2D)
 
+    def load(self) -> None:
+        self.driver.load(says=self.says)
+
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
         """`call` itself: it only starts work on a stream.  Writes behind the arena show in its measured bytes."""
         return call
@@ -422,6 +427,7 @@ class CudaDevice(Device):
         for scalars in self.step_scalars.values():
             scalars.is_new_step = True
         self.host_io.runs += 1
+        self.load()  # what was bound since
         with self.driver.current(), self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):

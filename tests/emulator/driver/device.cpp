@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -27,6 +29,15 @@ T choice(const char* name, const char* otherwise, std::initializer_list<std::pai
     std::exit(2);
 }
 
+// "13=0 16=114"
+std::map<int, int> numbers(const std::string& words) {
+    std::map<int, int> found;
+    std::istringstream text(words);
+    char equals = 0;
+    for (int attribute = 0, value = 0; text >> attribute >> equals >> value;) found[attribute] = value;
+    return found;
+}
+
 }  // namespace
 
 Settings::Settings()
@@ -48,7 +59,10 @@ Settings::Settings()
       counts_static(choice<bool>("FAKE_DRIVER_SHARED", "all", {{"all", true}, {"dynamic", false}})),
       hang(setting("FAKE_DRIVER_HANG", "")),
       fault(setting("FAKE_DRIVER_FAULT", "")),
-      flip(setting("FAKE_DRIVER_FLIP", "")) {}
+      flip(setting("FAKE_DRIVER_FLIP", "")),
+      version(std::atoi(setting("FAKE_DRIVER_VERSION", "13000").c_str())),
+      name(setting("FAKE_DRIVER_NAME", "fake driver (kernels emulated on the host)")),
+      attributes(numbers(setting("FAKE_DRIVER_ATTRIBUTES", ""))) {}
 
 Driver& driver() {
     static Driver* one = [] {  // never destroyed: objects of the interpreter outlive static destruction
@@ -82,7 +96,7 @@ FAKE_DRIVER_API cuInit(unsigned) {
 }
 
 FAKE_DRIVER_API cuDriverGetVersion(int* version) {
-    *version = 13000;
+    *version = driver().settings.version;
     return CUDA_SUCCESS;
 }
 
@@ -103,7 +117,7 @@ FAKE_DRIVER_API cuDeviceGet(CUdevice* device, int ordinal) {
 }
 
 FAKE_DRIVER_API cuDeviceGetName(char* name, int bytes, CUdevice) {
-    std::snprintf(name, static_cast<std::size_t>(bytes), "fake driver (kernels emulated on the host)");
+    std::snprintf(name, static_cast<std::size_t>(bytes), "%s", driver().settings.name.c_str());
     return CUDA_SUCCESS;
 }
 
@@ -151,6 +165,8 @@ constexpr struct {
 constexpr int THREADS = 39, MAJOR = 75, MINOR = 76, SHARED = 81, SHARED_OF_BLOCK = 97, BLOCKS = 106, RESERVED = 111;
 
 static int attribute_of(const Architecture& gpu, int attribute) {
+    const auto& chosen = driver().settings.attributes;
+    if (const auto own = chosen.find(attribute); own != chosen.end()) return own->second;
     switch (attribute) {
         case THREADS: return static_cast<int>(gpu.threads);
         case MAJOR: return driver().settings.capability / 10;
@@ -235,7 +251,7 @@ FAKE_DRIVER_API cuCtxGetDevice(CUdevice* device) {
 }
 
 FAKE_DRIVER_API cuCtxGetApiVersion(CUcontext, unsigned* version) {
-    *version = 13000;
+    *version = driver().settings.version;
     return CUDA_SUCCESS;
 }
 

@@ -40,6 +40,9 @@ struct Settings {
     std::string resources;  // table of tools/ptxas_report.py: registers and static shared memory of kernels
     bool counts_static;     // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
     std::string hang, fault, flip;  // patterns of kernels that never end, that end in an error, that write a wrong bit
+    int version;                    // of CUDA, 13000 for 13.0
+    std::string name;               // of each device
+    std::map<int, int> attributes;  // that are not those of an H100
     Settings();
 };
 
