@@ -6,6 +6,7 @@ processes that need the same images divide them, by the locks of build.py.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images import build, sources
 from layermem.errors import DeviceError, LayermemError
 from layermem.utils import progress
 from layermem.utils.processes import core_count, on_all_cores
@@ -24,8 +25,9 @@ SECONDS = {
     "convolution": 14, "convolution_bf16": 28, "convolution_bf16_on_bf16": 34, "convolution_bf16_on_bf16_sm90a": 4,
     "convolution_bf16_sm90a": 8, "convolution_fp32x3": 25, "convolution_on_bf16": 26, "convolution_on_fp16": 26,
     "convolution_tf32": 33, "convolution_tf32_on_bf16": 35, "convolution_tf32_on_fp16": 35,
-    "convolution_tf32_sm90a": 6, "normalization": 5, "activation": 3,
+    "convolution_tf32_sm90a": 6, "activation": 3, "depthwise": 7, "grouped": 6, "normalization": 5,
 }  # fmt: skip
+LESS_COMMON = re.compile(r"^convolution_.*(bf16|fp16|fp32x3)")
 USUAL_SECONDS = 1  # of the others
 START_SECONDS = 1  # of the processes
 
@@ -50,6 +52,12 @@ def compile_missing(modules: Collection[str], capability: str, *, says: bool = T
         announce(f"waiting for {_counted(others)} that another process compiles")
     for module in others:
         build.image(module, capability)
+
+
+def modules_of(capability: str, *, is_all: bool) -> list[str]:
+    """Those that a GPU of this compute capability runs: all of them, or those of fp32 and tf32 with blobs in fp32."""
+    own = [module for module in sources.modules() if sources.runs_on(module, capability)]
+    return [module for module in own if is_all or not LESS_COMMON.search(module)]
 
 
 def missing_images(modules: Collection[str], capability: str) -> dict[str, Path]:
