@@ -60,7 +60,7 @@ from layermem.ops import (
     Tensor,
     Update,
 )
-from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu
+from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu, spec_by_driver
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -133,11 +133,10 @@ class CudaDevice(Device):
         if self.planned_spec is not None:
             return TargetGpu(self.planned_spec.name, self.planned_spec)
         try:
-            name = self.driver.gpu.name if "driver" in vars(self) else gpus()[self.index].name
+            found = self.driver.gpu if "driver" in vars(self) else gpus()[self.index]
         except (CudaUnavailable, IndexError):
             return None
-        spec = recognize_gpu(name)
-        return TargetGpu(name if spec is None else spec.name, spec)
+        return target_gpu(found)
 
     @cached_property
     def host_io(self) -> HostIO:
@@ -455,6 +454,15 @@ def described(gpu: Gpu) -> str:
     spec = recognize_gpu(gpu.name)
     known = "" if spec is None else f", planned for as {spec.name}"
     return f"{gpu.number}: {gpu.name}, sm_{gpu.capability}, {memory}{rates}{known}"
+
+
+def target_gpu(gpu: Gpu) -> TargetGpu:
+    """How plans know a GPU that is here."""
+    spec = recognize_gpu(gpu.name) or spec_by_driver(
+        gpu.name, int(gpu.capability), gpu.memory_bytes, gpu.multiprocessors, gpu.clock, gpu.memory_rate,
+        gpu.shared_bytes,
+    )  # fmt: skip
+    return TargetGpu(gpu.name if spec is None else spec.name, spec)
 
 
 def wait_for(stream: Stream, event: Event) -> Callable[[], None]:
