@@ -20,12 +20,9 @@ from pathlib import Path
 from tests.emulator import build as builder
 
 DRIVER = Path(__file__).resolve().parent / "driver"
-SOURCES = (
-    "device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "modules.cpp", "resources.cpp", "transfers.cpp",
-)  # fmt: skip
+SOURCES = ("device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "images.cpp", "modules.cpp", "transfers.cpp")
 NCCL, NVRTC = "nccl.cpp", "nvrtc.cpp"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra")
-RESOURCES = builder.ROOT / "docs/benchmarks/ptxas.tsv"
 STREAMS = ("eager", "random", "awaited-first", "awaited-last")
 
 
@@ -74,7 +71,6 @@ def environment(**settings: object) -> dict[str, str]:
     """This process's environment, with the fake driver first among the libraries and FAKE_DRIVER_<SETTING> set."""
     folders = [str(library()), str(nccl()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     path = [str(builder.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    settings = {"resources": RESOURCES, **settings}
     chosen = {
         f"FAKE_{'' if name.startswith(('nccl', 'nvrtc')) else 'DRIVER_'}{name.upper()}": str(value)
         for name, value in settings.items()

@@ -12,8 +12,9 @@ from layermem.errors import InputError
 from layermem.planning.gpus import TABLE, find_gpu, gpus, recognize_gpu, spec_by_driver
 
 ALL = list(gpus().values())
-LANES = {61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 103: 128, 120: 128, 121: 128}  # fp32, of a multiprocessor
-SHARED = {61: 48, 70: 96, 75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}  # KiB of a block
+# By compute capability: fp32 of a multiprocessor; KiB of a block
+LANES = {61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 103: 128, 120: 128, 121: 128}
+SHARED = {61: 48, 70: 96, 75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
 PCIE = {61: 3, 70: 3, 75: 3, 80: 4, 86: 4, 89: 4, 90: 5, 100: 5, 103: 5, 120: 5, 121: 5}
 
 

@@ -25,6 +25,7 @@ from layermem.backends.cuda.kernel_images.sources import architecture, modules
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver
+from tests.backends.cuda.harness import kernel_names
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
@@ -38,7 +39,6 @@ from tools.gpu.results import Options, Results
 from tools.gpu.sanitizer import verdict
 from tools.gpu.timeline import Span, summary, trace
 from tools.gpu.whole_nets import Wanted
-from tools.ptxas_report import read_report
 
 needs_pycuda = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
@@ -115,7 +115,7 @@ def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
         with check.tiles():
             check.make(check.way(recorder)).run_once()
     of_every_gpu, of_one = launched["80"].launched, launched["90"].launched
-    declared = {f"{row.module}.{row.name}" for row in read_report()[1]}
+    declared = {f"{module}.{name}" for module in modules() for name in kernel_names(module)}
     missing = declared - of_every_gpu - of_one
     assert not missing, "no check launches these: the head of tools/gpu/every_kernel.py says where to add one"
     assert of_every_gpu | of_one == declared
@@ -470,11 +470,7 @@ def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subpro
 @needs_pycuda
 def test_a_launch_that_is_refused_is_a_row_and_the_next_kernel_is_tried(tmp_path):
     """A kernel of more registers than there are: refused at its launch, and nothing else suffers."""
-    text = fake_driver.RESOURCES.read_text()
-    row = next(line for line in text.splitlines() if line.startswith("convolution\tconv_dgrad_128x32_v4"))
-    table = tmp_path / "ptxas.tsv"
-    table.write_text(text.replace(row, "\t".join([*row.split("\t")[:5], *["600"] * 7])))
-    done, rows = step_on_fake_driver(tmp_path, "smoke", resources=table)
+    done, rows = step_on_fake_driver(tmp_path, "smoke", registers="convolution.conv_dgrad_128x32_v4=600")
     assert done.returncode == 0, done.stderr
     wrong = [row for row in rows if row["passed"] is False]
     assert {row["kernel"] for row in wrong if "kernel" in row} == {"convolution.conv_dgrad_128x32_v4"}
@@ -595,8 +591,7 @@ def test_parts_of_inner_products_are_fitted_too():
 def test_kernels_that_a_shape_has_beside_the_tiles_are_candidates_once_by_their_names():
     """The first layer of ResNet-50: patches, single elements, and weight gradients of few channels."""
     problem = ConvProblem(8, 3, 64, Window(56, 7, 2, 3), Window(56, 7, 2, 3))
-    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 4096)
-    found = [each for each, _ in tiles.timed([ENGINES["tf32"]], problem, places, lambda each: {"ms": 1.0})]
+    found = [each for each, _ in tiles.timed([ENGINES["tf32"]], problem, tiles.NOWHERE, lambda each: {"ms": 1.0})]
     assert len(found) == len({each.key for each in found})
     assert {each.tile for each in found if each.op == "fprop"} == {
         "patch 128x64", *(f"single {name}" for name in ("128x128", "128x64", "64x64", "128x32"))
@@ -628,11 +623,10 @@ def test_products_go_to_warpgroups_from_fitted_columns_and_depths_on():
 
 def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
     problem = ConvProblem(2, 64, 128, Window(14, 3, 1, 1), Window(14, 3, 1, 1))
-    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 4096)
     (engine,) = tiles.by_warpgroups("tf32", problem, "90")
 
     def found(engine):
-        made = [each for op in tiles.OPS for each in tiles.candidates(engine, problem, places, op)]
+        made = [each for op in tiles.OPS for each in tiles.candidates(engine, problem, tiles.NOWHERE, op)]
         return {(each.op, each.tile, each.launches[0].module) for each in made}
 
     assert found(engine) == {

@@ -56,5 +56,4 @@ class NotingGpu(Gpu):
         except Exception as error:
             self.results.add(**row, passed=False, says=str(error))
             raise
-        says = "" if row["blocks"] >= row["promised"] else "fewer blocks share a multiprocessor than promised"
-        self.results.add(**row, passed=row["blocks"] > 0, says=says)
+        self.results.add(**row, passed=row["blocks"] > 0)

@@ -15,7 +15,15 @@ from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
-from layermem.backends.cuda.driver.context import Driver, Event, Gpu, Stream, gpu_count, gpus
+from layermem.backends.cuda.driver.context import (
+    Driver,
+    Event,
+    Gpu,
+    Stream,
+    gpu_count,
+    gpus,
+    page_table_bytes,
+)
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
@@ -258,8 +266,10 @@ class CudaDevice(Device):
             record, (AllGather, CopyOut, Feed, Python, ReduceScatter)
         )
 
-    def free_bytes(self) -> int:
-        return self.driver.free_bytes() if self.planned_spec is None else self.planned_spec.free_bytes
+    def free_bytes(self, host_bytes: int = 0) -> int:
+        if self.planned_spec is None:
+            return self.driver.free_bytes(host_bytes)
+        return self.planned_spec.free_bytes - page_table_bytes(host_bytes)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -317,6 +327,7 @@ class CudaDevice(Device):
             narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
             capability=self.driver.gpu.capability,
+            multiprocessors=self.driver.gpu.multiprocessors,
             error_flag=flag,
             step_scalars=self.step_scalars[op.stream].address,
         )

@@ -1,8 +1,10 @@
 """Implicit GEMM: launches of conv_fprop, conv_dgrad and conv_wgrad (cuda/conv.cuh), their tiles and the split of wgrad.
 
 The split is a function of the shape alone, and so the same on every GPU, under every budget and in every run; the tile
-is one of shape, precision and architecture, and changes no bit.  Both are those of least time on a nominal GPU
-(nominal_gpus.py): nothing of it is measured.
+is one of shape, precision and GPU, and changes no bit.  Both are those of least time by `cycles`, the split on a
+nominal GPU, the tile on that of the architecture (nominal_gpus.py).  The constants of that model (paces, L2_BYTES,
+ENDS, ADD_CYCLES) were modelled from the machine code of sm_90 and are not measured; the step `tiles` of
+tools/gpu_check.py measures on a GPU, and tools/gpu/fit_tiles.py makes tables of its times that replace these.
 """
 
 from __future__ import annotations
@@ -91,9 +93,9 @@ Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. 
 
 
 class Engine(NamedTuple):
-    """The three kernels in one precision, the stages of their shared-memory ring, and how long they take by
-    tools/sass_model.py, for the first of its products on blobs in fp32, or in 16 bits where operands are.  Whoever
-    changes them changes bits: the split follows from them.
+    """The three kernels in one precision, the stages of their shared-memory ring, and how long a stage takes: modelled,
+    for the first of its products on blobs in fp32, or in 16 bits where operands are.  Whoever changes these paces
+    changes bits: the split follows from them.
 
     paces       of the tiles that it has
     storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
@@ -101,6 +103,7 @@ class Engine(NamedTuple):
     depth       elements of k in a stage
     vector      elements of each access, or FEW; 0: by the shape
     by_warpgroups   products that the engine of one architecture computes instead (warpgroup.py)
+    multiprocessors   of the GPU: as many blocks of that engine run at once, or twice as many
     gpu         that tiles are chosen for, of which `paces` are
     """
 
@@ -112,6 +115,7 @@ class Engine(NamedTuple):
     depth: int = DEPTH
     vector: int = 0
     by_warpgroups: frozenset[str] = frozenset()
+    multiprocessors: int = SMS
     gpu: NominalGpu = H200
 
     def on_gpu(self, gpu: NominalGpu) -> Engine:
@@ -273,12 +277,12 @@ BF16_OF_DATA = Engine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=
 def engine_of(call: CudaCall, image: str) -> Engine:
     """The engine for a bound op; `image` is the role of the image."""
     engine = engine_for(call.precision, call.storage, wide_image=image not in call.narrow)
-    return engine.on_gpu(nominal_gpu(call.capability))
+    return engine.on_gpu(nominal_gpu(call.capability, call.multiprocessors))
 
 
 def engine_of_fp32(call: CudaCall) -> Engine:
     """The same where all blobs are in fp32."""
-    return ENGINES[call.precision].on_gpu(nominal_gpu(call.capability))
+    return ENGINES[call.precision].on_gpu(nominal_gpu(call.capability, call.multiprocessors))
 
 
 def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> Engine:

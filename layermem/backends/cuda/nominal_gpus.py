@@ -14,7 +14,7 @@ FP32X3_PRODUCTS = 3  # in tf32, for each product
 
 class NominalGpu(NamedTuple):
     """
-    multiprocessors   blocks run on these
+    multiprocessors   on which blocks run
     l2                bytes that one of them reads from the L2 cache in a cycle, when all read
     shared_bytes      of a multiprocessor, of which `reserved_bytes` are taken by each block
     fp32, tf32        multiply-adds of a multiprocessor in a cycle; those in tf32 by mma.sync, in bf16 twice as many
@@ -62,8 +62,10 @@ GPUS = {
 }
 
 
-def nominal_gpu(capability: str) -> NominalGpu:
-    """That of an architecture, or of the one before it; the H200 where none is named."""
+def nominal_gpu(capability: str, multiprocessors: int = 0) -> NominalGpu:
+    """That of an architecture, or of the one before it, with its own number of multiprocessors where that is known; the
+    H200 where no architecture is named."""
     if not capability:
         return H200
-    return GPUS[max(each for each in GPUS if each <= max(int(capability), min(GPUS)))]
+    nominal = GPUS[max(each for each in GPUS if each <= max(int(capability), min(GPUS)))]
+    return nominal._replace(multiprocessors=multiprocessors or nominal.multiprocessors)

@@ -27,7 +27,7 @@ from layermem.ops import ConvProblem, Window
 from tests.emulator.test_driver_rules import OPT_IN
 
 WIDE, LATE = ((128 * 28 * 28, 128, 1), 1152), ((8 * 7 * 7, 512, 1), 4608)  # matrices and depth in ResNet-50
-CARDS = {"A100": "80", "RTX 3090": "86", "RTX 4090": "89", "H100": "90", "RTX 5090": "120"}
+CAPABILITY = {"A100": "80", "RTX 3090": "86", "RTX 4090": "89", "H100": "90", "RTX 5090": "120"}
 
 
 def test_on_an_h200_all_is_as_it_was():
@@ -41,7 +41,7 @@ def test_on_an_h200_all_is_as_it_was():
 
 
 @pytest.mark.parametrize(
-    "precision, shape, card, tile",
+    "precision, shape, gpu, tile",
     [
         ("tf32", WIDE, "H100", "256x128"), ("tf32", WIDE, "A100", "256x128"), ("tf32", LATE, "H100", "64x64"),
         # 99 KiB: two blocks of 64 x 64 hide each other's loads, one of 128 x 128 has nothing beside it
@@ -51,10 +51,10 @@ def test_on_an_h200_all_is_as_it_was():
         ("fp32", WIDE, "RTX 3090", "128x128"), ("fp32", WIDE, "H100", "128x128"), ("fp32", WIDE, "A100", "128x64"),
     ],
 )  # fmt: skip
-def test_a_tile_suits_the_architecture(precision, shape, card, tile):
+def test_a_tile_suits_the_architecture(precision, shape, gpu, tile):
     """The fastest whose blocks fit there, as the driver takes it."""
-    engine = ENGINES[precision].on_gpu(nominal_gpu(CARDS[card]))
-    most = OPT_IN[int(CARDS[card])] << 10
+    engine = ENGINES[precision].on_gpu(nominal_gpu(CAPABILITY[gpu]))
+    most = OPT_IN[int(CAPABILITY[gpu])] << 10
     fitting = (
         each
         for each in by_time(engine, FPROP, *shape, VECTOR)

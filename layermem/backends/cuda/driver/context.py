@@ -34,6 +34,7 @@ R = TypeVar("R")
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
 RESERVED_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
 FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor, where they are not 128
+PINNED_BYTES = 512  # of the host, whose page tables take a byte of the GPU's memory: 8 bytes for 4 KiB
 GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
 SHARED_BYTES = 48 << 10  # of a block without an opt-in, static ones among them
 WHOLE_CARVEOUT = 100  # percent of the memory that shared memory and the L1 cache divide
@@ -41,6 +42,11 @@ ONE_WARP = 32  # threads
 USUAL_CLOCK = 1.5e9  # where a driver does not say
 DELAY_SECONDS = 50e-6  # longer than it takes to launch a few kernels
 LATER = "once other programs have ended"
+
+
+def page_table_bytes(pinned_bytes: int) -> int:
+    """What pinned memory of the host takes of a GPU's memory."""
+    return -(-pinned_bytes // PINNED_BYTES)
 
 
 class Gpu(NamedTuple):
@@ -226,10 +232,11 @@ class Driver:
             ) from error
 
     @_current
-    def free_bytes(self) -> int:
-        """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it."""
-        now_free_bytes = int(self.cuda.mem_get_info()[0])
-        return max(0, now_free_bytes - RESERVED_BYTES) // GRANULARITY * GRANULARITY
+    def free_bytes(self, pinned_bytes: int = 0) -> int:
+        """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it; and if so many bytes
+        of the host are pinned then."""
+        left_bytes = int(self.cuda.mem_get_info()[0]) - RESERVED_BYTES - page_table_bytes(pinned_bytes)
+        return max(0, left_bytes) // GRANULARITY * GRANULARITY
 
     @_current
     def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
@@ -237,9 +244,16 @@ class Driver:
         try:
             pinned: npt.NDArray[np.uint8] = self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)
         except self.cuda.MemoryError as error:
+            left_bytes, needed_bytes = int(self.cuda.mem_get_info()[0]), page_table_bytes(nbytes)
+            if left_bytes < needed_bytes:
+                raise DeviceError(
+                    f"{self.gpu.name} has {format_bytes(left_bytes)} left, and to pin {format_bytes(nbytes)} of the "
+                    f"host takes {format_bytes(needed_bytes)} of it for page tables; give a smaller --budget or "
+                    "--host-budget, or end other programs on the GPU"
+                ) from error
             raise DeviceError(
                 f"the host cannot pin {format_bytes(nbytes)} for offloaded buffers: {error}; give a smaller "
-                "--host-budget or raise the limit of locked memory (ulimit -l)"
+                "--host-budget, or raise the memory limit of the control group or container, or that of WSL"
             ) from error
         return pinned[:nbytes]
 
@@ -440,6 +454,11 @@ class Driver:
         image = build.image(module, self.gpu.capability)
         try:
             return self.cuda.module_from_buffer(image)
+        except self.cuda.MemoryError as error:
+            raise DeviceError(
+                f"{self.gpu.name} has no memory left for the kernels of {module}.cu, {format_bytes(len(image))}; give "
+                "a smaller --budget, or --budget free, which leaves enough"
+            ) from error
         except self.cuda.Error as error:
             if self._is_lost(error):  # by a kernel before
                 raise
