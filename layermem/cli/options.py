@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from layermem.cli.old_names import stages
-from layermem.cli.verbosity import add_verbosity, is_quiet
+from layermem.cli.verbosity import add_verbosity
 from layermem.errors import InputError
 from layermem.utils.files import check_name
+from layermem.utils.steps import is_quiet
 from layermem.utils.text import choices, columns, nearest, wrap
 from layermem.utils.units import FREE, parse_bytes
 

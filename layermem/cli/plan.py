@@ -23,8 +23,8 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
-from layermem.cli.progress import show_progress
 from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.progress import show_progress
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
