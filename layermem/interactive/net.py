@@ -34,6 +34,7 @@ from layermem.runtime.runner import Runner
 from layermem.solver.build import check_keep, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
+from layermem.utils.open_file import OpenFile
 
 PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
@@ -54,7 +55,9 @@ class Net:
 
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
     phase    "TRAIN" or "TEST"; by default TRAIN for a net with a loss, else TEST
-    weights  weight files, by layer name (.caffemodel, .h5, .safetensors, .npz); without them, the fillers' values
+    weights  weight files, by layer name (.caffemodel, .h5, .safetensors, .npz); without them, the fillers' values.
+             They are opened now and read when the net first runs: a file that is replaced or removed until then does
+             not matter, and one that is changed in place is an InputError
     batch    replaces the batch size of every input layer
     inputs   shapes (NCHW) by name of the tops of input layers; a data set whose shapes are given is not opened
     level, stages   as the NetStateRules of the file ask for them
@@ -79,7 +82,7 @@ class Net:
         source: Source,
         phase: str | None = None,
         *,
-        weights: Weights | None = None,
+        weights: Weights | Sequence[OpenFile] | None = None,
         batch: int | None = None,
         inputs: Mapping[str, Iterable[int]] | None = None,
         level: int = 0,

@@ -35,7 +35,8 @@ from layermem.layers import LAYERS
 from layermem.layers.data import FEEDS
 from layermem.proto.read import NetFile, read_net_text
 from layermem.proto.schema import PHASES, Message
-from layermem.proto.weights import open_weights
+from layermem.proto.weights import WHAT, open_weights
+from layermem.utils.open_file import OpenFile
 from layermem.utils.similar import did_you_mean
 
 PROBABILITIES = ("Softmax", "Sigmoid")
@@ -81,13 +82,14 @@ class Predictor:
             if name not in tops:
                 hint = did_you_mean(name, tops) or "`layermem show` lists the blobs"
                 raise InputError(f"has no blob '{name}'; {hint}", path=self._path)
+        files = [OpenFile(path, what=WHAT) for path in weights]
         self.net = Net(
-            file, "TEST", weights=[*weights], batch=batch, inputs=inputs, budget=budget, device=device,
+            file, "TEST", weights=files, batch=batch, inputs=inputs, budget=budget, device=device,
             keep=blobs or None, **state,
         )  # fmt: skip
         if not self.net.inputs:
             raise InputError("has no input to predict on; give a net with an Input or data layer", path=self._path)
-        known = {layer for path in weights for layer in open_weights(path)}
+        known = {layer for file in files for layer in open_weights(file)}
         self.missing = [layer.name for layer in self.net.definition.layers if layer.params and layer.name not in known]
         self.blobs = [*blobs] or [self._output()]
         self.batch = min(self.net.blobs[name].shape[0] for name in self.net.inputs)

@@ -37,7 +37,8 @@ from layermem.solver.loss_scale import SavedScale, is_saved_scale
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
 from layermem.utils import files
-from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes, unreadable
+from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 VERSION = 1  # of the JSON
@@ -190,7 +191,7 @@ def read_snapshot(path: str) -> Snapshot:
     state = read_state(path)
     extra = _read_extra(f"{path}.json", path, state)
     model = _find_model(path, state, None if extra is None else extra["model_sha256"])
-    return Snapshot(path, model, state, open_weights(model), extra)
+    return Snapshot(path, model.path, state, open_weights(model), extra)
 
 
 def newest_snapshot(prefix: str) -> tuple[str | None, list[str]]:
@@ -294,21 +295,16 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
 }
 
 
-def _find_model(path: str, state: State, digest: str | None) -> str:
-    """The path of the weights of the state, relative to the working directory or beside it, with the right hash."""
+def _find_model(path: str, state: State, digest: str | None) -> OpenFile:
+    """The weights of the state, relative to the working directory or beside it, with the right hash."""
     beside = Path(path).parent / Path(state.learned_net).name
     candidates = [str(p) for p in dict.fromkeys((Path(state.learned_net), beside)) if os.path.isfile(p)]
     if not candidates:
         raise InputError(f"needs the weights '{state.learned_net}', which do not exist; copy them beside it", path=path)
-    if digest is None:
-        return candidates[0]
-    for model in candidates:
-        try:
-            with open(model, "rb") as handle:
-                if _sha256(handle) == digest:
-                    return model
-        except OSError as error:
-            raise unreadable(model, "snapshot's weights", error) from None
+    for name in candidates:
+        model = OpenFile(name, what="snapshot's weights")
+        if digest is None or digest == _sha256(model.reader()):
+            return model
     raise InputError("has changed since the snapshot; resume from another one", path=candidates[0])
 
 
