@@ -52,6 +52,7 @@ from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
 from layermem.solver.spill_rates import resolve_spill
 from layermem.solver.state_file import State
+from layermem.utils.exclusive import exclusive
 from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
 
@@ -211,7 +212,7 @@ class Solver:
             spill=None if spill is None else Path(spill), poison=poison, noise=noise_seed(data), group=self.group,
             loss_scale=self.loss_scale,
         )  # fmt: skip
-        self.runner = self._engine.runner
+        self.runner, self._lock = self._engine.runner, self._engine.lock
         self.iteration = 0
         self.callbacks = Callbacks()
         self._base_lr: float | None = None  # that was set at run time
@@ -233,6 +234,7 @@ class Solver:
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
+    @exclusive
     def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
         """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
@@ -251,6 +253,7 @@ class Solver:
             self._note(f"loss scale {scale:g}; {skipped} of {self.iteration} updates were skipped by overflow")
         self.log(events.Finished(self.iteration, self.interrupted))
 
+    @exclusive
     def step(self, count: int) -> None:
         """Run `count` iterations, fewer after a request to stop."""
         self.interrupted = False
@@ -267,6 +270,7 @@ class Solver:
                 self.interrupted = True
                 return
 
+    @exclusive
     def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
         """Outputs of test net `index`, by name, as means over its test_iter batches; None after a request to stop.
 
@@ -399,10 +403,12 @@ class Solver:
 
     # -- parameters and data ---------------------------------------------------------------------------------------
 
+    @exclusive
     def parameters(self) -> dict[str, list[np.ndarray]]:
         """Copies of the train net's parameters in Caffe's shapes, by layer."""
         return self._engine.parameters.layers()
 
+    @exclusive
     def set_parameters(self, layers: Mapping[str, Sequence[np.ndarray]]) -> None:
         """Set parameters by layer name, in Caffe's shapes; other layers keep theirs."""
         values, unknown = self._engine.parameters.match_layers(layers)
@@ -411,6 +417,7 @@ class Solver:
         self._engine.parameters.write(values)
         self._saved_at = None
 
+    @exclusive
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; layers of the file that are not in the net are ignored."""
         try:
@@ -426,6 +433,7 @@ class Solver:
         if not values:
             self._note(f"{path} has no layer of this net; all parameters keep their initial values")
 
+    @exclusive
     def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
         """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
 
@@ -434,6 +442,7 @@ class Solver:
         """
         self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
 
+    @exclusive
     def close(self) -> None:
         """Release the files and threads of the feeds."""
         self._engine.close()
@@ -446,6 +455,7 @@ class Solver:
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
+    @exclusive
     def snapshot(self) -> str:
         """Save a snapshot; returns the path of its solver state.  DivergenceError if a value in it is not finite."""
         p, parameters = self.param, self._engine.parameters
@@ -477,6 +487,7 @@ class Solver:
         )
         snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
 
+    @exclusive
     def restore(self, path: PathName) -> None:
         """Resume from a snapshot, with the bits of an uninterrupted run; nothing changes if it does not fit."""
         self.group.agree(lambda: self._restore(path))
