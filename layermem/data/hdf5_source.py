@@ -17,25 +17,25 @@ from layermem.data.position import State, number_in
 from layermem.errors import InputError
 from layermem.proto.read import resolve_path
 from layermem.proto.weights_hdf5 import dataset_fault, reading
-from layermem.utils.input_files import read_lines
-from layermem.utils.open_file import OpenFile
+from layermem.utils.input_files import Read, read_bytes, read_lines
+from layermem.utils.open_file import Files, OpenFile
 from layermem.utils.seeds import generator
 
 WHAT = "HDF5 file with data"
 
 
 class Hdf5Source:
-    """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer."""
+    """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer, and `named`
+    are the files of the net."""
 
-    def __init__(self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool):
+    def __init__(self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool,
+                 named: Files | None = None):  # fmt: skip
+        self._named = named or Files()
         self.path, self.tops, self.key, self.shuffle = path, tuple(tops), (*key, "shuffle"), shuffle
-        self.files = read_file_list(path)
+        self.files = read_file_list(path, self._named.read_bytes)
         heads = []
-        self._identities = []  # of the files, whose rows are those of the run as long as they stay what they were
         for name in self.files:
-            opened = OpenFile(name, what=WHAT)
-            heads.append(row_shapes(opened, self.tops))
-            self._identities.append(opened.identity)
+            heads.append(row_shapes(self._open(name), self.tops))
         self.row_shapes: tuple[tuple[int, ...], ...] = heads[0][1]
         for file, (_, shapes) in zip(self.files, heads):
             if shapes != self.row_shapes:
@@ -82,6 +82,12 @@ class Hdf5Source:
     def close(self) -> None:
         self._loaded, self._data = None, []
 
+    def _open(self, path: Path) -> OpenFile:
+        """A file of the list, which is what it was when the net was made."""
+        file = OpenFile(path, what=WHAT)
+        self._named.check_same(path, file.identity)
+        return file
+
     def _begin_pass(self, epoch: int) -> None:
         """Set the order of the files in pass `epoch`, and the row at which each of them ends."""
         self._pass = epoch
@@ -106,17 +112,14 @@ class Hdf5Source:
     def _load(self, file: int) -> list[np.ndarray]:
         if self._loaded != file:
             self._loaded = None
-            opened = OpenFile(self.files[file], what=WHAT)
-            if opened.identity != self._identities[file]:
-                raise InputError("has changed since the run began; restore it", path=opened.path)
-            with reading(opened, WHAT) as h5:
+            with reading(self._open(self.files[file]), WHAT) as h5:
                 self._data = [np.asarray(h5[top], np.float32) for top in self.tops]
             self._loaded = file
         return self._data
 
 
-def read_file_list(path: Path) -> list[Path]:
-    names = [line.strip() for line in read_lines(path, what="list of HDF5 files, a path on each line")]
+def read_file_list(path: Path, read: Read = read_bytes) -> list[Path]:
+    names = [line.strip() for line in read_lines(path, what="list of HDF5 files, a path on each line", read=read)]
     files = []
     for number, name in enumerate(names, start=1):
         if name:

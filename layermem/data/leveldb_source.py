@@ -57,7 +57,7 @@ class LevelDbSource(DatumSource):
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
         self._folder = path.resolve()
-        self._id, self._database = _acquire(self._folder, path)
+        self.identity, self._database = _acquire(self._folder, path)
         self._closed, self._process = False, os.getpid()
         self._length: int | None = None
         try:
@@ -105,7 +105,7 @@ class LevelDbSource(DatumSource):
             self._closed = True
             self._cursor = None
             if self._process == os.getpid():  # a forked child has none of its threads
-                _release(self._id)
+                _release(self.identity)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -118,7 +118,7 @@ class LevelDbSource(DatumSource):
 
     def _check_same(self) -> None:
         """InputError if another database has taken the place of this one, whose files are opened by name."""
-        if _id_of(self._folder) != self._id:
+        if _id_of(self._folder) != self.identity:
             what = "has been removed or made again since it was opened; make the net again"
             raise InputError(what, path=str(self.path))
 

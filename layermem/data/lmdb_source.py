@@ -38,7 +38,7 @@ class LmdbSource(DatumSource):
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
-        self._id, self._env = _acquire(path)
+        self.identity, self._env = _acquire(path)
         self._closed, self._process = False, os.getpid()
         try:
             with self._reading():
@@ -81,7 +81,7 @@ class LmdbSource(DatumSource):
         if not self._closed:
             self._closed = True
             if self._process == os.getpid():  # in a forked child, this would end the parent's protection from writers
-                _release(self._id)
+                _release(self.identity)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -131,8 +131,7 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
             what = f"is not an LMDB, or is damaged (there is no file {file.name}); make it again"
             raise InputError(what, path=str(path))
         try:
-            status = file.stat()
-            key = status.st_dev, status.st_ino  # no other file has them while this one is open
+            key = _id_of(file.stat())
             env, users = _environments.get(key, (None, 0))
             if env is None:
                 env = _open_environment(folder, subdir=folder != file)
@@ -140,12 +139,17 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
             raise unreadable(path, "LMDB", error) from None
         except lmdb.Error as error:
             raise InputError(_reason(error), path=str(path)) from None
-        if fault := _fault(env, status.st_size):
+        if fault := _fault(env, file, key):
             if not users:
                 env.close()
             raise InputError(fault, path=str(path))
         _environments[key] = (env, users + 1)
         return key, env
+
+
+def _id_of(status: os.stat_result) -> FileId:
+    """What no other file has while this one is open."""
+    return status.st_dev, status.st_ino
 
 
 def _release(key: FileId) -> None:
@@ -176,8 +180,15 @@ def _reason(error: lmdb.Error) -> str:
     return f"is not an LMDB, or is damaged ({error}); make it again"
 
 
-def _fault(env: lmdb.Environment, size: int) -> str | None:
-    """What is wrong with the file of an environment, which is of `size` bytes; None if its records can be read."""
+def _fault(env: lmdb.Environment, file: Path, key: FileId) -> str | None:
+    """What is wrong with the open `file` of an environment; None if its records can be read."""
+    try:
+        status = file.stat()
+    except OSError:
+        return "was removed while it was opened; restore it"
+    if _id_of(status) != key:
+        return "was made again while it was opened; start again"
+    size = status.st_size
     whole = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     if size < whole:  # reading past the end of a mapped file raises SIGBUS
         return f"is truncated: {size:,} of {whole:,} bytes; copy it again"

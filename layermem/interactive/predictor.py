@@ -36,7 +36,7 @@ from layermem.layers.data import FEEDS
 from layermem.proto.read import NetFile, read_net_text
 from layermem.proto.schema import PHASES, Message
 from layermem.proto.weights import WHAT, open_weights
-from layermem.utils.open_file import OpenFile
+from layermem.utils.open_file import Files, OpenFile
 from layermem.utils.similar import did_you_mean
 
 PROBABILITIES = ("Softmax", "Sigmoid")
@@ -74,9 +74,9 @@ class Predictor:
             batch = at_most
             written = build_net(file, "TEST", batch=batch, inputs=inputs, **state)
         self.source = next((layer.message for layer in written.layers if layer.type in FEEDS), None)
-        self._stated, self._path = stated or Stated(), file.path
+        self._stated, self._path, self._files = stated or Stated(), file.path, file.files
         if needs_deploy(written):
-            file, inputs = _as_file(deploy_net(written), file.path), None
+            file, inputs = _as_file(deploy_net(written), file), None
         tops = [top for layer in file.message.layer for top in layer.top]
         for name in blobs:
             if name not in tops:
@@ -118,7 +118,7 @@ class Predictor:
             try:
                 self._preprocess = Preprocess(
                     self.item_shapes[self.net.inputs[0]], self.source, self._stated,
-                    folder=Path(self._path).parent, stored=self._stored(),
+                    folder=Path(self._path).parent, stored=self._stored(), read=self._files.read_bytes,
                 )  # fmt: skip
             except InputError as error:
                 raise error.at(path=self._path) from None
@@ -181,7 +181,7 @@ class Predictor:
         """The shape of the first image in the data set of the TEST data layer, if it is there."""
         if self.source is None or self.source.type not in ("Data",):
             return None
-        return stored_shape(self.source, self._path)
+        return stored_shape(self.source, self._path, self._files)
 
 
 def _batch_of(net: graph_net.Net) -> int:
@@ -191,10 +191,10 @@ def _batch_of(net: graph_net.Net) -> int:
     return shapes[0][0] if len(sources) == 1 and shapes[0] else 0
 
 
-def _as_file(message: Message, path: str) -> NetFile:
-    """A net that was derived from the one at `path`; its layers have no lines there."""
-    file = read_net_text(text_format.MessageToString(message), path)
-    return replace(file, lines=(None,) * len(file.lines))
+def _as_file(message: Message, source: NetFile) -> NetFile:
+    """A net that was derived from `source`; its layers have no lines there."""
+    file = read_net_text(text_format.MessageToString(message), source.path)
+    return replace(file, lines=(None,) * len(file.lines), files=source.files)
 
 
 def needs_deploy(net: graph_net.Net) -> bool:
@@ -208,7 +208,7 @@ def needs_deploy(net: graph_net.Net) -> bool:
     )
 
 
-def stored_shape(layer: Message, path: str) -> tuple[int, ...] | None:
+def stored_shape(layer: Message, path: str, files: Files) -> tuple[int, ...] | None:
     """[C,H,W] of the images that a Data layer of the net at `path` reads, before its transform; None without them."""
     whole = type(layer)()
     whole.CopyFrom(layer)
@@ -217,6 +217,6 @@ def stored_shape(layer: Message, path: str) -> tuple[int, ...] | None:
     color = layer.transform_param
     whole.transform_param.force_color, whole.transform_param.force_gray = color.force_color, color.force_gray
     try:
-        return tuple(probe(whole, PHASES["TEST"], path)[0][1:])
+        return tuple(probe(whole, PHASES["TEST"], path, files)[0][1:])
     except InputError:
         return None

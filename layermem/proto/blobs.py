@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from layermem.errors import InputError
 from layermem.proto.schema import AS_BYTES, BlobProto, FastBlobProto, Message
 from layermem.proto.wire import LENGTH, WireError, fields, length_head, read_span
-from layermem.utils.input_files import read_bytes
+from layermem.utils.input_files import Read, read_bytes
 from layermem.utils.open_file import OpenFile
 
 Array = npt.NDArray[np.float32]
@@ -125,9 +125,9 @@ def _as_float(values: npt.NDArray[Any]) -> Array:
         return values.astype(np.float32, copy=False)
 
 
-def read_blob(path: str | PathLike[str]) -> Array:
-    """The array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]."""
-    raw = read_bytes(path, what="binaryproto", limit=MESSAGE_LIMIT)
+def read_blob(path: str | PathLike[str], read: Read = read_bytes) -> Array:
+    """The array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]; `read` gets its bytes."""
+    raw = read(path, what="binaryproto", limit=MESSAGE_LIMIT)
     try:
         try:
             return array_from_fast(FastBlobProto.FromString(raw))

@@ -194,24 +194,22 @@ def read_snapshot(path: str) -> Snapshot:
     return Snapshot(path, model.path, state, open_weights(model), extra)
 
 
-def newest_snapshot(prefix: str) -> tuple[str | None, list[str]]:
-    """The solver state of the newest complete snapshot of a prefix, None without one; and a sentence for each newer one
-    that is not complete."""
+def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
+    """The newest complete snapshot of a prefix, None without one; and a sentence for each newer one that is not
+    complete."""
     folder, name = Path(prefix).parent, re.escape(Path(prefix).name)
     states = [] if not folder.is_dir() else [
         (int(match[1]), entry.name)
         for entry in os.scandir(folder)
         if (match := re.fullmatch(rf"{name}_iter_(\d+)\.solverstate(?:\.h5)?", entry.name))
     ]  # fmt: skip
-    notes = []
+    notes: list[str] = []
     for _, state in sorted(states, reverse=True):
         path = str(folder / state)
         try:
-            read_snapshot(path)
+            return read_snapshot(path), notes
         except InputError as error:
             notes.append(f"the snapshot '{path}' is not complete, so an earlier one is taken: {error}")
-            continue
-        return path, notes
     return None, notes
 
 

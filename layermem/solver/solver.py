@@ -50,6 +50,7 @@ from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
+from layermem.solver.snapshot import Snapshot
 from layermem.solver.spill_rates import resolve_spill
 from layermem.solver.state_file import State
 from layermem.utils.exclusive import exclusive
@@ -493,8 +494,9 @@ class Solver:
         self.group.agree(lambda: self._restore(path))
         self._check_same()
 
-    def _restore(self, path: PathName) -> None:
-        saved, parameters = snapshots.read_snapshot(str(path)), self._engine.parameters
+    def _restore(self, snapshot: PathName | Snapshot) -> None:
+        saved = snapshot if isinstance(snapshot, Snapshot) else snapshots.read_snapshot(str(snapshot))
+        parameters = self._engine.parameters
         try:
             values = parameters.match_snapshot(saved.weights)
         except InputError as error:
@@ -564,12 +566,15 @@ class Solver:
             seed = self.group.gather(chosen)[0]
         if not -(2**63) <= seed < 2**63:
             raise self.group.agreed(InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one"))
+        start: PathName | Snapshot | None = snapshot
         if restart:
-            snapshot = self.group.gather_from(self._newest_snapshot)[0]
-        self.group.agree(lambda: self._start(seed, snapshot, weights))
+            newest: list[Snapshot] = []  # on the first rank, which goes on with the files that it has checked
+            path = self.group.gather_from(lambda: self._newest_snapshot(newest))[0]
+            start = newest[0] if newest else path
+        self.group.agree(lambda: self._start(seed, start, weights))
         self._check_same()
 
-    def _start(self, seed: int, snapshot: PathName | None, weights: Sequence[str]) -> None:
+    def _start(self, seed: int, snapshot: PathName | Snapshot | None, weights: Sequence[str]) -> None:
         """Initial values, or those of a snapshot or of weight files."""
         for note in (*self.file.notes, *self.nets.train.file.notes, *defaulted(self.param)):
             self._note(note)
@@ -589,16 +594,18 @@ class Solver:
         for path in weights or self._named_weights():
             self.load(path)
 
-    def _newest_snapshot(self) -> str | None:
-        """The newest complete snapshot of the prefix, on the first rank."""
+    def _newest_snapshot(self, newest: list[Snapshot]) -> str | None:
+        """The path of the newest complete snapshot of the prefix, on the first rank, which puts it into `newest`."""
         if not self.group.is_first:
             return None
-        path, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
+        found, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
         for note in notes:
             self._note(note)
-        if path is None:
+        if found is None:
             self._note(f"there is no snapshot '{self.param.snapshot_prefix}_iter_N' to restart from: training begins")
-        return path
+            return None
+        newest.append(found)
+        return found.path
 
     def _check_same(self) -> None:
         """InputError unless all ranks train the same net from the same weights."""

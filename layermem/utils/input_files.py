@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.utils.units import format_bytes
 
 Name = str | os.PathLike[str]
+Read = Callable[..., bytes]  # what has the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
 CHUNK = 1 << 20  # bytes
@@ -82,9 +84,9 @@ def read_whole(path: Name, descriptor: int, size: int, *, what: str, limit: int)
     return raw
 
 
-def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT) -> list[str]:
-    """The lines of a UTF-8 text file, without their ends."""
-    lines = read_bytes(path, what=what, limit=limit).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
+    """The lines of a UTF-8 text file, without their ends; `read` gets its bytes."""
+    lines = read(path, what=what, limit=limit).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     texts = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -66,6 +66,27 @@ class OpenFile:
         return io.BufferedReader(_Stream(self))
 
 
+class Files:
+    """The files that a net names.  Each is opened once, and the net goes on with what it held then; one that is too
+    large to be held open, such as a database, is known by its identity, and stays the same one."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, OpenFile] = {}
+        self._identities: dict[str, tuple[int, ...]] = {}
+
+    def read_bytes(self, path: Name, *, what: str, limit: int) -> bytes:
+        """As input_files.read_bytes(), of what the file held when it was opened first."""
+        name = os.path.abspath(path)
+        if name not in self._open:
+            self._open[name] = OpenFile(path, what=what)
+        return self._open[name].content(limit)
+
+    def check_same(self, path: Name, identity: tuple[int, ...]) -> None:
+        """InputError unless what is at `path` is what was there at the first call."""
+        if self._identities.setdefault(os.path.abspath(path), identity) != identity:
+            raise InputError("has changed since the net was made; restore it, or make the net again", path=str(path))
+
+
 class _Stream(io.RawIOBase):
     """Reads an OpenFile from a position; several streams of one file do not disturb each other."""
 

@@ -8,6 +8,7 @@ import pytest
 import layermem
 from layermem import caffe
 from layermem.errors import InputError
+from tests.data.makers import digits_like, write_mean
 from tests.proto.test_weights import ENDINGS
 
 NET = """
@@ -77,3 +78,31 @@ def test_images_are_classified_with_the_weights_that_the_file_held(tmp_path):
     source.params["ip"][0].data[...] = 3
     source.save(tmp_path / "w.caffemodel")
     assert (late.predict([image], False) == right).all()
+
+
+DATA = """
+    layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "db" batch_size: 2 backend: LMDB }
+            transform_param { mean_file: "mean.binaryproto" } }
+"""
+
+
+def test_a_net_goes_on_with_the_mean_of_when_it_was_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, pixels = digits_like(tmp_path / "db")
+    write_mean(tmp_path / "mean.binaryproto", np.full((3, 6, 5), 7, np.float32))
+    net = layermem.Net.from_text(DATA)
+    os.replace(tmp_path / "mean.binaryproto", tmp_path / "old")
+    write_mean(tmp_path / "mean.binaryproto", np.full((3, 6, 5), 50, np.float32))
+    assert np.array_equal(net.forward()["data"], pixels[:2] - np.float32(7))
+
+
+def test_a_database_that_is_made_again_before_the_first_pass_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    digits_like(tmp_path / "db")
+    write_mean(tmp_path / "mean.binaryproto", np.zeros((3, 6, 5), np.float32))
+    net = layermem.Net.from_text(DATA)
+    (tmp_path / "db").rename(tmp_path / "old")
+    _, pixels = digits_like(tmp_path / "db", seed=5)
+    with pytest.raises(InputError, match="has changed since the net was made; restore it, or make the net again"):
+        net.forward()
+    assert np.array_equal(layermem.Net.from_text(DATA).forward()["data"], pixels[:2])

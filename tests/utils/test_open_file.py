@@ -6,7 +6,7 @@ import os
 import pytest
 
 from layermem.errors import InputError
-from layermem.utils.open_file import OpenFile
+from layermem.utils.open_file import Files, OpenFile
 
 
 def written(path, raw: bytes):
@@ -60,3 +60,22 @@ def test_a_descriptor_is_closed_when_nothing_refers_to_its_file(tmp_path):
     for descriptor in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
+
+
+def test_the_files_of_a_net_are_opened_once_by_any_name(tmp_path, monkeypatch):
+    path, files = written(tmp_path / "f", b"first"), Files()
+    monkeypatch.chdir(tmp_path)
+    assert files.read_bytes("f", what="file", limit=100) == b"first"
+    path.unlink()
+    written(path, b"other")
+    assert files.read_bytes(path, what="file", limit=100) == b"first"
+    assert Files().read_bytes(path, what="file", limit=100) == b"other"
+
+
+def test_what_cannot_be_held_open_stays_the_same_one(tmp_path):
+    files = Files()
+    files.check_same(tmp_path / "db", (1, 2))
+    files.check_same(tmp_path / "other", (3, 4))
+    files.check_same(tmp_path / "db", (1, 2))
+    with pytest.raises(InputError, match="has changed since the net was made; restore it, or make the net again"):
+        files.check_same(tmp_path / "db", (3, 4))
