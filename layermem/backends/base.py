@@ -170,6 +170,9 @@ class Device:
 
         return fill
 
+    def load(self) -> None:
+        """Make ready what has been bound, where that takes long: kernels that are compiled at their first use."""
+
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
         """`call`, and DeviceError if it changes one of the spans `watched`, each beside the buffer of that name."""
 
@@ -226,8 +229,8 @@ class Device:
         """The host budget where the user states none: no limit, but 0 where offloading to memory would free none."""
         return 0 if self.shares_host_memory and not spill else None
 
-    def free_bytes(self) -> int:
-        """Bytes that an arena may take now: the budget `free`."""
+    def free_bytes(self, host_bytes: int = 0) -> int:
+        """Bytes that an arena may take now beside a host arena of so many: the budget `free`."""
         raise InputError(f"budget 'free' needs a GPU's driver; give a number of bytes for device {self.name}")
 
     def seconds(self, calls: Sequence[Bound]) -> float:

@@ -595,8 +595,7 @@ def test_parts_of_inner_products_are_fitted_too():
 def test_kernels_that_a_shape_has_beside_the_tiles_are_candidates_once_by_their_names():
     """The first layer of ResNet-50: patches, single elements, and weight gradients of few channels."""
     problem = ConvProblem(8, 3, 64, Window(56, 7, 2, 3), Window(56, 7, 2, 3))
-    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 4096)
-    found = [each for each, _ in tiles.timed([ENGINES["tf32"]], problem, places, lambda each: {"ms": 1.0})]
+    found = [each for each, _ in tiles.timed([ENGINES["tf32"]], problem, tiles.NOWHERE, lambda each: {"ms": 1.0})]
     assert len(found) == len({each.key for each in found})
     assert {each.tile for each in found if each.op == "fprop"} == {
         "patch 128x64", *(f"single {name}" for name in ("128x128", "128x64", "64x64", "128x32"))
@@ -628,11 +627,10 @@ def test_products_go_to_warpgroups_from_fitted_columns_and_depths_on():
 
 def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
     problem = ConvProblem(2, 64, 128, Window(14, 3, 1, 1), Window(14, 3, 1, 1))
-    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 4096)
     (engine,) = tiles.by_warpgroups("tf32", problem, "90")
 
     def found(engine):
-        made = [each for op in tiles.OPS for each in tiles.candidates(engine, problem, places, op)]
+        made = [each for op in tiles.OPS for each in tiles.candidates(engine, problem, tiles.NOWHERE, op)]
         return {(each.op, each.tile, each.launches[0].module) for each in made}
 
     assert found(engine) == {

@@ -191,7 +191,7 @@ sys.exit(gpu_check.main())
 
 @pytest.fixture
 def steps_of(tmp_path, monkeypatch):
-    """Runs a call with a few checks, whose launches have 2.5 seconds, the first of a module five: rows by step."""
+    """Runs a call with a few checks, in which a launch has 2.5 seconds, and the first of a module five."""
     settings: dict[str, str] = {}
     (tmp_path / "step.py").write_text(FEW)
 

@@ -1,5 +1,5 @@
 """Every kernel against double precision on the host, or against kernels whose bits it must have; twice, with the same
-bits."""
+bits.  Products also at the sizes of real layers, against naive kernels (large.py)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tools.gpu.every_kernel import Check, every_kernel
 from tools.gpu.exact import PRODUCTS as EXACT_PRODUCTS
 from tools.gpu.exact import exact_cases
+from tools.gpu.large import large_checks
 from tools.gpu.results import Options, Results
 from tools.gpu.watched import WatchedGpu
 
@@ -26,7 +27,7 @@ MORE_PRODUCTS = ("Convolution, grouped", "Deconvolution", "InnerProduct", "Convo
 def run(results: Results, options: Options) -> None:
     driver = Driver(0)
     gpu = WatchedGpu(driver, results)
-    for check in checks(options.brief):
+    for check in checks(options.brief, options.small):
         if not check.runs_on(driver.gpu.capability):
             continue
         key = {"name": check.name, "precision": check.precision}
@@ -56,9 +57,10 @@ def twice(check: Check, way: Way) -> tuple[float, list[str]]:
     return max(first.errors.values(), default=0.0), [str(error) for error in getattr(first, "refused", ())]
 
 
-def checks(brief: bool) -> Iterator[Check]:
-    """Every kernel, and more products."""
+def checks(brief: bool, small: bool = False) -> Iterator[Check]:
+    """Every kernel, and more products; `small`: large ones as an emulated GPU needs them."""
     yield from every_kernel(brief)
+    yield from large_checks(brief, small)
     if brief:
         return
     for precision in ENGINES:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,7 +39,10 @@ from tools.gpu.exact import (
     with_sums,
 )
 
-BY_WARPGROUPS = "Convolution by quads", "InnerProduct"  # products that GPUs of compute capability 9.0 compute so
+BY_WARPGROUPS = (
+    "Convolution by quads",
+    "InnerProduct by quads",
+)  # products that GPUs of compute capability 9.0 compute so
 BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # 16 bytes an access; 4; both
 OF_FEW = OpCase("Convolution of few channels", conv_text(8, "kernel_size: 3"), {"small": [(2, 3, 9, 7)]})
 OF_WORDS = OpCase("Convolution of 32 channels", conv_text(64, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
@@ -56,13 +59,22 @@ FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", 
        "Dropout")  # fmt: skip
 
 
+class Checked(Protocol):
+    """Case, Exact, Rounded and the like: `errors` are relative, by what was checked."""
+
+    errors: dict[str, float]
+
+    def check(self) -> dict[str, np.ndarray]: ...
+    def run_once(self) -> object: ...
+
+
 class Check(NamedTuple):
     """A case by name; `tile` is the only one that products may choose, by warpgroups if it is one of theirs; `storage`
     is the type of blobs in 16 bits."""
 
     name: str
     precision: str
-    make: Callable[[Way], Case | Exact | Rounded]
+    make: Callable[[Way], Checked]
     tile: implicit_gemm.Tile | WarpgroupTile | None = None
     storage: str = ""
 

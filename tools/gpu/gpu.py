@@ -129,6 +129,9 @@ class Gpu:
         self.driver.synchronize()
         return found
 
+    def launch(self, launch: Launch, context: Mapping[str, Any]) -> None:
+        self.driver.launcher(launch, launch.packed(context), COMPUTE)()
+
     def starter(self, launches: Iterable[Launch], context: Mapping[str, Any]) -> Callable[[], None]:
         """A call that starts them all; the scalars of the step are on the GPU before it is made."""
         self.step_scalars.is_new_step = True

@@ -19,7 +19,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -76,7 +76,7 @@ class CheckedGpu:
         return {}
 
     def write(self, results: Results) -> None:
-        """Add to the record, all at once; without a cache the next run checks again."""
+        """Add to the record, which is replaced as a whole; without a cache the next run checks again."""
         with suppress(OSError, InputError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self.path, json.dumps({**self.read(), **results}, indent=1).encode())
@@ -116,18 +116,14 @@ def is_switched_off() -> bool:
 def check_step(checked: CheckedGpu, device: Device, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
     """Check what the step launches and no record has; whether families are off that were not, so that the graphs must
     be made again.  DeviceError where kernels are wrong that nothing can stand in for."""
-    needed = keys_of_step(device, graphs, checked.gpu.capability)
+    needed = keys_of_step(device, graphs, checked.gpu)
     results = checked.read()
     if needed - results.keys():
         with checked.lock():
             results = checked.read()
             missing = needed - results.keys()
             if missing:
-                began = time.perf_counter()
-                results |= self_test(checked, sorted(missing), results)
-                report = summary({key: results[key] for key in needed if key in results}, checked.path)
-                say(f"{checked.title}: kernels checked ({time.perf_counter() - began:.1f} s){report}")
-                checked.write(results)
+                results |= _check(checked, needed, sorted(missing), results, say)
     wrong = {key: results[key] for key in needed if results.get(key)}
     for key, text in wrong.items():
         if family_of_key(key) not in FAMILIES:
@@ -140,17 +136,29 @@ def check_step(checked: CheckedGpu, device: Device, graphs: Sequence[Graph], say
     return families_off() != before
 
 
+def _check(
+    checked: CheckedGpu, needed: Collection[str], missing: Sequence[str], known: Results, say: Callable[[str], None]
+) -> Results:
+    """The results of what is `missing`, which are kept; none where no process can use the GPU beside this one."""
+    began = time.perf_counter()
+    try:
+        found = self_test(checked, missing, known)
+    except DeviceError as error:
+        say(str(error))
+        return {}
+    checked.write(found)
+    report = summary({key: text for key, text in {**known, **found}.items() if key in needed}, checked.path)
+    say(f"{checked.title}: kernels checked ({time.perf_counter() - began:.1f} s){report}")
+    return found
+
+
 def summary(results: Results, path: Path) -> str:
     """What is wrong, behind a sentence on the check."""
-    wrong = dict.fromkeys(family_of_key(key) for key, text in results.items() if text)
+    wrong = {family_of_key(key) for key, text in results.items() if text}
     if not wrong:
         return ""
-    parts = []
-    for name in wrong:
-        family = FAMILIES.get(name)
-        parts.append(
-            f"{family.title} are wrong, {family.fallback} is used instead" if family else f"kernels of {name} are wrong"
-        )
+    parts = [f"{each.title} are wrong (instead: {each.fallback})" for each in FAMILIES.values() if each.name in wrong]
+    parts += [f"kernels of {name} are wrong ({remedy_of(name)})" for name in sorted(wrong.difference(FAMILIES))]
     return f"; {'; '.join(parts)}. Please report {path}"
 
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 
 from layermem.backends.base import Bound, Device
+from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.driver.memory import DeviceSpan
-from layermem.backends.cuda.families import FAMILIES, family_of
+from layermem.backends.cuda.families import family_of, is_on
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.backends.storage import bind_op
+from layermem.graph.conv_moments import MOMENTS
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, CopyOut, Feed, Python
 
@@ -20,13 +22,13 @@ PRODUCT = "convolution"  # how the modules of products begin
 
 
 class LaunchRecorder:
-    """`device`, a CudaDevice, on a GPU of this compute capability, whose launches are noted and not made."""
+    """`device`, a CudaDevice, on this GPU, whose launches are noted and not made."""
 
-    def __init__(self, device: Device, capability: str):
+    def __init__(self, device: Device, gpu: Gpu):
         self._launches: list[Launch] = []
         self._device = copy(device)
         vars(self._device).update(
-            capability=capability, _bind_launch=self._note, _error_flag=_no_address, _step_scalars=_no_address
+            own_gpu=gpu, _bind_launch=self._note, _error_flag=_no_address, _step_scalars=_no_address
         )
 
     def _note(self, launch: Launch, context: StepContext, stream: str) -> Bound:
@@ -56,9 +58,8 @@ def keys_of(op: Op, launches: Iterable[Launch]) -> frozenset[str]:
     """The kernels of an op as records name them: families, each with the module of its kernels."""
     found = {key_of(family_of(each.module, each.function), each.module) for each in launches}
     products = [each.module for each in launches if each.module.startswith(PRODUCT)]
-    roles = {family.role: name for name, family in FAMILIES.items() if family.role}
-    if op.step in ("forward", "dgrad"):
-        found |= {key_of(roles[role], module) for role in roles if role in op.roles for module in products}
+    if MOMENTS in op.roles and op.step == "forward" and is_on("moments"):  # by kernels of products
+        found |= {key_of("moments", module) for module in products}
     return frozenset(found)
 
 
@@ -70,9 +71,9 @@ def family_of_key(key: str) -> str:
     return key.partition(" ")[0]
 
 
-def keys_of_step(device: Device, graphs: Iterable[Graph], capability: str) -> frozenset[str]:
-    """All that the steps of these graphs launch on a GPU of this compute capability."""
-    recorder = LaunchRecorder(device, capability)
+def keys_of_step(device: Device, graphs: Iterable[Graph], gpu: Gpu) -> frozenset[str]:
+    """All that the steps of these graphs launch on this GPU."""
+    recorder = LaunchRecorder(device, gpu)
     ops = ((op, graph) for graph in graphs for op in (*graph.ops, *graph.fused_updates))
     return frozenset(key for op, graph in ops for key in keys_of(op, recorder.launched_by(op, graph)))
 

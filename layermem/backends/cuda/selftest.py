@@ -27,6 +27,7 @@ import numpy.typing as npt
 import layermem.backends.reference  # noqa: F401  (registers the reference)
 from layermem.backends.cuda import families, warpgroup
 from layermem.backends.cuda.device import CudaDevice
+from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.families import FAMILIES
 from layermem.backends.cuda.recorded import LaunchRecorder, family_of_key, keys_of, spans_of
 from layermem.backends.narrow import BITS, narrowed, widened
@@ -77,7 +78,7 @@ def net_text(multiprocessors: int) -> str:
         _norm("a2"), _relu("a2"), _conv("a3", "a2", 36, 3, stride=2), _loss("a3"),
         _data("b", 2, 3, 21, 19), _conv("b1", "b", 64, 5, stride=2), _conv("b2", "b1", 30, 1), _loss("b2"),
         _data("c", 2, 3, 17, 19), _conv("c1", "c", 96, 3), _pool("c1", "AVE", 3), _norm("c1_pool"),
-        _loss("c1_pool"),
+        _pool("c1_pool", "MAX", 2), _loss("c1_pool_pool"),
         _data("d", 3, 16, 12, 12), _conv("d1", "d", 64, 3), _pool("d1", "MAX", 2), _relu("d1_pool"),
         _conv("d2", "d1_pool", 32, 1), _conv("d3", "d1_pool", 32, 3), _sum("d4", "d2", "d3"),
         _conv("d5", "d4", 64, 3), _pool("d5", "MAX", 2), _conv("d6", "d5_pool", 32, 1, stride=2),
@@ -165,9 +166,10 @@ class Bench:
         """Whole numbers, or what an earlier op has left; in the order and the type of memory."""
         name = op.roles[role]
         buffer = self.graph.buffers[name]
-        if (buffer.kind not in (DATA, DIFF, PARAMETER) or name in self._beside_sums(op)) and name in self.makers:
+        maker = self.maker_of(name, op)
+        if maker is not None:
             if name not in self.stashes:
-                self.on_gpu(self.makers[name])
+                self.on_gpu(maker)
             return self.stashes[name]
         rng = np.random.default_rng(list(name.encode()))
         numbers = rng.integers(-2, 3, buffer.tensor.stored).astype(np.float32)
@@ -175,10 +177,13 @@ class Bench:
             numbers = np.abs(numbers)
         return narrowed(numbers, buffer.tensor.dtype) if buffer.tensor.dtype in BITS else numbers
 
-    def _beside_sums(self, op: Op) -> set[str]:
-        """Buffers of the ops that leave the partial sums which `op` reads: the sums are of what these hold."""
+    def maker_of(self, name: str, op: Op) -> Op | None:
+        """The op whose result in the buffer `name` is read by `op`: in a stash, or beside partial sums that it reads,
+        which are of what their op has written; None where it reads whole numbers."""
         sums = (op.roles[role] for role in ROLES if op.roles.get(role) in op.reads)
-        return {buffer for name in sums for buffer in self.makers[name].writes}
+        is_stash = self.graph.buffers[name].kind not in (DATA, DIFF, PARAMETER)
+        is_beside = any(name in self.makers[each].writes for each in sums)
+        return self.makers.get(name) if is_stash or is_beside else None
 
     def operands(self, op: Op) -> dict[str, Array]:
         read = (*op.reads, *op.updates)
@@ -252,17 +257,21 @@ class Unjudged(Exception):
 class SelfTest:
     """The ops of a graph by the keys that judge them (recorded.keys_of): each op by the most particular of its own."""
 
-    def __init__(self, device: CudaDevice, graph: Graph, capability: str):
+    def __init__(self, device: CudaDevice, graph: Graph, gpu: Gpu):
         self.bench = bench = Bench(device, graph, self._announce)
-        recorder = LaunchRecorder(device, capability)
+        recorder = LaunchRecorder(device, gpu)
         self.launches = {op.name: recorder.launched_by(op, graph) for op in graph.ops}
         self.keys = {op.name: keys_of(op, self.launches[op.name]) for op in graph.ops}
+        self.needs: dict[str, frozenset[str]] = {}  # with those of the ops whose results an op reads
+        for op in graph.ops:
+            makers = (bench.maker_of(name, op) for name in op.reads)
+            self.needs[op.name] = self.keys[op.name].union(*(self.needs[each.name] for each in makers if each))
         self.distrusted: set[str] = set()
         self.uses = Counter(key for each in self.keys.values() for key in each)
         self.judged: dict[str, list[Op]] = {}
         for op in bench.graph.ops:
             if self.keys[op.name]:
-                self.judged.setdefault(min(self.keys[op.name], key=self._rank), []).append(op)
+                self.judged.setdefault(min(self.needs[op.name], key=self._rank), []).append(op)
 
     def _rank(self, key: str) -> tuple[int, int, str]:
         """The most particular first: in the order of the table, then products, then what fewest ops launch."""
@@ -273,7 +282,7 @@ class SelfTest:
     @property
     def order(self) -> list[str]:
         """Kernels that run alone before those that run beside others."""
-        return sorted(self.judged, key=lambda key: min(len(self.keys[op.name]) for op in self.judged[key]))
+        return sorted(self.judged, key=lambda key: min(len(self.needs[op.name]) for op in self.judged[key]))
 
     def verdicts(self, wanted: set[str], wrong: set[str]) -> Iterator[tuple[str, str]]:
         """Of the keys `wanted`: what is wrong, or "".  Ops that launch what is in `wrong` or turns out so, or read its
@@ -344,7 +353,7 @@ def run(index: int, precision: str, storage: str, keys: list[str] | None, skip: 
     for by_warpgroups in (True, False) if gpu.capability == warpgroup.CAPABILITY else (False,):
         warpgroup.PAYS = warpgroup.ALWAYS if by_warpgroups else PAYS
         with families.without(() if by_warpgroups else ("warpgroups",)):
-            test = SelfTest(device, graph_on(device, gpu.multiprocessors), gpu.capability)
+            test = SelfTest(device, graph_on(device, gpu.multiprocessors), gpu)
             own = {
                 key for key in test.uses if not by_warpgroups or key.startswith("warpgroups") or key.endswith(OF_SM90)
             }

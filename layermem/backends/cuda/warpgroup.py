@@ -105,13 +105,13 @@ class WarpgroupTile(NamedTuple):
         of_b = FLOAT if self.is_packed else PRECISIONS[precision]  # of a word, or of an element
         return self.stages * DEPTH * (self.m * FLOAT + self.n * of_b) + ALIGNMENT
 
-    def grid(self, product: str, m: int, n: int, repeat: int) -> tuple[int, int, int]:
+    def grid(self, product: str, m: int, n: int, repeat: int, multiprocessors: int) -> tuple[int, int, int]:
         """Blocks that run at once, each of which takes several tiles: of one matrix, and each has one block at least;
         of all weight gradients of a launch."""
-        tiles = ceil_div(m, self.m) * ceil_div(n, self.n)
+        tiles, at_once = ceil_div(m, self.m) * ceil_div(n, self.n), self.blocks * multiprocessors
         if product == WGRAD:
-            return min(tiles * repeat, self.blocks * SMS), 1, 1
-        return min(tiles, ceil_div(self.blocks * SMS, repeat)), 1, repeat
+            return min(tiles * repeat, at_once), 1, 1
+        return min(tiles, ceil_div(at_once, repeat)), 1, repeat
 
     def cycles(self, m: int, n: int, repeat: int) -> int:
         """Of a stage of all tiles: of waves of blocks, or of what they read from the L2 cache."""
@@ -139,7 +139,9 @@ class WarpgroupEngine(Engine):
         """This one, if its blobs are in fp32; else the one whose weight gradients are computed alike."""
         if not self.storage:
             return self
-        return WarpgroupEngine(*ENGINES[self.precision]._replace(by_warpgroups=self.by_warpgroups & {WGRAD}))
+        own = self.by_warpgroups & {WGRAD}
+        plain = ENGINES[self.precision].on_gpu(self.gpu)
+        return WarpgroupEngine(*plain._replace(by_warpgroups=own, multiprocessors=self.multiprocessors))
 
     def tile_of(self, product: str, matrices: tuple[int, int, int]) -> WarpgroupTile:
         """The fastest that the product has."""
@@ -158,8 +160,9 @@ class WarpgroupEngine(Engine):
         assert vector == width_of(self) and own.m % rows == 0, "engine_of() and leaves_units() decide"
         kernel = FPROP_MOMENTS if product == FPROP and rows > 1 else product
         return launch(
-            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args, own.grid(plain, *matrices),
-            own.threads, shared=own.shared_bytes(self.precision), base=values,
+            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args,
+            own.grid(plain, *matrices, self.multiprocessors), own.threads,
+            shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
 
 
@@ -198,7 +201,9 @@ def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
     if engine.vector_width(whole, *group_channels(whole)) != width_of(engine):
         return engine
     own = products_by_warpgroups(shapes_name(engine), whole)
-    return WarpgroupEngine(*engine._replace(by_warpgroups=own)) if own else engine
+    if not own:
+        return engine
+    return WarpgroupEngine(*engine._replace(by_warpgroups=own, multiprocessors=call.multiprocessors or SMS))
 
 
 def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[str]:

@@ -186,6 +186,7 @@ from layermem.schedule.ir import COMPUTE
 driver, window = Driver(0), Window(9, 3, 1, 1, 1)
 launch = conv_fprop(ENGINES["fp32"], ConvProblem(2, 4, 8, window, window), 256, 512, 768)
 driver.launcher(launch, launch.args, COMPUTE)
+driver.load()
 attribute = driver.cuda.function_attribute.PREFERRED_SHARED_MEMORY_CARVEOUT
 print(driver._function(launch).get_attribute(attribute))
 """
@@ -241,3 +242,53 @@ except DeviceError as error:
         pinned=1 << 19,
     )
     assert "the host cannot pin 1.00 MiB" in done.stdout and "--host-budget" in done.stdout, done.stdout + done.stderr
+    assert "control group or container" in done.stdout and "ulimit" not in done.stdout  # which bounds no pinned memory
+
+
+PINNED = """
+import sys
+from layermem.backends.cuda.driver import context
+from layermem.errors import DeviceError
+context.RESERVED_BYTES = context.GRANULARITY = 256
+driver, host_bytes = context.Driver(0), 8 << 20
+held = driver.allocate(driver.free_bytes(host_bytes if sys.argv[1] == "reserved" else 0))
+try:
+    print(driver.pinned(host_bytes).nbytes)
+except DeviceError as error:
+    print(error)
+"""
+
+
+def test_what_is_free_beside_pinned_memory_is_free_once_it_is_pinned():
+    """Page tables of the host's memory take some of the GPU's; where that is gone, the error names it."""
+    assert run(PINNED, "reserved", memory=1 << 20).stdout.strip() == f"{8 << 20}"
+    refused = run(PINNED, "taken", memory=1 << 20).stdout
+    assert "left, and to pin 8.00 MiB of the host takes 16.0 KiB of it for page tables" in refused, refused
+
+
+def test_a_gpu_that_another_process_has_alone_is_named_in_a_sentence():
+    done = run("from layermem.backends.cuda.driver.context import Driver; Driver(0)", exclusive="yes")
+    assert "cannot be used" in done.stderr and "busy or unavailable" in done.stderr
+    assert "CudaUnavailable" in done.stderr.splitlines()[-1] and "end other processes" in done.stderr
+
+
+def test_a_driver_that_does_not_say_its_clock_is_used_all_the_same():
+    done = run(
+        """
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda import CudaDevice
+driver = Driver(0)
+driver.delay("compute")()
+driver.synchronize()
+print(driver.gpu.clock, driver.gpu.flops)
+print(CudaDevice().describe())
+""",
+        clock=0,
+    )
+    assert done.stdout.splitlines()[0] == "0.0 0.0" and "sm_90" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_other_processes_have_is_not_free():
+    program = "from layermem.backends.cuda.driver.context import Driver; print(Driver(0).free_bytes())"
+    free, less = (int(run(program, taken=taken).stdout) for taken in (0, 512 << 20))
+    assert free - less == 512 << 20

@@ -1,6 +1,5 @@
 // Modules and launches: an image is a kernel library that tests/emulator/build.py made for this machine.
 #include <dlfcn.h>
-#include <elf.h>
 #include <fnmatch.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -28,6 +27,7 @@ struct Module {
     std::string name;  // pooling, of cuda/pooling.cu
     int file;          // stays open: the loader takes two libraries of one path, /proc/self/fd/N, for one
     void* library;
+    std::size_t bytes;  // of the image
     decltype(&lm_emu_launch) launch;
     decltype(&lm_emu_message) message;
     decltype(&lm_emu_kernel_info) info;
@@ -39,8 +39,9 @@ struct Function {
     Module* module;
     std::string name;
     LmKernelInfo declared;
-    int opted_in = -1;  // MAX_DYNAMIC_SHARED_SIZE_BYTES, if it was set
-    int carveout = -1;  // PREFERRED_SHARED_MEMORY_CARVEOUT: percent, -1 for the driver's choice
+    int opted_in = -1;    // MAX_DYNAMIC_SHARED_SIZE_BYTES, if it was set
+    bool loaded = false;  // by a first launch
+    int carveout = -1;    // PREFERRED_SHARED_MEMORY_CARVEOUT: percent, -1 for the driver's choice
 
     // Whether a pattern, such as "*_sm90a.*", names the kernel as "module.function".
     bool matches(const std::string& pattern) const {
@@ -132,40 +133,19 @@ class FaultGuard {
     struct sigaction before_{};
 };
 
-// The end of an ELF file, from its own tables; 0 if it is none for this machine.
-std::size_t image_bytes(const void* image) {
-    Elf64_Ehdr header;
-    std::memcpy(&header, image, SELFMAG);
-    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return 0;
-    std::memcpy(&header, image, sizeof header);
-#if defined(__x86_64__)
-    constexpr Elf64_Half OURS = EM_X86_64;
-#else
-    constexpr Elf64_Half OURS = EM_AARCH64;
-#endif
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != OURS) return 0;
-    std::size_t end = header.e_shoff + std::size_t{header.e_shnum} * header.e_shentsize;
-    const auto* bytes = static_cast<const char*>(image);
-    for (unsigned i = 0; i < header.e_shnum; ++i) {
-        Elf64_Shdr section;
-        std::memcpy(&section, bytes + header.e_shoff + i * std::size_t{header.e_shentsize}, sizeof section);
-        if (section.sh_type != SHT_NOBITS) end = std::max(end, std::size_t{section.sh_offset + section.sh_size});
-    }
-    return end;
-}
-
 template <class F>
 bool bind(void* library, const char* name, F& function) {
     function = reinterpret_cast<F>(dlsym(library, name));
     return function != nullptr;
 }
 
-CUresult load(const void* image, CUmodule* out) {
-    const std::size_t bytes = image_bytes(image);
-    if (bytes == 0) {
-        complain("the image is not a kernel library for this host (made by tests/emulator/build.py)");
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    }
+// Whether a library names a toolkit (13000 for CUDA 13.0) whose machine code drivers of this major version do not take.
+bool is_of_newer_toolkit(void* library) {
+    const auto* toolkit = static_cast<const int*>(dlsym(library, "lm_emu_toolkit"));
+    return toolkit != nullptr && *toolkit / 1000 > driver().settings.version / 1000;
+}
+
+CUresult load_library(const void* image, std::size_t bytes, CUmodule* out) {
     const int file = memfd_create("kernels", MFD_CLOEXEC);
     if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::string path = "/proc/self/fd/" + std::to_string(file);
@@ -179,17 +159,33 @@ CUresult load(const void* image, CUmodule* out) {
     module->context = current_context();
     module->file = file;
     module->library = library;
-    if (!bind(library, "lm_emu_launch", module->launch) || !bind(library, "lm_emu_message", module->message) ||
+    module->bytes = bytes;
+    const bool newer = is_of_newer_toolkit(library);
+    if (newer || !bind(library, "lm_emu_launch", module->launch) || !bind(library, "lm_emu_message", module->message) ||
         !bind(library, "lm_emu_kernel_info", module->info)) {
         dlclose(library);
         close(file);
-        return CUDA_ERROR_INVALID_IMAGE;
+        return newer ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE;
     }
     decltype(&lm_emu_source) source = nullptr;
     if (bind(library, "lm_emu_source", source)) module->name = stem(source());
     *out = module.release();
     modules.insert(*out);
     return CUDA_SUCCESS;
+}
+
+// The image's bytes are the device's, whether its kernels run or not.
+CUresult load(const void* image, CUmodule* out) {
+    if (is_newer_ptx(image)) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    const std::size_t bytes = library_bytes(image);
+    if (bytes == 0) {
+        complain("the image is not a kernel library for this host (made by tests/emulator/build.py)");
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    if (!current_context()->take(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = load_library(image, bytes, out);
+    if (result != CUDA_SUCCESS) current_context()->used -= bytes;
+    return result;
 }
 
 // The packed argument struct: a buffer given in `extra`, or the one parameter of `parameters`.
@@ -332,6 +328,20 @@ CUresult launch_of(const LaunchParams& p, Operation& out) {
     return CUDA_SUCCESS;
 }
 
+// A kernel is loaded at its first launch, which waits for the device: not while its stream is captured.
+// source  CUDA C++ Programming Guide, "Lazy Loading", "Impact on Concurrent Kernel Execution"
+CUresult load_kernel(Function& function, Stream* stream) {
+    Streams& streams = driver().streams;
+    if (function.loaded || !streams.usable(stream)) return CUDA_SUCCESS;
+    Stream& s = *streams.or_default(stream);
+    if (s.capture != nullptr) {
+        complain(function.name + ": its first launch is one of a capture");
+        return break_capture(s);
+    }
+    function.loaded = true;
+    return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 }  // namespace fake_driver
@@ -361,6 +371,7 @@ FAKE_DRIVER_API cuModuleUnload(CUmodule module) {
         if (modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
         if (d.streams.breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (const CUresult result = d.streams.finish_all()) return result;  // launches may still need its code
+        module->context->used -= module->bytes;
         modules.erase(module);
         for (const auto& [_, function] : module->functions) functions.erase(function.get());
         for (const void* variable : module->variables) d.memory.forget(variable);
@@ -412,6 +423,7 @@ FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
         const LaunchParams params{function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, parameters,
                                   extra};
         if (const CUresult result = launch_of(params, operation)) return result;
+        if (const CUresult result = load_kernel(*function, stream)) return result;
         return d.streams.put(stream, std::move(operation));
     });
 }
