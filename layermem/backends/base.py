@@ -170,6 +170,9 @@ class Device:
 
         return fill
 
+    def load(self) -> None:
+        """Make ready what has been bound, where that takes long: kernels that are compiled at their first use."""
+
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
         """`call`, and DeviceError if it changes one of the spans `watched`, each beside the buffer of that name."""
 

@@ -114,18 +114,21 @@ class Costs:
         return [*self._origin_warnings(graph), *(self.spill.warnings if self.spill is not None else ())]
 
     def source(self, device: str) -> str | None:
-        """What the output of a plan says of where its times are from; None for the model of a typical device, and for
-        a file that the user names."""
+        """What the output of a plan says of where its times are from; None for the model of a device without
+        a GPU, and for a file that the user names."""
         if self.is_kept:
             return f"measured on {self.gpu.name if self.gpu else device}, kept in {self.path}"
-        if self.gpu is None or self.gpu.spec is None or self.measured:
+        if self.gpu is None or self.measured:
             return None
+        if self.gpu.spec is None:
+            what = "is not in the table of GPUs, and its driver does not state its clocks"
+            return f"{self.gpu.name} {what}: modelled as a typical data-centre GPU"
         spec, precision = self.gpu.spec, precision_of(device)
         peaks = (spec.peak(precision), spec.memory, spec.link)
         rates = (self.rates.flops, self.rates.memory, self.rates.d2h)
         shares = ", ".join(f"{100 * rate / peak:.0f}" for rate, peak in zip(rates, peaks))
         published = f"{peaks[0] / 1e12:.3g} TFLOP/s, {peaks[1] / 1e9:,.0f} GB/s, link {peaks[2] / 1e9:.3g} GB/s"
-        return f"{spec.name}: {published} published; modelled at {shares} % of these"
+        return f"{spec.name}: {published} {spec.stated}; modelled at {shares} % of these"
 
     def _origin_warnings(self, graph: Graph) -> list[str]:
         if self.path is None or self.fingerprint is not None:

@@ -49,6 +49,7 @@ class Runner:
         self.executors = [
             Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
         ]
+        device.load()
         self.persistent: dict[str, Buffer] = {}  # as the net has them: in bands of rows or not
         self._bands: dict[str, list[Buffer]] = {}  # of each: those that lie in the arena, in the order of their rows
         for buffer in {b.name: b for schedule in program.schedules for b in schedule.graph.persistent()}.values():

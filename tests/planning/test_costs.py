@@ -146,7 +146,9 @@ def test_tensor_cores_that_are_slow_for_their_multiprocessors_reach_more_of_thei
 
 def test_a_gpu_that_the_table_lacks_has_the_rates_of_the_model():
     costs = model_costs("cuda", TargetGpu("Some GPU 1", None))
-    assert costs.rates == MODELS["cuda"] and costs.source("cuda") is None
+    assert costs.rates == MODELS["cuda"]
+    says = "Some GPU 1 is not in the table of GPUs, and its driver does not state its clocks: modelled as a typical "
+    assert costs.source("cuda") == f"{says}data-centre GPU"
 
 
 def test_the_gpu_stands_in_the_file_and_another_one_is_refused(tmp_path):

@@ -191,7 +191,7 @@ sys.exit(gpu_check.main())
 
 @pytest.fixture
 def steps_of(tmp_path, monkeypatch):
-    """Runs a call with a few checks, in which a launch has 2.5 seconds, and the first of a module five: rows by step."""
+    """Runs a call with a few checks, in which a launch has 2.5 seconds, and the first of a module five."""
     settings: dict[str, str] = {}
     (tmp_path / "step.py").write_text(FEW)
 
@@ -241,6 +241,7 @@ def test_kernels_that_fault_everywhere_cost_a_few_launches_and_the_others_are_ch
     smoke, results = found["smoke"], found["correctness"]
     faulted = kernels_of(smoke, fatal=FAULTED)
     assert len(faulted) == 4 and not kernels_of(results, fatal=FAULTED)
+    assert sum(row["passed"] is False for row in smoke) == len(faulted)
     left_out = kernels_of(smoke, passed=None)
     assert left_out and all(".conv_dgrad" in kernel for kernel in left_out | faulted)
     for product in ("conv_fprop", "conv_wgrad"):

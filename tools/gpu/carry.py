@@ -24,10 +24,11 @@ from pathlib import Path
 
 from layermem.backends.cuda.driver.context import gpus
 from layermem.backends.cuda.kernel_images import build, sources
+from layermem.backends.cuda.kernel_images.ahead import longest_first
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.utils.files import write_atomically
+from layermem.utils.processes import on_all_cores
 from tools.gpu import own_kernels
-from tools.gpu.images import on_all_cores
 from tools.gpu.prepare import CARRIED
 from tools.gpu.process import ROOT
 
@@ -64,8 +65,8 @@ def kernels(folder: Path, architecture: str) -> int:
     kept = read_digests(folder)
     if kept.get("architecture") != architecture:
         kept = {"architecture": architecture}
-    missing = [module for module in module_names() if kept.get(module) != digests[module]]
-    for module, _ in on_all_cores(partial(_kept, folder, architecture), missing) if missing else ():
+    missing = longest_first([module for module in module_names() if kept.get(module) != digests[module]])
+    for module, _ in on_all_cores(partial(_kept, folder, architecture), missing):
         kept[module] = digests[module]
         write_atomically(folder / DIGESTS, json.dumps(kept, indent=1).encode())
     return sum((folder / f"{module}.fatbin").stat().st_size for module in module_names())
@@ -126,4 +127,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from tools.gpu import carry  # whose functions other processes can import
+
+    carry.main()

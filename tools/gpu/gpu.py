@@ -24,7 +24,7 @@ FLUSHED = 1 << 28  # bytes, more than any L2 cache holds
 
 
 class Gpu:
-    """`small`: an emulated one, which has neither clock nor cache.  `noting` is told which kernel is about to run."""
+    """`small`: an emulated one, which has neither clock nor cache.  `noting` takes the kernel that is about to run."""
 
     def __init__(self, small: bool = False, noting: Callable[[str], None] = lambda kernel: None) -> None:
         self.driver = Driver(0)

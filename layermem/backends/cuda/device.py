@@ -70,7 +70,7 @@ from layermem.ops import (
     Tensor,
     Update,
 )
-from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, recognize_gpu
+from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, recognize_gpu, spec_by_driver
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -112,6 +112,7 @@ class CudaDevice(Device):
             self.fusions = self.fusions - {MERGED_DGRADS}
         self.nccl: Nccl | None = None
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
+        self.says = True  # whether it reports what takes long, of the ranks of a host
 
     shares_host_memory = False
     has_streams = True
@@ -145,11 +146,10 @@ class CudaDevice(Device):
         if self.planned_spec is not None:
             return TargetGpu(self.planned_spec.name, self.planned_spec)
         try:
-            name = self.driver.gpu.name if "driver" in vars(self) else gpus()[self.index].name
+            found = self.driver.gpu if "driver" in vars(self) else gpus()[self.index]
         except (CudaUnavailable, IndexError):
             return None
-        spec = recognize_gpu(name)
-        return TargetGpu(name if spec is None else spec.name, spec)
+        return target_gpu(found)
 
     @cached_property
     def host_io(self) -> HostIO:
@@ -173,9 +173,10 @@ class CudaDevice(Device):
         """Ranks of one host have its GPUs in turn.  Start NCCL, if this device communicates by it, with all its
         buffers; before the budget is known, since they are beside it.  Every rank calls this at the same point."""
         hosts = transport.allgather(socket.gethostname())
+        number = hosts[: transport.rank].count(hosts[transport.rank])
         if "driver" not in vars(self):
-            number = hosts[: transport.rank].count(hosts[transport.rank])
             self.index = number % max(1, Group(transport).agree(gpu_count))
+        self.says = number == 0
         if self.transport != "nccl" or self.nccl is not None:
             return
         group = Group(transport)
@@ -392,6 +393,9 @@ class CudaDevice(Device):
         assert isinstance(target, DeviceSpan)
         return self.driver.copy_in(target.address, source, H2D)
 
+    def load(self) -> None:
+        self.driver.load(says=self.says)
+
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
         """`call` itself: it only starts work on a stream.  Writes behind the arena show in its measured bytes."""
         return call
@@ -456,6 +460,7 @@ class CudaDevice(Device):
         for scalars in self.step_scalars.values():
             scalars.is_new_step = True
         self.host_io.runs += 1
+        self.load()  # what was bound since
         with self.driver.current(), self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):
@@ -483,6 +488,15 @@ def described(gpu: Gpu) -> str:
     spec = recognize_gpu(gpu.name)
     known = "" if spec is None else f", planned for as {spec.name}"
     return f"{gpu.number}: {gpu.name}, sm_{gpu.capability}, {memory}{rates}{known}"
+
+
+def target_gpu(gpu: Gpu) -> TargetGpu:
+    """How plans know a GPU that is here."""
+    spec = recognize_gpu(gpu.name) or spec_by_driver(
+        gpu.name, int(gpu.capability), gpu.memory_bytes, gpu.multiprocessors, gpu.clock, gpu.memory_rate,
+        gpu.shared_bytes,
+    )  # fmt: skip
+    return TargetGpu(gpu.name if spec is None else spec.name, spec)
 
 
 def wait_for(stream: Stream, event: Event) -> Callable[[], None]:

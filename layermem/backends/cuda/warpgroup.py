@@ -140,7 +140,7 @@ class WarpgroupEngine(Engine):
         if not self.storage:
             return self
         own = self.by_warpgroups & {WGRAD}
-        plain = ENGINES[self.precision]
+        plain = ENGINES[self.precision].on_gpu(self.gpu)
         return WarpgroupEngine(*plain._replace(by_warpgroups=own, multiprocessors=self.multiprocessors))
 
     def tile_of(self, product: str, matrices: tuple[int, int, int]) -> WarpgroupTile:

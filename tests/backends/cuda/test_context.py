@@ -186,6 +186,7 @@ from layermem.schedule.ir import COMPUTE
 driver, window = Driver(0), Window(9, 3, 1, 1, 1)
 launch = conv_fprop(ENGINES["fp32"], ConvProblem(2, 4, 8, window, window), 256, 512, 768)
 driver.launcher(launch, launch.args, COMPUTE)
+driver.load()
 attribute = driver.cuda.function_attribute.PREFERRED_SHARED_MEMORY_CARVEOUT
 print(driver._function(launch).get_attribute(attribute))
 """

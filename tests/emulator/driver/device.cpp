@@ -62,6 +62,7 @@ Settings::Settings()
       hang(setting("FAKE_DRIVER_HANG", "")),
       fault(setting("FAKE_DRIVER_FAULT", "")),
       flip(setting("FAKE_DRIVER_FLIP", "")),
+      name(setting("FAKE_DRIVER_NAME", "fake driver (kernels emulated on the host)")),
       registers(of_kernels("FAKE_DRIVER_REGISTERS")),
       static_shared(of_kernels("FAKE_DRIVER_STATIC")) {}
 
@@ -127,7 +128,7 @@ FAKE_DRIVER_API cuDeviceGet(CUdevice* device, int ordinal) {
 }
 
 FAKE_DRIVER_API cuDeviceGetName(char* name, int bytes, CUdevice) {
-    std::snprintf(name, static_cast<std::size_t>(bytes), "fake driver (kernels emulated on the host)");
+    std::snprintf(name, static_cast<std::size_t>(bytes), "%s", driver().settings.name.c_str());
     return CUDA_SUCCESS;
 }
 

@@ -50,6 +50,7 @@ struct Settings {
     std::uint32_t copies;
     bool counts_static;  // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
     std::string hang, fault, flip;  // patterns of kernels that never end, that end in an error, that write a wrong bit
+    std::string name;               // of each device
     OfKernels registers, static_shared;  // of a thread and of a block, instead of what Function finds
     Settings();
 };

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.backends.cuda.driver.graph import GraphCapture
-from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images import ahead, build
 from layermem.backends.cuda.launch import Launch, launch
 from layermem.errors import CudaUnavailable, DeviceError, GpuLost
 from layermem.schedule.ir import STREAMS
@@ -92,8 +92,8 @@ def pycuda() -> Any:
     except ImportError as error:
         if "undefined symbol" in str(error):
             raise CudaUnavailable(
-                f"PyCUDA was built with the headers of a newer CUDA than this driver supports ({error}): update the "
-                "driver, or build PyCUDA with those of a toolkit that fits it (`layermem setup-cuda --toolkit DIR`)"
+                f"PyCUDA was built with the headers of a newer CUDA than this driver supports ({error}): "
+                "`layermem setup-cuda` builds one that suits it, or update the driver"
             ) from error
         raise CudaUnavailable(
             f"PyCUDA is installed, but NVIDIA's driver is not ({error}); without a GPU use --device cpu"
@@ -175,6 +175,7 @@ class Driver:
         self._functions: dict[tuple[str, str], Any] = {}
         self._dynamic_bytes: dict[tuple[str, str], int] = {}  # shared memory that each function has opted in to
         self._modules: dict[str, Any] = {}
+        self._bound: list[tuple[str, Callable[[], None]]] = []  # modules of launches, and calls that load their kernels
 
     def close(self) -> None:
         """Leave the context; one that is still pushed at exit would abort the process."""
@@ -186,7 +187,7 @@ class Driver:
             self.context = None
             return
         with self.current():
-            for owned in (self._functions, self._modules, self.streams):  # freed while there is a context
+            for owned in (self._bound, self._functions, self._modules, self.streams):  # freed while there is a context
                 owned.clear()
         self._leave()
         self.context = None
@@ -378,14 +379,41 @@ class Driver:
 
     # -- kernels -----------------------------------------------------------------------------------------------
 
-    @_current
     def launcher(self, wanted: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
-        """A call that starts the kernel with `args` as they are at that time."""
-        chosen = self.fitting(wanted)
-        self._opt_in(chosen)
-        start = self._function(chosen)._launch_kernel
-        grid, block, shared, queue = chosen.grid, (chosen.block, 1, 1), chosen.shared, self.streams[stream]
+        """A call that starts the kernel with `args` as they are at that time.  Its kernel is loaded by `load`, with
+        those of all launches that are bound until then, or by the call itself."""
+        queue, grid, block, shared = self.streams[stream], wanted.grid, (wanted.block, 1, 1), wanted.shared
+
+        def load_and_start(*arguments: object) -> None:
+            self.load()
+            load()  # also after an error of another one
+            start(grid, block, args, shared, queue)
+
+        start: Callable[..., None] = load_and_start
+
+        def load() -> None:
+            nonlocal start, grid, block, shared
+            chosen = self.fitting(wanted)
+            self._opt_in(chosen)
+            start = self._function(chosen)._launch_kernel
+            grid, block, shared = chosen.grid, (chosen.block, 1, 1), chosen.shared
+
+        self._bound.append((wanted.module, load))
         return lambda: start(grid, block, args, shared, queue)
+
+    @_current
+    def load(self, *, says: bool = True) -> None:
+        """Load the kernels of all that has been bound; modules that are in no cache are compiled before, together.
+
+        says   whether this process reports it, of those that do the same
+        """
+        bound, self._bound = self._bound, []
+        if not bound:
+            return
+        modules = {module for module, _ in bound} - self._modules.keys()
+        ahead.compile_missing(modules, self.gpu.capability, says=says)
+        for _, load in bound:
+            load()
 
     @_current
     def variable(self, module: str, name: str) -> int:
@@ -459,5 +487,5 @@ class Driver:
         major, minor = divmod(self.cuda.get_driver_version(), 1000)
         return (
             f"{build.find_compiler().version} compiled them, and the driver supports CUDA {major}.{minor // 10}: "
-            "if that is older, update the driver, or install the nvidia-cuda-nvrtc of its version"
+            "if that is older, update the driver, or run `layermem setup-cuda`"
         )

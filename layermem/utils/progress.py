@@ -1,6 +1,7 @@
 """Progress on standard error, if it is a terminal: a bar over items, or over steps that say what they do.
 
-What takes less than DELAY_SECONDS shows none, so that quick commands print their results alone.
+What takes less than DELAY_SECONDS shows none, so that quick commands print their results alone.  A bar that begins
+while another one is shown stands below it: the terminal has one display at a time.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from layermem.cli.verbosity import is_quiet
+from layermem.utils.steps import is_quiet
+from layermem.utils.text import printable, wrap
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 Item = TypeVar("Item")
 DELAY_SECONDS = 2.0
+_shown: list[Progress] = []  # the display of the terminal, while there is one
 
 
 def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
@@ -29,6 +32,12 @@ def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
             yield item
 
 
+def announce(text: str) -> None:
+    """One line on standard error, for work that takes long; none with --quiet."""
+    if not is_quiet():
+        print(wrap(printable(text)), file=sys.stderr, flush=True)
+
+
 @contextmanager
 def show_progress(total: int | None, description: str) -> Iterator[Callable[[str, int], None]]:
     """A bar over `total` steps, and a function that says what is done now and how many steps are complete.
@@ -38,20 +47,41 @@ def show_progress(total: int | None, description: str) -> Iterator[Callable[[str
     if is_quiet() or not sys.stderr.isatty():
         yield lambda doing, done: None
         return
+    with _display() as progress:
+        task = progress.add_task(description, total=total, count=_count(0, total))
+
+        def show(doing: str, done: int) -> None:
+            text = f"{description} {doing}".rstrip()
+            progress.update(task, description=text, completed=done, count=_count(done, total))
+            progress.refresh()
+
+        try:
+            yield show
+        finally:
+            progress.remove_task(task)
+
+
+def _count(done: int, total: int | None) -> str:
+    return "" if total is None else f"{done}/{total}"
+
+
+@contextmanager
+def _display() -> Iterator[Progress]:
+    """The one that is shown, or a new one to the end of the block."""
+    if _shown:
+        yield _shown[-1]
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    count = () if total is None else (MofNCompleteColumn(),)
-    text = TextColumn("{task.description}", markup=False)
-    progress = Progress(BarColumn(), *count, TimeElapsedColumn(), text, console=Console(stderr=True), transient=True)
-    task = progress.add_task(description, total=total)
-
-    def show(doing: str, done: int) -> None:
-        progress.update(task, description=f"{description} {doing}".rstrip(), completed=done)
-        progress.refresh()
-
-    with _after_delay(progress):
-        yield show
+    count, text = (TextColumn(f"{{task.{field}}}", markup=False) for field in ("fields[count]", "description"))
+    progress = Progress(BarColumn(), count, TimeElapsedColumn(), text, console=Console(stderr=True), transient=True)
+    _shown.append(progress)
+    try:
+        with _after_delay(progress):
+            yield progress
+    finally:
+        _shown.remove(progress)
 
 
 @contextmanager
