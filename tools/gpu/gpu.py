@@ -130,6 +130,7 @@ class Gpu:
         return found
 
     def launch(self, launch: Launch, context: Mapping[str, Any]) -> None:
+        self._noting(f"{launch.module}.{launch.function}")
         self.driver.launcher(launch, launch.packed(context), COMPUTE)()
 
     def starter(self, launches: Iterable[Launch], context: Mapping[str, Any]) -> Callable[[], None]:
