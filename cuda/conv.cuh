@@ -435,7 +435,7 @@ struct PhaseWeights {
     LM_MEMBER const E* at(int k, int part, bool& inside) const {
         const int from = shuffle(offsets[part], PARTS > 1 ? k % WARP : k);
         inside = column_inside && from >= 0;
-        return column + max(from, 0);
+        return column + max(from, 0);  // aligned, too, where there is nothing to copy
     }
 };
 
@@ -489,7 +489,7 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
     constexpr int AT_ONCE = T::THREADS > 128 || IS_NARROW<E> ? ROWS / 2 : ROWS;
     const OwnRuns<T, Product> runs(shared);
     const auto is_inside = [&](int row, int j) { return row >= 0 && n0 + product.n_of(j) < conv.channels; };
-    // Where the run lies; of a row that is not there, where another one does: copies of zeros name aligned addresses.
+    // Where the run lies.  One of a row that is not there has an aligned address as well, since copies of zeros need one.
     const auto place_of = [&](int row, int j) { return max(row, 0) + n0 + product.n_of(j); };
     if (accumulate || Then::KEEPS_TILE) block_sync();  // no thread reads the last stage any more
     if (accumulate) {

@@ -244,7 +244,7 @@ struct WarpgroupRing : StagesOf<T> {
         }
     }
 
-    // The last copies and the arrivals behind them.
+    // Waits for the last copies, and so for the arrivals behind them.
     LM_MEMBER void finish() const {
         async_commit();
         async_wait<0>();

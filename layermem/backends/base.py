@@ -23,7 +23,7 @@ from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.registry import StepContext
 from layermem.distributed.transport import Transport
 from layermem.errors import DeviceError, InputError
-from layermem.graph.ops import COMM, Op
+from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import FP32, NARROW, BandRules, ByteImages, InnerProduct, OpRecord, Tensor
 from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
@@ -219,6 +219,11 @@ class Device:
 
     def connect(self, transport: Transport) -> None:
         """What the device prepares to communicate with the other ranks beside `transport`, before a plan is made."""
+
+    def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
+        """Check the kernels that the steps of `graphs` launch, where this machine has no record of that, and `say` what
+        was found; whether other kernels take the place of some, so that the graphs must be made again."""
+        return False
 
     def default_host_bytes(self, *, spill: bool = False) -> int | None:
         """The host budget where the user states none: no limit, but 0 where offloading to memory would free none."""

@@ -72,12 +72,12 @@ def coord_map(fn: Function) -> Map | None:
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """From the coordinates of `top_to` to those of `top_from`, by a top that both come from."""
+    """From the coordinates of `top_from` to those of `top_to`, by a top that both come from."""
     of_from, of_to = _ancestors(top_from), _ancestors(top_to)
     common = next((top for top in of_to if top in of_from), None)
     if common is None:
         raise InputError("the tops come from no common one by layers with windows; connect them, or use L.Crop")
-    return of_to[common].inverse().then(of_from[common])
+    return of_from[common].inverse().then(of_to[common])
 
 
 def crop(top_from: Top, top_to: Top) -> Top:
@@ -87,11 +87,12 @@ def crop(top_from: Top, top_to: Top) -> Top:
         raise InputError(
             f"the tops differ in scale by {scale.tolist()}, which no crop changes; use strides that cancel out"
         )
-    if np.any(shift < 0) or np.any(shift != np.round(shift)):
+    offset = 0 - shift
+    if np.any(offset < 0) or np.any(offset != np.round(offset)):
         raise InputError(
-            f"a crop would begin at {shift.tolist()}; change the pads, so that it is a whole number from 0"
+            f"a crop would begin at {offset.tolist()}; change the pads, so that it is a whole number from 0"
         )
-    return L.Crop(top_from, top_to, axis=(1 if axis is None else axis) + 1, offset=[int(each) for each in shift])
+    return L.Crop(top_from, top_to, axis=(1 if axis is None else axis) + 1, offset=[int(each) for each in offset])
 
 
 def _ancestors(top: Top) -> dict[Top, Map]:

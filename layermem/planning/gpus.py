@@ -20,6 +20,7 @@ from layermem.utils.units import format_bytes
 
 TABLE = Path(__file__).with_name("gpus.tsv")
 OLDEST_CAPABILITY = 75  # that the kernels are compiled for
+WITHOUT = " without "  # in the title of a device: before the families of kernels that it does not use
 TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
 LANE_RATE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9}  # bytes a second of a PCI Express lane, each way, by generation
 LANES = 16

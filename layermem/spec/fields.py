@@ -31,9 +31,10 @@ MOST_QUOTED = 40  # letters of a value in an error
 
 
 def block_names() -> dict[str, str]:
-    """Layer types and the block of each that has one of its name: Pooling, pooling_param."""
+    """Layer types and the block of each: that of its name, as pooling_param of Pooling, or one that it shares."""
     blocks = [field for field in LAYER_FIELDS.values() if field.name.endswith(SUFFIX)]
-    return {field.message_type.name.removesuffix("Parameter"): field.name for field in blocks}
+    named = {field.message_type.name.removesuffix("Parameter"): field.name for field in blocks}
+    return {**named, **dict.fromkeys(("Deconvolution", "Im2col"), named["Convolution"])}
 
 
 BLOCKS = block_names()

@@ -33,6 +33,11 @@ def test_a_field_of_the_block_is_nearer_than_one_of_the_layer_and_names_that_end
     assert layer(L.Deconvolution(convolution_param=dict(num_output=2))).convolution_param.num_output == 2
 
 
+@pytest.mark.parametrize("kind", [L.Deconvolution, L.Im2col])
+def test_a_type_that_shares_a_block_takes_its_fields(kind):
+    assert layer(kind(kernel_size=3)).convolution_param.kernel_size == [3]
+
+
 @pytest.mark.parametrize("value", [P.Pooling.AVE, "AVE", np.int32(1)])
 def test_enums_take_numbers_and_names(value):
     assert layer(L.Pooling(pool=value)).pooling_param.pool == 1
@@ -43,7 +48,7 @@ def test_enums_take_numbers_and_names(value):
     [
         (lambda: L.Convolution(kernal_size=3), "L.Convolution has no field 'kernal_size'; did you mean 'kernel_size'?"),
         (lambda: L.Convolution(includ=dict(phase=0)), "L.Convolution has no field 'includ'; did you mean 'include'?"),
-        (lambda: L.Deconvolution(num_output=3), "no field 'num_output'; write convolution_param=dict(num_output=..)"),
+        (lambda: L.LSTM(num_output=3), "no field 'num_output'; write convolution_param=dict(num_output=..)"),
         (lambda: L.ReLU(toaster=1), "L.ReLU has no field 'toaster'; it has engine, negative_slope"),
         (lambda: L.Silence(toaster=1), "L.Silence has no field 'toaster'; it has blobs, exclude, include"),
         (lambda: L.Convolution(weight_filler=dict(tpye="xavier")), "no field 'tpye'; did you mean 'type'"),

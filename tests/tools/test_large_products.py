@@ -8,7 +8,6 @@ from itertools import groupby
 
 import pytest
 
-from layermem.backends.cuda import warpgroup
 from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.ops import ConvProblem, Window
@@ -38,12 +37,6 @@ def families() -> list[tuple[str, str]]:
     return [keys[number % len(keys)] for number, keys in enumerate(each)]
 
 
-@pytest.fixture
-def few_blocks(monkeypatch):
-    """A GPU so small that blocks of products by warpgroups take a second tile."""
-    monkeypatch.setattr(warpgroup, "SMS", 1)
-
-
 def check(each: Check, way: Way = PLAIN) -> None:
     with each.tiles():
         each.make(each.way(Emulator(way))).check()
@@ -57,13 +50,11 @@ def declared() -> set[str]:
     return {f"{module}.{name}" for module in of_products for name in kernel_names(module)}
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_every_kernel_of_products_has_full_tiles_tails_wrapped_rings_and_second_tiles(small, few_blocks, monkeypatch):
-    """At the sizes that a GPU has, on all of its multiprocessors, and at those of an emulated one."""
-    if not small:
-        monkeypatch.undo()
+@pytest.mark.parametrize("small, multiprocessors", [(False, 132), (False, 160), (True, coverage.SMALL_GPU)])
+def test_every_kernel_of_products_has_full_tiles_tails_wrapped_rings_and_second_tiles(small, multiprocessors):
+    """At the sizes that a GPU has, and at those of an emulated one."""
     wanted = [each for each in correctness.checks(brief=False, small=small) if each.name.startswith("large ")]
-    found = coverage.best(coverage.met(wanted))
+    found = coverage.best(coverage.met(wanted, multiprocessors))
     assert {name: each.lacks for name, each in found.items() if each.lacks} == {}
     assert found.keys() == declared(), "the head of tools/gpu/large.py says what a check is"
 
@@ -93,14 +84,14 @@ def test_what_a_launch_lacks_is_named():
 
 @pytest.mark.samples(24)
 @pytest.mark.parametrize("key", families(), ids=", ".join)
-def test_a_large_product_has_the_bits_of_the_naive_kernels(key, few_blocks):
+def test_a_large_product_has_the_bits_of_the_naive_kernels(key):
     check(CHECKS[key])
 
 
 @pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] == "plain"], ids=lambda way: way.order)
 @pytest.mark.parametrize("name", ["large dgrad, octets, warpgroups 128x64", "large wgrad, octets, warpgroups 128x64"])
-def test_a_large_product_is_right_in_any_order_of_threads(name, way, few_blocks):
+def test_a_large_product_is_right_in_any_order_of_threads(name, way):
     check(CHECKS[name, "tf32"], way)
 
 

@@ -13,18 +13,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import prod
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
 from layermem.backends.cuda import conv_patch
-from layermem.backends.cuda.implicit_gemm import Engine
+from layermem.backends.cuda.implicit_gemm import SMS, Engine
 from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.warpgroup import WarpgroupEngine, tiles_of
 from tools.gpu.correctness import checks
 from tools.gpu.every_kernel import Check
 
+SMALL_GPU = 1  # multiprocessors of an emulated GPU whose blocks take a second tile
 KERNEL = re.compile(r"conv_\w*?_(\d+)x(\d+)_v\d+$")
 
 
@@ -59,12 +61,12 @@ class Met(NamedTuple):
         return "_sm90a." in self.kernel
 
 
-def met(wanted: Iterable[Check]) -> list[Met]:
-    """The launches of these checks; what is made and not launched is left out."""
+def met(wanted: Iterable[Check], multiprocessors: int = SMS) -> list[Met]:
+    """The launches of these checks on a GPU of so many multiprocessors; what is made and not launched is left out."""
     found: list[Met] = []
     for each in wanted:
         made: list[Met] = []
-        recorder = Recorder()
+        recorder = Recorder(multiprocessors)
         with noting(made.append), each.tiles(), suppress(AssertionError):  # results are not computed
             each.make(each.way(recorder)).run_once()
         found += (launch for launch in made if launch.kernel in recorder.launched)
@@ -118,8 +120,9 @@ def _met(launch: Launch, matrices: tuple[int, int, int], depth: int, stage: int,
 class Recorder:
     """In the place of a GPU and its driver: everything has an address, and nothing runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, multiprocessors: int) -> None:
         self.driver, self._next = self, 4096
+        self.gpu = SimpleNamespace(multiprocessors=multiprocessors)
         self.launched: set[str] = set()  # as module.function
 
     def placed(self, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -156,7 +159,8 @@ def best(launches: Iterable[Met]) -> dict[str, Met]:
 
 def main() -> None:
     """The table, and how many kernels lack what; with `small`, of the problems of an emulated GPU."""
-    kernels = best(met(checks(brief=False, small="small" in sys.argv[1:])))
+    small = "small" in sys.argv[1:]
+    kernels = best(met(checks(brief=False, small=small), SMALL_GPU if small else SMS))
     print("kernel\trows x columns\tstages (ring)\ttiles / blocks\tlacks")
     for name, each in sorted(kernels.items()):
         rows, columns = each.matrices

@@ -30,7 +30,7 @@ TINY = (1, 4, 6, 6)  # of every bottom, on an emulated GPU
 
 
 def run(results: Results, options: Options) -> None:
-    gpu, torch = Gpu(options.small), peers_of(results)
+    gpu, torch = Gpu(options.small, results.launching), peers_of(results)
     layers = {case.name: layer_of_case(case, options.small) for case in select("gpu")}
     products = {name: layer for name, layer in layers.items() if isinstance(layer.record, Conv)}
     memory_bound = [name for name in layers if name not in products]

@@ -63,6 +63,7 @@ from tools.gpu.whole_numbers import Operands, Places
 NETS = ("resnet50:128", "vgg16:64", "alexnet:256", "googlenet:128")
 PRECISIONS = ("tf32", fit_tiles.PACKED, "bf16", "fp32", "fp32x3")  # in the order of what is worth most
 SHAPES, INNER_SHAPES, RUNS = 28, 4, 4  # shapes: of convolutions, and of inner products
+CANDIDATE_SECONDS = 10  # in which one runs, or is taken for hung
 FASTEST = 3  # tiles of a weight gradient that are timed in every split, and of an inner product in every part
 MOST_PART_BYTES = 2 << 30
 MOST_ROWS = 512  # of an inner product whose sums are cut in parts
@@ -101,7 +102,7 @@ class Candidate(NamedTuple):
 
 
 def run(results: Results, options: Options) -> None:
-    gpu = Gpu(options.small)
+    gpu = Gpu(options.small, partial(results.launching, most=CANDIDATE_SECONDS))
     kernels, path = LoadedKernels(gpu.driver), results.path.with_name(fit_tiles.TIMES)
     shapes = SMALL if options.small else shapes_of_nets()
     precisions = PRECISIONS if int(gpu.driver.gpu.capability) >= 80 else ("fp32",)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from math import prod
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch
-from layermem.ops import Bias, Scale
+from layermem.backends.cpu.copy import reorder
+from layermem.ops import Bias, Scale, Tensor
 from layermem.utils.units import aligned
 
 
@@ -19,11 +19,12 @@ class Broadcast:
     block_size   elements of x in each block
     width        elements of the operand in each block
     leading      the axes of memory before the blocks: (size, whether the operand spans it)
-    transposed   (n, c, rest) where the operand has its channels before the pixels that it spans; x has them behind
+    own          the operand as it is stored;  seen: with an axis for each of x, as the blocks take it.  Where memory
+                 orders these differently, kernels take a copy
     nbytes       of the operand, aligned
 
     Of N x C x H x W, an operand over C makes one block, one over N x C a block for each image, and one over C x H x W
-    one block, once it is transposed.  A slice of one item has blocks like those of a slice of several.
+    one block, with its channels last.  A slice of one item has blocks like those of a slice of several.
     """
 
     def __init__(self, op: Scale | Bias):
@@ -40,8 +41,14 @@ class Broadcast:
         self.inner = inner
         self.block_size = outer * channels * inner
         self.leading = runs
-        self.transposed = transposed_operand(x.shape, spans)
-        self.nbytes = aligned(4 * prod(size for size, spanned in zip(x.shape, spans, strict=True) if spanned))
+        self.own = Tensor(tuple(size for size, spanned in zip(x.shape, spans, strict=True) if spanned))
+        self.seen = Tensor(op.view)
+        self.nbytes = aligned(self.own.nbytes)
+
+    @property
+    def copied(self) -> bool:
+        """Whether kernels take a copy of the operand, in another order."""
+        return not self.own.ordered_like(self.seen)
 
     def blocks(self) -> Iterator[tuple[int, int, bool]]:
         """Bytes into x, bytes into the operand, and whether an earlier block has used that part of the operand."""
@@ -56,20 +63,18 @@ class Broadcast:
         """The address of the operand in the order of x (in `workspace` if it has another), and the launches before."""
         if role is None or role not in call:
             return 0, []
-        if self.transposed is None:
+        if not self.copied:
             return call[role], []
-        return workspace, [cpu.transpose(*self.transposed, out=workspace, x=call[role])]
+        return workspace, reorder(workspace, self.seen, call[role], self.own, 0)
 
     def gradient(self, call: CpuCall, role: str | None, workspace: int) -> tuple[int, bool, list[Launch]]:
         """The address that a gradient of the operand is written to, whether it accumulates there, and the launches
         after."""
         if role is None or role not in call:
             return 0, False, []
-        if self.transposed is None:
+        if not self.copied:
             return call[role], call.accumulates(role), []
-        n, c, rest = self.transposed
-        back = cpu.transpose(n, rest, c, out=call[role], x=workspace, accumulate=call.accumulates(role))
-        return workspace, False, [back]
+        return workspace, False, reorder(call[role], self.own, workspace, self.seen, 0, call.accumulates(role))
 
 
 def merge_axes(shape: tuple[int, ...], spans: list[bool], *, keeps_first: bool = False) -> list[tuple[int, bool]]:
@@ -82,10 +87,3 @@ def merge_axes(shape: tuple[int, ...], spans: list[bool], *, keeps_first: bool =
         elif shape[axis] > 1 or (axis == 0 and keeps_first):
             runs.append((shape[axis], spans[axis]))
     return runs
-
-
-def transposed_operand(shape: tuple[int, ...], spans: list[bool]) -> tuple[int, int, int] | None:
-    if len(shape) != 4 or all(spans) or not spans[1]:
-        return None
-    rest = prod(shape[axis] for axis in (2, 3) if spans[axis])
-    return (shape[0] if spans[0] else 1, shape[1], rest) if shape[1] > 1 and rest > 1 else None

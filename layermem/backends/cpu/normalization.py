@@ -299,12 +299,12 @@ def offset_unless_absent(address: int, offset: int) -> int:
 
 def scale_forward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
     broadcast = Broadcast(op)
-    return 2 * broadcast.nbytes if broadcast.transposed else 0
+    return 2 * broadcast.nbytes if broadcast.copied else 0
 
 
 def scale_backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
     broadcast = Broadcast(op)
-    return cpu.scale_backward_workspace_bytes(broadcast.shape) + (3 * broadcast.nbytes if broadcast.transposed else 0)
+    return cpu.scale_backward_workspace_bytes(broadcast.shape) + (3 * broadcast.nbytes if broadcast.copied else 0)
 
 
 @kernel(Scale, "forward", workspace=scale_forward_workspace_bytes)

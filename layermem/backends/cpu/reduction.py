@@ -24,8 +24,10 @@ def reduced_axis(op: Reduction) -> cpu.Axis:
 
 
 def sums(op: Reduction) -> Tensor:
-    """The top in the order in which the sums are computed: of N x C x H x W along the last axis, [N, H, C]."""
-    return Tensor((*op.y.shape, 1)) if len(op.x.shape) == 4 and op.along == 3 else op.y
+    """The top in the order in which the sums are computed: that of x, whose axes before `along` the top has."""
+    if len(op.x.shape) == 4:
+        return Tensor((*op.y.shape, *(1,) * (4 - op.along)))
+    return Tensor((op.y.count,))
 
 
 def reduction_workspace_bytes(op: Reduction, roles: Collection[str]) -> int:

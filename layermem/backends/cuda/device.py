@@ -12,6 +12,7 @@ from pathlib import Path
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
 from layermem.backends.cuda import conv_pool, narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
+from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_off
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
@@ -30,6 +31,7 @@ from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
+from layermem.backends.cuda.families import families_off
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
@@ -41,7 +43,7 @@ from layermem.distributed.group import Group
 from layermem.distributed.nccl import Nccl
 from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
-from layermem.graph.ops import COMM, Op
+from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import (
     BATCH_NORM_SUM,
     CONV_MOMENTS,
@@ -68,7 +70,7 @@ from layermem.ops import (
     Tensor,
     Update,
 )
-from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu, spec_by_driver
+from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, recognize_gpu, spec_by_driver
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -101,6 +103,7 @@ class CudaDevice(Device):
             raise InputError(f"unknown transport '{transport}' (choose from {', '.join(TRANSPORTS)})")
         if precision not in ENGINES:
             raise InputError(f"unknown precision '{precision}' (choose from {', '.join(ENGINES)})")
+        families_off()  # InputError for an unknown one
         self.index, self.precision, self.graph, self.transport = index, precision, graph, transport
         self.planned_spec = None if planned_gpu is None else find_gpu(planned_gpu)
         if self.planned_spec is not None:
@@ -119,7 +122,9 @@ class CudaDevice(Device):
 
     @property
     def title(self) -> str:
-        return self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
+        off = families_off()
+        title = self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
+        return f"{title}{WITHOUT}{', '.join(off)}" if off else title
 
     @cached_property
     def driver(self) -> Driver:
@@ -271,6 +276,14 @@ class CudaDevice(Device):
             return self.driver.free_bytes(host_bytes)
         return self.planned_spec.free_bytes - page_table_bytes(host_bytes)
 
+    def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
+        if is_switched_off() or self.planned_spec is not None:
+            return False
+        found = gpus()
+        if self.index >= len(found):
+            return False
+        return check_step(CheckedGpu(found[self.index], self.precision, self.storage), self, graphs, say)
+
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def arena(self, nbytes: int, *, poison: bool = False) -> CudaArena:
@@ -314,9 +327,6 @@ class CudaDevice(Device):
         return self._bind_launch(update_parameters(updates), context, bindings[0][0].stream)
 
     def _call(self, op: Op, arrays: Mapping[str, DeviceSpan], context: StepContext) -> CudaCall:
-        flag = 0
-        if isinstance(op.record, ReadsLabels):
-            flag = self.error_flags.address_for(op.layer_name, op.record)
         return CudaCall(
             addresses={role: span.address for role, span in arrays.items()},
             counts={role: span.count for role, span in arrays.items()},
@@ -326,11 +336,24 @@ class CudaDevice(Device):
             storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
             narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
-            capability=self.driver.gpu.capability,
-            multiprocessors=self.driver.gpu.multiprocessors,
-            error_flag=flag,
-            step_scalars=self.step_scalars[op.stream].address,
+            capability=self.own_gpu.capability,
+            multiprocessors=self.own_gpu.multiprocessors,
+            error_flag=self._error_flag(op),
+            step_scalars=self._step_scalars(op.stream),
         )
+
+    @cached_property
+    def own_gpu(self) -> Gpu:
+        """The one that launches are for."""
+        return self.driver.gpu
+
+    def _error_flag(self, op: Op) -> int:
+        """The address of the flag of an op that reads labels, else 0."""
+        record = op.record
+        return self.error_flags.address_for(op.layer_name, record) if isinstance(record, ReadsLabels) else 0
+
+    def _step_scalars(self, stream: str) -> int:
+        return self.step_scalars[stream].address
 
     def _bind_launches(self, launches: Iterable[Launch], context: StepContext, stream: str = COMPUTE) -> Bound:
         return sequence([self._bind_launch(launch, context, stream) for launch in launches])

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.direct_problems import is_direct_wgrad
+from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
 from layermem.backends.cuda.nominal_gpus import H200, NominalGpu, nominal_gpu
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
@@ -300,7 +301,8 @@ def takes_narrow(precision: str, problem: ConvProblem, step: str, word: str, *, 
     depends on the problem alone: kernels of packed tiles sum in another order than those of fp32 tiles."""
     if precision in WIDENING:
         return True
-    return (precision, word) == ("bf16", "bf16") and (wide_image or _is_packable(problem, step))
+    is_taken = (precision, word) == ("bf16", "bf16") and (wide_image or _is_packable(problem, step))
+    return is_taken and is_on("packed")
 
 
 def _is_packable(problem: ConvProblem, step: str) -> bool:

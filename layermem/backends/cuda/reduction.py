@@ -19,7 +19,7 @@ def reduction_forward(op: Reduction, call: CudaCall) -> Iterator[Launch]:
     inner = [axis for axis in memory_order(len(op.x.shape)) if axis >= op.along]
     yield launch(
         "reduction", SUMS[op.operation], "ReduceSumArgs", op.y.count, y=call["y0"], x=call["x0"], b=0,
-        outer=strided_index(select_axes(op.x, range(op.along))), inner=strided_index(select_axes(op.x, inner)),
+        outer=strided_index(select_axes(op.x, memory_order(op.along))), inner=strided_index(select_axes(op.x, inner)),
         terms=op.x.count // op.y.count, accumulate=False, factor=op.factor,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall
+from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     DGRAD,
@@ -195,7 +196,7 @@ def shapes_name(engine: Engine) -> str:
 def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
     """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
     engine = implicit_gemm.engine_of(call, image)
-    if call.capability != CAPABILITY or not shapes_name(engine):
+    if call.capability != CAPABILITY or not shapes_name(engine) or not is_on("warpgroups"):
         return engine
     if engine.vector_width(whole, *group_channels(whole)) != width_of(engine):
         return engine
@@ -233,15 +234,16 @@ def leaves_units(engine: Engine, product: str) -> bool:
 
 def leaves_moments(engine: Engine) -> bool:
     """Whether conv_fprop leaves the moments of what it writes."""
-    return leaves_units(engine, FPROP)
+    return leaves_units(engine, FPROP) and is_on("moments")
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
-    return implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
+    leaves = implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
+    return leaves and is_on("sums")
 
 
 def merges_dgrads(engines: Sequence[Engine], first: ConvProblem, last: ConvProblem) -> bool:
     """Whether one kernel computes the sum of two data gradients, whose engines these are."""
     by_warpgroups = any("conv_dgrad" in each.by_warpgroups for each in engines)
-    return implicit_gemm.merges_dgrads(engines[0], first, last) and not by_warpgroups
+    return implicit_gemm.merges_dgrads(engines[0], first, last) and not by_warpgroups and is_on("merged")

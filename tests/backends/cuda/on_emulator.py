@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,10 @@ class Block:
 
 
 class Emulator:
-    """As Driver (layermem/backends/cuda/driver/context.py), and as what has one."""
+    """As Driver (layermem/backends/cuda/driver/context.py), and as what has one.  It has one multiprocessor, so that
+    blocks of products by warpgroups take several tiles."""
+
+    gpu = SimpleNamespace(multiprocessors=1)
 
     def __init__(self, way: Way):
         self.driver, self.way = self, way

@@ -1,8 +1,8 @@
 // What cuda/warpgroup.cuh adds: barriers in shared memory that count arrivals and bytes, bulk copies, and products of
 // warpgroups.
 //
-// An arrival behind asynchronous copies happens with them: early, at once; late, when no thread can go on without it.  So does
-// the landing of a bulk copy, whose destination is poisoned until then.
+// An arrival behind asynchronous copies happens with them: early, at once; late, when its thread waits for them, or when no
+// thread can go on without it.  So does the landing of a bulk copy, whose destination is poisoned until then.
 // Products are done a quarter at a time, by the warp that has these rows: early, when it closes their group; late, when
 // it waits for it.  Until then sums are poisoned, and what the product reads may not change.
 #include <cmath>

@@ -7,12 +7,14 @@ device's primary one, which other libraries may share in the same process.
 from __future__ import annotations
 
 import atexit
+import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, wraps
+from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -41,6 +43,7 @@ WHOLE_CARVEOUT = 100  # percent of the memory that shared memory and the L1 cach
 ONE_WARP = 32  # threads
 USUAL_CLOCK = 1.5e9  # where a driver does not say
 DELAY_SECONDS = 50e-6  # longer than it takes to launch a few kernels
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
 LATER = "once other programs have ended"
 
 
@@ -108,6 +111,16 @@ def gpus() -> list[Gpu]:
     """All CUDA devices of this machine."""
     cuda = pycuda()
     return [_gpu(index, cuda.Device(index)) for index in range(cuda.Device.count())]
+
+
+def driver_version() -> str:
+    """Of NVIDIA's driver, "575.57"; where only the CUDA that it supports is known, "CUDA 13.0"."""
+    with suppress(OSError):
+        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER_FILE.read_text(errors="replace"))
+        if found is not None:
+            return found[0]
+    major, minor = divmod(pycuda().get_driver_version(), 1000)
+    return f"CUDA {major}.{minor // 10}"
 
 
 def gpu_count() -> int:
