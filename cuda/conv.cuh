@@ -21,18 +21,11 @@
 //   ties     none; every sum runs in the order of k, whatever the tile
 //   source   Caffe base_conv_layer.cpp (im2col and gemm), with the gather done on the way into shared memory
 #pragma once
+#include "conv_problem.cuh"
 #include "implicit_gemm.cuh"
 #include "moments.cuh"
 
 namespace lm {
-
-// Geometry of all three kernels.  channels and outputs are per group; a pitch is the elements of a whole pixel in
-// memory.
-struct ConvProblem {
-    int images, height, width, channels, image_pitch;
-    int maps_h, maps_w, outputs, maps_pitch;
-    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-};
 
 // Epilogue of conv_fprop: y = relu(sum + bias + residual).  A null pointer leaves its term out.  E: element of y.
 template <class E>
@@ -442,7 +435,7 @@ struct PhaseWeights {
     LM_MEMBER const E* at(int k, int part, bool& inside) const {
         const int from = shuffle(offsets[part], PARTS > 1 ? k % WARP : k);
         inside = column_inside && from >= 0;
-        return column + from;
+        return column + max(from, 0);  // aligned, too, where there is nothing to copy
     }
 };
 
@@ -496,13 +489,15 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
     constexpr int AT_ONCE = T::THREADS > 128 || IS_NARROW<E> ? ROWS / 2 : ROWS;
     const OwnRuns<T, Product> runs(shared);
     const auto is_inside = [&](int row, int j) { return row >= 0 && n0 + product.n_of(j) < conv.channels; };
+    // Where the run lies.  One of a row that is not there has an aligned address as well, since copies of zeros need one.
+    const auto place_of = [&](int row, int j) { return max(row, 0) + n0 + product.n_of(j); };
     if (accumulate || Then::KEEPS_TILE) block_sync();  // no thread reads the last stage any more
     if (accumulate) {
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
             const int row = row_of(i);
 #pragma unroll
-            for (int j = 0; j < COLUMNS; j += RUN) runs.copy(i, j, c + row + n0 + product.n_of(j), is_inside(row, j));
+            for (int j = 0; j < COLUMNS; j += RUN) runs.copy(i, j, c + place_of(row, j), is_inside(row, j));
         }
     }
     async_commit();
@@ -528,7 +523,7 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j += RUN)
                     if (is_inside(rows[i], j))
-                        bytes[i][j / RUN] = kept[static_cast<unsigned>(rows[i] + n0 + product.n_of(j)) / 8];
+                        bytes[i][j / RUN] = kept[static_cast<unsigned>(place_of(rows[i], j)) / 8];
         }
         if (first == 0) {
             async_wait<0>();
@@ -538,7 +533,7 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
         for (int i = 0; i < AT_ONCE; ++i) {
 #pragma unroll
             for (int j = 0; j < COLUMNS; j += RUN) {
-                const int at = rows[i] + n0 + product.n_of(j);
+                const int at = place_of(rows[i], j);
                 const unsigned bits = bytes[i][j / RUN] >> static_cast<unsigned>(at) % 8;
                 float y[RUN], before[RUN];
                 if (accumulate) runs.template take<E>(before, first + i, j);

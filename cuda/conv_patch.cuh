@@ -87,7 +87,8 @@ struct Patch {
             for (int i = static_cast<int>(threadIdx.x) / WARP; i < count; i += WARPS) {
                 const int h = row_of(of_image) + i;
                 const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(conv.height);
-                const long long from = inside ? static_cast<long long>(of_image * conv.height + h) * row : 0;
+                // Of a row of the padding, too, whose zeros are copied from there: it is aligned as its place is.
+                const long long from = static_cast<long long>(of_image * conv.height + h) * row;
                 copy_row(shared + place + i * pitch, image + from, -(place + i * pitch) & 3, inside,
                          i + 1 == count ? gap : 0);
             }

@@ -155,7 +155,8 @@ struct Chunk<16> {
 #endif
 
 // BYTES (4, 8 or 16) from global memory to shared memory; zeros, and no access to `global`, unless `inside`.
-// Both addresses are aligned to BYTES.  sm_75 has no such copy: there it is a load and a store.
+// Both addresses are aligned to BYTES, that of zeros as well, which need not be one of memory.  A thread waits for all of
+// its copies before it leaves the kernel.  sm_75 has no such copy: there it is a load and a store.
 template <int BYTES>
 LM_FN void async_copy(void* shared, const void* global, bool inside = true) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an asynchronous copy moves 4, 8 or 16 bytes");

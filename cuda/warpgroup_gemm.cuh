@@ -244,7 +244,11 @@ struct WarpgroupRing : StagesOf<T> {
         }
     }
 
-    LM_MEMBER void finish() const {}
+    // Waits for the last copies, and so for the arrivals behind them.
+    LM_MEMBER void finish() const {
+        async_commit();
+        async_wait<0>();
+    }
 
     // += the products of stages for k in [0, depth).  `thread` may be opaque, so that no register keeps places between tiles.
     LM_MEMBER void multiply(Product& product, int depth, int thread = static_cast<int>(threadIdx.x)) {

@@ -30,7 +30,7 @@ from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.utils.files import check_path
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
-from layermem.utils.units import FREE, bytes_of, free_share
+from layermem.utils.units import FREE, aligned, bytes_of, free_share
 
 Budget = int | float | str | None  # as users write it; None is no limit
 AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Slices
@@ -51,7 +51,7 @@ class Job:
     """`nets` are those of `graphs`, the train net first; the first graph trains.
 
     history_count   blobs of optimizer state per parameter
-    free_bytes  returns the bytes that the budget `free` stands for
+    free_bytes  returns the bytes that the budget `free` stands for beside a host arena of so many
     slicer      makes the training step in slices; None where there is none, as for a net in TEST
     slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Slices as text; test
                 nets run in the same ones, where they have these layers
@@ -65,7 +65,7 @@ class Job:
     costs: Costs
     history_count: int = 1
     hints: Hints = field(default_factory=Hints)
-    free_bytes: Callable[[], int] | None = None
+    free_bytes: Callable[[int], int] | None = None
     slicer: StepSlicer | None = None
     slices: str = NO_SLICES
     ranks: Ranks = field(default_factory=Ranks)
@@ -157,8 +157,15 @@ class Job:
         if budget is None:
             return None
         if isinstance(budget, str) and budget.endswith(FREE) and self.free_bytes is not None:
-            return free_share(budget, self.free_bytes())
+            return free_share(budget, self.free_bytes(self.most_host_bytes))
         return bytes_of(budget, whole=lambda: self.baseline_bytes)
+
+    @property
+    def most_host_bytes(self) -> int:
+        """Bytes that a host arena has at most: all buffers, or the host budget."""
+        every = sum(aligned(buffer.nbytes) for graph in self.graphs for buffer in graph.buffers.values())
+        budget = self.hints.host_budget_bytes
+        return every if budget is None else min(every, budget)
 
     def with_host_budget(self, budget: Budget) -> Job:
         """The same job, with so many bytes of host memory for what is offloaded."""

@@ -305,6 +305,7 @@ def product(name: str, settings: str, **more: Any) -> None:
 
 
 product("InnerProduct", "num_output: 5", small=(6, 7))
+product("InnerProduct by quads", "num_output: 12", small=(6, 8))
 product("InnerProduct + ReLU", "num_output: 5", small=(6, 7), relu=True)
 product("InnerProduct by octets + ReLU", "num_output: 16", small=(6, 24), relu=True)
 product("InnerProduct in parts", "num_output: 9", small=(3, 512))

@@ -8,6 +8,7 @@ from __future__ import annotations
 EMULATOR = ("backends/cuda/", "emulator/")  # CUDA kernels compiled for the host
 SLOW = (
     "backends/test_cpu.py",
+    "cli/test_changing_files.py",
     "cli/test_every_net.py",
     "cli/test_examples.py",
     "cli/test_init.py",

@@ -14,6 +14,7 @@ from layermem.planning.costs import model_costs, write_costs
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan, program_order
 from layermem.proto.read import read_net, read_net_text
+from layermem.utils.units import aligned
 from tests.nets import NETS, solver_file
 
 REFERENCE = get_device("reference")
@@ -46,10 +47,19 @@ def test_a_percentage_is_of_the_baseline_and_other_words_are_bytes(job):
 
 def test_free_is_what_the_device_has_now(job):
     amounts = iter([5000, 3000])
-    device = replace(job, free_bytes=lambda: next(amounts))
+    device = replace(job, free_bytes=lambda host_bytes: next(amounts))
     assert [device.resolve_budget("free"), device.resolve_budget("free")] == [5000, 3000]
     with pytest.raises(InputError, match="is not an amount of memory"):
         replace(job, free_bytes=None).resolve_budget("free")
+
+
+def test_free_leaves_what_a_host_arena_may_take(job):
+    """That is all buffers at most, or the host budget."""
+    every = sum(aligned(buffer.nbytes) for buffer in job.graphs[0].buffers.values())
+    device = replace(job, hints=Hints(), free_bytes=lambda host_bytes: 10 * every - host_bytes)
+    assert device.resolve_budget("free") == 9 * every and device.resolve_budget("50%free") == 9 * every // 2
+    assert device.with_host_budget(512).resolve_budget("free") == 10 * every - 512
+    assert device.with_host_budget(2 * every).resolve_budget("free") == 9 * every
 
 
 def test_a_host_budget_is_added_to_the_hints_and_none_changes_nothing(job):

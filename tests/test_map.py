@@ -197,7 +197,6 @@ TESTED_ELSEWHERE = {
     "interactive/passes.py": ("interactive/test_net.py", "what passes leave, net by net"),
     "interactive/session.py": ("interactive/test_net.py", "the programs of a net, by what it computes"),
     "interactive/solver_net.py": ("interactive/test_solver.py", "the nets of a solver"),
-    "interactive/weights.py": ("interactive/test_net.py", "weights given to a net"),
     "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),
     "nets/*.py": ("prototxt/", "the generators, by the nets that they write"),
     "onnx/exporters/*.py": ("onnx/test_exporting.py", "every layer type, in ONNX Runtime against our kernels"),

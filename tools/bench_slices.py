@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench_strategies import NETS, machine, mib, table
+from bench_strategies import MODELLED, NETS, machine, mib, table
 
 from layermem import api
 from layermem.backends.base import get_device
@@ -226,6 +226,8 @@ def main() -> None:
         f"Made by `python tools/bench_slices.py` on {machine()}.  Device cuda in tf32 by the model of its costs, SGD "
         "with momentum; every schedule was checked, none was run.  Times are predicted; overheads are against the step "
         "without slices that keeps everything.",
+        "",
+        MODELLED,
         "",
         *least(options.only),
         *whole_steps(options.only),

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench_strategies import NETS, machine, mib, table
+from bench_strategies import MODELLED, NETS, machine, mib, table
 
 from layermem import api
 from layermem.backends.base import STORAGES, get_device
@@ -147,6 +147,7 @@ def main() -> None:
         f"Made by `python tools/bench_storage.py` on {machine()}.",
         "Plans only, but for the last section, by the model of costs of each device; products on cuda are in tf32, of",
         "blobs in bfloat16 in bf16. SGD with momentum.\n",
+        f"{MODELLED}\n",
         *peaks(arguments.only),
         *precisions(arguments.only),
         *under_budgets(arguments.only),

@@ -59,6 +59,12 @@ OFFLOADING = ["vdnn-conv", "vdnn-all", "inter", "hybrid", "auto"]
 NO_HOST = Hints(host_budget_bytes=0)
 
 
+MODELLED = (
+    "**Times on `cuda` are modelled, an upper bound on speed**: CUDA has not yet run on a GPU, and one is expected to "
+    "take 1.25 to\n1.6 times as long ([cuda.md](cuda.md#modelled-times), [published.md](published.md))."
+)
+
+
 def machine() -> str:
     """Date, processor and Python version of a table."""
     try:

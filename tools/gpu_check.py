@@ -6,11 +6,10 @@
     python tools/gpu_check.py --part B --earlier DIR   with ceilings and costs that calls before have left in DIR
     python tools/gpu_check.py --dry-run [--brief]      no GPU: the same steps, tiny, on the fake driver
 
-Two calls of five and a half minutes, for a machine that is rented for a quarter of an hour: A, whether every kernel
-loads, launches and computes, what the GPU does at best, and which tiles are best; B, whole nets, their ops and layers
-beside PyTorch.  Or four calls of ten minutes: 1, as A; 2, ops, whole nets under budgets and their streams, beside
-PyTorch; 3, counters of a score of kernels, sanitizer, training; 4, layers and nets once more, after what the others led
-to.  Each is of use without the others.  Without --part or --only: all steps, shorter.
+Calls of five and a half minutes, two of which fit the quarter of an hour that a machine is rented for: A, whether every
+kernel loads, launches and computes, what the GPU does at best, and which tiles are best; B, whole nets, their ops and
+layers beside PyTorch; C, training, counters of a score of kernels, sanitizer.  Each is of use without the others.
+Without --part or --only: all steps, shorter.
 
 The machine needs Python 3.10 or later and NVIDIA's driver; PyCUDA and what layermem depends on (but lmdb), as
 packages or in --wheels; a C++ compiler and pybind11 where layermem._native is not built; NVRTC (PyTorch brings one)
@@ -25,20 +24,25 @@ minutes or more for layermem._native, and as much for the kernels, with a proces
 wherever that is possible.
 
 Every step is a process with a time limit of its own, and one that fails is begun again behind the row that it failed
-at.  A call leaves results-NAME.json and results-NAME.md, NAME being its part or its steps, log-NAME.txt, and
-details-NAME.zip: tile_times.jsonl, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it.  All are
-written as the steps go on (tools/gpu/kept.py), so that nothing is lost where a step, or the whole, is killed; steps end
-with the call.  No file of an earlier call is changed: a second call of a part has a name of its own.  All that is built
-or installed is in --work.  `ops` takes ceilings of this call or earlier ones, in --out or --earlier; `nets` and
-`timeline` plan with the costs there, too.  Fewer steps (--only) have more time each, and --minutes bounds a call that
-has less.  Exit code 1: some result is wrong or missing.
+at.  A kernel that hangs or ends the GPU's context is a row, and is in quarantine from then on
+(tools/gpu/quarantine.py): later items and steps, and later calls that have the rows in --out or --earlier and the same
+sources of kernels, do without it and those like it, and whole nets without its family (LAYERMEM_WITHOUT).  A call
+leaves results-NAME.json and results-NAME.md, NAME being its part or its steps, log-NAME.txt, and details-NAME.zip:
+tile_times.jsonl, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it.  All are written as the
+steps go on (tools/gpu/kept.py), so that nothing is lost where a step, or the whole, is killed; steps end with the call.
+No file of an earlier call is changed: a second call of a part has a name of its own.  All that is built or installed is
+in --work.  `ops` takes ceilings of this call or earlier ones, in --out or --earlier; `nets` and `timeline` plan with
+the costs there, too. Fewer steps (--only) have more time each, and --minutes bounds a call that has less.  Exit code 1:
+some result is wrong or missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import json
+import math
 import os
 import signal
 import sys
@@ -52,11 +56,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from layermem.utils.files import write_atomically  # noqa: E402
-from tools.gpu.kept import BEGUN, Call, new_call, read_rows  # noqa: E402
+from tools.gpu.kept import BEGUN, Call, new_call, read_rows, rows_of_same_sources  # noqa: E402
 from tools.gpu.prepare import Preparation  # noqa: E402
 from tools.gpu.process import last_lines, run  # noqa: E402
+from tools.gpu.quarantine import RUNNING, WITHOUT, settled, without  # noqa: E402
 from tools.gpu.report import failures, markdown  # noqa: E402
-from tools.gpu.results import Options, Results  # noqa: E402
+from tools.gpu.results import Options, Results, append  # noqa: E402
 
 WORK = ROOT / "build" / "gpu_check"
 NETS = ["resnet50:128", "vgg16:64", "alexnet:256"]
@@ -89,30 +94,14 @@ STEPS = (  # in the order of what is worth most
     Step("sanitizer", 100),
 )
 WHOLE = 575 / 60  # minutes
-
-
-def of_ten_minutes(*names: str) -> Part:
-    return Part(WHOLE, tuple(step for step in STEPS if step.name in names))
-
-
 PARTS = {
-    "A": Part(
-        5.5,
-        (
-            Step("environment", 30), Step("smoke", 30), Step("correctness", 85), Step("ceilings", 40),
-            Step("tiles", 115), Step("sanitizer", 25),
-        ),
-    ),
-    "B": Part(
-        5.5,
-        (Step("environment", 30), Step("nets", 155), Step("ops", 70), Step("layers", 50), Step("timeline", 25)),
-    ),
-    "1": of_ten_minutes("environment", "smoke", "correctness", "tiles", "ceilings"),
-    "2": of_ten_minutes("environment", "ops", "nets", "timeline"),
-    "3": of_ten_minutes("environment", "smoke", "training", "tiles", "ncu", "sanitizer"),
-    "4": of_ten_minutes("environment", "smoke", "layers", "nets"),
+    "A": Part(5.5, (Step("environment", 20), Step("smoke", 70), Step("correctness", 85), Step("ceilings", 35),
+                    Step("tiles", 95), Step("sanitizer", 25))),
+    "B": Part(5.5, (Step("environment", 30), Step("nets", 155), Step("ops", 70), Step("layers", 50),
+                    Step("timeline", 25))),
+    "C": Part(5.5, (Step("environment", 30), Step("training", 100), Step("ncu", 110), Step("sanitizer", 90))),
 }  # fmt: skip
-MOST_AGAIN = 12  # times that a step is begun again
+CHOOSING = ("training", "ops", "nets", "timeline", "layers", "ncu")  # steps that run the kernels that are chosen
 MOST_LOG = 1 << 20  # bytes of what a step says, from its end, that are kept
 SAID = 30  # lines of it that are kept with the results where the step did not end well
 
@@ -121,15 +110,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny steps on the fake driver of tests/emulator")
     parser.add_argument("--brief", action="store_true", help="a few rows of each kind")
-    parser.add_argument("--part", choices=PARTS, help="the steps of one call: A and B, or 1 to 4")
+    parser.add_argument("--part", choices=PARTS, help="the steps of one call")
     parser.add_argument("--only", metavar="A,B", help=f"these steps of {' '.join(step.name for step in STEPS)}")
     parser.add_argument("--net", action="append", metavar="NAME:BATCH[:PRECISION]", help="of prototxt/")
-    parser.add_argument("--minutes", type=float, help=f"for all, preparation and all (5.5 for A and B, {WHOLE:.1f})")
+    parser.add_argument("--minutes", type=float, help=f"for all, preparation and all (5.5 for a part, {WHOLE:.1f})")
     parser.add_argument("--wheels", type=Path, help="folder of wheels to use")
     parser.add_argument("--carried", type=Path, metavar="DIR", help="folder of tools/gpu/carry.py")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="where results go (%(default)s)")
     parser.add_argument("--earlier", type=Path, action="append", default=[], metavar="DIR",
                         help="folder of results of earlier calls, beside --out; may be repeated")  # fmt: skip
+    parser.add_argument("--patience", type=float, metavar="FACTOR",
+                        help="of the time limits of launches and items (1; a dry run has none)")  # fmt: skip
     parser.add_argument("--work", type=Path, default=WORK, help="where everything else goes (%(default)s)")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
@@ -146,11 +137,20 @@ def main() -> int:
 
 
 def run_step(options: argparse.Namespace) -> None:
+    from tools.gpu.watched import refusing  # which needs packages that only the preparation may have brought
+
+    how, module = options_of(options), importlib.import_module(f"tools.gpu.{options.step}")
+    results = Results(options.into, how)
+    with refusing(results):
+        module.run(results, how)
+
+
+def options_of(options: argparse.Namespace) -> Options:
+    """Those of a step."""
     nets = options.net or (SMALL_NETS if options.dry_run else NETS + MORE_NETS)
     call = Call(options.results or options.out / "results.json")
-    how = Options(options.dry_run, options.brief, options.seconds, nets, call, options.earlier)
-    module = importlib.import_module(f"tools.gpu.{options.step}")
-    module.run(Results(options.into, how), how)
+    patience = options.patience or (math.inf if options.dry_run else 1.0)
+    return Options(options.dry_run, options.brief, options.seconds, nets, call, options.earlier, patience)
 
 
 def run_all(options: argparse.Namespace) -> int:
@@ -178,11 +178,12 @@ def stop(number: int, frame: object) -> None:
 def all_steps(options: argparse.Namespace, chosen: Sequence[Step], call: Call, began: float) -> dict[str, dict]:
     """What the preparation and each step found."""
     date = datetime.now(timezone.utc).isoformat()
-    found: dict[str, dict] = {"preparation": {"seconds": 0.0, "ended": BEGUN, "rows": [], "date": date}}
+    more = {"date": date, "sources": digest_of_kernels(options.dry_run)}
+    found: dict[str, dict] = {"preparation": {"seconds": 0.0, "ended": BEGUN, "rows": [], **more}}
     save(call, found)
     print("preparation ..", end=" ", flush=True)
     ready = Preparation(options, options.work)
-    found["preparation"] = step_result(time.monotonic() - began, "done", ready.rows, date=date)
+    found["preparation"] = step_result(time.monotonic() - began, "done", ready.rows, **more)
     for index, step in enumerate(chosen):
         left = 60 * options.minutes - (time.monotonic() - began)
         seconds = left * step.seconds / sum(later.seconds for later in chosen[index:])
@@ -203,6 +204,12 @@ def all_steps(options: argparse.Namespace, chosen: Sequence[Step], call: Call, b
             save(call, found)
             call.close(step.name)
     return found
+
+
+def digest_of_kernels(emulated: bool) -> str:
+    """Stands for the sources of all kernels, and for how they run."""
+    content = [path.name.encode() + path.read_bytes() for path in sorted((ROOT / "cuda").glob("*.cu*"))]
+    return hashlib.sha256(repr((emulated, content)).encode()).hexdigest()
 
 
 def chosen_part(part: str | None, only: str | None) -> Part:
@@ -237,7 +244,7 @@ def one_step(
     name: str, seconds: float, most: float, options: argparse.Namespace, environment: Mapping[str, str], call: Call
 ) -> dict[str, Any]:
     """Rows of a step that has `seconds` to begin what it does and ends after `most`, and how it ended.  It is begun
-    again, some times, as long as there are more rows than before."""
+    again as long as there are more rows than before."""
     into = call.rows_file(name)
     with open(call.log, "ab") as file:
         file.write(b"==== " + name.encode() + b"\n")
@@ -249,10 +256,15 @@ def one_step(
         command += ["--results", str(call.results), "--seconds", f"{seconds - spent:.1f}"]
         command += [word for folder in options.earlier for word in ("--earlier", str(folder))]
         command += ["--dry-run"] * options.dry_run + ["--brief"] * options.brief
+        command += ["--patience", str(options.patience)] if options.patience else []
         command += [word for net in options.net or () for word in ("--net", net)]
-        code, before, again = run(command, call.log, most - spent, environment), len(rows), again + 1
+        code = run(command, call.log, most - spent, {**environment, **unused_families(name, options, call)})
+        before, again = len(rows), again + 1
+        for number, row in read_rows(into).items():
+            if RUNNING in row:
+                append(into, number, settled(row, code))
         rows = list(read_rows(into).values())
-        if not code or len(rows) == before or again == MOST_AGAIN:
+        if not code or len(rows) == before:
             break
     said = last_lines(call.log, SAID, begin)
     shorten(call.log, begin)
@@ -261,6 +273,14 @@ def one_step(
         ended += f"; begun again {again} times"
     more = {} if code == 0 and not again else {"log": said}
     return step_result(time.monotonic() - began, ended, rows, **more)
+
+
+def unused_families(step: str, options: argparse.Namespace, call: Call) -> dict[str, str]:
+    """The variable of the environment that keeps a step from choosing kernels of families that have failed."""
+    if step not in CHOOSING:
+        return {}
+    families = without(rows_of_same_sources(call, [call.results.parent, *options.earlier]))
+    return {WITHOUT: families} if families else {}
 
 
 def shorten(log: Path, begin: int) -> None:

@@ -2,7 +2,6 @@
 
     python tools/traffic.py resnet50 --batch 128                    a net of prototxt/, with everything kept
     python tools/traffic.py net.prototxt --batch 64 --budget 4GB    the plan of `auto` within a budget
-    python tools/traffic.py vgg16 --batch 64 --launches             a row for each kernel of cuda/ beside
     python tools/traffic.py resnet50 --batch 128 --capability 90    as compute capability 9.0 runs it, by warpgroups too
 
 Nothing runs, and no GPU is needed.  The training graph counts every operand of an op once (`operands`).  A launch moves
@@ -46,7 +45,6 @@ ARENA_BYTES = 1 << 40
 WORKSPACE = "workspace"
 CHANNEL_SUMS = "channel_sums_"
 PARTIAL = ("shape.copy_runs", "shape.crop")  # kernels that move a part of their arrays
-COPY_RATE = 4.3e12  # bytes per second of a copy within an H200
 
 
 @dataclass(frozen=True)
@@ -188,26 +186,17 @@ def _most_of(launch: Launch) -> Iterator[int]:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def table(traffic: Sequence[Traffic], by_launch: bool) -> Iterator[str]:
+def table(traffic: Sequence[Traffic]) -> Iterator[str]:
     rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for each in traffic:
         row = rows[each.kernel]
         for i, value in enumerate((1, len(each.launches), each.operands, each.moved)):
             row[i] += value
-        for name, moved in each.launches:
-            kernels[name][0] += 1
-            kernels[name][1] += moved
     yield f"{'op':34}{'ops':>6}{'launches':>10}{'operands':>12}{'moved':>12}"
     for name, (ops, launches, operands, moved) in sorted(rows.items(), key=lambda row: -row[1][3]):
         yield f"{name:34}{ops:6}{launches:10}{_gb(operands)}{_gb(moved)}"
     ops, launches, operands, moved = map(sum, zip(*rows.values(), strict=True))
     yield f"{'all':34}{ops:6}{launches:10}{_gb(operands)}{_gb(moved)}"
-    yield f"{1e3 * moved / COPY_RATE:.1f} ms at {COPY_RATE / 1e12} TB/s"
-    if by_launch:
-        yield f"\n{'kernel':56}{'launches':>10}{'moved':>12}"
-        for name, (launches, moved) in sorted(kernels.items(), key=lambda row: -row[1][1]):
-            yield f"{name:56}{launches:10}{_gb(moved)}"
 
 
 def _gb(nbytes: int) -> str:
@@ -220,18 +209,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--precision", default="tf32", help="of matrix products (default tf32)")
     parser.add_argument("--capability", default="", metavar="90", help="compute capability (default: any)")
-    parser.add_argument("--strategy", default="liveness", help="default: liveness, or auto within a budget")
     parser.add_argument("--budget", type=parse_bytes)
-    parser.add_argument("--launches", action="store_true", help="print the kernels of all launches too")
     args = parser.parse_args()
     net = Path(args.net)
     if not net.suffix:
         net = ROOT / "prototxt" / args.net / "train_val.prototxt"
-    strategy = args.strategy if args.budget is None else "auto"
+    strategy = "liveness" if args.budget is None else "auto"
     device = get_device("cuda", precision=args.precision)
     result = layermem.compile(net, device=device, batch=args.batch, strategy=strategy, budget=args.budget)
-    traffic = step_traffic(result.train, args.precision, args.capability)
-    print("\n".join(table(traffic, args.launches)))
+    print("\n".join(table(step_traffic(result.train, args.precision, args.capability))))
 
 
 if __name__ == "__main__":

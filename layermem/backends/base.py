@@ -23,7 +23,7 @@ from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.registry import StepContext
 from layermem.distributed.transport import Transport
 from layermem.errors import DeviceError, InputError
-from layermem.graph.ops import COMM, Op
+from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import FP32, NARROW, BandRules, ByteImages, InnerProduct, OpRecord, Tensor
 from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
@@ -170,6 +170,9 @@ class Device:
 
         return fill
 
+    def load(self) -> None:
+        """Make ready what has been bound, where that takes long: kernels that are compiled at their first use."""
+
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
         """`call`, and DeviceError if it changes one of the spans `watched`, each beside the buffer of that name."""
 
@@ -217,12 +220,17 @@ class Device:
     def connect(self, transport: Transport) -> None:
         """What the device prepares to communicate with the other ranks beside `transport`, before a plan is made."""
 
+    def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
+        """Check the kernels that the steps of `graphs` launch, where this machine has no record of that, and `say` what
+        was found; whether other kernels take the place of some, so that the graphs must be made again."""
+        return False
+
     def default_host_bytes(self, *, spill: bool = False) -> int | None:
         """The host budget where the user states none: no limit, but 0 where offloading to memory would free none."""
         return 0 if self.shares_host_memory and not spill else None
 
-    def free_bytes(self) -> int:
-        """Bytes that an arena may take now: the budget `free`."""
+    def free_bytes(self, host_bytes: int = 0) -> int:
+        """Bytes that an arena may take now beside a host arena of so many: the budget `free`."""
         raise InputError(f"budget 'free' needs a GPU's driver; give a number of bytes for device {self.name}")
 
     def seconds(self, calls: Sequence[Bound]) -> float:

@@ -14,6 +14,7 @@ from layermem.caffe import modes
 from layermem.errors import InputError
 from layermem.layers.known_types import known_types
 from layermem.proto.schema import PHASES
+from layermem.utils.exclusive import exclusive
 
 PathName = str | PathLike[str]
 PHASE_NAMES = {number: name for name, number in PHASES.items()}
@@ -26,16 +27,19 @@ class Pycaffe(net.Net):
         """Blobs that were reshaped take effect in the next pass, as in Caffe."""
         self.reshape()
 
+    @exclusive
     def save_hdf5(self, path: PathName) -> None:
         """Write the parameters to an HDF5 file, whose name ends in .h5 or .hdf5."""
         if os.path.splitext(path)[1] not in (".h5", ".hdf5"):
             raise InputError(f"'{os.fspath(path)}' does not end in .h5; rename it")
         self.save(path)
 
+    @exclusive
     def load_hdf5(self, path: PathName) -> None:
         """Set parameters from an HDF5 file, by layer name."""
         self.load(path)
 
+    @exclusive
     def clear_param_diffs(self) -> None:
         """Set the gradients of all parameters to 0."""
         for blobs in self.params.values():

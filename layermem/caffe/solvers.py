@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cached_property
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -21,6 +20,7 @@ from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.solver_net import SolverNet
 from layermem.proto.read import SolverFile, read_solver
 from layermem.report.log import Log
+from layermem.utils.exclusive import exclusive, made_once
 
 PathName = str | PathLike[str]
 
@@ -37,10 +37,11 @@ class TrainNet(SolverNet):
         self._solver, self._by_hand = of, False
         of._engine.before_run.append(self._step_begins)
 
-    @cached_property
+    @made_once
     def apart(self) -> Pycaffe:
         return self._solver._net_apart(0)
 
+    @exclusive
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
@@ -49,6 +50,7 @@ class TrainNet(SolverNet):
         self._by_hand = True
         return made
 
+    @exclusive
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
@@ -65,14 +67,16 @@ class TrainNet(SolverNet):
             return np.zeros(shape, np.float32)
 
         def data() -> Array:
-            if self._by_hand:
-                return self.apart.blobs[name].data
-            return self._data(name) if self._engine.values[0] else zeros()
+            with self._lock:
+                if self._by_hand:
+                    return self.apart.blobs[name].data
+                return self._data(name) if self._engine.values[0] else zeros()
 
         def diff() -> Array:
-            if self._by_hand:
-                return self.apart.blobs[name].diff
-            return self._diff(name) if self._engine.values[0] else zeros()
+            with self._lock:
+                if self._by_hand:
+                    return self.apart.blobs[name].diff
+                return self._diff(name) if self._engine.values[0] else zeros()
 
         return NetBlob(name, lambda: shape, data, diff)
 
@@ -80,9 +84,10 @@ class TrainNet(SolverNet):
         blob = super()._parameter(layer, index, name, shape)
 
         def diff() -> Array:
-            if self._by_hand:
-                return self.apart.params[layer][index].diff
-            return blob.diff if self._engine.values[0] else np.zeros(shape, np.float32)
+            with self._lock:
+                if self._by_hand:
+                    return self.apart.params[layer][index].diff
+                return blob.diff if self._engine.values[0] else np.zeros(shape, np.float32)
 
         return NetBlob(blob.name, lambda: shape, lambda: blob.data, diff)
 
@@ -110,12 +115,12 @@ class Solver(solver.Solver):
         self._allow_python = bool(chosen.get("allow_python"))
         super().__init__(file, **chosen)
 
-    @cached_property
+    @made_once
     def net(self) -> SolverNet:
         """The train net."""
         return super().net if self._bounded else TrainNet(self)
 
-    @cached_property
+    @made_once
     def test_nets(self) -> list[Any]:
         """The test nets, which share the parameters of the train net and read their data by themselves."""
         if self._bounded:
@@ -131,6 +136,7 @@ class Solver(solver.Solver):
             definition.file, "TEST" if number else "TRAIN", level=level, stages=definition.stages, device=self.device,
             seed=self.seed, allow_python=self._allow_python,
         )  # fmt: skip
+        apart._lock = self._lock  # it reads the parameters of the solver: one lock for all of them
         apart.share_with(self.net)
         return apart
 

@@ -23,8 +23,8 @@ from layermem.cli.options import (
     print_json,
     strategies_text,
 )
-from layermem.cli.progress import show_progress, track_progress
 from layermem.errors import InputError
+from layermem.utils.progress import show_progress, track_progress
 
 if TYPE_CHECKING:
     from layermem.job import Job

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import Options, VerbParser, Verbs, add_json, add_verb, print_json
-from layermem.cli.progress import track_progress
 from layermem.errors import InputError
 from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
+from layermem.utils.progress import track_progress
 from layermem.utils.text import printable, wrap
 
 if TYPE_CHECKING:

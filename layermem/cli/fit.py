@@ -34,8 +34,8 @@ from layermem.cli.options import (
     spill_of,
     strategies_text,
 )
-from layermem.cli.progress import show_progress
 from layermem.errors import BudgetError, InputError
+from layermem.utils.progress import show_progress
 from layermem.utils.units import FREE, free_share
 
 if TYPE_CHECKING:

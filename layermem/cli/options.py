@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from layermem.cli.old_names import stages
-from layermem.cli.verbosity import add_verbosity, is_quiet
+from layermem.cli.verbosity import add_verbosity
 from layermem.errors import InputError
 from layermem.utils.files import check_name
+from layermem.utils.steps import is_quiet
 from layermem.utils.text import choices, columns, nearest, wrap
 from layermem.utils.units import FREE, parse_bytes
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from layermem.job import Job
     from layermem.planning.hints import Hints
     from layermem.planning.spill import Spill
+    from layermem.proto.read import SolverFile
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
@@ -390,6 +392,16 @@ def costs_of(arguments: argparse.Namespace) -> str | None:
     return None if getattr(arguments, "measure", False) else arguments.costs
 
 
+def solver_file(arguments: argparse.Namespace) -> SolverFile:
+    """The solver of --solver, read once."""
+    from layermem.proto.read import read_solver
+
+    if not hasattr(arguments, "solver_file"):
+        arguments.solver_file = read_solver(arguments.solver)
+    file: SolverFile = arguments.solver_file
+    return file
+
+
 def solver_job(
     arguments: argparse.Namespace, device: Device, batch: int | None, shapes: Mapping[str, tuple[int, ...]],
     **more: Any,
@@ -398,7 +410,7 @@ def solver_job(
     from layermem.interactive import jobs
 
     return jobs.job_of(
-        None, solver=arguments.solver, device=device, batch=batch, inputs=shapes, level=arguments.level,
+        None, solver=solver_file(arguments), device=device, batch=batch, inputs=shapes, level=arguments.level,
         stages=stages(arguments.stage), allow_python=arguments.allow_python, **ranks_options(arguments), **more,
     )  # fmt: skip
 

@@ -21,10 +21,11 @@ from layermem.cli.options import (
     device_of,
     job_of,
     print_json,
+    solver_file,
     strategies_text,
 )
-from layermem.cli.progress import show_progress
 from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.progress import show_progress
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
@@ -71,7 +72,6 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.backends.arena import check_spill_space
-    from layermem.proto.read import read_solver
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import plan_values, process_line, summary
     from layermem.solver.process_memory import expected_memory, uses_files
@@ -88,7 +88,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     job = measured_job(arguments, job_of(arguments))
     with show_progress(None, f"planning {job.title}"):
         report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load, begin_bound=True)
-    files = bool(arguments.solver) and uses_files(read_solver(arguments.solver).message)
+    files = bool(arguments.solver) and uses_files(solver_file(arguments).message)
     spills = job.costs.spill is not None
     process = expected_memory(
         job.nets, report.program, device_of(arguments), spill=spills, files=files, ranks=job.ranks.size,

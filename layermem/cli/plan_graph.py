@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import objective
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
-from layermem.cli.progress import show_progress
-from layermem.cli.verbosity import is_quiet
 from layermem.errors import BudgetError, InputError
+from layermem.utils.progress import show_progress
+from layermem.utils.steps import is_quiet
 from layermem.utils.text import wrap
 from layermem.utils.units import format_below, format_exact_bytes, format_seconds, parse_bytes
 

@@ -27,6 +27,7 @@ from layermem.cli.options import (
 )
 from layermem.errors import InputError
 from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.input_files import Read
 from layermem.utils.text import printable, wrap
 
 if TYPE_CHECKING:
@@ -100,24 +101,26 @@ def run_predict(arguments: argparse.Namespace) -> int:
     from layermem.data.items import count_items
     from layermem.data.preprocess import Stated
     from layermem.interactive.predictor import Predictor
+    from layermem.utils.open_file import Files
 
     arguments.rgb = arguments.channel_order == "rgb"
     arrays = _are_arrays(arguments.inputs)
     _check_options(arguments, arrays)
     _native.exit_on_bus_error()
+    read = Files().read_bytes  # lists are counted, and read for their images
     stated = Stated(arguments.mean, arguments.scale, arguments.resize, arguments.crop, arguments.rgb)
     with Predictor(
         arguments.net, weight_files(arguments), blobs=arguments.blob, stated=stated, batch=arguments.batch,
         inputs=read_shapes(arguments.input), level=arguments.level, stages=stages(arguments.stage),
         allow_python=arguments.allow_python, budget=arguments.budget, device=device_of(arguments),
-        at_most=None if arrays else count_items(arguments.inputs),
+        at_most=None if arrays else count_items(arguments.inputs, read),
     ) as predictor:  # fmt: skip
         print_warnings(
             f"layer '{name}' is not in the weight files and has its initial values" for name in predictor.missing
         )
         if not arrays and predictor.source is not None and predictor.source.type == "Input" and stated == Stated():
             print_warnings([NO_TRANSFORM])
-        results = _results(predictor, arguments.inputs, arrays)
+        results = _results(predictor, arguments.inputs, arrays, read)
         if arguments.output:
             return _write_features(predictor, results, arguments.output)
         return _print_classes(predictor, results, arguments)
@@ -159,7 +162,7 @@ def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
         raise InputError(f"--crop {arguments.crop} is too small; give 1 or more")
 
 
-def _results(predictor: Predictor, inputs: list[str], arrays: bool) -> Iterator[Prediction | Unreadable]:
+def _results(predictor: Predictor, inputs: list[str], arrays: bool, read: Read) -> Iterator[Prediction | Unreadable]:
     """The predictions of all inputs, in their order."""
     from layermem.data.array_items import read_array_items
     from layermem.data.items import read_items
@@ -167,7 +170,7 @@ def _results(predictor: Predictor, inputs: list[str], arrays: bool) -> Iterator[
     if arrays:
         shapes = predictor.item_shapes
         return predictor.arrays(item for path in inputs for item in read_array_items(path, shapes))
-    return predictor.images(read_items(inputs, color=predictor.color))
+    return predictor.images(read_items(inputs, color=predictor.color, read=read))
 
 
 def _report(unreadable: Unreadable) -> None:

@@ -16,8 +16,8 @@ from layermem.cli.options import (
     job_of,
     strategies_text,
 )
-from layermem.cli.progress import show_progress
 from layermem.utils.files import write_atomically
+from layermem.utils.progress import show_progress
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""setup-cuda: PyCUDA for the cuda device, built without a CUDA toolkit and without a GPU."""
+"""setup-cuda: PyCUDA for the cuda device, built without a CUDA toolkit; kernels for the GPUs that are here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,21 @@ def add_verbs(verbs: Verbs) -> None:
     )  # fmt: skip
     parser.add_argument("--cache", metavar="DIR", type=Path, help="keeps the wheel (default: ~/.cache/layermem/pycuda)")
     parser.add_argument("--wheel-only", action="store_true", help="build the wheel, and do not install it")
+    parser.add_argument(
+        "--kernels", choices=("common", "all", "none"), default="common",
+        help="which kernels are compiled now for the GPUs that are here: those of fp32 and tf32, half a minute to two "
+        "minutes, those of all precisions, up to four, or none; the others are compiled by the first run that needs "
+        "them (%(default)s)",
+    )  # fmt: skip
     parser.set_defaults(run=run_setup_cuda)
 
 
 def run_setup_cuda(arguments: argparse.Namespace) -> int:
     from layermem.backends.cuda import pycuda_wheel
+    from layermem.backends.cuda.kernel_images.cuda_version import driver_version
 
     version = pycuda_wheel.installed()
-    if version is None or arguments.wheel_only:
+    if version is None or arguments.wheel_only or not pycuda_wheel.suits_driver():
         wheel = pycuda_wheel.cached_wheel(arguments.cache or pycuda_wheel.default_cache(), arguments.toolkit, _say)
         if arguments.wheel_only:
             print(printable(str(wheel)))
@@ -38,10 +45,28 @@ def run_setup_cuda(arguments: argparse.Namespace) -> int:
         pycuda_wheel.install(str(wheel))
         version = pycuda_wheel.installed()
     if not pycuda_wheel.compiles_kernels():
-        _say(f"installing {pycuda_wheel.NVRTC}, which compiles the kernels")
-        pycuda_wheel.install(pycuda_wheel.NVRTC)
+        nvrtc = pycuda_wheel.packages_for(driver_version()).nvrtc
+        _say(f"installing {nvrtc}, which compiles the kernels")
+        pycuda_wheel.install(nvrtc)
     _say(f"PyCUDA {version} is installed; `layermem devices` says whether it finds a GPU")
+    if arguments.kernels != "none":
+        _compile_kernels(is_all=arguments.kernels == "all")
     return 0
+
+
+def _compile_kernels(*, is_all: bool) -> None:
+    """For the GPUs that are here, if there are some."""
+    from layermem.backends.cuda.driver.context import gpus
+    from layermem.backends.cuda.kernel_images import ahead
+    from layermem.errors import CudaUnavailable
+
+    try:
+        capabilities = sorted({gpu.capability for gpu in gpus()})
+    except CudaUnavailable:
+        return
+    for capability in capabilities:
+        ahead.compile_missing(ahead.modules_of(capability, is_all=is_all), capability)
+        _say(f"kernels for sm_{capability} are compiled")
 
 
 def _say(step: str) -> None:

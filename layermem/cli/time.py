@@ -36,7 +36,7 @@ TIME_EXAMPLE = """\
   layermem time --net mnist/train_val.prototxt --out costs.csv
   layermem plan --net mnist/train_val.prototxt --costs costs.csv --budget 50%
 """
-DEVICES_EXAMPLE = "  layermem devices\n  layermem devices --gpus\n"
+DEVICES_EXAMPLE = "  layermem devices\n  layermem devices --gpus\n  layermem devices --check\n"
 GPU_HEADINGS = [
     "GPU", ">memory", ">GB/s", ">fp32", ">tf32", ">bf16", ">link", ">capability", ">SMs", ">MHz", ">shared",
 ]  # fmt: skip
@@ -60,6 +60,10 @@ def add_verbs(verbs: Verbs) -> None:
 
     parser = add_verb(verbs, "devices", "list the devices of this machine", DEVICES_EXAMPLE)
     parser.add_argument("--gpus", action="store_true", help="list the GPUs that `plan --card` knows, here or not")
+    parser.add_argument(
+        "--check", action="store_true",
+        help="check the kernels of each GPU that is here beside NumPy; the first training of a kind does so by itself",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run_devices)
 
@@ -139,6 +143,8 @@ def run_devices(arguments: argparse.Namespace) -> int:
 
     if arguments.gpus:
         return _show_gpus(arguments)
+    if arguments.check:
+        return _check_gpus(arguments)
     devices = describe_devices()
     if arguments.json:
         print_json({"devices": devices, "default": default_device()})
@@ -147,6 +153,30 @@ def run_devices(arguments: argparse.Namespace) -> int:
     for name, description in devices.items():
         print(wrap(f"{name:<{width}}  {description}{' (default)' if name == default_device() else ''}"))
     return 0
+
+
+def _check_gpus(arguments: argparse.Namespace) -> int:
+    """The results of the self-test of each GPU; the exit code of a device that failed where one is wrong."""
+    from layermem.backends.cuda.checked import check_all, summary
+    from layermem.backends.cuda.driver.context import gpus
+    from layermem.errors import DeviceError
+
+    found = [check_all(gpu) for gpu in gpus()]
+    if arguments.json:
+        print_json(
+            {
+                "gpus": [
+                    {"gpu": checked.title, "record": str(checked.path), "wrong": all_of} for checked, all_of in found
+                ]
+            }
+        )
+    else:
+        for checked, results in found:
+            print(wrap(f"{checked.title}: {len(results)} kinds of kernels checked{summary(results, checked.path)}"))
+            width = max(map(len, results))
+            for key, text in sorted(results.items()):
+                print(wrap(f"  {key:<{width}}  {text or 'ok'}"))
+    return DeviceError.exit_code if any(any(results.values()) for _, results in found) else 0
 
 
 def _show_gpus(arguments: argparse.Namespace) -> int:

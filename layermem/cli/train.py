@@ -33,11 +33,11 @@ from layermem.cli.options import (
     strategies_text,
     weight_files,
 )
-from layermem.cli.progress import show_progress
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
-from layermem.cli.verbosity import is_quiet
 from layermem.errors import InputError
 from layermem.utils.files import check_folder
+from layermem.utils.progress import show_progress
+from layermem.utils.steps import is_quiet
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:

@@ -25,10 +25,6 @@ def add_verbosity(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-v", "--verbose", action="store_true", help="print what is done, with times, on standard error")
 
 
-def is_quiet() -> bool:
-    return not LOGGER.isEnabledFor(logging.WARNING)
-
-
 @contextmanager
 def apply_verbosity(arguments: argparse.Namespace) -> Iterator[None]:
     """Show steps and warnings as the options say, for the duration of a command."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.errors import InputError
-from layermem.utils.input_files import check_regular
+from layermem.utils.open_file import OpenFile
 
 ARRAY_ENDINGS = (".npy", ".npz")
 Arrays = dict[str, npt.NDArray[Any]]
@@ -42,11 +42,13 @@ def read_array_items(path: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterat
 
 def _load(path: str) -> Any:
     """The array of an .npy, the arrays by name of an .npz."""
-    check_regular(path, what="array file")
+    file = OpenFile(path, what="array file")
     try:
-        with open(path, "rb") as handle:
+        with file.reader() as handle:
             loaded = np.load(handle, allow_pickle=False)
             return loaded if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except InputError:
+        raise
     except Exception as error:  # zipfile, struct and numpy raise many kinds for damaged files
         raise InputError(f"cannot be read as arrays ({error}); write it with numpy.save or savez", path=path) from None
 

@@ -25,6 +25,7 @@ class DatumSource(ABC):
     """Reads `path`; `color` as in images.datum_image.  With `labels`, a record without a label is an error."""
 
     kind: str  # "LMDB" or "LevelDB"
+    identity: tuple[int, int]  # device and inode of a file that the database has as long as it is the same one
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None):
         self.path, self.labels, self.color = path, labels, color

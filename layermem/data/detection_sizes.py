@@ -18,7 +18,7 @@ from layermem.data.position import State, number_in
 from layermem.data.resizing import Resizing
 from layermem.errors import InputError
 from layermem.proto.schema import Message, enum_name
-from layermem.utils.input_files import read_lines
+from layermem.utils.input_files import Read, read_bytes, read_lines
 
 LIMIT = 2**30  # bytes of a file
 MOST_PIXELS = 2**24  # along an axis, which float32 holds
@@ -27,10 +27,10 @@ MOST_PIXELS = 2**24  # along an axis, which float32 holds
 class SizesFeed(Feed):
     """Rows of ITEM_SIZE numbers for the images of each batch."""
 
-    def __init__(self, shapes: Shapes, path: Path, p: Message):
+    def __init__(self, shapes: Shapes, path: Path, p: Message, read: Read = read_bytes):
         self.shapes = shapes
         resizing = resizing_of_evaluation(p)
-        sizes = read_sizes(path)
+        sizes = read_sizes(path, read)
         windows = [resizing.window(*size) if resizing else UNIT for size in sizes]
         self.rows = np.array([(*window, width, height) for window, (height, width) in zip(windows, sizes)], np.float32)
         self._item = 0  # number of images so far
@@ -60,10 +60,10 @@ def resizing_of_evaluation(p: Message) -> Resizing | None:
     return Resizing(r, "detection_evaluate_param")
 
 
-def read_sizes(path: Path) -> list[tuple[int, int]]:
+def read_sizes(path: Path, read: Read = read_bytes) -> list[tuple[int, int]]:
     """Height and width of each image."""
     sizes = []
-    for number, line in enumerate(read_lines(path, what="list of sizes", limit=LIMIT), start=1):
+    for number, line in enumerate(read_lines(path, what="list of sizes", limit=LIMIT, read=read), start=1):
         words = line.split()
         if not words:
             continue

@@ -33,6 +33,7 @@ from layermem.layers.fillers import check_filler, fill, is_constant
 from layermem.ops import ByteImages
 from layermem.proto.blobs import read_blob
 from layermem.proto.schema import FillerParameter, Message
+from layermem.utils.input_files import Read, read_bytes
 from layermem.utils.seeds import generator
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -168,9 +169,9 @@ class Hdf5Feed(Feed):
 class BlobFeed(Feed):
     """One blob of a file, the same in every batch."""
 
-    def __init__(self, shapes: Shapes, path: Path):
+    def __init__(self, shapes: Shapes, path: Path, read: Read = read_bytes):
         self.shapes = shapes
-        blob = read_blob(path)
+        blob = read_blob(path, read)
         if blob.size != prod(shapes[0]):
             size = "x".join(map(str, shapes[0]))
             raise InputError(f"has {blob.size} numbers in '{path}', where it needs {size}; use another file")

@@ -17,19 +17,25 @@ from layermem.data.position import State, number_in
 from layermem.errors import InputError
 from layermem.proto.read import resolve_path
 from layermem.proto.weights_hdf5 import dataset_fault, reading
-from layermem.utils.input_files import read_lines
+from layermem.utils.input_files import Read, read_bytes, read_lines
+from layermem.utils.open_file import Files, OpenFile
 from layermem.utils.seeds import generator
 
 WHAT = "HDF5 file with data"
 
 
 class Hdf5Source:
-    """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer."""
+    """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer, and `named`
+    are the files of the net."""
 
-    def __init__(self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool):
+    def __init__(self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool,
+                 named: Files | None = None):  # fmt: skip
+        self._named = named or Files()
         self.path, self.tops, self.key, self.shuffle = path, tuple(tops), (*key, "shuffle"), shuffle
-        self.files = read_file_list(path)
-        heads = [row_shapes(file, self.tops) for file in self.files]
+        self.files = read_file_list(path, self._named.read_bytes)
+        heads = []
+        for name in self.files:
+            heads.append(row_shapes(self._open(name), self.tops))
         self.row_shapes: tuple[tuple[int, ...], ...] = heads[0][1]
         for file, (_, shapes) in zip(self.files, heads):
             if shapes != self.row_shapes:
@@ -76,6 +82,12 @@ class Hdf5Source:
     def close(self) -> None:
         self._loaded, self._data = None, []
 
+    def _open(self, path: Path) -> OpenFile:
+        """A file of the list, which is what it was when the net was made."""
+        file = OpenFile(path, what=WHAT)
+        self._named.check_same(path, file.identity)
+        return file
+
     def _begin_pass(self, epoch: int) -> None:
         """Set the order of the files in pass `epoch`, and the row at which each of them ends."""
         self._pass = epoch
@@ -100,17 +112,14 @@ class Hdf5Source:
     def _load(self, file: int) -> list[np.ndarray]:
         if self._loaded != file:
             self._loaded = None
-            with reading(str(self.files[file]), WHAT) as h5:
+            with reading(self._open(self.files[file]), WHAT) as h5:
                 self._data = [np.asarray(h5[top], np.float32) for top in self.tops]
-            expected = [(self.rows[file], *shape) for shape in self.row_shapes]
-            if [data.shape for data in self._data] != expected:
-                raise InputError("has changed since the run began; restore it", path=str(self.files[file]))
             self._loaded = file
         return self._data
 
 
-def read_file_list(path: Path) -> list[Path]:
-    names = [line.strip() for line in read_lines(path, what="list of HDF5 files, a path on each line")]
+def read_file_list(path: Path, read: Read = read_bytes) -> list[Path]:
+    names = [line.strip() for line in read_lines(path, what="list of HDF5 files, a path on each line", read=read)]
     files = []
     for number, name in enumerate(names, start=1):
         if name:
@@ -123,27 +132,30 @@ def read_file_list(path: Path) -> list[Path]:
     return files
 
 
-def row_shapes(path: Path, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, ...], ...]]:
+def row_shapes(file: OpenFile, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, ...], ...]]:
     """The number of rows of the datasets `tops` in a file, and the shape of a row of each."""
     import h5py  # 12 MiB, which other sources need not hold
 
-    with reading(str(path), WHAT) as h5:
+    with reading(file, WHAT) as h5:
         shapes = []
         for top in tops:
+            if isinstance(h5.get(top, getlink=True), h5py.ExternalLink):
+                what = f"has a dataset '{top}' whose numbers are in another file; store them in this one"
+                raise InputError(what, path=file.path)
             dataset = h5.get(top)
             if not isinstance(dataset, h5py.Dataset):
                 names = ", ".join(name for name in h5) or "none"
                 what = f"has no dataset '{top}' for the top of that name (datasets: {names}); rename one of them"
-                raise InputError(what, path=str(path))
+                raise InputError(what, path=file.path)
             if dataset.dtype.kind not in "fiu":
-                raise InputError(f"has a dataset '{top}' of {dataset.dtype}; store numbers", path=str(path))
+                raise InputError(f"has a dataset '{top}' of {dataset.dtype}; store numbers", path=file.path)
             if not dataset.shape or dataset.shape[0] == 0:
-                raise InputError(f"has an empty dataset '{top}'; store at least one row", path=str(path))
-            if fault := dataset_fault(str(path), dataset):
-                raise InputError(f"has a dataset '{top}' {fault}", path=str(path))
+                raise InputError(f"has an empty dataset '{top}'; store at least one row", path=file.path)
+            if fault := dataset_fault(h5, dataset):
+                raise InputError(f"has a dataset '{top}' {fault}", path=file.path)
             shapes.append(dataset.shape)
     counts = {shape[0] for shape in shapes}
     if len(counts) > 1:
         rows = ", ".join(f"{shape[0]} of '{top}'" for shape, top in zip(shapes, tops))
-        raise InputError(f"has datasets of different lengths ({rows}); make them equal", path=str(path))
+        raise InputError(f"has datasets of different lengths ({rows}); make them equal", path=file.path)
     return counts.pop(), tuple(shape[1:] for shape in shapes)

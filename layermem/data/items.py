@@ -24,7 +24,7 @@ from layermem.data.images import decode
 from layermem.data.leveldb_source import is_leveldb
 from layermem.data.list_source import IMAGE_LIMIT, LIST_LIMIT
 from layermem.errors import InputError
-from layermem.utils.input_files import exists, file_beside, read_bytes, read_lines
+from layermem.utils.input_files import Read, exists, file_beside, read_bytes, read_lines
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,20 @@ class Unreadable:
     error: InputError
 
 
-def read_items(paths: list[str], *, color: bool) -> Iterator[Item | Unreadable]:
-    """The images at `paths`, in their order; with `color` three channels, else one."""
+def read_items(paths: list[str], *, color: bool, read: Read = read_bytes) -> Iterator[Item | Unreadable]:
+    """The images at `paths`, in their order; with `color` three channels, else one.  `read` gets the bytes of lists."""
     for path in paths:
         if os.path.isdir(path):
             yield from _database(path, color) if _is_database(Path(path)) else _folder(Path(path), color)
         elif path.endswith(".txt"):
-            yield from _list(Path(path), color)
+            yield from _list(Path(path), color, read)
         else:
             yield _file(path, path, color)
 
 
-def count_items(paths: list[str]) -> int | None:
-    """The number of images at `paths`, without reading one; None where it is not known at once."""
+def count_items(paths: list[str], read: Read = read_bytes) -> int | None:
+    """The number of images at `paths`, without reading one; None where it is not known at once.  `read` gets the bytes
+    of lists."""
     total = 0
     for path in paths:
         if os.path.isdir(path):
@@ -64,7 +65,7 @@ def count_items(paths: list[str]) -> int | None:
         elif path.endswith(".txt"):
             if not os.path.isfile(path):
                 return None
-            total += len(_lines(Path(path)))
+            total += len(_lines(Path(path), read))
         else:
             total += 1
     return total
@@ -93,12 +94,13 @@ def _images_below(folder: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def _lines(path: Path) -> list[str]:
-    return [line.strip() for line in read_lines(path, what="list of images", limit=LIST_LIMIT) if line.strip()]
+def _lines(path: Path, read: Read) -> list[str]:
+    lines = read_lines(path, what="list of images", limit=LIST_LIMIT, read=read)
+    return [line.strip() for line in lines if line.strip()]
 
 
-def _list(path: Path, color: bool) -> Iterator[Item | Unreadable]:
-    lines = _lines(path)
+def _list(path: Path, color: bool, read: Read) -> Iterator[Item | Unreadable]:
+    lines = _lines(path, read)
     if not lines:
         raise InputError("lists no images; write a path in each line", path=str(path))
     for line in lines:

@@ -25,7 +25,9 @@ except ImportError:  # an extra; only nets that read a LevelDB need it
 
 INSTALL = "pip install 'layermem[leveldb]'"
 CURRENT = "CURRENT"  # the file that every LevelDB has
-_databases: dict[Path, tuple[Any, int]] = {}  # by resolved path, with a reference count
+LOCK = "LOCK"  # the file that every open LevelDB has, and holds
+FileId = tuple[int, int]  # device and inode of it: a folder that is made again has another one
+_databases: dict[FileId, tuple[Any, str, int]] = {}  # with the name that it was opened by, and a reference count
 _lock = threading.Lock()
 
 
@@ -54,8 +56,8 @@ class LevelDbSource(DatumSource):
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
-        self._resolved = path.resolve()
-        self._database = _acquire(self._resolved, path)
+        self._folder = path.resolve()
+        self.identity, self._database = _acquire(self._folder, path)
         self._closed, self._process = False, os.getpid()
         self._length: int | None = None
         try:
@@ -103,14 +105,22 @@ class LevelDbSource(DatumSource):
             self._closed = True
             self._cursor = None
             if self._process == os.getpid():  # a forked child has none of its threads
-                _release(self._resolved)
+                _release(self.identity)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
         except plyvel.Error as error:
+            self._check_same()
             raise self._error(f"is damaged ({_reason(error)}); create the LevelDB again") from None
+        self._check_same()
+
+    def _check_same(self) -> None:
+        """InputError if another database has taken the place of this one, whose files are opened by name."""
+        if _id_of(self._folder) != self.identity:
+            what = "has been removed or made again since it was opened; make the net again"
+            raise InputError(what, path=str(self.path))
 
     def _new_cursor(self) -> Any:
         return self._database.raw_iterator(verify_checksums=True, fill_cache=False)
@@ -154,26 +164,45 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_lock)  # another thread may have held the lock
 
 
-def _acquire(resolved: Path, path: Path) -> Any:
-    """The database of this process at `resolved`, opened by its first user."""
-    with _lock:
-        database, users = _databases.get(resolved, (None, 0))
-        if database is None:
-            database = _open(resolved, path)
-        _databases[resolved] = (database, users + 1)
-        return database
+def _id_of(folder: Path) -> FileId | None:
+    """What no other database has while the one in `folder` is open; None where none was opened yet."""
+    try:
+        status = os.stat(folder / LOCK)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
-def _release(resolved: Path) -> None:
+def _acquire(folder: Path, path: Path) -> tuple[FileId, Any]:
+    """The database of this process for what `folder` holds now, opened by its first user."""
     with _lock:
-        database, users = _databases.pop(resolved)
+        key = _id_of(folder)
+        if key in _databases:
+            database, name, users = _databases[key]
+            _databases[key] = (database, name, users + 1)
+            return key, database
+        name = str(folder)
+        while any(name == taken for _, taken, _ in _databases.values()):
+            name += "/."  # LevelDB locks names: this one is of a database that is not there any more
+        database = _open(folder, name, path)
+        key = _id_of(folder)
+        if key is None:
+            database.close()
+            raise InputError("was removed while it was opened; make it again", path=str(path))
+        _databases[key] = (database, name, 1)
+        return key, database
+
+
+def _release(key: FileId) -> None:
+    with _lock:
+        database, name, users = _databases.pop(key)
         if users > 1:
-            _databases[resolved] = (database, users - 1)
+            _databases[key] = (database, name, users - 1)
         else:
             database.close()
 
 
-def _open(resolved: Path, path: Path) -> Any:
+def _open(resolved: Path, name: str, path: Path) -> Any:
     if not is_leveldb(resolved):  # opening would leave files there
         what = f"is not a LevelDB, or is damaged (there is no file {CURRENT}); make it again"
         raise InputError(what, path=str(path))
@@ -181,7 +210,7 @@ def _open(resolved: Path, path: Path) -> Any:
         what = f"is a LevelDB, and the Python package for it is missing; install it: {INSTALL}, or convert it to LMDB"
         raise InputError(what, path=str(path))
     try:
-        return plyvel.DB(str(resolved), create_if_missing=False, paranoid_checks=True)
+        return plyvel.DB(name, create_if_missing=False, paranoid_checks=True)
     except (plyvel.Error, UnicodeEncodeError) as error:
         reason = _reason(error)
         if "lock" in reason.lower():

@@ -14,7 +14,7 @@ from layermem.data.images import decode, resize
 from layermem.data.position import State, number_in
 from layermem.errors import InputError
 from layermem.proto.schema import Message
-from layermem.utils.input_files import file_beside, read_bytes, read_lines
+from layermem.utils.input_files import Read, file_beside, read_bytes, read_lines
 from layermem.utils.seeds import generator
 
 LIST_LIMIT = 2**30  # bytes
@@ -25,11 +25,12 @@ LABEL_END = 2**31  # labels are int32 in Caffe
 class ImageListSource:
     """Reads the list at `path` by an ImageDataParameter; `key` is the seed and the layer."""
 
-    def __init__(self, path: Path, param: Message, key: tuple[int | str, ...], *, skip: int = 0):
+    def __init__(self, path: Path, param: Message, key: tuple[int | str, ...], *, skip: int = 0,
+                 read: Read = read_bytes):  # fmt: skip
         if (param.new_height > 0) != (param.new_width > 0):
             raise InputError("has only one of new_height and new_width; set both, or neither")
         self.path, self.param, self.key = path, param, (*key, "shuffle")
-        self.entries = read_list(path)
+        self.entries = read_list(path, read)
         self.length = len(self.entries)
         self._next = skip  # images read so far, and skipped, over all passes
         self._pass, self._order = -1, np.arange(self.length)
@@ -83,9 +84,9 @@ class ImageListSource:
         return image
 
 
-def read_list(path: Path) -> list[tuple[str, int, int]]:
+def read_list(path: Path, read: Read = read_bytes) -> list[tuple[str, int, int]]:
     """(image path, label, line number) of each line that is not blank; a path may contain spaces."""
-    return [(name, label_of(words[0], path, line), line) for name, words, line in read_rows(path, 1)]
+    return [(name, label_of(words[0], path, line), line) for name, words, line in read_rows(path, 1, read=read)]
 
 
 def label_of(word: str, path: Path, line: int) -> int:
@@ -96,14 +97,17 @@ def label_of(word: str, path: Path, line: int) -> int:
     return int(word)
 
 
-def read_rows(path: Path, labels: int | None, *, whole: bool = True) -> list[tuple[str, list[str], int]]:
+def read_rows(
+    path: Path, labels: int | None, *, whole: bool = True, read: Read = read_bytes
+) -> list[tuple[str, list[str], int]]:
     """(image path, its labels as words, line number) of each line that is not blank; a path may contain spaces.
 
     labels   behind each path; None: as many as the first line has
     whole    whether they are whole numbers
+    read     gets the bytes of the list
     """
     rows = []
-    for number, line in enumerate(read_lines(path, what="list of images", limit=LIST_LIMIT), start=1):
+    for number, line in enumerate(read_lines(path, what="list of images", limit=LIST_LIMIT, read=read), start=1):
         text = line.strip()
         if not text:
             continue

@@ -2,12 +2,15 @@
 
 As in Caffe, the environment is opened with LMDB's lock table, so that a process that writes to it meanwhile reuses no
 page that is being read; reading goes on in the records as they were when it began.  Without the lock table only where
-neither it nor the folder can be written.
+neither it nor the folder can be written, or the file system has no locks.
+
+A folder that is removed and made again is another database, also for a process that reads the one before.
 source  Caffe db_lmdb.cpp
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -17,14 +20,17 @@ from pathlib import Path
 from layermem.data.datum_source import DatumSource
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
+from layermem.utils.input_files import unreadable
 
 try:
     import lmdb
 except ImportError:  # only nets that read an LMDB need it
     lmdb = None  # type: ignore[assignment]
 
-_environments: dict[Path, tuple[lmdb.Environment, int]] = {}  # by resolved path, with a reference count
-_lock = threading.Lock()  # LMDB allows one environment per process and path
+NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP  # of a file system without them
+FileId = tuple[int, int]  # device and inode: a folder that is made again has other files
+_environments: dict[FileId, tuple[lmdb.Environment, int]] = {}  # by data file, with a reference count
+_lock = threading.Lock()  # LMDB allows one environment per process and file
 
 
 class LmdbSource(DatumSource):
@@ -32,8 +38,7 @@ class LmdbSource(DatumSource):
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
-        self._resolved = path.resolve()
-        self._env = _acquire(self._resolved, path)
+        self.identity, self._env = _acquire(path)
         self._closed, self._process = False, os.getpid()
         try:
             with self._reading():
@@ -76,7 +81,7 @@ class LmdbSource(DatumSource):
         if not self._closed:
             self._closed = True
             if self._process == os.getpid():  # in a forked child, this would end the parent's protection from writers
-                _release(self._resolved)
+                _release(self.identity)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -113,44 +118,84 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_lock)  # another thread may have held the lock
 
 
-def _acquire(resolved: Path, path: Path) -> lmdb.Environment:
-    """The environment of this process at `resolved`, opened by its first user."""
-    with _lock:
-        env, users = _environments.get(resolved, (None, 0))
-        if env is None:
-            env = _open_environment(resolved, path)
-        _environments[resolved] = (env, users + 1)
-        return env
-
-
-def _release(resolved: Path) -> None:
-    with _lock:
-        env, users = _environments.pop(resolved)
-        if users > 1:
-            _environments[resolved] = (env, users - 1)
-        else:
-            env.close()
-
-
-def _open_environment(resolved: Path, path: Path) -> lmdb.Environment:
+def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
+    """The environment of this process for what `path` holds now, opened by its first user."""
     if lmdb is None:
         raise InputError(
             "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
         )
-    file = resolved / "data.mdb" if resolved.is_dir() else resolved
-    if not file.is_file():  # opening would leave a lock file there
-        raise InputError(f"is not an LMDB, or is damaged (there is no file {file.name}); make it again", path=str(path))
-    options = {"subdir": resolved.is_dir(), "readonly": True, "readahead": False}
-    try:
+    with _lock:
+        folder = path.resolve()
+        file = folder / "data.mdb" if folder.is_dir() else folder
+        if not file.is_file():  # opening would leave a lock file there
+            what = f"is not an LMDB, or is damaged (there is no file {file.name}); make it again"
+            raise InputError(what, path=str(path))
         try:
-            env = lmdb.open(str(resolved), lock=True, **options)
-            env.reader_check()  # frees the entries of killed readers
-        except lmdb.ReadonlyError:
-            env = lmdb.open(str(resolved), lock=False, **options)
+            key = _id_of(file.stat())
+            env, users = _environments.get(key, (None, 0))
+            if env is None:
+                env = _open_environment(folder, subdir=folder != file)
+        except OSError as error:
+            raise unreadable(path, "LMDB", error) from None
+        except lmdb.Error as error:
+            raise InputError(_reason(error), path=str(path)) from None
+        if fault := _fault(env, file, key):
+            if not users:
+                env.close()
+            raise InputError(fault, path=str(path))
+        _environments[key] = (env, users + 1)
+        return key, env
+
+
+def _id_of(status: os.stat_result) -> FileId:
+    """What no other file has while this one is open."""
+    return status.st_dev, status.st_ino
+
+
+def _release(key: FileId) -> None:
+    with _lock:
+        env, users = _environments.pop(key)
+        if users > 1:
+            _environments[key] = (env, users - 1)
+        else:
+            env.close()
+
+
+def _open_environment(folder: Path, *, subdir: bool) -> lmdb.Environment:
+    options = {"subdir": subdir, "readonly": True, "readahead": False}
+    try:
+        env = lmdb.open(str(folder), lock=True, **options)
+        env.reader_check()  # frees the entries of killed readers
+        return env
     except lmdb.Error as error:
-        raise InputError(f"is not an LMDB, or is damaged ({error}); make it again", path=str(path)) from None
-    size = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    if file.stat().st_size < size:  # reading past the end of a mapped file raises SIGBUS
-        env.close()
-        raise InputError(f"is truncated: {file.stat().st_size:,} of {size:,} bytes; copy it again", path=str(path))
-    return env
+        if not isinstance(error, lmdb.ReadonlyError) and getattr(error, "code", None) not in NO_LOCKS:
+            raise
+        return lmdb.open(str(folder), lock=False, **options)
+
+
+def _reason(error: lmdb.Error) -> str:
+    """Why an LMDB cannot be opened, and what to do."""
+    if "already open in this process" in str(error):
+        return "is open in this process, by another user of the package lmdb; close that environment first"
+    return f"is not an LMDB, or is damaged ({error}); make it again"
+
+
+def _fault(env: lmdb.Environment, file: Path, key: FileId) -> str | None:
+    """What is wrong with the open `file` of an environment; None if its records can be read."""
+    try:
+        status = file.stat()
+    except OSError:
+        return "was removed while it was opened; restore it"
+    if _id_of(status) != key:
+        return "was made again while it was opened; start again"
+    size = status.st_size
+    whole = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    if size < whole:  # reading past the end of a mapped file raises SIGBUS
+        return f"is truncated: {size:,} of {whole:,} bytes; copy it again"
+    if whole > env.info()["map_size"]:
+        return "has grown since a net of this process opened it; close that net first"
+    first = env.info()["last_txnid"]
+    with env.begin() as transaction:
+        if not first <= transaction.id() <= env.info()["last_txnid"]:  # the number of the lock table, and of the file
+            return "has been written over since a net of this process opened it; close that net first"
+    return None

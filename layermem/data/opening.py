@@ -25,6 +25,8 @@ from layermem.errors import InputError
 from layermem.layers.data import MATRIX, SIZES, stated_shapes
 from layermem.layers.fillers import is_constant
 from layermem.proto.schema import Message, enum_name
+from layermem.utils.input_files import Read
+from layermem.utils.open_file import Files
 from layermem.utils.seeds import generator
 
 PREFETCH = 4  # batches; Caffe's default
@@ -33,13 +35,14 @@ PREFETCH_BYTES = 64 * 2**20  # of batches that wait, where data_param does not s
 
 def open_feed(
     param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True, ranks: Ranks = Ranks(),
-    in_bytes: bool = False,
+    in_bytes: bool = False, files: Files | None = None,
 ) -> Feed:  # fmt: skip
     """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share; `in_bytes`: as
-    ByteImages where they can be."""
+    ByteImages where they can be.  `files`: those that the net names, as far as they are open."""
     remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     try:
-        feed = _create(param, phase, (seed, phase, param.name), resolver(path, remedy), in_bytes=in_bytes)
+        key = seed, phase, param.name
+        feed = _create(param, phase, key, resolver(path, remedy), files or Files(), in_bytes=in_bytes)
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer, feed.ranks = path, param.name, ranks
@@ -76,23 +79,25 @@ def _waiting_bytes(param: Message, shapes: Shapes) -> int:
     return batch_bytes * (_prefetch_depth(param, shapes) + 2)
 
 
-def shapes_of_files(param: Message, phase: int, path: str) -> Shapes:
+def shapes_of_files(param: Message, phase: int, path: str, files: Files | None = None) -> Shapes:
     """Shapes of an input layer's tops, from its files."""
-    feed = _create(param, phase, (0, phase, param.name), resolver(path, "; correct the path"))
+    feed = _create(param, phase, (0, phase, param.name), resolver(path, "; correct the path"), files or Files())
     feed.close()
     return feed.shapes
 
 
 def _create(
-    param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath, *, in_bytes: bool = False
-) -> Feed:
+    param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath, files: Files, *,
+    in_bytes: bool = False,
+) -> Feed:  # fmt: skip
+    read = files.read_bytes
     if param.type == "DummyData":
         return DummyFeed(tuple(stated_shapes(param)), param.dummy_data_param.data_filler, key)
     if param.type == MATRIX:
-        return BlobFeed(tuple(stated_shapes(param)), resolve(param.infogain_loss_param.source))
+        return BlobFeed(tuple(stated_shapes(param)), resolve(param.infogain_loss_param.source), read)
     if param.type == SIZES:
         p = param.detection_evaluate_param
-        return SizesFeed(tuple(stated_shapes(param)), resolve(p.name_size_file), p)
+        return SizesFeed(tuple(stated_shapes(param)), resolve(p.name_size_file), p, read)
     if param.type in ("Input", "MemoryData"):
         arrays = ArrayFeed(tuple(stated_shapes(param)), param.top)
         if param.type == "MemoryData" and param.HasField("transform_param"):
@@ -103,16 +108,20 @@ def _create(
         if param.HasField("transform_param"):
             raise InputError("has a transform_param, which HDF5Data does not support; remove it")
         hdf5 = param.hdf5_data_param
-        return Hdf5Feed(Hdf5Source(resolve(hdf5.source), param.top, key, shuffle=hdf5.shuffle), batch)
+        rows = Hdf5Source(resolve(hdf5.source), param.top, key, shuffle=hdf5.shuffle, named=files)
+        return Hdf5Feed(rows, batch)
     if param.type == "WindowData":
-        return WindowFeed(resolve(param.window_data_param.source), param, key, resolve)
+        return WindowFeed(resolve(param.window_data_param.source), param, key, resolve, read)
     if len(param.top) > 2:
         raise InputError(f"has {len(param.top)} tops; give it one top for the data, and a second one for labels")
     if param.type == "AnnotatedData":
-        return _annotated(param, phase, key, resolve, batch)
-    transform = Transform(param.transform_param, phase, key, resolve)
-    source = _database(param, key, resolve, transform) if param.type == "Data" else _image_list(param, key, resolve)
+        return _annotated(param, phase, key, resolve, files, batch)
+    transform = Transform(param.transform_param, phase, key, resolve, read=read)
+    in_database = param.type == "Data"
+    source = _database(param, key, resolve, transform) if in_database else _image_list(param, key, resolve, read)
     try:
+        if isinstance(source, DatumSource):
+            files.check_same(source.path, source.identity)
         feed = ImageFeed(source, transform, batch, len(param.top), in_bytes=in_bytes)
         if param.type == "ImageData" and transform.color is not None:
             field = "force_color" if transform.color else "force_gray"
@@ -131,21 +140,22 @@ def _database(param: Message, key: tuple[int | str, ...], resolve: ResolvePath, 
 
 
 def _annotated(
-    param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath, batch: int
+    param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath, files: Files, batch: int
 ) -> AnnotatedFeed:
-    transform = Transform(param.transform_param, phase, key, resolve, boxes=True)
+    transform = Transform(param.transform_param, phase, key, resolve, boxes=True, read=files.read_bytes)
     path, skip = resolve(param.data_param.source), _random_skip(param.data_param.rand_skip, key)
     source = open_annotated(path, enum_name(param.data_param, "backend"), color=transform.color, skip=skip)
     try:
+        files.check_same(path, source.identity)
         return AnnotatedFeed(param, source, transform, batch, key)
     except InputError:
         source.close()
         raise
 
 
-def _image_list(param: Message, key: tuple[int | str, ...], resolve: ResolvePath) -> ImageListSource:
+def _image_list(param: Message, key: tuple[int | str, ...], resolve: ResolvePath, read: Read) -> ImageListSource:
     images = param.image_data_param
-    return ImageListSource(resolve(images.source), images, key, skip=_random_skip(images.rand_skip, key))
+    return ImageListSource(resolve(images.source), images, key, skip=_random_skip(images.rand_skip, key), read=read)
 
 
 def _random_skip(limit: int, key: tuple[int | str, ...]) -> int:

@@ -24,7 +24,8 @@ from layermem.data.images import resize
 from layermem.data.transform import OF_BOXES, Transform, read_mean
 from layermem.errors import InputError
 from layermem.proto.schema import TEST, Message, TransformationParameter
-from layermem.utils.input_files import check_regular
+from layermem.utils.input_files import Read, read_bytes
+from layermem.utils.open_file import OpenFile
 
 TRANSFORMED = ("Data", "ImageData", "WindowData", "AnnotatedData")  # data layers that obey their transform_param
 Size = tuple[int, int]  # height, width
@@ -51,11 +52,12 @@ class Preprocess:
     layer     the data layer that the net has in TEST, None for a net without one
     resolve   finds the files that the layer names
     stored    the shape of an image in the layer's data set, where it is known
+    read      gets the bytes of the mean image
     """
 
     def __init__(
         self, shape: Sequence[int], layer: Message | None, stated: Stated = Stated(), *,
-        folder: Path = Path(), stored: Sequence[int] | None = None,
+        folder: Path = Path(), stored: Sequence[int] | None = None, read: Read = read_bytes,
     ):  # fmt: skip
         self.channels, *size = shape
         if len(size) != 2 or self.channels not in (1, 3):
@@ -71,7 +73,7 @@ class Preprocess:
             param.ClearField(field)
         self._apply(stated, param)
         self.rgb = stated.rgb
-        self.transform = Transform(param, TEST, (0,), lambda name: _resolve(name, folder))
+        self.transform = Transform(param, TEST, (0,), lambda name: _resolve(name, folder), read=read)
         if stated.mean is not None:
             self._set_mean(stated.mean)
         mean = self.transform.mean
@@ -119,9 +121,9 @@ class Preprocess:
         if path.suffix != ".npy":
             self.transform.mean = read_mean(path)
             return
-        check_regular(path, what="mean image")
+        file = OpenFile(path, what="mean image")
         try:
-            values = np.load(path, allow_pickle=False)
+            values = np.load(file.reader(), allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
             raise InputError(f"cannot be read as a mean image ({error}); write it with numpy.save", path=mean) from None
         if values.ndim == 1:

@@ -9,12 +9,16 @@ from layermem.data.layer_files import batch_size, resolver
 from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, Shapes, shape_options, stated_shapes
 from layermem.proto.schema import Message
+from layermem.utils.open_file import Files
 
 SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
 
-def probe(param: Message, phase: int, path: str) -> Shapes:
-    """Shapes of an input layer's tops: from its files, or from its prototxt if the files do not exist."""
+def probe(param: Message, phase: int, path: str, files: Files | None = None) -> Shapes:
+    """Shapes of an input layer's tops: from its files, or from its prototxt if the files do not exist.
+
+    files   those that the net names, as far as they are open
+    """
     if param.type not in FROM_FILES:
         return tuple(stated_shapes(param))
     block, _ = FROM_FILES[param.type]
@@ -30,14 +34,16 @@ def probe(param: Message, phase: int, path: str) -> Shapes:
         ) from None
     from layermem.data.opening import shapes_of_files
 
-    return shapes_of_files(param, phase, path)
+    return shapes_of_files(param, phase, path, files)
 
 
-def probe_files(param: Message, phase: int, path: str, remedy: str = "use DummyData") -> Shapes:
+def probe_files(
+    param: Message, phase: int, path: str, files: Files | None = None, remedy: str = "use DummyData"
+) -> Shapes:
     """The same for a net that will run, so that its data must exist; `remedy` is what else would work."""
     if param.type in FROM_FILES:
         resolver(path, f"; create it, or {remedy}")(getattr(param, FROM_FILES[param.type][0]).source)
-    return probe(param, phase, path)
+    return probe(param, phase, path, files)
 
 
 def declared_shapes(param: Message) -> Shapes | None:

@@ -23,7 +23,7 @@ from layermem.errors import InputError
 from layermem.ops import ByteImages, transformed
 from layermem.proto.blobs import MESSAGE_LIMIT
 from layermem.proto.schema import TRAIN, BlobProto, Message
-from layermem.utils.input_files import read_bytes
+from layermem.utils.input_files import Read, read_bytes
 from layermem.utils.seeds import below, words
 
 OF_BOXES = ("resize_param", "distort_param", "expand_param")
@@ -32,11 +32,12 @@ OF_BOXES = ("resize_param", "distort_param", "expand_param")
 class Transform:
     """A TransformationParameter in a phase.  `key` is the seed and the layer; `resolve` finds mean_file.
 
+    read    gets the bytes of mean_file
     boxes   the images have boxes (AnnotatedData), and more is done to them before (annotated.py)
     """
 
     def __init__(self, param: Message, phase: int, key: tuple[int | str, ...], resolve: Callable[[str], Path], *,
-                 boxes: bool = False):  # fmt: skip
+                 boxes: bool = False, read: Read = read_bytes):  # fmt: skip
         self.param, self.train, self.key = param, phase == TRAIN, (*key, "transform")
         if param.force_color and param.force_gray:
             raise InputError("has both force_color and force_gray; keep one")
@@ -49,7 +50,7 @@ class Transform:
         self.color = True if param.force_color else False if param.force_gray else None
         if param.mean_file and param.mean_value:
             raise InputError("has both mean_file and mean_value; keep one")
-        self.mean = read_mean(resolve(param.mean_file)) if param.mean_file else None
+        self.mean = read_mean(resolve(param.mean_file), read) if param.mean_file else None
         self.mean_values = np.array(param.mean_value or [0], np.float32)[:, None, None]
 
     @property
@@ -134,9 +135,9 @@ class Transform:
         return int(below(bits[0], free[0] + 1)), int(below(bits[1], free[1] + 1))
 
 
-def read_mean(path: Path) -> np.ndarray:
-    """The mean image [C,H,W] in a binary BlobProto, the format of compute_image_mean."""
-    raw = read_bytes(path, what="mean image", limit=MESSAGE_LIMIT)
+def read_mean(path: Path, read: Read = read_bytes) -> np.ndarray:
+    """The mean image [C,H,W] in a binary BlobProto, the format of compute_image_mean; `read` gets its bytes."""
+    raw = read(path, what="mean image", limit=MESSAGE_LIMIT)
     try:
         blob = BlobProto.FromString(raw)
     except DecodeError as error:

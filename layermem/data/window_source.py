@@ -35,7 +35,7 @@ from layermem.data.position import State, number_in
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
 from layermem.proto.schema import Message
-from layermem.utils.input_files import check_regular, file_beside, read_bytes, read_lines
+from layermem.utils.input_files import Read, check_regular, file_beside, read_bytes, read_lines
 from layermem.utils.seeds import below, words
 
 CHANNELS = 3  # images are read in colour
@@ -75,16 +75,17 @@ class Region(NamedTuple):
 class WindowFeed(Feed):
     """WindowData: batches of windows and their labels; `key` is the seed and the layer."""
 
-    def __init__(self, path: Path, layer: Message, key: tuple[int | str, ...], resolve: Callable[[str], Path]):
+    def __init__(self, path: Path, layer: Message, key: tuple[int | str, ...], resolve: Callable[[str], Path],
+                 read: Read = read_bytes):  # fmt: skip
         self.param, self.transform = layer.window_data_param, layer.transform_param
         self._check(layer)
         self.file, self.key = path, (*key, "windows")
         crop, batch = int(self.transform.crop_size), int(self.param.batch_size)
         self.shapes = ((batch, CHANNELS, crop, crop), (batch,))
         self.foreground_count = int(np.float32(batch) * np.float32(self.param.fg_fraction))
-        self.mean = self._mean(resolve)
+        self.mean = self._mean(resolve, read)
         self.scale = np.float32(self.param.scale if self.param.HasField("scale") else self.transform.scale)
-        self.windows = read_windows(path, self.param.fg_threshold, self.param.bg_threshold)
+        self.windows = read_windows(path, self.param.fg_threshold, self.param.bg_threshold, read)
         for name, count, there in (
             ("foreground", self.foreground_count, self.windows.foreground),
             ("background", batch - self.foreground_count, self.windows.background),
@@ -114,7 +115,7 @@ class WindowFeed(Feed):
         if self.transform.mean_file and self.transform.mean_value:
             raise InputError("has both mean_file and mean_value; keep one")
 
-    def _mean(self, resolve: Callable[[str], Path]) -> np.ndarray:
+    def _mean(self, resolve: Callable[[str], Path], read: Read) -> np.ndarray:
         """The mean of every pixel of the crop, [3,1,1] where it is the same for all."""
         crop = int(self.transform.crop_size)
         if not self.transform.mean_file:
@@ -122,7 +123,7 @@ class WindowFeed(Feed):
             if len(values) not in (1, CHANNELS):
                 raise InputError(f"has {len(values)} mean_value for {CHANNELS} channels; give one, or one for each")
             return np.broadcast_to(values[:, None, None], (CHANNELS, 1, 1))
-        mean = read_mean(resolve(self.transform.mean_file))
+        mean = read_mean(resolve(self.transform.mean_file), read)
         first = (mean.shape[2] - crop) // 2  # Caffe takes this offset for rows, too
         if mean.shape[0] != CHANNELS or first < 0 or first + crop > mean.shape[1]:
             size = "x".join(map(str, mean.shape))
@@ -241,9 +242,9 @@ def cached_bytes(param: Message, resolve: Callable[[str], Path]) -> int:
 # -- the file ------------------------------------------------------------------------------------------------------
 
 
-def read_windows(path: Path, fg_threshold: float, bg_threshold: float) -> Windows:
+def read_windows(path: Path, fg_threshold: float, bg_threshold: float, read: Read = read_bytes) -> Windows:
     """The images and windows of a window file."""
-    text = read_lines(path, what="window file", limit=LIST_LIMIT)
+    text = read_lines(path, what="window file", limit=LIST_LIMIT, read=read)
     lines = [(number, line.strip()) for number, line in enumerate(text, start=1) if line.strip()]
     images: list[ListedImage] = []
     foreground, background = [np.zeros((0, COLUMNS), np.int64)], [np.zeros((0, COLUMNS), np.int64)]

@@ -203,6 +203,7 @@ class Net:
             inputs=self._inputs,
             probe=self._probe,
             takes_inputs=self._takes_inputs,
+            files=self.file.files,
         )
 
     def _version_of(self, name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from layermem.runtime.runner import Runner
 from layermem.solver.build import check_keep, reported
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
+from layermem.utils.exclusive import exclusive
+from layermem.utils.open_file import OpenFile
 
 PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
@@ -54,7 +57,9 @@ class Net:
 
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
     phase    "TRAIN" or "TEST"; by default TRAIN for a net with a loss, else TEST
-    weights  weight files, by layer name (.caffemodel, .h5, .safetensors, .npz); without them, the fillers' values
+    weights  weight files, by layer name (.caffemodel, .h5, .safetensors, .npz); without them, the fillers' values.
+             They are opened now and read when the net first runs: a file that is replaced or removed until then does
+             not matter, and one that is changed in place is an InputError
     batch    replaces the batch size of every input layer
     inputs   shapes (NCHW) by name of the tops of input layers; a data set whose shapes are given is not opened
     level, stages   as the NetStateRules of the file ask for them
@@ -79,7 +84,7 @@ class Net:
         source: Source,
         phase: str | None = None,
         *,
-        weights: Weights | None = None,
+        weights: Weights | Sequence[OpenFile] | None = None,
         batch: int | None = None,
         inputs: Mapping[str, Iterable[int]] | None = None,
         level: int = 0,
@@ -92,6 +97,7 @@ class Net:
         keep: Iterable[str] | None = None,
         seed: int = 0,
     ):
+        self._lock = RLock()  # of all methods that read or change what follows (utils/exclusive.py)
         self._file = read_source(source)
         self._level, self._stages, self._allow_python = level, tuple(stages), allow_python
         self._batch = batch
@@ -146,12 +152,14 @@ class Net:
         return next(name for name, number in PHASES.items() if number == self._definition.phase)
 
     @property
+    @exclusive
     def report(self) -> PlanReport:
         """The plan of what ran so far, the one that takes most memory; of a whole pass before the net ran."""
         session, passes = self._ready()
         return session.largest_report(passes.default_section())
 
     @property
+    @exclusive
     def measured_peak_bytes(self) -> int:
         """Bytes of the arena up to the last one that any pass wrote; 0 before the net ran."""
         runner = self._session.runner if self._session is not None else None
@@ -163,6 +171,7 @@ class Net:
         layers = f"{len(self.layers)} layers, {self._definition.parameter_count:,} parameters"
         return f"<Net: {self.name}, {self.phase}, {layers}, {shapes or 'data layers'} -> {outputs}>"
 
+    @exclusive
     def _repr_html_(self) -> str:
         """What a notebook shows: the layers, and the arena once the net runs."""
         ran = self._session is not None and self._session.runner is not None
@@ -209,21 +218,24 @@ class Net:
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:
-            if layer in self._lenders:
-                return self._lenders[layer].params[layer][index].data
-            return self._shadows.array(self._runner(), name, shape)
+            with self._lock:
+                if layer in self._lenders:
+                    return self._lenders[layer].params[layer][index].data
+                return self._shadows.array(self._runner(), name, shape)
 
         def diff() -> Array:
-            session, passes = self._ready()
-            if not self._definition.params[name].param.learned:
-                return np.zeros(shape, session.device.real)
-            session.need_gradients(passes.default_section())
-            return self._shadows.array(self._runner(), f"{name}.diff", shape)
+            with self._lock:
+                session, passes = self._ready()
+                if not self._definition.params[name].param.learned:
+                    return np.zeros(shape, session.device.real)
+                session.need_gradients(passes.default_section())
+                return self._shadows.array(self._runner(), f"{name}.diff", shape)
 
         return NetBlob(f"{layer}[{index}]", lambda: shape, data, diff)
 
     # -- running ---------------------------------------------------------------------------------------------------
 
+    @exclusive
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
@@ -257,6 +269,7 @@ class Net:
         self._run_forward(first, last, names)
         return {name: np.array(self.blobs[name].data) for name in dict.fromkeys(names)}
 
+    @exclusive
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
@@ -319,12 +332,14 @@ class Net:
         for name, value in diffs.items():
             self._diffs[name] = np.array(value, np.float32)
 
+    @exclusive
     def clear_param_diffs(self) -> None:
         """Set the gradients of all parameters to zero."""
         for blobs in self.params.values():
             for blob in blobs:
                 blob.diff[...] = 0
 
+    @exclusive
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
     ) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -347,6 +362,7 @@ class Net:
                 gradients.setdefault(name, []).append(self._rows(name, values, items))
         return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))  # type: ignore[return-value]
 
+    @exclusive
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
         """The same for any number of items: batches of the net's size, the last one filled up with zeros."""
         self._check_names(inputs, self.inputs, "input")
@@ -356,6 +372,7 @@ class Net:
                 outputs.setdefault(name, []).append(self._rows(name, values, items))
         return {name: joined(parts) for name, parts in outputs.items()}
 
+    @exclusive
     def predict(self, x: npt.ArrayLike, blob: str | None = None) -> Array:
         """The output of the net, or its blob `blob`, for any number of items.
 
@@ -434,6 +451,7 @@ class Net:
 
     # -- inputs and blobs ------------------------------------------------------------------------------------------
 
+    @exclusive
     def _input(self, name: str) -> Array:
         """The array that the next forward pass reads."""
         shape = self.blobs[name].shape
@@ -442,19 +460,21 @@ class Net:
         return self._inputs[name]
 
     def _data(self, name: str) -> Array:
-        _, passes = self._ready()
-        return passes.data(name)
+        with self._lock:
+            _, passes = self._ready()
+            return passes.data(name)
 
     def _diff(self, name: str) -> Array:
         """The gradient of the last backward pass, or an array that the next one starts from."""
-        session, passes = self._ready()
-        made = passes.diff(name) if name not in self._diffs else None
-        if made is not None:
-            return made
-        if name not in self._diffs:
-            shape = self._definition.blobs[self._version(name)].shape
-            self._diffs[name] = np.full(shape, self.blob_loss_weights[name], session.device.real)
-        return self._diffs[name]
+        with self._lock:
+            session, passes = self._ready()
+            made = passes.diff(name) if name not in self._diffs else None
+            if made is not None:
+                return made
+            if name not in self._diffs:
+                shape = self._definition.blobs[self._version(name)].shape
+                self._diffs[name] = np.full(shape, self.blob_loss_weights[name], session.device.real)
+            return self._diffs[name]
 
     def _set_inputs(self, inputs: Mapping[str, Any]) -> None:
         if not inputs:
@@ -503,12 +523,14 @@ class Net:
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
+    @exclusive
     def save(self, path: PathName) -> None:
         """Write the parameters to a weight file, in the format of its name: .caffemodel, .h5, .safetensors or .npz."""
         self._write_parameters()
         net = self._definition
         write_weights(path, net.name, Parameters((net,), self._runner(), 0).file_layers(), net.names_in_file)
 
+    @exclusive
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; other layers keep theirs.
 
@@ -521,6 +543,7 @@ class Net:
 
     copy_from = load
 
+    @exclusive
     def share_with(self, other: Net) -> None:
         """Use the parameters of `other` in the layers of the same names: they are read before each pass."""
         for layer, blobs in self.params.items():
@@ -543,6 +566,7 @@ class Net:
                 for (name, _param), blob in zip(layer.params, lent):
                     self._runner().write(name, blob.data)
 
+    @exclusive
     def close(self) -> None:
         """Release the files of its data layers, and the arena."""
         if self._feeds is not None:
@@ -557,11 +581,13 @@ class Net:
 
     # -- shapes ----------------------------------------------------------------------------------------------------
 
+    @exclusive
     def _set_shape(self, name: str, shape: tuple[int, ...]) -> None:
         if not shape or any(extent <= 0 for extent in shape):
             raise InputError(f"blob '{name}' cannot have the shape {_text(shape)}; every extent must be positive")
         self._shapes[name] = shape
 
+    @exclusive
     def reshape(self, **shapes: Sequence[int]) -> None:
         """Give inputs other shapes (NCHW), here or by net.blobs[name].reshape before; all blobs follow.
 
@@ -607,6 +633,7 @@ class Net:
         self._initial = [same]
         self._ready()[1].continue_from(passes)
 
+    @exclusive
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
         """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, again and again."""
         self._open_feeds.give(0, self._memory_data(), [np.asarray(data), np.asarray(labels)])

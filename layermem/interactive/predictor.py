@@ -35,7 +35,8 @@ from layermem.layers import LAYERS
 from layermem.layers.data import FEEDS
 from layermem.proto.read import NetFile, read_net_text
 from layermem.proto.schema import PHASES, Message
-from layermem.proto.weights import open_weights
+from layermem.proto.weights import WHAT, open_weights
+from layermem.utils.open_file import Files, OpenFile
 from layermem.utils.similar import did_you_mean
 
 PROBABILITIES = ("Softmax", "Sigmoid")
@@ -73,21 +74,22 @@ class Predictor:
             batch = at_most
             written = build_net(file, "TEST", batch=batch, inputs=inputs, **state)
         self.source = next((layer.message for layer in written.layers if layer.type in FEEDS), None)
-        self._stated, self._path = stated or Stated(), file.path
+        self._stated, self._path, self._files = stated or Stated(), file.path, file.files
         if needs_deploy(written):
-            file, inputs = _as_file(deploy_net(written), file.path), None
+            file, inputs = _as_file(deploy_net(written), file), None
         tops = [top for layer in file.message.layer for top in layer.top]
         for name in blobs:
             if name not in tops:
                 hint = did_you_mean(name, tops) or "`layermem show` lists the blobs"
                 raise InputError(f"has no blob '{name}'; {hint}", path=self._path)
+        files = [OpenFile(path, what=WHAT) for path in weights]
         self.net = Net(
-            file, "TEST", weights=[*weights], batch=batch, inputs=inputs, budget=budget, device=device,
+            file, "TEST", weights=files, batch=batch, inputs=inputs, budget=budget, device=device,
             keep=blobs or None, **state,
         )  # fmt: skip
         if not self.net.inputs:
             raise InputError("has no input to predict on; give a net with an Input or data layer", path=self._path)
-        known = {layer for path in weights for layer in open_weights(path)}
+        known = {layer for file in files for layer in open_weights(file)}
         self.missing = [layer.name for layer in self.net.definition.layers if layer.params and layer.name not in known]
         self.blobs = [*blobs] or [self._output()]
         self.batch = min(self.net.blobs[name].shape[0] for name in self.net.inputs)
@@ -116,7 +118,7 @@ class Predictor:
             try:
                 self._preprocess = Preprocess(
                     self.item_shapes[self.net.inputs[0]], self.source, self._stated,
-                    folder=Path(self._path).parent, stored=self._stored(),
+                    folder=Path(self._path).parent, stored=self._stored(), read=self._files.read_bytes,
                 )  # fmt: skip
             except InputError as error:
                 raise error.at(path=self._path) from None
@@ -179,7 +181,7 @@ class Predictor:
         """The shape of the first image in the data set of the TEST data layer, if it is there."""
         if self.source is None or self.source.type not in ("Data",):
             return None
-        return stored_shape(self.source, self._path)
+        return stored_shape(self.source, self._path, self._files)
 
 
 def _batch_of(net: graph_net.Net) -> int:
@@ -189,10 +191,10 @@ def _batch_of(net: graph_net.Net) -> int:
     return shapes[0][0] if len(sources) == 1 and shapes[0] else 0
 
 
-def _as_file(message: Message, path: str) -> NetFile:
-    """A net that was derived from the one at `path`; its layers have no lines there."""
-    file = read_net_text(text_format.MessageToString(message), path)
-    return replace(file, lines=(None,) * len(file.lines))
+def _as_file(message: Message, source: NetFile) -> NetFile:
+    """A net that was derived from `source`; its layers have no lines there."""
+    file = read_net_text(text_format.MessageToString(message), source.path)
+    return replace(file, lines=(None,) * len(file.lines), files=source.files)
 
 
 def needs_deploy(net: graph_net.Net) -> bool:
@@ -206,7 +208,7 @@ def needs_deploy(net: graph_net.Net) -> bool:
     )
 
 
-def stored_shape(layer: Message, path: str) -> tuple[int, ...] | None:
+def stored_shape(layer: Message, path: str, files: Files) -> tuple[int, ...] | None:
     """[C,H,W] of the images that a Data layer of the net at `path` reads, before its transform; None without them."""
     whole = type(layer)()
     whole.CopyFrom(layer)
@@ -215,6 +217,6 @@ def stored_shape(layer: Message, path: str) -> tuple[int, ...] | None:
     color = layer.transform_param
     whole.transform_param.force_color, whole.transform_param.force_gray = color.force_color, color.force_gray
     try:
-        return tuple(probe(whole, PHASES["TEST"], path)[0][1:])
+        return tuple(probe(whole, PHASES["TEST"], path, files)[0][1:])
     except InputError:
         return None

@@ -140,16 +140,17 @@ class Session:
             self._bound.clear()
             self.on_new_arena()
             self.runner = None  # before the new arena, so that there are never two
-        self.runner = Runner(report.program, self.device, self.context)
+        runner = Runner(report.program, self.device, self.context)
         if not values:
-            parameters = Parameters((self.net,), self.runner, 0)
+            parameters = Parameters((self.net,), runner, 0)
             parameters.fill(self.seed)
             for each in self.initial:
                 parameters.write(each)
         for name, value in values.items():
-            if name in self.runner.persistent:
-                self.runner.write(name, value)
-        return self.runner
+            if name in runner.persistent:
+                runner.write(name, value)
+        self.runner = runner  # not one without its parameters, if they cannot be read
+        return runner
 
     def close(self) -> None:
         """Release the arena."""

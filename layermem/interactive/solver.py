@@ -6,7 +6,6 @@ source  pycaffe's Solver, _caffe.cpp
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from layermem.errors import InputError
@@ -14,6 +13,7 @@ from layermem.interactive.solver_net import SolverNet
 from layermem.proto.read import read_solver_text
 from layermem.solver import solver as loop
 from layermem.solver.rules import learning_rate
+from layermem.utils.exclusive import made_once
 
 
 class Solver(loop.Solver):
@@ -34,12 +34,12 @@ class Solver(loop.Solver):
 
     # -- nets --------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @made_once
     def net(self) -> SolverNet:
         """The train net in the arena of the solver: parameters, and the blobs of the last step."""
         return SolverNet(self._engine, 0, self.report)
 
-    @cached_property
+    @made_once
     def test_nets(self) -> list[SolverNet]:
         """The test nets, in the arena of the solver."""
         return [SolverNet(self._engine, 1 + index, self.report) for index in range(len(self.nets.tests))]

@@ -24,6 +24,7 @@ from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
 from layermem.solver.engine import Engine
 from layermem.solver.parameters import Parameters
+from layermem.utils.exclusive import exclusive
 
 INSTEAD = "use solver.step(1), or a layermem.Net of its own with net.share_with(solver.net)"
 
@@ -37,6 +38,7 @@ class SolverNet(Net):
 
     def __init__(self, engine: Engine, number: int, report: PlanReport):
         self._engine, self._number, self._report = engine, number, report
+        self._lock = engine.lock
         self._definition = engine.nets.all[number]
         self._shapes, self._inputs, self._diffs, self._lenders = {}, {}, {}, {}
         self._shadows = Shadows()
@@ -56,9 +58,11 @@ class SolverNet(Net):
         return self._report
 
     @property
+    @exclusive
     def measured_peak_bytes(self) -> int:
         return self._engine.runner.measured_peak_bytes
 
+    @exclusive
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
@@ -84,16 +88,19 @@ class SolverNet(Net):
     def _forward_batch(self, blobs: Sequence[str] | None, batch: Mapping[str, Array]) -> dict[str, Array]:
         self._refuse("runs over the data of its input layers")
 
+    @exclusive
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
         """Set the arrays of its MemoryData layer (solver.give sets those of any layer)."""
         layer = self._memory_data()
         self._engine.open_feeds.give(self._number, layer, [np.asarray(data), np.asarray(labels)])
 
+    @exclusive
     def reshape(self, **shapes: Sequence[int]) -> None:
         """InputError for other shapes: the plan of a solver is for its shapes."""
         if shapes:
             self._refuse("is planned for its shapes")
 
+    @exclusive
     def save(self, path: PathName) -> None:
         """Write the parameters to a weight file, in the format of its name."""
         net = self._definition
@@ -105,6 +112,7 @@ class SolverNet(Net):
         if not (isinstance(other, SolverNet) and other._engine is self._engine):
             raise InputError("a net of a solver keeps its own parameters; copy them with net.load(path)")
 
+    @exclusive
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; other layers keep theirs."""
         values = matched_weights(self._definition, path)
@@ -127,22 +135,26 @@ class SolverNet(Net):
         return NetBlob(name, lambda: shape, lambda: self._data(name), lambda: self._diff(name))
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
+        def data() -> Array:
+            with self._lock:
+                return self._shadows.array(self._runner(), name, shape)
+
         def diff() -> Array:
-            runner = self._runner()
-            if f"{name}.diff" in runner.persistent and runner.is_whole(f"{name}.diff"):
-                return self._shadows.array(self._runner(), f"{name}.diff", shape)
-            held = self._engine.held(self._number)
-            if held is not None and f"{name}.diff" in held:
-                return held.read(f"{name}.diff").reshape(shape)
+            with self._lock:
+                runner = self._runner()
+                if f"{name}.diff" in runner.persistent and runner.is_whole(f"{name}.diff"):
+                    return self._shadows.array(runner, f"{name}.diff", shape)
+                held = self._engine.held(self._number)
+                if held is not None and f"{name}.diff" in held:
+                    return held.read(f"{name}.diff").reshape(shape)
             raise InputError(
                 f"the gradient of '{layer}' is consumed by its update within a step; Solver(keep='*.diff') holds those "
                 "of parameters to the end of it"
             )
 
-        return NetBlob(
-            f"{layer}[{index}]", lambda: shape, lambda: self._shadows.array(self._runner(), name, shape), diff
-        )
+        return NetBlob(f"{layer}[{index}]", lambda: shape, data, diff)
 
+    @exclusive
     def _data(self, name: str) -> Array:
         version = self._version(name)
         held = self._engine.held(self._number)
@@ -153,6 +165,7 @@ class SolverNet(Net):
             return values[version]
         raise self._not_kept(name, "data")
 
+    @exclusive
     def _diff(self, name: str) -> Array:
         held = self._engine.held(self._number)
         buffer = None if held is None else diff_buffer(self._definition, name, held.schedule.graph)

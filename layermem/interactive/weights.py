@@ -7,18 +7,20 @@ from os import PathLike
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.blobs import Blob
-from layermem.proto.weights import open_weights
+from layermem.proto.weights import WHAT, open_weights
 from layermem.solver.parameters import match_weights
+from layermem.utils.open_file import OpenFile
 
 
-def matched_weights(net: Net, path: str | PathLike[str]) -> dict[str, Blob]:
+def matched_weights(net: Net, file: str | PathLike[str] | OpenFile) -> dict[str, Blob]:
     """The values in a weight file for the parameters of `net`, by parameter; InputError if it has none, or they do not
-    fit."""
+    fit.  They are read when they are needed, from the file that is open from now on."""
+    file = file if isinstance(file, OpenFile) else OpenFile(file, what=WHAT)
     try:
-        values, unknown = match_weights((net,), open_weights(path))
+        values, unknown = match_weights((net,), open_weights(file))
     except InputError as error:
-        raise error.at(path=str(path)) from None
+        raise error.at(path=file.path) from None
     if not values and any(layer.params for layer in net.layers):
         named = f"its layers are {', '.join(unknown[:4])}" if unknown else "it holds no weights"
-        raise InputError(f"has no layer of net '{net.name}' ({named}); use the weights of this net", path=str(path))
+        raise InputError(f"has no layer of net '{net.name}' ({named}); use the weights of this net", path=file.path)
     return values

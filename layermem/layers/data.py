@@ -23,6 +23,7 @@ from layermem.errors import InputError
 from layermem.layers.base import MAX_COUNT, Layer, Message, Step, Tensor, roles
 from layermem.proto.blobs import read_blob
 from layermem.proto.read import resolve_path
+from layermem.utils.open_file import Files
 
 FROM_FILES = {
     "AnnotatedData": ("data_param", "batch_size"),
@@ -40,7 +41,7 @@ IN_BYTES = {"Data", "ImageData"}
 WITH_LABELS = {"Data", "ImageData", "MemoryData", "WindowData"}
 
 Shapes = Sequence[Sequence[int]]
-Probe = Callable[[Message, int, str], Shapes]  # (LayerParameter, phase, path) -> shapes of its tops
+Probe = Callable[[Message, int, str, Files], Shapes]  # (LayerParameter, phase, path, files) -> shapes of its tops
 
 
 class Feed(Layer):
@@ -51,10 +52,10 @@ class Feed(Layer):
     top_range = (1, None)
     recompute_kind = "never"
 
-    def __init__(self, param: Message, phase: int, shapes: Shapes, path: str = ""):
+    def __init__(self, param: Message, phase: int, shapes: Shapes, path: str = "", files: Files | None = None):
         self.type = param.type
         self.shapes = [tuple(int(d) for d in shape) for shape in shapes]
-        self.path = path  # of the net
+        self.path, self.files = path, files or Files()  # of the net
         super().__init__(param, phase, ())
 
     def setup(self) -> None:
@@ -73,7 +74,7 @@ class Feed(Layer):
         if not name:
             return top, None
         try:
-            mean = read_blob(resolve_path(name, self.path))
+            mean = read_blob(resolve_path(name, self.path), self.files.read_bytes)
         except InputError:
             return None, None
         shape = mean.shape[1:] if mean.ndim == 4 else mean.shape
@@ -95,13 +96,16 @@ def make_feed_layer(
     inputs: dict[str, tuple[int, ...]],
     probe: Probe | None,
     takes_inputs: bool = True,
+    files: Files | None = None,
 ) -> Feed:
     """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
     `batch`, and the shapes of an Input or DummyData layer, are also written into `param`, from which the data source
     reads its size.
     takes_inputs   whether an error may advise to give `inputs`
+    files          those that the net names, as far as they are open
     """
+    files = files or Files()
     if batch is not None:
         set_batch(param, batch)
     known = _shapes_of_inputs(param, inputs)
@@ -112,7 +116,7 @@ def make_feed_layer(
     elif probe is None:
         raise InputError(f"reads files ({param.type}); build this net with a probe for data sources")
     else:
-        shapes = probe(param, phase, path)
+        shapes = probe(param, phase, path, files)
     shapes = [inputs.get(top, tuple(shape)) for top, shape in zip(param.top, shapes)]
     if not param.top:
         raise InputError("has no top; name at least one 'top:'")
@@ -121,7 +125,7 @@ def make_feed_layer(
     elif param.type == "DummyData" and any(top in inputs for top in param.top):
         param.dummy_data_param.ClearField("num")  # BVLC's older form states all four axes, one by one
         _set_shapes(param.dummy_data_param, shapes)
-    return FEED_LAYERS[param.type](param, phase, shapes, path)
+    return FEED_LAYERS[param.type](param, phase, shapes, path, files)
 
 
 def shape_options(param: Message) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, ReduceScatter
-from layermem.planning.gpus import OLDEST_CAPABILITY, GpuSpec, TargetGpu, find_gpu, recognize_gpu
+from layermem.planning.gpus import OLDEST_CAPABILITY, WITHOUT, GpuSpec, TargetGpu, find_gpu, recognize_gpu
 from layermem.planning.spill import Spill
 from layermem.planning.winograd import winograd_work
 from layermem.utils.input_files import read_lines
@@ -68,6 +68,11 @@ MODELS = {
 }
 TENSOR_CORES = {"fp32x3": 6.5e13, "tf32": 1.9e14, "bf16": 3.3e14}  # FLOPs of cuda by precision
 MODELLED_GPU = "H200"
+# Share of the published rate of tensor cores that products reach where nothing else binds: measured steps of VGG on an
+# RTX 3090, which has slow tensor cores for its multiprocessors, reach three quarters of it over all layers
+# (docs/benchmarks/published.md).
+MOST_OF_PEAK = 0.9
+PRODUCTS_OF_TF32 = {"fp32x3": 3}  # for one product, by precision
 MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops in TENSOR_CORES.items()}
 
 
@@ -109,18 +114,21 @@ class Costs:
         return [*self._origin_warnings(graph), *(self.spill.warnings if self.spill is not None else ())]
 
     def source(self, device: str) -> str | None:
-        """What the output of a plan says of where its times are from; None for the model of a typical device, and for
-        a file that the user names."""
+        """What the output of a plan says of where its times are from; None for the model of a device without
+        a GPU, and for a file that the user names."""
         if self.is_kept:
             return f"measured on {self.gpu.name if self.gpu else device}, kept in {self.path}"
-        if self.gpu is None or self.gpu.spec is None or self.measured:
+        if self.gpu is None or self.measured:
             return None
+        if self.gpu.spec is None:
+            what = "is not in the table of GPUs, and its driver does not state its clocks"
+            return f"{self.gpu.name} {what}: modelled as a typical data-centre GPU"
         spec, precision = self.gpu.spec, precision_of(device)
         peaks = (spec.peak(precision), spec.memory, spec.link)
         rates = (self.rates.flops, self.rates.memory, self.rates.d2h)
         shares = ", ".join(f"{100 * rate / peak:.0f}" for rate, peak in zip(rates, peaks))
         published = f"{peaks[0] / 1e12:.3g} TFLOP/s, {peaks[1] / 1e9:,.0f} GB/s, link {peaks[2] / 1e9:.3g} GB/s"
-        return f"{spec.name}: {published} published; modelled at {shares} % of these"
+        return f"{spec.name}: {published} {spec.stated}; modelled at {shares} % of these"
 
     def _origin_warnings(self, graph: Graph) -> list[str]:
         if self.path is None or self.fingerprint is not None:
@@ -177,23 +185,43 @@ class Costs:
 
 def model_costs(device: str, gpu: TargetGpu | None = None) -> Costs:
     """Costs of a device by its title, and of a GPU by its published rates, where they are known."""
-    rates = MODELS[device] if gpu is None or gpu.spec is None else gpu_rates(device, gpu.spec)
+    rates = MODELS[_model_of(device)] if gpu is None or gpu.spec is None else gpu_rates(device, gpu.spec)
     return Costs(rates, gpu=gpu)
 
 
 def gpu_rates(device: str, spec: GpuSpec) -> Rates:
     """The model's rates for MODELLED_GPU, changed in the ratio of what is published of both."""
-    base, of, precision = MODELS[device], find_gpu(MODELLED_GPU), precision_of(device)
+    base, of, precision = MODELS[_model_of(device)], find_gpu(MODELLED_GPU), precision_of(device)
     link = spec.link / of.link
     return replace(
-        base, flops=base.flops * (spec.peak(precision) / of.peak(precision)),
+        base, flops=base.flops * (_flop_seconds(of, precision, base) / _flop_seconds(spec, precision, base)),
         memory=base.memory * (spec.memory / of.memory), d2h=base.d2h * link, h2d=base.h2d * link,
     )  # fmt: skip
 
 
+def _flop_seconds(spec: GpuSpec, precision: str, base: Rates) -> float:
+    """Seconds of a FLOP of matrix products, with `base` the rates of MODELLED_GPU.
+
+    On tensor cores they are those of the arithmetic at MOST_OF_PEAK, and those in which multiprocessors bring operands:
+    on MODELLED_GPU all that is left of 1 / base.flops, on others by multiprocessors and clock.  So tensor cores that
+    are slow for their multiprocessors reach a larger share of their peak, and fast ones a smaller.
+    """
+    if precision == "fp32":
+        return 1 / spec.peak(precision)
+    of, products = find_gpu(MODELLED_GPU), PRODUCTS_OF_TF32.get(precision, 1)
+    arithmetic, of_modelled = (products / (MOST_OF_PEAK * each.peak(precision)) for each in (spec, of))
+    operands = 1 / base.flops - of_modelled
+    return arithmetic + operands * (of.multiprocessors * of.clock) / (spec.multiprocessors * spec.clock)
+
+
 def precision_of(device: str) -> str:
     """The precision of matrix products in a title such as "cuda tf32"."""
-    return device.partition(" ")[2] or "fp32"
+    return _model_of(device).partition(" ")[2] or "fp32"
+
+
+def _model_of(device: str) -> str:
+    """The title without the families of kernels that are not used, which no model knows."""
+    return device.partition(WITHOUT)[0]
 
 
 def read_costs(path: str | Path, device: str, gpu: TargetGpu | None = None) -> Costs:
@@ -245,10 +273,9 @@ def _costs(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
 
 def _other_device(measured: str, device: str) -> str:
     """What differs between the titles of two devices: a name, and for cuda a precision."""
-    (name, *precision), (here, *precision_here) = measured.split(), device.split()
-    if name != here:
+    words = precision_of(measured), precision_of(device)
+    if measured.split()[0] != device.split()[0] or words[0] == words[1]:
         return f"was measured on device {measured}, and the device is {device}"
-    words = (" ".join(each) or "fp32" for each in (precision, precision_here))
     return "was measured in precision {}, and the precision is {}".format(*words)
 
 

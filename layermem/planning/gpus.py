@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -20,12 +20,14 @@ from layermem.utils.units import format_bytes
 
 TABLE = Path(__file__).with_name("gpus.tsv")
 OLDEST_CAPABILITY = 75  # that the kernels are compiled for
+WITHOUT = " without "  # in the title of a device: before the families of kernels that it does not use
 TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
 LANE_RATE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9}  # bytes a second of a PCI Express lane, each way, by generation
 LANES = 16
 # Modelled, of the memory of a GPU that is not here: what error correction takes, and CUDA with the code of kernels.
 ERROR_CORRECTION, CONTEXT_BYTES = 1 / 16, 512 << 20
 GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
+BY_DRIVER = "as its driver and architecture say"  # source of rates that are not in the table
 MAKERS = ("nvidia", "geforce", "tesla")  # words that are no part of a name
 
 
@@ -66,6 +68,11 @@ class GpuSpec:
     def capability_text(self) -> str:
         return f"{self.capability // 10}.{self.capability % 10}"
 
+    @property
+    def stated(self) -> str:
+        """Where its rates are from."""
+        return BY_DRIVER if self.source == BY_DRIVER else "published"
+
     def peak(self, precision: str) -> float:
         """FLOPs a second of matrix products; fp32x3 adds products of tf32."""
         rate = {"fp32": self.fp32, "bf16": self.bf16}.get(precision, self.tf32)
@@ -86,7 +93,8 @@ class GpuSpec:
 
 @dataclass(frozen=True)
 class TargetGpu:
-    """The GPU that a plan is for: its name, that of the driver for one that the table does not have."""
+    """The GPU that a plan is for: its name, that of the driver for one that the table does not have.  There is no spec
+    if its driver does not state its clocks either."""
 
     name: str
     spec: GpuSpec | None
@@ -123,6 +131,28 @@ def find_gpu(name: str) -> GpuSpec:
 def recognize_gpu(name: str) -> GpuSpec | None:
     """The row of a GPU by its name, or by the one that the driver has for it."""
     return _by_key().get(_key(name))
+
+
+def spec_by_driver(
+    name: str, capability: int, memory_bytes: int, multiprocessors: int, clock: float, memory: float, shared_bytes: int
+) -> GpuSpec | None:
+    """The rates of a GPU that the table does not have, from what its driver states: a multiprocessor does as much in a
+    cycle as those of its architecture in the table, or of the one before (by their median).  None if the driver states
+    no clocks, as new ones do not."""
+    if not clock or not memory:
+        return None
+    before = max((spec.capability for spec in gpus().values() if spec.capability <= capability), default=0)
+    same = [spec for spec in gpus().values() if spec.capability == before]
+    if not same:
+        return None
+    same.sort(key=lambda spec: spec.tf32 / (spec.multiprocessors * spec.clock))
+    like = same[(len(same) - 1) // 2]
+    ratio = multiprocessors * clock / (like.multiprocessors * like.clock)
+    return replace(
+        like, name=name, memory_bytes=memory_bytes, multiprocessors=multiprocessors, clock=clock, memory=memory,
+        fp32=like.fp32 * ratio, tf32=like.tf32 * ratio, bf16=like.bf16 * ratio, capability=capability,
+        shared_bytes=shared_bytes, driver_name=name, source=BY_DRIVER,
+    )  # fmt: skip
 
 
 @cache

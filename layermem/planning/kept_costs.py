@@ -37,11 +37,16 @@ NAME_LIMIT = 200  # characters of a file's name
 
 
 def costs_folder() -> Path:
+    return kept_folder("costs")
+
+
+def kept_folder(name: str) -> Path:
+    """What is kept from run to run: it may be deleted at any time."""
     named = os.environ.get("LAYERMEM_CACHE")
     if named:
-        return Path(named) / "costs"
+        return Path(named) / name
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "layermem" / "costs"
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "layermem" / name
 
 
 def kept_path(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path:

@@ -20,7 +20,8 @@ from google.protobuf.message import DecodeError
 from layermem.errors import InputError
 from layermem.proto.schema import AS_BYTES, BlobProto, FastBlobProto, Message
 from layermem.proto.wire import LENGTH, WireError, fields, length_head, read_span
-from layermem.utils.input_files import read_bytes
+from layermem.utils.input_files import Read, read_bytes
+from layermem.utils.open_file import OpenFile
 
 Array = npt.NDArray[np.float32]
 
@@ -70,16 +71,16 @@ def write_blob(handle: BinaryIO, number: int, blob: Blob) -> None:
     handle.write(_shape_message(blob))
 
 
-def find_blob(path: str | PathLike[str], file: BinaryIO, start: int, stop: int) -> LazyBlob:
-    """The BlobProto at [start, stop) of an open file; WireError unless it has one packed array that fits its shape."""
+def find_blob(file: OpenFile, reader: BinaryIO, start: int, stop: int) -> LazyBlob:
+    """The BlobProto at [start, stop) of a file; WireError unless it has one packed array that fits its shape."""
     head, arrays = b"", {}
-    for field in fields(file, start, stop):
+    for field in fields(reader, start, stop):
         if field.number in _ARRAYS:
             if field.kind != LENGTH or field.number in arrays:
                 raise WireError("an array is in parts")
             arrays[field.number] = field
         else:
-            head += read_span(file, field.begin, field.stop)
+            head += read_span(reader, field.begin, field.stop)
     shape = _shape_of(FastBlobProto.FromString(head))
     dtype = np.dtype("<f8" if _DOUBLES in arrays else "<f4")
     data = arrays.get(_DOUBLES) or arrays.get(_DATA)
@@ -88,15 +89,15 @@ def find_blob(path: str | PathLike[str], file: BinaryIO, start: int, stop: int) 
         raise WireError("an array does not fit its shape")
     offset = data.start if data else 0
 
-    def read() -> Array:
-        with open(path, "rb") as again:
-            again.seek(offset)
-            values = np.fromfile(again, dtype, count)
-        if values.size < count:
-            raise InputError("has become shorter while it was read; restore the file", path=str(path))
-        return _as_float(values)
+    return LazyBlob(shape, lambda: _as_float(array_at(file, offset, dtype, count)))
 
-    return LazyBlob(shape, read)
+
+def array_at(file: OpenFile, start: int, dtype: npt.DTypeLike, count: int) -> npt.NDArray[Any]:
+    """`count` numbers from byte `start` of a file; InputError if it has changed since it was opened."""
+    values = np.empty(count, dtype)
+    file.fill(values.view(np.uint8).data, start)
+    file.check_unchanged()
+    return values
 
 
 def array_from_fast(blob: Message) -> Array:
@@ -124,9 +125,9 @@ def _as_float(values: npt.NDArray[Any]) -> Array:
         return values.astype(np.float32, copy=False)
 
 
-def read_blob(path: str | PathLike[str]) -> Array:
-    """The array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]."""
-    raw = read_bytes(path, what="binaryproto", limit=MESSAGE_LIMIT)
+def read_blob(path: str | PathLike[str], read: Read = read_bytes) -> Array:
+    """The array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]; `read` gets its bytes."""
+    raw = read(path, what="binaryproto", limit=MESSAGE_LIMIT)
     try:
         try:
             return array_from_fast(FastBlobProto.FromString(raw))

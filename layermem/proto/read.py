@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from os import PathLike
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
 from layermem.utils.files import check_path
 from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.open_file import Files
 from layermem.utils.steps import report_step
 
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")  # fields of SolverParameter
@@ -38,6 +40,7 @@ class NetFile:
     notes: tuple[str, ...] = ()  # upgrades that were made, a sentence each
     nameless: frozenset[str] = frozenset()  # names that layers without one were given
     ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
+    files: Files = dataclass_field(default_factory=Files)  # that the net names, as far as they are open
 
     def line_of(self, layer_index: int) -> int | None:
         return self.lines[layer_index]
@@ -57,6 +60,7 @@ class SolverFile:
     nets: dict[str, tuple[NetFile, ...]]  # nets inside the solver, by field (_NESTED_NETS)
     lines: dict[str, tuple[int, ...]]  # of each field in the text, one for each occurrence
     notes: tuple[str, ...] = ()  # upgrades that were made, a sentence each
+    files: Files = dataclass_field(default_factory=Files)  # that the solver and its nets name, as far as they are open
 
     def error(self, field: str, what: str, index: int = 0) -> InputError:
         """An InputError at the line of a field, or without a line if the field is not in the text."""
@@ -64,10 +68,14 @@ class SolverFile:
         return InputError(what, path=self.path, line=lines[index] if index < len(lines) else None)
 
 
-def read_net(path: str | PathLike[str]) -> NetFile:
-    """The net in a prototxt file, in the current format."""
-    raw = read_bytes(path, what="prototxt net", limit=TEXT_LIMIT)
-    net = read_net_text(text_file.decode(raw, str(path), what="prototxt net"), str(path))
+def read_net(path: str | PathLike[str], files: Files | None = None) -> NetFile:
+    """The net in a prototxt file, in the current format.
+
+    files   of the solver that names it
+    """
+    files = files or Files()
+    raw = files.read_bytes(path, what="prototxt net", limit=TEXT_LIMIT)
+    net = replace(read_net_text(text_file.decode(raw, str(path), what="prototxt net"), str(path)), files=files)
     report_step("read %s: %d layers, of all phases", path, len(net.message.layer))
     return net
 
@@ -106,9 +114,13 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
         notes = upgrade_solver(message, path)
     except InputError as error:
         raise error.at(path=path, line=_first(layout.lines("solver_type"))) from None
-    nets = {field: tuple(_nested_nets(message, field, layout, path)) for field in _NESTED_NETS}
+    files = Files()
+    nets = {
+        field: tuple(replace(net, files=files) for net in _nested_nets(message, field, layout, path))
+        for field in _NESTED_NETS
+    }
     lines = {field.name: tuple(layout.lines(field.name)) for field, _ in given}
-    return SolverFile(path, message, nets, lines, (*notes, *layout.ignored))
+    return SolverFile(path, message, nets, lines, (*notes, *layout.ignored), files)
 
 
 def resolve_path(name: str, beside: str | PathLike[str]) -> Path:

@@ -76,7 +76,7 @@ def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
         path = resolve_path(value if isinstance(value, str) else value[index], solver.path)
     except InputError as error:
         raise solver.error(field, error.what, index) from None
-    return read_net(path)
+    return read_net(path, solver.files)
 
 
 def _in_state(net: NetFile, phase: int, given: Message | None, iterations: int = 0) -> SolverNet:

@@ -48,15 +48,16 @@ from layermem.proto.schema import (
 )
 from layermem.proto.upgrade import v2_type
 from layermem.proto.weight_names import NAMES, NameMap, layers_of, read_names, tensors_of
-from layermem.proto.weights_hdf5 import is_hdf5, open_hdf5, read_hdf5, write_hdf5
+from layermem.proto.weights_hdf5 import is_hdf5, open_hdf5, write_hdf5
 from layermem.proto.weights_npz import npz_content, open_npz
 from layermem.proto.weights_safetensors import open_safetensors, safetensors_content
 from layermem.proto.wire import LENGTH, Field, WireError, fields, length_head, read_span
 from layermem.utils.files import write_atomically
-from layermem.utils.input_files import check_regular, exists, read_bytes
+from layermem.utils.input_files import exists
+from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
-_WHAT = "weight file (.caffemodel or .caffemodel.h5)"
+WHAT = "weight file (.caffemodel or .caffemodel.h5)"
 _LAYER, _OLD_LAYER = (NetParameter.DESCRIPTOR.fields_by_name[name].number for name in ("layer", "layers"))
 _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 _OLD_BLOBS = V1LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
@@ -98,42 +99,46 @@ def is_named(path: str | PathLike[str]) -> bool:
     return fspath(path).endswith((SAFETENSORS, NPZ))
 
 
-def open_weights(path: str | PathLike[str], names: NameMap | None = None) -> Weights[Blob]:
-    """The same as `read_weights`, where possible as blobs that are read from the file when they are needed."""
-    if is_named(path):
-        return _named_weights(path, names)
-    if is_hdf5(path):
-        return Weights(open_hdf5(fspath(path)), hdf5=True)
-    if located := _find_blobs(path):
+def open_weights(path: str | PathLike[str] | OpenFile, names: NameMap | None = None) -> Weights[Blob]:
+    """The same as `read_weights`, where possible as blobs that are read from the open file when they are needed."""
+    file = path if isinstance(path, OpenFile) else OpenFile(path, what=WHAT)
+    if is_named(file.path):
+        return _named_weights(file, names)
+    if is_hdf5(file):
+        return Weights(open_hdf5(file), hdf5=True)
+    if located := _find_blobs(file):
         return located
-    weights = read_weights(path)
+    weights = _read_binary(file)
     return Weights({name: [*blobs] for name, blobs in weights.items()}, weights.names_in_file)
 
 
-def _named_weights(path: str | PathLike[str], names: NameMap | None) -> Weights[Blob]:
+def _named_weights(file: OpenFile, names: NameMap | None) -> Weights[Blob]:
     """Those of tensors by name; without `names`, by the map beside the file, if there is one."""
-    tensors = (open_npz if fspath(path).endswith(NPZ) else open_safetensors)(path)
-    beside = fspath(path) + NAMES
+    tensors = (open_npz if file.path.endswith(NPZ) else open_safetensors)(file)
+    beside = file.path + NAMES
     if names is None and exists(beside):
         names = read_names(beside)
     try:
         return Weights(layers_of(tensors, names))
     except InputError as error:
-        raise error.at(path=str(path)) from None
+        raise error.at(path=file.path) from None
 
 
 def read_weights(path: str | PathLike[str]) -> Weights[Array]:
     """The blobs of every layer with weights, by name, in the order of the file.  Arrays may be read-only."""
-    if is_named(path):
-        named = _named_weights(path, None)
-        return Weights({name: [np.asarray(blob) for blob in blobs] for name, blobs in named.items()})
-    if is_hdf5(path):
-        return Weights(read_hdf5(fspath(path)), hdf5=True)
-    raw = read_bytes(path, what=_WHAT, limit=MESSAGE_LIMIT)
+    file = OpenFile(path, what=WHAT)
+    if not is_named(path) and not is_hdf5(file):
+        return _read_binary(file)
+    opened = open_weights(file)
+    return Weights({name: [np.asarray(blob) for blob in blobs] for name, blobs in opened.items()}, hdf5=opened.hdf5)
+
+
+def _read_binary(file: OpenFile) -> Weights[Array]:
+    raw = file.content(MESSAGE_LIMIT)
     try:
         return _weights_of(raw)
     except InputError as error:
-        raise error.at(path=str(path)) from None
+        raise error.at(path=file.path) from None
 
 
 def write_weights(
@@ -188,32 +193,31 @@ def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers, names_in_
     _refuse_beyond_limit(handle.tell())
 
 
-def _find_blobs(path: str | PathLike[str]) -> Weights[Blob] | None:
+def _find_blobs(file: OpenFile) -> Weights[Blob] | None:
     """The blobs of a binary file where they are; None for a file that `read_weights` must read, or refuse."""
     layers: list[tuple[str, str, list[Blob]]] = []
+    reader = file.reader()
     try:
-        size = check_regular(path, what=_WHAT)
-        with open(path, "rb") as file:
-            for layer in fields(file, 0, size if size <= MESSAGE_LIMIT else 0):
-                if layer.number not in (_LAYER, _OLD_LAYER) or layer.kind != LENGTH:
-                    continue
-                name, kind, blobs = _find_layer(path, file, layer)
-                if blobs:
-                    layers.append((name, kind, blobs))
-    except (OSError, ValueError, DecodeError, InputError):
+        for layer in fields(reader, 0, file.size if file.size <= MESSAGE_LIMIT else 0):
+            if layer.number not in (_LAYER, _OLD_LAYER) or layer.kind != LENGTH:
+                continue
+            name, kind, blobs = _find_layer(file, reader, layer)
+            if blobs:
+                layers.append((name, kind, blobs))
+    except (ValueError, DecodeError, InputError):
         return None
     return Weights.numbered(layers)
 
 
-def _find_layer(path: str | PathLike[str], file: BinaryIO, layer: Field) -> tuple[str, str, list[Blob]]:
+def _find_layer(file: OpenFile, reader: BinaryIO, layer: Field) -> tuple[str, str, list[Blob]]:
     head = b""
     blobs: list[LazyBlob] = []
     blobs_number = _BLOBS if layer.number == _LAYER else _OLD_BLOBS
-    for field in fields(file, layer.start, layer.stop):
+    for field in fields(reader, layer.start, layer.stop):
         if field.number == blobs_number and field.kind == LENGTH:
-            blobs.append(find_blob(path, file, field.start, field.stop))
+            blobs.append(find_blob(file, reader, field.start, field.stop))
         else:
-            head += read_span(file, field.begin, field.stop)
+            head += read_span(reader, field.begin, field.stop)
     message = (LayerParameter if layer.number == _LAYER else V1LayerParameter).FromString(head)
     if layer.number == _OLD_LAYER and message.HasField("layer"):
         raise WireError("a layer of Caffe's first format")
@@ -234,7 +238,7 @@ def _refuse_beyond_limit(size: int) -> None:
 
 def _weights_of(raw: bytes) -> Weights[Array]:
     if not raw:
-        raise InputError(f"is empty; give a {_WHAT}")
+        raise InputError(f"is empty; give a {WHAT}")
     try:
         try:
             weights = _collect_blobs(FastNetParameter.FromString(raw), array_from_fast)
@@ -243,7 +247,7 @@ def _weights_of(raw: bytes) -> Weights[Array]:
     except InputError as error:
         raise _other_file(raw) or error from None
     except (DecodeError, UnicodeDecodeError):
-        raise _other_file(raw) or InputError(f"is truncated, or is not a {_WHAT}; copy it again") from None
+        raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}; copy it again") from None
     if not weights and (other := _other_file(raw)):
         raise other
     return weights
@@ -265,7 +269,7 @@ def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> Weight
         except InputError as error:
             raise error.at(layer=name) from None
     if not count:
-        raise InputError(f"has no layers; give a {_WHAT}")
+        raise InputError(f"has no layers; give a {WHAT}")
     return Weights.numbered(layers)
 
 
@@ -304,7 +308,7 @@ def _other_file(raw: bytes) -> InputError | None:
     """The error for a text file or a solver state, two common mistakes; None for other files."""
     start = raw[:512]
     if not any(byte < 32 and byte not in b"\t\n\r\f" for byte in start):
-        return InputError(f"is text; give a {_WHAT}")
+        return InputError(f"is text; give a {WHAT}")
     try:
         state = SolverState.FromString(raw)
         if state.learned_net and isinstance(state.learned_net, str) and state.learned_net.isprintable():

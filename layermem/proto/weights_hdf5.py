@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -22,7 +21,7 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.proto.blobs import Array, Blob, LazyBlob
 from layermem.proto.checks import shape_fault
-from layermem.utils.input_files import check_regular
+from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 if TYPE_CHECKING:
@@ -33,52 +32,42 @@ MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reac
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # of every HDF5 file
 
 
-def is_hdf5(path: str | PathLike[str]) -> bool:
-    """Whether the file has the signature of HDF5; False for one that cannot be read."""
-    try:
-        check_regular(path, what="HDF5 file")
-        with open(path, "rb") as handle:
-            return handle.read(len(SIGNATURE)) == SIGNATURE
-    except (OSError, InputError):
-        return False
+def is_hdf5(file: OpenFile) -> bool:
+    """Whether the file has the signature of HDF5."""
+    return file.read(0, len(SIGNATURE)) == SIGNATURE
 
 
-def open_hdf5(path: str) -> dict[str, list[Blob]]:
+def open_hdf5(file: OpenFile) -> dict[str, list[Blob]]:
     """The blobs of every layer with weights, by name; each is read from the file when it is needed."""
     import h5py
 
-    with reading(path, ".caffemodel.h5") as file:
-        if not isinstance(file.get("data"), h5py.Group):
+    with reading(file, ".caffemodel.h5") as h5:
+        if not isinstance(h5.get("data"), h5py.Group):
             raise InputError("has no group 'data'; give a .caffemodel.h5")
-        numbered = _blobs_in(path, file["data"])
+        numbered = _blobs_in(file, h5)
         return {layer: _in_order(layer, blobs) for layer, blobs in numbered.items()}
 
 
-def read_hdf5(path: str) -> dict[str, list[Array]]:
-    """The same, read."""
-    return {layer: [np.asarray(blob) for blob in blobs] for layer, blobs in open_hdf5(path).items()}
-
-
-def lazy_blob(path: str, dataset: h5py.Dataset) -> LazyBlob:
-    """A dataset of numbers that is read when it is needed; InputError for one that cannot be a blob."""
+def lazy_blob(file: OpenFile, h5: h5py.File, dataset: h5py.Dataset) -> LazyBlob:
+    """A dataset of numbers in `h5`, the content of `file`, read when it is needed; InputError for what is no blob."""
     if dataset.dtype.kind not in "fiu":
         raise InputError(f"has a dataset '{dataset.name}' of {dataset.dtype}; store numbers")
-    if fault := dataset_fault(path, dataset):
+    if fault := dataset_fault(h5, dataset):
         raise InputError(f"has a dataset '{dataset.name}' {fault}")
     name, shape = dataset.name, dataset.shape
 
     def read() -> Array:
-        with reading(path, "HDF5 file with blobs") as file:
-            return np.asarray(file[name][()], np.float32).reshape(shape)
+        with reading(file, "HDF5 file with blobs") as again:
+            return np.asarray(again[name][()], np.float32).reshape(shape)
 
     return LazyBlob(shape, read)
 
 
-def dataset_fault(path: str, dataset: h5py.Dataset) -> str | None:
-    """Why a dataset is not read, as the end of "a dataset 'x' ..."; None if it is."""
+def dataset_fault(h5: h5py.File, dataset: h5py.Dataset) -> str | None:
+    """Why a dataset of `h5` is not read, as the end of "a dataset 'x' ..."; None if it is."""
     if dataset.shape is None:
         return "without a shape; store numbers"
-    if dataset.external or dataset.is_virtual or dataset.file.filename != path:
+    if dataset.external or dataset.is_virtual or dataset.file.filename != h5.filename:
         return "whose numbers are in another file; store them in this one"
     if fault := shape_fault(dataset.shape):
         return f"of {fault}"
@@ -88,23 +77,25 @@ def dataset_fault(path: str, dataset: h5py.Dataset) -> str | None:
 
 
 @contextmanager
-def reading(path: str, what: str) -> Iterator[h5py.File]:
-    """The open file; InputError for any error of HDF5 meanwhile, and for what does not fit the memory."""
+def reading(file: OpenFile, what: str) -> Iterator[h5py.File]:
+    """The content of an open file; InputError for any error of HDF5 meanwhile, for what does not fit the memory, and if
+    the file has changed since it was opened."""
     import h5py
 
-    check_regular(path, what=what)
     try:
-        with h5py.File(path, "r") as file:
-            yield file
+        with h5py.File(file.reader(), "r") as h5:
+            yield h5
     except InputError as error:
-        raise error.at(path=path) from None
+        raise error.at(path=file.path) from None
     except MemoryError:
         raise InputError(
-            "holds more numbers than this machine has memory for; use one with more, or a smaller file", path=path
+            "holds more numbers than this machine has memory for; use one with more, or a smaller file", path=file.path
         ) from None
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, OverflowError) as error:
+        file.check_unchanged()
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"is truncated, or is not a {what} ({reason}); copy it again", path=path) from None
+        raise InputError(f"is truncated, or is not a {what} ({reason}); copy it again", path=file.path) from None
+    file.check_unchanged()
 
 
 def write_hdf5(handle: BinaryIO, layers: Mapping[str, Sequence[Blob]]) -> None:
@@ -121,8 +112,8 @@ def write_hdf5(handle: BinaryIO, layers: Mapping[str, Sequence[Blob]]) -> None:
                 group.create_dataset(str(index), data=np.asarray(blob, dtype=np.float32))
 
 
-def _blobs_in(path: str, data: h5py.Group) -> dict[str, dict[int, Blob]]:
-    """All datasets below a group, by layer name and blob index."""
+def _blobs_in(file: OpenFile, h5: h5py.File) -> dict[str, dict[int, Blob]]:
+    """All datasets below the group `data`, by layer name and blob index."""
     import h5py
 
     blobs: dict[str, dict[int, Blob]] = {}
@@ -133,11 +124,11 @@ def _blobs_in(path: str, data: h5py.Group) -> dict[str, dict[int, Blob]]:
         layer, _, index = name.rpartition("/")
         if not (layer and index.isdecimal() and index.isascii() and len(index) < 10) or node.dtype.kind not in "fiu":
             raise InputError(f"has an unexpected dataset 'data/{name}'; give a .caffemodel.h5")
-        if fault := dataset_fault(path, node):
+        if fault := dataset_fault(h5, node):
             raise InputError(f"has a blob {index} {fault}", layer=layer)
-        blobs.setdefault(layer, {})[int(index)] = lazy_blob(path, node)
+        blobs.setdefault(layer, {})[int(index)] = lazy_blob(file, h5, node)
 
-    data.visititems(visit)
+    h5["data"].visititems(visit)
     return blobs
 
 

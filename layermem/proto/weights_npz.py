@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
-from os import PathLike, fspath
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.lib import format as npy
 from layermem.errors import InputError
 from layermem.proto.blobs import Array, Blob, LazyBlob
 from layermem.proto.checks import shape_fault
-from layermem.utils.input_files import check_regular
+from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 WHAT = ".npz file"
@@ -36,22 +35,21 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyEr
             tokenize.TokenError)  # fmt: skip
 
 
-def open_npz(path: str | PathLike[str]) -> dict[str, LazyBlob]:
+def open_npz(file: OpenFile) -> dict[str, LazyBlob]:
     """The tensors; InputError for a file that is not one, and for arrays that cannot be blobs."""
-    check_regular(path, what=WHAT)
-    with _reading(fspath(path)) as archive:
+    with _reading(file) as archive:
         names = archive.namelist()
         if len({*names}) < len(names):
             raise InputError("holds two arrays of one name; write it again")
-        return {name.removesuffix(ENDING): _lazy(fspath(path), archive, name) for name in names}
+        return {name.removesuffix(ENDING): _lazy(file, archive, name) for name in names}
 
 
-def _lazy(path: str, archive: zipfile.ZipFile, member: str) -> LazyBlob:
+def _lazy(file: OpenFile, archive: zipfile.ZipFile, member: str) -> LazyBlob:
     info, name = archive.getinfo(member), member.removesuffix(ENDING)[:80]
     if not member.endswith(ENDING):
         raise InputError(f"holds '{member[:80]}', which is no array; write it with numpy.savez")
-    with archive.open(info) as file:
-        shape, _, dtype = _head(file)
+    with archive.open(info) as head:
+        shape, _, dtype = _head(head)
     if dtype.kind not in "fiub" or dtype.hasobject:
         raise InputError(f"holds '{name}' of type {str(dtype)[:40]}; store numbers")
     if shape and (fault := shape_fault(shape)):
@@ -65,8 +63,8 @@ def _lazy(path: str, archive: zipfile.ZipFile, member: str) -> LazyBlob:
         )
 
     def read() -> Array:
-        with _reading(path) as again, again.open(member) as file:
-            values = npy.read_array(file, allow_pickle=False)
+        with _reading(file) as again, again.open(member) as data:
+            values = npy.read_array(data, allow_pickle=False)
             with np.errstate(over="ignore"):
                 return np.ascontiguousarray(values, np.float32).reshape(shape)
 
@@ -83,15 +81,17 @@ def _head(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[zipfile.ZipFile]:
+def _reading(file: OpenFile) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file.reader()) as archive:
             yield archive
     except InputError as error:
-        raise error.at(path=path) from None
+        raise error.at(path=file.path) from None
     except (*_DAMAGED, RecursionError) as error:
+        file.check_unchanged()
         reason = (str(error).splitlines() or [""])[0][:80] or type(error).__name__
-        raise InputError(f"is truncated, or is not an {WHAT} ({reason}); copy it again", path=path) from None
+        raise InputError(f"is truncated, or is not an {WHAT} ({reason}); copy it again", path=file.path) from None
+    file.check_unchanged()
 
 
 def npz_content(tensors: Mapping[str, Blob]) -> Callable[[BinaryIO], None]:

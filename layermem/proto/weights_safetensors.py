@@ -14,15 +14,14 @@ import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import prod
-from os import PathLike, fspath
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from layermem.errors import InputError
-from layermem.proto.blobs import Array, Blob, LazyBlob
+from layermem.proto.blobs import Array, Blob, LazyBlob, array_at
 from layermem.proto.checks import shape_fault
-from layermem.utils.input_files import check_regular
+from layermem.utils.open_file import OpenFile
 
 WHAT = ".safetensors file"
 HEADER_LIMIT = 100_000_000  # bytes, of the format
@@ -34,31 +33,25 @@ DTYPES = {
 ALIGNMENT = 8  # of the data in a file
 
 
-def open_safetensors(path: str | PathLike[str]) -> dict[str, LazyBlob]:
+def open_safetensors(file: OpenFile) -> dict[str, LazyBlob]:
     """The tensors; InputError for a file that is not one, and for tensors that cannot be blobs."""
     try:
-        size = check_regular(path, what=WHAT)
-        with open(path, "rb") as file:
-            start, header = _header(file, size)
+        start, header = _header(file)
         header.pop("__metadata__", None)
-        spans = {name: _span(name, entry, size - start) for name, entry in header.items()}
-        _check_spans(spans, size - start)
-        return {name: _lazy(fspath(path), name, header[name], start) for name in header}
-    except OSError as error:
-        raise InputError(
-            f"cannot be read as a {WHAT}: {error.strerror or error}; give another file", path=str(path)
-        ) from None
+        spans = {name: _span(name, entry, file.size - start) for name, entry in header.items()}
+        _check_spans(spans, file.size - start)
+        return {name: _lazy(file, name, header[name], start) for name in header}
     except InputError as error:
-        raise error.at(path=str(path)) from None
+        raise error.at(path=file.path) from None
 
 
-def _header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
+def _header(file: OpenFile) -> tuple[int, dict[str, Any]]:
     """Where the data begin, and the header."""
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, HEADER_LIMIT):
+    length = int.from_bytes(file.read(0, 8), "little")
+    if file.size < 8 or length > min(file.size - 8, HEADER_LIMIT):
         raise InputError(f"is truncated, or is not a {WHAT}: its header takes {length:,} bytes; copy it again")
     try:
-        header = json.loads(file.read(length).decode(), object_pairs_hook=_unique, parse_constant=_no_number)
+        header = json.loads(file.read(8, 8 + length).decode(), object_pairs_hook=_unique, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0][:80] or type(error).__name__
         raise InputError(f"is damaged, or is not a {WHAT}: its header is not JSON ({reason}); copy it again") from None
@@ -107,19 +100,15 @@ def _check_spans(spans: Mapping[str, tuple[int, int]], size: int) -> None:
             raise InputError(f"has '{name[:80]}', which {fault} {what} in the file; copy it again")
 
 
-def _lazy(path: str, name: str, entry: dict[str, Any], start: int) -> LazyBlob:
+def _lazy(file: OpenFile, name: str, entry: dict[str, Any], start: int) -> LazyBlob:
     shape, kind, (begin, _) = tuple(entry["shape"]), entry["dtype"], entry["data_offsets"]
 
     def read() -> Array:
         fault = None if not shape else shape_fault(shape)
         if kind not in DTYPES or fault:
             what = f"has the tensor '{name}' of {fault or f'type {kind}, which is not read; store it as F32'}"
-            raise InputError(what, path=path)
-        with open(path, "rb") as file:
-            file.seek(start + begin)
-            values = np.fromfile(file, DTYPES[kind], prod(shape))
-        if values.size < prod(shape):
-            raise InputError("has become shorter while it was read; restore the file", path=path)
+            raise InputError(what, path=file.path)
+        values = array_at(file, start + begin, DTYPES[kind], prod(shape))
         if kind == BFLOAT16:
             values = (values.astype(np.uint32) << 16).view(np.float32)
         with np.errstate(over="ignore"):

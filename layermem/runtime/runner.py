@@ -41,13 +41,15 @@ class Runner:
         if memory is None:
             if program.arena_bytes >= LARGE_BYTES:
                 gc.collect()  # nets and solvers are cycles of objects: one that was dropped may still have its arena
-            self.arena = device.arena(program.arena_bytes, poison=poison)
+            # The host's first: pinned memory takes some of a GPU's, and an arena that leaves too little says what fits.
             self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
+            self.arena = device.arena(program.arena_bytes, poison=poison)
         else:
             self.arena, self.host = memory.arena, memory.host
         self.executors = [
             Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
         ]
+        device.load()
         self.persistent: dict[str, Buffer] = {}  # as the net has them: in bands of rows or not
         self._bands: dict[str, list[Buffer]] = {}  # of each: those that lie in the arena, in the order of their rows
         for buffer in {b.name: b for schedule in program.schedules for b in schedule.graph.persistent()}.values():

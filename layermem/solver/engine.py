@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import TypeVar
 
 import numpy as np
@@ -51,6 +52,7 @@ class Engine:
         spill: Path | None = None, poison: bool = False, noise: int | None = None, group: Group | None = None,
         loss_scale: LossScale | None = None,
     ):  # fmt: skip
+        self.lock = RLock()  # of the solver and its nets (utils/exclusive.py)
         self.nets, self.param, self.noise = nets, param, noise
         self.group, self.loss_scale = group or Group(), loss_scale
         self.ranks = Ranks(self.group.rank, self.group.size, param.iter_size)

@@ -159,6 +159,8 @@ def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_b
         feed.ranks = ranks
         return feed
     try:
-        return open_feed(node.layer.param, net.phase, seed, path=str(net.path), ranks=ranks, in_bytes=in_bytes)
+        return open_feed(
+            node.layer.param, net.phase, seed, path=str(net.path), ranks=ranks, in_bytes=in_bytes, files=net.file.files
+        )
     except InputError as error:
         raise net.placed(error) from None

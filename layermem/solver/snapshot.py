@@ -37,7 +37,8 @@ from layermem.solver.loss_scale import SavedScale, is_saved_scale
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import State, read_state, state_content
 from layermem.utils import files
-from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes, unreadable
+from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 VERSION = 1  # of the JSON
@@ -190,27 +191,25 @@ def read_snapshot(path: str) -> Snapshot:
     state = read_state(path)
     extra = _read_extra(f"{path}.json", path, state)
     model = _find_model(path, state, None if extra is None else extra["model_sha256"])
-    return Snapshot(path, model, state, open_weights(model), extra)
+    return Snapshot(path, model.path, state, open_weights(model), extra)
 
 
-def newest_snapshot(prefix: str) -> tuple[str | None, list[str]]:
-    """The solver state of the newest complete snapshot of a prefix, None without one; and a sentence for each newer one
-    that is not complete."""
+def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
+    """The newest complete snapshot of a prefix, None without one; and a sentence for each newer one that is not
+    complete."""
     folder, name = Path(prefix).parent, re.escape(Path(prefix).name)
     states = [] if not folder.is_dir() else [
         (int(match[1]), entry.name)
         for entry in os.scandir(folder)
         if (match := re.fullmatch(rf"{name}_iter_(\d+)\.solverstate(?:\.h5)?", entry.name))
     ]  # fmt: skip
-    notes = []
+    notes: list[str] = []
     for _, state in sorted(states, reverse=True):
         path = str(folder / state)
         try:
-            read_snapshot(path)
+            return read_snapshot(path), notes
         except InputError as error:
             notes.append(f"the snapshot '{path}' is not complete, so an earlier one is taken: {error}")
-            continue
-        return path, notes
     return None, notes
 
 
@@ -294,21 +293,16 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
 }
 
 
-def _find_model(path: str, state: State, digest: str | None) -> str:
-    """The path of the weights of the state, relative to the working directory or beside it, with the right hash."""
+def _find_model(path: str, state: State, digest: str | None) -> OpenFile:
+    """The weights of the state, relative to the working directory or beside it, with the right hash."""
     beside = Path(path).parent / Path(state.learned_net).name
     candidates = [str(p) for p in dict.fromkeys((Path(state.learned_net), beside)) if os.path.isfile(p)]
     if not candidates:
         raise InputError(f"needs the weights '{state.learned_net}', which do not exist; copy them beside it", path=path)
-    if digest is None:
-        return candidates[0]
-    for model in candidates:
-        try:
-            with open(model, "rb") as handle:
-                if _sha256(handle) == digest:
-                    return model
-        except OSError as error:
-            raise unreadable(model, "snapshot's weights", error) from None
+    for name in candidates:
+        model = OpenFile(name, what="snapshot's weights")
+        if digest is None or digest == _sha256(model.reader()):
+            return model
     raise InputError("has changed since the snapshot; resume from another one", path=candidates[0])
 
 

@@ -50,8 +50,10 @@ from layermem.solver.noise import noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
+from layermem.solver.snapshot import Snapshot
 from layermem.solver.spill_rates import resolve_spill
 from layermem.solver.state_file import State
+from layermem.utils.exclusive import exclusive
 from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
 
@@ -189,10 +191,13 @@ class Solver:
                 snapshots.check_size(self.nets.train, self.param)
                 snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
                 snapshots.remove_orphans(self.param.snapshot_prefix)
-            job = job_of(
-                self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill_file,
+            make_job = partial(
+                job_of, self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill_file,
                 keep=(keep,) if isinstance(keep, str) else keep, ranks=ranks,
             )  # fmt: skip
+            job = make_job()
+            while self.device.check_kernels(job.graphs, self._note):
+                job = make_job()
             job = job.with_host_budget(host_budget).with_slices(slices)
             if measure == ONCE:
                 job = measure_once(job, self.device, strategy, budget, plan)
@@ -211,7 +216,7 @@ class Solver:
             spill=None if spill is None else Path(spill), poison=poison, noise=noise_seed(data), group=self.group,
             loss_scale=self.loss_scale,
         )  # fmt: skip
-        self.runner = self._engine.runner
+        self.runner, self._lock = self._engine.runner, self._engine.lock
         self.iteration = 0
         self.callbacks = Callbacks()
         self._base_lr: float | None = None  # that was set at run time
@@ -233,6 +238,7 @@ class Solver:
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
+    @exclusive
     def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
         """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
@@ -251,6 +257,7 @@ class Solver:
             self._note(f"loss scale {scale:g}; {skipped} of {self.iteration} updates were skipped by overflow")
         self.log(events.Finished(self.iteration, self.interrupted))
 
+    @exclusive
     def step(self, count: int) -> None:
         """Run `count` iterations, fewer after a request to stop."""
         self.interrupted = False
@@ -267,6 +274,7 @@ class Solver:
                 self.interrupted = True
                 return
 
+    @exclusive
     def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
         """Outputs of test net `index`, by name, as means over its test_iter batches; None after a request to stop.
 
@@ -399,10 +407,12 @@ class Solver:
 
     # -- parameters and data ---------------------------------------------------------------------------------------
 
+    @exclusive
     def parameters(self) -> dict[str, list[np.ndarray]]:
         """Copies of the train net's parameters in Caffe's shapes, by layer."""
         return self._engine.parameters.layers()
 
+    @exclusive
     def set_parameters(self, layers: Mapping[str, Sequence[np.ndarray]]) -> None:
         """Set parameters by layer name, in Caffe's shapes; other layers keep theirs."""
         values, unknown = self._engine.parameters.match_layers(layers)
@@ -411,6 +421,7 @@ class Solver:
         self._engine.parameters.write(values)
         self._saved_at = None
 
+    @exclusive
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; layers of the file that are not in the net are ignored."""
         try:
@@ -426,6 +437,7 @@ class Solver:
         if not values:
             self._note(f"{path} has no layer of this net; all parameters keep their initial values")
 
+    @exclusive
     def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
         """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
 
@@ -434,6 +446,7 @@ class Solver:
         """
         self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
 
+    @exclusive
     def close(self) -> None:
         """Release the files and threads of the feeds."""
         self._engine.close()
@@ -446,6 +459,7 @@ class Solver:
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
+    @exclusive
     def snapshot(self) -> str:
         """Save a snapshot; returns the path of its solver state.  DivergenceError if a value in it is not finite."""
         p, parameters = self.param, self._engine.parameters
@@ -477,13 +491,15 @@ class Solver:
         )
         snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
 
+    @exclusive
     def restore(self, path: PathName) -> None:
         """Resume from a snapshot, with the bits of an uninterrupted run; nothing changes if it does not fit."""
         self.group.agree(lambda: self._restore(path))
         self._check_same()
 
-    def _restore(self, path: PathName) -> None:
-        saved, parameters = snapshots.read_snapshot(str(path)), self._engine.parameters
+    def _restore(self, snapshot: PathName | Snapshot) -> None:
+        saved = snapshot if isinstance(snapshot, Snapshot) else snapshots.read_snapshot(str(snapshot))
+        parameters = self._engine.parameters
         try:
             values = parameters.match_snapshot(saved.weights)
         except InputError as error:
@@ -558,12 +574,15 @@ class Solver:
             seed = self.group.gather(chosen)[0]
         if not -(2**63) <= seed < 2**63:
             raise self.group.agreed(InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one"))
+        start: PathName | Snapshot | None = snapshot
         if restart:
-            snapshot = self.group.gather_from(self._newest_snapshot)[0]
-        self.group.agree(lambda: self._start(seed, snapshot, weights))
+            newest: list[Snapshot] = []  # on the first rank, which goes on with the files that it has checked
+            path = self.group.gather_from(lambda: self._newest_snapshot(newest))[0]
+            start = newest[0] if newest else path
+        self.group.agree(lambda: self._start(seed, start, weights))
         self._check_same()
 
-    def _start(self, seed: int, snapshot: PathName | None, weights: Sequence[str]) -> None:
+    def _start(self, seed: int, snapshot: PathName | Snapshot | None, weights: Sequence[str]) -> None:
         """Initial values, or those of a snapshot or of weight files."""
         for note in (*self.file.notes, *self.nets.train.file.notes, *defaulted(self.param)):
             self._note(note)
@@ -583,16 +602,18 @@ class Solver:
         for path in weights or self._named_weights():
             self.load(path)
 
-    def _newest_snapshot(self) -> str | None:
-        """The newest complete snapshot of the prefix, on the first rank."""
+    def _newest_snapshot(self, newest: list[Snapshot]) -> str | None:
+        """The path of the newest complete snapshot of the prefix, on the first rank, which puts it into `newest`."""
         if not self.group.is_first:
             return None
-        path, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
+        found, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
         for note in notes:
             self._note(note)
-        if path is None:
+        if found is None:
             self._note(f"there is no snapshot '{self.param.snapshot_prefix}_iter_N' to restart from: training begins")
-        return path
+            return None
+        newest.append(found)
+        return found.path
 
     def _check_same(self) -> None:
         """InputError unless all ranks train the same net from the same weights."""

@@ -29,7 +29,7 @@ from layermem.proto.blobs import (
 from layermem.proto.schema import FastNetParameter, FastSolverState, SolverState
 from layermem.proto.weights_hdf5 import dataset_fault, is_hdf5, lazy_blob, reading
 from layermem.proto.wire import LENGTH, fields, read_span
-from layermem.utils.input_files import check_regular, read_bytes
+from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 if TYPE_CHECKING:
@@ -75,12 +75,13 @@ def read_state(path: str | PathLike[str]) -> State:
 
     Optimizer state is read from the file when it is needed, where it is packed as usual.
     """
+    file = OpenFile(path, what=WHAT)
     try:
-        if is_hdf5(path):
-            return _check(_read_hdf5(fspath(path)))
-        return _check(_find_binary(path) or _read_binary(read_bytes(path, what=WHAT, limit=MESSAGE_LIMIT)))
+        if is_hdf5(file):
+            return _check(_read_hdf5(file))
+        return _check(_find_binary(file) or _read_binary(file.content(MESSAGE_LIMIT)))
     except InputError as error:
-        raise error.at(path=fspath(path)) from None
+        raise error.at(path=file.path) from None
 
 
 def _check(state: State) -> State:
@@ -104,19 +105,18 @@ def _write_binary(handle: BinaryIO, state: State) -> None:
         write_blob(handle, _HISTORY, blob)
 
 
-def _find_binary(path: str | PathLike[str]) -> State | None:
+def _find_binary(file: OpenFile) -> State | None:
     """The state in a binary file whose blobs are found where they are; None for one that must be read, or refused."""
     head, history = b"", []
+    reader = file.reader()
     try:
-        size = check_regular(path, what=WHAT)
-        with open(path, "rb") as file:
-            for each in fields(file, 0, size if size <= MESSAGE_LIMIT else 0):
-                if each.number == _HISTORY and each.kind == LENGTH:
-                    history.append(find_blob(path, file, each.start, each.stop))
-                else:
-                    head += read_span(file, each.begin, each.stop)
+        for each in fields(reader, 0, file.size if file.size <= MESSAGE_LIMIT else 0):
+            if each.number == _HISTORY and each.kind == LENGTH:
+                history.append(find_blob(file, reader, each.start, each.stop))
+            else:
+                head += read_span(reader, each.begin, each.stop)
         message = SolverState.FromString(head)
-    except (OSError, ValueError, DecodeError, InputError):
+    except (ValueError, DecodeError, InputError):
         return None
     if not message.HasField("iter"):
         return None
@@ -178,21 +178,21 @@ def _write_text(file: h5py.File, name: str, text: str) -> None:
     dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(raw, dtype=f"S{len(raw)}"), kind)
 
 
-def _read_hdf5(path: str) -> State:
-    with reading(path, WHAT) as file:
-        if "data" in file and "iter" not in file:
+def _read_hdf5(file: OpenFile) -> State:
+    with reading(file, WHAT) as h5:
+        if "data" in h5 and "iter" not in h5:
             raise InputError("is a weight file, for --weights; for --snapshot give a .solverstate.h5")
-        net = file["learned_net"][()]
-        history = file["history"]
-        blobs = [lazy_blob(path, history[str(index)]) for index in range(len(history))]
+        net = h5["learned_net"][()]
+        history = h5["history"]
+        blobs = [lazy_blob(file, h5, history[str(index)]) for index in range(len(history))]
         text = net.decode() if isinstance(net, bytes) else str(net)
-        step = _integer(path, file["current_step"]) if "current_step" in file else 0
-        return State(_integer(path, file["iter"]), text, step, blobs)
+        step = _integer(h5, h5["current_step"]) if "current_step" in h5 else 0
+        return State(_integer(h5, h5["iter"]), text, step, blobs)
 
 
-def _integer(path: str, dataset: h5py.Dataset) -> int:
+def _integer(h5: h5py.File, dataset: h5py.Dataset) -> int:
     """The number in a dataset of one."""
-    if fault := dataset_fault(path, dataset):
+    if fault := dataset_fault(h5, dataset):
         raise InputError(f"has a dataset '{dataset.name}' {fault}")
     if dataset.size != 1:
         raise InputError(f"has {dataset.size} numbers in '{dataset.name}', not one; resume from another snapshot")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.utils.units import format_bytes
 
 Name = str | os.PathLike[str]
+Read = Callable[..., bytes]  # what has the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
 CHUNK = 1 << 20  # bytes
@@ -27,24 +29,49 @@ def check_regular(path: Name, *, what: str) -> int:
     """The size of a file that should be a `what`; InputError unless it is a regular file."""
     try:
         status = os.stat(path)
-    except FileNotFoundError:
-        raise InputError(f"no such file; give an existing {what}", path=str(path)) from None
     except (OSError, ValueError) as error:
         raise unreadable(path, what, error) from None
+    return _regular(path, status, what).st_size
+
+
+def open_regular(path: Name, *, what: str) -> tuple[int, os.stat_result]:
+    """A descriptor of a regular file that should be a `what`, which the caller closes, and its status."""
+    check_regular(path, what=what)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not wait if it is a pipe by now
+    except (OSError, ValueError) as error:
+        raise unreadable(path, what, error) from None
+    try:
+        return descriptor, _regular(path, os.fstat(descriptor), what)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _regular(path: Name, status: os.stat_result, what: str) -> os.stat_result:
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"is a folder; give the {what} inside it", path=str(path))
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"is a pipe or a device; save the {what} in a regular file", path=str(path))
-    return status.st_size
+    return status
 
 
 def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
     """The content of a file that should be a `what`, of at most `limit` bytes."""
-    size = check_regular(path, what=what)
+    descriptor, status = open_regular(path, what=what)
+    try:
+        return read_whole(path, descriptor, status.st_size, what=what, limit=limit)
+    finally:
+        os.close(descriptor)
+
+
+def read_whole(path: Name, descriptor: int, size: int, *, what: str, limit: int) -> bytes:
+    """All bytes of an open file of `size`; InputError for more than `limit`."""
     raw = b""
     if size <= limit:
         try:
-            with open(path, "rb") as handle:
+            with open(descriptor, "rb", closefd=False) as handle:
+                handle.seek(0)
                 raw = handle.read(size + 1)
                 while size < len(raw) <= limit and (more := handle.read(CHUNK)):  # it has grown, or has no size (/proc)
                     raw += more
@@ -57,9 +84,9 @@ def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
     return raw
 
 
-def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT) -> list[str]:
-    """The lines of a UTF-8 text file, without their ends."""
-    lines = read_bytes(path, what=what, limit=limit).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
+    """The lines of a UTF-8 text file, without their ends; `read` gets its bytes."""
+    lines = read(path, what=what, limit=limit).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     texts = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -76,5 +103,7 @@ def file_beside(name: Name, folder: Path) -> Path:
 
 def unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError:
     """The error of a file that should be a `what`, which the system refused to open or to read."""
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"no such file; give an existing {what}", path=str(path))
     reason = getattr(error, "strerror", None) or str(error)
     return InputError(f"cannot be read as a {what}: {reason}; give another file", path=str(path))

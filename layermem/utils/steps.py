@@ -15,3 +15,8 @@ LOGGER.addHandler(logging.NullHandler())
 def report_step(text: str, *values: object) -> None:
     """A step that is done, as logging formats it; the text costs nothing where no handler shows it."""
     LOGGER.info(text, *values)
+
+
+def is_quiet() -> bool:
+    """Whether results and errors alone are to be shown, as with --quiet."""
+    return not LOGGER.isEnabledFor(logging.WARNING)

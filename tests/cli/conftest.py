@@ -45,7 +45,7 @@ def terminal(monkeypatch):
 
     def show() -> io.StringIO:
         stream = io.StringIO()
-        monkeypatch.setattr("layermem.cli.progress.DELAY_SECONDS", 0)
+        monkeypatch.setattr("layermem.utils.progress.DELAY_SECONDS", 0)
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
         monkeypatch.setattr(sys, "stderr", stream)
         return stream

@@ -411,7 +411,7 @@ def test_a_gpu_by_name_gives_its_rates_and_its_memory_as_the_budget(layermem):
     ended = layermem("plan", *RESNET, "--card", "rtx 4090", "--precision", "tf32")
     text = " ".join(ended.out.split())
     assert ended.code == 0 and "budget 22.0 GiB" in text
-    says = "RTX 4090: 82.6 TFLOP/s, 1,008 GB/s, link 31.5 GB/s published; modelled at 38, 62, 71 % of these"
+    says = "RTX 4090: 82.6 TFLOP/s, 1,008 GB/s, link 31.5 GB/s published; modelled at 76, 62, 71 % of these"
     assert says in text
 
 

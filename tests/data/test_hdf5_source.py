@@ -181,7 +181,7 @@ def test_a_file_that_changes_during_the_run_is_refused(three, tmp_path):
     s = source(three)
     write(tmp_path, rows(0, 4), {"data": np.zeros((1, 7)), "label": np.zeros(1)}, rows(5, 3))
     three.write_text("a.h5\nb.h5\nc.h5\n")
-    with pytest.raises(InputError, match="has changed since the run began"):
+    with pytest.raises(InputError, match="has changed since the net was made"):
         s.read(8)
 
 

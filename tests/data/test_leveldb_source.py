@@ -1,6 +1,7 @@
 """LevelDB sources: the same records, positions and errors as those of an LMDB."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +148,31 @@ def test_records_are_passed_without_being_read(folder):
     other.read(2)
     assert source.state() == other.state()
     source.close(), other.close()
+
+
+def made_again(folder, records) -> None:
+    """Replace the database, as another process does: this one holds a lock by its name."""
+    shutil.rmtree(folder, ignore_errors=True)
+    make_leveldb(folder.with_name("new"), records)
+    folder.with_name("new").rename(folder)
+
+
+def test_a_database_that_is_made_again_is_another_one_and_the_first_is_no_longer_read(folder):
+    """LevelDB opens its tables by name, so that the first would give records of both."""
+    first = LevelDbSource(folder, labels=True)
+    made_again(folder, [datum(image, 50 + i) for i, image in enumerate(images(7))])
+    second, again = (LevelDbSource(folder, labels=True) for _ in range(2))
+    assert second.read(2)[1].tolist() == again.read(2)[1].tolist() == [50, 51]
+    with pytest.raises(InputError, match="has been removed or made again since it was opened; make the net again"):
+        first.read(2)
+    first.close()
+    assert second.read(1)[1].tolist() == [52]
+    shutil.rmtree(folder)
+    with pytest.raises(InputError, match="has been removed or made again"):
+        again.read(1)
+    made_again(folder, [datum(images(1)[0], 70)])
+    third = LevelDbSource(folder, labels=True)
+    assert third.read(1)[1].tolist() == [70]
+    for each in (second, again, third):
+        each.close()
+    assert LevelDbSource(folder, labels=True).read(1)[1].tolist() == [70]

@@ -1,4 +1,6 @@
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -277,4 +279,103 @@ def test_records_are_passed_without_being_read(tmp_path):
     source = LmdbSource(folder, labels=True)
     source.skip(3 * 10**9 + 2)
     assert bytes.fromhex(source.state()["key"]) == b"00000002"
+    source.close()
+
+
+def labels_of(path, count: int = 2) -> list[int]:
+    """The first labels of a database, by a source that stays open."""
+    return LmdbSource(path, labels=True).read(count)[1].tolist()
+
+
+def labelled(folder, first: int, count: int = 2):
+    return make_lmdb(folder, [datum(each, first + number) for number, each in enumerate(images(count))])
+
+
+def test_a_database_that_is_made_again_is_another_one_and_the_first_is_still_read(tmp_path):
+    labelled(tmp_path / "db", 0)
+    first = LmdbSource(tmp_path / "db", labels=True)
+    shutil.rmtree(tmp_path / "db")
+    labelled(tmp_path / "db", 50)
+    second, again = (LmdbSource(tmp_path / "db", labels=True) for _ in range(2))
+    assert [each.read(2)[1].tolist() for each in (first, second, again)] == [[0, 1], [50, 51], [50, 51]]
+    (tmp_path / "db").rename(tmp_path / "moved")
+    labelled(tmp_path / "db", 70)
+    assert labels_of(tmp_path / "moved") == [50, 51] and labels_of(tmp_path / "db") == [70, 71]
+    for each in (first, second, again):
+        each.close()
+
+
+def test_one_database_by_several_names_is_opened_once(tmp_path):
+    labelled(tmp_path / "db", 0)
+    (tmp_path / "link").symlink_to("db")
+    os.link(tmp_path / "db/data.mdb", tmp_path / "file")
+    assert labels_of(tmp_path / "db") == labels_of(tmp_path / "link") == labels_of(tmp_path / "file") == [0, 1]
+
+
+def append(folder, count: int, nbytes: int) -> None:
+    """Add records in another process, as a data set that grows."""
+    code = (
+        "import lmdb, sys; env = lmdb.open(sys.argv[1], map_size=1 << 26)\n"
+        "with env.begin(write=True) as t:\n"
+        "    for i in range(int(sys.argv[2])): t.put(b'9%07d' % i, bytes(int(sys.argv[3])))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder), str(count), str(nbytes)], check=True)
+
+
+def test_records_that_are_added_are_those_of_the_next_net(tmp_path):
+    labelled(tmp_path / "db", 0)
+    first = LmdbSource(tmp_path / "db", labels=True)
+    append(tmp_path / "db", 3, 10)
+    second = LmdbSource(tmp_path / "db", labels=True)
+    assert (first.length, second.length) == (2, 5)
+    append(tmp_path / "db", 1000, 20_000)
+    with pytest.raises(InputError, match="has grown since a net of this process opened it; close that net first"):
+        LmdbSource(tmp_path / "db", labels=True)
+    for each in (first, second):
+        each.close()
+    third = LmdbSource(tmp_path / "db", labels=True)
+    assert third.length == 1002
+    third.close()
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_a_file_that_is_written_over_gives_its_new_records_or_one_sentence(tmp_path, commits):
+    """Never those of neither file: the reader of before has it mapped, and a lock table of its own."""
+    labelled(tmp_path / "db", 0)
+    append(tmp_path / "db", 1, 10)
+    first = LmdbSource(tmp_path / "db", labels=True)
+    labelled(tmp_path / "other", 50)
+    for number in range(1, commits):
+        append(tmp_path / "other", number, 10)
+    (tmp_path / "db/data.mdb").write_bytes((tmp_path / "other/data.mdb").read_bytes())
+    if commits == 2:  # as many as before
+        assert labels_of(tmp_path / "db") == [50, 51]
+    else:
+        with pytest.raises(InputError, match="has been written over since a net of this process opened it"):
+            labels_of(tmp_path / "db")
+    first.close()
+
+
+def test_an_environment_that_a_user_has_open_is_not_called_damaged(tmp_path):
+    labelled(tmp_path / "db", 0)
+    says = "is open in this process, by another user of the package lmdb; close that environment first"
+    with lmdb.open(str(tmp_path / "db"), map_size=1 << 24), pytest.raises(InputError, match=says):
+        LmdbSource(tmp_path / "db", labels=True)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_read_without_a_lock_table(tmp_path, monkeypatch, number):
+    labelled(tmp_path / "db", 0)
+    opened = lmdb.open
+
+    def no_locks(path, *, lock, **options):
+        if lock:
+            error = lmdb.Error(f"{path}: {os.strerror(number)}")
+            error.code = number
+            raise error
+        return opened(path, lock=lock, **options)
+
+    monkeypatch.setattr(lmdb, "open", no_locks)
+    source = LmdbSource(tmp_path / "db", labels=True)
+    assert source.read(2)[1].tolist() == [0, 1]
     source.close()

@@ -94,7 +94,7 @@ def test_a_window_is_warped_to_the_crop_less_the_mean_and_times_the_scale(folder
 def test_the_mean_of_a_pixel_is_that_of_the_middle_of_the_mean_file(folder, monkeypatch):
     from layermem.data import window_source
 
-    monkeypatch.setattr(window_source, "read_mean", lambda path: np.arange(192, dtype=np.float32).reshape(3, 8, 8))
+    monkeypatch.setattr(window_source, "read_mean", lambda *_: np.arange(192, dtype=np.float32).reshape(3, 8, 8))
     (folder / "mean").touch()
     plain, less = (
         feed_of(folder, "", f"crop_size: 6 {mean}").next()[0] for mean in ("", f'mean_file: "{folder}/mean"')

@@ -104,7 +104,7 @@ def build(source: str | Path, mode: str = "plain", defines: Sequence[str] = ()) 
         _compile(str(kernel), *map(str, objects), *how.link, *_LINKER, "-pthread", "-ldl", "-o", str(partial))
         kernel.unlink()
 
-    return _once(result, make)
+    return made_once(result, make)
 
 
 @functools.cache
@@ -122,7 +122,7 @@ def _precompiled(flags: tuple[str, ...]) -> Path:
         header.write_text("".join(f'#include "{part}"\n' for part in parts))
         _compile(*flags, "-x", "c++-header", str(header), "-o", str(partial))
 
-    _once(header.with_suffix(".hpp.gch"), make)
+    made_once(header.with_suffix(".hpp.gch"), make)
     return header
 
 
@@ -147,14 +147,14 @@ def object_file(source: Path, flags: Sequence[str], tag: str = "host") -> Path:
     flags = (*flags, "-c")
     key = _digest(flags, _closure(source, (source.parent,)))
     result = CACHE / f"{source.stem}-{tag}-{key}.o"
-    return _once(result, lambda partial: _compile(*flags, str(source), "-o", str(partial)))
+    return made_once(result, lambda partial: _compile(*flags, str(source), "-o", str(partial)))
 
 
 def linked(name: str, objects: Sequence[Path], flags: Sequence[str]) -> Path:
     """A library of that very name, in a folder of its own."""
     key = _digest(flags, (), [str(o) for o in objects])
     result = CACHE / key / name
-    return _once(result, lambda partial: _compile(*map(str, objects), *flags, "-o", str(partial)))
+    return made_once(result, lambda partial: _compile(*map(str, objects), *flags, "-o", str(partial)))
 
 
 def _compile(*arguments: str) -> None:
@@ -163,7 +163,7 @@ def _compile(*arguments: str) -> None:
         raise CompileError(f"{CXX} {' '.join(arguments)}\n{done.stderr}")
 
 
-def _once(result: Path, make) -> Path:
+def made_once(result: Path, make) -> Path:
     """`result`, made by `make(partial path)` unless it exists; one maker at a time, and never half a file."""
     if result.exists():
         return result

@@ -14,17 +14,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from tests.emulator import build as builder
 
 DRIVER = Path(__file__).resolve().parent / "driver"
-SOURCES = (
-    "device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "modules.cpp", "resources.cpp", "transfers.cpp",
-)  # fmt: skip
-NCCL = "nccl.cpp"
+SOURCES = ("device.cpp", "memory.cpp", "streams.cpp", "graphs.cpp", "images.cpp", "modules.cpp", "transfers.cpp")
+NCCL, NVRTC = "nccl.cpp", "nvrtc.cpp"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra")
-RESOURCES = builder.ROOT / "docs/benchmarks/ptxas.tsv"
 STREAMS = ("eager", "random", "awaited-first", "awaited-last")
 
 
@@ -48,9 +46,19 @@ def nccl() -> Path:
     return builder.linked("libnccl.so.2", _objects([NCCL]), flags).parent
 
 
+def nvrtc() -> Path:
+    """The fake NVRTC, as a folder to be the first of sys.path: it holds the library where NVIDIA's wheels have it."""
+    found = builder.linked("libnvrtc.so.13", _objects([NVRTC]), ("-shared", "-Wl,-soname,libnvrtc-fake.so"))
+    folder = found.parent / "nvidia" / "cuda_nvrtc" / "lib"
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        (folder / found.name).symlink_to(found)
+    return found.parent
+
+
 def prebuild() -> None:
     """Compiles what does not depend on PyCUDA."""
-    _objects([*SOURCES, NCCL])
+    _objects([*SOURCES, NCCL, NVRTC])
 
 
 def _objects(sources: Sequence[str]) -> list[Path]:
@@ -63,12 +71,12 @@ def environment(**settings: object) -> dict[str, str]:
     """This process's environment, with the fake driver first among the libraries and FAKE_DRIVER_<SETTING> set."""
     folders = [str(library()), str(nccl()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     path = [str(builder.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    settings = {"resources": RESOURCES, **settings}
     chosen = {
-        f"FAKE_{'' if name.startswith('nccl') else 'DRIVER_'}{name.upper()}": str(value)
+        f"FAKE_{'' if name.startswith(('nccl', 'nvrtc')) else 'DRIVER_'}{name.upper()}": str(value)
         for name, value in settings.items()
     }
-    return {**os.environ, "LD_LIBRARY_PATH": ":".join(folders), "PYTHONPATH": ":".join(path), **chosen}
+    unchecked = {"LAYERMEM_CHECK": os.environ.get("LAYERMEM_CHECK", "off")}  # emulated, each run would take seconds
+    return {**os.environ, **unchecked, "LD_LIBRARY_PATH": ":".join(folders), "PYTHONPATH": ":".join(path), **chosen}
 
 
 def run(program: str | Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,8 @@ RULES = ROOT / "tests/emulator/programs/rules.py"
 STATIC = 1024  # bytes of shared memory that the kernel is made to declare
 OPT_IN = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KiB of a block, by architecture
 
-VALUE, MEMORY, CONTEXT, HANDLE, MISSING, BUSY = "1", "2", "201", "400", "500", "600"
+VALUE, MEMORY, BEGIN, TAKEN, CODE, CONTEXT, PTX = "1", "2", "3", "46", "209", "201", "222"
+HANDLE, MISSING, BUSY = "400", "500", "600"
 ADDRESS, RESOURCES, CAPTURING, LOST, UNMATCHED, UNJOINED, ISOLATED, OF_CAPTURE = (
     "700", "701", "900", "901", "903", "904", "905", "907",
 )  # fmt: skip
@@ -31,6 +31,14 @@ EXPECTED = {
     "nothing_is_pinned": VALUE,
     "more_is_pinned_than_the_host_has": MEMORY,
     "pinned_memory_has_an_unknown_flag": VALUE,
+    "pinned_memory_has_page_tables_on_the_device": "2048 ok",
+    "memory_that_other_processes_have_is_not_free": f"700 {MEMORY}",
+    "a_fill_is_not_awaited_by_another_stream": "1 ok",
+    "a_copy_of_pageable_memory_is_not_awaited_by_another_stream": "1 ok",
+    "a_copy_on_the_device_is_not_awaited_by_another_stream": "1 ok",
+    "a_fill_is_done_once_the_context_was_awaited": "2 ok",
+    "a_copy_of_pinned_memory_is_done_on_return": "2 ok",
+    "a_blocking_stream_follows_the_default_one": "2 ok",
     "memory_is_freed_twice": VALUE,
     "pinned_memory_is_freed_twice": VALUE,
     "freed_memory_is_copied": VALUE,
@@ -58,6 +66,11 @@ EXPECTED = {
     "a_kernel_of_an_unloaded_module": HANDLE,
     "a_kernel_that_the_module_does_not_have": MISSING,
     "a_variable_that_the_module_does_not_have": MISSING,
+    "a_module_has_its_image_on_the_device": "all ok",
+    "an_image_is_larger_than_the_device": MEMORY,
+    "machine_code_of_a_newer_toolkit": CODE,
+    "ptx_of_a_newer_toolkit": PTX,
+    "ptx_of_the_toolkit_of_the_driver": CODE,  # which the emulator does not run
     "more_threads_than_the_kernel_declares": VALUE,
     "more_threads_along_z_than_any_gpu_takes": VALUE,
     "more_registers_than_a_multiprocessor_has": RESOURCES,
@@ -91,6 +104,9 @@ EXPECTED = {
     "pageable_memory_is_copied_to_while_capturing": f"{CAPTURING} {LOST}",
     "another_thread_allocates_while_this_one_captures_for_itself": "0 ok",
     "another_thread_allocates_while_this_one_captures_for_all": f"{CAPTURING} {LOST}",
+    "a_kernel_is_launched_first_in_a_capture": f"{CAPTURING} {LOST}",
+    "a_kernel_that_was_launched_before_is_captured": "ok",
+    "a_graph_has_its_nodes_on_the_device": "3072 ok",
     "a_capture_does_not_join_its_streams": UNJOINED,
     "a_graph_is_destroyed_twice": VALUE,
     "a_destroyed_graph_is_launched": VALUE,
@@ -103,43 +119,41 @@ EXPECTED = {
     "an_event_of_another_context_is_recorded": HANDLE,
     "an_event_of_another_context_is_awaited": "ok",
     "memory_of_each_device_is_its_own": "ok",
+    "a_device_that_another_process_has_alone": TAKEN,
+    "a_copy_of_the_process_calls_the_driver": f"{BEGIN} ok",
+    "a_copy_of_the_process_begins_anew": f"{BEGIN} ok",
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "more_is_pinned_than_the_host_has": {"pinned": 1 << 19},
     "memory_of_each_device_is_its_own": {"memory": 1000},
+    "memory_that_other_processes_have_is_not_free": {"memory": 1000, "taken": 300},
+    "an_image_is_larger_than_the_device": {"memory": 1000},
+    "machine_code_of_a_newer_toolkit": {"version": 12080},
+    "ptx_of_a_newer_toolkit": {"version": 12040},
+    "ptx_of_the_toolkit_of_the_driver": {"version": 12040},
+    "a_device_that_another_process_has_alone": {"exclusive": "yes"},
     "more_registers_than_a_multiprocessor_has": {"registers": 264},
     "time_between_events_that_are_not_reached": {"streams": "awaited-first"},
 }
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory) -> Path:
-    """As tools/ptxas_report.py writes it: what scale_add would be on a GPU."""
-    return resources(tmp_path_factory.mktemp("resources"), registers=40)
+def scale_add(registers: int) -> dict[str, str]:
+    """Settings with which the kernel has so many registers, and static shared memory, on a GPU."""
+    name = "elementwise.scale_add"
+    return {"registers": f"{name}={registers}", "static": f"{name}={STATIC}"}
 
 
-def resources(folder: Path, registers: int) -> Path:
-    path = folder / "ptxas.tsv"
-    columns = "\t".join(f"sm_{each}" for each in OPT_IN)
-    cells = "\t".join([str(registers)] * len(OPT_IN))
-    path.write_text(
-        f"module\tkernel\tthreads\tblocks\tshared\t{columns}\nelementwise\tscale_add\t256\t1\t{STATIC}\t{cells}\n"
-    )
-    return path
-
-
-def outcomes(names: Sequence[str], table: Path, capability: int = 90, **settings: object) -> dict[str, str]:
+def outcomes(names: Sequence[str], capability: int = 90, registers: int = 40, **settings: object) -> dict[str, str]:
     image, limit = build("tests/emulator/kernels/elementwise.cu"), str(OPT_IN[capability] << 10)
-    done = fake_driver.run(
-        RULES, str(image), limit, *names, resources=table, capability=capability, devices=2, **settings
-    )  # fmt: skip
+    settings |= {"capability": capability, "devices": 2, **scale_add(registers)}
+    done = fake_driver.run(RULES, str(image), limit, *names, **settings)
     assert done.returncode == 0, done.stderr
     return dict(zip(names, done.stdout.splitlines(), strict=True))
 
 
 @pytest.fixture(scope="module")
-def usual(table) -> dict[str, str]:
-    return outcomes([name for name in EXPECTED if name not in SETTINGS], table)
+def usual() -> dict[str, str]:
+    return outcomes([name for name in EXPECTED if name not in SETTINGS])
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in SETTINGS])
@@ -148,16 +162,14 @@ def test_what_a_driver_refuses_is_refused(name, usual):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_a_small_or_slow_gpu_refuses_is_refused(name, tmp_path):
-    settings = dict(SETTINGS[name])
-    table = resources(tmp_path, settings.pop("registers", 40))
-    assert outcomes([name], table, **settings) == {name: EXPECTED[name]}
+def test_what_a_small_or_slow_gpu_refuses_is_refused(name):
+    assert outcomes([name], **SETTINGS[name]) == {name: EXPECTED[name]}
 
 
 @pytest.mark.parametrize("capability", OPT_IN)
-def test_a_block_has_the_shared_memory_of_its_architecture_and_not_a_byte_more(capability, table):
+def test_a_block_has_the_shared_memory_of_its_architecture_and_not_a_byte_more(capability):
     names = ("all_shared_memory_of_a_block", "a_byte_more_shared_memory_than_a_block_has")
-    assert list(outcomes(names, table, capability).values()) == ["ok", VALUE]
+    assert list(outcomes(names, capability).values()) == ["ok", VALUE]
 
 
 OCCUPANCY = """
@@ -178,18 +190,18 @@ context.pop()
 """
 
 
-def occupancy(folder: Path, registers: int, capability: int) -> list[int]:
-    image, table = build("tests/emulator/kernels/elementwise.cu"), resources(folder, registers)
-    done = fake_driver.run(OCCUPANCY, str(image), resources=table, capability=capability)
+def occupancy(registers: int, capability: int) -> list[int]:
+    image = build("tests/emulator/kernels/elementwise.cu")
+    done = fake_driver.run(OCCUPANCY, str(image), capability=capability, **scale_add(registers))
     assert done.returncode == 0, done.stderr
     return [int(word) for word in done.stdout.split()]
 
 
-def test_occupancy_follows_registers_threads_and_shared_memory(tmp_path):
+def test_occupancy_follows_registers_threads_and_shared_memory():
     """By hand: 256 threads of 128 registers take half of 65536; 34816 bytes fit 233472 6 times."""
-    assert occupancy(tmp_path, 128, 90) == [2, 4, 4, 3, 0, 0]
-    assert occupancy(tmp_path, 32, 90) == [8, 16, 6, 3, 0, 0]
-    assert occupancy(tmp_path, 32, 75) == [4, 16, 1, 1, 0, 0]
+    assert occupancy(128, 90) == [2, 4, 4, 3, 0, 0]
+    assert occupancy(32, 90) == [8, 16, 6, 3, 0, 0]
+    assert occupancy(32, 75) == [4, 16, 1, 1, 0, 0]
 
 
 MISALIGNED = """

@@ -308,15 +308,15 @@ except cuda.Error as error:
 
 
 @pytest.mark.parametrize("pattern, wrong", [("elementwise.scale*", "1"), ("*.scale_add", "1"), ("pooling.*", "0")])
-def test_a_kernel_told_to_flip_a_bit_writes_one_wrong_word(elementwise, pattern, wrong):
+def test_a_kernel_that_is_set_to_flip_a_bit_writes_one_wrong_word(elementwise, pattern, wrong):
     assert output(session(DOUBLED, elementwise, flip=pattern)) == wrong
 
 
-def test_a_kernel_told_to_fault_ends_in_a_sticky_error(elementwise):
+def test_a_kernel_that_is_set_to_fault_ends_in_a_sticky_error(elementwise):
     assert "misaligned address" in session(DOUBLED, elementwise, fault="elementwise.*").stdout
 
 
-def test_a_kernel_told_to_hang_never_ends(elementwise):
+def test_a_kernel_that_is_set_to_hang_never_ends(elementwise):
     settings = fake_driver.environment(hang="*.scale_add")
     program = BEGIN.format(body=DOUBLED.strip().replace("\n", "\n    "))
     with pytest.raises(subprocess.TimeoutExpired):

@@ -55,6 +55,7 @@ def total(x: np.ndarray, order: np.ndarray) -> np.ndarray:
 TRIANGLE = np.triu(np.ones((8, 8), np.float32))
 MASK = 0x5A0F3C99
 IN_FLIGHT = r"race: read at .*\.cu:\d+.* while the asynchronous copy issued at .*\.cu:\d+ is in flight"
+LEFT = r"thread .* has left the kernel without waiting for its asynchronous copies"
 
 CASES = {
     "missing_barrier": Pair(reversed_by_64, {"race": r"race: .*missing_barrier\.cu:\d+"}, grid=3, elements=192),
@@ -84,6 +85,8 @@ CASES = {
     "missing_wait": Pair(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
     "missing_commit": Pair(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
     "wait_before_barrier": Pair(reversed_by_64, {"race": IN_FLIGHT, "plain": None}, grid=2, elements=128),
+    "left_with_copies": Pair(neighbours_swapped, dict.fromkeys(MODES, LEFT)),
+    "left_with_arrivals": Pair(neighbours_swapped, dict.fromkeys(MODES, LEFT), block=128),
     "wrong_wait_count": Pair(lambda x: total(x, np.arange(64)[::-1]), {"race": IN_FLIGHT, "plain": None}, elements=512),
     "wrong_fragment": Pair(
         lambda x: (x.reshape(16, 8) @ TRIANGLE).reshape(-1), {"plain": None}, block=32, elements=128, bound=5e-4
@@ -138,6 +141,11 @@ CASES = {
         dict.fromkeys(MODES, r"the source of thread .* is not aligned to 16 bytes"),
         block=16,
         elements=65,
+    ),
+    "misaligned_zeros": Pair(
+        lambda x: np.append(x[4:], np.zeros(4, np.float32)),
+        dict.fromkeys(MODES, r"the source of thread .* is not aligned to 16 bytes"),
+        block=16,
     ),
 }
 

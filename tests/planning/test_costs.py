@@ -9,6 +9,8 @@ from layermem.graph.ops import BACKWARD, FORWARD
 from layermem.planning.costs import (
     MODELLED_GPU,
     MODELS,
+    MOST_OF_PEAK,
+    PRODUCTS_OF_TF32,
     Costs,
     Rates,
     gpu_rates,
@@ -117,21 +119,36 @@ def test_the_modelled_gpu_has_the_rates_of_the_model(device):
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda fp32x3", "cuda tf32", "cuda bf16"])
-def test_every_gpu_reaches_the_same_share_of_what_is_published(device):
-    of = find_gpu(MODELLED_GPU)
+def test_every_gpu_reaches_a_share_of_what_is_published(device):
+    """Of memory and link the same, and of arithmetic in fp32; of tensor cores at most MOST_OF_PEAK."""
+    of, precision, base = find_gpu(MODELLED_GPU), precision_of(device), MODELS[device]
     for spec in gpus().values():
-        if precision_of(device) != "fp32" and not spec.tf32:
+        if precision != "fp32" and not spec.tf32:
             continue
-        rates, base, precision = gpu_rates(device, spec), MODELS[device], precision_of(device)
-        assert rates.flops / spec.peak(precision) == pytest.approx(base.flops / of.peak(precision))
-        assert rates.flops < spec.peak(precision) and rates.memory < spec.memory and rates.d2h < spec.link
+        rates = gpu_rates(device, spec)
+        share = rates.flops * PRODUCTS_OF_TF32.get(precision, 1) / spec.peak(precision)
+        assert 0.15 < share < MOST_OF_PEAK and rates.memory < spec.memory and rates.d2h < spec.link
+        if precision == "fp32":
+            assert share == pytest.approx(base.flops / of.peak(precision))
         assert rates.memory / spec.memory == pytest.approx(base.memory / of.memory)
         assert (rates.launch, rates.net, rates.latency) == (base.launch, base.net, base.latency)
 
 
+@pytest.mark.parametrize("device, tflops", [("cuda tf32", 27.1), ("cuda bf16", 52.1), ("cuda fp32x3", 9.10)])
+def test_tensor_cores_that_are_slow_for_their_multiprocessors_reach_more_of_their_peak(device, tflops):
+    """An RTX 3090 by hand, in tf32: 1 / (0.9 x 35.6) + (1 / 190 - 1 / (0.9 x 494.7)) x (132 x 1,980) / (82 x 1,695)
+    is 1 / 27.1."""
+    spec, of = find_gpu("RTX 3090"), find_gpu(MODELLED_GPU)
+    assert gpu_rates(device, spec).flops / 1e12 == pytest.approx(tflops, rel=5e-3)
+    precision = precision_of(device)
+    assert gpu_rates(device, spec).flops / spec.peak(precision) > 1.5 * MODELS[device].flops / of.peak(precision)
+
+
 def test_a_gpu_that_the_table_lacks_has_the_rates_of_the_model():
     costs = model_costs("cuda", TargetGpu("Some GPU 1", None))
-    assert costs.rates == MODELS["cuda"] and costs.source("cuda") is None
+    assert costs.rates == MODELS["cuda"]
+    says = "Some GPU 1 is not in the table of GPUs, and its driver does not state its clocks: modelled as a typical "
+    assert costs.source("cuda") == f"{says}data-centre GPU"
 
 
 def test_the_gpu_stands_in_the_file_and_another_one_is_refused(tmp_path):

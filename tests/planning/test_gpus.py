@@ -9,12 +9,13 @@ import pytest
 
 import layermem
 from layermem.errors import InputError
-from layermem.planning.gpus import TABLE, find_gpu, gpus, recognize_gpu
+from layermem.planning.gpus import TABLE, find_gpu, gpus, recognize_gpu, spec_by_driver
 
 ALL = list(gpus().values())
-LANES = {61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 120: 128}  # fp32, of a multiprocessor
-SHARED = {61: 48, 70: 96, 75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KiB of a block
-PCIE = {61: 3, 70: 3, 75: 3, 80: 4, 86: 4, 89: 4, 90: 5, 100: 5, 120: 5}
+# By compute capability: fp32 of a multiprocessor; KiB of a block
+LANES = {61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 103: 128, 120: 128, 121: 128}
+SHARED = {61: 48, 70: 96, 75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}
+PCIE = {61: 3, 70: 3, 75: 3, 80: 4, 86: 4, 89: 4, 90: 5, 100: 5, 103: 5, 120: 5, 121: 5}
 
 
 def test_the_table_has_gpus_of_ten_years():
@@ -29,7 +30,7 @@ def test_a_row_is_of_one_gpu(spec):
     assert spec.fp32 == pytest.approx(2 * LANES[spec.capability] * spec.multiprocessors * spec.clock, rel=0.015)
     assert (spec.shared_bytes >> 10, spec.pcie) == (SHARED[spec.capability], PCIE[spec.capability])
     assert 4 << 30 <= spec.free_bytes < spec.memory_bytes and spec.free_bytes % (2 << 20) == 0
-    assert 1e9 < spec.clock < 3e9 and 3e11 <= spec.memory < 1e13
+    assert 1e9 < spec.clock < 3e9 and 2.5e11 <= spec.memory < 1e13
     assert spec.memory > 4 * spec.link and spec.source and "NVIDIA" not in spec.source
 
 
@@ -80,7 +81,7 @@ def test_a_name_is_matched_in_any_case_and_as_the_driver_has_it(name, known):
 
 @pytest.mark.parametrize(
     "name, near", [("A100", "A100 40GB or A100 PCIe 40GB or A100"), ("H10", "H100 PCIe or H100 SXM"),
-                   ("RTX 4080", "RTX 4090"), ("gtx1080ti!x", "GTX 1080 Ti")],
+                   ("RTX 4070", "RTX 4090 or RTX 4080"), ("gtx1080ti!x", "GTX 1080 Ti")],
 )  # fmt: skip
 def test_an_unknown_name_is_answered_with_near_ones(name, near):
     with pytest.raises(InputError, match=f"unknown GPU '{name}' .did you mean {near}.*devices --gpus"):
@@ -109,3 +110,23 @@ def test_a_wheel_carries_the_table():
 def test_the_table_is_beside_its_reader_and_its_rows_are_whole():
     lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
     assert {line.count("\t") for line in lines} == {12} and not any("\t\t" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["A100 80GB", "RTX 3090", "RTX 4090", "H100 NVL", "RTX 5090"])
+def test_what_a_driver_states_gives_the_rates_that_are_published(name):
+    """Some of the same architecture have twice their tensor cores, and H20 has a seventh of them."""
+    spec = find_gpu(name)
+    found = spec_by_driver(
+        "new", spec.capability, 1 << 34, spec.multiprocessors, spec.clock, spec.memory, spec.shared_bytes
+    )
+    assert found is not None and found.stated != "published" == spec.stated
+    assert (found.memory, found.memory_bytes, found.link) == (spec.memory, 1 << 34, spec.link)
+    assert found.fp32 == pytest.approx(spec.fp32, rel=0.01)
+    assert found.tf32 == pytest.approx(spec.tf32, rel=0.1) and found.bf16 == pytest.approx(spec.bf16, rel=0.1)
+
+
+def test_an_architecture_that_is_not_in_the_table_is_like_the_one_before_and_unknown_clocks_are_none():
+    assert spec_by_driver("new", 87, 1 << 30, 16, 1.3e9, 2e11, 163 << 10).tf32 > 0
+    assert spec_by_driver("new", 90, 1 << 30, 132, 0.0, 3e12, 227 << 10) is None
+    assert spec_by_driver("new", 90, 1 << 30, 132, 2e9, 0.0, 227 << 10) is None
+    assert spec_by_driver("old", 52, 1 << 30, 132, 2e9, 3e11, 48 << 10) is None

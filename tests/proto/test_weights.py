@@ -324,10 +324,37 @@ def test_a_file_that_is_cut_or_changed_is_read_alike_both_ways(name, tmp_path, r
         assert ours == theirs or isinstance(theirs, str)  # what is not needed is not looked at
 
 
-def test_a_file_that_becomes_shorter_while_it_is_read_is_one_sentence(tmp_path):
-    path = tmp_path / "net.caffemodel"
-    path.write_bytes(FILES["ours"])
-    blob = open_weights(path)["conv1"][0]
-    path.write_bytes(FILES["ours"][:60])
-    with pytest.raises(InputError, match="has become shorter while it was read"):
-        np.asarray(blob)
+ENDINGS = ("w.caffemodel", "w.caffemodel.h5", "w.npz", "w.safetensors")
+
+
+def write_filled(path, value: float) -> None:
+    write_weights(path, "net", {name: ("", [np.full((3, 2), value, np.float32)]) for name in ("a", "b")})
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("what", ["replaced", "removed", "a folder"])
+def test_an_open_file_keeps_its_content_whatever_becomes_of_its_path(ending, what, tmp_path):
+    path = tmp_path / ending
+    write_filled(path, 1)
+    weights = open_weights(path)
+    first = np.asarray(weights["a"][0])
+    if what == "replaced":
+        write_filled(path, 2)
+    else:
+        path.unlink()
+    if what == "a folder":
+        path.mkdir()
+    assert (first == 1).all() and (np.asarray(weights["b"][0]) == 1).all()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("what", ["other numbers", "empty", "cut", "garbage"])
+def test_a_file_that_is_changed_in_place_is_one_sentence(ending, what, tmp_path):
+    path, other = tmp_path / ending, tmp_path / f"other.{ending}"
+    write_filled(path, 1)
+    write_filled(other, 2)
+    weights, raw = open_weights(path), path.read_bytes()
+    path.write_bytes({"other numbers": other.read_bytes(), "empty": b"", "cut": raw[:60], "garbage": raw[::-1]}[what])
+    with pytest.raises(InputError, match="has changed since it was opened; restore it") as caught:
+        np.asarray(weights["b"][0])
+    assert caught.value.path == str(path)

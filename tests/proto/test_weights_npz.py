@@ -9,6 +9,7 @@ import pytest
 from layermem.errors import InputError
 from layermem.proto.weights import open_weights, read_weights, write_weights
 from layermem.proto.weights_npz import open_npz
+from layermem.utils.open_file import OpenFile
 
 WEIGHTS = {
     "conv": ("Convolution", [np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2), np.ones(2, np.float32)]),
@@ -78,11 +79,11 @@ def pickled():
 def test_a_damaged_file_is_one_sentence(tmp_path, members, what):
     path = archive(tmp_path / "w.npz", *members)
     with pytest.raises(InputError, match=what) as caught:
-        [np.asarray(blob) for blob in open_npz(path).values()]
+        [np.asarray(blob) for blob in open_npz(OpenFile(path, what="file")).values()]
     assert caught.value.path == str(path)
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path):
     (tmp_path / "w.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(InputError, match=r"is truncated, or is not an \.npz file"):
-        open_npz(tmp_path / "w.npz")
+        open_npz(OpenFile(tmp_path / "w.npz", what="file"))

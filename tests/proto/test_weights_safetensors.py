@@ -8,6 +8,7 @@ import pytest
 from layermem.errors import InputError
 from layermem.proto.weights import open_weights, read_weights, write_weights
 from layermem.proto.weights_safetensors import open_safetensors
+from layermem.utils.open_file import OpenFile
 
 WEIGHTS = {
     "conv": ("Convolution", [np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2), np.ones(2, np.float32)]),
@@ -52,7 +53,7 @@ def test_the_package_of_the_format_reads_our_files_and_we_read_its(tmp_path):
 def test_bfloat16_is_the_upper_half_of_float32(tmp_path):
     halves = np.array([1.5, -2], "<f4").view("<u4") >> 16
     path = file_of(tmp_path / "w.safetensors", {"w": entry("BF16", end=4)}, halves.astype("<u2").tobytes())
-    assert np.asarray(open_safetensors(path)["w"]).tolist() == [1.5, -2]
+    assert np.asarray(open_safetensors(OpenFile(path, what="file"))["w"]).tolist() == [1.5, -2]
 
 
 DAMAGED = [
@@ -79,7 +80,7 @@ DAMAGED = [
 def test_a_damaged_file_is_one_sentence(tmp_path, header, what):
     path = file_of(tmp_path / "w.safetensors", header, b"\0" * 8, 2**60 if header == b"" else None)
     with pytest.raises(InputError, match=what) as caught:
-        open_safetensors(path)
+        open_safetensors(OpenFile(path, what="file"))
     assert caught.value.path == str(path)
 
 
@@ -87,6 +88,6 @@ def test_a_damaged_file_is_one_sentence(tmp_path, header, what):
                                           (entry(shape=(0,), end=0), "every extent must be at least 1")])  # fmt: skip
 def test_a_tensor_that_is_no_blob_is_refused_when_it_is_read(tmp_path, tensor, what):
     path = file_of(tmp_path / "w.safetensors", {"w": tensor}, b"\0" * tensor["data_offsets"][1])
-    tensors = open_safetensors(path)
+    tensors = open_safetensors(OpenFile(path, what="file"))
     with pytest.raises(InputError, match=what):
         np.asarray(tensors["w"])

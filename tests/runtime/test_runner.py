@@ -103,6 +103,19 @@ def test_a_program_with_a_residency_beyond_its_arena_is_refused():
         Runner(replace(program, schedules=(train, *program.schedules[1:])), get_device("cpu"), {})
 
 
+def test_host_memory_is_allocated_before_the_arena(monkeypatch):
+    """Where it is pinned it takes some of a GPU's memory, which an arena of all that is free would not leave."""
+    device, made = get_device("cpu"), []
+
+    def noted(name, make):
+        return lambda *arguments, **options: made.append(name) or make(*arguments, **options)
+
+    for name in ("arena", "host_arena"):
+        monkeypatch.setattr(device, name, noted(name, getattr(device, name)))
+    Runner(runner("h").program, device, {})
+    assert made == ["host_arena", "arena"]
+
+
 def test_a_spilled_host_arena_holds_the_same_values(tmp_path):
     made = runner("w", spill=tmp_path)
     made.write("w", VALUES)

@@ -313,11 +313,14 @@ def test_files_that_are_no_snapshot_are_refused_in_a_sentence(tmp_path):
 def test_weights_that_the_system_does_not_read_are_refused(tmp_path, monkeypatch):
     """The folder may have gone since they were found."""
 
-    def fail(handle):
-        raise OSError(errno.EIO, "Input/output error")
+    def read(descriptor, *arguments):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".caffemodel"):
+            raise OSError(errno.EIO, "Input/output error")
+        return preadv(descriptor, *arguments)
 
     trained("chain", tmp_path)
-    monkeypatch.setattr("layermem.solver.snapshot._sha256", fail)
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", read)
     assert "cannot be read as a snapshot's weights: Input/output error; give another file" in refused(tmp_path)
 
 

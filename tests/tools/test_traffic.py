@@ -119,10 +119,9 @@ def test_a_concat_moves_each_bottom_to_its_share_of_the_top(tmp_path):
 
 def test_the_table_ends_with_all_bytes(by_kernel):
     rows = [each for found in by_kernel.values() for each in found]
-    *_, total, rate = traffic.table(rows, by_launch=False)
-    assert total.split()[0] == "all" and rate.endswith("TB/s")
+    *_, total = traffic.table(rows)
+    assert total.split()[0] == "all"
     assert float(total.split()[-2]) == pytest.approx(sum(each.moved for each in rows) / 1e9, abs=5e-4)
-    assert any(line.startswith("normalization.normalize_v4") for line in traffic.table(rows, by_launch=True))
 
 
 def test_sums_of_a_bias_move_their_parts_and_not_the_workspace_of_the_filters(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from layermem.data.hdf5_source import read_file_list, row_shapes
+from layermem.data.hdf5_source import read_file_list
 from layermem.data.list_source import ImageListSource, read_list
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
@@ -20,6 +20,7 @@ from layermem.proto.weights import read_weights
 from layermem.solver.snapshot import check_prefix, read_snapshot
 from layermem.solver.state_file import read_state
 from layermem.utils.input_files import read_bytes, read_lines
+from layermem.utils.open_file import OpenFile
 from tests.data.makers import layer
 
 READERS = {
@@ -33,7 +34,7 @@ READERS = {
     "mean image": read_mean,
     "image list": read_list,
     "HDF5 list": read_file_list,
-    "HDF5 data": lambda path: row_shapes(path, ["data"]),
+    "HDF5 data": lambda path: OpenFile(path, what="HDF5 file with data"),
     "graph file": read_graph,
     "costs": lambda path: resolve_costs(path, "cpu"),
 }

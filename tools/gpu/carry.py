@@ -2,7 +2,8 @@
 
     carried/kernels/MODULE.fatbin      machine code of every kernel for one architecture, and of tools/gpu/ceilings.cu
     carried/kernels/digests.json       of the sources, the flags and the architecture: other sources are compiled there
-    carried/native/_native*.so         layermem._native of --python, an interpreter that can import pybind11
+    carried/native/_native*.so.carried layermem._native of --python, an interpreter that can import pybind11; a checkout
+                                       takes along what git does not ignore, and it ignores *.so
 
 It needs NVRTC or nvcc for the kernels, and no GPU.  They take some minutes; a second call compiles what has changed
 since.  An interpreter that is not here costs the second part alone.
@@ -23,14 +24,16 @@ from pathlib import Path
 
 from layermem.backends.cuda.driver.context import gpus
 from layermem.backends.cuda.kernel_images import build, sources
+from layermem.backends.cuda.kernel_images.ahead import longest_first
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.utils.files import write_atomically
-from tools.gpu import ceilings
-from tools.gpu.images import on_all_cores
+from layermem.utils.processes import on_all_cores
+from tools.gpu import own_kernels
+from tools.gpu.prepare import CARRIED
 from tools.gpu.process import ROOT
 
 DIGESTS = "digests.json"
-OWN_SOURCES = {path.stem: path for path in ceilings.OWN_SOURCES}  # of these tools, by module
+OWN_SOURCES = {path.stem: path for path in own_kernels.OWN_SOURCES}  # of these tools, by module
 
 
 def module_names() -> list[str]:
@@ -39,7 +42,7 @@ def module_names() -> list[str]:
 
 def source_of(module: str) -> str:
     """With its headers in place of their includes."""
-    return ceilings.whole_text(OWN_SOURCES[module]) if module in OWN_SOURCES else build.whole_source(module)
+    return own_kernels.whole_text(OWN_SOURCES[module]) if module in OWN_SOURCES else build.whole_source(module)
 
 
 def digest_of(module: str, architecture: str) -> str:
@@ -62,8 +65,8 @@ def kernels(folder: Path, architecture: str) -> int:
     kept = read_digests(folder)
     if kept.get("architecture") != architecture:
         kept = {"architecture": architecture}
-    missing = [module for module in module_names() if kept.get(module) != digests[module]]
-    for module, _ in on_all_cores(partial(_kept, folder, architecture), missing) if missing else ():
+    missing = longest_first([module for module in module_names() if kept.get(module) != digests[module]])
+    for module, _ in on_all_cores(partial(_kept, folder, architecture), missing):
         kept[module] = digests[module]
         write_atomically(folder / DIGESTS, json.dumps(kept, indent=1).encode())
     return sum((folder / f"{module}.fatbin").stat().st_size for module in module_names())
@@ -94,8 +97,9 @@ def native(folder: Path, python: str) -> str:
         command = [python, "setup.py", "-q", "build_ext", "--build-lib", built, "--build-temp", f"{built}/temp"]
         subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "LAYERMEM_FATBINS": "0"})
         (library,) = Path(built).rglob("_native.*.so")
-        shutil.copy(library, folder)
-    return library.name
+        target = folder / f"{library.name}{CARRIED}"
+        shutil.copy(library, target)
+    return target.name
 
 
 def interpreter(wanted: str) -> str | None:
@@ -123,4 +127,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from tools.gpu import carry  # whose functions other processes can import
+
+    carry.main()

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from layermem.backends.cuda.driver.graph import GraphCapture
-from layermem.backends.cuda.kernel_images import build
-from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
 from layermem.backends.cuda.launch import launch
 from layermem.schedule.ir import COMPUTE, D2H, H2D
 from tools.gpu.gpu import Gpu
+from tools.gpu.own_kernels import OF_WARPGROUPS, SOURCE, THREADS
 from tools.gpu.results import Options, Results, in_short, median_seconds
 
-SOURCE, OF_WARPGROUPS = OWN_SOURCES = tuple(
-    Path(__file__).with_name(name) for name in ("ceilings.cu", "ceilings_sm90a.cu")
-)
-CHAINS, THREADS = 8, 256  # as in ceilings.cu
+CHAINS = 8  # as in ceilings.cu
 PINNED = (1 << 28, 1 << 30, 1 << 32)  # bytes
 MATRIX = 8192  # rows and columns
 PRODUCTS, WARPGROUP_SHARED = 16, 128 * 128 + 1024  # as in ceilings_sm90a.cu
@@ -54,11 +50,15 @@ KERNELS = {
 
 
 def run(results: Results, options: Options) -> None:
-    gpu = Gpu(options.small)
-    for part in (copies, reads, launches, arithmetic, libraries):
+    gpu = Gpu(options.small, results.launching)
+    for part in (copies, reads, launches):
         results.attempt(lambda part=part: part(gpu, results, options), part=part.__name__)
+    for name in (name for name, kernel in KERNELS.items() if kernel.runs_on(gpu.driver.gpu.capability)):
+        work = partial(arithmetic, gpu, results, options, name)
+        results.attempt(work, most=10, part="arithmetic", what=title_of(name))
     for nbytes in (1 << 16,) if options.small else PINNED:
         results.attempt(lambda nbytes=nbytes: pinning(gpu, results, nbytes), most=60, part="pinning", bytes=nbytes)
+    results.attempt(lambda: libraries(results, options), most=60, part="libraries")  # PyTorch is long to import
     gpu.driver.close()
 
 
@@ -92,11 +92,9 @@ def copies(gpu: Gpu, results: Results, options: Options) -> None:
 
 def reads(gpu: Gpu, results: Results, options: Options) -> None:
     """By a kernel: what the L2 cache holds, what it does not, and the host's pinned memory."""
-    driver, module = gpu.driver, gpu.cuda.module_from_buffer(image(gpu, SOURCE, options.small))
-    function = module.get_function("read_rate")
+    driver = gpu.driver
     cached, large, link = (1 << 12,) * 3 if options.small else (1 << 24, 1 << 30, 1 << 27)
-    grid = 2 if options.small else 8 * driver.gpu.multiprocessors
-    memory, out = driver.allocate(large), driver.allocate(4 * grid)
+    memory = driver.allocate(large)
     driver.fill(int(memory), 0, large)
     host = driver.pinned(link)
     host[:] = 0
@@ -105,12 +103,7 @@ def reads(gpu: Gpu, results: Results, options: Options) -> None:
         ("memory", int(memory), large, 1),
         ("memory of the host", int(host.ctypes.data), link, 1),
     ):
-        args = struct.pack("PPii", int(out), place, nbytes // 4, rounds)
-
-        def start(args: bytes = args) -> None:
-            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, 0, gpu.stream)
-
-        spent = median_seconds(start, gpu.seconds, options.rounds)
+        spent = median_seconds(gpu.reader(place, nbytes, rounds), gpu.seconds, options.rounds)
         results.add(part="reads", what=f"reading {what}", rate=rounds * nbytes / spent / 1e9, unit="GB/s")
 
 
@@ -137,7 +130,7 @@ def launches(gpu: Gpu, results: Results, options: Options) -> None:
     results.add(part="launches", what="kernel of a graph", rate=1e6 * spent / count, unit="us")
 
 
-def libraries(gpu: Gpu, results: Results, options: Options) -> None:
+def libraries(results: Results, options: Options) -> None:
     """PyTorch's product of two large matrices, where it is installed."""
     try:
         rates = {} if options.small else import_module("tools.gpu.torch_layers").product_rates(MATRIX)
@@ -148,41 +141,20 @@ def libraries(gpu: Gpu, results: Results, options: Options) -> None:
         results.add(part="libraries", what=f"PyTorch {precision}, {MATRIX}^3", rate=rate / 1e12, unit="TFLOP/s")
 
 
-def arithmetic(gpu: Gpu, results: Results, options: Options) -> None:
-    capability, blocks_of = gpu.driver.gpu.capability, 1 if options.small else gpu.driver.gpu.multiprocessors * 8
-    kernels = {name: kernel for name, kernel in KERNELS.items() if kernel.runs_on(capability)}
-    sources = {kernel.source for kernel in kernels.values()}
-    modules = {source: gpu.cuda.module_from_buffer(image(gpu, source, options.small)) for source in sources}
-    for name, kernel in kernels.items():
-        rounds = 2 if options.small else kernel.rounds
-        function, grid = modules[kernel.source].get_function(name), blocks_of * kernel.blocks
-        memory = gpu.driver.allocate(4 * grid)
-        args = struct.pack("Piff4x", int(memory), rounds, 0.999, 0.001)
+def arithmetic(gpu: Gpu, results: Results, options: Options, name: str) -> None:
+    kernel, rounds = KERNELS[name], 2 if options.small else KERNELS[name].rounds
+    function = gpu.own_module(kernel.source).get_function(name)
+    grid = kernel.blocks * (1 if options.small else gpu.driver.gpu.multiprocessors * 8)
+    memory = gpu.driver.allocate(4 * grid)
+    args = struct.pack("Piff4x", int(memory), rounds, 0.999, 0.001)
 
-        def start(function=function, grid=grid, args=args, shared=kernel.shared) -> None:
-            function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, shared, gpu.stream)
+    def start() -> None:
+        function._launch_kernel((grid, 1, 1), (THREADS, 1, 1), args, kernel.shared, gpu.stream)
 
-        spent = median_seconds(start, gpu.seconds, options.rounds)
-        rate = kernel.operations * rounds * THREADS * grid / spent
-        results.add(part="arithmetic", what=name.replace("_", " "), rate=rate / 1e12, unit="TFLOP/s, no memory")
+    spent = median_seconds(start, gpu.seconds, options.rounds)
+    rate = kernel.operations * rounds * THREADS * grid / spent
+    results.add(part="arithmetic", what=title_of(name), rate=rate / 1e12, unit="TFLOP/s, no memory")
 
 
-def image(gpu: Gpu, source: Path, emulated: bool) -> bytes:
-    """As it was brought (carry.py), or compiled here."""
-    if emulated:
-        from tests.emulator.build import build as for_the_host
-
-        return for_the_host(source).read_bytes()
-    return build.prebuilt(source.stem) or compiled(source, gpu.driver.gpu.capability)
-
-
-def compiled(source: Path, capability: str) -> bytes:
-    target = architecture(source.stem, capability)
-    return build.find_compiler().cubin(whole_text(source), f"{build.CODE}{target}", build.FLAGS)
-
-
-def whole_text(source: Path) -> str:
-    """The source behind the headers that it includes."""
-    headers = [SOURCES / "primitives.cuh", SOURCES / "warpgroup.cuh"][: 2 if source == OF_WARPGROUPS else 1]
-    text = "\n".join(path.read_text(encoding="utf-8") for path in (*headers, source))
-    return re.sub(r'^#pragma once$|^#include ".*"$', "", text, flags=re.MULTILINE)
+def title_of(kernel: str) -> str:
+    return kernel.replace("_", " ")

@@ -1,5 +1,5 @@
 """Every kernel against double precision on the host, or against kernels whose bits it must have; twice, with the same
-bits."""
+bits.  Products also at the sizes of real layers, against naive kernels (large.py)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.implicit_gemm import ENGINES
 from tests.backends.cuda.harness import Case, Way, case_of
-from tests.backends.cuda.on_gpu import Gpu
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tools.gpu.every_kernel import Check, every_kernel
 from tools.gpu.exact import PRODUCTS as EXACT_PRODUCTS
 from tools.gpu.exact import exact_cases
+from tools.gpu.large import large_checks
 from tools.gpu.results import Options, Results
+from tools.gpu.watched import WatchedGpu
 
 MORE_PRODUCTS = ("Convolution, grouped", "Deconvolution", "InnerProduct", "Convolution + ReLU",
                  "Convolution + residual + ReLU")  # fmt: skip
@@ -25,8 +26,8 @@ MORE_PRODUCTS = ("Convolution, grouped", "Deconvolution", "InnerProduct", "Convo
 
 def run(results: Results, options: Options) -> None:
     driver = Driver(0)
-    gpu = Gpu(driver)
-    for check in checks(options.brief):
+    gpu = WatchedGpu(driver, results)
+    for check in checks(options.brief, options.small):
         if not check.runs_on(driver.gpu.capability):
             continue
         key = {"name": check.name, "precision": check.precision}
@@ -34,29 +35,32 @@ def run(results: Results, options: Options) -> None:
         def work(check: Check = check, key: dict[str, str] = key) -> None:
             began = time.perf_counter()
             try:
-                error = twice(check, check.way(gpu))
+                error, refused = twice(check, check.way(gpu))
             except AssertionError as wrong:
                 results.add(**key, passed=False, says=str(wrong).strip().splitlines()[0])
             else:
-                results.add(**key, passed=True, error=error, seconds=time.perf_counter() - began)
+                row = {"passed": None, "says": f"not tried: {'; '.join(refused)}"} if refused else {"passed": True}
+                results.add(**key, **row, error=error, seconds=time.perf_counter() - began)
 
         with check.tiles():
             results.attempt(work, **key)
     driver.close()
 
 
-def twice(check: Check, way: Way) -> float:
-    """The largest relative error; AssertionError if one is too large, or if the second run gives other bits."""
+def twice(check: Check, way: Way) -> tuple[float, list[str]]:
+    """The largest relative error, and which ops were refused; AssertionError if an error is too large, or if the second
+    run gives other bits."""
     first, second = check.make(way), check.make(way)
     one, two = first.check(), second.check()
     for role, array in one.items():
         assert array.tobytes() == two[role].tobytes(), f"{role} differs from run to run"
-    return max(first.errors.values(), default=0.0)
+    return max(first.errors.values(), default=0.0), [str(error) for error in getattr(first, "refused", ())]
 
 
-def checks(brief: bool) -> Iterator[Check]:
-    """Every kernel, and more products."""
+def checks(brief: bool, small: bool = False) -> Iterator[Check]:
+    """Every kernel, and more products; `small`: large ones as an emulated GPU needs them."""
     yield from every_kernel(brief)
+    yield from large_checks(brief, small)
     if brief:
         return
     for precision in ENGINES:

@@ -27,7 +27,7 @@ def run(results: Results, options: Options) -> None:
 def versions(results: Results) -> None:
     found = {"machine": f"{platform.platform()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}"}
     found |= {package: version(package) for package in PACKAGES}
-    found |= {name: program(name) or ABSENT for name in ("nvcc", "nvdisasm", "compute-sanitizer")}
+    found |= {name: program(name) or ABSENT for name in ("nvcc", "compute-sanitizer")}
     try:
         found["compiles kernels"] = build.find_compiler().version
     except CudaUnavailable as error:

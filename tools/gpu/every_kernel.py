@@ -1,6 +1,9 @@
 """Checks that launch every kernel of cuda/ at least once, on small shapes: tests/tools/test_gpu_check.py compares what
 is launched with what the sources declare.
 
+Checks that reach a kernel of every module come first, so that modules that do not load, hang or fail are known early:
+FIRST, and one of each engine of products.  Those of warpgroups, which have most ways to hang, come last.
+
 A new kernel of a layer needs a small case in tests/cases.py, which `select` finds.  One that a fusion launches, or a
 precision, a type of blobs or a tile, needs a line in products(); one that no layer launches in
 tests/backends/cuda/single_ops.py.
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,23 +39,49 @@ from tools.gpu.exact import (
     with_sums,
 )
 
-BY_WARPGROUPS = "Convolution by quads", "InnerProduct"  # products that GPUs of compute capability 9.0 compute so
+BY_WARPGROUPS = (
+    "Convolution by quads",
+    "InnerProduct by quads",
+)  # products that GPUs of compute capability 9.0 compute so
 BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # 16 bytes an access; 4; both
 OF_FEW = OpCase("Convolution of few channels", conv_text(8, "kernel_size: 3"), {"small": [(2, 3, 9, 7)]})
 OF_WORDS = OpCase("Convolution of 32 channels", conv_text(64, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
 OF_PATCHES = (96, 64)  # outputs, of which each has a tile
 BOUND = 2e-6  # of the errors of single ops
+FIRST = {
+    "ReLU", "PReLU", "Dropout", "DepthwiseConvolution by two", "Convolution, groups of 4", "Convolution of two bottoms",
+    "Convolution + residual + ReLU", "Deconvolution of clips with gaps, of two bottoms", "Im2col of clips",
+    "InnerProduct in parts", "Pooling MAX 3/2", "ROIPooling 2x3", "Eltwise a + 2 b", "MVN", "Scale of C x H",
+    "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed", "LSTMUnit", "Softmax", "EuclideanLoss",
+    "update by SGD", "sums of ranks", "images in bytes", "delay",
+}  # fmt: skip
 FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",
        "Dropout")  # fmt: skip
 
 
+class Checked(Protocol):
+    """Case, Exact, Rounded and the like: `errors` are relative, by what was checked."""
+
+    errors: dict[str, float]
+
+    def check(self) -> dict[str, np.ndarray]: ...
+    def run_once(self) -> object: ...
+
+
 class Check(NamedTuple):
-    """A case by name; `tile` is the only one that products may choose, by warpgroups if it is one of theirs."""
+    """A case by name; `tile` is the only one that products may choose, by warpgroups if it is one of theirs; `storage`
+    is the type of blobs in 16 bits."""
 
     name: str
     precision: str
-    make: Callable[[Way], Case | Exact | Rounded]
+    make: Callable[[Way], Checked]
     tile: implicit_gemm.Tile | WarpgroupTile | None = None
+    storage: str = ""
+
+    @property
+    def engine(self) -> tuple[str, str, type]:
+        """Stands for the modules of its products, if it has a tile."""
+        return self.precision, self.storage, type(self.tile)
 
     def way(self, gpu: Gpu) -> Way:
         """The capability is that of warpgroups only where these are checked."""
@@ -101,14 +130,24 @@ class Rounded:
 
 
 def every_kernel(brief: bool) -> Iterator[Check]:
+    """In the order in which they are run."""
+    first, rest, engines = [], [], set()
+    for check in all_checks(brief):
+        is_first = check.engine not in engines if check.tile else check.name in FIRST
+        (first if is_first else rest).append(check)
+        engines.add(check.engine)
+    yield from (*first, *rest)
+
+
+def all_checks(brief: bool) -> Iterator[Check]:
     for name in FEW if brief else [case.name for case in select("small")]:
         yield Check(name, "fp32", partial(case_of, CASES[name]))
-    yield from products(brief)
-    yield from warpgroup_checks(brief)
-    for name, make in exact_cases(brief):
-        yield Check(name, "fp32", make)
     for name, triples in single_ops():
         yield Check(name, "fp32", partial(Rounded, triples))
+    for name, make in exact_cases(brief):
+        yield Check(name, "fp32", make)
+    yield from products(brief)
+    yield from warpgroup_checks(brief)
 
 
 def products(brief: bool) -> Iterator[Check]:
@@ -119,7 +158,7 @@ def products(brief: bool) -> Iterator[Check]:
             engine = PACKED_BF16 if word and precision == "bf16" else ENGINES[precision]
             for tile in engine.tiles[last]:
                 for name, make in [*of_tile(precision, word, tile)][few]:
-                    yield Check(f"{name}{stored(word)}, {tile.name}", precision, make, tile)
+                    yield Check(f"{name}{stored(word)}, {tile.name}", precision, make, tile, word)
             for outputs in OF_PATCHES[last]:
                 make = partial(Exact, partial(by_patch, outputs, word=word))
                 yield Check(f"conv_fprop by a patch, {outputs} outputs{stored(word)}", precision, make)
@@ -160,4 +199,4 @@ def warpgroup_checks(brief: bool) -> Iterator[Check]:
                 yield Check(f"{name}, warpgroups {tile.name}", precision, make, tile)
     for tile in PACKED_TILES:
         make = partial(Exact, partial(in_16_bits, OF_WORDS, "bf16"))
-        yield Check(f"{OF_WORDS.name} in bf16, warpgroups {tile.name}", "bf16", make, tile)
+        yield Check(f"{OF_WORDS.name} in bf16, warpgroups {tile.name}", "bf16", make, tile, "bf16")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by
 from layermem.backends.cuda.launch import Launch
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
+from tools.gpu import own_kernels
 
 NOISE = 1 << 22  # floats that are drawn; longer blobs repeat them
 WARM_SECONDS = 0.5  # until an idle GPU runs at its clock
@@ -21,15 +24,17 @@ FLUSHED = 1 << 28  # bytes, more than any L2 cache holds
 
 
 class Gpu:
-    """`small`: an emulated one, which has neither clock nor cache."""
+    """`small`: an emulated one, which has neither clock nor cache.  `noting` takes the kernel that is about to run."""
 
-    def __init__(self, small: bool = False) -> None:
+    def __init__(self, small: bool = False, noting: Callable[[str], None] = lambda kernel: None) -> None:
         self.driver = Driver(0)
         self.cuda = self.driver.cuda
         self.stream = self.driver.streams[COMPUTE]
         self._held: list[Any] = []
+        self._outputs: list[Any] = []
+        self._modules: dict[Path, Any] = {}
         self._delay = self.driver.delay(COMPUTE)
-        self._small = small
+        self._small, self._noting = small, noting
         if not small:
             self.warm_up()
 
@@ -41,17 +46,32 @@ class Gpu:
                 self.flush()
             self.driver.synchronize()
 
-    @cached_property
-    def _flushed(self) -> Any:
-        return self.driver.allocate(self._flushed_bytes)
-
-    @property
-    def _flushed_bytes(self) -> int:
-        return 4096 if self._small else FLUSHED
-
     def flush(self) -> None:
-        """Write over the L2 cache, so that what is timed next finds its operands in memory."""
-        self.cuda.memset_d32_async(int(self._flushed), 0, self._flushed_bytes // 4, self.stream)
+        """Fill the L2 cache by reading, so that what is timed next finds its operands in memory, and nothing that was
+        written before is left to be written back."""
+        self._flush()
+
+    @cached_property
+    def _flush(self) -> Callable[[], None]:
+        nbytes = 4096 if self._small else FLUSHED
+        self._flushed = self.driver.allocate(nbytes)
+        self.driver.fill(int(self._flushed), 0, nbytes)
+        return self.reader(int(self._flushed), nbytes)
+
+    def reader(self, address: int, nbytes: int, rounds: int = 1) -> Callable[[], None]:
+        """A call that starts a kernel that reads so many bytes, several times."""
+        grid = 2 if self._small else 8 * self.driver.gpu.multiprocessors
+        function, out = self.own_module(own_kernels.SOURCE).get_function("read_rate"), self.driver.allocate(4 * grid)
+        self._outputs.append(out)
+        args = struct.pack("PPii", int(out), address, nbytes // 4, rounds)
+        return lambda: function._launch_kernel((grid, 1, 1), (own_kernels.THREADS, 1, 1), args, 0, self.stream)
+
+    def own_module(self, source: Path) -> Any:
+        """A module of own_kernels.py."""
+        if source not in self._modules:
+            image = own_kernels.image(source, self.driver.gpu.capability, self._small)
+            self._modules[source] = self.cuda.module_from_buffer(image)
+        return self._modules[source]
 
     @cached_property
     def noise(self) -> Any:
@@ -109,14 +129,21 @@ class Gpu:
         self.driver.synchronize()
         return found
 
+    def launch(self, launch: Launch, context: Mapping[str, Any]) -> None:
+        self._noting(f"{launch.module}.{launch.function}")
+        self.driver.launcher(launch, launch.packed(context), COMPUTE)()
+
     def starter(self, launches: Iterable[Launch], context: Mapping[str, Any]) -> Callable[[], None]:
         """A call that starts them all; the scalars of the step are on the GPU before it is made."""
         self.step_scalars.is_new_step = True
         self.step_scalars.upload(context)
         self.driver.synchronize()
+        launches = list(launches)
         calls = [self.driver.launcher(launch, launch.packed(context), COMPUTE) for launch in launches]
+        name = next((f"{launch.module}.{launch.function}" for launch in launches), "")
 
         def start() -> None:
+            self._noting(name)
             for call in calls:
                 call()
 

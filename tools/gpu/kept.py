@@ -77,6 +77,14 @@ class Call(NamedTuple):
         rows: list[Row] = self.found().get(step, {}).get("rows", [])
         return rows or list(read_rows(self.rows_file(step)).values())
 
+    def rows_of_all_steps(self) -> list[Row]:
+        return [row for step in self.found() for row in self.rows(step)]
+
+    @property
+    def sources(self) -> str:
+        """What stands for the sources of its kernels."""
+        return str(self.found().get("preparation", {}).get("sources", ""))
+
     def detail(self, name: str) -> bytes | None:
         """A file that a step has made."""
         with suppress(OSError):
@@ -127,6 +135,12 @@ def calls(paths: Iterable[Path]) -> list[Call]:
     return sorted(
         map(Call, files), key=lambda call: str(call.found().get("preparation", {}).get("date", "")), reverse=True
     )
+
+
+def rows_of_same_sources(call: Call, paths: Sequence[Path]) -> list[Row]:
+    """Of the call, and of those of `paths` whose kernels had the same sources."""
+    others = [each for each in calls(paths) if call.sources == each.sources != ""]
+    return [row for each in dict.fromkeys([call, *others]) for row in each.rows_of_all_steps()]
 
 
 def last_rows(paths: Sequence[Path], step: str) -> list[Row]:

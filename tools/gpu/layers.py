@@ -30,7 +30,7 @@ TINY = (1, 4, 6, 6)  # of every bottom, on an emulated GPU
 
 
 def run(results: Results, options: Options) -> None:
-    gpu, torch = Gpu(options.small), peers_of(results)
+    gpu, torch = Gpu(options.small, results.launching), peers_of(results)
     layers = {case.name: layer_of_case(case, options.small) for case in select("gpu")}
     products = {name: layer for name, layer in layers.items() if isinstance(layer.record, Conv)}
     memory_bound = [name for name in layers if name not in products]
@@ -105,8 +105,8 @@ def ops(gpu: Gpu, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any]
         sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
         workspace = cuda_kernels.workspace_bytes(record_of(layer, step), step.step, tuple(tensors))
         addresses = gpu.filled({**sizes, **({"workspace": workspace} if workspace else {})})
-        capability, step_scalars = gpu.driver.gpu.capability, gpu.step_scalars.address
-        launches = bound(layer, step, tensors, addresses, precision, capability, step_scalars)
+        its, step_scalars = gpu.driver.gpu, gpu.step_scalars.address
+        launches = bound(layer, step, tensors, addresses, precision, its.capability, step_scalars, its.multiprocessors)
         yield step.step, launches, step.flops, moved_bytes(step, tensors)
 
 
@@ -120,11 +120,14 @@ def steps_of(layer: Layer) -> Iterator[tuple[Step, dict[str, Tensor]]]:
 
 def bound(
     layer: Layer, step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], precision: str,
-    capability: str, step_scalars: int = 0,
+    capability: str, step_scalars: int = 0, multiprocessors: int = 0,
 ) -> list[Launch]:  # fmt: skip
     """As a device binds the op on a GPU of this capability, which chooses the kernels of products."""
     counts = {role: tensor.count for role, tensor in tensors.items()}
-    call = CudaCall(addresses, counts, precision=precision, capability=capability, step_scalars=step_scalars)
+    call = CudaCall(
+        addresses, counts, precision=precision, capability=capability, multiprocessors=multiprocessors,
+        step_scalars=step_scalars,
+    )  # fmt: skip
     return list(cuda_kernels.bind(record_of(layer, step), step.step, call))
 
 

@@ -7,13 +7,11 @@ library.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 
 from layermem.backends.cuda.driver.context import WHOLE_CARVEOUT, Driver
 from layermem.backends.cuda.kernel_images import build
 from layermem.backends.cuda.launch import Launch
 from tools.gpu.results import Row
-from tools.ptxas_report import read_report
 
 Handle = ctypes.c_void_p
 STATIC_BYTES, REGISTERS, DYNAMIC_LIMIT, CARVEOUT = 1, 4, 8, 9  # CU_FUNC_ATTRIBUTE_*
@@ -26,7 +24,7 @@ class LoadedKernels:
         self._modules: dict[str, Handle] = {}
 
     def describe(self, launch: Launch) -> Row:
-        """Columns for the kernel of a launch; `blocks` of a multiprocessor stand beside what its bounds promise."""
+        """Columns for the kernel of a launch; `blocks` share a multiprocessor."""
         function = self._function(launch)
         if launch.shared:
             self._call("cuFuncSetAttribute", function, DYNAMIC_LIMIT, launch.shared)
@@ -38,7 +36,6 @@ class LoadedKernels:
         return {
             "threads": launch.block, "registers": self._attribute(function, REGISTERS),
             "static": self._attribute(function, STATIC_BYTES), "dynamic": launch.shared, "blocks": blocks.value,
-            "promised": promised_blocks().get((launch.module, launch.function), 1),
         }  # fmt: skip
 
     def _function(self, launch: Launch) -> Handle:
@@ -60,9 +57,3 @@ class LoadedKernels:
     def _call(self, name: str, *arguments: object) -> None:
         if status := getattr(self._library, name)(*arguments):
             raise OSError(f"{name} failed with {status}")
-
-
-@cache
-def promised_blocks() -> dict[tuple[str, str], int]:
-    """Blocks of a multiprocessor by the launch bounds of each kernel, as ptxas has them."""
-    return {(row.module, row.name): row.blocks for row in read_report()[1]}

@@ -48,6 +48,7 @@ def profiled(results: Results, ncu: str, seconds: float) -> None:
     log.unlink(missing_ok=True)
     sections = [word for section in SECTIONS for word in ("--section", section)]
     target = [sys.executable, "-m", "tools.gpu.ncu_target", *["--small"] * results.options.small]
+    target += [str(results.options.call.results), *map(str, results.options.earlier)]
     code = process.run([ncu, "--clock-control", "none", "--csv", "--page", "raw", *sections, *target], log, seconds)
     said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = table_of(said)

@@ -1,10 +1,11 @@
-"""Launches a score of kernels once each, for Nsight Compute to look at: python -m tools.gpu.ncu_target [--small]
+"""Launches a score of kernels once each, for Nsight Compute: python -m tools.gpu.ncu_target [--small] RESULTS ..
 
 They are those of training steps: of each net and way in NETS, as a run without a budget binds it on this GPU, the
 largest launch of each kind of product, by the bytes that it moves; then of the kernels that memory bounds, those that
 move most bytes in all.  So products of packed operands, by warpgroups, of patches of images, with moments, sums or
 pooling are among them, in the tiles that are chosen.  An arena of zeros holds all operands: an index is in range, and
-no counter but the GPU's power depends on what is multiplied.
+no counter but the GPU's power depends on what is multiplied.  What is in quarantine by the results of this call and of
+those in folders of earlier ones is left out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -25,7 +27,10 @@ from layermem.schedule.ir import COMPUTE, Schedule
 from layermem.schedule.joined import joined
 from tools import traffic
 from tools.gpu.gpu import Gpu
+from tools.gpu.kept import Call
 from tools.gpu.layers import CONTEXT
+from tools.gpu.quarantine import Quarantine
+from tools.gpu.results import Options
 from tools.gpu.whole_nets import Wanted
 
 NETS = (("resnet50", 128, "tf32", FP32), ("resnet50", 128, "bf16", "bf16"), ("vgg16", 64, "tf32", FP32),
@@ -42,7 +47,7 @@ class Moved(NamedTuple):
     nbytes: int
 
 
-def main(small: bool) -> None:
+def main(small: bool, quarantine: Quarantine) -> None:
     gpu = Gpu(small=True)  # without a warm-up, whose work is none of these kernels
     seen: set[str] = set()
     for name, batch, precision, storage in SMALL if small else NETS:
@@ -53,6 +58,8 @@ def main(small: bool) -> None:
         with patch.multiple(traffic, ARENA=int(arena), ARENA_BYTES=nbytes):
             found = chosen(launches(schedule, precision, dtypes, gpu.driver.gpu.capability), seen)
         for each in found:
+            if quarantine.reason(f"{each.module}.{each.function}"):
+                continue
             gpu.starter([each], CONTEXT)()
             gpu.driver.synchronize()
         del arena
@@ -99,4 +106,6 @@ def total(found: Sequence[Moved]) -> int:
 
 
 if __name__ == "__main__":
-    main("--small" in sys.argv)
+    is_small, (path, *folders) = "--small" in sys.argv, [Path(word) for word in sys.argv[1:] if word != "--small"]
+    how = Options(is_small, brief=False, seconds=0.0, call=Call(path), earlier=folders)
+    main(is_small, Quarantine(how.rows_of_same_sources()))

@@ -25,6 +25,7 @@ LEAST_SECONDS = 15  # for a question that a process answers at once, when the ti
 NEEDED = ("numpy", "google.protobuf", "h5py", "PIL", "rich", "pycuda")  # lmdb, for nets that read one
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu")
 DRIVER = "libcuda.so.1"
+CARRIED = ".carried"  # behind the name of a library that is brought: git leaves out *.so
 
 
 class Preparation:
@@ -86,16 +87,16 @@ class Preparation:
         if self.options.carried is None or self._python("import layermem._native") == 0:
             return ""
         ending = sysconfig.get_config_var("EXT_SUFFIX")
-        library = self.options.carried / "native" / f"_native{ending}"
+        target = ROOT / "layermem" / f"_native{ending}"
+        library = self.options.carried / "native" / f"{target.name}{CARRIED}"
         if not library.exists():
             return f"there is no {library.name} among what was brought: it is built"
-        target = ROOT / "layermem" / library.name
         shutil.copy(library, target)
         if self._python("import layermem._native") == 0:
-            return f"{library.name} was brought"
+            return f"{target.name} was brought"
         target.unlink()
         return (
-            f"{library.name} was brought, and does not load here ({last_lines(self.work / 'imports.log')}): it is built"
+            f"{target.name} was brought, and does not load here ({last_lines(self.work / 'imports.log')}): it is built"
         )
 
     def _carried_kernels(self) -> str:

@@ -13,6 +13,7 @@ from tools.gpu.kept import read_rows
 from tools.gpu.results import Options, Results, Row
 
 CHECK = process.ROOT / "tools" / "gpu_check.py"
+SLOWER = 4  # times that a launch may take under a tool
 END_SECONDS = 5  # before its time is up, a process begins no more cases
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 UNABLE = re.compile(r"not supported|Unable to|no attachable process|Failed to (?:initialize|attach)", re.IGNORECASE)
@@ -26,15 +27,17 @@ def run(results: Results, options: Options) -> None:
     for tool in TOOLS[: 1 if options.brief else None]:
 
         def work(tool: str = tool) -> None:
-            results.add(tool=tool, **checked(sanitizer, tool, max(results.left, 15.0)))
+            results.add(tool=tool, **checked(sanitizer, tool, max(results.left, 15.0), options))
 
         results.attempt(work, most=round(max(results.left, 15.0)) + 15, tool=tool)
 
 
-def checked(sanitizer: str, tool: str, seconds: float) -> Row:
+def checked(sanitizer: str, tool: str, seconds: float, options: Options) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         step = [str(CHECK), "--step", "correctness", "--brief", "--into", f"{folder}/rows.jsonl"]
-        step += ["--seconds", str(seconds - END_SECONDS)]
+        step += ["--seconds", str(seconds - END_SECONDS), "--patience", str(SLOWER * options.patience)]
+        step += ["--results", str(options.call.results)]  # and what is in quarantine is not tried
+        step += [word for folder in options.earlier for word in ("--earlier", str(folder))]
         log = Path(folder) / "log"
         code = process.run([sanitizer, "--tool", tool, sys.executable, *step], log, seconds)
         said = log.read_text(encoding="utf-8", errors="replace")

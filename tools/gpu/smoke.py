@@ -1,7 +1,7 @@
 """Every kernel, tile and precision once: whether the driver loads and launches it, and what it makes of it.
 
-A launch that is refused is a row of its kernel, and the next one is tried.  Results are looked at by the step after
-this.
+A launch that is refused is a row of its kernel, and the next one is tried; kernels in quarantine are left out.  Results
+are looked at by the step after this.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.launch import Launch
-from tests.backends.cuda.on_gpu import Gpu
+from tests.backends.cuda.refused import NotTried
 from tools.gpu.every_kernel import Check, every_kernel
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.results import Options, Results
+from tools.gpu.watched import WatchedGpu
 
 
 def run(results: Results, options: Options) -> None:
@@ -24,37 +25,39 @@ def run(results: Results, options: Options) -> None:
     for check in every_kernel(options.brief):
         if not check.runs_on(driver.gpu.capability):
             continue
+        key = {"case": check.name, "precision": check.precision}
 
-        def work(check: Check = check) -> None:
+        def work(check: Check = check, key: dict[str, str] = key) -> None:
             with suppress(AssertionError):  # wrong numbers are for `correctness`
                 check.make(check.way(gpu)).run_once()
+            results.add(**key, passed=True)  # and is not run again if this step is
 
         with check.tiles():
-            results.attempt(work, case=check.name, precision=check.precision)
+            results.attempt(work, **key)
     driver.close()
 
 
-class NotingGpu(Gpu):
-    """Adds a row for each kernel at its first launch, which is awaited."""
+class NotingGpu(WatchedGpu):
+    """Adds a row for each kernel at its first launch."""
 
     def __init__(self, driver: Driver, results: Results):
-        super().__init__(driver)
-        self.results, self.kernels = results, LoadedKernels(driver)
+        super().__init__(driver, results)
+        self.kernels = LoadedKernels(driver)
         self._seen = {row["kernel"] for row in results.rows if "kernel" in row}
 
     def launch(self, launch: Launch, context: Mapping[str, Any]) -> None:
         chosen = self.driver.fitting(launch)
         name = f"{chosen.module}.{chosen.function}"
-        if name in self._seen:
-            super().launch(launch, context)
-            return
+        is_new = name not in self._seen
         self._seen.add(name)
-        row = {"kernel": name, **self.kernels.describe(chosen)}
+        row = {"kernel": name, **(self.kernels.describe(chosen) if is_new else {})}
         try:
             super().launch(launch, context)
-            self.driver.synchronize()
+        except NotTried:
+            return  # the other launches of the case are tried
         except Exception as error:
-            self.results.add(**row, passed=False, says=str(error))
+            if is_new and not self.results.is_fatal(error):  # else there is a row for what ended the context
+                self.results.add(**row, passed=False, says=str(error))
             raise
-        says = "" if row["blocks"] >= row["promised"] else "fewer blocks share a multiprocessor than promised"
-        self.results.add(**row, passed=row["blocks"] > 0, says=says)
+        if is_new:
+            self.results.add(**row, passed=row["blocks"] > 0)

@@ -6,6 +6,9 @@ that have these, and products of blobs in bfloat16.  Kernels that a shape or a t
 engine have names of their own: "patch 128x64", "few 64x64", "single 128x64" (one element an access), "warpgroups
 256x128".  No function is timed twice for a shape and split.
 
+Operands are whole numbers (whole_numbers.py): the result of a candidate is compared with that of the first one, which
+is compared with that of the naive kernel.  A candidate that differs is a row that failed, and no line.
+
 Weight gradients have every tile in the split that split_of() chooses, and then the fastest tiles in other splits: of
 images, and of pieces of images.  Inner products of few rows have every number of parts (inner_parts.py) in their
 fastest tiles.
@@ -18,8 +21,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -27,7 +32,6 @@ from unittest.mock import patch
 from layermem.api import build_net
 from layermem.backends.cuda import conv_patch, implicit_gemm, inner_parts, warpgroup
 from layermem.backends.cuda.base import FLOAT, CudaCall
-from layermem.backends.cuda.half import narrow
 from layermem.backends.cuda.implicit_gemm import (
     DGRAD,
     FPROP,
@@ -47,18 +51,19 @@ from layermem.backends.cuda.implicit_gemm import (
 )
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
-from layermem.backends.cuda.weight_tiles import tiles_bytes
 from layermem.errors import DeviceError
-from layermem.ops import NARROW, Conv, ConvProblem, InnerProduct, Window
+from layermem.ops import Conv, ConvProblem, InnerProduct, Window
 from tools.gpu import fit_tiles
 from tools.gpu.gpu import Gpu
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.process import ROOT
 from tools.gpu.results import Options, Results, Row, times
+from tools.gpu.whole_numbers import Operands, Places
 
 NETS = ("resnet50:128", "vgg16:64", "alexnet:256", "googlenet:128")
 PRECISIONS = ("tf32", fit_tiles.PACKED, "bf16", "fp32", "fp32x3")  # in the order of what is worth most
 SHAPES, INNER_SHAPES, RUNS = 28, 4, 4  # shapes: of convolutions, and of inner products
+CANDIDATE_SECONDS = 10  # in which one runs, or is taken for hung
 FASTEST = 3  # tiles of a weight gradient that are timed in every split, and of an inner product in every part
 MOST_PART_BYTES = 2 << 30
 MOST_ROWS = 512  # of an inner product whose sums are cut in parts
@@ -71,7 +76,7 @@ SMALL = {
     ConvProblem(2, 256, 8, inner_parts.PIXEL, inner_parts.PIXEL): 1,
 }
 FUNCTION = re.compile(r"conv_[a-z]+(?P<data>_data)?(?P<patch>_patch)?_(?P<tile>\d+x\d+)_v(?P<width>\d+)$")
-Places = Mapping[str, int]  # addresses by role: maps, image, filter, parts; wide, where operands have 16 bits
+NOWHERE = Places(0, 0, 0, 0, lambda *given: 0)
 
 
 class Candidate(NamedTuple):
@@ -97,7 +102,7 @@ class Candidate(NamedTuple):
 
 
 def run(results: Results, options: Options) -> None:
-    gpu = Gpu(options.small)
+    gpu = Gpu(options.small, partial(results.launching, most=CANDIDATE_SECONDS))
     kernels, path = LoadedKernels(gpu.driver), results.path.with_name(fit_tiles.TIMES)
     shapes = SMALL if options.small else shapes_of_nets()
     precisions = PRECISIONS if int(gpu.driver.gpu.capability) >= 80 else ("fp32",)
@@ -108,7 +113,7 @@ def run(results: Results, options: Options) -> None:
             key = {"precision": precision, "shape": name_of(problem)}
 
             def work(problem: ConvProblem = problem, count: int = count, key: Row = key) -> None:
-                found = measured(gpu, kernels, problem, key["precision"], options)
+                found = measured(gpu, kernels, problem, key["precision"], options, partial(results.add, **key))
                 with open(path, "a", encoding="utf-8") as file:
                     for line in found:
                         file.write(json.dumps({**key, **describe(problem), "count": count, **line}) + "\n")
@@ -176,13 +181,18 @@ def matrices(problem: ConvProblem, op: str) -> tuple[int, int, int, int]:
     return rows, channels, ceil_div(taps, phases) * outputs, problem.groups * phases
 
 
-def measured(gpu: Gpu, kernels: LoadedKernels, problem: ConvProblem, precision: str, options: Options) -> list[Row]:
-    """A line for each candidate."""
-    engine = fit_tiles.engine_of(precision)
-    weights = max(tiles_bytes(problem, product) for product in (FPROP, DGRAD))  # as which warpgroups read them
-    sizes = {"maps": problem.maps.nbytes, "image": problem.image.nbytes, "filter": max(problem.filter.nbytes, weights)}
-    sizes["parts"] = max(parts_bytes(problem), problem.filter.nbytes)
-    places = operands(gpu, sizes, engine)
+def measured(
+    gpu: Gpu,
+    kernels: LoadedKernels,
+    problem: ConvProblem,
+    precision: str,
+    options: Options,
+    wrong: Callable[..., object],
+) -> list[Row]:
+    """A line for each candidate that is right; `wrong` notes the others."""
+    engine, parts = fit_tiles.engine_of(precision), max(parts_bytes(problem), problem.filter.nbytes)
+    operands = Operands(gpu, problem, engine.storage, parts_bytes=parts)
+    places = operands.places()
 
     def clock(each: Candidate) -> Row | None:
         if gpu.driver.fitting(each.launches[0]).function != each.launches[0].function:
@@ -191,11 +201,17 @@ def measured(gpu: Gpu, kernels: LoadedKernels, problem: ConvProblem, precision: 
             start = gpu.starter(each.launches, {})
         except DeviceError:
             return None
+        operands.clear(STEPS[each.op], each.parts)
         gpu.cold_seconds(start)
-        return times([gpu.cold_seconds(start) for _ in range(1 if options.small else RUNS)])
+        spent = times([gpu.cold_seconds(start) for _ in range(1 if options.small else RUNS)])
+        differing = operands.wrong(STEPS[each.op], each.function)
+        for function, says in differing.items():
+            wrong(op=each.op, kernel=titled(function, each.parts), passed=False, says=says)
+        return None if each.function in differing else spent
 
     lines = []
-    engines = [engine, *by_warpgroups(precision, problem, gpu.driver.gpu.capability)]
+    its = gpu.driver.gpu
+    engines = [engine, *by_warpgroups(precision, problem, its.capability, its.multiprocessors)]
     for each, row in timed(engines, problem, places, clock):
         m, n, depth, repeat = matrices(problem, each.op)
         deep = depth  # as warpgroup.Least has it
@@ -219,12 +235,14 @@ def timed(
     engines: Sequence[Engine], problem: ConvProblem, places: Places, clock: Callable[[Candidate], Row | None]
 ) -> Iterator[tuple[Candidate, Row]]:
     """All candidates of the first round, then of the fastest tiles of each op those of the second one."""
-    rows: dict[tuple[Any, ...], tuple[Candidate, Row]] = {}
+    tried: set[tuple[Any, ...]] = set()
 
     def all_of(found: Iterable[Candidate]) -> Iterator[tuple[Candidate, Row]]:
         for each in found:
-            if each.key not in rows and (row := clock(each)) is not None:
-                rows[each.key] = each, row
+            if each.key in tried:
+                continue
+            tried.add(each.key)
+            if (row := clock(each)) is not None:
                 yield each, row
 
     for op in ops_of(problem):
@@ -250,16 +268,6 @@ def takes(precision: str, problem: ConvProblem) -> bool:
     return all(takes_narrow("bf16", problem, step, "bf16", wide_image=False) for step in ("forward", "dgrad", "wgrad"))
 
 
-def operands(gpu: Gpu, sizes: Mapping[str, int], engine: Engine) -> dict[str, int]:
-    """Addresses of buffers of random numbers, which a packed engine reads in 16 bits."""
-    places = gpu.filled({**sizes, **({"wide": max(sizes.values())} if engine.is_packed else {})})
-    if engine.is_packed:
-        of_operands = [narrow(places[role], places["wide"], sizes[role] // FLOAT, NARROW[engine.storage])
-                       for role in ("maps", "image", "filter")]  # fmt: skip
-        gpu.starter(of_operands, {})()
-    return places
-
-
 def call_of(precision: str, capability: str) -> CudaCall:
     """Which chooses the engine of a product."""
     if precision == fit_tiles.PACKED:
@@ -267,27 +275,29 @@ def call_of(precision: str, capability: str) -> CudaCall:
     return CudaCall({}, precision=precision, capability=capability)
 
 
-def by_warpgroups(precision: str, problem: ConvProblem, capability: str) -> Iterator[Engine]:
+def by_warpgroups(precision: str, problem: ConvProblem, capability: str, multiprocessors: int = 0) -> Iterator[Engine]:
     """The engine of all products of the problem by warpgroups, where there are kernels, whether they pay or not."""
+    call = replace(call_of(precision, capability), multiprocessors=multiprocessors)
     with patch.object(warpgroup, "PAYS", warpgroup.ALWAYS):
-        engine = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
+        engine = warpgroup.engine_of(call, "x0", problem)
     if engine.by_warpgroups:
         yield engine
 
 
 def candidates(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
     """Of every tile that the op may have there, some of them by other kernels: with few channels, or groups of them."""
-    maps, image, weights = places["maps"], places["image"], places["filter"]
     for products, patched in tiles_of(engine):
         with patched:
             if STEPS[op] not in products:
                 continue
             if op == "fprop":
-                yield Candidate(op, [conv_fprop(engine, problem, maps, image, weights)])
+                weights = places.weights(engine, FPROP)
+                yield Candidate(op, [conv_fprop(engine, problem, places.out, places.image, weights)])
                 with patch.object(conv_patch, "pays", lambda *given: False):
-                    yield Candidate(op, [conv_fprop(engine, problem, maps, image, weights)])
+                    yield Candidate(op, [conv_fprop(engine, problem, places.out, places.image, weights)])
             elif op == "dgrad":
-                yield Candidate(op, [conv_dgrad(engine, problem, image, maps, weights)])
+                weights = places.weights(engine, DGRAD)
+                yield Candidate(op, [conv_dgrad(engine, problem, places.out, places.maps, weights)])
             else:
                 yield wgrad(engine, problem, places, split_of(problem))
 
@@ -305,22 +315,27 @@ def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> It
 
 
 def wgrad(engine: Engine, problem: ConvProblem, places: Places, split: Split) -> Candidate:
-    dw = places["wide"] if engine.is_packed else places["filter"]
-    launches = conv_wgrad(engine, problem, dw, places["maps"], places["image"], False, places["parts"], split=split)
+    launches = conv_wgrad(
+        engine, problem, places.out, places.maps, places.image, False, places.parts, split=split
+    )  # fmt: skip
     return Candidate("wgrad", list(launches), split.parts, split)
 
 
 def in_parts(engine: Engine, problem: ConvProblem, places: Places, op: str, parts: int) -> Candidate:
     """As inner_parts.py has the products of an inner product."""
     rows, inner, outputs = problem.n, problem.c, problem.k
-    y, x, weights, workspace = (places[role] for role in ("maps", "image", "filter", "parts"))
+    workspace, weights = places.parts, places.weights(engine, STEPS[op])
     if op == "fprop":
         each = ConvProblem(rows, inner, parts * outputs, inner_parts.PIXEL, inner_parts.PIXEL, parts)
-        product = conv_fprop(engine, each, workspace, x, weights, filter_pitch=inner)
-        return Candidate(op, [product, inner_parts.sum_parts(rows, outputs, parts, y, workspace, NO_EPILOGUE)], parts)
+        product = conv_fprop(engine, each, workspace, places.image, weights, filter_pitch=inner)
+        return Candidate(
+            op, [product, inner_parts.sum_parts(rows, outputs, parts, places.out, workspace, NO_EPILOGUE)], parts
+        )
     each = ConvProblem(rows, parts * inner, outputs, inner_parts.PIXEL, inner_parts.PIXEL, parts)
-    product = conv_dgrad(engine, each, workspace, y, weights)
-    return Candidate(op, [product, inner_parts.sum_parts(rows, inner, parts, x, workspace, NO_EPILOGUE)], parts)
+    product = conv_dgrad(engine, each, workspace, places.maps, weights)
+    return Candidate(
+        op, [product, inner_parts.sum_parts(rows, inner, parts, places.out, workspace, NO_EPILOGUE)], parts
+    )
 
 
 def tiles_of(engine: Engine) -> Iterator[tuple[Collection[str], AbstractContextManager[Any]]]:
@@ -385,12 +400,11 @@ def parts_bytes(problem: ConvProblem) -> int:
 def chosen(problem: ConvProblem, op: str, precision: str, capability: str) -> tuple[str, int]:
     """The function that a run launches there, and its parts."""
     engine = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
-    places = dict.fromkeys(("maps", "image", "filter", "parts", "wide"), 0)
     parts = inner_chosen(problem, op) if not engine.is_packed else 1
     if op == "wgrad":
-        found = wgrad(engine, problem, places, split_of(problem))
+        found = wgrad(engine, problem, NOWHERE, split_of(problem))
     elif parts > 1:
-        found = in_parts(fit_tiles.engine_of(precision), problem, places, op, parts)
+        found = in_parts(fit_tiles.engine_of(precision), problem, NOWHERE, op, parts)
     else:
         make = conv_fprop if op == "fprop" else conv_dgrad
         found = Candidate(op, [make(engine, problem, 0, 0, 0)])

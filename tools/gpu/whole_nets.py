@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from layermem.api import build_net, job_of
 from layermem.backends.cuda import CudaDevice
+from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.job import Job
 from layermem.solver.benchmark import Benchmark
@@ -37,14 +39,16 @@ class Wanted(NamedTuple):
         return f"costs-{self.name}-{self.batch}-{self.precision}.csv"
 
     def job(self, net: Net, device: CudaDevice, options: Options) -> Job | None:
-        """With measured costs, if there are some."""
+        """With measured costs, if there are some for these kernels."""
         content = options.last_detail(self.costs_name)
         if content is None:
             return None
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.costs_name
             path.write_bytes(content)
-            return job_of(net, device=device, costs=path)
+            with suppress(InputError):  # measured with other families of kernels
+                return job_of(net, device=device, costs=path)
+        return None
 
 
 def warm_up(bench: Benchmark, options: Options) -> None:

@@ -38,12 +38,14 @@ class CudaCall(KernelCall):
     precision    of matrix products, one of implicit_gemm.ENGINES
     error_flag   address of an int that kernels raise to the largest invalid label; 0 where the op reads no labels
     capability   of the GPU: "90" for sm_90; without one the engine of every GPU computes products
+    multiprocessors   of the GPU; 0 for as many as the nominal one has.  They change grids, and no bit
     step_scalars   address of what changes from step to step (step_scalars.py)
     """
 
     precision: str = "fp32"
     error_flag: int = 0
     capability: str = ""
+    multiprocessors: int = 0
     step_scalars: int = 0
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
+from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.launch import ceil_div
 from layermem.ops import ConvProblem
 
@@ -18,7 +19,7 @@ MOST_CHANNELS = 8  # of an image
 def pays(problem: ConvProblem, tile_m: int, tile_n: int) -> bool:
     """Whether an image of few channels has a patch that takes at most half as many copies, of 16 bytes, as its windows
     do, of 4, and is small enough for two blocks on a multiprocessor."""
-    if problem.c > MOST_CHANNELS or prod(problem.kernel) == 1:
+    if problem.c > MOST_CHANNELS or prod(problem.kernel) == 1 or not is_on("patch"):
         return False
     copies = ceil_div(patch_floats(problem, tile_m), CHUNK)
     return 2 * copies <= tile_m * _depth(problem) and shared_bytes(problem, tile_m, tile_n) <= MOST_SHARED

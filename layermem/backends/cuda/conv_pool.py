@@ -13,6 +13,7 @@ from math import prod
 from layermem.backends.cuda import implicit_gemm, narrow_products, warpgroup
 from layermem.backends.cuda.base import CudaCall, itemsize, kernel
 from layermem.backends.cuda.direct_problems import is_direct_fprop
+from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.implicit_gemm import (
     DRAM_BYTES,
     FPROP_POOL,
@@ -63,6 +64,8 @@ def pooled(pool: Pool) -> int:
 def pays(precision: str, op: ConvPool, dtypes: Mapping[str, str]) -> bool:
     """Whether there is a kernel for operands of these types, and it takes no longer than both ops."""
     narrow = narrow_roles(dtypes)
+    if not is_on("pool"):
+        return False
     if narrow and not narrow_products.takes(precision, op, "forward", dtypes, ()).issuperset(BLOBS):
         return False
     engine = implicit_gemm.engine_for(precision, storage_of(dtypes.values()))

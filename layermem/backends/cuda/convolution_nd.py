@@ -14,12 +14,12 @@ from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy_runs
 from layermem.backends.cuda.host import fill
 from layermem.backends.cuda.implicit_gemm import (
-    ENGINES,
     Epilogue,
     conv_dgrad,
     conv_fprop,
     conv_wgrad,
     conv_wgrad_workspace_bytes,
+    engine_of_fp32,
 )
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.scale import scale
@@ -59,7 +59,7 @@ def at(address: int, frame: int, frames: int, side: Tensor) -> int:
 
 def fprop(op: ConvNd | DeconvNd, call: CudaCall, y: str, x: str, bias: int) -> Iterator[Launch]:
     """maps `y` from images `x`, of all pairs."""
-    problem, engine = op.problem, ENGINES[call.precision]
+    problem, engine = op.problem, engine_of_fp32(call)
     pairs = [i for i in range(op.pairs) if f"{y}{i}" in call]
     for tap, runs in groupby(frame_runs(problem.outer, "maps"), key=lambda run: run.tap):
         yield from copy_tap(problem, tap, call["w0"], call.workspace)
@@ -79,7 +79,7 @@ def fprop(op: ConvNd | DeconvNd, call: CudaCall, y: str, x: str, bias: int) -> I
 
 def dgrad(op: ConvNd | DeconvNd, call: CudaCall, dx: str, dy: str, bias: int) -> Iterator[Launch]:
     """images `dx` from maps `dy`, of all pairs."""
-    problem, engine = op.problem, ENGINES[call.precision]
+    problem, engine = op.problem, engine_of_fp32(call)
     pairs = [i for i in range(op.pairs) if f"{dx}{i}" in call]
     for tap, runs in groupby(frame_runs(problem.outer, "image"), key=lambda run: run.tap):
         yield from copy_tap(problem, tap, call["w0"], call.workspace)
@@ -150,7 +150,7 @@ def tap_gradient(
     for maps, image in sides:
         for run in runs:
             yield from conv_wgrad(
-                ENGINES[call.precision], problem.of_frames(run.count), dw,
+                engine_of_fp32(call), problem.of_frames(run.count), dw,
                 at(call[maps], run.maps, maps_frames(problem.outer), problem.maps),
                 at(call[image], run.image, image_frames(problem.outer), problem.image), accumulate, workspace,
             )  # fmt: skip

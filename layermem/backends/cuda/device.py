@@ -12,16 +12,26 @@ from pathlib import Path
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
 from layermem.backends.cuda import conv_pool, narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
+from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_off
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
-from layermem.backends.cuda.driver.context import Driver, Event, Gpu, Stream, gpu_count, gpus
+from layermem.backends.cuda.driver.context import (
+    Driver,
+    Event,
+    Gpu,
+    Stream,
+    gpu_count,
+    gpus,
+    page_table_bytes,
+)
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
+from layermem.backends.cuda.families import families_off
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
@@ -33,7 +43,7 @@ from layermem.distributed.group import Group
 from layermem.distributed.nccl import Nccl
 from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
-from layermem.graph.ops import COMM, Op
+from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import (
     BATCH_NORM_SUM,
     CONV_MOMENTS,
@@ -60,7 +70,7 @@ from layermem.ops import (
     Tensor,
     Update,
 )
-from layermem.planning.gpus import TENSOR_CORES, TargetGpu, find_gpu, recognize_gpu
+from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, recognize_gpu, spec_by_driver
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
@@ -93,6 +103,7 @@ class CudaDevice(Device):
             raise InputError(f"unknown transport '{transport}' (choose from {', '.join(TRANSPORTS)})")
         if precision not in ENGINES:
             raise InputError(f"unknown precision '{precision}' (choose from {', '.join(ENGINES)})")
+        families_off()  # InputError for an unknown one
         self.index, self.precision, self.graph, self.transport = index, precision, graph, transport
         self.planned_spec = None if planned_gpu is None else find_gpu(planned_gpu)
         if self.planned_spec is not None:
@@ -101,6 +112,7 @@ class CudaDevice(Device):
             self.fusions = self.fusions - {MERGED_DGRADS}
         self.nccl: Nccl | None = None
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
+        self.says = True  # whether it reports what takes long, of the ranks of a host
 
     shares_host_memory = False
     has_streams = True
@@ -110,7 +122,9 @@ class CudaDevice(Device):
 
     @property
     def title(self) -> str:
-        return self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
+        off = families_off()
+        title = self.name if self.precision == "fp32" else f"{self.name} {self.precision}"
+        return f"{title}{WITHOUT}{', '.join(off)}" if off else title
 
     @cached_property
     def driver(self) -> Driver:
@@ -132,11 +146,10 @@ class CudaDevice(Device):
         if self.planned_spec is not None:
             return TargetGpu(self.planned_spec.name, self.planned_spec)
         try:
-            name = self.driver.gpu.name if "driver" in vars(self) else gpus()[self.index].name
+            found = self.driver.gpu if "driver" in vars(self) else gpus()[self.index]
         except (CudaUnavailable, IndexError):
             return None
-        spec = recognize_gpu(name)
-        return TargetGpu(name if spec is None else spec.name, spec)
+        return target_gpu(found)
 
     @cached_property
     def host_io(self) -> HostIO:
@@ -160,9 +173,10 @@ class CudaDevice(Device):
         """Ranks of one host have its GPUs in turn.  Start NCCL, if this device communicates by it, with all its
         buffers; before the budget is known, since they are beside it.  Every rank calls this at the same point."""
         hosts = transport.allgather(socket.gethostname())
+        number = hosts[: transport.rank].count(hosts[transport.rank])
         if "driver" not in vars(self):
-            number = hosts[: transport.rank].count(hosts[transport.rank])
             self.index = number % max(1, Group(transport).agree(gpu_count))
+        self.says = number == 0
         if self.transport != "nccl" or self.nccl is not None:
             return
         group = Group(transport)
@@ -257,8 +271,18 @@ class CudaDevice(Device):
             record, (AllGather, CopyOut, Feed, Python, ReduceScatter)
         )
 
-    def free_bytes(self) -> int:
-        return self.driver.free_bytes() if self.planned_spec is None else self.planned_spec.free_bytes
+    def free_bytes(self, host_bytes: int = 0) -> int:
+        if self.planned_spec is None:
+            return self.driver.free_bytes(host_bytes)
+        return self.planned_spec.free_bytes - page_table_bytes(host_bytes)
+
+    def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
+        if is_switched_off() or self.planned_spec is not None:
+            return False
+        found = gpus()
+        if self.index >= len(found):
+            return False
+        return check_step(CheckedGpu(found[self.index], self.precision, self.storage), self, graphs, say)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -303,9 +327,6 @@ class CudaDevice(Device):
         return self._bind_launch(update_parameters(updates), context, bindings[0][0].stream)
 
     def _call(self, op: Op, arrays: Mapping[str, DeviceSpan], context: StepContext) -> CudaCall:
-        flag = 0
-        if isinstance(op.record, ReadsLabels):
-            flag = self.error_flags.address_for(op.layer_name, op.record)
         return CudaCall(
             addresses={role: span.address for role, span in arrays.items()},
             counts={role: span.count for role, span in arrays.items()},
@@ -315,10 +336,24 @@ class CudaDevice(Device):
             storage=storage_of({span.tensor.dtype for span in arrays.values() if span.tensor is not None}),
             narrow=narrow_roles({role: span.tensor.dtype for role, span in arrays.items() if span.tensor is not None}),
             precision=self.precision,
-            capability=self.driver.gpu.capability,
-            error_flag=flag,
-            step_scalars=self.step_scalars[op.stream].address,
+            capability=self.own_gpu.capability,
+            multiprocessors=self.own_gpu.multiprocessors,
+            error_flag=self._error_flag(op),
+            step_scalars=self._step_scalars(op.stream),
         )
+
+    @cached_property
+    def own_gpu(self) -> Gpu:
+        """The one that launches are for."""
+        return self.driver.gpu
+
+    def _error_flag(self, op: Op) -> int:
+        """The address of the flag of an op that reads labels, else 0."""
+        record = op.record
+        return self.error_flags.address_for(op.layer_name, record) if isinstance(record, ReadsLabels) else 0
+
+    def _step_scalars(self, stream: str) -> int:
+        return self.step_scalars[stream].address
 
     def _bind_launches(self, launches: Iterable[Launch], context: StepContext, stream: str = COMPUTE) -> Bound:
         return sequence([self._bind_launch(launch, context, stream) for launch in launches])
@@ -357,6 +392,9 @@ class CudaDevice(Device):
             return self.driver.copy_out(target, source.address, D2H)
         assert isinstance(target, DeviceSpan)
         return self.driver.copy_in(target.address, source, H2D)
+
+    def load(self) -> None:
+        self.driver.load(says=self.says)
 
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
         """`call` itself: it only starts work on a stream.  Writes behind the arena show in its measured bytes."""
@@ -422,6 +460,7 @@ class CudaDevice(Device):
         for scalars in self.step_scalars.values():
             scalars.is_new_step = True
         self.host_io.runs += 1
+        self.load()  # what was bound since
         with self.driver.current(), self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):
@@ -449,6 +488,15 @@ def described(gpu: Gpu) -> str:
     spec = recognize_gpu(gpu.name)
     known = "" if spec is None else f", planned for as {spec.name}"
     return f"{gpu.number}: {gpu.name}, sm_{gpu.capability}, {memory}{rates}{known}"
+
+
+def target_gpu(gpu: Gpu) -> TargetGpu:
+    """How plans know a GPU that is here."""
+    spec = recognize_gpu(gpu.name) or spec_by_driver(
+        gpu.name, int(gpu.capability), gpu.memory_bytes, gpu.multiprocessors, gpu.clock, gpu.memory_rate,
+        gpu.shared_bytes,
+    )  # fmt: skip
+    return TargetGpu(gpu.name if spec is None else spec.name, spec)
 
 
 def wait_for(stream: Stream, event: Event) -> Callable[[], None]:

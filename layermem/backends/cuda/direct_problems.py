@@ -2,7 +2,8 @@
 have so few channels that tiles would be mostly empty.
 
 One input channel a group: all of them.  Groups of 4, 8 and 16 channels under windows of 3 x 3: by shape, product and
-precision, where docs/benchmarks/sass.md puts these kernels ahead.  They compute in fp32, in all precisions.
+precision, where these kernels are ahead in modelled cycles, none of them measured.  They compute in fp32, in all
+precisions.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from layermem.backends.cuda.families import is_on
 from layermem.ops import ConvProblem
 
 MOST_DEPTHWISE = 4  # outputs of a group with one input channel
@@ -19,7 +21,7 @@ MOST_CHANNELS: Mapping[str, int] = MappingProxyType({"fp32": 16, "fp32x3": 8, "t
 
 def is_depthwise(problem: ConvProblem) -> bool:
     """Whether groups have one input channel each, and few outputs."""
-    return problem.groups == problem.c > 1 and problem.k <= MOST_DEPTHWISE * problem.c
+    return problem.groups == problem.c > 1 and problem.k <= MOST_DEPTHWISE * problem.c and is_on("depthwise")
 
 
 def is_grouped(problem: ConvProblem, most: int = GROUP_SIZES[-1]) -> bool:
@@ -27,7 +29,8 @@ def is_grouped(problem: ConvProblem, most: int = GROUP_SIZES[-1]) -> bool:
     channels, strides = problem.c // problem.groups, set(problem.stride)
     has_groups = problem.groups > 1 and problem.k == problem.c and channels in GROUP_SIZES and channels <= most
     has_window = problem.kernel == (TAPS, TAPS) and problem.dilation == (1, 1)
-    return has_groups and has_window and len(strides) == 1 and strides.issubset(STRIDES)
+    has_strides = len(strides) == 1 and strides.issubset(STRIDES)
+    return has_groups and has_window and has_strides and is_on("grouped")
 
 
 def is_direct_fprop(problem: ConvProblem, precision: str) -> bool:

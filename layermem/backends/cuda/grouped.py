@@ -31,7 +31,7 @@ STRIP_ISSUES, PIXEL_ISSUES, END_ISSUES = 1100, 25, 500  # of a thread: of a stri
 INPUTS = 2  # of a lane of wgrad
 WARP_BYTES = 2**14  # of shared memory of a warp of wgrad: blocks of four fit every GPU
 SCHEDULERS = 4 * SMS  # which issue an instruction a cycle each
-STRIP_CYCLES = (1460, 2040, 2760)  # of a strip of wgrad with 1, 2, 3 warps on a scheduler, by docs/benchmarks/sass.md
+STRIP_CYCLES = (1460, 2040, 2760)  # of a strip of wgrad with 1, 2, 3 warps on a scheduler: modelled
 
 
 def group_channels(problem: ConvProblem) -> int:

@@ -1,8 +1,10 @@
 """Implicit GEMM: launches of conv_fprop, conv_dgrad and conv_wgrad (cuda/conv.cuh), their tiles and the split of wgrad.
 
 The split is a function of the shape alone, and so the same on every GPU, under every budget and in every run; the tile
-is one of shape and precision, and changes no bit.  Both are those of least time on a nominal GPU, by the cycles that
-docs/benchmarks/sass.md models: nothing of it is measured.
+is one of shape, precision and GPU, and changes no bit.  Both are those of least time by `cycles`, the split on a
+nominal GPU, the tile on that of the architecture (nominal_gpus.py).  The constants of that model (paces, L2_BYTES,
+ENDS, ADD_CYCLES) were modelled from the machine code of sm_90 and are not measured; the step `tiles` of
+tools/gpu_check.py measures on a GPU, and tools/gpu/fit_tiles.py makes tables of its times that replace these.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from typing import NamedTuple
 from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.direct_problems import is_direct_wgrad
+from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
+from layermem.backends.cuda.nominal_gpus import H200, NominalGpu, nominal_gpu
 from layermem.backends.cuda.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 
@@ -25,6 +29,7 @@ DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.c
 MIN_WINDOWS = 256  # that one split of a weight gradient sums over
 MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
 COLUMN_NUMBERS, SUMS, GROUP_ROWS = 4, 2, 32  # of a column: numbers that its sums need, sums of so many rows
+TABLE_BYTES = 16  # of static shared memory for each row of a tile of conv_fprop
 MASK_BITS = 8  # of a byte of a ReLU's mask
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
 VECTOR = 4  # floats that are accessed at once, where they can be
@@ -33,9 +38,10 @@ FEW = 41  # as elements of each access: four of the maps, and one of the image
 MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
 PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
 
-# The nominal GPU: an H200 at 1.755 GHz.
-SMS = 132  # multiprocessors
-ROW_BYTES, L2_BYTES, DRAM_BYTES = 4 * DEPTH, 24 * SMS, 2222  # of a row of a stage; a cycle: of the L2 cache, of DRAM
+# The nominal GPU of splits, which are the same on every GPU: an H200 at 1.755 GHz.
+SMS = H200.multiprocessors
+ROW_BYTES, L2_BYTES = 4 * DEPTH, H200.l2_bytes  # of a row of a stage; of the L2 cache in a cycle
+DRAM_BYTES = 2222  # in a cycle
 ENDS = 2, 5  # cycles of a block before and after its stages: 2 for 5 elements of its tile
 ADD_CYCLES = 5000  # of the launch that adds parts
 SLACK = 8  # time that fewer parts may cost: one part in so many
@@ -88,9 +94,9 @@ Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. 
 
 
 class Engine(NamedTuple):
-    """The three kernels in one precision, the stages of their shared-memory ring, and how long they take by
-    tools/sass_model.py, for the first of its products on blobs in fp32, or in 16 bits where operands are.  Whoever
-    changes them changes bits: the split follows from them.
+    """The three kernels in one precision, the stages of their shared-memory ring, and how long a stage takes: modelled,
+    for the first of its products on blobs in fp32, or in 16 bits where operands are.  Whoever changes these paces
+    changes bits: the split follows from them.
 
     paces       of the tiles that it has
     storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
@@ -98,6 +104,8 @@ class Engine(NamedTuple):
     depth       elements of k in a stage
     vector      elements of each access, or FEW; 0: by the shape
     by_warpgroups   products that the engine of one architecture computes instead (warpgroup.py)
+    multiprocessors   of the GPU: as many blocks of that engine run at once, or twice as many
+    gpu         that tiles are chosen for, of which `paces` are
     """
 
     precision: str
@@ -108,6 +116,24 @@ class Engine(NamedTuple):
     depth: int = DEPTH
     vector: int = 0
     by_warpgroups: frozenset[str] = frozenset()
+    multiprocessors: int = SMS
+    gpu: NominalGpu = H200
+
+    def on_gpu(self, gpu: NominalGpu) -> Engine:
+        """That whose tiles are chosen for another GPU than the H200."""
+        return self._replace(paces=self._paces_on(gpu, self.paces), gpu=gpu)
+
+    def _paces_on(self, gpu: NominalGpu, paces: Paces) -> Paces:
+        if gpu == H200:
+            return paces
+        tiles = [tile for tile in ALL_TILES if tile.name in paces]
+        return {
+            tile.name: gpu.paces(
+                paces[tile.name], self.shared_bytes(tile) + TABLE_BYTES * tile.m, tile.m * tile.n * self.depth,
+                self.precision,
+            )
+            for tile in tiles
+        }  # fmt: skip
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
@@ -143,12 +169,12 @@ class Engine(NamedTuple):
     @property
     def on_fp32(self) -> Engine:
         """That of blobs in fp32: the same bits, of what has been widened."""
-        return ENGINES[self.precision]
+        return ENGINES[self.precision].on_gpu(self.gpu)
 
     @property
     def of_few_channels(self) -> Engine:
         """That of weight gradients where runs of maps alone are of four."""
-        return self._replace(paces=PACES_OF_FEW[self.precision], vector=FEW)
+        return self._replace(paces=self._paces_on(self.gpu, PACES_OF_FEW[self.precision]), vector=FEW)
 
     def vector_width(self, problem: ConvProblem, *counts: int) -> int:
         """Elements per access, where runs of channels or outputs are of `counts`."""
@@ -251,7 +277,13 @@ BF16_OF_DATA = Engine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=
 
 def engine_of(call: CudaCall, image: str) -> Engine:
     """The engine for a bound op; `image` is the role of the image."""
-    return engine_for(call.precision, call.storage, wide_image=image not in call.narrow)
+    engine = engine_for(call.precision, call.storage, wide_image=image not in call.narrow)
+    return engine.on_gpu(nominal_gpu(call.capability, call.multiprocessors))
+
+
+def engine_of_fp32(call: CudaCall) -> Engine:
+    """The same where all blobs are in fp32."""
+    return ENGINES[call.precision].on_gpu(nominal_gpu(call.capability, call.multiprocessors))
 
 
 def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> Engine:
@@ -269,7 +301,8 @@ def takes_narrow(precision: str, problem: ConvProblem, step: str, word: str, *, 
     depends on the problem alone: kernels of packed tiles sum in another order than those of fp32 tiles."""
     if precision in WIDENING:
         return True
-    return (precision, word) == ("bf16", "bf16") and (wide_image or _is_packable(problem, step))
+    is_taken = (precision, word) == ("bf16", "bf16") and (wide_image or _is_packable(problem, step))
+    return is_taken and is_on("packed")
 
 
 def _is_packable(problem: ConvProblem, step: str) -> bool:
@@ -314,16 +347,17 @@ def _is_large(problem: ConvProblem) -> bool:
 
 
 def cycles(
-    engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = L2_BYTES
+    engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = 0
 ) -> int:  # fmt: skip
     """Of a launch that computes `matrices`, rows, columns and how many there are, over k in [0, depth): of waves of
     blocks, the last one with those that are left, or of their reads from the L2 cache."""
     blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, engine.depth), engine.paces[tile.name]
     ends = tile.m * tile.n * ENDS[0] // ENDS[1]
-    waves, rest = divmod(blocks, len(paces) * SMS)
+    multiprocessors, l2_bytes = engine.gpu.multiprocessors, l2_bytes or engine.gpu.l2_bytes
+    waves, rest = divmod(blocks, len(paces) * multiprocessors)
     pipeline = waves * (stages * paces[-1] + ends)
     if rest:
-        pipeline += stages * paces[ceil_div(rest, SMS) - 1] + ends
+        pipeline += stages * paces[ceil_div(rest, multiprocessors) - 1] + ends
     rows, columns, _ = matrices
     return max(pipeline, blocks * stages * (min(tile.m, rows) + min(tile.n, columns)) * ROW_BYTES // l2_bytes)
 

@@ -1,9 +1,10 @@
 """A PyCUDA wheel for this Python, built also on a machine without CUDA, and its installation.
 
 PyCUDA compiles against two headers of the CUDA toolkit and links with the driver's library.  The headers come from the
-toolkit that the user names, of CUDA_HOME, CUDA_PATH or an nvcc on the PATH, or from two of NVIDIA's Python wheels.  The
-library is a generated stub with every function that the headers declare; the real one, or the fake driver of
-tests/emulator/, replaces it when PyCUDA is imported.
+toolkit that the user names, of CUDA_HOME, CUDA_PATH or an nvcc on the PATH, or from two of NVIDIA's Python wheels.
+They must not be newer than the driver, which would lack functions; so the wheels, and that of the compiler of kernels,
+are those of the driver's major version of CUDA (PACKAGES).  The library is a generated stub with every function that
+the headers declare; the real one, or the fake driver of tests/emulator/, replaces it when PyCUDA is imported.
 """
 
 from __future__ import annotations
@@ -22,17 +23,60 @@ import zipfile
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
 from layermem.backends.cuda.kernel_images.build import find_compiler
+from layermem.backends.cuda.kernel_images.cuda_version import CudaVersion, driver_version
 from layermem.errors import CudaUnavailable, InputError
 from layermem.utils.text import printable
 
 VERSION = "2026.1"
 HEADERS = ("cuda.h", "cudaProfiler.h")
-NVRTC = "nvidia-cuda-nvrtc==13.0.88"
-HEADER_WHEELS = ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85")  # one header in each
 CONFIGURATION = ("CUDA_ENABLE_CURAND = False", "CUDA_ENABLE_GL = False")
+HEADERS_PLATFORM = "manylinux2014_x86_64"  # whose wheels go back furthest; headers are the same on all
 Say = Callable[[str], None]
+
+
+class Packages(NamedTuple):
+    """NVIDIA's Python packages for drivers of CUDA `cuda` and later: machine code by the compiler of a major version is
+    loaded by all drivers of it, and functions of the oldest headers are in all of them."""
+
+    cuda: CudaVersion
+    branch: int  # of the first of these drivers
+    nvrtc: str
+    headers: tuple[str, str]  # one in each
+
+
+PACKAGES = (
+    Packages(
+        CudaVersion(13, 0), 580, "nvidia-cuda-nvrtc==13.0.88",
+        ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85"),
+    ),
+    Packages(
+        CudaVersion(12, 0), 525, "nvidia-cuda-nvrtc-cu12==12.9.86",
+        ("nvidia-cuda-runtime-cu12==12.0.146", "nvidia-cuda-profiler-api-cu12==12.0.140"),
+    ),
+)  # fmt: skip
+
+
+def packages_for(driver: CudaVersion | None) -> Packages:
+    """Those that suit the driver; the newest where there is none."""
+    suitable = (each for each in PACKAGES if driver is None or each.cuda <= driver)
+    found = next(suitable, None)
+    if found is None:
+        oldest = PACKAGES[-1]
+        raise CudaUnavailable(
+            f"the driver supports CUDA {driver}, and PyCUDA and the kernels need {oldest.cuda}: update the driver to "
+            f"branch {oldest.branch} or later"
+        )
+    return found
+
+
+def described(driver: CudaVersion | None) -> str:
+    """Which packages are taken, and why."""
+    packages = packages_for(driver)
+    why = f"the driver supports CUDA {driver}" if driver is not None else "there is no driver here"
+    return f"{why}: packages of CUDA {packages.cuda.major} are taken, for drivers of branch {packages.branch} and later"
 
 
 def installed() -> str | None:
@@ -45,8 +89,14 @@ def installed() -> str | None:
         return "unknown"
 
 
+def suits_driver() -> bool:
+    """Whether the driver has all functions that the installed PyCUDA was built for; true where there is no driver."""
+    done = subprocess.run([sys.executable, "-c", "import pycuda.driver"], capture_output=True, text=True)
+    return "undefined symbol" not in done.stderr
+
+
 def compiles_kernels() -> bool:
-    """Whether NVRTC or nvcc is here, which compile kernels at first use."""
+    """Whether NVRTC or nvcc is here, which compile kernels at first use, and whose code the driver loads."""
     try:
         find_compiler()
     except CudaUnavailable:
@@ -55,9 +105,14 @@ def compiles_kernels() -> bool:
 
 
 def install(package: str) -> None:
-    """Install a wheel, or a package of the index, into this Python, with what it depends on."""
-    _run(*_pip(), "install", "-q", package, step=f"installing {Path(package).name}")
+    """Install a wheel, or a package of the index, into this Python, with what it depends on.  A wheel replaces another
+    one of the same version, which was built with other headers."""
+    step = f"installing {Path(package).name}"
+    _run(*_pip(), "install", "-q", package, step=step)
+    if package.endswith(".whl"):
+        _run(*_pip(), "install", "-q", "--force-reinstall", "--no-deps", package, step=step)
     importlib.invalidate_caches()
+    find_compiler.cache_clear()
 
 
 def default_cache() -> Path:
@@ -102,9 +157,22 @@ def header_folder(cache: Path, toolkit: Path | None, say: Say = lambda step: Non
         )
     named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT") if os.environ.get(name)]
     for root in [toolkit] if toolkit is not None else [*named, *toolkit_of_nvcc()]:
-        if has_headers(root / "include"):
+        if has_headers(root / "include") and (toolkit is not None or not is_too_new(root / "include", say)):
             return root / "include"
     return headers_from_wheels(cache, say)
+
+
+def is_too_new(include: Path, say: Say) -> bool:
+    """Whether the headers have functions that the driver lacks; a toolkit that the user names may be for another
+    machine."""
+    driver = driver_version()
+    written = re.search(
+        r"^#define CUDA_VERSION (\d+)$", (include / HEADERS[0]).read_text(errors="replace"), re.MULTILINE
+    )
+    if driver is None or written is None or CudaVersion.of_number(int(written[1])) <= driver:
+        return False
+    say(f"the headers of {include} are newer than the driver, which supports CUDA {driver}: they are not taken")
+    return True
 
 
 def has_headers(folder: Path) -> bool:
@@ -120,18 +188,21 @@ def toolkit_of_nvcc() -> list[Path]:
 
 
 def headers_from_wheels(cache: Path, say: Say) -> Path:
-    folder = cache / " ".join(HEADER_WHEELS).replace("==", "-").replace(" ", "+")
+    driver = driver_version()
+    wheels = packages_for(driver).headers
+    folder = cache / " ".join(wheels).replace("==", "-").replace(" ", "+")
+    say(described(driver))
     if not has_headers(folder):
-        say(f"downloading {' and '.join(HEADER_WHEELS)}, for their headers")
+        say(f"downloading {' and '.join(wheels)}, for their headers")
         folder.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory() as temporary:
-            wanted = ["--no-deps", "--only-binary=:all:", "-d", temporary, *HEADER_WHEELS]
+            wanted = ["--no-deps", "--only-binary=:all:", "--platform", HEADERS_PLATFORM, "-d", temporary, *wheels]
             _run(*_pip(), "download", "-q", *wanted, step="downloading NVIDIA's headers")
             for wheel in Path(temporary).glob("*.whl"):
                 unpack_headers(wheel, folder)
     if not has_headers(folder):
         raise InputError(
-            f"{' and '.join(HEADER_WHEELS)} do not hold {' and '.join(HEADERS)}; name a CUDA toolkit with --toolkit DIR"
+            f"{' and '.join(wheels)} do not hold {' and '.join(HEADERS)}; name a CUDA toolkit with --toolkit DIR"
         )
     return folder
 

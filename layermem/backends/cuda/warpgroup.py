@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall
+from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.implicit_gemm import (
     DEPTH,
     DGRAD,
@@ -60,7 +61,8 @@ Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, 
 WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
 BF16_DEEP = Least(columns=128, depth=1536, pixels=2)
 PACKED_WIDE = Least(columns=256, depth=1152, pixels=196)
-# Where they are the faster engine by tools/sass_model.py; they compute nothing else.
+# Where they are the faster engine; they compute nothing else.  Modelled, not measured: tools/gpu/fit_tiles.py makes
+# this table of times that `tiles` of tools/gpu_check.py measures on a GPU.
 PAYS: Shapes = {
     ("tf32", "conv_fprop"): (WIDE, DEEP),
     ("bf16", "conv_fprop"): (WIDE, BF16_DEEP),
@@ -78,8 +80,8 @@ ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product i
 
 
 class WarpgroupTile(NamedTuple):
-    """A block's tile of C; `blocks` share a multiprocessor, and all of these take `pace` cycles for a stage
-    (tools/sass_model.py)."""
+    """A block's tile of C; `blocks` share a multiprocessor, and all of these take `pace` cycles for a stage (modelled
+    as the paces of implicit_gemm.py are)."""
 
     m: int
     n: int
@@ -103,13 +105,13 @@ class WarpgroupTile(NamedTuple):
         of_b = FLOAT if self.is_packed else PRECISIONS[precision]  # of a word, or of an element
         return self.stages * DEPTH * (self.m * FLOAT + self.n * of_b) + ALIGNMENT
 
-    def grid(self, product: str, m: int, n: int, repeat: int) -> tuple[int, int, int]:
+    def grid(self, product: str, m: int, n: int, repeat: int, multiprocessors: int) -> tuple[int, int, int]:
         """Blocks that run at once, each of which takes several tiles: of one matrix, and each has one block at least;
         of all weight gradients of a launch."""
-        tiles = ceil_div(m, self.m) * ceil_div(n, self.n)
+        tiles, at_once = ceil_div(m, self.m) * ceil_div(n, self.n), self.blocks * multiprocessors
         if product == WGRAD:
-            return min(tiles * repeat, self.blocks * SMS), 1, 1
-        return min(tiles, ceil_div(self.blocks * SMS, repeat)), 1, repeat
+            return min(tiles * repeat, at_once), 1, 1
+        return min(tiles, ceil_div(at_once, repeat)), 1, repeat
 
     def cycles(self, m: int, n: int, repeat: int) -> int:
         """Of a stage of all tiles: of waves of blocks, or of what they read from the L2 cache."""
@@ -137,7 +139,9 @@ class WarpgroupEngine(Engine):
         """This one, if its blobs are in fp32; else the one whose weight gradients are computed alike."""
         if not self.storage:
             return self
-        return WarpgroupEngine(*ENGINES[self.precision]._replace(by_warpgroups=self.by_warpgroups & {WGRAD}))
+        own = self.by_warpgroups & {WGRAD}
+        plain = ENGINES[self.precision].on_gpu(self.gpu)
+        return WarpgroupEngine(*plain._replace(by_warpgroups=own, multiprocessors=self.multiprocessors))
 
     def tile_of(self, product: str, matrices: tuple[int, int, int]) -> WarpgroupTile:
         """The fastest that the product has."""
@@ -156,8 +160,9 @@ class WarpgroupEngine(Engine):
         assert vector == width_of(self) and own.m % rows == 0, "engine_of() and leaves_units() decide"
         kernel = FPROP_MOMENTS if product == FPROP and rows > 1 else product
         return launch(
-            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args, own.grid(plain, *matrices),
-            own.threads, shared=own.shared_bytes(self.precision), base=values,
+            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args,
+            own.grid(plain, *matrices, self.multiprocessors), own.threads,
+            shared=own.shared_bytes(self.precision), base=values,
         )  # fmt: skip
 
 
@@ -191,12 +196,14 @@ def shapes_name(engine: Engine) -> str:
 def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
     """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
     engine = implicit_gemm.engine_of(call, image)
-    if call.capability != CAPABILITY or not shapes_name(engine):
+    if call.capability != CAPABILITY or not shapes_name(engine) or not is_on("warpgroups"):
         return engine
     if engine.vector_width(whole, *group_channels(whole)) != width_of(engine):
         return engine
     own = products_by_warpgroups(shapes_name(engine), whole)
-    return WarpgroupEngine(*engine._replace(by_warpgroups=own)) if own else engine
+    if not own:
+        return engine
+    return WarpgroupEngine(*engine._replace(by_warpgroups=own, multiprocessors=call.multiprocessors or SMS))
 
 
 def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[str]:
@@ -227,15 +234,16 @@ def leaves_units(engine: Engine, product: str) -> bool:
 
 def leaves_moments(engine: Engine) -> bool:
     """Whether conv_fprop leaves the moments of what it writes."""
-    return leaves_units(engine, FPROP)
+    return leaves_units(engine, FPROP) and is_on("moments")
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
-    return implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
+    leaves = implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
+    return leaves and is_on("sums")
 
 
 def merges_dgrads(engines: Sequence[Engine], first: ConvProblem, last: ConvProblem) -> bool:
     """Whether one kernel computes the sum of two data gradients, whose engines these are."""
     by_warpgroups = any("conv_dgrad" in each.by_warpgroups for each in engines)
-    return implicit_gemm.merges_dgrads(engines[0], first, last) and not by_warpgroups
+    return implicit_gemm.merges_dgrads(engines[0], first, last) and not by_warpgroups and is_on("merged")

@@ -19,6 +19,7 @@ from layermem.ops import (
     ACCUMULATE,
     NARROW,
     ByteImages,
+    ConvProblem,
     Feed,
     Fill,
     GradientNorm,
@@ -27,9 +28,11 @@ from layermem.ops import (
     ReduceScatter,
     Tensor,
     Update,
+    Window,
 )
 from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import CONTEXT, Memory, Way, run_op
+from tests.backends.cuda.naive import differences, product_and_sums
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
 from tests.emulator import emulate
 
@@ -39,6 +42,7 @@ SETTINGS = {
     "regularization": "L2", "clip": -1.0, "iter_size": 1, "rate": 0.1, "iteration": 4, "loss_scale": 8.0,
 }  # fmt: skip
 COUNT = 1500
+CHECKED = ConvProblem(2, 6, 4, Window(7, 3, 2, 2, 2), Window(9, 2, 3, 1), 2)
 
 
 def op(record: OpRecord, step: str, roles: Collection[str], written: Collection[str], way: Way) -> Iterator[Triple]:
@@ -94,6 +98,16 @@ def images_in_bytes(way: Way) -> Iterator[Triple]:
     yield "images", y, np.ascontiguousarray(np.float64(images).transpose(0, 2, 3, 1))
 
 
+def naive_products(word: str, way: Way) -> Iterator[Triple]:
+    """Of whole numbers; and the comparison of what they leave."""
+    for name in ("fprop", "dgrad", "wgrad"):
+        got, want = product_and_sums(name, CHECKED, word, way)
+        yield name, got, want
+        yield f"{name} compared", np.float32(differences(got, want, way)), np.float32([0, -1])
+    narrow = np.arange(1000, dtype=np.uint16)
+    yield "16 bits compared", np.float32(differences(narrow, narrow[::-1].copy(), way)), np.float32([1000, 0])
+
+
 def delay(way: Way) -> Iterator[Triple]:
     alone(way, {}, lambda at: launch("delay", "delay", "DelayArgs", 1, 32, cycles=1000))
     yield from ()
@@ -133,4 +147,5 @@ def single_ops() -> Iterator[tuple[str, Callable[[Way], Iterator[Triple]]]]:
     yield "images in bytes", images_in_bytes
     yield "delay", delay
     for word in ("", *NARROW):
+        yield f"naive products{f' in {word}' if word else ''}", partial(naive_products, word)
         yield f"weight gradient in slices{f' in {word}' if word else ''}", partial(in_slices, word)

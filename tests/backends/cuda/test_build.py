@@ -14,11 +14,12 @@ import pytest
 
 from layermem.backends.cuda.driver import context as driver
 from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.cuda_version import CudaVersion
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.kernel_images.sources import SOURCES, closure, modules
 from layermem.backends.cuda.kernel_images.toolkit import program
 from layermem.errors import CudaUnavailable, DeviceError
-from tools import nvrtc_report, ptxas_report
+from tests.emulator import fake_driver
 
 FIND_COMPILER = build.find_compiler
 
@@ -38,8 +39,8 @@ class Fake:
 
     version = "fake 1"
 
-    def __init__(self, capabilities=(), refuses=""):
-        self.asked, self.capabilities, self.refuses = 0, capabilities, refuses
+    def __init__(self, capabilities=(), refuses="", cuda=(13, 0)):
+        self.asked, self.capabilities, self.refuses, self.cuda = 0, capabilities, refuses, CudaVersion(*cuda)
 
     def cubin(self, source, architecture, flags):
         self.asked += 1
@@ -101,10 +102,62 @@ def test_prebuilt_kernels_come_first(fake, monkeypatch, tmp_path):
 
 
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(build.Nvrtc, "find", classmethod(lambda cls: None))
-    monkeypatch.setattr(build.Nvcc, "find", classmethod(lambda cls: None))
-    with pytest.raises(CudaUnavailable, match="pip install nvidia-cuda-nvrtc"):
+    has_compilers(monkeypatch)
+    with pytest.raises(CudaUnavailable, match="`layermem setup-cuda` installs NVRTC, or put nvcc on the PATH"):
         build.image("dropout", "90")
+
+
+def has_compilers(monkeypatch, *, nvrtc=(), nvcc=(), driver=None):
+    """This machine has compilers of these versions of CUDA, and a driver."""
+
+    def found(cudas):
+        compilers = [Fake(cuda=each) for each in cudas]
+        return classmethod(
+            lambda cls, suits=lambda cuda: True: next((each for each in compilers if suits(each.cuda)), None)
+        )
+
+    monkeypatch.setattr(build.Nvrtc, "find", found(nvrtc))
+    monkeypatch.setattr(build.Nvcc, "find", found(nvcc))
+    monkeypatch.setattr(build, "driver_version", lambda: driver and CudaVersion(*driver))
+
+
+@pytest.mark.parametrize(
+    "nvrtc, nvcc, driver, expected",
+    [
+        ([(13, 0)], [], None, (13, 0)),
+        ([(13, 0)], [], (13, 0), (13, 0)),
+        ([(13, 2)], [], (13, 0), (13, 2)),  # machine code of a minor version is taken by all drivers of the major one
+        ([(13, 0), (12, 9)], [], (12, 0), (12, 9)),
+        ([(12, 9), (13, 0)], [], (13, 0), (12, 9)),  # the first one that suits
+        ([(13, 0)], [(12, 4)], (12, 8), (12, 4)),
+        ([(12, 4)], [(13, 0)], (12, 8), (12, 4)),
+    ],
+)
+def test_a_compiler_is_chosen_whose_code_the_driver_loads(monkeypatch, nvrtc, nvcc, driver, expected):
+    has_compilers(monkeypatch, nvrtc=nvrtc, nvcc=nvcc, driver=driver)
+    assert build.find_compiler().cuda == expected
+
+
+@pytest.mark.parametrize("newer", [{"nvrtc": [(13, 0)]}, {"nvcc": [(13, 0)]}])
+def test_a_compiler_that_is_too_new_is_an_error_with_both_versions(monkeypatch, newer):
+    has_compilers(monkeypatch, **newer, driver=(12, 4))
+    says = "compiler of CUDA 13.0 makes kernels for drivers of CUDA 13.0 or later, .* 12.4: `layermem setup-cuda`"
+    with pytest.raises(CudaUnavailable, match=says):
+        build.image("dropout", "90")
+
+
+def test_ptx_is_made_only_for_a_driver_that_takes_it(fake, monkeypatch):
+    fake.capabilities, fake.cuda = (80, 90), CudaVersion(12, 9)
+    monkeypatch.setattr(build, "driver_version", lambda: CudaVersion(12, 4))
+    assert build.image("dropout", "90").startswith(b"sm_90 ")
+    with pytest.raises(CudaUnavailable, match=r"its PTX is for drivers of CUDA 12.9 or later; this one supports 12.4"):
+        build.image("dropout", "100")
+
+
+def test_the_version_of_the_driver_needs_no_context():
+    script = "from layermem.backends.cuda.kernel_images.cuda_version import driver_version; print(driver_version())"
+    for number, version in ((12040, "12.4"), (13000, "13.0"), (0, "None")):
+        assert fake_driver.run(script, version=number).stdout.strip() == version
 
 
 def test_a_gpu_that_is_too_old_is_refused(fake):
@@ -132,18 +185,11 @@ extern "C" __global__ void kernel(float* y) {
 """
 
 
-def test_nvrtc_compiled_every_module_as_it_is_now():
-    rows = nvrtc_report.read_report()
-    stale = [module for module in modules() if rows.get(module, ("",))[0] != nvrtc_report.digest_of(module)]
-    assert not stale and rows.keys() == set(modules()), f"{stale}: run python tools/nvrtc_report.py"
-    assert all(kernels > 0 for module, (_, kernels) in rows.items() if module != "step_scalars")  # a variable alone
-
-
 @pytest.mark.skipif(Nvrtc.find() is None, reason="NVRTC is not installed")
 def test_nvrtc_compiles_modules_and_says_what_is_wrong_with_another():
     nvrtc = Nvrtc.find()
     assert nvrtc is not None
-    for module in ("dropout", "shape"):  # nvrtc.tsv has what it makes of the others
+    for module in ("dropout", "shape"):
         assert nvrtc.cubin(build.whole_source(module), "sm_90", build.FLAGS)[:4] == b"\x7fELF"
     ptx = nvrtc.ptx(LAMBDAS, "compute_90", build.FLAGS)
     assert ptx.count(b".entry") == 1 and ptx.endswith(b"\0") and {75, 90} <= set(nvrtc.capabilities)
@@ -244,7 +290,7 @@ def test_setup_prebuilds_a_module_for_every_architecture_and_as_ptx_for_later_on
         shutil.copy(path, tmp_path)
     setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")
     parts = parts_of_fatbin((tmp_path / "dropout.fatbin").read_bytes())
-    assert parts == {*(("code", int(a)) for a in ptxas_report.ARCHITECTURES), ("PTX", 100), ("PTX", 120)}
+    assert parts == {*(("code", int(a)) for a in setup["ARCHITECTURES"]), ("PTX", 100), ("PTX", 120)}
     (tmp_path / "dropout.cu").write_text("int x")
     setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")  # says so, and leaves nothing that would be loaded
     assert not (tmp_path / "dropout.fatbin").exists()

@@ -84,7 +84,7 @@ def test_an_unknown_precision_is_refused(layermem_here, solver):
     elsewhere = layermem_here("plan", "--solver", solver, "--device", "cpu", "--precision", "tf32")
     assert elsewhere.code == 2 and "--precision needs --device cuda" in elsewhere.err
     old = layermem("train", "--solver", solver, "--device", "cuda", "--precision", "tf32", capability=75)
-    assert old.returncode == 4 and "needs 80 or later: use fp32" in unwrapped(old)
+    assert old.returncode == 2 and "needs 8.0 or later: use fp32" in unwrapped(old)
     assert layermem("train", "--solver", solver, "--device", "cuda", "--iterations", 1, capability=75).returncode == 0
 
 
@@ -110,6 +110,19 @@ def test_devices_lists_each_gpu_with_its_memory_and_rates():
     done = layermem("devices", memory=3 << 30)
     line = " ".join(done.stdout[done.stdout.index("cuda ") :].split())
     assert "0: fake driver" in line and "sm_90, 3.00 GiB, 132 multiprocessors, 66.9 TFLOP/s fp32, 3352 GB/s" in line
+
+
+@pytest.mark.parametrize(
+    "name, clock, said",
+    [
+        ("NVIDIA H100 NVL", 0, "H100 NVL: 60.3 TFLOP/s, 3,938 GB/s, link 63 GB/s published; modelled at"),
+        ("New", 1980000, "New: 66.9 TFLOP/s, 3,352 GB/s, link 63 GB/s as its driver and architecture say; modelled at"),
+        ("New", 0, "New is not in the table of GPUs, and its driver does not state its clocks: modelled as a typical"),
+    ],
+)
+def test_a_plan_says_where_the_rates_of_the_gpu_are_from(solver, name, clock, said):
+    done = layermem("plan", "--solver", solver, "--device", "cuda", "--no-measure", name=name, clock=clock)
+    assert done.returncode == 0 and said in " ".join(done.stdout.split()), done.stdout + done.stderr
 
 
 def test_a_captured_iteration_prints_the_same_losses(layermem_here, solver):
@@ -147,7 +160,7 @@ raise SystemExit(main())"""
     words = ("train", "--solver", str(solver), "--device", "cuda", str(tmp_path / "cache"))
     done = run(program, *words, capability=86)
     assert done.returncode == 4 and "(sm_86) does not take the kernels of " in unwrapped(done), done.stderr
-    assert "if that is older, update the driver, or install the nvidia-cuda-nvrtc of its version" in unwrapped(done)
+    assert "if that is older, update the driver, or run `layermem setup-cuda`" in unwrapped(done)
     (kept,) = (tmp_path / "cache").iterdir()
     assert "-sm_86-" in kept.name and kept.read_bytes()[:4] == b"\x7fELF"
 

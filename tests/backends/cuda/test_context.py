@@ -7,14 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from layermem.backends.cuda import CudaDevice
-from layermem.backends.cuda.device import TENSOR_CORES
 from layermem.backends.cuda.driver.context import pycuda
-from layermem.backends.cuda.implicit_gemm import ENGINES, VECTOR
 from layermem.errors import CudaUnavailable
 from layermem.schedule.ir import COMPUTE
 from tests.backends.cuda.on_fake_driver import run
-from tests.emulator.test_driver_rules import OPT_IN
-from tools.ptxas_report import read_report
 
 
 def test_without_pycuda_the_error_says_what_its_installation_needs(monkeypatch):
@@ -61,6 +57,7 @@ driver.close()
 """
 TILES_OF_48_KIB = [("fp32", "128x64"), ("tf32", "64x64"), ("bf16", "64x64"), ("fp32x3", "64x64")]
 PRODUCTS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
+TABLES = "convolution*.conv_[fd]*=2048"  # static: 16 bytes a row of the tile; conv_wgrad has none
 
 
 def launched(*arguments: str, **settings: object) -> list[str]:
@@ -71,12 +68,12 @@ def launched(*arguments: str, **settings: object) -> list[str]:
 
 @pytest.mark.parametrize("precision, tile", TILES_OF_48_KIB)
 def test_a_tile_whose_stages_take_48_kib_opts_in_for_its_tables(precision, tile):
-    assert launched(precision, tile, "now") == [f"{product}_{tile}_v4" for product in PRODUCTS]
+    assert launched(precision, tile, "now", static=TABLES) == [f"{product}_{tile}_v4" for product in PRODUCTS]
 
 
 @pytest.mark.parametrize("precision, tile", TILES_OF_48_KIB)
 def test_a_driver_that_forgets_static_shared_memory_is_refused(precision, tile):
-    fprop, dgrad, wgrad = launched(precision, tile, "only dynamic")
+    fprop, dgrad, wgrad = launched(precision, tile, "only dynamic", static=TABLES)
     assert "invalid argument" in fprop and "invalid argument" in dgrad
     assert wgrad == f"conv_wgrad_{tile}_v4"  # which has no tables
 
@@ -84,33 +81,18 @@ def test_a_driver_that_forgets_static_shared_memory_is_refused(precision, tile):
 @pytest.mark.parametrize("precision, tile", TILES_OF_48_KIB)
 def test_a_rule_without_static_shared_memory_would_let_it_pass(precision, tile):
     """So it is that rule of the fake driver which the test above holds."""
-    found = launched(precision, tile, "only dynamic", shared="dynamic")
+    found = launched(precision, tile, "only dynamic", static=TABLES, shared="dynamic")
     assert found == [f"{product}_{tile}_v4" for product in PRODUCTS]
 
 
 def test_a_gpu_of_64_kib_gets_the_fastest_tile_that_fits():
-    assert launched("fp32", "128x128", "now", capability=75) == [
+    assert launched("fp32", "128x128", "now", static=TABLES, capability=75) == [
         "conv_fprop_128x32_v4",  # of eight and four columns
         "conv_dgrad_128x32_v4",
         "conv_wgrad_128x128_v4",  # 64 KiB without tables
     ]
-    assert launched("fp32", "128x128", "now", capability=86) == [f"{product}_128x128_v4" for product in PRODUCTS]
-
-
-def test_every_tile_fits_every_architecture_or_has_an_alternative_that_does():
-    """By the table of ptxas: dynamic and static bytes of the smallest tile of each kernel that tensor cores allow."""
-    _, rows = read_report()
-    static = {(row.module, row.name): row.shared for row in rows}
-    for precision, engine in ENGINES.items():
-        for capability, kib in OPT_IN.items():
-            if capability < TENSOR_CORES and precision != "fp32":
-                continue
-            for product in PRODUCTS:
-                sizes = [
-                    engine.shared_bytes(tile) + static[engine.module, f"{product}_{tile.name}_v4"]
-                    for tile in engine.own_tiles(product, VECTOR)
-                ]
-                assert min(sizes) <= kib << 10
+    found = launched("fp32", "128x128", "now", static=TABLES, capability=86)
+    assert found == [f"{product}_128x128_v4" for product in PRODUCTS]
 
 
 class Recorded:
@@ -204,6 +186,7 @@ from layermem.schedule.ir import COMPUTE
 driver, window = Driver(0), Window(9, 3, 1, 1, 1)
 launch = conv_fprop(ENGINES["fp32"], ConvProblem(2, 4, 8, window, window), 256, 512, 768)
 driver.launcher(launch, launch.args, COMPUTE)
+driver.load()
 attribute = driver.cuda.function_attribute.PREFERRED_SHARED_MEMORY_CARVEOUT
 print(driver._function(launch).get_attribute(attribute))
 """
@@ -259,3 +242,53 @@ except DeviceError as error:
         pinned=1 << 19,
     )
     assert "the host cannot pin 1.00 MiB" in done.stdout and "--host-budget" in done.stdout, done.stdout + done.stderr
+    assert "control group or container" in done.stdout and "ulimit" not in done.stdout  # which bounds no pinned memory
+
+
+PINNED = """
+import sys
+from layermem.backends.cuda.driver import context
+from layermem.errors import DeviceError
+context.RESERVED_BYTES = context.GRANULARITY = 256
+driver, host_bytes = context.Driver(0), 8 << 20
+held = driver.allocate(driver.free_bytes(host_bytes if sys.argv[1] == "reserved" else 0))
+try:
+    print(driver.pinned(host_bytes).nbytes)
+except DeviceError as error:
+    print(error)
+"""
+
+
+def test_what_is_free_beside_pinned_memory_is_free_once_it_is_pinned():
+    """Page tables of the host's memory take some of the GPU's; where that is gone, the error names it."""
+    assert run(PINNED, "reserved", memory=1 << 20).stdout.strip() == f"{8 << 20}"
+    refused = run(PINNED, "taken", memory=1 << 20).stdout
+    assert "left, and to pin 8.00 MiB of the host takes 16.0 KiB of it for page tables" in refused, refused
+
+
+def test_a_gpu_that_another_process_has_alone_is_named_in_a_sentence():
+    done = run("from layermem.backends.cuda.driver.context import Driver; Driver(0)", exclusive="yes")
+    assert "cannot be used" in done.stderr and "busy or unavailable" in done.stderr
+    assert "CudaUnavailable" in done.stderr.splitlines()[-1] and "end other processes" in done.stderr
+
+
+def test_a_driver_that_does_not_say_its_clock_is_used_all_the_same():
+    done = run(
+        """
+from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda import CudaDevice
+driver = Driver(0)
+driver.delay("compute")()
+driver.synchronize()
+print(driver.gpu.clock, driver.gpu.flops)
+print(CudaDevice().describe())
+""",
+        clock=0,
+    )
+    assert done.stdout.splitlines()[0] == "0.0 0.0" and "sm_90" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_other_processes_have_is_not_free():
+    program = "from layermem.backends.cuda.driver.context import Driver; print(Driver(0).free_bytes())"
+    free, less = (int(run(program, taken=taken).stdout) for taken in (0, 512 << 20))
+    assert free - less == 512 << 20

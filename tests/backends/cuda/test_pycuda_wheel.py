@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from layermem.backends.cuda import pycuda_wheel
+from layermem.backends.cuda.kernel_images.cuda_version import CudaVersion
 from layermem.errors import InputError
 
 
@@ -33,6 +35,68 @@ print(stub.cuInit(0), stub.cuMemAlloc_v2(None), stub.cuProfilerStart())
 """
     done = subprocess.run([sys.executable, "-c", script, tmp_path / "libcuda.so"], capture_output=True, text=True)
     assert done.stdout.split() == ["100"] * 3, done.stderr  # no device
+
+
+CHOSEN = """
+from layermem.backends.cuda import pycuda_wheel
+from layermem.errors import CudaUnavailable
+driver = pycuda_wheel.driver_version()
+try:
+    packages = pycuda_wheel.packages_for(driver)
+    print(pycuda_wheel.described(driver), packages.nvrtc, *packages.headers, sep="; ")
+except CudaUnavailable as error:
+    print(error)
+"""
+OF_12 = (
+    "the driver supports CUDA {}: packages of CUDA 12 are taken, for drivers of branch 525 and later; "
+    "nvidia-cuda-nvrtc-cu12==12.9.86; nvidia-cuda-runtime-cu12==12.0.146; nvidia-cuda-profiler-api-cu12==12.0.140"
+)
+OF_13 = (
+    "{}: packages of CUDA 13 are taken, for drivers of branch 580 and later; "
+    "nvidia-cuda-nvrtc==13.0.88; nvidia-cuda-runtime==13.0.96; nvidia-cuda-profiler-api==13.0.85"
+)
+TOO_OLD = (
+    "the driver supports CUDA 11.8, and PyCUDA and the kernels need 12.0: update the driver to branch 525 or later"
+)
+
+
+def with_driver(folder: Path, number: int) -> dict[str, str]:
+    """The environment of a process whose libcuda.so.1 supports this version of CUDA; 0: there is none."""
+    (folder / "stub.c").write_text(f"int cuDriverGetVersion(int* version) {{ *version = {number}; return 0; }}")
+    if number:
+        command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", folder / "libcuda.so.1"]
+        subprocess.run([*command, folder / "stub.c"], check=True)
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    "number, said",
+    [
+        (12040, OF_12.format("12.4")), (12000, OF_12.format("12.0")), (11080, TOO_OLD),
+        (13000, OF_13.format("the driver supports CUDA 13.0")), (0, OF_13.format("there is no driver here")),
+    ],
+)  # fmt: skip
+def test_packages_are_those_of_the_driver(tmp_path, number, said):
+    command = [sys.executable, "-c", CHOSEN]
+    done = subprocess.run(command, env=with_driver(tmp_path, number), capture_output=True, text=True)
+    assert done.stdout.strip() == said, done.stderr
+
+
+@pytest.mark.parametrize("driver, expected", [((12, 4), "wheels"), ((13, 0), "toolkit"), (None, "toolkit")])
+def test_a_toolkit_that_is_newer_than_the_driver_is_taken_only_where_it_is_named(
+    toolkit, tmp_path, monkeypatch, driver, expected
+):
+    header = toolkit / "include" / "cuda.h"
+    header.write_text(f"#define CUDA_VERSION 12060\n{header.read_text()}")
+    monkeypatch.setenv("CUDA_HOME", str(toolkit))
+    monkeypatch.setattr(pycuda_wheel, "driver_version", lambda: driver and CudaVersion(*driver))
+    monkeypatch.setattr(pycuda_wheel, "toolkit_of_nvcc", list)
+    monkeypatch.setattr(pycuda_wheel, "headers_from_wheels", lambda cache, say: Path("wheels"))
+    said: list[str] = []
+    found = pycuda_wheel.header_folder(tmp_path, None, said.append)
+    assert found == (Path("wheels") if expected == "wheels" else toolkit / "include")
+    assert ("supports CUDA 12.4: they are not taken" in " ".join(said)) == (expected == "wheels")
+    assert pycuda_wheel.header_folder(tmp_path, toolkit) == toolkit / "include"
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])

@@ -730,13 +730,16 @@ driver.allocate(100 << 20)"""
 
 
 def test_the_gpu_holds_the_bytes_of_the_plan_and_not_one_more():
-    """A GPU of exactly these bytes is enough, one of a byte less is not."""
+    """A GPU of exactly these bytes, and those of the images of kernels and of what the host pins, is enough; one of a
+    byte less is not."""
     job = {"net": "residual", "steps": 2, "strategy": "hybrid"}
     (free,) = trained([job])
-    (exact,) = trained([job], memory=free["arena"])
+    (exact,) = trained([job], memory=free["taken"])
     assert (exact["losses"], exact["arena"]) == (free["losses"], free["arena"])
     (less,) = trained([job], memory=free["arena"] - 1)
     assert less["error"].startswith("DeviceError") and f"({free['arena']} bytes)" in less["error"]
+    (less,) = trained([job], memory=free["taken"] - 1)
+    assert less["error"].startswith("DeviceError") and "give a smaller --budget" in less["error"]
 
 
 EVENTS = """

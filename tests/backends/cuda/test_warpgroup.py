@@ -279,8 +279,8 @@ def test_a_launch_has_the_blocks_that_run_at_once():
     assert launch.shared == 4 * 32 * (256 * 4 + 128 * 4) + 1024 and not launch.alternatives
     few = launches_of(problem_of(1, 256, 64, 14))
     assert few.function == "conv_fprop_128x64_v4" and few.grid == (2, 1, 1) and few.block == 256
-    assert small.grid("conv_fprop", 10**6, 64, 100) == (3, 1, 100)  # of each of 100 groups
-    assert small.grid("conv_wgrad", 64, 640, 100) == (264, 1, 1)  # of 1,000 tiles
+    assert small.grid("conv_fprop", 10**6, 64, 100, 132) == (3, 1, 100)  # of each of 100 groups
+    assert small.grid("conv_wgrad", 64, 640, 100, 132) == (264, 1, 1)  # of 1,000 tiles
     declared = {large: 20608, small: 6272}  # with moments, beside a KiB of the driver
     assert all(tile.blocks * (tile.shared_bytes("tf32") + own + 1024) <= 228 << 10 for tile, own in declared.items())
 

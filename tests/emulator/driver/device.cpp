@@ -1,4 +1,6 @@
 // The device, its context and the driver's own state.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +29,13 @@ T choice(const char* name, const char* otherwise, std::initializer_list<std::pai
     std::exit(2);
 }
 
+OfKernels of_kernels(const char* name) {
+    const std::string value = setting(name, "");
+    if (value.empty()) return {"", 0};
+    const std::size_t at = value.rfind('=');
+    return {value.substr(0, at), static_cast<unsigned>(std::stoul(value.substr(at + 1)))};
+}
+
 }  // namespace
 
 Settings::Settings()
@@ -37,18 +46,32 @@ Settings::Settings()
                            {"awaited-last", Order::AWAITED_LAST}})),
       seed(std::strtoull(setting("FAKE_DRIVER_SEED", "0").c_str(), nullptr, 10)),
       memory(std::strtoull(setting("FAKE_DRIVER_MEMORY", "1073741824").c_str(), nullptr, 10)),
+      taken(std::strtoull(setting("FAKE_DRIVER_TAKEN", "0").c_str(), nullptr, 10)),
       pinned(std::strtoull(setting("FAKE_DRIVER_PINNED", "1099511627776").c_str(), nullptr, 10)),
       devices(std::atoi(setting("FAKE_DRIVER_DEVICES", "1").c_str())),
       capability(std::atoi(setting("FAKE_DRIVER_CAPABILITY", "90").c_str())),
+      multiprocessors(std::atoi(setting("FAKE_DRIVER_MULTIPROCESSORS", "132").c_str())),
+      clock(std::atoi(setting("FAKE_DRIVER_CLOCK", "1980000").c_str())),
+      version(std::atoi(setting("FAKE_DRIVER_VERSION", "13000").c_str())),
+      exclusive(choice<bool>("FAKE_DRIVER_EXCLUSIVE", "no", {{"no", false}, {"yes", true}})),
       threads(choice<std::uint32_t>("FAKE_DRIVER_THREADS", "forward",
                                     {{"forward", LM_FORWARD}, {"reverse", LM_REVERSE}, {"shuffled", LM_SHUFFLED}})),
       copies(choice<std::uint32_t>("FAKE_DRIVER_COPIES", "late",
                                    {{"early", LM_EARLY}, {"late", LM_LATE}, {"either", LM_EITHER}})),
-      resources(setting("FAKE_DRIVER_RESOURCES", "")),
       counts_static(choice<bool>("FAKE_DRIVER_SHARED", "all", {{"all", true}, {"dynamic", false}})),
       hang(setting("FAKE_DRIVER_HANG", "")),
       fault(setting("FAKE_DRIVER_FAULT", "")),
-      flip(setting("FAKE_DRIVER_FLIP", "")) {}
+      flip(setting("FAKE_DRIVER_FLIP", "")),
+      name(setting("FAKE_DRIVER_NAME", "fake driver (kernels emulated on the host)")),
+      registers(of_kernels("FAKE_DRIVER_REGISTERS")),
+      static_shared(of_kernels("FAKE_DRIVER_STATIC")) {}
+
+const Architecture& architecture() {
+    const Architecture* found = ARCHITECTURES;
+    for (const Architecture& each : ARCHITECTURES)
+        if (each.capability <= driver().settings.capability) found = &each;
+    return *found;
+}
 
 Driver& driver() {
     static Driver* one = [] {  // never destroyed: objects of the interpreter outlive static destruction
@@ -66,6 +89,8 @@ std::vector<Context*>& context_stack() {
     return stack;
 }
 
+bool is_usable() { return driver().process == getpid(); }
+
 void complain(const std::string& what) { std::fprintf(stderr, "fake CUDA driver: %s\n", what.c_str()); }
 
 }  // namespace fake_driver
@@ -77,12 +102,12 @@ static bool is_device(CUdevice device) { return device >= 0 && device < driver()
 // ---- driver and device --------------------------------------------------------------------------------------------
 
 FAKE_DRIVER_API cuInit(unsigned) {
-    driver().initialised = true;
-    return CUDA_SUCCESS;
+    if (driver().process == 0) driver().process = getpid();
+    return is_usable() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 FAKE_DRIVER_API cuDriverGetVersion(int* version) {
-    *version = 13000;
+    *version = driver().settings.version;
     return CUDA_SUCCESS;
 }
 
@@ -94,7 +119,7 @@ FAKE_DRIVER_API cuGetExportTable(const void** table, const void*) {
 
 FAKE_DRIVER_API cuDeviceGetCount(int* count) {
     *count = driver().settings.devices;
-    return driver().initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+    return is_usable() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 FAKE_DRIVER_API cuDeviceGet(CUdevice* device, int ordinal) {
@@ -103,7 +128,7 @@ FAKE_DRIVER_API cuDeviceGet(CUdevice* device, int ordinal) {
 }
 
 FAKE_DRIVER_API cuDeviceGetName(char* name, int bytes, CUdevice) {
-    std::snprintf(name, static_cast<std::size_t>(bytes), "fake driver (kernels emulated on the host)");
+    std::snprintf(name, static_cast<std::size_t>(bytes), "%s", driver().settings.name.c_str());
     return CUDA_SUCCESS;
 }
 
@@ -135,10 +160,8 @@ constexpr struct {
     {10, 32},                                                      // warp
     {11, 2147483647},                                              // pitch
     {12, REGISTERS},                                               // registers per block
-    {13, 1980000},                                                 // clock, kHz
     {14, 512},                                                     // texture alignment
     {15, 1},                                                       // copies overlap kernels
-    {16, 132},                                                     // multiprocessors
     {19, 1},                                                       // maps host memory
     {31, 1},                                                       // concurrent kernels
     {36, 2619000},                                                 // memory clock, kHz
@@ -148,13 +171,16 @@ constexpr struct {
     {41, 1},                                                       // unified addressing
     {82, REGISTERS},                                               // registers per multiprocessor
 };
-constexpr int THREADS = 39, MAJOR = 75, MINOR = 76, SHARED = 81, SHARED_OF_BLOCK = 97, BLOCKS = 106, RESERVED = 111;
+constexpr int CLOCK = 13, MULTIPROCESSORS = 16, THREADS = 39, MAJOR = 75, MINOR = 76, SHARED = 81, SHARED_OF_BLOCK = 97;
+constexpr int BLOCKS = 106, RESERVED = 111;
 
 static int attribute_of(const Architecture& gpu, int attribute) {
     switch (attribute) {
         case THREADS: return static_cast<int>(gpu.threads);
         case MAJOR: return driver().settings.capability / 10;
         case MINOR: return driver().settings.capability % 10;
+        case CLOCK: return driver().settings.clock;
+        case MULTIPROCESSORS: return driver().settings.multiprocessors;
         case SHARED: return static_cast<int>(gpu.shared);
         case SHARED_OF_BLOCK: return static_cast<int>(gpu.shared_of_block);
         case BLOCKS: return static_cast<int>(gpu.blocks);
@@ -174,8 +200,9 @@ FAKE_DRIVER_API cuDeviceGetAttribute(int* value, int attribute, CUdevice device)
 // ---- contexts: the primary ones of the devices --------------------------------------------------------------------
 
 FAKE_DRIVER_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    if (!driver().initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    if (!is_usable()) return CUDA_ERROR_NOT_INITIALIZED;
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (driver().settings.exclusive) return CUDA_ERROR_DEVICE_UNAVAILABLE;
     *context = &driver().primary[static_cast<std::size_t>(device)];
     ++(*context)->users;
     return CUDA_SUCCESS;
@@ -235,7 +262,7 @@ FAKE_DRIVER_API cuCtxGetDevice(CUdevice* device) {
 }
 
 FAKE_DRIVER_API cuCtxGetApiVersion(CUcontext, unsigned* version) {
-    *version = 13000;
+    *version = static_cast<unsigned>(driver().settings.version);
     return CUDA_SUCCESS;
 }
 
@@ -249,10 +276,12 @@ constexpr struct {
     {CUDA_ERROR_INVALID_VALUE, "invalid argument"},
     {CUDA_ERROR_OUT_OF_MEMORY, "out of memory"},
     {CUDA_ERROR_NOT_INITIALIZED, "initialization error"},
+    {CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA-capable device(s) is/are busy or unavailable"},
     {CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"},
     {CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"},
     {CUDA_ERROR_INVALID_CONTEXT, "invalid device context"},
     {CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"},
+    {CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the provided PTX was compiled with an unsupported toolchain."},
     {CUDA_ERROR_FILE_NOT_FOUND, "file not found"},
     {CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"},
     {CUDA_ERROR_NOT_FOUND, "named symbol not found"},

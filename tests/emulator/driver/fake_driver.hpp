@@ -28,18 +28,30 @@ namespace fake_driver {
 
 enum class Order { EAGER, RANDOM, AWAITED_FIRST, AWAITED_LAST };
 
+// A number for the kernels that a pattern such as "*_sm90a.*" names as "module.function"; set as PATTERN=NUMBER.
+struct OfKernels {
+    std::string pattern;
+    unsigned number;
+};
+
 struct Settings {
     Order order;
     std::uint64_t seed;
-    std::size_t memory;  // bytes of device memory
+    std::size_t memory;  // bytes of device memory,
+    std::size_t taken;   // of which other processes have so many
     std::size_t pinned;  // bytes of host memory that may be pinned
     int devices;
-    int capability;         // 90 for 9.0
+    int capability;  // 90 for 9.0
+    int multiprocessors;
+    int clock;              // kHz; 0: the driver does not say
+    int version;            // 13000 for CUDA 13.0
+    bool exclusive;         // another process has the devices for itself
     std::uint32_t threads;  // LmOrder and LmCopies of emulated launches
     std::uint32_t copies;
-    std::string resources;  // table of tools/ptxas_report.py: registers and static shared memory of kernels
-    bool counts_static;     // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
+    bool counts_static;  // static shared memory against the 48 KiB of a block without an opt-in, as a GPU does
     std::string hang, fault, flip;  // patterns of kernels that never end, that end in an error, that write a wrong bit
+    std::string name;               // of each device
+    OfKernels registers, static_shared;  // of a thread and of a block, instead of what Function finds
     Settings();
 };
 
@@ -49,6 +61,9 @@ struct Context {
     int device;
     int users = 0;
     std::size_t used = 0;  // bytes of the device's memory
+
+    // Takes so many more; false where there are not as many.
+    bool take(std::size_t bytes);
 };
 
 // The calling thread's, or null.
@@ -85,6 +100,7 @@ class Memory {
     void flip_a_changed_bit(const Snapshot& before);
 
   private:
+    void* map(std::size_t bytes, Block::Kind kind);  // fresh memory of the host
     void forget(const std::byte* start);
 
     std::map<const std::byte*, Block> blocks_, freed_;
@@ -164,7 +180,7 @@ struct Driver {
     Settings settings;
     std::recursive_mutex lock;
     std::mt19937_64 random{settings.seed};
-    bool initialised = false;
+    int process = 0;               // that has called cuInit; 0 before
     std::vector<Context> primary;  // by device
     Memory memory;
     Streams streams;
@@ -176,26 +192,24 @@ std::vector<Context*>& context_stack();  // of the calling thread
 
 void complain(const std::string& what);  // to standard error
 
+// Whether cuInit has been called, by this process: a copy that fork makes has no driver.
+bool is_usable();
+
 // Runs a function of the interface: one at a time, after cuInit, with a context, unless an operation has failed.
 template <class Body>
 CUresult guarded(Body body) {
     Driver& d = driver();
     const std::lock_guard<std::recursive_mutex> hold(d.lock);
-    if (!d.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    if (!is_usable()) return CUDA_ERROR_NOT_INITIALIZED;
     if (context_stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
     if (d.failure != CUDA_SUCCESS) return d.failure;
     return body(d);
 }
 
-// ---- what ptxas made of kernels (resources.cpp) -------------------------------------------------------------------
+// ---- images (images.cpp) ------------------------------------------------------------------------------------------
 
-struct Resources {
-    bool known;  // whether the table has the kernel
-    unsigned registers;
-    std::size_t static_shared;
-};
-
-Resources resources_of(const std::string& module, const std::string& kernel);
+std::size_t library_bytes(const void* image);  // 0 if it is no library for this machine
+bool is_newer_ptx(const void* image);          // than the driver takes
 
 // ---- capture (graphs.cpp) -----------------------------------------------------------------------------------------
 

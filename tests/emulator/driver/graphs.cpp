@@ -26,9 +26,11 @@ struct Capture {
     bool broken = false;  // by a call that is not allowed meanwhile
 };
 
+constexpr std::size_t NODE_BYTES = 1024;  // of the device's memory, once it may be launched
+
 struct Graph {
     std::vector<Node> nodes;
-    bool executable;  // or only captured
+    Context* context;  // in which it may be launched; null if it is only captured
 };
 
 namespace {
@@ -79,12 +81,13 @@ CUresult capture_wait(Stream& stream, const Mark& mark) {
 std::set<const Graph*> graphs;
 
 bool is_graph(const Graph* graph, bool executable) {
-    return graphs.count(graph) != 0 && graph->executable == executable;
+    return graphs.count(graph) != 0 && (graph->context != nullptr) == executable;
 }
 
 CUresult destroy(const Graph* graph, bool executable) {  // needs no context
     const std::lock_guard<std::recursive_mutex> hold(driver().lock);
     if (!is_graph(graph, executable)) return CUDA_ERROR_INVALID_VALUE;
+    if (graph->context != nullptr) graph->context->used -= NODE_BYTES * graph->nodes.size();
     graphs.erase(graph);
     delete graph;
     return CUDA_SUCCESS;
@@ -167,7 +170,7 @@ FAKE_DRIVER_API cuStreamEndCapture(CUstream stream, CUgraph* out) {
         capture->origin = nullptr;
         if (capture->broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (!whole) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-        *out = new Graph{std::move(capture->nodes), false};
+        *out = new Graph{std::move(capture->nodes), nullptr};
         graphs.insert(*out);
         return CUDA_SUCCESS;
     });
@@ -191,7 +194,8 @@ FAKE_DRIVER_API cuStreamIsCapturing(CUstream stream, int* status) {
 FAKE_DRIVER_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
     return guarded([&](Driver&) {
         if (!is_graph(graph, false)) return CUDA_ERROR_INVALID_VALUE;
-        *out = new Graph{graph->nodes, true};
+        if (!current_context()->take(NODE_BYTES * graph->nodes.size())) return CUDA_ERROR_OUT_OF_MEMORY;
+        *out = new Graph{graph->nodes, current_context()};
         graphs.insert(*out);
         return CUDA_SUCCESS;
     });

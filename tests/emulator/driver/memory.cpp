@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 
@@ -12,17 +13,40 @@ namespace fake_driver {
 namespace {
 
 constexpr std::size_t ALIGNMENT = 256;
-constexpr std::size_t KEPT = 64;  // freed blocks whose addresses are not given out again
+constexpr std::size_t KEPT = 64;           // freed blocks whose addresses are not given out again
+constexpr std::size_t PINNED_BYTES = 512;  // of the host, whose page tables take a byte of the device: 8 for 4 KiB
 
 std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
+// What an allocation takes of the device's memory.
+std::size_t taken_by(Block::Kind kind, std::size_t bytes) {
+    return kind == Block::DEVICE ? bytes : rounded(bytes, PINNED_BYTES) / PINNED_BYTES;
+}
+
 }  // namespace
+
+bool Context::take(std::size_t bytes) {
+    const Settings& settings = driver().settings;
+    const std::size_t taken = settings.taken + used;
+    if (taken > settings.memory || bytes > settings.memory - taken) return false;
+    used += bytes;
+    return true;
+}
 
 void* Memory::allocate(std::size_t bytes, Block::Kind kind) {
     Context* context = current_context();
-    std::size_t& used = kind == Block::DEVICE ? context->used : pinned_;
-    const std::size_t limit = kind == Block::DEVICE ? driver().settings.memory : driver().settings.pinned;
-    if (used > limit || bytes > limit - used) return nullptr;
+    if (kind == Block::PINNED && bytes > driver().settings.pinned - std::min(pinned_, driver().settings.pinned))
+        return nullptr;
+    if (!context->take(taken_by(kind, bytes))) return nullptr;
+    if (void* start = map(bytes, kind)) {
+        if (kind == Block::PINNED) pinned_ += bytes;
+        return start;
+    }
+    context->used -= taken_by(kind, bytes);
+    return nullptr;
+}
+
+void* Memory::map(std::size_t bytes, Block::Kind kind) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t usable = rounded(bytes, page), mapped = usable + 2 * page;
     void* mapping = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -34,8 +58,7 @@ void* Memory::allocate(std::size_t bytes, Block::Kind kind) {
     }
     std::memset(first, 0xFF, usable);
     std::byte* start = first + usable - rounded(bytes, ALIGNMENT);
-    blocks_[start] = {kind, context, bytes, mapping, mapped};
-    used += bytes;
+    blocks_[start] = {kind, current_context(), bytes, mapping, mapped};
     return start;
 }
 
@@ -50,7 +73,8 @@ bool Memory::free(const void* start, Block::Kind kind) {
     if (found == blocks_.end() || found->second.kind != kind || found->second.mapping == nullptr) return false;
     const Block& block = found->second;
     mmap(block.mapping, block.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    (kind == Block::DEVICE ? block.context->used : pinned_) -= block.bytes;
+    block.context->used -= taken_by(kind, block.bytes);
+    if (kind == Block::PINNED) pinned_ -= block.bytes;
     freed_.insert(*found);
     order_.push_back(found->first);
     blocks_.erase(found);
@@ -170,7 +194,7 @@ FAKE_DRIVER_API cuMemHostGetFlags(unsigned* flags, void* start) {
 FAKE_DRIVER_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
     return guarded([&](Driver& d) {
         *total = d.settings.memory;
-        *free = *total - current_context()->used;
+        *free = *total - std::min(*total, d.settings.taken + current_context()->used);
         return CUDA_SUCCESS;
     });
 }

@@ -1,6 +1,5 @@
 // Modules and launches: an image is a kernel library that tests/emulator/build.py made for this machine.
 #include <dlfcn.h>
-#include <elf.h>
 #include <fnmatch.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -28,6 +27,7 @@ struct Module {
     std::string name;  // pooling, of cuda/pooling.cu
     int file;          // stays open: the loader takes two libraries of one path, /proc/self/fd/N, for one
     void* library;
+    std::size_t bytes;  // of the image
     decltype(&lm_emu_launch) launch;
     decltype(&lm_emu_message) message;
     decltype(&lm_emu_kernel_info) info;
@@ -38,15 +38,27 @@ struct Module {
 struct Function {
     Module* module;
     std::string name;
-    std::size_t bytes;    // of the argument struct
-    unsigned threads;     // most of a block
-    Resources resources;  // as ptxas made them
+    LmKernelInfo declared;
     int opted_in = -1;    // MAX_DYNAMIC_SHARED_SIZE_BYTES, if it was set
+    bool loaded = false;  // by a first launch
     int carveout = -1;    // PREFERRED_SHARED_MEMORY_CARVEOUT: percent, -1 for the driver's choice
 
-    // A kernel that ptxas has not seen shows its static arrays as launches reach them.
+    // Whether a pattern, such as "*_sm90a.*" or "@(pooling.*|softmax.*)", names the kernel as "module.function".
+    bool matches(const std::string& pattern) const {
+        return !pattern.empty() && fnmatch(pattern.c_str(), (module->name + "." + name).c_str(), FNM_EXTMATCH) == 0;
+    }
+
+    // As many as its launch bounds leave a thread: tests/backends/cuda/test_compiled.py holds the compiler to them.
+    unsigned registers() const {
+        const OfKernels& set = driver().settings.registers;
+        if (matches(set.pattern)) return set.number;
+        return std::min(MOST_REGISTERS, REGISTERS / (declared.threads * declared.blocks) / 8 * 8);
+    }
+
+    // A kernel shows its static arrays as launches reach them.
     std::size_t static_shared() const {
-        if (resources.known) return resources.static_shared;
+        const OfKernels& set = driver().settings.static_shared;
+        if (matches(set.pattern)) return set.number;
         LmKernelInfo info;
         module->info(name.c_str(), &info);
         return info.static_shared;
@@ -60,7 +72,7 @@ struct Function {
 
     // Registers are dealt out to warps in pieces of 256, and to a block for a multiple of four warps.
     unsigned registers_of(std::uint64_t block) const {
-        const std::uint64_t warps = (block + 31) / 32, each = (32 * resources.registers + 255) / 256 * 256;
+        const std::uint64_t warps = (block + 31) / 32, each = (32 * registers() + 255) / 256 * 256;
         return static_cast<unsigned>((warps + 3) / 4 * 4 * each);
     }
 };
@@ -121,40 +133,19 @@ class FaultGuard {
     struct sigaction before_{};
 };
 
-// The end of an ELF file, from its own tables; 0 if it is none for this machine.
-std::size_t image_bytes(const void* image) {
-    Elf64_Ehdr header;
-    std::memcpy(&header, image, SELFMAG);
-    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return 0;
-    std::memcpy(&header, image, sizeof header);
-#if defined(__x86_64__)
-    constexpr Elf64_Half OURS = EM_X86_64;
-#else
-    constexpr Elf64_Half OURS = EM_AARCH64;
-#endif
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != OURS) return 0;
-    std::size_t end = header.e_shoff + std::size_t{header.e_shnum} * header.e_shentsize;
-    const auto* bytes = static_cast<const char*>(image);
-    for (unsigned i = 0; i < header.e_shnum; ++i) {
-        Elf64_Shdr section;
-        std::memcpy(&section, bytes + header.e_shoff + i * std::size_t{header.e_shentsize}, sizeof section);
-        if (section.sh_type != SHT_NOBITS) end = std::max(end, std::size_t{section.sh_offset + section.sh_size});
-    }
-    return end;
-}
-
 template <class F>
 bool bind(void* library, const char* name, F& function) {
     function = reinterpret_cast<F>(dlsym(library, name));
     return function != nullptr;
 }
 
-CUresult load(const void* image, CUmodule* out) {
-    const std::size_t bytes = image_bytes(image);
-    if (bytes == 0) {
-        complain("the image is not a kernel library for this host (made by tests/emulator/build.py)");
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    }
+// Whether a library names a toolkit (13000 for CUDA 13.0) whose machine code drivers of this major version do not take.
+bool is_of_newer_toolkit(void* library) {
+    const auto* toolkit = static_cast<const int*>(dlsym(library, "lm_emu_toolkit"));
+    return toolkit != nullptr && *toolkit / 1000 > driver().settings.version / 1000;
+}
+
+CUresult load_library(const void* image, std::size_t bytes, CUmodule* out) {
     const int file = memfd_create("kernels", MFD_CLOEXEC);
     if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::string path = "/proc/self/fd/" + std::to_string(file);
@@ -168,17 +159,33 @@ CUresult load(const void* image, CUmodule* out) {
     module->context = current_context();
     module->file = file;
     module->library = library;
-    if (!bind(library, "lm_emu_launch", module->launch) || !bind(library, "lm_emu_message", module->message) ||
+    module->bytes = bytes;
+    const bool newer = is_of_newer_toolkit(library);
+    if (newer || !bind(library, "lm_emu_launch", module->launch) || !bind(library, "lm_emu_message", module->message) ||
         !bind(library, "lm_emu_kernel_info", module->info)) {
         dlclose(library);
         close(file);
-        return CUDA_ERROR_INVALID_IMAGE;
+        return newer ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE;
     }
     decltype(&lm_emu_source) source = nullptr;
     if (bind(library, "lm_emu_source", source)) module->name = stem(source());
     *out = module.release();
     modules.insert(*out);
     return CUDA_SUCCESS;
+}
+
+// The image's bytes are the device's, whether its kernels run or not.
+CUresult load(const void* image, CUmodule* out) {
+    if (is_newer_ptx(image)) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    const std::size_t bytes = library_bytes(image);
+    if (bytes == 0) {
+        complain("the image is not a kernel library for this host (made by tests/emulator/build.py)");
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    if (!current_context()->take(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = load_library(image, bytes, out);
+    if (result != CUDA_SUCCESS) current_context()->used -= bytes;
+    return result;
 }
 
 // The packed argument struct: a buffer given in `extra`, or the one parameter of `parameters`.
@@ -193,11 +200,11 @@ CUresult arguments(const Function& function, void** parameters, void** extra, st
         }
     } else if (parameters != nullptr) {
         start = parameters[0];
-        bytes = function.bytes;
+        bytes = function.declared.bytes;
     }
-    if (start == nullptr || bytes != function.bytes || bytes > MOST_ARGUMENT_BYTES) {
+    if (start == nullptr || bytes != function.declared.bytes || bytes > MOST_ARGUMENT_BYTES) {
         complain(function.name + ": the launch brings " + std::to_string(bytes) +
-                 " bytes of arguments, the kernel takes " + std::to_string(function.bytes));
+                 " bytes of arguments, the kernel takes " + std::to_string(function.declared.bytes));
         return CUDA_ERROR_INVALID_VALUE;
     }
     out.assign(static_cast<const char*>(start), static_cast<const char*>(start) + bytes);
@@ -212,21 +219,15 @@ struct Launched {
     LmLaunch launch;
     std::vector<char> args;
 
-    // Whether a setting's pattern, such as "*_sm90a.*", names the kernel as "module.function".
-    bool matches(const std::string& pattern) const {
-        const std::string name = function->module->name + "." + function->name;
-        return !pattern.empty() && fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-    }
-
     CUresult run() const {
         const Settings& settings = driver().settings;
-        if (matches(settings.hang))
+        if (function->matches(settings.hang))
             for (;;) pause();  // as a barrier that never comes
-        if (matches(settings.fault)) {
+        if (function->matches(settings.fault)) {
             complain(function->name + ": FAKE_DRIVER_FAULT");
             return CUDA_ERROR_MISALIGNED_ADDRESS;
         }
-        if (!matches(settings.flip)) return run_guarded();
+        if (!function->matches(settings.flip)) return run_guarded();
         const auto before = driver().memory.device_bytes();
         const CUresult result = run_guarded();
         driver().memory.flip_a_changed_bit(before);
@@ -266,7 +267,9 @@ struct Launched {
             complain(function->name + ": " + message);
             return message.rfind("misaligned", 0) == 0 ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_LAUNCH_FAILED;
         }
-        if (launch.shared <= function->dynamic_limit()) return CUDA_SUCCESS;
+        if (launch.shared <= function->dynamic_limit() &&
+            launch.shared + function->static_shared() <= architecture().shared_of_block)
+            return CUDA_SUCCESS;
         // A static array that this launch was the first to reach; a GPU refuses the launch before it starts.
         complain(function->name + ": " + std::to_string(launch.shared) + " bytes of dynamic and " +
                  std::to_string(function->static_shared()) + " of static shared memory are more than it may use");
@@ -291,9 +294,9 @@ CUresult check(const Function& function, const LaunchParams& p) {
     const std::uint64_t threads = std::uint64_t{p.block[0]} * p.block[1] * p.block[2];
     if (function.module->context != current_context()) return CUDA_ERROR_INVALID_CONTEXT;
     if (threads == 0 || p.block[0] > MOST_THREADS || p.block[1] > MOST_THREADS || p.block[2] > MOST_BLOCK_Z ||
-        threads > MOST_THREADS || threads > function.threads)
-        return refused(function,
-                       std::to_string(threads) + " threads a block; it takes " + std::to_string(function.threads));
+        threads > MOST_THREADS || threads > function.declared.threads)
+        return refused(function, std::to_string(threads) + " threads a block; it takes " +
+                                     std::to_string(function.declared.threads));
     if (p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 || p.grid[0] > MOST_GRID_X || p.grid[1] > MOST_GRID_YZ ||
         p.grid[2] > MOST_GRID_YZ)
         return refused(function, "the grid is empty or too large");
@@ -305,7 +308,7 @@ CUresult check(const Function& function, const LaunchParams& p) {
         return refused(function, "more shared memory than a block of this GPU has");
     if (function.registers_of(threads) > REGISTERS)
         return refused(function,
-                       std::to_string(threads) + " threads of " + std::to_string(function.resources.registers) +
+                       std::to_string(threads) + " threads of " + std::to_string(function.registers()) +
                            " registers each are more than a multiprocessor has",
                        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     return CUDA_SUCCESS;
@@ -322,6 +325,20 @@ CUresult launch_of(const LaunchParams& p, Operation& out) {
     auto launched = std::make_shared<Launched>(Launched{&function, launch, {}});
     if (const CUresult result = arguments(function, p.parameters, p.extra, launched->args)) return result;
     out = {[launched] { return launched->run(); }, nullptr, nullptr};
+    return CUDA_SUCCESS;
+}
+
+// A kernel is loaded at its first launch, which waits for the device: not while its stream is captured.
+// source  CUDA C++ Programming Guide, "Lazy Loading", "Impact on Concurrent Kernel Execution"
+CUresult load_kernel(Function& function, Stream* stream) {
+    Streams& streams = driver().streams;
+    if (function.loaded || !streams.usable(stream)) return CUDA_SUCCESS;
+    Stream& s = *streams.or_default(stream);
+    if (s.capture != nullptr) {
+        complain(function.name + ": its first launch is one of a capture");
+        return break_capture(s);
+    }
+    function.loaded = true;
     return CUDA_SUCCESS;
 }
 
@@ -354,6 +371,7 @@ FAKE_DRIVER_API cuModuleUnload(CUmodule module) {
         if (modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
         if (d.streams.breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         if (const CUresult result = d.streams.finish_all()) return result;  // launches may still need its code
+        module->context->used -= module->bytes;
         modules.erase(module);
         for (const auto& [_, function] : module->functions) functions.erase(function.get());
         for (const void* variable : module->variables) d.memory.forget(variable);
@@ -371,7 +389,7 @@ FAKE_DRIVER_API cuModuleGetFunction(CUfunction* out, CUmodule module, const char
         if (module->info(name, &info) != 0) return CUDA_ERROR_NOT_FOUND;
         auto& function = module->functions[name];
         if (function == nullptr) {
-            function.reset(new Function{module, name, info.bytes, info.threads, resources_of(module->name, name)});
+            function.reset(new Function{module, name, info});
             functions.insert(function.get());
         }
         *out = function.get();
@@ -405,6 +423,7 @@ FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
         const LaunchParams params{function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, parameters,
                                   extra};
         if (const CUresult result = launch_of(params, operation)) return result;
+        if (const CUresult result = load_kernel(*function, stream)) return result;
         return d.streams.put(stream, std::move(operation));
     });
 }
@@ -425,9 +444,9 @@ FAKE_DRIVER_API cuFuncGetAttribute(int* out, int attribute, CUfunction function)
     return guarded([&](Driver& d) {
         if (functions.count(function) == 0) return CUDA_ERROR_INVALID_HANDLE;
         *out = 0;
-        if (attribute == MAX_THREADS) *out = static_cast<int>(function->threads);
+        if (attribute == MAX_THREADS) *out = static_cast<int>(function->declared.threads);
         if (attribute == STATIC_SHARED) *out = static_cast<int>(function->static_shared());
-        if (attribute == REGISTERS_OF_THREAD) *out = static_cast<int>(function->resources.registers);
+        if (attribute == REGISTERS_OF_THREAD) *out = static_cast<int>(function->registers());
         if (attribute == PTX_VERSION || attribute == BINARY_VERSION) *out = d.settings.capability;
         if (attribute == DYNAMIC_LIMIT) *out = static_cast<int>(function->dynamic_limit());
         if (attribute == CARVEOUT) *out = function->carveout;
@@ -467,7 +486,8 @@ FAKE_DRIVER_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction
         unsigned blocks = std::min({gpu.blocks, gpu.threads / (32 * warps),
                                     REGISTERS / function->registers_of(static_cast<unsigned>(threads))});
         if (bytes > 0) blocks = std::min(blocks, static_cast<unsigned>(gpu.shared / bytes));
-        if (static_cast<unsigned>(threads) > function->threads || shared > function->dynamic_limit()) blocks = 0;
+        if (static_cast<unsigned>(threads) > function->declared.threads || shared > function->dynamic_limit())
+            blocks = 0;
         *out = static_cast<int>(blocks);
         return CUDA_SUCCESS;
     });

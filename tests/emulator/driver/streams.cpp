@@ -43,14 +43,16 @@ CUresult Streams::put(Stream* given, Operation operation) {
     if (!usable(&stream)) return CUDA_ERROR_INVALID_HANDLE;
     if (operation.waits_for != nullptr && !join_capture(stream, *operation.waits_for)) return CUDA_ERROR_CAPTURED_EVENT;
     if (stream.capture != nullptr) return capture_operation(stream, std::move(operation));
-    if (&stream == &default_) {  // the default stream follows all blocking streams, and they follow it
+    if (&stream == &default_) {  // the default stream follows all blocking streams, and they follow it; no other does
         if (breaks_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         for (const auto& s : streams_)
             if (s->blocking)
                 if (const CUresult result = finish(s.get())) return result;
         stream.queue.push_back(std::move(operation));
-        return finish(&stream);
+        return CUDA_SUCCESS;
     }
+    if (stream.blocking)
+        if (const CUresult result = finish(&default_)) return result;
     stream.queue.push_back(std::move(operation));
     return driver().settings.order == Order::EAGER ? finish(&stream) : CUDA_SUCCESS;
 }

@@ -67,6 +67,14 @@ CUresult to_host(void* to, CUdeviceptr from, std::size_t bytes, Stream* stream) 
     });
 }
 
+// Of a copy on the default stream; one to pageable memory has been awaited.
+CUresult finish_if_pinned(const void* host) {
+    return guarded([&](Driver& d) {
+        const bool pinned = d.memory.find(host, Block::PINNED) != nullptr;
+        return pinned ? d.streams.finish(d.streams.or_default(nullptr)) : CUDA_SUCCESS;
+    });
+}
+
 CUresult on_device(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Stream* stream) {
     return guarded([&](Driver& d) {
         if (bytes == 0) return CUDA_SUCCESS;
@@ -91,11 +99,17 @@ CUresult fill(CUdeviceptr to, T value, std::size_t count, Stream* stream) {
 
 }  // namespace
 
-// without a stream: on the default stream, done on return
+// Without a stream: on the default stream.  Copies of pinned memory, and those to the host, are done on return; what comes
+// from pageable memory is staged by then, and goes on its way as fills do and copies on the device.
+// source  CUDA Driver API, "API synchronization behavior"
 FAKE_DRIVER_API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t n) {
-    return to_device(to, from, n, nullptr);
+    const CUresult result = to_device(to, from, n, nullptr);
+    return result == CUDA_SUCCESS ? finish_if_pinned(from) : result;
 }
-FAKE_DRIVER_API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t n) { return to_host(to, from, n, nullptr); }
+FAKE_DRIVER_API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t n) {
+    const CUresult result = to_host(to, from, n, nullptr);
+    return result == CUDA_SUCCESS ? finish_if_pinned(to) : result;
+}
 FAKE_DRIVER_API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n) {
     return on_device(to, from, n, nullptr);
 }

@@ -23,8 +23,9 @@ struct Copy {
     const void* global;
     int bytes;
     bool inside;
-    bool landed;     // early: the bytes are there, but no thread may rely on it
-    unsigned group;  // the commit that closes it
+    bool landed;      // early: the bytes are there, but no thread may rely on it
+    unsigned group;   // the commit that closes it
+    unsigned number;  // of the thread's copies
 };
 
 // One of warpgroup.cuh, which its warp has not done yet.
@@ -59,7 +60,8 @@ struct Thread {
     State state;
     Site site;  // where it waits
     std::vector<Copy> copies;
-    unsigned commits;  // groups closed so far
+    unsigned copies_started;  // in this block
+    unsigned commits;         // groups closed so far
     std::vector<Product> products;
     std::vector<Sums> sums;
     unsigned products_closed;   // groups of products
@@ -103,7 +105,7 @@ struct Barrier {
 // An arrival that happens when copies land; or a bulk copy, of `bytes`, that is to land.
 struct LateArrival {
     Thread* thread;
-    unsigned group;  // of copies before it
+    unsigned copies;  // of the thread, started before it
     const void* barrier;
     void* shared = nullptr;
     const void* global = nullptr;
@@ -173,12 +175,14 @@ const char* base_name(const char* path);
 // The running lane brings a deposit and waits for its warp; `complete` runs once, when all have come.
 Exchange& exchange(const Deposit& mine, const void* row, Site site, void (*complete)(Exchange&) = nullptr);
 
-bool copies_land_early();                                            // the next one does
-void land_all(Thread& thread);                                       // what is still in flight when a thread leaves
-void land_before(Thread& thread, unsigned group, const void* code);  // its copies of earlier groups, oldest first
-void land_next(std::size_t index);                                   // of the late arrivals
-void check_landed();                                                 // no bulk copy is in flight when a block ends
-std::string missing_bytes();                                         // of barriers that lack nothing else
+bool copies_land_early();                                              // the next one does
+void land_started(Thread& thread, unsigned copies, const void* code);  // its first copies, so many, oldest first
+void land_next(std::size_t index);                                     // of the late arrivals
+void arrive_behind_landed(Thread& thread);                             // all of its arrivals whose copies have landed
+void check_copies(const Thread& thread);                               // none is under way when a thread leaves,
+bool arrives_late(const Thread& thread);                               // and no arrival behind them
+void check_landed();                                                   // no bulk copy is in flight when a block ends
+std::string missing_bytes();                                           // of barriers that lack nothing else
 
 // A sum in fp32 as tensor cores leave it: what does not fit is cut off, not rounded.
 // source  Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021), V100 to A100

@@ -19,17 +19,12 @@ void move(const Copy& copy) {
         std::memset(copy.shared, 0, static_cast<std::size_t>(copy.bytes));
 }
 
-}  // namespace
-
-bool copies_land_early() {
-    if (machine.launch.copies == LM_EITHER) return (machine.draw() >> 40 & 1) != 0;
-    return machine.launch.copies == LM_EARLY;
-}
-
-void land_before(Thread& thread, unsigned group, const void* code) {
+// Lands those of a thread's copies that `is_due` names, oldest first.
+template <class IsDue>
+void land(Thread& thread, const void* code, IsDue is_due) {
     std::size_t kept = 0;
     for (const Copy& copy : thread.copies) {
-        if (copy.group >= group) {
+        if (!is_due(copy)) {
             thread.copies[kept++] = copy;
             continue;
         }
@@ -39,15 +34,26 @@ void land_before(Thread& thread, unsigned group, const void* code) {
     thread.copies.resize(kept);
 }
 
+}  // namespace
+
+bool copies_land_early() {
+    if (machine.launch.copies == LM_EITHER) return (machine.draw() >> 40 & 1) != 0;
+    return machine.launch.copies == LM_EARLY;
+}
+
+void land_started(Thread& thread, unsigned copies, const void* code) {
+    land(thread, code, [copies](const Copy& copy) { return copy.number < copies; });
+}
+
 void async_copy(void* shared, const void* global, int bytes, bool inside) {
     Thread& me = *machine.now;
     const auto size = static_cast<std::size_t>(bytes);
     if (reinterpret_cast<std::uintptr_t>(shared) % size != 0 || !machine.is_shared(shared, size))
         machine.fail(text("async_copy: the destination of %s is not %d aligned bytes of shared memory",
                           name_of(me).c_str(), bytes));
-    if (inside && reinterpret_cast<std::uintptr_t>(global) % size != 0)
+    if (reinterpret_cast<std::uintptr_t>(global) % size != 0)  // also of zeros: PTX ISA, "Addresses as Operands"
         machine.fail(text("async_copy: the source of %s is not aligned to %d bytes", name_of(me).c_str(), bytes));
-    Copy copy{shared, global, bytes, inside, copies_land_early(), me.commits};
+    Copy copy{shared, global, bytes, inside, copies_land_early(), me.commits, me.copies_started++};
     race::copy_issued(shared, global, size, inside, __builtin_return_address(0));
 #if defined(__SANITIZE_ADDRESS__)
     char probe[16];  // a source out of bounds is to be reported here, not at the wait
@@ -68,10 +74,16 @@ void async_wait(int groups) {
     Thread& me = *machine.now;
     const auto newest = static_cast<unsigned>(groups);
     if (me.commits <= newest) return;
-    land_before(me, me.commits - newest, __builtin_return_address(0));
+    const unsigned group = me.commits - newest;
+    land(me, __builtin_return_address(0), [group](const Copy& copy) { return copy.group < group; });
     race::copies_awaited(me);
+    arrive_behind_landed(me);
 }
 
-void land_all(Thread& thread) { land_before(thread, ~0u, __builtin_return_address(0)); }
+void check_copies(const Thread& thread) {
+    if (!thread.copies.empty() || arrives_late(thread))
+        machine.fail(
+            text("%s has left the kernel without waiting for its asynchronous copies", name_of(thread).c_str()));
+}
 
 }  // namespace lm_emu

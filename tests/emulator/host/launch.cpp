@@ -104,6 +104,7 @@ const char* lm_emu_kernel_name(int index) {
 int lm_emu_kernel_info(const char* name, LmKernelInfo* info) {
     const lm_emu::Kernel* kernel = lm_emu::find(name);
     if (kernel == nullptr) return 1;
-    *info = {kernel->bytes, kernel->static_shared, static_cast<uint32_t>(kernel->threads)};
+    *info = {kernel->bytes, kernel->static_shared, static_cast<uint32_t>(kernel->threads),
+             static_cast<uint32_t>(kernel->blocks)};
     return 0;
 }

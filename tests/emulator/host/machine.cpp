@@ -119,7 +119,7 @@ void Machine::pause() {
 
 void Machine::leave() {
     Thread& me = *now;
-    land_all(me);
+    check_copies(me);
     check_products(me);
     me.state = Thread::GONE;
     ++gone;
@@ -236,7 +236,7 @@ void Machine::run_block() {
     }
     for (Thread& t : threads) {
         t.copies.clear();
-        t.commits = 0;
+        t.copies_started = t.commits = 0;
         t.products.clear();
         t.sums.clear();
         t.products_closed = t.products_started = 0;

@@ -85,7 +85,7 @@ struct Kernel {
     Enter enter;   // unpacks the struct and runs one thread; without one the module does not have the kernel
     size_t bytes;  // of the struct
     int threads;   // most threads of a block
-    int blocks;    // least blocks per multiprocessor (a promise to the compiler, unused here)
+    int blocks;    // least blocks per multiprocessor: a promise to the compiler
     Kernel* next;
     size_t static_shared = 0;  // most that a launch has met
 };
@@ -131,6 +131,7 @@ struct LmKernelInfo {
     uint64_t bytes;          // of the argument struct
     uint64_t static_shared;  // seen so far: arrays are met as launches reach them
     uint32_t threads;        // most threads of a block
+    uint32_t blocks;         // that are to share a multiprocessor
 };
 
 // 0, or 1 with lm_emu_message() saying what went wrong.  The message stays until the next launch.
@@ -143,7 +144,7 @@ __attribute__((visibility("default"))) const char* lm_emu_banks(void);  // lines
 __attribute__((visibility("default"))) const char* lm_emu_reached(void);
 __attribute__((visibility("default"))) void lm_emu_leave_out(const uint32_t* places, uint64_t count);
 __attribute__((visibility("default"))) void lm_emu_close_stacks(void);  // until the next launch
-__attribute__((visibility("default"))) const char* lm_emu_source();  // the file that the kernels were compiled from
+__attribute__((visibility("default"))) const char* lm_emu_source();     // the file that the kernels were compiled from
 __attribute__((visibility("default"))) const char* lm_emu_kernel_name(int index);  // null after the last
 __attribute__((visibility("default"))) int lm_emu_kernel_info(const char* kernel,
                                                               LmKernelInfo* info);  // 0, or 1: unknown

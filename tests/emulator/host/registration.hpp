@@ -24,5 +24,5 @@
     template <bool>                                                                                          \
     static void name(const Args args)
 
-// The file that is compiled, such as .../cuda/pooling.cu: a launcher looks up what ptxas made of its kernels.
+// The file that is compiled, such as .../cuda/pooling.cu: a launcher names the module by it.
 const char* lm_emu_source() { return __BASE_FILE__; }

@@ -1,8 +1,8 @@
 // What cuda/warpgroup.cuh adds: barriers in shared memory that count arrivals and bytes, bulk copies, and products of
 // warpgroups.
 //
-// An arrival behind asynchronous copies happens with them: early, at once; late, when no thread can go on without it.  So does
-// the landing of a bulk copy, whose destination is poisoned until then.
+// An arrival behind asynchronous copies happens with them: early, at once; late, when its thread waits for them, or when no
+// thread can go on without it.  So does the landing of a bulk copy, whose destination is poisoned until then.
 // Products are done a quarter at a time, by the warp that has these rows: early, when it closes their group; late, when
 // it waits for it.  Until then sums are poisoned, and what the product reads may not change.
 #include <cmath>
@@ -85,7 +85,7 @@ void barrier_arrive_behind_copies(void* address) {
     if (race::leaves_out(__builtin_return_address(0))) return;
     Machine& m = machine;
     barrier_at(address, "barrier_arrive_behind_copies");
-    m.late.push_back({m.now, ++m.now->commits, address});
+    m.late.push_back({m.now, m.now->copies_started, address});
     if (copies_land_early()) land_next(m.late.size() - 1);
 }
 
@@ -163,9 +163,27 @@ void land_next(std::size_t index) {
         land(next);
         return;
     }
-    land_before(*next.thread, next.group, __builtin_return_address(0));
+    land_started(*next.thread, next.copies, __builtin_return_address(0));
     race::copies_arrived(next.barrier, *next.thread);
     arrive(next.barrier, m.barriers.find(next.barrier)->second);
+}
+
+void arrive_behind_landed(Thread& thread) {
+    Machine& m = machine;
+    const unsigned landed = thread.copies.empty() ? thread.copies_started : thread.copies.front().number;
+    for (std::size_t i = 0; i < m.late.size();) {
+        const LateArrival& late = m.late[i];
+        if (late.thread == &thread && late.bytes == 0 && late.copies <= landed)
+            land_next(i);
+        else
+            ++i;
+    }
+}
+
+bool arrives_late(const Thread& thread) {
+    for (const LateArrival& late : machine.late)
+        if (late.thread == &thread && late.bytes == 0) return true;
+    return false;
 }
 
 void proxy_fence() {

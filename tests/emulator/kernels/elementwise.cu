@@ -15,3 +15,7 @@ LM_KERNEL(scale_add, ScaleAddArgs, p, 256) {
     const int i = 256 * blockIdx.x + threadIdx.x;
     if (i < p.n) p.y[i] = p.factor * p.x[i] + (p.more != nullptr ? p.more[i] : 0.0f);
 }
+
+#if defined(LM_EMULATE)
+extern "C" __attribute__((visibility("default"))) const int lm_emu_toolkit = 13000;  // as cubins name theirs
+#endif

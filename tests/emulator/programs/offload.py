@@ -71,6 +71,7 @@ wrong, rng = 0, np.random.default_rng(0)
 for _ in range(trials):
     away.fill(np.nan)
     cuda.memset_d32(int(arena), 0xFFFFFFFF, 3 * PLACE // 4)
+    context.synchronize()  # no other stream waits for it
     x = rng.standard_normal(N, dtype=np.float32)
     wrong += not np.array_equal(step(x), 2 * x + 3 * (2 * x) + 2 * x)
     context.synchronize()

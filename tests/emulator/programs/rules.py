@@ -109,6 +109,27 @@ def pinned_memory_has_an_unknown_flag() -> None:
     pinned(flags=8)
 
 
+def free_bytes() -> int:
+    free, total = c_size_t(), c_size_t()
+    call("cuMemGetInfo_v2", byref(free), byref(total))
+    return free.value
+
+
+@rule
+def pinned_memory_has_page_tables_on_the_device() -> None:
+    before = free_bytes()
+    held = pinned(1 << 20)
+    print(before - free_bytes(), end=" ")
+    call("cuMemFreeHost", held)
+    assert before == free_bytes()
+
+
+@rule
+def memory_that_other_processes_have_is_not_free() -> None:
+    print(free_bytes(), end=" ")
+    memory(free_bytes() + 1)
+
+
 @rule
 def memory_is_freed_twice() -> None:
     held = memory()
@@ -166,6 +187,66 @@ def after_a_refused_launch_all_works() -> None:
         launch(function(), args(memory(), memory()), grid=(0, 1, 1))
     except Refused:
         memory()
+
+
+# -- the default stream ------------------------------------------------------------------------------------------------
+
+
+def seen_behind(body: Callable[[c_void_p], object], flags: int = NON_BLOCKING) -> None:
+    """Prints the byte that a copy on another stream finds, which was 1, behind a call that makes it 2."""
+    to, host, queue = memory(), pinned(), stream(flags)
+    call("cuMemsetD8_v2", to, 1, c_size_t(4))
+    call("cuCtxSynchronize")
+    body(to)
+    call("cuMemcpyDtoHAsync_v2", host, to, c_size_t(4), queue)
+    call("cuStreamSynchronize", queue)
+    print(ctypes.string_at(host.value or 0, 1)[0], end=" ")
+
+
+def fill(to: c_void_p) -> None:
+    call("cuMemsetD8_v2", to, 2, c_size_t(4))
+
+
+def write(to: c_void_p) -> None:
+    call("cuMemcpyHtoD_v2", to, np.full(4, 2, np.uint8).ctypes.data_as(c_void_p), c_size_t(4))
+
+
+@rule
+def a_fill_is_not_awaited_by_another_stream() -> None:
+    seen_behind(fill)
+
+
+@rule
+def a_copy_of_pageable_memory_is_not_awaited_by_another_stream() -> None:
+    seen_behind(write)
+
+
+@rule
+def a_copy_on_the_device_is_not_awaited_by_another_stream() -> None:
+    other = memory()
+    fill(other)
+    seen_behind(lambda to: call("cuMemcpyDtoD_v2", to, other, c_size_t(4)))
+
+
+@rule
+def a_fill_is_done_once_the_context_was_awaited() -> None:
+    def body(to: c_void_p) -> None:
+        fill(to)
+        call("cuCtxSynchronize")
+
+    seen_behind(body)
+
+
+@rule
+def a_copy_of_pinned_memory_is_done_on_return() -> None:
+    host = pinned()
+    ctypes.memset(host, 2, 4)
+    seen_behind(lambda to: call("cuMemcpyHtoD_v2", to, host, c_size_t(4)))
+
+
+@rule
+def a_blocking_stream_follows_the_default_one() -> None:
+    seen_behind(fill, flags=0)
 
 
 # -- streams and events ------------------------------------------------------------------------------------------------
@@ -302,6 +383,36 @@ def a_variable_that_the_module_does_not_have() -> None:
 
 
 @rule
+def a_module_has_its_image_on_the_device() -> None:
+    image, before = Path(sys.argv[1]).read_bytes(), free_bytes()
+    module = new("cuModuleLoadData", image)
+    assert before - free_bytes() == len(image)
+    call("cuModuleUnload", module)
+    assert before == free_bytes()
+    print("all", end=" ")
+
+
+@rule
+def an_image_is_larger_than_the_device() -> None:
+    function()
+
+
+@rule
+def machine_code_of_a_newer_toolkit() -> None:
+    function()
+
+
+@rule
+def ptx_of_a_newer_toolkit() -> None:
+    new("cuModuleLoadData", b".version 8.5\n.target sm_80\n" + bytes(64))
+
+
+@rule
+def ptx_of_the_toolkit_of_the_driver() -> None:
+    new("cuModuleLoadData", b".version 8.4\n.target sm_80\n" + bytes(64))
+
+
+@rule
 def more_threads_than_the_kernel_declares() -> None:
     launch(function(), args(memory(), memory()), block=(512, 1, 1))
 
@@ -396,9 +507,17 @@ def end(queue: c_void_p) -> c_void_p:
     return graph
 
 
+def loaded() -> tuple[c_void_p, bytes]:
+    """A kernel that was launched before, and arguments for it."""
+    of, data, queue = function(), args(memory(), memory()), stream()
+    launch(of, data, queue)
+    call("cuStreamSynchronize", queue)
+    return of, data
+
+
 def captured() -> tuple[c_void_p, c_void_p]:
     """A graph of one launch, made of one that was captured."""
-    of, data = function(), args(memory(), memory())
+    of, data = loaded()
     queue = begin()
     launch(of, data, queue)
     graph = end(queue)
@@ -558,8 +677,33 @@ def another_thread_allocates_while_this_one_captures_for_all() -> None:
 
 
 @rule
+def a_kernel_is_launched_first_in_a_capture() -> None:
+    of, data = function(), args(memory(), memory())
+    refused_in_capture(lambda queue: launch(of, data, queue))
+
+
+@rule
+def a_kernel_that_was_launched_before_is_captured() -> None:
+    captured()
+
+
+@rule
+def a_graph_has_its_nodes_on_the_device() -> None:
+    of, data = loaded()
+    queue = begin()
+    for _ in range(3):
+        launch(of, data, queue)
+    graph = end(queue)
+    before = free_bytes()
+    executable = new("cuGraphInstantiateWithFlags", graph, c_ulonglong(0))
+    print(before - free_bytes(), end=" ")
+    call("cuGraphExecDestroy", executable)
+    assert before == free_bytes()
+
+
+@rule
 def a_capture_does_not_join_its_streams() -> None:
-    of, data, mark, other = function(), args(memory(), memory()), event(), stream()
+    (of, data), mark, other = loaded(), event(), stream()
     queue = begin()
     call("cuEventRecord", mark, queue)
     call("cuStreamWaitEvent", other, mark, 0)
@@ -647,10 +791,34 @@ def memory_of_each_device_is_its_own() -> None:
     memory(600)
 
 
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+@rule
+def a_device_that_another_process_has_alone() -> None:
+    """It is the context that cannot be made, before any rule."""
+
+
+@rule
+def a_copy_of_the_process_calls_the_driver() -> None:
+    sys.stdout.flush()
+    if not os.fork():
+        os._exit(driver.cuMemAlloc_v2(byref(c_void_p()), c_size_t(64)))
+    print(os.waitstatus_to_exitcode(os.wait()[1]), end=" ")
+
+
+@rule
+def a_copy_of_the_process_begins_anew() -> None:
+    sys.stdout.flush()
+    if not os.fork():
+        os._exit(driver.cuInit(0))
+    print(os.waitstatus_to_exitcode(os.wait()[1]), end=" ")
+
+
 def outcome(name: str) -> str:
     driver.cuInit(0)
-    call("cuCtxPushCurrent_v2", context_of(0))
     try:
+        call("cuCtxPushCurrent_v2", context_of(0))
         RULES[name]()
     except Refused as error:
         return str(*error.args)

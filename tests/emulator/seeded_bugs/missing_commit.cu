@@ -10,5 +10,7 @@ DEVICE void reverse(const PairArgs& p) {
     lm::async_wait<0>();
     lm::block_sync();
     p.y[first + t] = tile[63 - t];
+    lm::async_commit();
+    lm::async_wait<0>();
 }
 PAIR(reverse, 64)

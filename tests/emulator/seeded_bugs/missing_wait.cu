@@ -1,4 +1,4 @@
-// y = each run of 64 reversed, through an asynchronous copy.  Bug: nothing waits for it.
+// y = each run of 64 reversed, through an asynchronous copy.  Bug: nothing waits for it before it is read.
 #include "pairs.cuh"
 
 template <bool SEEDED>
@@ -10,5 +10,6 @@ DEVICE void reverse(const PairArgs& p) {
     if (!SEEDED) lm::async_wait<0>();
     lm::block_sync();
     p.y[first + t] = tile[63 - t];
+    lm::async_wait<0>();
 }
 PAIR(reverse, 64)

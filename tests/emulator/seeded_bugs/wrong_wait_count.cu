@@ -18,6 +18,7 @@ DEVICE void pipeline(const PairArgs& p) {
         load(i + 2);
         sum += tile[i % 3][63 - t];
     }
+    lm::async_wait<0>();
     p.y[t] = sum;
 }
 PAIR(pipeline, 64)

@@ -7,19 +7,21 @@ device's primary one, which other libraries may share in the same process.
 from __future__ import annotations
 
 import atexit
+import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, wraps
+from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from layermem.backends.cuda.driver.graph import GraphCapture
-from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images import ahead, build
 from layermem.backends.cuda.launch import Launch, launch
 from layermem.errors import CudaUnavailable, DeviceError, GpuLost
 from layermem.schedule.ir import STREAMS
@@ -34,13 +36,20 @@ R = TypeVar("R")
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
 RESERVED_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
 FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor, where they are not 128
+PINNED_BYTES = 512  # of the host, whose page tables take a byte of the GPU's memory: 8 bytes for 4 KiB
 GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
 SHARED_BYTES = 48 << 10  # of a block without an opt-in, static ones among them
 WHOLE_CARVEOUT = 100  # percent of the memory that shared memory and the L1 cache divide
 ONE_WARP = 32  # threads
 USUAL_CLOCK = 1.5e9  # where a driver does not say
 DELAY_SECONDS = 50e-6  # longer than it takes to launch a few kernels
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
 LATER = "once other programs have ended"
+
+
+def page_table_bytes(pinned_bytes: int) -> int:
+    """What pinned memory of the host takes of a GPU's memory."""
+    return -(-pinned_bytes // PINNED_BYTES)
 
 
 class Gpu(NamedTuple):
@@ -83,8 +92,8 @@ def pycuda() -> Any:
     except ImportError as error:
         if "undefined symbol" in str(error):
             raise CudaUnavailable(
-                f"PyCUDA was built with the headers of a newer CUDA than this driver supports ({error}): update the "
-                "driver, or build PyCUDA with those of a toolkit that fits it (`layermem setup-cuda --toolkit DIR`)"
+                f"PyCUDA was built with the headers of a newer CUDA than this driver supports ({error}): "
+                "`layermem setup-cuda` builds one that suits it, or update the driver"
             ) from error
         raise CudaUnavailable(
             f"PyCUDA is installed, but NVIDIA's driver is not ({error}); without a GPU use --device cpu"
@@ -102,6 +111,16 @@ def gpus() -> list[Gpu]:
     """All CUDA devices of this machine."""
     cuda = pycuda()
     return [_gpu(index, cuda.Device(index)) for index in range(cuda.Device.count())]
+
+
+def driver_version() -> str:
+    """Of NVIDIA's driver, "575.57"; where only the CUDA that it supports is known, "CUDA 13.0"."""
+    with suppress(OSError):
+        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER_FILE.read_text(errors="replace"))
+        if found is not None:
+            return found[0]
+    major, minor = divmod(pycuda().get_driver_version(), 1000)
+    return f"CUDA {major}.{minor // 10}"
 
 
 def gpu_count() -> int:
@@ -156,6 +175,7 @@ class Driver:
         self._functions: dict[tuple[str, str], Any] = {}
         self._dynamic_bytes: dict[tuple[str, str], int] = {}  # shared memory that each function has opted in to
         self._modules: dict[str, Any] = {}
+        self._bound: list[tuple[str, Callable[[], None]]] = []  # modules of launches, and calls that load their kernels
 
     def close(self) -> None:
         """Leave the context; one that is still pushed at exit would abort the process."""
@@ -167,7 +187,7 @@ class Driver:
             self.context = None
             return
         with self.current():
-            for owned in (self._functions, self._modules, self.streams):  # freed while there is a context
+            for owned in (self._bound, self._functions, self._modules, self.streams):  # freed while there is a context
                 owned.clear()
         self._leave()
         self.context = None
@@ -225,10 +245,11 @@ class Driver:
             ) from error
 
     @_current
-    def free_bytes(self) -> int:
-        """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it."""
-        now_free_bytes = int(self.cuda.mem_get_info()[0])
-        return max(0, now_free_bytes - RESERVED_BYTES) // GRANULARITY * GRANULARITY
+    def free_bytes(self, pinned_bytes: int = 0) -> int:
+        """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it; and if so many bytes
+        of the host are pinned then."""
+        left_bytes = int(self.cuda.mem_get_info()[0]) - RESERVED_BYTES - page_table_bytes(pinned_bytes)
+        return max(0, left_bytes) // GRANULARITY * GRANULARITY
 
     @_current
     def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
@@ -236,9 +257,16 @@ class Driver:
         try:
             pinned: npt.NDArray[np.uint8] = self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)
         except self.cuda.MemoryError as error:
+            left_bytes, needed_bytes = int(self.cuda.mem_get_info()[0]), page_table_bytes(nbytes)
+            if left_bytes < needed_bytes:
+                raise DeviceError(
+                    f"{self.gpu.name} has {format_bytes(left_bytes)} left, and to pin {format_bytes(nbytes)} of the "
+                    f"host takes {format_bytes(needed_bytes)} of it for page tables; give a smaller --budget or "
+                    "--host-budget, or end other programs on the GPU"
+                ) from error
             raise DeviceError(
                 f"the host cannot pin {format_bytes(nbytes)} for offloaded buffers: {error}; give a smaller "
-                "--host-budget or raise the limit of locked memory (ulimit -l)"
+                "--host-budget, or raise the memory limit of the control group or container, or that of WSL"
             ) from error
         return pinned[:nbytes]
 
@@ -351,14 +379,41 @@ class Driver:
 
     # -- kernels -----------------------------------------------------------------------------------------------
 
-    @_current
     def launcher(self, wanted: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
-        """A call that starts the kernel with `args` as they are at that time."""
-        chosen = self.fitting(wanted)
-        self._opt_in(chosen)
-        start = self._function(chosen)._launch_kernel
-        grid, block, shared, queue = chosen.grid, (chosen.block, 1, 1), chosen.shared, self.streams[stream]
+        """A call that starts the kernel with `args` as they are at that time.  Its kernel is loaded by `load`, with
+        those of all launches that are bound until then, or by the call itself."""
+        queue, grid, block, shared = self.streams[stream], wanted.grid, (wanted.block, 1, 1), wanted.shared
+
+        def load_and_start(*arguments: object) -> None:
+            self.load()
+            load()  # also after an error of another one
+            start(grid, block, args, shared, queue)
+
+        start: Callable[..., None] = load_and_start
+
+        def load() -> None:
+            nonlocal start, grid, block, shared
+            chosen = self.fitting(wanted)
+            self._opt_in(chosen)
+            start = self._function(chosen)._launch_kernel
+            grid, block, shared = chosen.grid, (chosen.block, 1, 1), chosen.shared
+
+        self._bound.append((wanted.module, load))
         return lambda: start(grid, block, args, shared, queue)
+
+    @_current
+    def load(self, *, says: bool = True) -> None:
+        """Load the kernels of all that has been bound; modules that are in no cache are compiled before, together.
+
+        says   whether this process reports it, of those that do the same
+        """
+        bound, self._bound = self._bound, []
+        if not bound:
+            return
+        modules = {module for module, _ in bound} - self._modules.keys()
+        ahead.compile_missing(modules, self.gpu.capability, says=says)
+        for _, load in bound:
+            load()
 
     @_current
     def variable(self, module: str, name: str) -> int:
@@ -412,6 +467,11 @@ class Driver:
         image = build.image(module, self.gpu.capability)
         try:
             return self.cuda.module_from_buffer(image)
+        except self.cuda.MemoryError as error:
+            raise DeviceError(
+                f"{self.gpu.name} has no memory left for the kernels of {module}.cu, {format_bytes(len(image))}; give "
+                "a smaller --budget, or --budget free, which leaves enough"
+            ) from error
         except self.cuda.Error as error:
             if self._is_lost(error):  # by a kernel before
                 raise
@@ -427,5 +487,5 @@ class Driver:
         major, minor = divmod(self.cuda.get_driver_version(), 1000)
         return (
             f"{build.find_compiler().version} compiled them, and the driver supports CUDA {major}.{minor // 10}: "
-            "if that is older, update the driver, or install the nvidia-cuda-nvrtc of its version"
+            "if that is older, update the driver, or run `layermem setup-cuda`"
         )

@@ -7,22 +7,27 @@
 4  nvcc, of a toolkit or of NVIDIA's wheel (toolkit.py), also for what NVRTC refuses
 
 A GPU that is newer than the compiler gets PTX of the newest architecture that the compiler knows, which the driver
-compiles.
+compiles.  Compilers whose code the driver does not load are passed over: it loads machine code of its own major version
+of CUDA and of earlier ones, and PTX of its own version and of earlier ones.
+
+One process compiles an image while the others wait for it (`locked`); an image is complete or absent (utils/files.py).
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, TextIO
 
+from layermem.backends.cuda.kernel_images.cuda_version import CudaVersion, driver_version
 from layermem.backends.cuda.kernel_images.nvrtc import Nvrtc
 from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture, closure
 from layermem.backends.cuda.kernel_images.toolkit import program
@@ -39,6 +44,10 @@ class Compiler(Protocol):
     def version(self) -> str: ...
 
     @property
+    def cuda(self) -> CudaVersion:
+        """Of the toolkit that it belongs to."""
+
+    @property
     def capabilities(self) -> Collection[int]:
         """That it makes machine code for; none if it does not say."""
 
@@ -49,29 +58,100 @@ class Compiler(Protocol):
         """PTX of compute_90 and the like, ended by a zero as the driver takes it; DeviceError as from `cubin`."""
 
 
+class Recipe(NamedTuple):
+    """How a module becomes an image for a GPU."""
+
+    module: str
+    source: str
+    target: str
+    compiler: Compiler
+
+    @property
+    def path(self) -> Path:
+        """Where the image is kept."""
+        digest = hashlib.sha256(repr((self.source, FLAGS, self.target, self.compiler.version)).encode()).hexdigest()
+        ending = "cubin" if self.target.startswith(CODE) else "ptx"
+        return cache_folder() / f"{self.module}-{self.target}-{digest[:24]}.{ending}"
+
+    def kept(self) -> bytes | None:
+        with suppress(OSError):
+            if _is_private(self.path.parent):
+                return self.path.read_bytes()
+        return None
+
+    def compiled(self) -> bytes:
+        """The image, which is kept."""
+        compile = self.compiler.cubin if self.target.startswith(CODE) else self.compiler.ptx
+        made = compile(self.source, self.target, FLAGS)
+        with suppress(OSError, InputError):  # a cache that cannot be written costs time, nothing else
+            if has_cache():
+                write_atomically(self.path, made)
+        return made
+
+
 def image(module: str, capability: str) -> bytes:
     """What the driver loads for cuda/<module>.cu on a GPU of compute capability `capability`, such as "90"."""
     found = prebuilt(module)
     if found is not None:
         return found
+    recipe = recipe_of(module, capability)
+    kept = recipe.kept()
+    if kept is not None:
+        return kept
+    with locked(recipe.path):
+        return recipe.kept() or recipe.compiled()
+
+
+def recipe_of(module: str, capability: str) -> Recipe:
     if int(capability) < OLDEST_CAPABILITY:
         raise CudaUnavailable(
             f"this GPU has compute capability {capability}; the kernels need {OLDEST_CAPABILITY} or later"
         )
     compiler = find_compiler()
-    source, target = whole_source(module), target_of(module, capability, compiler.capabilities)
-    digest = hashlib.sha256(repr((source, FLAGS, target, compiler.version)).encode()).hexdigest()
-    ending = "cubin" if target.startswith(CODE) else "ptx"
-    cached = cache_folder() / f"{module}-{target}-{digest[:24]}.{ending}"
+    target, driver = target_of(module, capability, compiler.capabilities), driver_version()
+    if driver is not None and target.startswith(PTX) and compiler.cuda > driver:
+        raise CudaUnavailable(
+            f"{compiler.version} does not know compute capability {capability}, and its PTX is for drivers of CUDA "
+            f"{compiler.cuda} or later; this one supports {driver}: update the driver"
+        )
+    return Recipe(module, whole_source(module), target, compiler)
+
+
+@contextmanager
+def locked(image: Path, *, wait: bool = True) -> Iterator[bool]:
+    """The lock of an image, which a process has while it compiles that; False if another process has it, unless this
+    one is to `wait`.  It ends with the process, however that ends.  Without a cache there are no locks."""
+    path = image.with_name(f".{image.name}.lock")
+    with ExitStack() as held:
+        is_mine = True
+        with suppress(OSError):
+            if has_cache():
+                file = held.enter_context(path.open("w"))
+                is_mine = _is_locked(file, wait)
+        if is_mine:
+            held.callback(_remove, path)  # those that wait for it find the image
+        yield is_mine
+
+
+def _is_locked(file: TextIO, wait: bool) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
     with suppress(OSError):
-        if _is_private(cached.parent):
-            return cached.read_bytes()
-    made = (compiler.cubin if target.startswith(CODE) else compiler.ptx)(source, target, FLAGS)
-    with suppress(OSError, InputError):  # a cache that cannot be written costs time, nothing else
-        cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_private(cached.parent):
-            write_atomically(cached, made)
-    return made
+        path.unlink()
+
+
+def has_cache() -> bool:
+    """Whether images can be kept, in a folder that is made here."""
+    with suppress(OSError):
+        cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _is_private(cache_folder()) and os.access(cache_folder(), os.W_OK)
+    return False
 
 
 def prebuilt(module: str) -> bytes | None:
@@ -126,16 +206,28 @@ def whole_source(module: str) -> str:
 
 @cache
 def find_compiler() -> Compiler:
-    nvrtc, nvcc = Nvrtc.find(), Nvcc.find()
+    """One whose code the driver loads; any where there is no driver."""
+    driver = driver_version()
+
+    def suits(cuda: CudaVersion) -> bool:
+        return driver is None or cuda.major <= driver.major
+
+    nvrtc, nvcc = Nvrtc.find(suits), Nvcc.find(suits)
     if nvrtc is not None and nvcc is not None:
         return WithFallback(nvrtc, nvcc)
     found = nvrtc or nvcc
-    if found is None:
+    if found is not None:
+        return found
+    newer = Nvrtc.find() or Nvcc.find()
+    if newer is not None:
         raise CudaUnavailable(
-            "there are no prebuilt kernels for this GPU, and nothing to compile them with: "
-            "pip install nvidia-cuda-nvrtc, or put nvcc on the PATH"
+            f"the compiler of CUDA {newer.cuda} makes kernels for drivers of CUDA {newer.cuda.major}.0 or later, and "
+            f"this driver supports {driver}: `layermem setup-cuda` installs one that suits it, or update the driver"
         )
-    return found
+    raise CudaUnavailable(
+        "there are no prebuilt kernels for this GPU, and nothing to compile them with: `layermem setup-cuda` installs "
+        "NVRTC, or put nvcc on the PATH"
+    )
 
 
 class WithFallback:
@@ -143,7 +235,7 @@ class WithFallback:
 
     def __init__(self, first: Compiler, second: Compiler):
         self.first, self.second = first, second
-        self.version, self.capabilities = first.version, first.capabilities
+        self.version, self.cuda, self.capabilities = first.version, first.cuda, first.capabilities
 
     def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
         try:
@@ -169,14 +261,17 @@ class Nvcc:
         self.path = path
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
         self.version = answer.stdout.strip().splitlines()[-1]
+        release = re.search(r"release (\d+)\.(\d+)", answer.stdout)
+        self.cuda = CudaVersion(*map(int, release.groups())) if release else CudaVersion(0, 0)
         said = subprocess.run([path, "--list-gpu-code"], capture_output=True, text=True).stdout
         self.capabilities = tuple(map(int, re.findall(r"sm_(\d+)\b", said)))
 
     @classmethod
-    def find(cls) -> Nvcc | None:
-        found = program("nvcc")
+    def find(cls, suits: Callable[[CudaVersion], bool] = lambda cuda: True) -> Nvcc | None:
+        path = program("nvcc")
         with suppress(OSError, subprocess.CalledProcessError, IndexError):
-            return cls(found) if found else None
+            found = cls(path) if path else None
+            return found if found is not None and suits(found.cuda) else None
         return None
 
     def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:

@@ -6,10 +6,11 @@ import ctypes
 import ctypes.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from layermem.backends.cuda.kernel_images.cuda_version import CudaVersion
 from layermem.errors import DeviceError
 
 Program = ctypes.c_void_p
@@ -22,17 +23,20 @@ class Nvrtc:
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "tell its version")
-        self.version = f"nvrtc {major.value}.{minor.value}"
+        self.cuda = CudaVersion(major.value, minor.value)
+        self.version = f"nvrtc {self.cuda}"
         self.capabilities = self._capabilities()
 
     @classmethod
-    def find(cls) -> Nvrtc | None:
-        """The first library that loads, of NVIDIA's wheels, toolkits and the system."""
+    def find(cls, suits: Callable[[CudaVersion], bool] = lambda cuda: True) -> Nvrtc | None:
+        """The first library that loads and whose version `suits`, of NVIDIA's wheels, toolkits and the system."""
         for path in _candidates():
             with suppress(OSError, AttributeError, DeviceError):
-                for builtins in sorted(path.parent.glob("libnvrtc-builtins.so*")):  # which NVRTC looks for by name
-                    ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
-                return cls(ctypes.CDLL(str(path)))
+                found = cls(ctypes.CDLL(str(path)))
+                if suits(found.cuda):
+                    for builtins in sorted(path.parent.glob("libnvrtc-builtins.so*")):  # which it looks for by name
+                        ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+                    return found
         return None
 
     def _capabilities(self) -> tuple[int, ...]:

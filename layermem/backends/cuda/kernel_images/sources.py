@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from layermem.planning.gpus import TENSOR_CORES
+
 PACKAGE = Path(__file__).resolve().parents[3]
 SOURCES = next(f for f in (PACKAGE / "cuda_kernels", PACKAGE.parent / "cuda") if f.is_dir())
 
@@ -22,6 +24,13 @@ def architecture(module: str, capability: str) -> str:
     Such a module has instructions that no other architecture has, where its kernels refuse to run."""
     own = re.search(r"_sm(\d+)[a-z]$", module)
     return module.rpartition("_sm")[2] if own and own[1] == capability else capability
+
+
+def runs_on(module: str, capability: str) -> bool:
+    """Whether GPUs of a compute capability have the instructions of a module."""
+    own = re.search(r"_sm(\d+)[a-z]$", module)
+    needs_tensor_cores = re.match("convolution_(tf32|bf16|fp32x3)", module) is not None
+    return (own is None or own[1] == capability) and (not needs_tensor_cores or int(capability) >= TENSOR_CORES)
 
 
 @cache

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def program(name: str) -> str | None:
-    """The path of `nvcc`, `ptxas`, `nvdisasm` or another, or None.
+    """The path of `nvcc`, `ptxas` or another, or None.
 
     The PATH comes first; then the toolkit that CUDA_HOME or CUDA_PATH names, the packages nvidia-cuda-*, and the folder
     that toolkits are installed to by default.

@@ -11,8 +11,8 @@ A run names a net of tests/nets.py or a solver file, and how many `steps`; what 
     storage     of its activations; part_bytes  those of a part of an op
     without     fused ops that the device does not have
     resume      steps after which a snapshot is saved and a new solver goes on from it
-An answer has the losses, a hash of all parameters, bytes of both arenas, the graphs that were captured, and the rows
-that wait for other streams.
+An answer has the losses, a hash of all parameters, bytes of both arenas and those of the GPU that are taken, the graphs
+that were captured, and the rows that wait for other streams.
 """
 
 from __future__ import annotations
@@ -86,10 +86,16 @@ def run(
                 for blob in blobs:
                     hashed.update(name.encode() + blob.tobytes())
             rows = solver.program.train.instructions
+            taken = 0
+            if isinstance(solver.device, CudaDevice):
+                with solver.device.driver.current():
+                    left, total = solver.device.driver.cuda.mem_get_info()
+                taken = total - left
             return {
                 "losses": losses,
                 "parameters": hashed.hexdigest(),
                 "arena": solver.runner.arena.nbytes,
+                "taken": taken,
                 "host": solver.program.host_bytes,
                 "graphs": sum(len(executor.calls.graphs) for executor in solver.runner.executors) if graph else 0,
                 "waits": [row.tick for row in rows if row.after],

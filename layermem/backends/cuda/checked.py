@@ -1,0 +1,238 @@
+"""Records of GPUs whose kernels were checked, and what a step does without where some are wrong.
+
+    <cache>/checked/<GPU>-<driver>-<digest of the kernels>.json    {"convolution_tf32": "", "pooling": ""}
+
+A record has what is wrong with the kernels of each family and module (recorded.keys_of), "" for nothing.  What a step
+launches and no record has is checked before its plan is made: by selftest.py in a process of its own, which a kernel
+that fails or does not end takes with it; the next process goes on behind that kernel.  Ranks of one machine share a
+record: the first one to lock it checks, the others read what it wrote.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from layermem.backends.base import Device
+from layermem.backends.cuda.driver.context import Gpu, driver_version
+from layermem.backends.cuda.families import FAMILIES, families_off, remedy_of, switch_off
+from layermem.backends.cuda.implicit_gemm import ENGINES
+from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images.sources import SOURCES
+from layermem.backends.cuda.recorded import family_of_key, keys_of_step
+from layermem.errors import DeviceError, InputError
+from layermem.graph.ops import Graph
+from layermem.ops import FP32, NARROW
+from layermem.planning.gpus import TENSOR_CORES
+from layermem.planning.kept_costs import kept_folder
+from layermem.utils.files import write_atomically
+
+SWITCH = "LAYERMEM_CHECK"  # "off": nothing is checked
+LAUNCH_SECONDS = 5.0  # of an op: one that takes longer does not end
+START_SECONDS = 600.0  # of all else between two lines, such as compiling a module
+MODULE = "layermem.backends.cuda.selftest"
+Results = Mapping[str, str]  # what is wrong, by key of recorded.keys_of
+
+
+@dataclass(frozen=True)
+class CheckedGpu:
+    """A GPU, with the kernels of a precision of products and a storage of activations."""
+
+    gpu: Gpu
+    precision: str
+    storage: str
+
+    @cached_property
+    def driver(self) -> str:
+        return driver_version()
+
+    @cached_property
+    def path(self) -> Path:
+        words = "-".join(re.findall(r"[A-Za-z0-9.]+", f"{self.gpu.name}-{self.driver}"))
+        return kept_folder("checked") / f"{words}-{digest()}.json"
+
+    @property
+    def title(self) -> str:
+        return f"{self.gpu.name}, driver {self.driver}"
+
+    def read(self) -> dict[str, str]:
+        """The record; empty where there is none, or none that can be read."""
+        with suppress(OSError, ValueError, AttributeError):
+            saved = json.loads(self.path.read_text(encoding="utf-8"))
+            return {str(key): str(text) for key, text in saved.items()}
+        return {}
+
+    def write(self, results: Results) -> None:
+        """Add to the record, which is replaced as a whole; without a cache the next run checks again."""
+        with suppress(OSError, InputError):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self.path, json.dumps({**self.read(), **results}, indent=1).encode())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One process of this machine at a time, where the cache can be written."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self.path.with_suffix(".lock").open("w")
+        except OSError:
+            yield
+            return
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def digest() -> str:
+    """Changes with the kernels: their sources, or the files that are loaded instead."""
+    hashed = hashlib.blake2b(repr(build.FLAGS).encode())
+    for path in sorted(SOURCES.glob("*.cu*")):
+        hashed.update(path.name.encode() + path.read_bytes())
+    for folder in build.prebuilt_folders():
+        for path in sorted(folder.glob("*.fatbin")):
+            hashed.update(path.name.encode() + path.read_bytes())
+    return hashed.hexdigest()[:12]
+
+
+def is_switched_off() -> bool:
+    return os.environ.get(SWITCH) == "off"
+
+
+# -- before a plan -----------------------------------------------------------------------------------------------------
+
+
+def check_step(checked: CheckedGpu, device: Device, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
+    """Check what the step launches and no record has; whether families are off that were not, so that the graphs must
+    be made again.  DeviceError where kernels are wrong that nothing can stand in for."""
+    needed = keys_of_step(device, graphs, checked.gpu)
+    results = checked.read()
+    if needed - results.keys():
+        with checked.lock():
+            results = checked.read()
+            missing = needed - results.keys()
+            if missing:
+                results |= _check(checked, needed, sorted(missing), results, say)
+    wrong = {key: results[key] for key in needed if results.get(key)}
+    for key, text in wrong.items():
+        if family_of_key(key) not in FAMILIES:
+            remedy = remedy_of(key)
+            raise DeviceError(
+                f"{checked.title}: kernels of {key} are wrong ({text}): {remedy}. Please report {checked.path}"
+            )
+    before = families_off()
+    switch_off(map(family_of_key, wrong))
+    return families_off() != before
+
+
+def _check(
+    checked: CheckedGpu, needed: Collection[str], missing: Sequence[str], known: Results, say: Callable[[str], None]
+) -> Results:
+    """The results of what is `missing`, which are kept; none where no process can use the GPU beside this one."""
+    began = time.perf_counter()
+    try:
+        found = self_test(checked, missing, known)
+    except DeviceError as error:
+        say(str(error))
+        return {}
+    checked.write(found)
+    report = summary({key: text for key, text in {**known, **found}.items() if key in needed}, checked.path)
+    say(f"{checked.title}: kernels checked ({time.perf_counter() - began:.1f} s){report}")
+    return found
+
+
+def summary(results: Results, path: Path) -> str:
+    """What is wrong, behind a sentence on the check."""
+    wrong = {family_of_key(key) for key, text in results.items() if text}
+    if not wrong:
+        return ""
+    parts = [f"{each.title} are wrong (instead: {each.fallback})" for each in FAMILIES.values() if each.name in wrong]
+    parts += [f"kernels of {name} are wrong ({remedy_of(name)})" for name in sorted(wrong.difference(FAMILIES))]
+    return f"; {'; '.join(parts)}. Please report {path}"
+
+
+def check_all(gpu: Gpu) -> tuple[CheckedGpu, dict[str, str]]:
+    """Check all kernels of the self-test that the GPU can run, whatever its record has."""
+    checked, results = CheckedGpu(gpu, "fp32", FP32), dict[str, str]()
+    for precision in ENGINES if int(gpu.capability) >= TENSOR_CORES else ("fp32",):
+        for storage in (FP32, *NARROW):
+            results |= self_test(replace(checked, precision=precision, storage=storage), None, results)
+    checked.write(results)
+    return checked, results
+
+
+# -- the processes -----------------------------------------------------------------------------------------------------
+
+
+def self_test(checked: CheckedGpu, keys: Sequence[str] | None, known: Results) -> dict[str, str]:
+    """What is wrong with each of `keys`, or with all that the GPU can run; `known` is of others."""
+    results: dict[str, str] = {}
+    while True:
+        done = {**known, **results}
+        request = {
+            "index": checked.gpu.number, "precision": checked.precision, "storage": checked.storage,
+            "keys": None if keys is None else [key for key in keys if key not in results], "skip": sorted(done),
+            "wrong": sorted(key for key, text in done.items() if text),
+        }  # fmt: skip
+        found, unfinished = _run(request)
+        results |= found
+        if unfinished is None:
+            return results
+        if not unfinished.key or unfinished.key in results:
+            raise DeviceError(f"the kernels of {checked.title} cannot be checked: {unfinished.text}")
+        results[unfinished.key] = unfinished.text
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """What a process was about when it ended: a key, "" before the first launch; and what happened."""
+
+    key: str
+    text: str
+
+
+def _run(request: Mapping[str, Any]) -> tuple[dict[str, str], Unfinished | None]:
+    """What one process says of the kernels, and how it ended, if that is not by itself."""
+    command = [sys.executable, "-m", MODULE, json.dumps(request)]
+    results: dict[str, str] = {}
+    begun: dict[str, str] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            for line in _lines(process.stdout):
+                begun = line if "begin" in line else {}
+                if "key" in line:
+                    results[line["key"]] = line["result"]
+        except TimeoutError:
+            process.kill()
+            return results, Unfinished(begun.get("of", ""), f"{begun.get('begin', 'the check')} does not end")
+        error = process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+    if process.returncode == 0:
+        return results, None
+    what = f"{begun['begin']} fails: {error}" if begun else error
+    return results, Unfinished(begun.get("of", ""), what or f"exit status {process.returncode}")
+
+
+def _lines(stream: IO[bytes]) -> Iterator[dict[str, str]]:
+    """Objects of JSON, one a line; TimeoutError where the next one takes too long."""
+    kept, limit = b"", START_SECONDS
+    while select.select([stream], [], [], limit)[0]:
+        read = os.read(stream.fileno(), 1 << 16)
+        if not read:
+            return
+        *lines, kept = (kept + read).split(b"\n")
+        for line in map(json.loads, lines):
+            limit = LAUNCH_SECONDS if "begin" in line else START_SECONDS
+            yield line
+    raise TimeoutError

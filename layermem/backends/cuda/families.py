@@ -1,0 +1,122 @@
+"""Families of kernels, and what runs where a family is not used.
+
+A family is off where LAYERMEM_WITHOUT names it, or where its kernels failed the self-test of this GPU (selftest.py).
+The table has a row for each family that other kernels can stand in for; every other module of cuda/ is a family of its
+own, which no step can do without.  Each family is decided at one place, which reads `is_on`:
+
+    warpgroups  warpgroup.engine_of        packed     implicit_gemm.takes_narrow
+    patch       conv_patch.pays            pool       conv_pool.pays
+    sums        warpgroup.leaves_norm_sums moments    warpgroup.leaves_moments
+    merged      warpgroup.merges_dgrads    depthwise, grouped   direct_problems
+
+The families that are off are the same for all devices of a process, and known before a plan is made: conversions and
+parts of sums take workspace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import NamedTuple
+
+from layermem.errors import InputError
+from layermem.utils.text import choices
+
+VARIABLE = "LAYERMEM_WITHOUT"
+
+
+class Family(NamedTuple):
+    """
+    name
+    kernels    pattern of "module.function"
+    title      what errors and reports call it
+    fallback   what runs in its place
+    role       of an op whose kernel is of this family, whatever its name is
+    """
+
+    name: str
+    kernels: str
+    title: str
+    fallback: str
+    role: str = ""
+
+
+FAMILIES = {
+    family.name: family
+    for family in (  # a kernel is of the first family that matches
+        Family("warpgroups", r"\w+_sm90a\.\w+|weight_tiles\.\w+", "products by warpgroups", "the engine of every GPU"),
+        Family("pool", r"\w+\.conv_fprop_pool_\w+", "convolutions with pooling", "one kernel for each"),
+        Family("merged", r"\w+\.conv_dgrad_merged_\w+", "merged data gradients", "one kernel for each"),
+        Family("sums", r"\w+\.conv_dgrad_sums_\w+", "sums in data gradients", "a kernel for the sums", "norm_sums"),
+        Family("patch", r"\w+\.conv_fprop\w*_patch_\w+", "convolutions by patches", "convolutions by windows"),
+        Family("moments", r"", "moments in convolutions", "a kernel for the moments", "moments"),
+        Family(
+            "packed", r"convolution_bf16_on_bf16\.\w+", "products of packed bfloat16", "products of converted blobs"
+        ),
+        Family("depthwise", r"depthwise\.\w+", "depthwise convolutions", "implicit GEMM"),
+        Family("grouped", r"grouped\.\w+", "convolutions in small groups", "implicit GEMM"),
+    )
+}
+PRODUCTS = re.compile(r"convolution_(fp32x3|tf32|bf16)(_on_\w+)?$")  # modules of a precision that fp32 can replace
+
+
+def family_of(module: str, function: str) -> str:
+    """The family of a kernel: a row of the table, or else its module."""
+    kernel = f"{module}.{function}"
+    return next((name for name, family in FAMILIES.items() if re.fullmatch(family.kernels, kernel)), module)
+
+
+def is_on(name: str) -> bool:
+    """Whether the kernels of the family `name`, one of FAMILIES, are used."""
+    return name not in _off()
+
+
+def families_off() -> tuple[str, ...]:
+    """The families that are not used, in the order of the table."""
+    off = _off()
+    return tuple(name for name in FAMILIES if name in off)
+
+
+def switch_off(names: Iterable[str]) -> None:
+    """Use none of these families from now on, on any device of this process: before plans are made."""
+    global _failed
+    _failed = _failed.union(names)
+
+
+@contextmanager
+def without(names: Iterable[str]) -> Iterator[None]:
+    """Inside, none of these families is used either."""
+    global _failed
+    before = _failed
+    switch_off(names)
+    try:
+        yield
+    finally:
+        _failed = before
+
+
+_failed: frozenset[str] = frozenset()
+
+
+def _off() -> frozenset[str]:
+    return _named(os.environ.get(VARIABLE, "")) | _failed
+
+
+@lru_cache(maxsize=8)
+def _named(text: str) -> frozenset[str]:
+    """The families in LAYERMEM_WITHOUT."""
+    names = frozenset(filter(None, (word.strip() for word in text.split(","))))
+    unknown = sorted(names.difference(FAMILIES))
+    if unknown:
+        raise InputError(
+            f"{VARIABLE} names the unknown family of kernels '{unknown[0]}' ({choices(unknown[0], FAMILIES)})"
+        )
+    return names
+
+
+def remedy_of(name: str) -> str:
+    """What a user can do where a family without a fallback is wrong."""
+    return "use --precision fp32" if PRODUCTS.fullmatch(name) else "use --device cpu"

@@ -1,0 +1,120 @@
+"""Images that a step needs and that are not kept yet: compiled before it, by processes side by side.
+
+One line says how many there are and about how long that takes; a terminal shows a bar besides.  Ranks and other
+processes that need the same images divide them, by the locks of build.py.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from layermem.backends.cuda.kernel_images import build, sources
+from layermem.errors import DeviceError, LayermemError
+from layermem.utils import progress
+from layermem.utils.processes import core_count, on_all_cores
+from layermem.utils.progress import announce, show_progress
+
+# Seconds that NVRTC 13.0 takes for a module on a core of an Intel Xeon at 2.5 GHz; rounded.
+SECONDS = {
+    "convolution": 14, "convolution_bf16": 28, "convolution_bf16_on_bf16": 34, "convolution_bf16_on_bf16_sm90a": 4,
+    "convolution_bf16_sm90a": 8, "convolution_fp32x3": 25, "convolution_on_bf16": 26, "convolution_on_fp16": 26,
+    "convolution_tf32": 33, "convolution_tf32_on_bf16": 35, "convolution_tf32_on_fp16": 35,
+    "convolution_tf32_sm90a": 6, "activation": 3, "depthwise": 7, "grouped": 6, "normalization": 5,
+}  # fmt: skip
+LESS_COMMON = re.compile(r"^convolution_.*(bf16|fp16|fp32x3)")
+USUAL_SECONDS = 1  # of the others
+START_SECONDS = 1  # of the processes
+
+
+class Compiled(NamedTuple):
+    seconds: float
+    error: str  # what the compiler refused; empty if the image is there
+
+
+def compile_missing(modules: Collection[str], capability: str, *, says: bool = True) -> None:
+    """Compile the images of `modules` that are neither prebuilt nor kept.  DeviceError if the compiler refuses one.
+
+    says   whether this process reports it, of those that do the same
+    """
+    with ExitStack() as locks:
+        missing = missing_images(modules, capability)
+        locked = {module: locks.enter_context(build.locked(path, wait=False)) for module, path in missing.items()}
+        mine = [module for module, path in missing.items() if locked[module] and not path.exists()]
+        _compile(mine, capability, says)
+    others = [module for module, is_mine in locked.items() if not is_mine]
+    if others and says:
+        announce(f"waiting for {_counted(others)} that another process compiles")
+    for module in others:
+        build.image(module, capability)
+
+
+def modules_of(capability: str, *, is_all: bool) -> list[str]:
+    """Those that a GPU of this compute capability runs: all of them, or those of fp32 and tf32 with blobs in fp32."""
+    own = [module for module in sources.modules() if sources.runs_on(module, capability)]
+    return [module for module in own if is_all or not LESS_COMMON.search(module)]
+
+
+def missing_images(modules: Collection[str], capability: str) -> dict[str, Path]:
+    """Where the images of modules will be kept that are neither prebuilt nor there; nowhere without a cache."""
+    wanted = [module for module in sorted(modules) if build.prebuilt(module) is None]
+    if not wanted or not build.has_cache():
+        return {}
+    paths = {module: build.recipe_of(module, capability).path for module in wanted}
+    return {module: path for module, path in paths.items() if not path.exists()}
+
+
+def _compile(modules: Sequence[str], capability: str, says: bool) -> None:
+    if sum(map(_seconds, modules)) <= START_SECONDS:  # each is compiled where it is loaded
+        return
+    seconds = expected_seconds(modules, core_count())
+    if says and seconds >= progress.DELAY_SECONDS:
+        announce(f"compiling {_counted(modules)} for sm_{capability}, once: about {seconds} s")
+    with show_progress(len(modules), "compiling kernels") if says else nullcontext(_silent) as show:
+        for done, (module, compiled) in enumerate(side_by_side(modules, capability), 1):
+            if compiled.error:
+                raise DeviceError(compiled.error)
+            show(module, done)
+
+
+def side_by_side(modules: Collection[str], capability: str) -> Iterator[tuple[str, Compiled]]:
+    """Compile modules on all cores; each as it is done."""
+    yield from on_all_cores(partial(compiled, capability), longest_first(modules))
+
+
+def longest_first(modules: Collection[str]) -> list[str]:
+    """Modules in the order in which they are begun, so that the longest are not waited for in the end."""
+    return sorted(modules, key=_seconds, reverse=True)
+
+
+def compiled(capability: str, module: str) -> Compiled:
+    """Compile one in this process, whether it is kept already or not."""
+    began, error = time.perf_counter(), ""
+    try:
+        build.recipe_of(module, capability).compiled()
+    except LayermemError as refused:
+        error = str(refused)
+    return Compiled(time.perf_counter() - began, error)
+
+
+def expected_seconds(modules: Collection[str], cores: int) -> int:
+    """Of modules that are compiled side by side: the longest of them, or the share of a core."""
+    each = list(map(_seconds, modules))
+    return START_SECONDS + round(max(max(each), sum(each) / cores))
+
+
+def _seconds(module: str) -> int:
+    return SECONDS.get(module, USUAL_SECONDS)
+
+
+def _counted(modules: Collection[str]) -> str:
+    return f"{len(modules)} kernel module{'s' if len(modules) > 1 else ''}"
+
+
+def _silent(doing: str, done: int) -> None:
+    """Show no progress."""

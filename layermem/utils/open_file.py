@@ -1,0 +1,115 @@
+"""Files that stay open from their check to their last read, so that what was checked is what is read.
+
+A file that is removed, renamed or replaced meanwhile stays readable through its descriptor.  One whose content is
+changed in place is an InputError: parts of two contents never mix.  Numbers are read when they are needed, so an open
+file takes no memory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import weakref
+from typing import BinaryIO
+
+from layermem.errors import InputError
+from layermem.utils.input_files import Name, open_regular, read_whole, unreadable
+
+Identity = tuple[int, int, int, int]
+
+
+def identity(status: os.stat_result) -> Identity:
+    """What differs between a file and one that is written later, at its path or into it."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class OpenFile:
+    """The regular file that `path` names now, until nothing refers to the object any more.
+
+    what   that the file should be, for errors
+    """
+
+    def __init__(self, path: Name, *, what: str):
+        self.path, self.what = os.fspath(path), what
+        self.descriptor, status = open_regular(path, what=what)
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
+        self.size, self.identity = status.st_size, identity(status)
+
+    def check_unchanged(self) -> None:
+        """InputError if the content has changed since the file was opened."""
+        if identity(os.fstat(self.descriptor)) != self.identity:
+            raise InputError("has changed since it was opened; restore it, and start again", path=self.path)
+
+    def fill(self, buffer: memoryview, start: int) -> int:
+        """Read the bytes from `start` on into `buffer`; returns their number, smaller at the end of the file."""
+        done = 0
+        try:
+            while done < len(buffer) and (count := os.preadv(self.descriptor, [buffer[done:]], start + done)):
+                done += count
+        except OSError as error:
+            raise unreadable(self.path, self.what, error) from None
+        return done
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes at [start, stop), fewer at the end of the file."""
+        raw = bytearray(max(0, stop - start))
+        return bytes(raw[: self.fill(memoryview(raw), start)])
+
+    def content(self, limit: int) -> bytes:
+        """All bytes; InputError for more than `limit`."""
+        raw = read_whole(self.path, self.descriptor, self.size, what=self.what, limit=limit)
+        self.check_unchanged()
+        return raw
+
+    def reader(self) -> BinaryIO:
+        """The content as a stream with a position of its own."""
+        return io.BufferedReader(_Stream(self))
+
+
+class Files:
+    """The files that a net names.  Each is opened once, and the net goes on with what it held then; one that is too
+    large to be held open, such as a database, is known by its identity, and stays the same one."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, OpenFile] = {}
+        self._identities: dict[str, tuple[int, ...]] = {}
+
+    def read_bytes(self, path: Name, *, what: str, limit: int) -> bytes:
+        """As input_files.read_bytes(), of what the file held when it was opened first."""
+        name = os.path.abspath(path)
+        if name not in self._open:
+            self._open[name] = OpenFile(path, what=what)
+        return self._open[name].content(limit)
+
+    def check_same(self, path: Name, identity: tuple[int, ...]) -> None:
+        """InputError unless what is at `path` is what was there at the first call."""
+        if self._identities.setdefault(os.path.abspath(path), identity) != identity:
+            raise InputError("has changed since the net was made; restore it, or make the net again", path=str(path))
+
+
+class _Stream(io.RawIOBase):
+    """Reads an OpenFile from a position; several streams of one file do not disturb each other."""
+
+    def __init__(self, file: OpenFile):
+        self._file, self._position = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = self._file.fill(memoryview(buffer).cast("B"), self._position)
+        self._position += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}[whence]
+        if base + offset < 0:
+            raise ValueError("a position before the start of the file")
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position

@@ -1,0 +1,309 @@
+"""Products of whole numbers for every kernel, beside the naive kernels: large enough for full tiles, for tiles that are
+not full in rows and columns, for more stages than the ring of shared memory has, the last of them not full, and, on
+GPUs whose products by warpgroups take several tiles a block, for these.
+
+On a GPU all tiles share a few problems of the size of real layers; an emulated one has the least that a tile needs.
+coverage.py says what each kernel meets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from layermem.backends.cuda import check, implicit_gemm, pooling
+from layermem.backends.cuda.base import FLOAT, CudaCall, suffix
+from layermem.backends.cuda.conv_pool import conv_fprop_pool
+from layermem.backends.cuda.implicit_gemm import (
+    ALL_TILES,
+    DGRAD,
+    ENGINES,
+    FPROP,
+    FPROP_POOL,
+    MERGED_DGRADS,
+    PACES_OF_FEW,
+    PACKED_BF16,
+    WGRAD,
+    DgradPart,
+    Engine,
+    Split,
+    conv_dgrad,
+    conv_dgrad_merged,
+    conv_fprop,
+    conv_wgrad,
+    engine_for,
+)
+from layermem.backends.cuda.launch import Launch, ceil_div
+from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
+from layermem.backends.cuda.narrow_products import merges_dgrads
+from layermem.backends.cuda.warpgroup import PACKED_TILES, PRECISIONS, WARPGROUP_TILES, WarpgroupTile, engine_of
+from layermem.ops import FP32, MOMENTS_ROWS, ConvProblem, Window
+from tests.backends.cuda.conv_pool import records
+from tests.backends.cuda.harness import Way
+from tools.gpu.every_kernel import Check, words
+from tools.gpu.exact import stored
+from tools.gpu.whole_numbers import Gpu, Operands, Places, said
+
+Tile = implicit_gemm.Tile | WarpgroupTile
+Wrong = dict[str, str]  # by kernel
+Run = Callable[[Operands, Engine, Places], Wrong]
+ONE_IN = 36  # of all checks, in brief
+OF_PATCHES = (180, 100)  # outputs, of which each has a tile
+IMAGES, PARTS = 255, 17  # of the real problems, and of their weight gradients
+FEW_IMAGES, FEW_PARTS = 14, 2
+TAPS, WINDOWS, DEEP = 9, 35, 23  # of the small problems: windows of an image; channels that are summed over are more
+DEEP_IN_PHASES = 127  # a phase has a part of the taps
+
+
+class Kind(NamedTuple):
+    """Problems whose kernels have one number of elements in an access.  Channels and outputs, of a group, are multiples
+    of `units`; of 1: odd."""
+
+    name: str
+    channels: int
+    outputs: int
+    units: tuple[int, int]
+    stride: int = 1
+    groups: int = 1
+
+    def problem(self, product: str, tile: Tile, small: bool) -> ConvProblem:
+        if not small:
+            return self._problem(IMAGES, self.channels, self.outputs, (14, 14))
+        (channels, outputs), images = (above(DEEP, unit) for unit in self.units), tile.m // WINDOWS + 1
+        if product == FPROP:
+            outputs = above(tile.n, self.units[1])
+        elif product == DGRAD:
+            channels = above(tile.n, self.units[0])
+            outputs = above(DEEP_IN_PHASES, self.units[1]) if self.stride > 1 else outputs
+        else:
+            images, outputs = FEW_IMAGES, above(tile.m, self.units[1])
+            channels = above(tile.n // TAPS, self.units[0])
+        return self._problem(images, channels, outputs, (5, 7))
+
+    def _problem(self, images: int, channels: int, outputs: int, maps: tuple[int, int]) -> ConvProblem:
+        """Phases of a stride have other numbers of pixels than each other."""
+        rows, columns = (Window(1 + self.stride * (each - 1), 3, self.stride, 1) for each in maps)
+        return ConvProblem(images, self.groups * channels, self.groups * outputs, rows, columns, self.groups)
+
+
+OCTETS = Kind("octets", 136, 264, (8, 8))
+ODD = Kind("odd", 133, 131, (1, 1))
+FEW = Kind("few channels", 9, 132, (1, 4))
+WORDS = Kind("words", 288, 320, (32, 64))  # that data gradients of packed operands by warpgroups take
+OCTETS_IN_PHASES = Kind("octets in groups with a stride", 136, 264, (8, 8), 2, 2)
+WORDS_IN_PHASES = Kind("words in groups with a stride", 288, 320, (32, 64), 2, 2)
+
+
+def above(count: int, unit: int) -> int:
+    """The least multiple of `unit` above that, or the least odd number."""
+    return count // unit * unit + unit if unit > 1 else (count + 1) | 1
+
+
+def patches(outputs: int, small: bool) -> ConvProblem:
+    """An image of few channels, as data are."""
+    if small:
+        return ConvProblem(2, 3, outputs, Window(19, 5, 2, 2), Window(19, 5, 2, 2))
+    return ConvProblem(64, 3, outputs, Window(61, 7, 2, 3), Window(53, 7, 2, 3))
+
+
+# -- what is run -------------------------------------------------------------------------------------------------------
+
+
+def fprop(operands: Operands, engine: Engine, at: Places) -> Wrong:
+    launch = conv_fprop(engine, operands.problem, at.out, at.image, at.weights(engine, FPROP))
+    return operands.judged(FPROP, [launch])
+
+
+def fprop_with_moments(operands: Operands, engine: Engine, at: Places) -> Wrong:
+    problem = operands.problem
+    moments, wanted = (operands.buffer(role, problem.moments.nbytes) for role in ("moments", "wanted moments"))
+    launch = conv_fprop(engine, problem, at.out, at.image, at.weights(engine, FPROP), moments=moments)
+    wrong = operands.judged(FPROP, [launch])
+    operands.run(batch_moments(Units.of(problem.maps), at.out, wanted, suffix(operands.storage)))
+    return _differing(operands, launch, moments, wanted, problem.moments.count, "moments") | wrong
+
+
+def dgrad(operands: Operands, engine: Engine, at: Places) -> Wrong:
+    launch = conv_dgrad(engine, operands.problem, at.out, at.maps, at.weights(engine, DGRAD))
+    return operands.judged(DGRAD, [launch])
+
+
+def dgrad_with_sums(operands: Operands, engine: Engine, at: Places) -> Wrong:
+    problem = operands.problem
+    sums, wanted = (operands.buffer(role, problem.norm_sums.nbytes) for role in ("sums", "wanted sums"))
+    norm = NormOperands(operands.image, *(operands.numbers(problem.c, seed) for seed in range(4, 8)), relu=True)
+    struct = {"parts": sums, **norm.struct}
+    launch = conv_dgrad(engine, problem, at.out, at.maps, at.weights(engine, DGRAD), norm=struct)
+    wrong = operands.judged(DGRAD, [launch])
+    operands.run(gradient_sums(Units.of(problem.image), at.out, norm, wanted, suffix(operands.storage)))
+    return _differing(operands, launch, sums, wanted, problem.norm_sums.count, "sums") | wrong
+
+
+def wgrad(operands: Operands, engine: Engine, at: Places) -> Wrong:
+    problem, split = operands.problem, split_of(operands.problem)
+    launches = [*conv_wgrad(engine, problem, at.out, at.maps, at.image, False, at.parts, split=split)]
+    return operands.judged(WGRAD, launches, split.parts)
+
+
+def two_dgrads(operands: Operands, engine: Engine, at: Places) -> Wrong:
+    """Of the problem, and of one of a single tap before it."""
+    last = operands.problem
+    rows, columns = Window(last.h, 1), Window(last.w, 1)
+    one_tap = ConvProblem(last.n, last.c, above(last.k // 2, 8), rows, columns)
+    first = operands_of(operands.gpu, one_tap, operands.storage)
+
+    def both(image: int, every: int) -> Iterator[Launch]:
+        how = {"storage": operands.storage, "every": every}
+        yield check.naive_dgrad(first.problem, image, first.maps, first.filter, **how)
+        yield check.naive_dgrad(last, image, operands.maps, operands.filter, accumulate=True, **how)
+
+    operands.naive[MERGED_DGRADS] = both
+    parts = [DgradPart(each.problem, each.maps, each.weights(engine, DGRAD)) for each in (first, operands)]
+    return operands.judged(MERGED_DGRADS, [conv_dgrad_merged(engine, at.out, *parts)])
+
+
+def fprop_with_pool(operands: Operands, engine: Engine, at: Places) -> Wrong:
+    op = records(operands.problem, relu=False, bottom_relu=False)
+    count, word = op.pool.y.count, operands.storage
+    nbytes = count * operands.width(FPROP)
+    y, wanted = (operands.buffer(role, nbytes) for role in ("pooled", "wanted pooled"))
+    argmax, wanted_argmax = (operands.buffer(role, count) for role in ("argmax", "wanted argmax"))
+    launch = conv_fprop_pool(engine, op, y, argmax, at.image, at.weights(engine, FPROP))
+    maps = operands.whole(FPROP)
+    operands.run(
+        [launch, pooling.pool(op.pool, "forward", op.pool.y, wanted, maps, wanted_argmax, suffix=suffix(word))]
+    )
+    wrong = _differing(operands, launch, y, wanted, nbytes // FLOAT, "maxima")
+    return _differing(operands, launch, argmax, wanted_argmax, count // FLOAT, "places of maxima") | wrong
+
+
+def _differing(operands: Operands, launch: Launch, got: int, wanted: int, words: int, what: str) -> Wrong:
+    """Whether that many words of 32 bits are those that a pass over memory leaves."""
+    found = operands.compare(got, wanted, words, FLOAT)
+    function = f"{launch.module}.{launch.function}"
+    return {function: said(found, words, f"{what} of a pass over memory")} if found.number else {}
+
+
+def split_of(problem: ConvProblem) -> Split:
+    each = ceil_div(problem.n, PARTS if problem.n >= IMAGES else FEW_PARTS)
+    return Split(each, ceil_div(problem.n, each))
+
+
+@lru_cache(maxsize=2)
+def operands_of(gpu: Gpu, problem: ConvProblem, word: str) -> Operands:
+    """Checks one after the other share them, and what is compared with."""
+    parts_bytes = FLOAT * split_of(problem).parts * problem.filter.count
+    return Operands(gpu, problem, word, parts_bytes=parts_bytes)
+
+
+class Large:
+    """As exact.Exact, for a product whose memory and comparison are the GPU's.  `wide_image`: as Engine has it."""
+
+    def __init__(self, run: Run, problem: ConvProblem, word: str, wide_image: bool, way: Way):
+        self.run, self.problem, self.word, self.wide_image, self.way = run, problem, word, wide_image, way
+        self.errors: dict[str, float] = {}
+
+    def check(self) -> dict[str, np.ndarray]:
+        wrong = self.run_once()
+        assert not wrong, "; ".join(f"{function}: {says}" for function, says in wrong.items())
+        return {}
+
+    def run_once(self) -> Wrong:
+        way, narrow = self.way, () if self.wide_image else ("x0",)
+        call = CudaCall(
+            {}, storage=self.word, narrow=narrow, precision=way.precision, capability=way.capability,
+            multiprocessors=way.gpu.driver.gpu.multiprocessors,
+        )  # fmt: skip
+        operands = operands_of(way.gpu, self.problem, self.word)
+        places = operands.places(wide_image=self.wide_image)
+        return self.run(operands, engine_of(call, "x0", self.problem), places)
+
+
+# -- which tiles have what ---------------------------------------------------------------------------------------------
+
+
+class Variant(NamedTuple):
+    name: str
+    product: str  # whose problem it has
+    run: Run
+
+
+PLAIN = (Variant("fprop", FPROP, fprop), Variant("dgrad", DGRAD, dgrad), Variant("wgrad", WGRAD, wgrad))
+OF_DATA = (PLAIN[0], PLAIN[2])
+MOMENTS, SUMS = Variant("fprop + moments", FPROP, fprop_with_moments), Variant("dgrad + sums", DGRAD, dgrad_with_sums)
+POOL, MERGED = Variant("fprop + pool", FPROP, fprop_with_pool), Variant("two dgrads", DGRAD, two_dgrads)
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """What operands a check has: products in `precision` of blobs in the type `word`, the image maybe in fp32."""
+
+    precision: str
+    word: str
+    wide_image: bool
+    small: bool
+
+    def check(self, variant: Variant, kind: Kind, tile: Tile) -> Check:
+        by = "warpgroups " if isinstance(tile, WarpgroupTile) else ""
+        problem = kind.problem(variant.product, tile, self.small)
+        return self._check(f"{variant.name}, {kind.name}", f"{by}{tile.name}", variant.run, problem, tile)
+
+    def checks(self, variants: Iterable[Variant], kind: Kind, tiles: Iterable[Tile]) -> Iterator[Check]:
+        for tile in tiles:
+            yield from (self.check(each, kind, tile) for each in variants if each.product in tile.products)
+
+    def by_patch(self, outputs: int) -> Check:
+        return self._check("fprop", f"by a patch, {outputs} outputs", fprop, patches(outputs, self.small), None)
+
+    def _check(self, what: str, how: str, run: Run, problem: ConvProblem, tile: Tile | None) -> Check:
+        name = f"large {what}{stored(self.word)}{' of data' if self.wide_image else ''}, {how}"
+        return Check(name, self.precision, partial(Large, run, problem, self.word, self.wide_image), tile)
+
+
+def large_checks(brief: bool, small: bool) -> Iterator[Check]:
+    """`small`: of the least problems that fill a tile; brief: a few of these."""
+    yield from islice(all_checks(small or brief), None, None, ONE_IN if brief else 1)
+
+
+def all_checks(small: bool) -> Iterator[Check]:
+    for precision in ENGINES:
+        for word in words(precision):
+            blobs = Blobs(precision, word, False, small)
+            yield from of_every_gpu(blobs)
+            yield from of_fp32_images(replace(blobs, wide_image=bool(word)))
+    for precision in PRECISIONS:
+        yield from by_warpgroups(Blobs(precision, "", False, small))
+    packed = Blobs(PACKED_BF16.precision, PACKED_BF16.storage, False, small)
+    for kind in (WORDS, WORDS_IN_PHASES):
+        yield from packed.checks(PLAIN, kind, PACKED_TILES)
+
+
+def of_every_gpu(blobs: Blobs) -> Iterator[Check]:
+    engine = engine_for(blobs.precision, blobs.word)
+    tiles = engine.tiles
+    yield from blobs.checks(PLAIN, OCTETS, tiles)
+    yield from blobs.checks((MOMENTS, SUMS), OCTETS, [tile for tile in tiles if tile.m % MOMENTS_ROWS == 0])
+    yield from blobs.checks((POOL,), OCTETS, [tile for tile in tiles if FPROP_POOL in tile.products])
+    if merges_dgrads(blobs.precision, blobs.word or FP32):
+        yield from blobs.checks((MERGED,), OCTETS, [tile for tile in tiles if MERGED_DGRADS in tile.products])
+    if not engine.is_packed:
+        yield from blobs.checks(PLAIN, ODD, [tile for tile in tiles if tile.threads])
+
+
+def of_fp32_images(blobs: Blobs) -> Iterator[Check]:
+    """Of few channels; and, where other blobs are in 16 bits, all others that read single elements."""
+    if blobs.wide_image:
+        yield from blobs.checks(OF_DATA, ODD, engine_for(blobs.precision, blobs.word, wide_image=True).tiles)
+    few = [tile for tile in ALL_TILES if tile.name in PACES_OF_FEW[blobs.precision]]
+    yield from blobs.checks(OF_DATA[1:], FEW, few)
+    yield from (blobs.by_patch(outputs) for outputs in OF_PATCHES)
+
+
+def by_warpgroups(blobs: Blobs) -> Iterator[Check]:
+    yield from blobs.checks((*PLAIN, MOMENTS, SUMS), OCTETS, WARPGROUP_TILES)
+    yield from blobs.checks(PLAIN, OCTETS_IN_PHASES, WARPGROUP_TILES)
