@@ -30,9 +30,9 @@ from layermem.backends.base import Device
 from layermem.backends.cuda.driver.context import Gpu, driver_version
 from layermem.backends.cuda.families import FAMILIES, families_off, remedy_of, switch_off
 from layermem.backends.cuda.implicit_gemm import ENGINES
-from layermem.backends.cuda.kernel_images import build
+from layermem.backends.cuda.kernel_images import ahead, build
 from layermem.backends.cuda.kernel_images.sources import SOURCES
-from layermem.backends.cuda.recorded import family_of_key, keys_of_step
+from layermem.backends.cuda.recorded import family_of_key, keys_of_step, module_of_key
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Graph
 from layermem.ops import FP32, NARROW
@@ -123,6 +123,8 @@ def check_step(checked: CheckedGpu, device: Device, graphs: Sequence[Graph], say
             results = checked.read()
             missing = needed - results.keys()
             if missing:
+                modules = set(map(module_of_key, needed))
+                ahead.compile_missing(modules, checked.gpu.capability)  # which reports it, and needs all cores
                 results |= _check(checked, needed, sorted(missing), results, say)
     wrong = {key: results[key] for key in needed if results.get(key)}
     for key, text in wrong.items():

@@ -71,6 +71,10 @@ def family_of_key(key: str) -> str:
     return key.partition(" ")[0]
 
 
+def module_of_key(key: str) -> str:
+    return key.rpartition(" ")[2]
+
+
 def keys_of_step(device: Device, graphs: Iterable[Graph], gpu: Gpu) -> frozenset[str]:
     """All that the steps of these graphs launch on this GPU."""
     recorder = LaunchRecorder(device, gpu)

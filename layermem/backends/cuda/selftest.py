@@ -203,6 +203,7 @@ class Bench:
         for role, value in self.operands(op).items():
             self.device.driver.write(self.addresses[op.roles[role]], np.ascontiguousarray(value))
         call = bind_op(self.device, op, spans_of(op, self.graph, self.addresses, self.workspace), CONTEXT)
+        self.device.load()  # which may compile: there is a limit of time for what follows
         self.before_launch(op)
         self.device.run([call])
         say(ran=op.name)
@@ -386,7 +387,7 @@ def say(**line: object) -> None:
 def run(index: int, precision: str, storage: str, keys: list[str] | None, skip: list[str], wrong: list[str]) -> None:
     """Judge `keys`, or all that this GPU can run but those of `skip`."""
     device = CudaDevice(index, precision, storage=storage)
-    device.fusions = device.fusions & FUSIONS
+    device.fusions, device.says = device.fusions & FUSIONS, False
     gpu, left, known_wrong = device.driver.gpu, None if keys is None else set(keys), set(wrong)
     for by_warpgroups in (True, False) if gpu.capability == warpgroup.CAPABILITY else (False,):
         warpgroup.PAYS = warpgroup.ALWAYS if by_warpgroups else PAYS
