@@ -38,6 +38,7 @@ class Preparation:
         self.environment = dict(os.environ)
         self._first("PYTHONPATH", str(ROOT))
         self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # wherever $HOME is
+        self.environment.setdefault("LAYERMEM_CHECK", "off")  # the steps check kernels themselves
         for what, step in (
             ("wheels", self._wheels),
             ("carried", self._carried_native),
