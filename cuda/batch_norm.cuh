@@ -228,9 +228,9 @@ LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
         });
 }
 
-// move_averages: the moving sums of batch_statistics by the statistics of several batches, one after the other.
-//   sums of means, of variances [C] and of weights [1] float updated
-//   means, variances [batches][C], weights [batches] float read, all of them or those that `step` says
+// move_averages: averages by the statistics of several batches, one after the other; each batch has `ops` rows of them.
+//   sums of means, of variances [C] and of weights [1] float updated; there may be no weights
+//   means, variances [batches][ops][C], weights [batches][ops] float read, of all batches or those that `step` says
 //   launch   one thread a channel, block 256
 struct AveragesArgs {
     float* sum_means;
@@ -240,18 +240,18 @@ struct AveragesArgs {
     const float* variances;
     const float* weights;
     const StepScalars* step;
-    int channels, batches;
+    int channels, batches, ops;
     float fraction;
 };
 
 LM_KERNEL(move_averages, AveragesArgs, p, 256) {
     const int c = blockIdx.x * 256 + threadIdx.x;
     if (c >= p.channels) return;
-    const int batches = p.step->averaged < 0 ? p.batches : p.step->averaged;
-    for (int batch = 0; batch < batches; ++batch) {
-        move_average(p.sum_means[c], p.fraction, p.means[batch * p.channels + c]);
-        move_average(p.sum_variances[c], p.fraction, p.variances[batch * p.channels + c]);
-        if (c == 0) move_average(*p.sum_weights, p.fraction, p.weights[batch]);
+    const int rows = p.ops * (p.step->averaged < 0 ? p.batches : p.step->averaged);
+    for (int row = 0; row < rows; ++row) {
+        move_average(p.sum_means[c], p.fraction, p.means[row * p.channels + c]);
+        move_average(p.sum_variances[c], p.fraction, p.variances[row * p.channels + c]);
+        if (c == 0 && p.sum_weights != nullptr) move_average(*p.sum_weights, p.fraction, p.weights[row]);
     }
 }
 

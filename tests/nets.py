@@ -169,6 +169,17 @@ YOLO = f"""
     layer {{ name: "reorg" type: "Reorg" bottom: "conv2" top: "reorg" reorg_param {{ stride: 2 }} }}
     {LOSS % "reorg"}
 """
+UNREACHED = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {norm("conv1")} {relu("conv1")}
+    {conv("stopped", "conv1", 4, 3)}
+    layer {{ name: "mixed" type: "Eltwise" bottom: "conv1" bottom: "stopped" top: "mixed" propagate_down: true
+            propagate_down: false }}
+    {conv("silent", "mixed", 3, 1)} layer {{ name: "silence" type: "Silence" bottom: "silent" }}
+    layer {{ name: "judge" type: "InnerProduct" bottom: "mixed" top: "judge"
+            inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
+    layer {{ name: "watched" type: "SoftmaxWithLoss" bottom: "judge" bottom: "label" top: "watched" loss_weight: 0 }}
+    {LOSS % "mixed"}
+"""
 OTHERS = f"""
     {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
     layer {{ name: "order" type: "DummyData" top: "order" dummy_data_param {{
@@ -281,6 +292,7 @@ NETS = {
     "inception": INCEPTION,
     "dropout": DROPOUT,
     "shared": SHARED,
+    "unreached": UNREACHED,
     "others": OTHERS,
     "wide": WIDE,
 }

@@ -165,7 +165,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _id_of(folder: Path) -> FileId | None:
-    """What tells the database in a folder from others, while it is open; None where none was opened yet."""
+    """What no other database has while the one in `folder` is open; None where none was opened yet."""
     try:
         status = os.stat(folder / LOCK)
     except OSError:

@@ -24,6 +24,7 @@ class Needs:
     saved    bottoms and tops that another node's backward reads
     stash    stash roles that some backward op or a recomputation reads
     learned  parameters that get a gradient, in the order in which the net names them
+    unreached  others that a solver updates, in this order: no gradient flows to them, and they decay
     """
 
     wants: Wants
@@ -31,6 +32,7 @@ class Needs:
     saved: tuple[frozenset[str], ...]
     stash: Wants
     learned: tuple[str, ...]
+    unreached: tuple[str, ...] = ()
 
     @staticmethod
     def nothing(nodes: Sequence[OpNode]) -> Needs:
@@ -55,7 +57,11 @@ def needs_of(
     learned = [name for node, roles in zip(nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles]
     saved = _saved(nodes, wants)
     stash = _stashes(nodes, wants, saved)
-    return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)))
+    has_loss = any(any(node.loss_weights) for node in nodes)
+    unreached = (name for name in net.params if has_loss and _is_updated(net, name) and name not in learned)
+    return Needs(
+        wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)), tuple(unreached)
+    )  # fmt: skip
 
 
 def wants_of(
@@ -81,15 +87,17 @@ def _candidates(net: Net, nodes: Sequence[OpNode], force: bool) -> Wants:
         roles = []
         if node.emitter.type not in NO_GRADIENT:
             roles += [f"dx{i}" for i, b in enumerate(node.bottoms) if node.propagate[i] and (force or carries[b])]
-            roles += [
-                f"dw{i}"
-                for i, name in enumerate(node.params)
-                if net.params[name].param.learned and net.params[name].param.lr_mult != 0
-            ]
+            roles += [f"dw{i}" for i, name in enumerate(node.params) if _is_updated(net, name)]
         candidates.append(tuple(roles))
         for top in node.tops:
             carries[top] = bool(roles)
     return tuple(candidates)
+
+
+def _is_updated(net: Net, parameter: str) -> bool:
+    """Whether a solver updates it: also without a gradient, by decay and by momentum, unless lr_mult is 0."""
+    param = net.params[parameter].param
+    return param.learned and param.lr_mult != 0
 
 
 def _under_losses(nodes: Sequence[OpNode], candidates: Wants, fed: Collection[str]) -> Wants:

@@ -17,8 +17,10 @@ reduce, update and gather run on the stream of communication, beside the rest of
 reduces and gathers in one order, whatever their plans: each touches the buffer ORDER, which no plan can reorder.  The
 order is that of the parameters in the net, so it does not depend on slices, devices or budgets.
 
-BatchNorm: each rank's kernel leaves the statistics of its batch, all ranks collect those of all, and move the averages
-batch by batch.  clip_gradients, loss scale: squares are summed row by row, collected, and summed in the order of rows.
+Running averages (OpRecord.averages): the op of each rank leaves what its batch adds to them, all ranks collect that of
+all, and move the averages batch by batch (averages.py).
+
+clip_gradients, loss scale: squares are summed row by row, collected, and summed in the order of rows.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from dataclasses import replace
 
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
-from layermem.graph.batch_norm_passes import AVERAGES, norms_in
+from layermem.graph.averages import Groups, agree, changes_alone, leaving_statistics, moved_by, movers_of
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.net import Net
 from layermem.graph.op_builder import Device, role_map
@@ -51,9 +53,6 @@ from layermem.graph.train import HOLD
 from layermem.ops import (
     ACCUMULATE,
     AllGather,
-    BatchNorm,
-    BatchNormScale,
-    BatchNormSum,
     Communication,
     CopyOut,
     GradientNorm,
@@ -97,11 +96,22 @@ def communication_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
 def check_shareable(net: Net, ranks: Ranks) -> None:
     """InputError for a train net whose micro-batches depend on each other, which ranks compute at the same time; for a
     file that each of them would write; and for data that only code of the user's can go past."""
+    groups: Groups = {}
     for layer in net.layers if ranks.size > 1 else ():
         if any(param.carried for node in layer.nodes for param in node.layer.params):
             what = (
                 "carries its state from batch to batch, and ranks compute batches at the same time; use expose_hidden: "
                 "true with a state that begins each batch, or train on one rank"
+            )
+        elif any(changes_alone(node) for node in layer.nodes):
+            what = (
+                "changes a parameter in forward, from batch to batch, and ranks compute batches at the same time; "
+                "train on one rank"
+            )
+        elif not all(agree(node, groups) for node in layer.nodes):
+            what = (
+                "shares a part of its averages with another layer, or moves them by another fraction; share all of "
+                "them, with one fraction, or none"
             )
         elif layer.type == "HDF5Output":
             what = "writes a file in training, of which each rank has some rows; move it to the TEST phase"
@@ -270,28 +280,25 @@ class _Sharing:
         self._add(at, replace(op, share_of=update.share_of))
 
     def _collect_statistics(self) -> None:
-        """Let each BatchNorm leave the statistics of its batch, and move the averages by those of all ranks."""
-        own: dict[str, str] = {}  # average -> statistics of this rank's batch
-        fractions: dict[str, tuple[float, tuple[str, ...]]] = {}
-        for index, op in enumerate(self.base):
-            for each, roles in norms_in(op.record):
-                norm = each.norm if isinstance(each, BatchNormScale) else each
-                names = [roles.get(role, role) for role in AVERAGES]
-                if norm.global_stats or op.roles.get(names[0]) not in op.updates:
-                    continue
-                averages = tuple(op.roles[name] for name in names)
-                first = averages[0] not in own
-                for average in averages:
-                    own[average] = self._declare(f"{average}.batch", STASH, self.buffers[average].tensor)
-                fractions[averages[0]] = norm.fraction, averages
-                op = _leaving_statistics(op, own, averages, first)
-                self.base[index] = self._with_bytes(op)
+        """Let each op that moves averages leave what its batch adds to them, and move them by that of all ranks."""
+        places = movers_of(self.base)
+        own: dict[str, str] = {}  # average -> what this rank's batch adds
+        for names, movers in places.items():
+            for name in names:
+                rows = (len(movers.ops),) if len(movers.ops) > 1 else ()
+                own[name] = self._declare(f"{name}.batch", STASH, Tensor((*rows, *self.buffers[name].tensor.shape)))
         if not own:
             return
+        begun: set[str] = set()
+        for index, op in enumerate(self.base):
+            for each, names in moved_by(op):
+                op = leaving_statistics(op, own, names, begun, places[names].row(op, each))
+                begun.update(names)
+                self.base[index] = self._with_bytes(op)
         size, at = self.ranks.size, 1 + max(i for i, op in enumerate(self.base) if op.kind == FORWARD)
         whole = {
-            average: self._declare(f"{average}.batches", STASH, Tensor((size, *self.buffers[average].tensor.shape)))
-            for average in own
+            average: self._declare(f"{average}.batches", STASH, Tensor((size, *self.buffers[batch].tensor.shape)))
+            for average, batch in own.items()
         }
         record = AllGather(self.ranks, 0, tuple(self.buffers[each].tensor for each in whole.values()))
         collect = self._make(
@@ -299,13 +306,10 @@ class _Sharing:
             reads=role_map("x", [*own.values()]), writes=role_map("y", [*whole.values()]),
         )  # fmt: skip
         self._add(at, collect)  # in the order of all ranks too: a plan runs forward ops before the first update
-        for fraction, averages in fractions.values():
-            record_of = MovingAverage(fraction, self.buffers[averages[0]].tensor.count, size)
-            name = f"{averages[0].rpartition('.')[0]}.average"
-            reads = role_map("x", [whole[average] for average in averages])
-            self._add(at, self._make(
-                name, FORWARD, record_of, "average", reads=reads, updates=role_map("w", averages),
-            ))  # fmt: skip
+        for names, movers in places.items():
+            average = MovingAverage(movers.kept, self.buffers[names[0]].tensor.count, size, len(movers.ops))
+            name, reads = f"{names[0].rpartition('.')[0]}.average", role_map("x", [whole[each] for each in names])
+            self._add(at, self._make(name, FORWARD, average, "average", reads=reads, updates=role_map("w", names)))
 
     def _buckets(self) -> list[list[Op]]:
         """The updates, in the order of their gradients."""
@@ -431,28 +435,6 @@ def _renamed(op: Op, names: Mapping[str, str]) -> Op:
         writes=named(op.writes), updates=named(op.updates),
         overlays=tuple(replace(o, out=names.get(o.out, o.out), over=names.get(o.over, o.over)) for o in op.overlays),
     )  # fmt: skip
-
-
-def _leaving_statistics(op: Op, own: Mapping[str, str], averages: Sequence[str], first: bool) -> Op:
-    """A forward op of a BatchNorm that writes the statistics of its batch in place of moving averages."""
-    statistics = tuple(own[average] for average in averages)
-    updates = tuple(b for b in op.updates if b not in averages)
-    return replace(
-        op, record=_without_past(op.record), roles={role: own.get(b, b) for role, b in op.roles.items()},
-        updates=updates if first else (*updates, *statistics),
-        writes=(*op.writes, *statistics) if first else op.writes,
-    )  # fmt: skip
-
-
-def _without_past(record: OpRecord) -> OpRecord:
-    """The record of BatchNorms whose averages are the statistics of one batch."""
-    if isinstance(record, BatchNormSum):
-        first, second = (replace(each, norm=replace(each.norm, fraction=0.0)) for each in record.norms)
-        return replace(record, norms=(first, second))
-    if isinstance(record, BatchNormScale):
-        return replace(record, norm=replace(record.norm, fraction=0.0))
-    assert isinstance(record, BatchNorm)
-    return replace(record, fraction=0.0)
 
 
 def _rows_of_band(whole: Buffer, first: int) -> BandOf:

@@ -2,7 +2,8 @@
 
     forward    each layer in order; a net output is handed to the host right after it is computed
     backward   layers in reverse; the first reader to run writes a blob's diff, later ones accumulate into it
-    update     as soon as a parameter's gradient is final and no op reads the parameter any more
+    update     as soon as a parameter's gradient is final and no op reads the parameter any more.  A parameter that no
+               gradient reaches is updated too, as in Caffe: it decays.  Its gradient is a fill with zero
 
 With iter_size > 1 gradients are summed over several steps (sharing.py), and the updates form a graph of their own
 (`update_graph`), run once for all of them.
@@ -88,6 +89,7 @@ def train_graph(
     build.forward(outputs)
     build.backward()
     if rule is not None:
+        build.zero_gradients()
         build.updates(rule, clip)
     build.hold_blobs(keep, UPDATE, gradients)
     return offer_fused_updates(build.graph("train", warnings), device)
@@ -110,11 +112,11 @@ def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False) ->
     """The updates alone, over gradients held from earlier steps; each gradient is zeroed for the next ones."""
     nodes = op_nodes(net)
     build = GraphBuilder(net, nodes, device, needs_of(net, nodes), True)
-    for name in build.needs.learned:
+    for name in build.updated:
         build.ops.buffer(name, PARAMETER, net.params[name].param.tensor, persistent=True)
         build.gradient(name)
     build.updates(rule, clip)
-    for name in build.needs.learned:
+    for name in build.updated:
         build.ops.add(f"{name}.zero", UPDATE, ZERO, {"y0": f"{name}.diff"})
     return build.graph("update")
 
@@ -272,10 +274,20 @@ class GraphBuilder:
 
     # -- updates -----------------------------------------------------------------------------------------------
 
+    @property
+    def updated(self) -> tuple[str, ...]:
+        """Parameters that an update changes."""
+        return (*self.needs.learned, *self.needs.unreached)
+
+    def zero_gradients(self) -> None:
+        """Append the gradients of parameters that none reaches."""
+        for name in self.needs.unreached:
+            self.ops.add(f"{name}.zero", UPDATE, ZERO, {"y0": self.gradient(name)})
+
     def updates(self, rule: Rule, clip: bool) -> None:
         """Append the updates, and the norm of all gradients before them where they are clipped or scaled."""
-        norm = self._norm(CLIP if clip else OVERFLOW) if clip or (self.scaled and self.needs.learned) else None
-        self.ops.ops = with_updates(self.ops.ops, [self._update(rule, name, norm) for name in self.needs.learned])
+        norm = self._norm(CLIP if clip else OVERFLOW) if self.needs.learned and (clip or self.scaled) else None
+        self.ops.ops = with_updates(self.ops.ops, [self._update(rule, name, norm) for name in self.updated])
 
     def _norm(self, name: str) -> str:
         """The buffer with the norm of all gradients; it is handed to the host where it shows an overflow."""
@@ -283,7 +295,7 @@ class GraphBuilder:
         diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
         step = Step("forward", tuple(diffs), ("y0",), record=ops.GradientNorm())
         self.ops.add(name, UPDATE, step, {**diffs, "y0": norm})
-        if self.scaled and self.needs.learned:
+        if self.scaled:
             step = Step("forward", ("x0",), (), record=ops.CopyOut(norm))
             self.ops.add(f"{norm}.output", UPDATE, step, {"x0": norm})
         return norm
@@ -295,7 +307,8 @@ class GraphBuilder:
         ]
         state = role_map("h", blobs)
         roles = {"w0": name, "dw0": self.gradient(name), **state, **({} if norm is None else {"norm": norm})}
-        record = ops.Update(rule.name, name, param.tensor, param.lr_mult, param.decay_mult, scaled=self.scaled)
+        scaled = self.scaled and norm is not None
+        record = ops.Update(rule.name, name, param.tensor, param.lr_mult, param.decay_mult, scaled=scaled)
         reads = ("dw0",) if norm is None else ("dw0", "norm")
         step = Step("update", reads, (), ("w0", *state), flops=4 * param.tensor.count)
         op = self.ops.make(f"{name}.update", UPDATE, record, step, roles, node=-1)
@@ -322,17 +335,18 @@ class GraphBuilder:
 
 
 def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection[str] = ()) -> list[Op]:
-    """`ops_` and `updates`, each right after the last op that touches its parameter or its gradient; or after the last
-    one of that op's layer, since until then the layer's forward may be recomputed.  The ops of the names `together` are
-    as one layer, since they may all run again until the last of them."""
+    """`ops_` and `updates`, each right after the last op that touches its parameter or what it reads; or after the last
+    one of that op's layer, if it has one, since until then the layer's forward may be recomputed.  The ops of the names
+    `together` are as one layer, since they may all run again until the last of them."""
     end = {op.node: position for position, op in enumerate(ops_)}
     end_together = max((position for position, op in enumerate(ops_) if op.name in together), default=-1)
     last: dict[str, int] = {}
-    for op in ops_:
-        last |= dict.fromkeys(op.touches, max(end[op.node], end_together if op.name in together else -1))
+    for position, op in enumerate(ops_):
+        of_layer = end[op.node] if op.node >= 0 else position
+        last |= dict.fromkeys(op.touches, max(of_layer, end_together if op.name in together else -1))
     after: dict[int, list[Op]] = {}
     for update in updates:
-        position = max(last.get(update.roles[role], -1) for role in ("w0", "dw0"))
+        position = max(last.get(update.roles[role], -1) for role in ("w0", "dw0", "norm") if role in update.roles)
         after.setdefault(position, []).append(update)
     merged = list(after.get(-1, ()))
     for position, op in enumerate(ops_):

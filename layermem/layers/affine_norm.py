@@ -81,7 +81,8 @@ class BN(Layer):
             eps, kept = (p.var_eps, 1 - p.decay) if pspnet else (p.eps, p.momentum)
             averages = p.moving_average if pspnet else True
             moves = not (testing or self.frozen)
-            self.record = ops.AffineNorm(x, eps, kept if moves else None, self.frozen or (testing and averages))
+            global_stats = self.frozen or (testing and averages)
+            self.record = ops.AffineNorm(x, eps, kept if moves else None, global_stats, share=1 - kept)
         if isinstance(self.record, ops.AffineNorm) and not self.record.global_stats:
             self.stash = {"mean": Tensor((x.shape[1],)), "inv_std": Tensor((x.shape[1],))}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from layermem.ops.base import NO_SUMS, OpRecord, Tensor
+from layermem.ops.base import NO_SUMS, Averages, OpRecord, Tensor
 from layermem.ops.normalization import BatchNorm, BatchNormScale, Scale
 
 
@@ -12,8 +12,8 @@ from layermem.ops.normalization import BatchNorm, BatchNormScale, Scale
 class AffineNorm(OpRecord):
     """y = w0 (x - mean) / sqrt(var + eps) + w1, a channel at a time.
 
-    kept           share of an old average that is kept: w2 = kept w2 + (1 - kept) mean, w3 likewise of the biased
-                   variance; None: no averages
+    kept           what is kept of an old average: w2 = kept w2 + share mean, w3 likewise of the biased variance;
+                   None: no averages
     global_stats   mean and var are w2 and w3
 
     forward     y0, mean, inv_std from x0, w0, w1, and moves w2, w3 where there are any;
@@ -26,6 +26,7 @@ class AffineNorm(OpRecord):
     eps: float
     kept: float | None
     global_stats: bool = False
+    share: float = 1.0
 
     @property
     def channels(self) -> int:
@@ -37,6 +38,13 @@ class AffineNorm(OpRecord):
         rest = tuple(i for i in range(len(self.x.shape)) if i != 1)
         view = tuple(1 if i in rest else size for i, size in enumerate(self.x.shape))
         return BatchNormScale(BatchNorm(self.x, self.eps, 0.0), Scale(self.x, "w3", view, rest, "w4"))
+
+    @property
+    def averages(self) -> tuple[Averages, ...]:
+        return () if self.kept is None else (Averages(("w2", "w3"), self.kept),)
+
+    def of_one_batch(self) -> AffineNorm:
+        return self if self.kept is None else replace(self, kept=0.0)
 
     @property
     def biased(self) -> float:

@@ -150,6 +150,18 @@ class BatchSlice:
 
 
 @dataclass(frozen=True)
+class Averages:
+    """Running averages that a forward op moves by the statistics of its batch: w = kept w + statistics.
+
+    roles   their roles in the op, of parameters that nothing learns
+    kept    what is kept of an old average; 0 leaves nothing of it, whatever it holds
+    """
+
+    roles: tuple[str, ...]
+    kept: float
+
+
+@dataclass(frozen=True)
 class OpRecord:
     """Base of all op records.
 
@@ -180,6 +192,16 @@ class OpRecord:
     def indices(self) -> tuple[str, ...]:
         """Roles of results that are indices: whole numbers, which 16 bits would round (graph/storage.py)."""
         return ()
+
+    @property
+    def averages(self) -> tuple[Averages, ...]:
+        """The running averages that forward moves.  Ranks, which compute batches at the same time, move them by the
+        statistics of all; they cannot share an op that changes a parameter in forward in another way."""
+        return ()
+
+    def of_one_batch(self: R) -> R:
+        """This record where nothing is kept of old averages: forward leaves what its batch adds to them."""
+        return self
 
     def of_slice(self: R, part: BatchSlice, whole: R) -> R:
         """This record, of the step with a batch of `part.count`, as that of one slice of `whole`."""

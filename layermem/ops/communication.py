@@ -81,12 +81,17 @@ class AllGather(Communication):
 
 @dataclass(frozen=True)
 class MovingAverage(OpRecord):
-    """average   w0, w1 [C], w2 [1] of a BatchNorm move by each row of x0, x1 [N][C], x2 [N][1] in turn, as N batches
-    one after the other would move them.  The context's `averaged` rows count, where it has that."""
+    """average   w0, w1 [C] [, w2 [1]] move by each row of x0, x1 [N][C] [, x2 [N][1]] in turn, as N / ops batches one
+    after the other would move them: w = kept w + row.
 
-    fraction: float
+    ops       how many ops of the net move these averages; each leaves a row of a batch
+    batches   of all ranks.  The context's `averaged` batches count, where it has that
+    """
+
+    kept: float
     channels: int
     batches: int
+    ops: int = 1
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from layermem.ops.base import NO_SUMS, BatchSlice, EndsInRelu, OpRecord, PerItem, Tensor, epilogue_name
+from layermem.ops.base import NO_SUMS, Averages, BatchSlice, EndsInRelu, OpRecord, PerItem, Tensor, epilogue_name
 from layermem.ops.pooling import Pool
 
 # What the first passes over the items make, for slices of a batch (graph/batch_norm_passes.py).
@@ -78,6 +78,13 @@ class BatchNorm(OpRecord):
         """Elements of one channel in the batch, also where this is a slice of it."""
         here = self.x.count // self.channels
         return here if self.part is None else here * self.part.items // self.part.count
+
+    @property
+    def averages(self) -> tuple[Averages, ...]:
+        return () if self.global_stats else (Averages(("w0", "w1", "w2"), self.fraction),)
+
+    def of_one_batch(self) -> BatchNorm:
+        return replace(self, fraction=0.0)
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
         if self.global_stats or step in SECOND_PASSES:
@@ -154,6 +161,13 @@ class BatchNormScale(EndsInRelu):
     def batch_sums(self, step: str) -> frozenset[str] | None:
         return self.norm.batch_sums(step)
 
+    @property
+    def averages(self) -> tuple[Averages, ...]:
+        return self.norm.averages
+
+    def of_one_batch(self) -> BatchNormScale:
+        return replace(self, norm=self.norm.of_one_batch())
+
     def of_slice(self, part: BatchSlice, whole: BatchNormScale) -> BatchNormScale:
         norm, scale = replace(self.norm, part=part), replace(self.scale, part=part)
         return replace(super().of_slice(part, whole), norm=norm, scale=scale)
@@ -192,6 +206,16 @@ class BatchNormSum(EndsInRelu):
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
         return NO_SUMS if step in SECOND_PASSES else None
+
+    @property
+    def averages(self) -> tuple[Averages, ...]:
+        first, second = self.norms
+        theirs = (replace(each, roles=tuple(OF_SECOND[role] for role in each.roles)) for each in second.averages)
+        return (*first.averages, *theirs)
+
+    def of_one_batch(self) -> BatchNormSum:
+        first, second = self.norms
+        return replace(self, norms=(first.of_one_batch(), second.of_one_batch()))
 
     def of_slice(self, part: BatchSlice, whole: BatchNormSum) -> BatchNormSum:
         first, second = (mine.of_slice(part, its) for mine, its in zip(self.norms, whole.norms))

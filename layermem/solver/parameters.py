@@ -4,7 +4,8 @@ All values have the shapes and the order of Caffe:
 
     layers     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...} for the layers with parameters
     history    the first blob of every parameter in the order of the net, then the second blobs (AdaDelta, Adam);
-               zeros for parameters that are not learned.  A shared parameter counts once.
+               zeros for parameters that are not updated: statistics, and those with lr_mult 0.  A shared parameter
+               counts once.
 """
 
 from __future__ import annotations
@@ -237,6 +238,12 @@ class Parameters:
             return [reshaped(blob, shape) for blob, shape in zip(blobs, shapes)]
         except InputError as error:
             raise InputError(f"{error.what}, for a history; resume with the net of the snapshot") from None
+
+    def left_history(self, blobs: Sequence[Blob]) -> list[str]:
+        """Parameters of which `blobs` have a history that is not zero, and that no update changes here."""
+        stepped = [name for _ in range(self.history_count) for name, _ in self._stepped()]
+        known = zip(stepped, self._history_names(), blobs)
+        return [*dict.fromkeys(name for name, state, blob in known if state is None and np.any(np.asarray(blob)))]
 
     def write_history(self, blobs: Sequence[Blob]) -> None:
         for name, blob in zip(self._history_names(), blobs):

@@ -523,6 +523,11 @@ class Solver:
         self._last_snapshot = self.resumed_from = saved.path
         self._losses.clear()
         self.log(events.Restored(self.iteration, saved.path))
+        if left := parameters.left_history(history):
+            self._note(
+                f"the snapshot has optimizer state of {' '.join(left)}, which lr_mult 0 freezes: it is left out, where "
+                "BVLC Caffe moves them on by their momentum"
+            )
         if saved.extra is None:
             self._note("the snapshot has no data positions and no seed: data start over with the seed of this run")
             return

@@ -19,7 +19,7 @@ Identity = tuple[int, int, int, int]
 
 
 def identity(status: os.stat_result) -> Identity:
-    """What tells a file from one that was written later, at its path or into itself."""
+    """What differs between a file and one that is written later, at its path or into it."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

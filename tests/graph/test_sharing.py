@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,8 +15,12 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import COMM, COMPUTE, FORWARD, UPDATE
 from layermem.graph.sharing import BUCKET_BYTES, ORDER, check_shareable
+from layermem.layers import LAYERS
+from layermem.layers.activation import ReLU
+from layermem.ops import Tensor
+from layermem.ops.base import PerItem
 from layermem.proto.read import SolverFile, read_net
-from layermem.proto.schema import PHASES
+from layermem.proto.schema import PHASES, FillerParameter
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import UnsafeSchedule, check
 from layermem.schedule.ir import Schedule
@@ -34,6 +38,27 @@ NORMS = f"""
     layer {{ name: "drop" type: "Dropout" bottom: "fc" top: "fc" dropout_param {{ dropout_ratio: 0.4 }} }}
     layer {{ name: "bn" type: "BatchNorm" bottom: "fc" top: "bn" }}
     {LOSS % "bn"}
+"""
+INNER = """layer { name: "fc" type: "InnerProduct" bottom: "%s" top: "fc"
+                  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }"""
+AFFINE_NORMS = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} layer {{ name: "bn1" type: "BN" bottom: "conv1" top: "bn1" }} {relu("bn1")}
+    {INNER % "bn1"}
+    layer {{ name: "bn2" type: "BN" bottom: "fc" top: "bn2" bn_param {{ decay: 0.3 moving_average: true }} }}
+    {LOSS % "bn2"}
+"""
+
+
+def shared_norm(kind: str, name: str, bottom: str, averages: str = "abc", settings: str = "") -> str:
+    params = " ".join(f'param {{ name: "{each}" }}' for each in averages)
+    return f'layer {{ name: "{name}" type: "{kind}" bottom: "{bottom}" top: "{name}" {params} {settings} }}'
+
+
+SIAMESE = f"""
+    {DATA} {conv("conv1", "data", 4, 3)} {shared_norm("BatchNorm", "n1", "conv1")}
+    {conv("conv2", "n1", 4, 3)} {shared_norm("BatchNorm", "n2", "conv2")}
+    {shared_norm("BN", "n3", "n2", "defg")} {shared_norm("BN", "n4", "n3", "hifg")}
+    {INNER % "n4"} {LOSS % "fc"}
 """
 
 
@@ -102,10 +127,22 @@ def assert_same(one, other):
         ("chain", {}),
         ("residual", {"type": "Adam"}),
         (NORMS, {"type": "Adam", "clip_gradients": 0.05}),
+        (AFFINE_NORMS, {"type": "Adam"}),
+        (SIAMESE, {}),
         ("shared", {"type": "Nesterov", "clip_gradients": 0.05}),
         ("dropout", {"type": "AdaDelta"}),
+        ("unreached", {"type": "RMSProp", "momentum": 0, "clip_gradients": 0.05}),
     ],
-    ids=["chain", "residual", "norms, dropout and clip", "shared weights", "dropout"],
+    ids=[
+        "chain",
+        "residual",
+        "norms, dropout and clip",
+        "BN",
+        "shared averages",
+        "shared weights",
+        "dropout",
+        "unreached",
+    ],
 )
 def test_every_number_of_ranks_gives_the_same_bits(net, fields, device, tmp_path):
     file = solver_file(net, tmp_path, iter_size=MICRO_BATCHES, **fields)
@@ -247,6 +284,57 @@ TWO = f"""
     {DATA} {conv("p", "data", 8, 1)} {norm("p")} {conv("a", "data", 8, 3)} {norm("a")}
     layer {{ name: "sum" type: "Eltwise" bottom: "p" bottom: "a" top: "sum" }} {relu("sum")} {LOSS % "sum"}
 """
+
+
+@pytest.mark.parametrize("slices", ["..n2/2", "whole/2"])
+def test_slices_leave_the_statistics_of_averages_that_layers_share(slices, tmp_path):
+    net = f"""{DATA} {conv("conv1", "data", 4, 3)} {shared_norm("BatchNorm", "n1", "conv1")}
+              {conv("conv2", "n1", 4, 3)} {shared_norm("BatchNorm", "n2", "conv2")} {LOSS % "n2"}"""
+    file = solver_file(net, tmp_path, iter_size=MICRO_BATCHES)
+    assert_same(train_on(file, 1), train_on(file, 2, slices=slices))
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (shared_norm("BatchNorm", "n2", "conv1", "ade"), "shares a part of its averages"),
+        (shared_norm("BatchNorm", "n2", "conv1", "bac"), "shares a part of its averages"),
+        (
+            shared_norm("BatchNorm", "n2", "conv1", settings="batch_norm_param { moving_average_fraction: 0.5 }"),
+            "by another fraction; share all of them",
+        ),
+    ],
+)
+def test_averages_that_layers_do_not_move_alike_are_refused_on_ranks(second, says, tmp_path):
+    net = f"{DATA} {conv('conv1', 'data', 4, 3)} {shared_norm('BatchNorm', 'n1', 'conv1')} {second} {LOSS % 'n2'}"
+    train = build_nets(solver_file(net, tmp_path, iter_size=2)).train
+    check_shareable(train, Ranks(0, 1, 2))
+    with pytest.raises(InputError, match=says):
+        check_shareable(train, Ranks(0, 2, 2))
+
+
+@dataclass(frozen=True)
+class Counted(PerItem):
+    """y0 = x0, and w0 counts the batches: state that no record has said how to share."""
+
+    x: Tensor
+
+
+class Counter(ReLU):
+    def setup(self) -> None:
+        super().setup()
+        self.params = (replace(self.make_param(0, (1,), FillerParameter()), lr_mult=0.0, learned=False),)
+        self.record = Counted(self.bottoms[0])
+
+    def forward(self):
+        return replace(super().forward(), updates=("w0",), overlays=())
+
+
+def test_state_that_no_record_lets_ranks_share_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(LAYERS, "ReLU", Counter)
+    train = build_nets(solver_file("chain", tmp_path, iter_size=2)).train
+    with pytest.raises(InputError, match="changes a parameter in forward, from batch to batch"):
+        check_shareable(train, Ranks(0, 2, 2))
 
 
 @pytest.mark.parametrize("slices", [None, "..sum_relu/2"])

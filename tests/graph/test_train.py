@@ -7,7 +7,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, STASH, STATE, UPDATE
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
-from layermem.ops import Fill
+from layermem.ops import Fill, Update
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 
@@ -81,7 +81,7 @@ def test_a_step_runs_forward_then_backward_in_reverse_and_updates_as_soon_as_the
 def test_an_update_comes_after_the_last_reader_of_its_parameter():
     for text in NETS.values():
         graph = graph_of(text)
-        for op in (op for op in graph.ops if op.kind == UPDATE):
+        for op in (op for op in graph.ops if isinstance(op.record, Update)):
             parameter, gradient = op.roles["w0"], op.roles["dw0"]
             later = graph.ops[graph.position[op.name] + 1 :]
             assert not [each.name for each in later if parameter in each.touches or gradient in each.touches]
@@ -214,7 +214,25 @@ def test_a_weighted_top_that_others_read_too_gets_the_sum_of_both():
 def test_what_no_loss_depends_on_has_no_backward():
     text = DATA_LAYERS + ip("a", "x") + ip("side", "a") + LOSS % "a"
     assert "side.wgrad" not in backward(text)
-    assert "side.w0.diff" not in graph_of(text).buffers
+    assert "side.w0.diff" not in graph_of(text, rule=None).buffers
+
+
+def test_a_parameter_that_no_gradient_reaches_is_updated_with_zero_at_the_end():
+    text = DATA_LAYERS + ip("a", "x") + ip("side", "a", "param { lr_mult: 1 } param { lr_mult: 0 }") + LOSS % "a"
+    graph = graph_of(text, clip=True)
+    zero, norm, update = (graph.by_name[name] for name in ("side.w0.zero", "clip", "side.w0.update"))
+    assert graph.position[zero.name] < graph.position[norm.name] < graph.position[update.name]
+    assert zero.writes == ("side.w0.diff",) and "side.w0.diff" in update.reads and "side.w0.diff" not in norm.reads
+    assert "side.w1.update" not in graph.by_name and "side.w1.h0" not in graph.buffers
+
+
+def test_gradients_of_zero_are_there_one_after_the_other():
+    graph = graph_of(DATA_LAYERS + ip("a", "x") + ip("side", "a") + LOSS % "a")
+    assert [op.name for op in graph.ops[-4:]] == [f"side.w{i}.{op}" for i in (0, 1) for op in ("zero", "update")]
+
+
+def test_the_step_of_a_net_without_a_loss_has_no_updates():
+    assert not graph_of(DATA_LAYERS + ip("a", "x")).of_kind(UPDATE)
 
 
 def test_a_top_that_no_op_reads_has_a_gradient_of_zero_where_its_layer_needs_one():

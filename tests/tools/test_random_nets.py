@@ -4,15 +4,19 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from layermem._native import cpu
 from layermem.graph.net import Net
-from layermem.layers import LAYERS
+from layermem.layers import LAYERS, Layer
 from layermem.proto.read import read_net_text
+from layermem.proto.schema import Message
 from layermem.runtime.runner import Runner
+from tests.cases import CASES
+from tests.layers.harness import TRAIN
 from tests.layers.test_forks import TYPES as OF_FORKS
 from tools import random_nets
 from tools.campaign.net_grammar import random_net
@@ -45,15 +49,40 @@ def test_a_net_trains_to_the_same_bits_under_every_plan(tmp_path):
     assert " 0 findings in " in ended.stdout and ": 1 nets, " in ended.stdout and not [*tmp_path.iterdir()]
 
 
+@cache
+def net_of(number: int) -> Message:
+    return read_net_text(random_net(random.Random(f"3/{number}")))
+
+
 def test_nets_of_one_seed_are_the_same_and_soon_use_every_layer():
     first, again, other = (random_net(random.Random(seed)) for seed in ("3/0", "3/0", "3/1"))
     assert first == again != other
     rarest = {"Silence", "PReLU", "Crop", "Exp"}
     others = {"Filter", "HDF5Output", "Python"}  # run by no device; writes a file; code of users
     left = set(LAYERS) - set(OF_FORKS) - rarest - others
-    for i in range(60):
-        net = read_net_text(random_net(random.Random(f"3/{i}")))
-        left -= {node.layer.type for phase in (0, 1) for node in Net(net, phase).nodes}
+    for number in range(60):
+        left -= {node.layer.type for phase in (0, 1) for node in Net(net_of(number), phase).nodes}
+        if not left:
+            break
+    assert not left
+
+
+def forms_of_state(layer: Layer) -> set[tuple[str, bool]]:
+    """The type, and whether forward changes parameters that nothing learns; none for a layer without any."""
+    step = layer.forward()
+    state = {f"w{i}" for i, param in enumerate(layer.params) if not param.learned}
+    return {(layer.type, not state.isdisjoint((*step.writes, *step.updates)))} if state else set()
+
+
+def test_nets_soon_use_every_layer_with_state_whether_it_moves_or_not():
+    """Layers with parameters that nothing learns, running averages among them: by the case list."""
+    layers = [
+        case.layer() for case in CASES.values() if {"small", "medium"} & case.sizes.keys() and case.phase == TRAIN
+    ]
+    left = {form for layer in layers if layer.type in LAYERS for form in forms_of_state(layer)}
+    assert left >= {(kind, moves) for kind in ("BatchNorm", "BN") for moves in (True, False)}
+    for number in range(60):
+        left -= {form for node in Net(net_of(number), TRAIN).nodes for form in forms_of_state(node.layer)}
         if not left:
             break
     assert not left

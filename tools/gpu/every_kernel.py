@@ -53,7 +53,7 @@ FIRST = {
     "Convolution + residual + ReLU", "Deconvolution of clips with gaps, of two bottoms", "Im2col of clips",
     "InnerProduct in parts", "Pooling MAX 3/2", "ROIPooling 2x3", "Eltwise a + 2 b", "MVN", "Scale of C x H",
     "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed", "LSTMUnit", "Softmax", "EuclideanLoss",
-    "update by SGD", "sums of ranks", "images in bytes", "delay",
+    "update by SGD", "naive products", "sums of ranks", "images in bytes", "delay",
 }  # fmt: skip
 FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",
        "Dropout")  # fmt: skip

@@ -24,7 +24,7 @@ FLUSHED = 1 << 28  # bytes, more than any L2 cache holds
 
 
 class Gpu:
-    """`small`: an emulated one, which has neither clock nor cache.  `noting` is told which kernel is about to run."""
+    """`small`: an emulated one, which has neither clock nor cache.  `noting` takes the kernel that is about to run."""
 
     def __init__(self, small: bool = False, noting: Callable[[str], None] = lambda kernel: None) -> None:
         self.driver = Driver(0)
@@ -130,6 +130,7 @@ class Gpu:
         return found
 
     def launch(self, launch: Launch, context: Mapping[str, Any]) -> None:
+        self._noting(f"{launch.module}.{launch.function}")
         self.driver.launcher(launch, launch.packed(context), COMPUTE)()
 
     def starter(self, launches: Iterable[Launch], context: Mapping[str, Any]) -> Callable[[], None]:

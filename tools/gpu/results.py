@@ -138,7 +138,7 @@ class Results:
             row = self._numbered[number] | {"says": in_short(error)}
             self._put(number, row)
             traceback.print_exc()
-            if isinstance(error, GpuLost) or not self.usable():
+            if self.is_fatal(error):
                 raise  # and the row is that of an item that was running: quarantine.settled()
             self._end({"says": in_short(error)})
         else:
@@ -146,6 +146,10 @@ class Results:
         finally:
             self._running = None
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def is_fatal(self, error: Exception) -> bool:
+        """Whether this process cannot use the GPU any more."""
+        return isinstance(error, GpuLost) or not self.usable()
 
     def _end(self, columns: Row) -> None:
         """Of the item that was running, which did not pass."""

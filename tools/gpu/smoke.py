@@ -56,7 +56,7 @@ class NotingGpu(WatchedGpu):
         except NotTried:
             return  # the other launches of the case are tried
         except Exception as error:
-            if is_new and self.results.usable():  # else it is the kernel that is blamed
+            if is_new and not self.results.is_fatal(error):  # else there is a row for what ended the context
                 self.results.add(**row, passed=False, says=str(error))
             raise
         if is_new:

@@ -1,7 +1,7 @@
 """AffineNorm: the launches of a BatchNorm with its Scale, and the moving averages of its own.
 
-The workspace of a training forward ends in a mean, a variance [C] and a weight [1], averages that begin at 0 in every
-step: after it they are the batch's.
+The workspace of a training forward ends in a mean, a variance [C] and a weight [1], averages of which nothing is kept:
+after it they are the batch's.  Shares of them move the averages of the layer.
 """
 
 from __future__ import annotations
@@ -52,17 +52,11 @@ def affine_norm_forward(op: AffineNorm, call: CpuCall) -> Launches:
     inner = as_fused(call, w0=mean, w1=variance, w2=weight)
     launches = normalization.fused_forward(op.fused, inner, recompute=False)
     return [
-        *(fill(address, count, 0.0) for address, count in ((mean, op.channels), (variance, op.channels), (weight, 1))),
         *(launches or ()),
-        move_average(op, call["w2"], mean, 1.0),
-        move_average(op, call["w3"], variance, op.biased),
+        cpu.pointwise("scale", op.channels, out=mean, a=mean, alpha=op.share),
+        cpu.pointwise("scale", op.channels, out=variance, a=variance, alpha=op.share * op.biased),
+        cpu.move_averages(op.channels, 1, w0=call["w2"], w1=call["w3"], x0=mean, x1=variance, fraction=op.kept),
     ]
-
-
-def move_average(op: AffineNorm, average: int, of_batch: int, factor: float) -> Launch:
-    assert op.kept is not None
-    coefficients = [op.kept, (1 - op.kept) * factor]
-    return cpu.eltwise_sum(op.channels, y=average, xs=[average, of_batch], coefficients=coefficients)
 
 
 def global_forward(op: AffineNorm, call: CpuCall) -> list[Launch]:

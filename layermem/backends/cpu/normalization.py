@@ -402,5 +402,5 @@ def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
 @kernel(MovingAverage, "average")
 def moving_average(op: MovingAverage, call: CpuCall) -> list[Launch]:
     roles = {role: call[role] for role in ("w0", "w1", "w2", "x0", "x1", "x2")}
-    moves = {n: cpu.batch_norm_average(op.channels, n, fraction=op.fraction, **roles) for n in {1, op.batches}}
+    moves = {n: cpu.move_averages(op.channels, op.ops * n, fraction=op.kept, **roles) for n in {1, op.batches}}
     return [lambda: moves[call.context.get("averaged", op.batches)]()]

@@ -1,6 +1,7 @@
 """AffineNorm: the launches of a BatchNorm with its Scale, and the moving averages of its own.
 
-A training forward takes the batch's mean, variance and a weight from averages in the workspace that begin at 0.
+A training forward takes the batch's mean and variance from averages in the workspace of which nothing is kept.  Shares
+of them move the averages of the layer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.eltwise import combine
 from layermem.backends.cuda.host import fill
 from layermem.backends.cuda.launch import Launch
-from layermem.ops import AffineNorm, Fill, Tensor
+from layermem.ops import AffineNorm, Fill, MovingAverage, Tensor
 from layermem.utils.units import aligned
 
 AS_FUSED = {"w0": "w3", "w1": "w4", "dw0": "dw3", "dw1": "dw4"}  # roles of AffineNorm in AffineNorm.fused
@@ -51,14 +52,13 @@ def affine_norm_forward(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
         return
     workspace, nbytes = Workspace(call.workspace + fused_bytes(op, call.addresses)), FLOAT * op.channels
     mean, variance, weight = workspace.take(nbytes), workspace.take(nbytes), workspace.take(FLOAT)
-    for address, count in ((mean, op.channels), (variance, op.channels), (weight, 1)):
-        yield from filled(call, address, count, 0.0)
     yield from normalization.batch_norm_scale_forward(op.fused, as_fused(call, w0=mean, w1=variance, w2=weight))
     if op.kept is None:
         return
-    for average, of_batch, factor in ((call["w2"], mean, 1.0), (call["w3"], variance, op.biased)):
-        coefficients = (op.kept, (1 - op.kept) * factor)
-        yield combine("eltwise_sum", average, [average, of_batch], op.channels, coefficients=coefficients)
+    for of_batch, share in ((mean, op.share), (variance, op.share * op.biased)):
+        yield combine("eltwise_sum", of_batch, [of_batch], op.channels, coefficients=(share,))
+    one = MovingAverage(op.kept, op.channels, 1)
+    yield normalization.move_averages(one, call.step_scalars, (call["w2"], call["w3"], 0), (mean, variance, 0))
 
 
 def global_statistics(op: AffineNorm, call: CudaCall, mean: int, inv_std: int, weight: int) -> Iterator[Launch]:

@@ -18,9 +18,7 @@ from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
 from layermem.backends.cuda.driver.context import (
     Driver,
-    Event,
     Gpu,
-    Stream,
     gpu_count,
     gpus,
     page_table_bytes,
@@ -29,7 +27,7 @@ from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
-from layermem.backends.cuda.driver.step_run import StepRun
+from layermem.backends.cuda.driver.step_run import StepRun, record_event, wait_for
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.families import families_off
 from layermem.backends.cuda.half import narrow, widen
@@ -497,11 +495,3 @@ def target_gpu(gpu: Gpu) -> TargetGpu:
         gpu.shared_bytes,
     )  # fmt: skip
     return TargetGpu(gpu.name if spec is None else spec.name, spec)
-
-
-def wait_for(stream: Stream, event: Event) -> Callable[[], None]:
-    return lambda: stream.wait_for_event(event)
-
-
-def record_event(stream: Stream, event: Event) -> Callable[[], None]:
-    return lambda: event.record(stream)

@@ -8,7 +8,7 @@ makes both of their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, kernel, suffix
@@ -411,10 +411,17 @@ def batch_norm_scale_input_gradient(op: BatchNormScale, call: CudaCall) -> Itera
 
 @kernel(MovingAverage, "average")
 def moving_average(op: MovingAverage, call: CudaCall) -> Iterator[Launch]:
-    yield launch(
-        "normalization", "move_averages", "AveragesArgs", ceil_div(op.channels, THREADS), sum_means=call["w0"],
-        sum_variances=call["w1"], sum_weights=call["w2"], means=call["x0"], variances=call["x1"], weights=call["x2"],
-        step=call.step_scalars, channels=op.channels, batches=op.batches, fraction=op.fraction,
+    averages, statistics = ([call[f"{stem}{i}"] for i in range(3)] for stem in "wx")
+    yield move_averages(op, call.step_scalars, averages, statistics)
+
+
+def move_averages(op: MovingAverage, step: int, averages: Sequence[int], statistics: Sequence[int]) -> Launch:
+    """Averages of means, of variances and of weights by rows of statistics; the last address of each may be 0."""
+    (means, variances, weights), (mean, variance, weight) = averages, statistics
+    return launch(
+        "normalization", "move_averages", "AveragesArgs", ceil_div(op.channels, THREADS), sum_means=means,
+        sum_variances=variances, sum_weights=weights, means=mean, variances=variance, weights=weight, step=step,
+        channels=op.channels, batches=op.batches, ops=op.ops, fraction=op.kept,
     )  # fmt: skip
 
 

@@ -78,8 +78,14 @@ def module_of_key(key: str) -> str:
 def keys_of_step(device: Device, graphs: Iterable[Graph], gpu: Gpu) -> frozenset[str]:
     """All that the steps of these graphs launch on this GPU."""
     recorder = LaunchRecorder(device, gpu)
-    ops = ((op, graph) for graph in graphs for op in (*graph.ops, *graph.fused_updates))
-    return frozenset(key for op, graph in ops for key in keys_of(op, recorder.launched_by(op, graph)))
+    found: dict[object, frozenset[str]] = {}  # of ops that launch the same
+    for graph in graphs:
+        for op in (*graph.ops, *graph.fused_updates):
+            dtypes = tuple((role, graph.buffers[name].tensor.dtype) for role, name in op.roles.items())
+            alike = op.record, op.step, dtypes, op.accumulates, len(op.passes)
+            if alike not in found:
+                found[alike] = keys_of(op, recorder.launched_by(op, graph))
+    return frozenset().union(*found.values())
 
 
 def _no_address(of: object) -> int:

@@ -3,9 +3,9 @@
     python -m layermem.backends.cuda.selftest '{"index": 0, "precision": "tf32", "storage": "fp32", "keys": [..]}'
 
 Each op of the step of a small net runs alone, on whole numbers from -2 to 2.  They are exact in every precision, and so
-are their sums: so a product must have the bits of the reference device (NumPy, on the host), in any order of its sums.
-What an epilogue leaves for a BatchNorm must have the bits of the kernel that computes it apart.  Other ops may differ
-from the reference by roundings.
+are their sums: so a product must have the bits of the reference device (NumPy, on the host), in any order of its sums;
+those of naive kernels (check.py), where the host would take too long.  What an epilogue leaves for a BatchNorm has
+the bits of the kernel that computes it apart.  Other ops may differ from the reference by roundings.
 
 Lines of JSON go to standard output: {"begin": kernels, "of": key} before launches, for which the reader has a limit of
 time, {"ran": op} behind them, and {"key": .., "result": ".."}, "" where all is right.  The shapes fill tiles, wrap the
@@ -25,14 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 import layermem.backends.reference  # noqa: F401  (registers the reference)
-from layermem.backends.cuda import families, warpgroup
+from layermem.backends.cuda import check, families, warpgroup
 from layermem.backends.cuda.device import CudaDevice
 from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.families import FAMILIES
+from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.recorded import LaunchRecorder, family_of_key, keys_of, spans_of
 from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe
-from layermem.backends.registry import StepContext
+from layermem.backends.registry import StepContext, storage_of
 from layermem.backends.storage import bind_op
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, Graph, Op
@@ -62,6 +63,8 @@ CONTEXT = StepContext(
     regularization="L2", loss_scale=1.0, iter_size=1, clip=-1.0,
 )  # fmt: skip
 OF_SM90 = "_sm90a"  # how modules end whose kernels are those of warpgroups
+BLOBS = ("x0", "y0", "dx0", "dy0")  # of a convolution
+NAIVE_MACS = 1 << 24  # of a convolution that takes too long on the host
 TILE_ROWS = 256  # of the largest tile of warpgroups that takes tiles in turn
 PIXELS = 14  # a side of the maps of the largest convolutions
 ROUNDINGS = {"float32": 2e-5, "bfloat16": 2.0**-7, "float16": 2.0**-10}  # relative, of ops that are not exact
@@ -74,11 +77,12 @@ def net_text(multiprocessors: int) -> str:
     """Branches, each with a loss of its own."""
     items = TILE_ROWS * multiprocessors // PIXELS**2 + 1
     return "\n".join([
-        _data("a", items, 32, PIXELS, PIXELS), _conv("a1", "a", 160, 3), _norm("a1"), _conv("a2", "a1", 64, 3),
-        _norm("a2"), _relu("a2"), _conv("a3", "a2", 36, 3, stride=2), _loss("a3"),
+        _data("a", items, 3, PIXELS, PIXELS), _conv("a0", "a", 32, 1), _conv("a1", "a0", 160, 3, bias=False),
+        _norm("a1"), _conv("a2", "a1", 64, 3, bias=False), _norm("a2"), _relu("a2"), _pool("a2", "AVE", PIXELS),
+        _loss("a2_pool"),
         _data("b", 2, 3, 21, 19), _conv("b1", "b", 64, 5, stride=2), _conv("b2", "b1", 30, 1), _loss("b2"),
         _data("c", 2, 3, 17, 19), _conv("c1", "c", 96, 3), _pool("c1", "AVE", 3), _norm("c1_pool"),
-        _pool("c1_pool", "MAX", 2), _loss("c1_pool_pool"),
+        _pool("c1_pool", "MAX", 2), _conv("c2", "c1_pool_pool", 36, 3, stride=2), _loss("c2"),
         _data("d", 3, 16, 12, 12), _conv("d1", "d", 64, 3), _pool("d1", "MAX", 2), _relu("d1_pool"),
         _conv("d2", "d1_pool", 32, 1), _conv("d3", "d1_pool", 32, 3), _sum("d4", "d2", "d3"),
         _conv("d5", "d4", 64, 3), _pool("d5", "MAX", 2), _conv("d6", "d5_pool", 32, 1, stride=2),
@@ -98,9 +102,13 @@ def _data(name: str, *shape: int) -> str:
         shape {{ {dims} }} shape {{ {label} }} }} }}"""
 
 
-def _conv(name: str, bottom: str, outputs: int, kernel: int, *, stride: int = 1, group: int = 1, more: str = "") -> str:
+def _conv(
+    name: str, bottom: str, outputs: int, kernel: int, *, stride: int = 1, group: int = 1, bias: bool = True,
+    more: str = "",
+) -> str:  # fmt: skip
     return f"""layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" {more} convolution_param {{
-        num_output: {outputs} kernel_size: {kernel} pad: {kernel // 2} stride: {stride} group: {group} }} }}"""
+        num_output: {outputs} kernel_size: {kernel} pad: {kernel // 2} stride: {stride} group: {group}
+        bias_term: {str(bias).lower()} }} }}"""
 
 
 def _norm(blob: str) -> str:
@@ -156,7 +164,8 @@ class Bench:
         nbytes, self.places = 0, {}
         for name, buffer in self.graph.buffers.items():
             self.places[name], nbytes = nbytes, nbytes + aligned(buffer.nbytes)
-        most = max(op.workspace_bytes for op in self.graph.ops)
+        products = [op.record.problem for op in self.graph.ops if isinstance(op.record, Conv)]
+        most = max(*(op.workspace_bytes for op in self.graph.ops), *map(check.naive_wgrad_workspace_bytes, products))
         self.arena = self.device.arena(nbytes + aligned(most))
         self.addresses = {name: self.arena.address + place for name, place in self.places.items()}
         self.workspace = self.arena.address + nbytes
@@ -193,19 +202,48 @@ class Bench:
         """What the op writes there, by role."""
         for role, value in self.operands(op).items():
             self.device.driver.write(self.addresses[op.roles[role]], np.ascontiguousarray(value))
-        spans = spans_of(op, self.graph, self.addresses, self.workspace)
-        call = bind_op(self.device, op, spans, CONTEXT)
+        call = bind_op(self.device, op, spans_of(op, self.graph, self.addresses, self.workspace), CONTEXT)
         self.device.load()  # which may compile: there is a limit of time for what follows
         self.before_launch(op)
         self.device.run([call])
         say(ran=op.name)
+        results = self._results(op)
+        self.stashes |= {op.roles[role]: value for role, value in results.items()}
+        return results
+
+    def expected(self, op: Op) -> dict[str, Array]:
+        """What the op must write, without partial sums: by naive kernels where they are fast and the host is not."""
+        naive = [*self._naive(op)]
+        if not naive:
+            return self.on_host(op)
+        for role, value in self.operands(op).items():
+            self.device.driver.write(self.addresses[op.roles[role]], np.ascontiguousarray(value))
+        self.device.run([self.device._bind_launches(naive, CONTEXT)])
+        return {role: value for role, value in self._results(op).items() if role not in ROLES}
+
+    def _naive(self, op: Op) -> Iterator[Launch]:
+        """A convolution without an epilogue, of blobs in one type."""
+        record, at = op.record, {role: self.addresses[name] for role, name in op.roles.items()}
+        if not isinstance(record, Conv) or record.problem.macs < NAIVE_MACS or record.bias or op.passes:
+            return
+        dtypes = {self.graph.buffers[op.roles[role]].tensor.dtype for role in BLOBS if role in op.roles}
+        problem, storage = record.problem, storage_of(dtypes)
+        if len(dtypes) > 1:
+            return
+        if op.step == "forward":
+            yield check.naive_fprop(problem, at["y0"], at["x0"], at["w0"], storage=storage)
+        elif op.step == "dgrad":
+            yield check.naive_dgrad(problem, at["dx0"], at["dy0"], at["w0"], storage=storage)
+        else:
+            yield from check.naive_wgrad(problem, at["dw0"], at["dy0"], at["x0"], self.workspace, storage=storage)
+
+    def _results(self, op: Op) -> dict[str, Array]:
         results = {}
         for role, name in op.roles.items():
             if name in (*op.writes, *op.updates):
                 tensor = self.graph.buffers[name].tensor
                 results[role] = np.empty(tensor.stored, BITS.get(tensor.dtype, tensor.dtype))
                 self.device.driver.read(results[role], self.addresses[name])
-                self.stashes[name] = results[role]
         return results
 
     def on_host(self, op: Op) -> dict[str, Array]:
@@ -309,7 +347,7 @@ class SelfTest:
     def _difference(self, op: Op) -> str:
         """What the op writes that it should not."""
         try:
-            wanted, got = self.bench.on_host(op), self.bench.on_gpu(op)
+            wanted, got = self.bench.expected(op), self.bench.on_gpu(op)
         except Unjudged:
             return ""
         sums = {ROLES[role] for role in ROLES if role in got}

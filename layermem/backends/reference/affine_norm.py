@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
-from layermem.backends.reference.normalization import channel_mean, normalized, per_channel
+from layermem.backends.reference.normalization import channel_mean, move_averages, normalized, per_channel
 from layermem.ops import AffineNorm
 
 
@@ -23,8 +23,8 @@ def affine_norm_forward(op: AffineNorm, call: ReferenceCall) -> None:
     variance = channel_mean((x - per_channel(mean, x)) ** 2)
     inv_std = (1 / np.sqrt(variance + op.eps)).astype(x.dtype)
     if op.kept is not None:
-        call["w2"][...] = op.kept * call["w2"] + (1 - op.kept) * mean
-        call["w3"][...] = op.kept * call["w3"] + (1 - op.kept) * variance
+        statistics = {"w2": op.share * mean, "w3": (op.share * variance).astype(x.dtype)}
+        move_averages(op.kept, call, statistics)
     for role, value in (("mean", mean), ("inv_std", inv_std)):
         if role in call:
             call[role][...] = value

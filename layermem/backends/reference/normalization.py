@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 import numpy as np
@@ -105,10 +105,10 @@ def batch_norm_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     return 8 * rows * op.x.shape[1]
 
 
-def move_averages(fraction: float, call: ReferenceCall, *values: Array | float) -> None:
-    """w0, w1, w2 by the statistics of a batch; a fraction of 0 leaves nothing of them, whatever they hold."""
-    for role, value in zip(("w0", "w1", "w2"), values, strict=True):
-        call[role][...] = fraction * call[role] + value if fraction else value
+def move_averages(kept: float, call: ReferenceCall, values: Mapping[str, Array | float]) -> None:
+    """Averages, by role, by the statistics of a batch; where 0 is kept nothing is left of them, whatever they hold."""
+    for role, value in values.items():
+        call[role][...] = kept * call[role] + value if kept else value
 
 
 def write_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] | None:
@@ -120,7 +120,8 @@ def write_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] 
     mean = mean.astype(call["x0"].dtype)  # rounded, so that a recomputation has the same bits
     inv_std = (1 / np.sqrt(variance + op.eps)).astype(call["x0"].dtype)
     unbiased = op.per_channel / (op.per_channel - 1) if op.per_channel > 1 else 1.0
-    move_averages(op.fraction, call, mean, (unbiased * variance).astype(call["w1"].dtype), 1)
+    statistics = {"w0": mean, "w1": (unbiased * variance).astype(call["w1"].dtype), "w2": 1.0}
+    move_averages(op.fraction, call, statistics)
     for role, value in (("mean", mean), ("inv_std", inv_std)):
         if role in call:
             call[role][...] = value
@@ -364,5 +365,7 @@ def batch_norm_sum_input_gradient(op: BatchNormSum, call: ReferenceCall) -> None
 
 @kernel(MovingAverage, "average")
 def moving_average(op: MovingAverage, call: ReferenceCall) -> None:
-    for batch in range(call.context.get("averaged", op.batches)):
-        move_averages(op.fraction, call, *(call[f"x{i}"][batch] for i in range(3)))
+    roles = [(f"w{i}", f"x{i}") for i in range(3) if f"w{i}" in call]
+    rows = {average: call[statistics].reshape(-1, call[average].size) for average, statistics in roles}
+    for row in range(op.ops * call.context.get("averaged", op.batches)):
+        move_averages(op.kept, call, {average: statistics[row] for average, statistics in rows.items()})

@@ -93,14 +93,15 @@ def stated(name: str, problem: ConvProblem, maps: np.ndarray, image: np.ndarray,
 def product_and_sums(name: str, problem: ConvProblem, word: str, way: Way) -> tuple[np.ndarray, np.ndarray]:
     """What product() leaves of whole numbers, widened, and what stated() does, rounded alike."""
     each = {"maps": problem.maps, "image": problem.image, "filter": problem.filter}
-    drawn = {
-        role: whole_numbers(tensor.count, seed, way).reshape(tensor.shape)
+    words = {"maps": word, "image": word, "filter": ""}
+    operands = {
+        role: whole_numbers(tensor.count, seed, way, words[role]).reshape(tensor.shape)
         for seed, (role, tensor) in enumerate(each.items())
     }
     dtype, writes_weights = NARROW.get(word, "float32"), name == "wgrad"
-    operands = {role: narrowed(a, dtype) if word and role != "filter" else a for role, a in drawn.items()}
     got = product(name, problem, operands, word, way)
-    sums = stated(name, problem, *(np.float64(array.transpose(0, 2, 3, 1)) for array in drawn.values()))
+    floats = (widened(array, dtype) if array.dtype == np.uint16 else array for array in operands.values())
+    sums = stated(name, problem, *(np.float64(array.transpose(0, 2, 3, 1)) for array in floats))
     if not word or writes_weights:
         return got, np.float32(sums)
     return widened(got, dtype), widened(narrowed(np.float32(sums), dtype), dtype)

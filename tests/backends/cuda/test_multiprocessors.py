@@ -38,7 +38,7 @@ def noted(self, wanted, args, stream):
 Driver.launcher = noted
 data = DATA.replace("dim: 3 dim: 6 dim: 5", f"dim: 64 dim: {size} dim: {size}")
 with tempfile.TemporaryDirectory() as folder:
-    file = solver_file(data + conv("a", "data", 64, 1) + conv("b", "a", 64, 3) + LOSS % "b", Path(folder))
+    file = solver_file(data + conv("a", "data", 64, 1) + conv("b", "a", 64, 1) + LOSS % "b", Path(folder))
     device = get_device("cuda", precision="bf16" if storage == "bf16" else "tf32", storage=storage)
     with Solver(file, device=device, allow_nan=not runs) as solver:
         solver.step(1)
@@ -57,7 +57,7 @@ def step(size: int, storage: str, what: str, multiprocessors: int) -> tuple[dict
 
 
 @pytest.mark.parametrize("storage", ["fp32", "bf16"])
-@pytest.mark.parametrize("multiprocessors", [78, 114, 132])
+@pytest.mark.parametrize("multiprocessors", [78, 114])
 def test_as_many_blocks_run_as_the_gpu_takes_at_once(multiprocessors, storage):
     grids, _ = step(96, storage, "bind", multiprocessors)
     products = {function for function in grids if not function.startswith("conv_wgrad")}
@@ -66,9 +66,9 @@ def test_as_many_blocks_run_as_the_gpu_takes_at_once(multiprocessors, storage):
         assert grids[function] == [AT_ONCE[function.split("_")[-2]] * multiprocessors, 1, 1]
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("storage", ["fp32", "bf16"])
 def test_no_number_of_multiprocessors_changes_a_bit(storage):
-    found = {count: step(13, storage, "run", count) for count in (1, 2, 132)}
-    assert len({json.dumps(grids) for grids, _ in found.values()}) == 3
-    (first, second, third) = (blobs for _, blobs in found.values())
-    assert first == second == third
+    (few, first), (many, second) = (step(12, storage, "run", count) for count in (1, 132))
+    assert few.keys() == many.keys() and few != many
+    assert first == second

@@ -8,11 +8,22 @@ import numpy as np
 import pytest
 
 from layermem.backends.narrow import narrowed
-from layermem.ops import NARROW, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, MovingAverage, Scale, Tensor
+from layermem.ops import (
+    NARROW,
+    OF_SECOND,
+    AffineNorm,
+    BatchNorm,
+    BatchNormScale,
+    BatchNormSum,
+    MovingAverage,
+    Scale,
+    Tensor,
+)
 from tests.backends.cuda.harness import Case, Memory, Way, layer_of, run_op
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale
 
+MAPS = Tensor((4, 6, 3, 3))
 SHAPES = [(2, 3, 7, 5), (3, 36), (2, 20, 13, 7), (6, 72, 9, 11), (300, 5), (4, 6, 11), (1, 4, 1, 1)]
 LOOSE = {"y0": 4e-6, "dx0": 1e-5, "inv_std": 4e-6, "w1": 4e-6}
 
@@ -168,25 +179,32 @@ def test_an_operand_may_be_the_second_bottom(kind, axis, operand, rng):
     Case(layer, [rng.standard_normal(shape), rng.standard_normal(operand)], bounds={"dx1": 1e-5}, rng=rng).check()
 
 
+@pytest.mark.exhaustive(2)
+@pytest.mark.parametrize("ops", [1, 3])
+@pytest.mark.parametrize(
+    "norm",
+    [BatchNorm(MAPS, eps=1e-5, fraction=0.9), AffineNorm(MAPS, 1e-5, kept=0.9, share=0.1)],
+    ids=["BatchNorm", "BN"],
+)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}")
-def test_averages_move_by_the_statistics_of_batches_as_by_the_batches(way, rng):
-    """Statistics with a fraction of 0, whatever the averages hold before, then all of them in turn: the same bits."""
-    shape, batches = (4, 6, 3, 3), 3
-    memory = Memory()
+def test_averages_move_by_the_statistics_of_batches_as_by_the_batches(way, norm, ops, rng):
+    """Statistics alone, whatever the averages hold before, then those of all batches in turn: the same bits."""
+    shape, batches = norm.x.shape, 3
+    memory, (averages,) = Memory(), norm.averages
     xs = [memory.stored(rng.standard_normal(shape), np.float32) for _ in range(batches)]
-    start = [rng.standard_normal(6), rng.random(6) + 1, np.array([2.0])]
+    start = [rng.standard_normal(6), rng.random(6) + 1, np.array([2.0])][: len(averages.roles)]
+    affine = {} if len(start) == 3 else {f"w{i}": memory.stored(rng.standard_normal(6), np.float32) for i in range(2)}
     in_turn, at_once = ([memory.stored(w, np.float32) for w in start] for _ in range(2))
     statistics = [memory.stored(np.full((batches, w.size), np.nan), np.float32) for w in start]
-    norm = BatchNorm(Tensor(shape), eps=1e-5, fraction=0.9, global_stats=False)
     for batch, x in enumerate(xs):
-        for fraction, averages in ((0.9, in_turn), (0.0, [each[batch] for each in statistics])):
+        for record, moved in ((norm, in_turn), (norm.of_one_batch(), [each[batch] for each in statistics])):
             y = memory.stored(np.full(shape, np.nan), np.float32)
-            roles = {"x0": x, "y0": y, **{f"w{i}": w for i, w in enumerate(averages)}}
-            run_op(replace(norm, fraction=fraction), "forward", roles, way=way)
+            run_op(record, "forward", {"x0": x, "y0": y, **affine, **dict(zip(averages.roles, moved))}, way=way)
     roles = {**{f"w{i}": w for i, w in enumerate(at_once)}, **{f"x{i}": x for i, x in enumerate(statistics)}}
     fewer = {**roles, **{f"w{i}": memory.stored(w, np.float32) for i, w in enumerate(start)}}
-    run_op(MovingAverage(0.9, 6, batches), "average", roles, way=way)
-    run_op(MovingAverage(0.9, 6, batches), "average", fewer, way=way, context={"averaged": 0})
+    average = MovingAverage(0.9, 6, batches // ops, ops)
+    run_op(average, "average", roles, way=way)
+    run_op(average, "average", fewer, way=way, context={"averaged": 0})
     memory.check()
     for i, (one, other) in enumerate(zip(at_once, in_turn, strict=True)):
         np.testing.assert_array_equal(one, other)

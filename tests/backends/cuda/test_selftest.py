@@ -159,7 +159,7 @@ def test_kernels_that_hang_or_fail_end_their_process_alone(checking, monkeypatch
 
 
 @needs_pycuda
-def test_packed_products_and_warpgroups_have_stand_ins(checking, monkeypatch):
+def test_packed_products_and_warpgroups_are_replaced(checking, monkeypatch):
     settings = {"precision": "bf16", "storage": "bf16"}
     (answer,) = trained(**settings, flip=any_of("packed"))
     assert FAMILIES["packed"].title in answer.pop("notes")[0]

@@ -43,9 +43,9 @@ struct Function {
     bool loaded = false;  // by a first launch
     int carveout = -1;    // PREFERRED_SHARED_MEMORY_CARVEOUT: percent, -1 for the driver's choice
 
-    // Whether a pattern, such as "*_sm90a.*", names the kernel as "module.function".
+    // Whether a pattern, such as "*_sm90a.*" or "@(pooling.*|softmax.*)", names the kernel as "module.function".
     bool matches(const std::string& pattern) const {
-        return !pattern.empty() && fnmatch(pattern.c_str(), (module->name + "." + name).c_str(), 0) == 0;
+        return !pattern.empty() && fnmatch(pattern.c_str(), (module->name + "." + name).c_str(), FNM_EXTMATCH) == 0;
     }
 
     // As many as its launch bounds leave a thread: tests/backends/cuda/test_compiled.py holds the compiler to them.

@@ -9,12 +9,12 @@ step finds them there, unless something else has run in the arena.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from layermem.backends.base import Bound, NextBatch
 from layermem.backends.comm_thread import CommCalls
-from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.driver.context import Driver, Event, Stream
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.driver.host_io import HostIO, InputStager
 from layermem.schedule.ir import COMPUTE
@@ -90,3 +90,11 @@ class StepRun(list[Bound]):
                 stager.stage(batch[stager.layer], self.host_io.buffer_index)
                 if stager.layer in self._free_from:
                     stager.upload(self._free[self._free_from[stager.layer]])
+
+
+def wait_for(stream: Stream, event: Event) -> Callable[[], None]:
+    return lambda: stream.wait_for_event(event)
+
+
+def record_event(stream: Stream, event: Event) -> Callable[[], None]:
+    return lambda: event.record(stream)

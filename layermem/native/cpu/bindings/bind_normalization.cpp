@@ -177,15 +177,15 @@ void bind_fused(py::module_& m) {
 
 void bind_two_passes(py::module_& m) {
     define(m, "moments_carry_bytes", &moments_carry_bytes, {arg("shape"), arg("each")});
-    define(m, "batch_norm_average",
-           [](int64_t channels, int64_t batches, Address w0, Address w1, Address w2, Address x0, Address x1, Address x2,
+    define(m, "move_averages",
+           [](int64_t channels, int64_t rows, Address w0, Address w1, Address w2, Address x0, Address x1, Address x2,
               float fraction) {
                const MovingAverages averages{at<float>(w0), at<float>(w1), at<float>(w2), fraction};
-               return BoundLaunch{batch_norm_average(channels, batches, averages, at<const float>(x0),
-                                                     at<const float>(x1), at<const float>(x2))};
+               return BoundLaunch{move_averages(channels, rows, averages, at<const float>(x0), at<const float>(x1),
+                                                at<const float>(x2))};
            },
-           {arg("channels"), arg("batches"), kw_only(), arg("w0"), arg("w1"), arg("w2"), arg("x0"), arg("x1"),
-            arg("x2"), arg("fraction")});
+           {arg("channels"), arg("rows"), kw_only(), arg("w0"), arg("w1"), arg("w2") = 0, arg("x0"), arg("x1"),
+            arg("x2") = 0, arg("fraction")});
     define(m, "batch_norm_statistics",
            [](const Channels& shape, Address x, Address mean, Address inv_std, Address w0, Address w1, Address w2,
               float fraction, float eps, int64_t first, int64_t of, Address carry) {

@@ -98,8 +98,8 @@ Normalization   dx over x or dy, y over x
                               largest_zero=0, accumulate_dx, accumulate_dfactor, accumulate_dbias, workspace)
         workspace of the three: batch_norm_fused_workspace_bytes
     batch_norm_statistics(shape, *, x, mean=0, inv_std=0, w0=0, w1=0, w2=0, fraction=0, eps, first=0, of=0, carry)
-    batch_norm_average(channels, batches, *, w0, w1, w2, x0, x1, x2, fraction)     w0 .. w2 move by x0, x1 [batches][channels]
-        and x2 [batches]
+    move_averages(channels, rows, *, w0, w1, w2=0, x0, x1, x2=0, fraction)     w0 .. w2 move by x0, x1 [rows][channels]
+        and x2 [rows]
     batch_norm_gradient_sums(shape, *, sums=0, x, dy, mean, inv_std, first=0, of=0, carry)
     batch_norm_input_gradient(shape, *, dx, x, dy, mean, inv_std, sums, accumulate, first=0, of=0, workspace)
         in two passes over slices of a batch, as batch_norm_fused_gradient_sums and batch_norm_fused_input_gradient are;

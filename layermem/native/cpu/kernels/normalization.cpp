@@ -407,17 +407,17 @@ Launch batch_norm_fused_input_gradient(const FusedNorm& norm, const RowSlice& ou
     };
 }
 
-Launch batch_norm_average(int64_t channels, int64_t batches, const MovingAverages& averages, const float* means,
-                          const float* variances, const float* factors) {
+Launch move_averages(int64_t channels, int64_t rows, const MovingAverages& averages, const float* means,
+                     const float* variances, const float* factors) {
     check_count(channels);
-    check_count(batches);
+    check_count(rows);
     return [=] {
-        for (int64_t batch = 0; batch < batches; ++batch) {
+        for (int64_t row = 0; row < rows; ++row) {
             for (int64_t c = 0; c < channels; ++c) {
-                move_average(averages.mean[c], averages.fraction, means[batch * channels + c]);
-                move_average(averages.variance[c], averages.fraction, variances[batch * channels + c]);
+                move_average(averages.mean[c], averages.fraction, means[row * channels + c]);
+                move_average(averages.variance[c], averages.fraction, variances[row * channels + c]);
             }
-            move_average(*averages.factor, averages.fraction, factors[batch]);
+            if (averages.factor) move_average(*averages.factor, averages.fraction, factors[row]);
         }
     };
 }

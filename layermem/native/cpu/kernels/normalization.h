@@ -78,8 +78,9 @@ Launch batch_norm_input_gradient(const Channels& shape, const RowSlice& outer, f
 Launch batch_norm_fused_input_gradient(const FusedNorm& norm, const RowSlice& outer, float* dx, const float* dy,
                                        const float* sums, bool accumulate, void* workspace);
 
-// The averages move by the statistics of each batch in turn: means and variances [batches][channels], factors [batches].
-Launch batch_norm_average(int64_t channels, int64_t batches, const MovingAverages& averages, const float* means,
-                          const float* variances, const float* factors);
+// The averages move by each row of statistics in turn: means and variances [rows][channels], factors [rows]; averages
+// without a factor have none.
+Launch move_averages(int64_t channels, int64_t rows, const MovingAverages& averages, const float* means,
+                     const float* variances, const float* factors);
 
 }  // namespace layermem::cpu
