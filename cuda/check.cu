@@ -44,6 +44,7 @@ LM_KERNEL_OF_ELEMENTS(draw_whole_numbers, WholeNumbersArgs, THREADS, draw)
 //   traffic  two loads a multiplication: bound by them
 //   assumes  tensors below 2^31 elements
 //   order    taps in rising order, then channels or outputs; images, then windows
+//   source   Caffe src/caffe/test/test_convolution_layer.cpp, caffe_conv: what its own tests compare with
 template <class T>
 struct NaiveArgs {
     T* maps;
