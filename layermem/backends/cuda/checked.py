@@ -166,6 +166,7 @@ def summary(results: Results, path: Path) -> str:
 
 def check_all(gpu: Gpu) -> tuple[CheckedGpu, dict[str, str]]:
     """Check all kernels of the self-test that the GPU can run, whatever its record has."""
+    ahead.compile_missing(ahead.modules_of(gpu.capability, is_all=True), gpu.capability)
     checked, results = CheckedGpu(gpu, "fp32", FP32), dict[str, str]()
     for precision in ENGINES if int(gpu.capability) >= TENSOR_CORES else ("fp32",):
         for storage in (FP32, *NARROW):
