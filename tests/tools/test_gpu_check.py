@@ -403,6 +403,7 @@ def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     assert "cannot be built" in said["native"] and "bring wheels of these: numpy" in said["packages"]
     assert "libcuda.so.1" in {**said, **{row["what"]: row["says"] for row in ready.rows}}["driver"]
     assert ready.environment["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / "site")
+    assert ready.environment["LAYERMEM_CHECK"] == "off", "training would begin with a self-test of its own"
     empty = prepare.Preparation(options(tmp_path, wheels=tmp_path / "out"), tmp_path)
     assert "there are no wheels in" in empty.rows[0]["says"]
 

@@ -38,6 +38,7 @@ class Preparation:
         self.environment = dict(os.environ)
         self._first("PYTHONPATH", str(ROOT))
         self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # wherever $HOME is
+        self.environment.setdefault("LAYERMEM_CHECK", "off")  # the steps check kernels themselves
         for what, step in (
             ("wheels", self._wheels),
             ("carried", self._carried_native),
@@ -164,7 +165,6 @@ class Preparation:
         self.environment |= {name: value for name, value in settings.items() if name.startswith("FAKE_DRIVER_")}
         self._first("LD_LIBRARY_PATH", str(fake_driver.library()))
         self.environment["LAYERMEM_KERNELS"] = str(kernels())
-        self.environment["LAYERMEM_CHECK"] = "off"  # an emulated launch may take longer than the self-test gives it
         return "the fake driver of tests/emulator"
 
     def _python(self, text: str) -> int | None:
