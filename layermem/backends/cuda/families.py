@@ -23,7 +23,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from layermem.errors import InputError
-from layermem.utils.text import choices
 
 VARIABLE = "LAYERMEM_WITHOUT"
 
@@ -112,7 +111,7 @@ def _named(text: str) -> frozenset[str]:
     unknown = sorted(names.difference(FAMILIES))
     if unknown:
         raise InputError(
-            f"{VARIABLE} names the unknown family of kernels '{unknown[0]}' ({choices(unknown[0], FAMILIES)})"
+            f"{VARIABLE} names the unknown family of kernels '{unknown[0]}' (choose from {', '.join(FAMILIES)})"
         )
     return names
 
