@@ -27,7 +27,7 @@ REFUSED = [
     ("plan", *NET, "--precision", "bf16", "--precision needs --device cuda"),
     ("plan", *NET, "--card", "T4", "--card needs --device cuda, and the device is cpu"),
     ("fit", *NET, "--card", "T4", "--device", "reference", "--card needs --device cuda, and the device is reference"),
-    ("plan", *NET, "--device", "cuda", "--card", "H10", "unknown GPU 'H10' (did you mean H100 PCIe or H100 SXM?"),
+    ("plan", *NET, "--device", "cuda", "--card", "H10", "unknown GPU 'H10' (did you mean H100 PCIe or H100 SXM"),
     ("plan", *NET, "--device", "cuda", "--card", "T4", "--precision", "tf32", "T4 has compute capability 7.5"),
     ("fit", *NET, "-b", "80%", "--device", "cuda", "--card", "T4", "fit needs an amount of memory"),
     ("train", *SOLVER, "--cuda-graph", "--cuda-graph needs --device cuda"),

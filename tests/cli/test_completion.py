@@ -40,7 +40,7 @@ def test_bash_completes_verbs_options_and_values(bash):
     lines += ("layermem plan --card B",)
     assert bash(*lines) == [
         ["plan", "plan-graph"], ["recompute", "recompute-exact", "recompute-approx"], ["check"], ["stop", "snapshot"],
-        ["B200"],
+        ["B200", "B300"],
     ]  # fmt: skip
 
 
