@@ -36,7 +36,7 @@ TIME_EXAMPLE = """\
   layermem time --net mnist/train_val.prototxt --out costs.csv
   layermem plan --net mnist/train_val.prototxt --costs costs.csv --budget 50%
 """
-DEVICES_EXAMPLE = "  layermem devices\n  layermem devices --gpus\n  layermem devices --check\n"
+DEVICES_EXAMPLE = "  layermem devices\n  layermem devices --gpus\n"
 GPU_HEADINGS = [
     "GPU", ">memory", ">GB/s", ">fp32", ">tf32", ">bf16", ">link", ">capability", ">SMs", ">MHz", ">shared",
 ]  # fmt: skip
