@@ -96,7 +96,8 @@ class Session:
     def report(self, section: Section) -> PlanReport:
         """The plan of a section; BudgetError if it does not fit."""
         if section not in self._reports:
-            graph = section_graph(self.net, self.device, section, gradients=self._gradients)
+            has_gradients = self._gradients or section.backward is not None  # bind() declares them for a backward
+            graph = section_graph(self.net, self.device, section, gradients=has_gradients)
             hints = resolve_hints(Hints(), self.net, self.device.default_host_bytes())
             costs = resolve_costs(None, self.device.title, self.device.gpu)
             job = Job(title_of(self.net), (self.net,), (graph,), costs, 0, hints, self.device.free_bytes)
