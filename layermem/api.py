@@ -75,9 +75,17 @@ def plan(
     iter_size  micro-batches of an iteration, instead of the solver's; of a net one for each rank
     """
     job = job_of(
-        net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python,
-        ranks=ranks, iter_size=iter_size, spill=spill,
-    )  # fmt: skip
+        net,
+        solver=solver,
+        device=device,
+        costs=costs,
+        batch=batch,
+        hints=hints,
+        allow_python=allow_python,
+        ranks=ranks,
+        iter_size=iter_size,
+        spill=spill,
+    )
     job = job.with_host_budget(host_budget).with_slices(slices)
     return evaluate(job, strategy, budget, saved)
 
@@ -102,10 +110,22 @@ def compile(
 ) -> Program:
     """The checked schedules that `plan` describes, ready for a runtime.Runner; BudgetError if nothing fits."""
     report = plan(
-        net, solver=solver, strategy=strategy, budget=budget, host_budget=host_budget, device=device, costs=costs,
-        batch=batch, hints=hints, slices=slices, saved=saved, allow_python=allow_python, ranks=ranks,
-        iter_size=iter_size, spill=spill,
-    )  # fmt: skip
+        net,
+        solver=solver,
+        strategy=strategy,
+        budget=budget,
+        host_budget=host_budget,
+        device=device,
+        costs=costs,
+        batch=batch,
+        hints=hints,
+        slices=slices,
+        saved=saved,
+        allow_python=allow_python,
+        ranks=ranks,
+        iter_size=iter_size,
+        spill=spill,
+    )
     return report.feasible_program()
 
 

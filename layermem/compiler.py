@@ -33,9 +33,13 @@ JOINED_SHARE = 64  # of the live bytes, which updates that wait for each other l
 
 
 def compile(
-    graphs: Sequence[Graph], *, strategy: Choice | None = None, budget_bytes: int | None = None,
-    costs: Costs | None = None, hints: Hints = Hints(),
-) -> Program:  # fmt: skip
+    graphs: Sequence[Graph],
+    *,
+    strategy: Choice | None = None,
+    budget_bytes: int | None = None,
+    costs: Costs | None = None,
+    hints: Hints = Hints(),
+) -> Program:
     """The fastest program that was found for `graphs` (the first one trains), by a strategy or a saved plan.
 
     BudgetError, with the minimum, if none fits the budget."""
@@ -50,16 +54,24 @@ class Compiler:
     """
 
     def __init__(
-        self, graphs: Sequence[Graph], strategy: Choice, costs: Costs, hints: Hints = Hints(),
+        self,
+        graphs: Sequence[Graph],
+        strategy: Choice,
+        costs: Costs,
+        hints: Hints = Hints(),
         arena: ArenaPlanner | None = None,
-    ):  # fmt: skip
+    ):
         self.arena = arena or ArenaPlanner(graphs, costs)
         self.search = BudgetSearch(as_entry(strategy), graphs[0], costs, self.arena, hints, self.build)
 
     def compile(
-        self, budget_bytes: int | None, *, search_minimum: bool = True, looks_further: bool = True,
+        self,
+        budget_bytes: int | None,
+        *,
+        search_minimum: bool = True,
+        looks_further: bool = True,
         hoped_seconds: float = inf,
-    ) -> Program:  # fmt: skip
+    ) -> Program:
         """The fastest program that was found; one that takes much longer than `hoped_seconds` has no further plans."""
         found = self.search.program(budget_bytes, search_minimum=search_minimum)
         is_near = found.seconds <= HOPEFUL * hoped_seconds

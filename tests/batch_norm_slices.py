@@ -89,8 +89,9 @@ def in_slices(
         array = made[role] if role in made else a[role]
         return array[part.first : part.first + part.count]
 
-    def first_pass(step: str, read: Mapping[str, np.ndarray], sliced: Collection[str], made_of: Arrays,
-                   added: Collection[str]) -> None:  # fmt: skip
+    def first_pass(
+        step: str, read: Mapping[str, np.ndarray], sliced: Collection[str], made_of: Arrays, added: Collection[str]
+    ) -> None:
         carries: Arrays = {}
         for role in made_of:  # slices of one size alone need the bytes that this size says
             if nbytes := max(carry_bytes(small, step, role) or 0 for small in records):

@@ -100,29 +100,54 @@ unary("Power of x", "Power", "", lambda x: x)
 unary("Power 2", "Power", "power_param { power: 2 }", np.square, small=ODD)
 unary("Power", "Power", "power_param { power: 2 scale: 0.5 shift: 3 }", lambda x: (x / 2 + 3) ** 2, **BIG)
 unary("Power 2 of 3 x - 1", "Power", "power_param { power: 2 scale: 3 shift: -1 }", lambda x: (3 * x - 1) ** 2)
-unary("Power 0.375", "Power", "power_param { power: 0.375 scale: 2 shift: 1 }", lambda x: (1 + 2 * x) ** 0.375,
-      positive=True)  # fmt: skip
+unary(
+    "Power 0.375",
+    "Power",
+    "power_param { power: 0.375 scale: 2 shift: 1 }",
+    lambda x: (1 + 2 * x) ** 0.375,
+    positive=True,
+)
 unary("Power 0", "Power", "power_param { power: 0 scale: 2 shift: 1 }", np.ones_like)
 unary("Power of a constant", "Power", "power_param { power: 3 scale: 0 shift: 2 }", lambda x: np.full_like(x, 8))
-unary("Power 1.7", "Power", "power_param { power: 1.7 scale: 0.01 shift: 3 }",
-      lambda x: (3 + number(0.01) * x) ** number(1.7), timing=BATCH)  # fmt: skip
+unary(
+    "Power 1.7",
+    "Power",
+    "power_param { power: 1.7 scale: 0.01 shift: 3 }",
+    lambda x: (3 + number(0.01) * x) ** number(1.7),
+    timing=BATCH,
+)
 unary("Exp", "Exp", "", np.exp, small=ODD, timing=BATCH)
 unary("Exp to base 2", "Exp", "exp_param { base: 2 scale: 0.5 }", lambda x: 2 ** (x / 2), medium=IMAGE)
 unary("Exp of 1 + 3 x to base 2", "Exp", "exp_param { base: 2 scale: 3 shift: 1 }", lambda x: 2 ** (1 + 3 * x))
 unary("Exp of 0.5 x - 1", "Exp", "exp_param { scale: 0.5 shift: -1 }", lambda x: np.exp(x / 2 - 1))
 unary("Log", "Log", "", np.log, small=ODD, positive=True)
 unary("Log to base 2", "Log", "log_param { base: 2 scale: 3 shift: 1 }", lambda x: np.log2(1 + 3 * x), positive=True)
-unary("Log to base 2 of 0.1 x + 3", "Log", "log_param { base: 2 scale: 0.1 shift: 3 }",
-      lambda x: np.log2(3 + number(0.1) * x), medium=IMAGE)  # fmt: skip
-unary("Log of 0.01 x + 9", "Log", "log_param { scale: 0.01 shift: 9 }",
-      lambda x: np.log(9 + number(0.01) * x), timing=BATCH)  # fmt: skip
+unary(
+    "Log to base 2 of 0.1 x + 3",
+    "Log",
+    "log_param { base: 2 scale: 0.1 shift: 3 }",
+    lambda x: np.log2(3 + number(0.1) * x),
+    medium=IMAGE,
+)
+unary(
+    "Log of 0.01 x + 9",
+    "Log",
+    "log_param { scale: 0.01 shift: 9 }",
+    lambda x: np.log(9 + number(0.01) * x),
+    timing=BATCH,
+)
 unary("BNLL", "BNLL", "", lambda x: np.log(1 + np.exp(x)), small=ODD, **BIG)
 unary("Swish", "Swish", "", lambda x: x * sigmoid(x), small=ODD, timing=BATCH)
 unary("Swish of beta 0.7", "Swish", "swish_param { beta: 0.7 }", lambda x: x * sigmoid(number(0.7) * x), medium=IMAGE)
 unary("Swish of beta 1.5", "Swish", "swish_param { beta: 1.5 }", lambda x: x * sigmoid(1.5 * x))
 unary("Threshold", "Threshold", "", lambda x: (x > 0).astype(float), small=ODD)
-unary("Threshold of 0.2", "Threshold", "threshold_param { threshold: 0.2 }", lambda x: (x > number(0.2)).astype(float),
-      medium=IMAGE)  # fmt: skip
+unary(
+    "Threshold of 0.2",
+    "Threshold",
+    "threshold_param { threshold: 0.2 }",
+    lambda x: (x > number(0.2)).astype(float),
+    medium=IMAGE,
+)
 unary("ReLU6", "ReLU6", "", lambda x: np.clip(x, 0, 6), small=ODD, **BIG)
 add("PReLU", 'type: "PReLU"', small=ODD, **BIG)
 add("PReLU by quads", 'type: "PReLU"', small=QUADS)
@@ -146,7 +171,10 @@ CONV_EDGES = {
     "dilated": ("kernel_size: 3 pad: 2 dilation: 2", 8, (2, 4, 13, 7)),
     "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 8, (1, 4, 9, 8)),
     "dilation and stride without a common factor": (
-        "kernel_h: 3 kernel_w: 2 pad: 1 dilation: 3 dilation: 2 stride: 2", 20, (2, 3, 13, 11)),
+        "kernel_h: 3 kernel_w: 2 pad: 1 dilation: 3 dilation: 2 stride: 2",
+        20,
+        (2, 3, 13, 11),
+    ),
     "two groups": ("kernel_size: 3 pad: 1 group: 2", 36, (2, 72, 7, 5)),
     "a group a channel": ("kernel_size: 3 pad: 1 stride: 2 group: 20", 20, (2, 20, 7, 7)),
     "more outputs than inputs in a group": ("kernel_size: 1 group: 4", 12, (1, 4, 7, 7)),
@@ -156,7 +184,7 @@ CONV_EDGES = {
     "a tile of 128 outputs": ("kernel_size: 1", 140, (3, 8, 9, 5)),
     "an image in pieces": ("kernel_size: 3 pad: 1", 8, (1, 4, 27, 23)),
     "an image of three channels in pieces": ("kernel_size: 3 pad: 1", 8, (1, 3, 27, 23)),
-}  # fmt: skip
+}
 
 # The same, for a convolution and its ReLU: a byte of the mask holds eight channels of a pixel, or parts of two pixels.
 RELU_EDGES = {
@@ -203,16 +231,38 @@ for _name, _channels, _settings in (
     ("by quads", 8, "kernel_h: 2 kernel_w: 3 pad: 1 dilation: 2"),
 ):
     for _kind in ("Convolution", "Deconvolution"):
-        conv(f"{_kind}, depthwise {_name}", _channels, f"{_settings} group: {_channels}", _kind,
-             small=(2, _channels, 7, 5), medium=(3, _channels, 9, 6))  # fmt: skip
+        conv(
+            f"{_kind}, depthwise {_name}",
+            _channels,
+            f"{_settings} group: {_channels}",
+            _kind,
+            small=(2, _channels, 7, 5),
+            medium=(3, _channels, 9, 6),
+        )
 for _each, _groups in ((4, 2), (8, 2), (16, 2)):
     for _stride in (1, 2):
-        conv(f"Convolution, groups of {_each}{'/2' * (_stride - 1)}", _groups * _each,
-             f"kernel_size: 3 pad: 1 stride: {_stride} group: {_groups}", small=(1, _groups * _each, 4, 3))  # fmt: skip
-conv("Convolution of two bottoms", 4, "kernel_size: 3", tops='top: "a" top: "b"', small=[(1, 3, 5, 4), (1, 3, 5, 4)],
-     medium=[IMAGE, IMAGE])  # fmt: skip
-conv("Deconvolution of two bottoms", 3, "kernel_size: 2", "Deconvolution", tops='top: "a" top: "b"',
-     small=[(1, 2, 4, 3), (1, 2, 4, 3)])  # fmt: skip
+        conv(
+            f"Convolution, groups of {_each}{'/2' * (_stride - 1)}",
+            _groups * _each,
+            f"kernel_size: 3 pad: 1 stride: {_stride} group: {_groups}",
+            small=(1, _groups * _each, 4, 3),
+        )
+conv(
+    "Convolution of two bottoms",
+    4,
+    "kernel_size: 3",
+    tops='top: "a" top: "b"',
+    small=[(1, 3, 5, 4), (1, 3, 5, 4)],
+    medium=[IMAGE, IMAGE],
+)
+conv(
+    "Deconvolution of two bottoms",
+    3,
+    "kernel_size: 2",
+    "Deconvolution",
+    tops='top: "a" top: "b"',
+    small=[(1, 2, 4, 3), (1, 2, 4, 3)],
+)
 conv("Convolution of many channels", 33, "kernel_size: 3 pad: 1", medium=(2, 36, 17, 13))
 conv("Convolution of many channels in groups", 80, "kernel_size: 3 pad: 1 group: 2", medium=(2, 72, 17, 13))
 conv("Convolution by quads", 8, STRIDED, small=(2, 4, 5, 4))
@@ -251,16 +301,33 @@ of_rank(
     CLIPS,
     medium=2,
 )
-of_rank("Convolution of clips, frames in the pad", conv_text(4, "kernel_size: 2 pad: 3 pad: 0 pad: 1 stride: 2"),
-        (2, 2, 2, 3, 3), medium=1)  # fmt: skip
-of_rank("Convolution of clips, images only", conv_text(4, "kernel_size: 1 kernel_size: 3 kernel_size: 3"), CLIP,
-        medium=1)  # fmt: skip
-of_rank("Convolution of four spatial axes", conv_text(3, "kernel_size: 2 stride: 2 stride: 1 stride: 1 stride: 1"),
-        (1, 2, 3, 2, 3, 2), medium=1)  # fmt: skip
-of_rank("Deconvolution of clips", conv_text(4, "kernel_size: 3 stride: 2 pad: 1", "Deconvolution"), (2, 3, 3, 2, 2),
-        medium=1)  # fmt: skip
-of_rank("Deconvolution of clips with gaps, of two bottoms", conv_text(4, FAR, "Deconvolution", PAIR), (1, 4, 2, 2, 2),
-        small=2)  # fmt: skip
+of_rank(
+    "Convolution of clips, frames in the pad",
+    conv_text(4, "kernel_size: 2 pad: 3 pad: 0 pad: 1 stride: 2"),
+    (2, 2, 2, 3, 3),
+    medium=1,
+)
+of_rank(
+    "Convolution of clips, images only", conv_text(4, "kernel_size: 1 kernel_size: 3 kernel_size: 3"), CLIP, medium=1
+)
+of_rank(
+    "Convolution of four spatial axes",
+    conv_text(3, "kernel_size: 2 stride: 2 stride: 1 stride: 1 stride: 1"),
+    (1, 2, 3, 2, 3, 2),
+    medium=1,
+)
+of_rank(
+    "Deconvolution of clips",
+    conv_text(4, "kernel_size: 3 stride: 2 pad: 1", "Deconvolution"),
+    (2, 3, 3, 2, 2),
+    medium=1,
+)
+of_rank(
+    "Deconvolution of clips with gaps, of two bottoms",
+    conv_text(4, FAR, "Deconvolution", PAIR),
+    (1, 4, 2, 2, 2),
+    small=2,
+)
 of_rank("Convolution of signals", conv_text(4, "kernel_size: 3 pad: 1 stride: 2"), (2, 3, 9), medium=1)
 of_rank("Convolution of items in two axes", conv_text(4, "kernel_size: 2 axis: 2"), CLIPS, axis=2, medium=1)
 of_rank("Deconvolution of points", conv_text(4, "axis: -1", "Deconvolution"), (2, 5), medium=1)
@@ -335,10 +402,15 @@ def add_epilogues(name: str, *, residual: bool) -> None:
 
 
 for _name in (
-    "Convolution 3x3/2", "Convolution, groups and dilation", "Convolution 1x1", "Convolution, depthwise",
-    "Convolution of many channels", "InnerProduct of images", "InnerProduct from axis 2",
+    "Convolution 3x3/2",
+    "Convolution, groups and dilation",
+    "Convolution 1x1",
+    "Convolution, depthwise",
+    "Convolution of many channels",
+    "InnerProduct of images",
+    "InnerProduct from axis 2",
     "InnerProduct of images, transposed",
-):  # fmt: skip
+):
     add_epilogues(_name, residual=False)
 add_epilogues("Convolution 2x2", residual=True)
 add_epilogues("InnerProduct without bias", residual=True)
@@ -355,12 +427,21 @@ pool("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 pool("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
 pool("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
 pool("Pooling MAX 3/2, ceil_mode false", "kernel_size: 3 stride: 2 ceil_mode: false", medium=(2, 3, 6, 6))
-add("Pooling MAX and its mask", 'type: "Pooling" top: "y" top: "m" pooling_param { kernel_size: 3 stride: 2 pad: 1 }',
-    small=ODD, medium=IMAGE)  # fmt: skip
+add(
+    "Pooling MAX and its mask",
+    'type: "Pooling" top: "y" top: "m" pooling_param { kernel_size: 3 stride: 2 pad: 1 }',
+    small=ODD,
+    medium=IMAGE,
+)
 pool("Pooling STOCHASTIC", "pool: STOCHASTIC kernel_size: 2", small=ODD, positive=True)
 pool("Pooling STOCHASTIC 3/2", "pool: STOCHASTIC kernel_size: 3 stride: 2", medium=IMAGE, positive=True)
-pool("Pooling STOCHASTIC of maps", "pool: STOCHASTIC global_pooling: true", medium=(1, 3, 19, 17), small=(1, 3, 19, 17),
-     positive=True)  # fmt: skip
+pool(
+    "Pooling STOCHASTIC of maps",
+    "pool: STOCHASTIC global_pooling: true",
+    medium=(1, 3, 19, 17),
+    small=(1, 3, 19, 17),
+    positive=True,
+)
 pool("Pooling STOCHASTIC in TEST", "pool: STOCHASTIC kernel_size: 3 stride: 2", small=ODD, medium=IMAGE, phase=1)
 pool("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
 pool("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
@@ -385,10 +466,10 @@ def roi_pool(name: str, settings: str, items: int, pixels: int, **more: Any) -> 
 
 
 roi_pool("ROIPooling 2x3", "pooled_h: 2 pooled_w: 3", 2, 5, small=[ODD, (4, 5)])
-roi_pool("ROIPooling 3x2 of half size", "pooled_h: 3 pooled_w: 2 spatial_scale: 0.5", 2, 12,
-         medium=[IMAGE, (6, 5, 1, 1)])  # fmt: skip
-roi_pool("ROIPooling 7x7", "pooled_h: 7 pooled_w: 7 spatial_scale: 0.0625", 2, 600,
-         timing=[(2, 512, 38, 50), (128, 5)])  # fmt: skip
+roi_pool(
+    "ROIPooling 3x2 of half size", "pooled_h: 3 pooled_w: 2 spatial_scale: 0.5", 2, 12, medium=[IMAGE, (6, 5, 1, 1)]
+)
+roi_pool("ROIPooling 7x7", "pooled_h: 7 pooled_w: 7 spatial_scale: 0.0625", 2, 600, timing=[(2, 512, 38, 50), (128, 5)])
 
 
 for _size, _g, _k, _scale, _shapes in (
@@ -396,9 +477,12 @@ for _size, _g, _k, _scale, _shapes in (
     ("medium", 3, 2, 0.5, [(2, 18, 7, 5), (6, 5)]),
     ("timing", 7, 21, 0.0625, [(2, 1029, 38, 50), (128, 5)]),
 ):
-    add(f"PSROIPooling {_g}x{_g}", f'type: "PSROIPooling" psroi_pooling_param {{ output_dim: {_k} group_size: {_g} '
-        f'spatial_scale: {_scale} }}', drawn={1: regions(2, {"small": 5, "medium": 12, "timing": 600}[_size])},
-        **{_size: _shapes})  # fmt: skip
+    add(
+        f"PSROIPooling {_g}x{_g}",
+        f'type: "PSROIPooling" psroi_pooling_param {{ output_dim: {_k} group_size: {_g} spatial_scale: {_scale} }}',
+        drawn={1: regions(2, {"small": 5, "medium": 12, "timing": 600}[_size])},
+        **{_size: _shapes},
+    )
 
 
 def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -429,9 +513,12 @@ def truth(items: int, classes: int) -> Draw:
 
 def multibox(name: str, settings: str, *, each: int = 1) -> None:
     """Over 3 items, the last without a box, of 9 priors with 3 classes, `each` locations a prior."""
-    add(f"MultiBoxLoss{name}", f'type: "MultiBoxLoss" multibox_loss_param {{ num_classes: 3 {settings} }}',
+    add(
+        f"MultiBoxLoss{name}",
+        f'type: "MultiBoxLoss" multibox_loss_param {{ num_classes: 3 {settings} }}',
         medium=[(3, 9 * each * 4), (3, 9 * 3), (1, 2, 9 * 4), (1, 1, 7, 8)],
-        drawn={2: priors, 3: truth(2, 3)})  # fmt: skip
+        drawn={2: priors, 3: truth(2, 3)},
+    )
 
 
 CENTER = "code_type: CENTER_SIZE"
@@ -439,12 +526,19 @@ multibox("", CENTER)
 multibox(", bipartite", "match_type: BIPARTITE use_difficult_gt: false neg_pos_ratio: 1.5 loc_weight: 0.5")
 multibox(", logistic, L2", f"{CENTER} mining_type: NONE conf_loss_type: LOGISTIC loc_loss_type: L2")
 multibox(", corners of size", "code_type: CORNER_SIZE encode_variance_in_target: true neg_overlap: 0.2")
-multibox(" of predictions", f"{CENTER} use_prior_for_matching: false overlap_threshold: 0.3 bp_inside: true "
-         "nms_param { nms_threshold: 0.4 top_k: 5 }")  # fmt: skip
-multibox(" of hard examples", "mining_type: HARD_EXAMPLE sample_size: 4 overlap_threshold: 0.3 "
-         "nms_param { nms_threshold: 0.6 top_k: 7 } use_prior_for_nms: true")  # fmt: skip
-multibox(" by class", "share_location: false mining_type: NONE use_prior_for_matching: false overlap_threshold: 0.2",
-         each=3)  # fmt: skip
+multibox(
+    " of predictions",
+    f"{CENTER} use_prior_for_matching: false overlap_threshold: 0.3 bp_inside: true "
+    "nms_param { nms_threshold: 0.4 top_k: 5 }",
+)
+multibox(
+    " of hard examples",
+    "mining_type: HARD_EXAMPLE sample_size: 4 overlap_threshold: 0.3 "
+    "nms_param { nms_threshold: 0.6 top_k: 7 } use_prior_for_nms: true",
+)
+multibox(
+    " by class", "share_location: false mining_type: NONE use_prior_for_matching: false overlap_threshold: 0.2", each=3
+)
 multibox(" by class of priors", "share_location: false mining_type: NONE ignore_cross_boundary_bbox: true", each=3)
 multibox(", batch size", f"{CENTER} bp_inside: true }} loss_param {{ normalization: BATCH_SIZE")
 
@@ -457,8 +551,12 @@ def shares(rng: np.random.Generator, shape: Shape) -> np.ndarray:
 
 def detect(name: str, settings: str, *, each: int = 1) -> None:
     """Over 2 items of 9 priors with 3 classes."""
-    add(f"DetectionOutput{name}", f'type: "DetectionOutput" detection_output_param {{ num_classes: 3 {settings} }}',
-        medium=[(2, 9 * each * 4), (2, 27), (1, 2, 36)], drawn={1: shares, 2: priors})  # fmt: skip
+    add(
+        f"DetectionOutput{name}",
+        f'type: "DetectionOutput" detection_output_param {{ num_classes: 3 {settings} }}',
+        medium=[(2, 9 * each * 4), (2, 27), (1, 2, 36)],
+        drawn={1: shares, 2: priors},
+    )
 
 
 detect("", "nms_param { nms_threshold: 0.3 }")
@@ -473,9 +571,13 @@ def detections(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     return np.column_stack(columns).reshape(shape)
 
 
-add("DetectionEvaluate", 'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 overlap_threshold: 0.3 '
-    'evaluate_difficult_gt: false }', medium=[(1, 1, 9, 7), (1, 1, 6, 8)],
-    drawn={0: detections, 1: truth(2, 3)})  # fmt: skip
+add(
+    "DetectionEvaluate",
+    'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 overlap_threshold: 0.3 '
+    "evaluate_difficult_gt: false }",
+    medium=[(1, 1, 9, 7), (1, 1, 6, 8)],
+    drawn={0: detections, 1: truth(2, 3)},
+)
 
 
 def image_sizes(rng: np.random.Generator, shape: Shape) -> np.ndarray:
@@ -483,9 +585,12 @@ def image_sizes(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     return np.column_stack([windows, rng.integers(5, 50, (shape[0], 2))])
 
 
-add("DetectionEvaluate in pixels", 'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 '
-    'overlap_threshold: 0.3 }', medium=[(1, 1, 9, 7), (1, 1, 6, 8), (2, 6)],
-    drawn={0: detections, 1: truth(2, 3), 2: image_sizes})  # fmt: skip
+add(
+    "DetectionEvaluate in pixels",
+    'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 overlap_threshold: 0.3 }',
+    medium=[(1, 1, 9, 7), (1, 1, 6, 8), (2, 6)],
+    drawn={0: detections, 1: truth(2, 3), 2: image_sizes},
+)
 
 
 def cell_truth(classes: int) -> Draw:
@@ -503,9 +608,14 @@ def cell_truth(classes: int) -> Draw:
 
 def region(name: str, settings: str, **more: Any) -> None:
     """Over grids of 3 x 3 cells, 2 anchors and 3 classes."""
-    add(f"RegionLoss{name}", 'type: "RegionLoss" region_loss_param { num: 2 num_class: 3 biases: [1.2, 0.7, 0.5, 1.6] '
-        f'{settings} }}', medium=[(2, 16, 3, 3), (2, 5, 5)], drawn={1: cell_truth(3)}, derivative=False,
-        **more)  # fmt: skip
+    add(
+        f"RegionLoss{name}",
+        f'type: "RegionLoss" region_loss_param {{ num: 2 num_class: 3 biases: [1.2, 0.7, 0.5, 1.6] {settings} }}',
+        medium=[(2, 16, 3, 3), (2, 5, 5)],
+        drawn={1: cell_truth(3)},
+        derivative=False,
+        **more,
+    )
 
 
 region("", "object_scale: 5 noobject_scale: 1 coord_scale: 1 thresh: 0.3")
@@ -514,19 +624,31 @@ region(" of sizes, no warm-up", "rescore: 0 bias_match: 0 thresh: 0.1 class_scal
 
 def yolov3(name: str, settings: str) -> None:
     """Over grids of 3 x 3 cells, 2 of 3 anchors and 3 classes."""
-    add(f"Yolov3{name}", 'type: "Yolov3" yolov3_param { num: 2 num_class: 3 biases: [12, 7, 30, 30, 5, 16] '
-        f'mask: [2, 0] anchors_scale: 10 {settings} }}', medium=[(2, 16, 3, 3), (2, 9, 5)], drawn={1: cell_truth(3)},
-        derivative=False)  # fmt: skip
+    add(
+        f"Yolov3{name}",
+        'type: "Yolov3" yolov3_param { num: 2 num_class: 3 biases: [12, 7, 30, 30, 5, 16] '
+        f"mask: [2, 0] anchors_scale: 10 {settings} }}",
+        medium=[(2, 16, 3, 3), (2, 9, 5)],
+        drawn={1: cell_truth(3)},
+        derivative=False,
+    )
 
 
 yolov3("", "thresh: 0.3 class_scale: 0.5")
 yolov3(" of squares", "use_logic_gradient: true object_scale: 5 coord_scale: 1")
 GRID = "confidence_threshold: 0.1 nms_threshold: 0.3"
-add("YoloDetectionOutput", 'type: "YoloDetectionOutput" yolo_detection_output_param { num_box: 2 num_classes: 3 '
-    f'{GRID} biases: [1.2, 0.7, 0.5, 1.6] }}', medium=[(2, 16, 3, 3), (2, 16, 5, 5)])  # fmt: skip
-add("Yolov3DetectionOutput", 'type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_box: 2 num_classes: 3 '
-    f'{GRID} biases: [10, 14, 23, 27, 37, 58, 81, 82] mask: [2, 3, 0, 1] anchors_scale: [32, 16] }}',
-    medium=[(2, 16, 3, 3), (2, 16, 5, 5)])  # fmt: skip
+add(
+    "YoloDetectionOutput",
+    'type: "YoloDetectionOutput" yolo_detection_output_param { num_box: 2 num_classes: 3 '
+    f"{GRID} biases: [1.2, 0.7, 0.5, 1.6] }}",
+    medium=[(2, 16, 3, 3), (2, 16, 5, 5)],
+)
+add(
+    "Yolov3DetectionOutput",
+    'type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_box: 2 num_classes: 3 '
+    f"{GRID} biases: [10, 14, 23, 27, 37, 58, 81, 82] mask: [2, 3, 0, 1] anchors_scale: [32, 16] }}",
+    medium=[(2, 16, 3, 3), (2, 16, 5, 5)],
+)
 
 
 def im2col(name: str, settings: str, **more: Any) -> None:
@@ -562,15 +684,30 @@ eltwise("Eltwise PROD, unstable", "operation: PROD stable_prod_grad: false", 3, 
 eltwise("Eltwise MAX", "operation: MAX", 2, largest, small=ODD, medium=IMAGE, timing=BATCH)
 eltwise("Eltwise MAX of four", "operation: MAX", 4, largest)
 eltwise("Eltwise a - 2 b + ReLU", "coeff: 1 coeff: -2", 2, lambda a, b: relu(a - 2 * b), small=ODD, relu=True)
-eltwise("Eltwise a - b + ReLU from y", "coeff: 1 coeff: -1", 2, lambda a, b: relu(a - b), small=ODD, relu=True,
-        saved="y0")  # fmt: skip
+eltwise(
+    "Eltwise a - b + ReLU from y", "coeff: 1 coeff: -1", 2, lambda a, b: relu(a - b), small=ODD, relu=True, saved="y0"
+)
 eltwise("Eltwise SUM + ReLU", "", 2, lambda a, b: relu(a + b), gpu=MAPS, relu=True)
 for _saved in ("", "y0"):
     _from_y = " from y" * bool(_saved)
-    eltwise(f"Eltwise a - b/2 + ReLU{_from_y}", "coeff: 1 coeff: -0.5", 2, lambda a, b: relu(a - b / 2), medium=IMAGE,
-            relu=True, saved=_saved)  # fmt: skip
-    eltwise(f"Eltwise a - 2 b + c/2 + ReLU{_from_y}", "coeff: 1 coeff: -2 coeff: 0.5", 3,
-            lambda a, b, c: relu(a - 2 * b + c / 2), medium=SLIVER, relu=True, saved=_saved)  # fmt: skip
+    eltwise(
+        f"Eltwise a - b/2 + ReLU{_from_y}",
+        "coeff: 1 coeff: -0.5",
+        2,
+        lambda a, b: relu(a - b / 2),
+        medium=IMAGE,
+        relu=True,
+        saved=_saved,
+    )
+    eltwise(
+        f"Eltwise a - 2 b + c/2 + ReLU{_from_y}",
+        "coeff: 1 coeff: -2 coeff: 0.5",
+        3,
+        lambda a, b, c: relu(a - 2 * b + c / 2),
+        medium=SLIVER,
+        relu=True,
+        saved=_saved,
+    )
 
 # -- normalization -------------------------------------------------------------------------------------------------
 
@@ -583,8 +720,11 @@ add("LRN, another beta", 'type: "LRN" lrn_param { local_size: 5 alpha: 1 beta: 0
 add("LRN of AlexNet", 'type: "LRN" lrn_param { local_size: 5 alpha: 1e-4 beta: 0.75 }', gpu=MAPS)
 add("LRN within", 'type: "LRN" lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }', timing=BATCH)
 add("LRN within by quads", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }', small=QUADS)
-add("LRN within, alpha 0.3", 'type: "LRN" lrn_param { local_size: 3 alpha: 0.3 norm_region: WITHIN_CHANNEL }',
-    medium=IMAGE)  # fmt: skip
+add(
+    "LRN within, alpha 0.3",
+    'type: "LRN" lrn_param { local_size: 3 alpha: 0.3 norm_region: WITHIN_CHANNEL }',
+    medium=IMAGE,
+)
 add("LRN within, alpha 1", 'type: "LRN" lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }', small=ODD)
 add("BatchNorm", 'type: "BatchNorm"', small=(4, 3, 12, 17), gpu=MAPS, **BIG, **LOOSE)
 add("BatchNorm by quads", 'type: "BatchNorm"', small=QUADS, **LOOSE)
@@ -619,8 +759,11 @@ add("MVN of maps larger than a run", 'type: "MVN"', medium=(1, 70, 17, 19), smal
 add("MVN across channels", 'type: "MVN" mvn_param { across_channels: true }', small=ODD, medium=IMAGE, **LOOSE)
 add("MVN of rows", 'type: "MVN" mvn_param { across_channels: true }', medium=(4, 37), **LOOSE)
 add("MVN, mean only", 'type: "MVN" mvn_param { normalize_variance: false }', small=ODD, medium=IMAGE)
-add("MVN, mean only, across channels", 'type: "MVN" mvn_param { normalize_variance: false across_channels: true }',
-    medium=IMAGE)  # fmt: skip
+add(
+    "MVN, mean only, across channels",
+    'type: "MVN" mvn_param { normalize_variance: false across_channels: true }',
+    medium=IMAGE,
+)
 add("MVN of eps 0.1", 'type: "MVN" mvn_param { eps: 0.1 }', medium=SLIVER, tolerance=0.3)  # Caffe's gradient: eps 0
 
 
@@ -701,18 +844,33 @@ add("Tile", 'type: "Tile" tile_param { tiles: 4 }', timing=BATCH)
 add("Tile of images", 'type: "Tile" tile_param { axis: 0 tiles: 2 }', medium=IMAGE)
 add("Tile of rows", 'type: "Tile" tile_param { axis: 2 tiles: 65 }', medium=(2, 3, 1, 4))
 add("Tile of one number", 'type: "Tile" tile_param { axis: 1 tiles: 40 }', medium=(7, 1))
-add("Permute to the back", PERMUTE.format("order: 0 order: 2 order: 3 order: 1"), small=ODD, **BIG,
-    formula=lambda x: x.transpose(0, 2, 3, 1))  # fmt: skip
+add(
+    "Permute to the back",
+    PERMUTE.format("order: 0 order: 2 order: 3 order: 1"),
+    small=ODD,
+    **BIG,
+    formula=lambda x: x.transpose(0, 2, 3, 1),
+)
 add("Permute of items", PERMUTE.format("order: 1"), small=QUADS, formula=lambda x: x.transpose(1, 0, 2, 3))
-add("Permute of five axes", PERMUTE.format("order: 0 order: 2 order: 1"), medium=(2, 3, 4, 2, 3),
-    formula=lambda x: x.transpose(0, 2, 1, 3, 4))  # fmt: skip
+add(
+    "Permute of five axes",
+    PERMUTE.format("order: 0 order: 2 order: 1"),
+    medium=(2, 3, 4, 2, 3),
+    formula=lambda x: x.transpose(0, 2, 1, 3, 4),
+)
 add("Permute, a view", PERMUTE.format(""), small=ODD, formula=lambda x: x)
 add("Reorg", 'type: "Reorg" reorg_param { stride: 2 }', small=(2, 4, 6, 2), medium=(1, 8, 4, 10))
 add("Reorg of one block", 'type: "Reorg" reorg_param { stride: 2 }', small=(2, 4, 2, 2))
 add("Reorg, back", 'type: "Reorg" reorg_param { stride: 2 reverse: true }', small=(2, 8, 3, 5))
 add("Reorg of YOLO v2", 'type: "Reorg" reorg_param { stride: 2 }', timing=(16, 64, 26, 26))
-add("Upsample", 'type: "Upsample" upsample_param { scale: 2 }', small=ODD, medium=IMAGE, timing=(16, 128, 26, 26),
-    formula=lambda x: np.kron(x, np.ones((2, 2))))  # fmt: skip
+add(
+    "Upsample",
+    'type: "Upsample" upsample_param { scale: 2 }',
+    small=ODD,
+    medium=IMAGE,
+    timing=(16, 128, 26, 26),
+    formula=lambda x: np.kron(x, np.ones((2, 2))),
+)
 
 
 def places(plane: int) -> Draw:
@@ -726,17 +884,35 @@ def places(plane: int) -> Draw:
     return draw
 
 
-add("Upsample by a mask", 'type: "Upsample" upsample_param { scale: 2 pad_out_h: true }', medium=[(2, 5, 3, 2)] * 2,
-    drawn={1: places(5 * 4)})  # fmt: skip
-add("Upsample by a mask of quads", 'type: "Upsample" upsample_param { upsample_h: 5 upsample_w: 9 }',
-    medium=[(2, 36, 3, 4)] * 2, drawn={1: places(5 * 9)})  # fmt: skip
+add(
+    "Upsample by a mask",
+    'type: "Upsample" upsample_param { scale: 2 pad_out_h: true }',
+    medium=[(2, 5, 3, 2)] * 2,
+    drawn={1: places(5 * 4)},
+)
+add(
+    "Upsample by a mask of quads",
+    'type: "Upsample" upsample_param { upsample_h: 5 upsample_w: 9 }',
+    medium=[(2, 36, 3, 4)] * 2,
+    drawn={1: places(5 * 9)},
+)
 add("Upsample by 3 of quads", 'type: "Upsample" upsample_param { scale: 3 }', small=QUADS)
-add("Axpy", 'type: "Axpy"', small=[ODD[:2], ODD, ODD], medium=[IMAGE[:2], IMAGE, IMAGE],
-    timing=[BATCH[:2], BATCH, BATCH], formula=lambda a, x, b: a[..., None, None] * x + b)  # fmt: skip
+add(
+    "Axpy",
+    'type: "Axpy"',
+    small=[ODD[:2], ODD, ODD],
+    medium=[IMAGE[:2], IMAGE, IMAGE],
+    timing=[BATCH[:2], BATCH, BATCH],
+    formula=lambda a, x, b: a[..., None, None] * x + b,
+)
 add("Axpy of quads", 'type: "Axpy"', small=[(2, 4, 1, 1), QUADS, QUADS])
 PRIOR = 'type: "PriorBox" prior_box_param {{ min_size: 3.5 {} }}'
-add("PriorBox", PRIOR.format("max_size: 8 aspect_ratio: 2 aspect_ratio: 3 variance: [0.1, 0.1, 0.2, 0.2]"),
-    small=[ODD, (2, 3, 20, 15)], medium=[IMAGE, (2, 3, 300, 200)])  # fmt: skip
+add(
+    "PriorBox",
+    PRIOR.format("max_size: 8 aspect_ratio: 2 aspect_ratio: 3 variance: [0.1, 0.1, 0.2, 0.2]"),
+    small=[ODD, (2, 3, 20, 15)],
+    medium=[IMAGE, (2, 3, 300, 200)],
+)
 add("PriorBox of 8732", PRIOR.format("aspect_ratio: 2 clip: true img_size: 300"), timing=(1, 1, 54, 54))
 add("ShuffleChannel", SHUFFLE.format(2), medium=IMAGE, timing=BATCH)
 add("ShuffleChannel of quads", SHUFFLE.format(2), small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
@@ -800,8 +976,11 @@ def reduction(name: str, settings: str, **more: Any) -> None:
 
 for _operation in ("SUM", "MEAN", "ASUM", "SUMSQ"):
     for _axis in (0, 1, 2, 3):
-        reduction(f"Reduction {_operation} from axis {_axis}", f"operation: {_operation} axis: {_axis} coeff: 0.7",
-                  medium=IMAGE)  # fmt: skip
+        reduction(
+            f"Reduction {_operation} from axis {_axis}",
+            f"operation: {_operation} axis: {_axis} coeff: 0.7",
+            medium=IMAGE,
+        )
 reduction("Reduction of long rows", "axis: 1", medium=(3, 40001))
 reduction("Reduction SUM", "axis: 1", small=ODD)
 reduction("Reduction ASUM", "operation: ASUM axis: 2", small=ODD)
@@ -841,8 +1020,9 @@ labelled("SoftmaxWithLoss", LOSS, 4, medium=[(5, 4), (5,)])
 labelled("SoftmaxWithLoss and its softmax", f'{LOSS} top: "l" top: "p"', 35, small=[(9, 35), (9,)])
 labelled("SoftmaxWithLoss of planes", f"{LOSS} loss_param {{ ignore_label: 1 }}", 3, small=[(2, 3, 5), (2, 5)])
 labelled("SoftmaxWithLoss of images", f"{LOSS} loss_param {{ ignore_label: 1 }}", 6, medium=[IMAGE, (2, 1, 7, 5)])
-labelled("SoftmaxWithLoss, labels in another order", f"{LOSS} softmax_param {{ axis: 2 }}", 7,
-         medium=[IMAGE, (2, 6, 5)])  # fmt: skip
+labelled(
+    "SoftmaxWithLoss, labels in another order", f"{LOSS} softmax_param {{ axis: 2 }}", 7, medium=[IMAGE, (2, 6, 5)]
+)
 labelled("SoftmaxWithLoss of 1000", LOSS, 1000, timing=[ROWS, ROWS[:1]])
 labelled("SoftmaxWithLoss of 21", LOSS, 21, timing=[PIXELS, (4, 1, 480, 480)])
 labelled("SoftmaxWithLoss of 2", LOSS, 2, timing=[(8, 2, 480, 480), (8, 1, 480, 480)])
@@ -850,24 +1030,45 @@ GAIN = 'type: "InfogainLoss"'
 labelled("InfogainLoss", GAIN, 4, medium=[(5, 4), (5,), (4, 4)])
 labelled("InfogainLoss and its softmax", f'{GAIN} top: "l" top: "p"', 35, small=[(9, 35), (9,), (1, 1, 35, 35)])
 labelled("InfogainLoss of planes", f"{GAIN} loss_param {{ ignore_label: 1 }}", 3, small=[(2, 3, 5), (2, 5), (3, 3)])
-labelled("InfogainLoss of images", f"{GAIN} loss_param {{ ignore_label: 1 normalization: FULL }}", 6,
-         medium=[IMAGE, (2, 1, 7, 5), (6, 6)])  # fmt: skip
-labelled("InfogainLoss, labels in another order", f"{GAIN} infogain_loss_param {{ axis: 2 }}", 7,
-         medium=[IMAGE, (2, 6, 5), (7, 7)])  # fmt: skip
+labelled(
+    "InfogainLoss of images",
+    f"{GAIN} loss_param {{ ignore_label: 1 normalization: FULL }}",
+    6,
+    medium=[IMAGE, (2, 1, 7, 5), (6, 6)],
+)
+labelled(
+    "InfogainLoss, labels in another order",
+    f"{GAIN} infogain_loss_param {{ axis: 2 }}",
+    7,
+    medium=[IMAGE, (2, 6, 5), (7, 7)],
+)
 labelled("Accuracy", 'type: "Accuracy" top: "a" top: "c"', 35, small=[(9, 35), (9,)])
 labelled("Accuracy of planes", 'type: "Accuracy"', 3, small=[(2, 3, 5), (2, 5)])
 labelled("Accuracy, top 2", 'type: "Accuracy" accuracy_param { top_k: 2 }', 5, medium=[(9, 5), (9,)])
-labelled("Accuracy by class", 'type: "Accuracy" top: "a" top: "c" accuracy_param { ignore_label: 1 }', 6,
-         medium=[IMAGE, (2, 1, 7, 5)])  # fmt: skip
-labelled("Accuracy along columns", 'type: "Accuracy" top: "a" top: "c" accuracy_param { axis: 3 }', 5,
-         medium=[IMAGE, (2, 6, 7)])  # fmt: skip
+labelled(
+    "Accuracy by class",
+    'type: "Accuracy" top: "a" top: "c" accuracy_param { ignore_label: 1 }',
+    6,
+    medium=[IMAGE, (2, 1, 7, 5)],
+)
+labelled(
+    "Accuracy along columns",
+    'type: "Accuracy" top: "a" top: "c" accuracy_param { axis: 3 }',
+    5,
+    medium=[IMAGE, (2, 6, 7)],
+)
 labelled("Accuracy of 1000", 'type: "Accuracy"', 1000, timing=[ROWS, ROWS[:1]])
 labelled("Accuracy of 21", 'type: "Accuracy"', 21, timing=[PIXELS, (4, 1, 480, 480)])
 add("EuclideanLoss", 'type: "EuclideanLoss"', small=[ODD, ODD], medium=[(4, 6), (4, 6)], timing=[BATCH, BATCH])
 add("EuclideanLoss, images and rows", 'type: "EuclideanLoss"', medium=[IMAGE, (2, 210)])
 add("EuclideanLoss, two orders", 'type: "EuclideanLoss"', medium=[IMAGE, (2, 5, 6, 7)])
-labelled("SigmoidCrossEntropyLoss", 'type: "SigmoidCrossEntropyLoss"', small=[ODD, ODD], medium=[IMAGE, IMAGE],
-         timing=[BATCH, BATCH])  # fmt: skip
+labelled(
+    "SigmoidCrossEntropyLoss",
+    'type: "SigmoidCrossEntropyLoss"',
+    small=[ODD, ODD],
+    medium=[IMAGE, IMAGE],
+    timing=[BATCH, BATCH],
+)
 labelled("SigmoidCrossEntropyLoss, rows and images", 'type: "SigmoidCrossEntropyLoss"', medium=[(2, 210), IMAGE])
 labelled("HingeLoss", 'type: "HingeLoss"', 40, medium=[(5, 40), (5,)])
 labelled("HingeLoss of three", 'type: "HingeLoss"', 3, small=[(5, 3), (5,)])
@@ -876,23 +1077,48 @@ labelled("HingeLoss of images", 'type: "HingeLoss" hinge_loss_param { norm: L2 }
 labelled("MultinomialLogisticLoss", 'type: "MultinomialLogisticLoss"', 210, positive=True, medium=[IMAGE, (2,)])
 labelled("MultinomialLogisticLoss of three", 'type: "MultinomialLogisticLoss"', 3, positive=True, small=[(5, 3), (5,)])
 add("SmoothL1Loss", 'type: "SmoothL1Loss"', small=[ODD, ODD], medium=[(4, 6), (4, 6)], timing=[BATCH, BATCH])
-add("SmoothL1Loss, weighted", 'type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 1.5 }', small=[ODD] * 4,
-    medium=[IMAGE] * 4)  # fmt: skip
+add(
+    "SmoothL1Loss, weighted",
+    'type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 1.5 }',
+    small=[ODD] * 4,
+    medium=[IMAGE] * 4,
+)
 add("SmoothL1Loss, weighted inside", 'type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3 }', medium=[(5, 8)] * 3)
 CONTRASTIVE = {"labels": 2, "tolerance": 3e-4}  # Caffe divides by d + 1e-4 where the derivative has d
-add("ContrastiveLoss", 'type: "ContrastiveLoss"', small=[(9, 35), (9, 35), (9,)], timing=[ROWS, ROWS, ROWS[:1]],
-    **CONTRASTIVE)  # fmt: skip
-add("ContrastiveLoss of margin 6", 'type: "ContrastiveLoss" contrastive_loss_param { margin: 6 }',
-    medium=[(8, 20), (8, 20), (8,)], **CONTRASTIVE)  # fmt: skip
-add("ContrastiveLoss, legacy", 'type: "ContrastiveLoss" contrastive_loss_param { margin: 36 legacy_version: true }',
-    medium=[(8, 20), (8, 20), (8,)], **CONTRASTIVE)  # fmt: skip
+add(
+    "ContrastiveLoss",
+    'type: "ContrastiveLoss"',
+    small=[(9, 35), (9, 35), (9,)],
+    timing=[ROWS, ROWS, ROWS[:1]],
+    **CONTRASTIVE,
+)
+add(
+    "ContrastiveLoss of margin 6",
+    'type: "ContrastiveLoss" contrastive_loss_param { margin: 6 }',
+    medium=[(8, 20), (8, 20), (8,)],
+    **CONTRASTIVE,
+)
+add(
+    "ContrastiveLoss, legacy",
+    'type: "ContrastiveLoss" contrastive_loss_param { margin: 36 legacy_version: true }',
+    medium=[(8, 20), (8, 20), (8,)],
+    **CONTRASTIVE,
+)
 
 # -- ops that no layer makes ---------------------------------------------------------------------------------------
 
 SETTINGS: StepContext = {
-    "momentum": 0.9, "momentum2": 0.999, "rms_decay": 0.98, "delta": 1e-3, "weight_decay": 5e-3,
-    "regularization": "L2", "clip": -1.0, "iter_size": 1, "rate": 0.1, "iteration": 4,
-}  # fmt: skip
+    "momentum": 0.9,
+    "momentum2": 0.999,
+    "rms_decay": 0.98,
+    "delta": 1e-3,
+    "weight_decay": 5e-3,
+    "regularization": "L2",
+    "clip": -1.0,
+    "iter_size": 1,
+    "rate": 0.1,
+    "iteration": 4,
+}
 STATES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}  # optimizer state by rule
 WEIGHTS, SCALAR = Tensor((5, 7)), Tensor(())
 

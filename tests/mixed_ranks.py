@@ -138,9 +138,10 @@ def arg_max(x: Shape) -> Iterator[Mixed]:
 
 
 SETTINGS = {
-    "Clip": "clip_param { min: 0.3 max: 0.9 }", "Split": 'top: "a" top: "b"',
+    "Clip": "clip_param { min: 0.3 max: 0.9 }",
+    "Split": 'top: "a" top: "b"',
     "ShuffleChannel": "shuffle_channel_param { group: 3 }",
-}  # fmt: skip
+}
 
 
 @family
@@ -148,9 +149,25 @@ def elementwise(x: Shape) -> Iterator[Mixed]:
     for operation in ("SUM", "PROD", "MAX"):
         yield Mixed(f'type: "Eltwise" eltwise_param {{ operation: {operation} }}', [x, x])
     for kind in (
-        "ReLU", "PReLU", "BatchNorm", "Split", "AbsVal", "BNLL", "Clip", "Dropout", "ELU", "Exp", "Log", "Power",
-        "ReLU6", "Sigmoid", "Swish", "TanH", "Threshold", "ShuffleChannel",
-    ):  # fmt: skip
+        "ReLU",
+        "PReLU",
+        "BatchNorm",
+        "Split",
+        "AbsVal",
+        "BNLL",
+        "Clip",
+        "Dropout",
+        "ELU",
+        "Exp",
+        "Log",
+        "Power",
+        "ReLU6",
+        "Sigmoid",
+        "Swish",
+        "TanH",
+        "Threshold",
+        "ShuffleChannel",
+    ):
         yield Mixed(f'type: "{kind}" {SETTINGS.get(kind, "")}', [x])
     yield Mixed('type: "PReLU" prelu_param { channel_shared: true }', [x])
 

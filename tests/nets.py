@@ -299,9 +299,16 @@ NETS = {
 NOT_ON_CUDA = {"multibox", "segnet"}  # has layers that the device refuses
 
 SETTINGS = {
-    "base_lr": 0.05, "lr_policy": "fixed", "momentum": 0.9, "weight_decay": 0.01, "max_iter": 6, "random_seed": 5,
-    "test_iter": 2, "test_interval": 3, "snapshot_after_train": False,
-}  # fmt: skip
+    "base_lr": 0.05,
+    "lr_policy": "fixed",
+    "momentum": 0.9,
+    "weight_decay": 0.01,
+    "max_iter": 6,
+    "random_seed": 5,
+    "test_iter": 2,
+    "test_interval": 3,
+    "snapshot_after_train": False,
+}
 
 
 def solver_text(**fields: object) -> str:

@@ -66,8 +66,9 @@ def test_plan_answers_and_compile_refuses_a_budget_that_is_too_small():
 def test_compile_gives_the_schedules_of_all_nets_of_a_solver():
     program = layermem.compile(solver="prototxt/digits/solver.prototxt")
     assert isinstance(program, Program) and [s.graph.name for s in program.schedules] == [
-        "LeNet (digits) train", "LeNet (digits) test",
-    ]  # fmt: skip
+        "LeNet (digits) train",
+        "LeNet (digits) test",
+    ]
 
 
 @pytest.mark.parametrize("arguments", [{}, {"net": NET, "solver": "prototxt/digits/solver.prototxt"}])
@@ -97,11 +98,17 @@ def test_a_budget_is_a_number_of_bytes_or_a_text(budget, nbytes):
     ("budget", "says"),
     [
         (0.5, "0.5 is not a number of bytes; for a share of the baseline use '50%'"),
-        (1.5, "1.5 is not an amount of memory"), (-1, "-1 is not an amount"), (float("nan"), "nan is not an amount"),
-        (float("inf"), "inf is not an amount"), (True, "True is not an amount"), ([1], r"\[1\] is not an amount"),
-        (1e30, "more memory than any machine has"), (1j, "1j is not an amount"), ("half", "'half' is not an amount"),
+        (1.5, "1.5 is not an amount of memory"),
+        (-1, "-1 is not an amount"),
+        (float("nan"), "nan is not an amount"),
+        (float("inf"), "inf is not an amount"),
+        (True, "True is not an amount"),
+        ([1], r"\[1\] is not an amount"),
+        (1e30, "more memory than any machine has"),
+        (1j, "1j is not an amount"),
+        ("half", "'half' is not an amount"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("argument", ["budget", "host_budget"])
 def test_what_is_no_budget_is_refused_in_a_sentence(argument, budget, says):
     with pytest.raises(layermem.InputError, match=says):

@@ -24,9 +24,12 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 def run(*words: str | Path, folder: Path) -> str:
     ended = subprocess.run(
-        [sys.executable, *map(str, words)], capture_output=True, text=True, cwd=folder,
+        [sys.executable, *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"},
-    )  # fmt: skip
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -149,10 +149,18 @@ def test_every_retired_word_is_parsed_from_the_page():
 @pytest.mark.parametrize(
     "line",
     [
-        "conv_scratch_bytes", "ScratchBytes", "two scratches", "a stand-in", "on_standin.py", "STANDIN_SEED",
-        "set_vector_unit()", "class Walk:", '#include "cpu/pool.h"', "nobody reads it",
+        "conv_scratch_bytes",
+        "ScratchBytes",
+        "two scratches",
+        "a stand-in",
+        "on_standin.py",
+        "STANDIN_SEED",
+        "set_vector_unit()",
+        "class Walk:",
+        '#include "cpu/pool.h"',
+        "nobody reads it",
     ],
-)  # fmt: skip
+)
 def test_a_retired_word_is_found(line):
     assert list(hits("x.py", [line], WORDS))
 

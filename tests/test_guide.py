@@ -79,9 +79,11 @@ class Shell:
             bin_folder = Path(sys.executable).parent
             path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
             ended = subprocess.run(
-                ["sh", "-c", command], capture_output=True, text=True,
+                ["sh", "-c", command],
+                capture_output=True,
+                text=True,
                 env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
-            )  # fmt: skip
+            )
             print(ended.stdout + ended.stderr, end="")
             return ended.returncode
         return 0

@@ -40,12 +40,17 @@ MIB = 2**20
 FAILS = "FAILS"
 # net, batch, GB/s of the link, budgets in MiB
 ROWS = [
-    ("resnet50", 96, 45, (1403, 1800, 2000, 2381)), ("resnet50", 96, 12, (1403, 1800, 2000, 2381)),
-    ("resnet50", 96, 0, (1600, 1800, 2090, 2381)), ("resnet152", 48, 0, (1200, 1400, 1650)),
-    ("vgg16", 64, 45, (1637, 1700, 2200, 2702, 3257)), ("vgg16", 64, 12, (2200,)),
-    ("googlenet", 256, 45, (1236, 1474, 1922)), ("googlenet", 256, 0, (1922,)),
-    ("unet", 8, 45, (1861, 2103, 2555, 3310)), ("unet", 8, 0, (2750, 3310)),
-]  # fmt: skip
+    ("resnet50", 96, 45, (1403, 1800, 2000, 2381)),
+    ("resnet50", 96, 12, (1403, 1800, 2000, 2381)),
+    ("resnet50", 96, 0, (1600, 1800, 2090, 2381)),
+    ("resnet152", 48, 0, (1200, 1400, 1650)),
+    ("vgg16", 64, 45, (1637, 1700, 2200, 2702, 3257)),
+    ("vgg16", 64, 12, (2200,)),
+    ("googlenet", 256, 45, (1236, 1474, 1922)),
+    ("googlenet", 256, 0, (1922,)),
+    ("unet", 8, 45, (1861, 2103, 2555, 3310)),
+    ("unet", 8, 0, (2750, 3310)),
+]
 HALF = ("overhead", "peak, MiB", "run again", "bound")
 COLUMNS = ("net, batch", "link, GB/s", "budget, MiB", "apart, ms", *HALF, "fused, ms", *HALF, "CPU s")
 
@@ -86,9 +91,12 @@ def cells(case: Case, budget_bytes: int) -> list[str]:
     peak = f"{program.arena_bytes / MIB:,.1f}"
     order = program.plan.order
     return [
-        f"{program.seconds * 1e3:.1f}", format_change(program.seconds / case.once - 1),
-        peak if program.arena_bytes <= budget_bytes else f"{FAILS}: {peak}", str(len(order) - len(set(order))), bound,
-    ]  # fmt: skip
+        f"{program.seconds * 1e3:.1f}",
+        format_change(program.seconds / case.once - 1),
+        peak if program.arena_bytes <= budget_bytes else f"{FAILS}: {peak}",
+        str(len(order) - len(set(order))),
+        bound,
+    ]
 
 
 def lines(net: str, batch: int, link: int, budgets: tuple[int, ...], apart: str) -> Iterator[str]:

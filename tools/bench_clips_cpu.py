@@ -34,9 +34,14 @@ except ImportError:
 IDLE_SECONDS = 0.02  # after which idle threads no longer spin
 # name, channels, frames, height and width, outputs: "Learning Spatiotemporal Features with 3D Convolutional Networks"
 LAYERS = (
-    ("conv1a", 3, 16, 112, 64), ("conv2a", 64, 16, 56, 128), ("conv3a", 128, 8, 28, 256), ("conv3b", 256, 8, 28, 256),
-    ("conv4a", 256, 4, 14, 512), ("conv4b", 512, 4, 14, 512), ("conv5a", 512, 2, 7, 512),
-)  # fmt: skip
+    ("conv1a", 3, 16, 112, 64),
+    ("conv2a", 64, 16, 56, 128),
+    ("conv3a", 128, 8, 28, 256),
+    ("conv3b", 256, 8, 28, 256),
+    ("conv4a", 256, 4, 14, 512),
+    ("conv4b", 512, 4, 14, 512),
+    ("conv5a", 512, 2, 7, 512),
+)
 Run = Callable[[], object]
 
 

@@ -224,11 +224,21 @@ def make_parser() -> argparse.ArgumentParser:
         "--steps", type=int, default=10, help=f"steps of a turn; the first {LEFT_OUT} do not count (10)"
     )
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant (3)")
-    parser.add_argument("--only", action="append", metavar="NAME", help="only this contestant, by its name in the table"
-                        " or a pattern such as 'PyTorch*' (may be repeated)")  # fmt: skip
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="only this contestant, by its name in the table or a pattern such as 'PyTorch*' (may be repeated)",
+    )
     parser.add_argument("--torch-python", default=python_with_torch(), help="a Python that has PyTorch (this one)")
-    parser.add_argument("--preload", action="append", type=Path, default=[], metavar="FILE",
-                        help="an allocator to run PyTorch with, beside those installed (may be repeated)")  # fmt: skip
+    parser.add_argument(
+        "--preload",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="an allocator to run PyTorch with, beside those installed (may be repeated)",
+    )
     parser.add_argument("--profile", action="store_true", help="only print the time of layermem by kind of op")
     parser.add_argument("--out", type=Path, help="also write the tables to a file")
     parser.add_argument("--serve", nargs=3, metavar=("NET", "BUDGET", "COSTS"), help=argparse.SUPPRESS)

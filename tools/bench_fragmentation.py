@@ -73,11 +73,15 @@ def by_net(rows: list[Placement]) -> Iterator[str]:
     for net in dict.fromkeys(row.net for row in rows):
         mine = [row for row in rows if row.net == net]
         slowest = max(mine, key=lambda row: row.seconds)
-        shown.append([
-            net, str(len(mine)), f"{min(r.blocks for r in mine):,} to {max(r.blocks for r in mine):,}",
-            str(sum(not row.is_fragmented for row in mine)),
-            f"{slowest.seconds:.2f} ({slowest.strategy}, {slowest.which})",
-        ])  # fmt: skip
+        shown.append(
+            [
+                net,
+                str(len(mine)),
+                f"{min(r.blocks for r in mine):,} to {max(r.blocks for r in mine):,}",
+                str(sum(not row.is_fragmented for row in mine)),
+                f"{slowest.seconds:.2f} ({slowest.strategy}, {slowest.which})",
+            ]
+        )
     yield from table(["net", "plans", "blocks", "without fragmentation", "slowest, s"], shown)
 
 
@@ -88,10 +92,17 @@ def misses(rows: list[Placement]) -> Iterator[str]:
         yield "None.\n"
         return
     shown = [
-        [r.net, f"{r.strategy} ({r.which})", f"{r.blocks:,}", format_bytes(r.bound), format_bytes(r.height - r.bound),
-         f"{r.height / r.bound - 1:.3%}", f"{r.seconds:.2f}"]
+        [
+            r.net,
+            f"{r.strategy} ({r.which})",
+            f"{r.blocks:,}",
+            format_bytes(r.bound),
+            format_bytes(r.height - r.bound),
+            f"{r.height / r.bound - 1:.3%}",
+            f"{r.seconds:.2f}",
+        ]
         for r in missed
-    ]  # fmt: skip
+    ]
     yield from table(["net", "plan", "blocks", "live bytes", "fragmentation", "share", "seconds"], shown)
 
 

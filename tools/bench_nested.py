@@ -26,9 +26,14 @@ from layermem.planning.graph_files.schedule_text import run_schedule
 from layermem.planning.graph_files.text_format import Function, GraphFile, Variable, read_graph
 
 SHARES = {  # budgets in % of 2 M(V), all values and all gradients at once
-    "vgg19": (18, 20, 25, 30), "unet": (12.1, 17, 20, 25, 30), "resnet50": (6, 9.3, 15, 20),
-    "resnet152": (3.5, 6, 10, 15), "densenet": (3, 7, 10, 15), "googlenet": (12.2, 14, 20), "pspnet": (4, 6, 10, 15),
-}  # fmt: skip
+    "vgg19": (18, 20, 25, 30),
+    "unet": (12.1, 17, 20, 25, 30),
+    "resnet50": (6, 9.3, 15, 20),
+    "resnet152": (3.5, 6, 10, 15),
+    "densenet": (3, 7, 10, 15),
+    "googlenet": (12.2, 14, 20),
+    "pspnet": (4, 6, 10, 15),
+}
 
 
 def planned(planner: GraphPlanner, graph: GraphFile, budget_bytes: int, reads: str) -> tuple[GraphPlan, float]:

@@ -70,11 +70,15 @@ def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     overhead = program.seconds / job.baseline_seconds - 1
     peak_bytes = program.arena_bytes
     return [
-        name, strategy, *times, str(len(program.train.instructions)), format_bytes(peak_bytes),
+        name,
+        strategy,
+        *times,
+        str(len(program.train.instructions)),
+        format_bytes(peak_bytes),
         f"{peak_bytes / job.baseline_bytes:.1%}",
         format_bytes(peak_bytes - program.max_live_bytes) if peak_bytes > program.max_live_bytes else "",
         format_change(overhead),
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

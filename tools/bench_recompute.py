@@ -119,9 +119,11 @@ def main() -> None:
     parser.add_argument("--shares", default=SHARES)
     parser.add_argument("--few", action="store_true")
     arguments = parser.parse_args()
-    names = arguments.nets.split(",") if arguments.nets else sorted(
-        p.stem.removeprefix("cg_") for p in arguments.folder.glob("cg_*.txt")
-    )  # fmt: skip
+    names = (
+        arguments.nets.split(",")
+        if arguments.nets
+        else sorted(p.stem.removeprefix("cg_") for p in arguments.folder.glob("cg_*.txt"))
+    )
     for given, known in ((arguments.families, FAMILIES), (arguments.models, MODELS)):
         if not set(given.split(",")) <= set(known):
             parser.error(f"'{given}' should be some of {','.join(known)}")

@@ -92,10 +92,15 @@ def rows_of(net: str, batch: int, device: str, precision: str, network: Network)
         step = one if size == 1 else step_of(net, batch, device, precision, network, size)
         speed = size * one.seconds / step.seconds
         yield [
-            f"{size:,}", f"{size * batch:,}", f"{step.seconds * 1e3:,.1f}",
-            f"{(step.seconds - step.compute) * 1e3:,.1f}", f"{speed:,.1f}", f"{100 * speed / size:.0f} %",
-            f"{step.peak / 2**20:,.0f}", f"{step.state / 2**20:,.1f}",
-        ]  # fmt: skip
+            f"{size:,}",
+            f"{size * batch:,}",
+            f"{step.seconds * 1e3:,.1f}",
+            f"{(step.seconds - step.compute) * 1e3:,.1f}",
+            f"{speed:,.1f}",
+            f"{100 * speed / size:.0f} %",
+            f"{step.peak / 2**20:,.0f}",
+            f"{step.state / 2**20:,.1f}",
+        ]
 
 
 def sections(only: str | None) -> Iterator[str]:

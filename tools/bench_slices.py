@@ -39,28 +39,34 @@ BUDGETS = [
 WHOLE = [("vgg16", 64), ("unet", 8), ("googlenet", 256)]  # in slices from end to end, nothing recomputed
 COUNTS = (2, 4, 8)
 MEASURED = "## Measured on the cpu device\n"
-LEAST = [
-    ("vgg16", 64, "conv1_1..pool2/4"), ("unet", 8, "whole/8"), ("googlenet", 256, "whole/8"),
-]  # fmt: skip
-BANDS = [
-    ("vgg16", 64, "conv1_1..pool3/8", "fc6/rows/8,fc7/rows/4", (400, 600, 800, 1000, 1200, 1600)),
-]  # fmt: skip
+LEAST = [("vgg16", 64, "conv1_1..pool2/4"), ("unet", 8, "whole/8"), ("googlenet", 256, "whole/8")]
+BANDS = [("vgg16", 64, "conv1_1..pool3/8", "fc6/rows/8,fc7/rows/4", (400, 600, 800, 1000, 1200, 1600))]
 
 # In training, BatchNorm mixes the images of a batch: it takes two passes.
 WITH_BATCH_NORM = [
-    ("resnet50", 96), ("resnet152", 48), ("resnext50", 64), ("densenet121", 64), ("densenet161", 32),
-    ("inception_v3", 32), ("mobilenet1", 128), ("mobilenet2", 128), ("pspnet", 1),
-]  # fmt: skip
+    ("resnet50", 96),
+    ("resnet152", 48),
+    ("resnext50", 64),
+    ("densenet121", 64),
+    ("densenet161", 32),
+    ("inception_v3", 32),
+    ("mobilenet1", 128),
+    ("mobilenet2", 128),
+    ("pspnet", 1),
+]
 
 
 NORM_BUDGETS = [
-    ("mobilenet2", 128, (700, 900, 1200, 1600)), ("mobilenet1", 128, (600, 800, 1000, 1300)),
+    ("mobilenet2", 128, (700, 900, 1200, 1600)),
+    ("mobilenet1", 128, (600, 800, 1000, 1300)),
     ("resnet50", 96, (2000,)),
-]  # fmt: skip
+]
 NORM_LEAST = [  # the last one is to show where slices do not pay
-    ("mobilenet2", 128, "conv1..conv3/project/8"), ("mobilenet1", 128, "conv1..conv5/dw/4"),
-    ("inception_v3", 32, "conv1..pool5/4"), ("resnet50", 96, "conv1..pool1/4"),
-]  # fmt: skip
+    ("mobilenet2", 128, "conv1..conv3/project/8"),
+    ("mobilenet1", 128, "conv1..conv5/dw/4"),
+    ("inception_v3", 32, "conv1..pool5/4"),
+    ("resnet50", 96, "conv1..pool1/4"),
+]
 
 
 def job_of(net: str, batch: int, link: float) -> Job:

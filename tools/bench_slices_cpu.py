@@ -33,9 +33,17 @@ from tools.cpu.disturbance import run_in_turns
 
 ROWS = ["vgg16:8:conv1_1..pool2/2", "googlenet:32:whole/4", "googlenet:32:whole/8", "alexnet:64:whole/4"]
 HEAD = [
-    "net", "slices", "images of a slice", "peak, MiB", "median", "minimum", "without slices: peak", "median", "minimum",
+    "net",
+    "slices",
+    "images of a slice",
+    "peak, MiB",
+    "median",
+    "minimum",
+    "without slices: peak",
+    "median",
+    "minimum",
     "steps that count",
-]  # fmt: skip
+]
 
 
 class Row:
@@ -62,9 +70,15 @@ class Row:
         images = self.batch // int(self.slices.rpartition("/")[2])
         sliced_cells, whole_cells = zip(*cells)
         return [
-            f"{self.name} x{self.batch}", self.slices, str(images), peaks[1], *sliced_cells, peaks[0], *whole_cells,
+            f"{self.name} x{self.batch}",
+            self.slices,
+            str(images),
+            peaks[1],
+            *sliced_cells,
+            peaks[0],
+            *whole_cells,
             f"{len(sliced)}, {len(whole)}",
-        ]  # fmt: skip
+        ]
 
     def ops(self, count: int, most: int) -> Iterator[list[str]]:
         """Cells of the table of ops."""

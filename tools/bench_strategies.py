@@ -42,19 +42,40 @@ from layermem.utils.units import format_change
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
 # net, batch, the best reduction in the paper (%), relative to its own baseline
 PAPER = [
-    ("pspnet", 2, 71), ("unet", 8, 48), ("resnet50", 96, 62), ("resnet152", 48, 75), ("vgg19", 64, 36),
-    ("densenet161", 32, 81), ("googlenet", 256, 39),
-]  # fmt: skip
+    ("pspnet", 2, 71),
+    ("unet", 8, 48),
+    ("resnet50", 96, 62),
+    ("resnet152", 48, 75),
+    ("vgg19", 64, 36),
+    ("densenet161", 32, 81),
+    ("googlenet", 256, 39),
+]
 LAYRUB = [
-    ("alexnet", 256), ("vgg16", 64), ("vgg16", 256), ("googlenet", 32), ("resnet50", 32), ("resnet101", 32),
-    ("resnet152", 32), ("resnet1001", 32), ("resnet1517", 32), ("resnet1517", 16),
-]  # fmt: skip
+    ("alexnet", 256),
+    ("vgg16", 64),
+    ("vgg16", 256),
+    ("googlenet", 32),
+    ("resnet50", 32),
+    ("resnet101", 32),
+    ("resnet152", 32),
+    ("resnet1001", 32),
+    ("resnet1517", 32),
+    ("resnet1517", 16),
+]
 DEEP = [("resnet1517", 16), ("resnet1517", 32), ("resnet2504", 16)]
 BUDGET_BYTES = 12 * 2**30  # of the GPU on which Layrub and its successor report their deepest nets
 DEPTHS = [("resnet50", 32), ("resnet101", 32), ("resnet152", 32), ("resnet1001", 32)]
 WITHOUT_HOST = [
-    "caffe", "liveness", "intra", "sublinear", "recompute-approx", "recompute", "recompute-exact", "nested", "auto",
-]  # fmt: skip
+    "caffe",
+    "liveness",
+    "intra",
+    "sublinear",
+    "recompute-approx",
+    "recompute",
+    "recompute-exact",
+    "nested",
+    "auto",
+]
 OFFLOADING = ["vdnn-conv", "vdnn-all", "inter", "hybrid", "auto"]
 NO_HOST = Hints(host_budget_bytes=0)
 

@@ -47,15 +47,19 @@ SNAPSHOT = re.compile(r"run_iter_\d+\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.js
 
 # event -> exit codes of its child beside 0, which a child has where the event came too late or changes nothing
 EVENTS: dict[str, tuple[int, ...]] = {
-    "SIGKILL": (-signal.SIGKILL,), "SIGTERM": (-signal.SIGTERM,), "SIGINT": (130,), "two SIGINT": (130,),
-    "SIGHUP": (-signal.SIGHUP,), "full disk": (2,), "no folder": (2,), "nothing": (),
-}  # fmt: skip
+    "SIGKILL": (-signal.SIGKILL,),
+    "SIGTERM": (-signal.SIGTERM,),
+    "SIGINT": (130,),
+    "two SIGINT": (130,),
+    "SIGHUP": (-signal.SIGHUP,),
+    "full disk": (2,),
+    "no folder": (2,),
+    "nothing": (),
+}
 SIGNALS = {"SIGKILL": 1, "SIGTERM": 1, "SIGINT": 1, "two SIGINT": 2, "SIGHUP": 1}  # how many are sent
 TO_SEND = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those that can be blocked
 
-RULES = (
-    'type: "SGD" momentum: 0.9', 'type: "Adam" momentum: 0.9 momentum2: 0.99', 'type: "AdaDelta" momentum: 0.9',
-)  # fmt: skip
+RULES = ('type: "SGD" momentum: 0.9', 'type: "Adam" momentum: 0.9 momentum2: 0.99', 'type: "AdaDelta" momentum: 0.9')
 
 MEMORY = ([], ["--budget", "80%"], ["--budget", "40%", "--spill", "."], ["--strategy", "hybrid", "--spill", "."])
 

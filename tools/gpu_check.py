@@ -117,10 +117,20 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, help="folder of wheels to use")
     parser.add_argument("--carried", type=Path, metavar="DIR", help="folder of tools/gpu/carry.py")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="where results go (%(default)s)")
-    parser.add_argument("--earlier", type=Path, action="append", default=[], metavar="DIR",
-                        help="folder of results of earlier calls, beside --out; may be repeated")  # fmt: skip
-    parser.add_argument("--patience", type=float, metavar="FACTOR",
-                        help="of the time limits of launches and items (1; a dry run has none)")  # fmt: skip
+    parser.add_argument(
+        "--earlier",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder of results of earlier calls, beside --out; may be repeated",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        metavar="FACTOR",
+        help="of the time limits of launches and items (1; a dry run has none)",
+    )
     parser.add_argument("--work", type=Path, default=WORK, help="where everything else goes (%(default)s)")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)

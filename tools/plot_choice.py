@@ -28,9 +28,14 @@ MOVED = {("VGG-16, batch 16", "vdnn-conv"): (-10, -1), ("VGG-16, batch 16", "int
 BUDGETS = (60, 52, 49, 45, 40, 35, 30, 25, 20, 18, 16, 14, 12, 10, 8, 6)  # percent of strategy `caffe`
 HOST = "64GiB"
 NAMED = {  # the strategies that are drawn, and where their names go: right of the dot, left or above
-    "caffe": (0, -9), "liveness": (8, -9), "sublinear": (10, 4), "recompute": (10, 4), "vdnn-conv": (10, 4),
-    "inter": (-10, 1), "hybrid": (10, 4),
-}  # fmt: skip
+    "caffe": (0, -9),
+    "liveness": (8, -9),
+    "sublinear": (10, 4),
+    "recompute": (10, 4),
+    "vdnn-conv": (10, 4),
+    "inter": (-10, 1),
+    "hybrid": (10, 4),
+}
 COPIES = {"vdnn-conv", "inter", "hybrid"}
 INK, GREY, LINE, PLAIN, HOSTED = "#222", "#666", "#c8ccd4", "#1b5fa8", "#b4560f"
 
@@ -196,10 +201,13 @@ def svg(panels: list[tuple[Panel, list[Point], list[list[Point]]]]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {FONT}>'
         f'<title>Which strategy to choose</title>{marker}<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>'
-        + text(20, 32, "Which strategy?", size=18, bold=True) + questions()
+        + text(20, 32, "Which strategy?", size=18, bold=True)
+        + questions()
         + text(20, 470, "What it costs: predicted time over peak memory, device cpu", size=18, bold=True)
-        + "".join(drawn) + legend + "</svg>\n"
-    )  # fmt: skip
+        + "".join(drawn)
+        + legend
+        + "</svg>\n"
+    )
 
 
 def main() -> None:

@@ -52,11 +52,14 @@ SOLVERS["resnet20"] = (
 OPTIONS = {"resnet20": ("--data", "noise", "--batch", "8", "--iterations", "5")}  # of a net; its data are not there
 SLICED = ("--slices", "auto")  # where a budget is below what one layer needs
 PLANS: tuple[tuple[str, ...], ...] = (
-    ("--strategy", "liveness"), ("--strategy", "recompute"), ("--strategy", "auto"),
-    ("--strategy", "auto", "--budget", "100%"), ("--strategy", "auto", "--budget", "50%", *SLICED),
+    ("--strategy", "liveness"),
+    ("--strategy", "recompute"),
+    ("--strategy", "auto"),
+    ("--strategy", "auto", "--budget", "100%"),
+    ("--strategy", "auto", "--budget", "50%", *SLICED),
     ("--strategy", "auto", "--budget", "30%", "--spill", ".", *SLICED),
     ("--strategy", "recompute", "--budget", "70%"),
-)  # fmt: skip
+)
 
 
 class Launcher:
@@ -166,9 +169,13 @@ def kill_once(launcher: Launcher, folder: Path, size: int, rng: random.Random, d
     """Start `size` ranks that go on from the newest snapshot, and kill one: what happened."""
     words = ["train", "--solver", str(folder / "solver.prototxt"), "--device", device, "--quiet", "--restart"]
     process = subprocess.Popen(
-        launcher.command([words] * size), cwd=folder, env=environment(), stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        launcher.command([words] * size),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     time.sleep(rng.uniform(0.2, 4.0))
     ranks = ranks_of(process.pid)
     if not ranks or process.poll() is not None:

@@ -124,9 +124,14 @@ def train(net: Small, device: str, slices: str) -> Trained:
     shapes = {top: (net.items, *shape) for top, shape in net.inputs.items()}
     began, bits = time.perf_counter(), {}
     with Solver(
-        file, device=get_device(device), strategy="liveness", slices=slices, data="noise:3", inputs=shapes or None,
+        file,
+        device=get_device(device),
+        strategy="liveness",
+        slices=slices,
+        data="noise:3",
+        inputs=shapes or None,
         batch=net.items,
-    ) as solver:  # fmt: skip
+    ) as solver:
         for iteration in range(1, ITERATIONS + 1):
             solver.step(1)
             bits[f"loss {iteration}"] = float(solver.loss).hex()
@@ -174,8 +179,9 @@ def prove(name: str, device: str) -> Iterator[Proof]:
     """The proofs of one net on one device, each as soon as it is there."""
     net = NETS[name]
     whole = train(net, device, NO_SLICES)
-    yield Proof(name, net.items, device, "none", len(whole.bits), whole.predicted, whole.measured, "", False,
-                whole.seconds)  # fmt: skip
+    yield Proof(
+        name, net.items, device, "none", len(whole.bits), whole.predicted, whole.measured, "", False, whole.seconds
+    )
     for cut in cuts(net):
         try:
             sliced = train(net, device, cut)
@@ -185,8 +191,18 @@ def prove(name: str, device: str) -> Iterator[Proof]:
             continue
         different = [result for result, bits in whole.bits.items() if sliced.bits.get(result) != bits]
         sentence = ", ".join(different[:3]) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
-        yield Proof(name, net.items, device, cut, len(whole.bits), sliced.predicted, sliced.measured, sentence, False,
-                    sliced.seconds)  # fmt: skip
+        yield Proof(
+            name,
+            net.items,
+            device,
+            cut,
+            len(whole.bits),
+            sliced.predicted,
+            sliced.measured,
+            sentence,
+            False,
+            sliced.seconds,
+        )
 
 
 def emulated(name: str) -> Iterator[Proof]:

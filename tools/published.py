@@ -90,9 +90,15 @@ def cells(row: Published) -> list[str]:
     fused = sum(map(costs.op, graph_of(row.net, row.step_batch, row.way, fused=True).ops))
     times = (f"{1e3 * seconds:.1f}" for seconds in (row.seconds, predicted))
     return [
-        row.gpu, f"{row.net} x{row.step_batch}", row.way, row.layout, row.source,
-        *times, f"{predicted / row.seconds:.2f}", f"{1e3 * fused:.1f}",
-    ]  # fmt: skip
+        row.gpu,
+        f"{row.net} x{row.step_batch}",
+        row.way,
+        row.layout,
+        row.source,
+        *times,
+        f"{predicted / row.seconds:.2f}",
+        f"{1e3 * fused:.1f}",
+    ]
 
 
 def table(chosen: Sequence[Published]) -> Iterator[str]:

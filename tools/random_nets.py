@@ -62,14 +62,22 @@ EXACT_LAYERS = 12  # of a net for recompute-exact, whose time grows with the num
 PAGE = 256  # below the minimum by this much, a budget has to be refused
 
 RULES = {
-    "SGD": "momentum: 0.9", "Nesterov": "momentum: 0.8", "AdaGrad": "", "RMSProp": "rms_decay: 0.9",
-    "AdaDelta": "momentum: 0.95 delta: 1e-6", "Adam": "momentum: 0.9 momentum2: 0.99",
-}  # fmt: skip
+    "SGD": "momentum: 0.9",
+    "Nesterov": "momentum: 0.8",
+    "AdaGrad": "",
+    "RMSProp": "rms_decay: 0.9",
+    "AdaDelta": "momentum: 0.95 delta: 1e-6",
+    "Adam": "momentum: 0.9 momentum2: 0.99",
+}
 POLICIES = (
-    'lr_policy: "fixed"', 'lr_policy: "step" gamma: 0.5 stepsize: 1', 'lr_policy: "exp" gamma: 0.9',
-    'lr_policy: "inv" gamma: 0.1 power: 0.75', 'lr_policy: "multistep" gamma: 0.1 stepvalue: 1 stepvalue: 2',
-    'lr_policy: "poly" power: 2', 'lr_policy: "sigmoid" gamma: -1 stepsize: 1',
-)  # fmt: skip
+    'lr_policy: "fixed"',
+    'lr_policy: "step" gamma: 0.5 stepsize: 1',
+    'lr_policy: "exp" gamma: 0.9',
+    'lr_policy: "inv" gamma: 0.1 power: 0.75',
+    'lr_policy: "multistep" gamma: 0.1 stepvalue: 1 stepvalue: 2',
+    'lr_policy: "poly" power: 2',
+    'lr_policy: "sigmoid" gamma: -1 stepsize: 1',
+)
 
 
 @dataclass(frozen=True)
@@ -129,12 +137,18 @@ class Different(Exception):
 def random_solver(rng: random.Random, iterations: int) -> str:
     kind = rng.choice(sorted(RULES))
     fields = [
-        f'type: "{kind}" {RULES[kind]}', rng.choice(POLICIES), f"base_lr: {rng.choice((0.1, 0.01, 0.001))}",
-        f"max_iter: {iterations}", f"random_seed: {rng.randrange(2**31)}", "snapshot_after_train: false",
+        f'type: "{kind}" {RULES[kind]}',
+        rng.choice(POLICIES),
+        f"base_lr: {rng.choice((0.1, 0.01, 0.001))}",
+        f"max_iter: {iterations}",
+        f"random_seed: {rng.randrange(2**31)}",
+        "snapshot_after_train: false",
         rng.choice(("", "weight_decay: 0.01", 'weight_decay: 0.001 regularization_type: "L1"')),
-        rng.choice(("", "", "clip_gradients: 0.5")), rng.choice(("", "", "iter_size: 2", "iter_size: 3")),
-        rng.choice(("", "test_iter: 1 test_interval: 2")), rng.choice(("", "", "snapshot_format: HDF5")),
-    ]  # fmt: skip
+        rng.choice(("", "", "clip_gradients: 0.5")),
+        rng.choice(("", "", "iter_size: 2", "iter_size: 3")),
+        rng.choice(("", "test_iter: 1 test_interval: 2")),
+        rng.choice(("", "", "snapshot_format: HDF5")),
+    ]
     return "\n".join(filter(None, fields)) + "\n"
 
 
@@ -181,9 +195,18 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
     for end in sorted({run.resumed_at, iterations} - {0}):
         tested = False
         with Solver(
-            file, device=device, strategy=run.strategy, budget=budget, poison=run.poison, snapshot=snapshot,
-            iterations=end, log=log, slices=run.slices, loss_scale=loss_scale_for(text, device), **options,
-        ) as solver:  # fmt: skip
+            file,
+            device=device,
+            strategy=run.strategy,
+            budget=budget,
+            poison=run.poison,
+            snapshot=snapshot,
+            iterations=end,
+            log=log,
+            slices=run.slices,
+            loss_scale=loss_scale_for(text, device),
+            **options,
+        ) as solver:
             reset_peak()
             before = memory("VmRSS")
             try:

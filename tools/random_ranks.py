@@ -97,10 +97,19 @@ def train_rank(
         report = evaluate(job, run.strategy)
         budget = report.minimum_bytes + int((report.peak_bytes - report.minimum_bytes) * run.budget)
     with Solver(
-        file, device=device, strategy=run.strategy, budget=budget, poison=run.poison, snapshot=snapshot, iterations=end,
-        log=log, slices=slices, host_budget=HOST_BYTES, transport=transport,
+        file,
+        device=device,
+        strategy=run.strategy,
+        budget=budget,
+        poison=run.poison,
+        snapshot=snapshot,
+        iterations=end,
+        log=log,
+        slices=slices,
+        host_budget=HOST_BYTES,
+        transport=transport,
         loss_scale=loss_scale_for(text, device),
-    ) as solver:  # fmt: skip
+    ) as solver:
         solver.step(end - solver.iteration)
         measured, predicted = solver.runner.measured_peak_bytes, solver.program.arena_bytes
         train_schedules = len(solver.program.schedules) - len(solver.nets.tests)

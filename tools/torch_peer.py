@@ -41,9 +41,15 @@ def module_of(layer: Layer) -> nn.Module | None:
     kind = layer["type"]
     if kind == "Convolution":
         return nn.Conv2d(
-            layer["channels"], layer["outputs"], layer["kernel"], layer["stride"], layer["pad"], layer["dilation"],
-            layer["group"], layer["bias"],
-        )  # fmt: skip
+            layer["channels"],
+            layer["outputs"],
+            layer["kernel"],
+            layer["stride"],
+            layer["pad"],
+            layer["dilation"],
+            layer["group"],
+            layer["bias"],
+        )
     if kind == "InnerProduct":
         return nn.Linear(layer["inputs"], layer["outputs"], layer["bias"])
     if kind == "BatchNorm":

@@ -326,8 +326,10 @@ def run(options: argparse.Namespace) -> None:
     values = [v for v, variable in enumerate(graph.variables) if variable.is_value]
     nbytes = sum(graph.variables[v].bytes for v in values)
     print(f"graph         {len(graph.forward)} ops, {len(values)} values of {format_bytes(nbytes)}")
-    print(f"plan          peak {format_bytes(plan.peak_bytes or 0)} of values and gradients "
-          f"(all at once {format_bytes(whole)}), {plan.cost_recomputed} of {plan.cost_forward} recomputed")  # fmt: skip
+    print(
+        f"plan          peak {format_bytes(plan.peak_bytes or 0)} of values and gradients "
+        f"(all at once {format_bytes(whole)}), {plan.cost_recomputed} of {plan.cost_forward} recomputed"
+    )
     print(f"saved         {len(kept)} values of {format_bytes(sum(graph.variables[v].bytes for v in kept))}")
     peak, gradients = step(stages, x, None)
     less, again = step(stages, x, saved)

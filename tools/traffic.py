@@ -111,9 +111,12 @@ def _call(op: Op, spans: Mapping[str, range], precision: str, dtypes: Mapping[st
     return CudaCall(
         addresses={role: span.start for role, span in spans.items()},
         counts={role: len(span) // ITEMSIZE[by_role.get(role, "float32")] for role, span in spans.items()},
-        accumulated=frozenset(op.accumulates), precision=precision, storage=storage_of(set(by_role.values())),
-        narrow=narrow_roles(by_role), capability=capability,
-    )  # fmt: skip
+        accumulated=frozenset(op.accumulates),
+        precision=precision,
+        storage=storage_of(set(by_role.values())),
+        narrow=narrow_roles(by_role),
+        capability=capability,
+    )
 
 
 def launches_bytes(launches: Sequence[Launch], spans: Mapping[str, range], updated: Collection[str]) -> list[int]:

@@ -186,9 +186,12 @@ class Device:
         return guarded
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        self,
+        instructions: Sequence[Instruction],
+        calls: Sequence[Bound],
+        cancel: Bound | None = None,
         free_from: Mapping[str, int] = {},
-    ) -> Sequence[Bound]:  # fmt: skip
+    ) -> Sequence[Bound]:
         """The bound instructions, each waiting for those of other streams that its `after` names.
 
         A device without streams completes each call before the next: nothing to add, but for those on COMM.  They run

@@ -58,12 +58,24 @@ __version__ = "1.0.0"  # of the pycaffe whose names these are
 _MODES = ("configure", "set_device", "set_mode_cpu", "set_mode_gpu", "set_random_seed")
 _NETS = ("Classifier", "Detector", "Net", "layer_type_list")
 _PROCESS = (
-    "has_nccl", "init_log", "log", "set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count",
+    "has_nccl",
+    "init_log",
+    "log",
+    "set_multiprocess",
+    "set_solver_count",
+    "set_solver_rank",
+    "solver_count",
     "solver_rank",
-)  # fmt: skip
+)
 _SOLVERS = (
-    "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "NesterovSolver", "RMSPropSolver", "SGDSolver", "get_solver",
-)  # fmt: skip
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "NesterovSolver",
+    "RMSPropSolver",
+    "SGDSolver",
+    "get_solver",
+)
 _SPEC = {"NetSpec": "NetSpec", "layers": "L", "params": "P", "to_proto": "to_proto"}
 _MODULES = ("io", "proto")
 # Names of pycaffe and its forks that are not here, and why.
@@ -73,9 +85,7 @@ ABSENT = {
     "draw": "`layermem show` lists the layers of a net, and `layermem plan --plot` draws its memory",
 }
 
-__all__ = [
-    "TEST", "TRAIN", "Layer", "install", *_MODES, *_NETS, *_PROCESS, *_SOLVERS, *_SPEC, *_MODULES,
-]  # fmt: skip
+__all__ = ["TEST", "TRAIN", "Layer", "install", *_MODES, *_NETS, *_PROCESS, *_SOLVERS, *_SPEC, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,9 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _report([f"there is no script '{script}'; give the path of a Python file"])
         return 2
     configure(
-        budget=arguments.budget, strategy=arguments.strategy, device=arguments.device,
+        budget=arguments.budget,
+        strategy=arguments.strategy,
+        device=arguments.device,
         allow_python=arguments.allow_python or None,
-    )  # fmt: skip
+    )
     install()
     sys.argv = [script, *arguments.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(script))

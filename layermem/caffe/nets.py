@@ -78,9 +78,13 @@ class Net(Pycaffe):
             raise InputError(f"no phase {given['phase']!r}; use caffe.TRAIN or caffe.TEST")
         name = PHASE_NAMES[1 if given["phase"] is None else given["phase"]]
         super().__init__(
-            network_file, name, weights=given["weights"], level=given["level"] or 0, stages=given["stages"] or (),
+            network_file,
+            name,
+            weights=given["weights"],
+            level=given["level"] or 0,
+            stages=given["stages"] or (),
             **_defaults(options),
-        )  # fmt: skip
+        )
 
 
 class Classifier(Pycaffe, classifier.Classifier):

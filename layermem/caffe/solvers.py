@@ -133,9 +133,14 @@ class Solver(solver.Solver):
         states = [self.param.train_state, *self.param.test_state]
         level = states[number].level if number < len(states) else 0
         apart = Pycaffe(
-            definition.file, "TEST" if number else "TRAIN", level=level, stages=definition.stages, device=self.device,
-            seed=self.seed, allow_python=self._allow_python,
-        )  # fmt: skip
+            definition.file,
+            "TEST" if number else "TRAIN",
+            level=level,
+            stages=definition.stages,
+            device=self.device,
+            seed=self.seed,
+            allow_python=self._allow_python,
+        )
         apart._lock = self._lock  # it reads the parameters of the solver: one lock for all of them
         apart.share_with(self.net)
         return apart

@@ -22,9 +22,24 @@ FILES_READ = (  # options with files that are read, their endings, and what they
     ("snapshot", (".solverstate", ".h5"), "a solver state"),
 )
 OF_A_JOB = (  # options of watch that plan another job than that of its log
-    "phase", "batch", "input", "stage", "level", "device", "precision", "storage", "costs", "budget", "host_budget",
-    "hints", "segment_ends", "keep", "recompute", "strategy", "slices",
-)  # fmt: skip
+    "phase",
+    "batch",
+    "input",
+    "stage",
+    "level",
+    "device",
+    "precision",
+    "storage",
+    "costs",
+    "budget",
+    "host_budget",
+    "hints",
+    "segment_ends",
+    "keep",
+    "recompute",
+    "strategy",
+    "slices",
+)
 OF_A_PLAN = ("strategy", "slices", "segment_ends", "keep", "recompute", "hints")  # decide what a plan is
 
 

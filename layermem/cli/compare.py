@@ -90,9 +90,10 @@ def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[s
     device, most = device_of(arguments), machine_bytes()
     spill = None if arguments.spill is None else Path(arguments.spill)
     runnable = [
-        report for report in reports
+        report
+        for report in reports
         if report.feasible and report.peak_bytes + (0 if spill else report.program.host_bytes) < most
-    ]  # fmt: skip
+    ]
     return {
         report.strategy: Benchmark(report.job.nets[0], report.program, device, spill=spill).steps(arguments.steps)
         for report in track_progress(runnable, "running")
@@ -122,10 +123,12 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
     facts = [
         ("baseline", f"{format_bytes(job.baseline_bytes)}, {format_seconds(job.baseline_seconds)} (strategy caffe)"),
         ("BVLC Caffe", f"{format_bytes(job.bvlc_bytes)} (computed)"),
-        ("lower bounds", f"{format_bytes(first.bound_bytes)}" + (
-            f"; {format_seconds(first.bound_seconds)} within this budget" if budget else ""
-        )),
-    ]  # fmt: skip
+        (
+            "lower bounds",
+            f"{format_bytes(first.bound_bytes)}"
+            + (f"; {format_seconds(first.bound_seconds)} within this budget" if budget else ""),
+        ),
+    ]
     facts += [*costs_facts(job), *ranks_facts(job)]
     facts += [("host memory", text) for _, text in host_budget_facts(job.hints)]
     facts += spill_facts(job)

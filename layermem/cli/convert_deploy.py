@@ -29,9 +29,13 @@ def run_deploy(source: str, target: str, arguments: argparse.Namespace) -> int:
     if Path(target).suffix not in (".prototxt", ".txt", ".pbtxt"):
         raise InputError("is no name of a prototxt file; use a name that ends in .prototxt", path=target)
     message = api.deploy(
-        source, batch=arguments.batch, inputs=read_shapes(arguments.input), level=arguments.level or 0,
-        stages=stages(arguments.stage), allow_python=arguments.allow_python,
-    )  # fmt: skip
+        source,
+        batch=arguments.batch,
+        inputs=read_shapes(arguments.input),
+        level=arguments.level or 0,
+        stages=stages(arguments.stage),
+        allow_python=arguments.allow_python,
+    )
     write_atomically(target, text_format.MessageToString(message, as_utf8=True).encode())
     net = api.build_net(message, "TEST", allow_python=arguments.allow_python)
     inputs = [f"{top} {net.blobs[top]}" for layer in net.layers if layer.type == "Input" for top in layer.message.top]

@@ -35,9 +35,13 @@ def run_export(source: str, target: str, arguments: argparse.Namespace) -> int:
     if arguments.any_batch and arguments.batch is not None:
         raise InputError("--batch and --any-batch exclude each other; give one of them")
     net = build_net(
-        source, "TEST", batch=arguments.batch, inputs=read_shapes(arguments.input), level=arguments.level or 0,
+        source,
+        "TEST",
+        batch=arguments.batch,
+        inputs=read_shapes(arguments.input),
+        level=arguments.level or 0,
         stages=stages(arguments.stage),
-    )  # fmt: skip
+    )
     notes = export(net, target, weight_files(arguments), any_batch=arguments.any_batch)
     for note in notes:
         print(printable(f"{target}: {note}"))

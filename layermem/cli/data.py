@@ -61,13 +61,18 @@ def add_verbs(verbs: Verbs) -> None:
 def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder, with one subfolder for each class")
     parser.add_argument(
-        "out", metavar="OUT", type=Path,
+        "out",
+        metavar="OUT",
+        type=Path,
         help="the folder to write: labels.txt, train.txt, test.txt, their databases and mean.binaryproto",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--test", metavar="SHARE", type=share, default=0.2,
+        "--test",
+        metavar="SHARE",
+        type=share,
+        default=0.2,
         help="share of each class for the test set, as 20%% or 0.2 (default: 20%%)",
-    )  # fmt: skip
+    )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of split and order (default: 0)")
     _add_pixels(parser)
     _add_backend(parser)
@@ -106,8 +111,12 @@ def _add_mean(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("train", metavar="TRAIN", type=Path, help="a folder of class folders, a list or a database; or "
-                        "what `layermem data folder` wrote, with both sets")  # fmt: skip
+    parser.add_argument(
+        "train",
+        metavar="TRAIN",
+        type=Path,
+        help="a folder of class folders, a list or a database; or what `layermem data folder` wrote, with both sets",
+    )
     parser.add_argument("test", metavar="TEST", type=Path, nargs="?", help="the test set, in one of the same forms")
     parser.add_argument("--root", metavar="FOLDER", type=Path, help="folder of the paths in lists")
     count = parser.add_mutually_exclusive_group()
@@ -172,9 +181,14 @@ def run_folder(arguments: argparse.Namespace) -> int:
 
     check_name(arguments.out, (), "a folder")
     made = write_dataset(
-        arguments.folder, arguments.out, _image_options(arguments), share=arguments.test, seed=arguments.seed,
-        backend=arguments.backend or "lmdb", track=lambda items: track_progress(items, "storing"),
-    )  # fmt: skip
+        arguments.folder,
+        arguments.out,
+        _image_options(arguments),
+        share=arguments.test,
+        seed=arguments.seed,
+        backend=arguments.backend or "lmdb",
+        track=lambda items: track_progress(items, "storing"),
+    )
     if arguments.json:
         print_json(vars(made))
         return 0
@@ -274,10 +288,15 @@ def _image_options(arguments: argparse.Namespace) -> ImageOptions:
 
     given = vars(arguments)
     return ImageOptions(
-        root=given.get("root"), size=arguments.resize, gray=arguments.gray, encoded=arguments.encoded,
-        encode=arguments.encode_type, shuffle=given.get("shuffle"), check_size=given.get("check_size", False),
+        root=given.get("root"),
+        size=arguments.resize,
+        gray=arguments.gray,
+        encoded=arguments.encoded,
+        encode=arguments.encode_type,
+        shuffle=given.get("shuffle"),
+        check_size=given.get("check_size", False),
         labels=given.get("labels") or 1,
-    )  # fmt: skip
+    )
 
 
 def _print_count(arguments: argparse.Namespace, text: str, count: int) -> int:

@@ -27,14 +27,20 @@ DIRECTIONS = ("TB", "LR")
 
 def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(
-        verbs, "draw", "draw a net as SVG: layers, shapes and bytes, coloured by the decisions of its plan", EXAMPLE,
+        verbs,
+        "draw",
+        "draw a net as SVG: layers, shapes and bytes, coloured by the decisions of its plan",
+        EXAMPLE,
         more=strategies_text,
-    )  # fmt: skip
+    )
     parser.add_argument("-o", "--output", metavar="OUT.svg", required=True, help="the file to write")
     parser.add_argument(
-        "--rankdir", choices=DIRECTIONS, type=str.upper, default="TB",
+        "--rankdir",
+        choices=DIRECTIONS,
+        type=str.upper,
+        default="TB",
         help="from top to bottom, or from left to right (default: TB)",
-    )  # fmt: skip
+    )
     parser.add_argument("--fold", action="store_true", help="draw each repeated stage once, with its count")
     add_net_or_solver(parser)
     add_budget(parser)

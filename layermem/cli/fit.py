@@ -150,9 +150,14 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, ra
 
     def net_in(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Net:
         return build_net(
-            source, arguments.phase or "TRAIN", batch=batch, inputs=shapes, level=arguments.level,
-            stages=stages(arguments.stage), allow_python=arguments.allow_python,
-        )  # fmt: skip
+            source,
+            arguments.phase or "TRAIN",
+            batch=batch,
+            inputs=shapes,
+            level=arguments.level,
+            stages=stages(arguments.stage),
+            allow_python=arguments.allow_python,
+        )
 
     if arguments.solver:
         device, hints = device_of(arguments), hints_of(arguments)
@@ -279,9 +284,15 @@ class Row:
             return cls(fit.strategy, fit.size)
         warnings = (("warning", warning) for warning in report.job.costs.warnings(report.job.graphs[0]))
         return cls(
-            fit.strategy, fit.size, report.peak_bytes, report.program.host_bytes, report.seconds, report.overhead,
-            report.target, (*costs_facts(report.job), *spill_facts(report.job), *warnings),
-        )  # fmt: skip
+            fit.strategy,
+            fit.size,
+            report.peak_bytes,
+            report.program.host_bytes,
+            report.seconds,
+            report.overhead,
+            report.target,
+            (*costs_facts(report.job), *spill_facts(report.job), *warnings),
+        )
 
 
 def _fits(names: list[str], make: SizedJobs, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Row]:
@@ -356,9 +367,14 @@ def _fits_of_both(
 
 
 def _search(
-    names: Iterable[str], make: SizedJobs, sizes: range, arguments: argparse.Namespace, show: Show,
-    at_least: int = 0, is_largest: bool = False,
-) -> dict[str, Row]:  # fmt: skip
+    names: Iterable[str],
+    make: SizedJobs,
+    sizes: range,
+    arguments: argparse.Namespace,
+    show: Show,
+    at_least: int = 0,
+    is_largest: bool = False,
+) -> dict[str, Row]:
     """The fits of strategies over the same jobs, each after the one that finds it a good place to begin at.  A size of
     `at_least`, if it is not 0, is known to fit, and no larger one if `is_largest`."""
     from layermem.planning.registry import get_strategy

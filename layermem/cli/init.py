@@ -28,17 +28,25 @@ DEFAULT_EPOCHS = 30
 def add_verbs(verbs: Verbs) -> None:
     description = "write a net and a solver that classify the images of a data set"
     parser = add_verb(verbs, "init", description, EXAMPLE)
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder to write train_val.prototxt, "
-                        "deploy.prototxt, solver.prototxt and labels.txt to")  # fmt: skip
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        help="the folder to write train_val.prototxt, deploy.prototxt, solver.prototxt and labels.txt to",
+    )
     parser.add_argument(
         "--data", metavar="DATA", type=Path, required=True, help="the folder that `layermem data folder` wrote"
     )
-    parser.add_argument("--net", metavar="NET", type=net_name, help=f"{NETS} (default: lenet up to {SMALL}x{SMALL}, "
-                        "else resnet20)")  # fmt: skip
     parser.add_argument(
-        "--epochs", metavar="N", type=int, default=DEFAULT_EPOCHS,
+        "--net", metavar="NET", type=net_name, help=f"{NETS} (default: lenet up to {SMALL}x{SMALL}, else resnet20)"
+    )
+    parser.add_argument(
+        "--epochs",
+        metavar="N",
+        type=int,
+        default=DEFAULT_EPOCHS,
         help=f"passes over the training images (default: {DEFAULT_EPOCHS})",
-    )  # fmt: skip
+    )
     parser.add_argument("--batch", metavar="N", type=int, help="training batch (default: 64, or all images)")
     parser.add_argument("--mirror", action="store_true", help="flip training images at random")
     add_json(parser)
@@ -69,9 +77,9 @@ def run_init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     images, labels = _image_set(arguments.data, folder, arguments.mirror)
     name = arguments.net or ("lenet" if max(images.shape[1:]) <= SMALL else "resnet20")
-    files = classifier_files(
-        name, images, epochs=arguments.epochs, batch=arguments.batch, folder=os.fspath(folder)
-    ) | {"labels.txt": labels}  # fmt: skip
+    files = classifier_files(name, images, epochs=arguments.epochs, batch=arguments.batch, folder=os.fspath(folder)) | {
+        "labels.txt": labels
+    }
     for file in files:
         if (folder / file).exists():
             raise InputError("exists already; give another folder, or remove it first", path=str(folder / file))
@@ -111,6 +119,12 @@ def _image_set(data: Path, folder: Path, mirror: bool) -> tuple[ImageSet, str]:
     channels, height, width = shape
     values = tuple(round(float(value), 2) for value in mean.reshape(channels, -1).mean(axis=1))
     return ImageSet(
-        paths[TRAIN], paths.get(TEST, ""), counts[TRAIN], counts.get(TEST, 0), (channels, height, width), len(names),
-        values, mirror,
-    ), "".join(f"{name}\n" for name in names)  # fmt: skip
+        paths[TRAIN],
+        paths.get(TEST, ""),
+        counts[TRAIN],
+        counts.get(TEST, 0),
+        (channels, height, width),
+        len(names),
+        values,
+        mirror,
+    ), "".join(f"{name}\n" for name in names)

@@ -205,9 +205,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     """The parser of all verbs; of one of them, if `verb` is its name, and of those that share its module: the others
     would take most of the time."""
     parser = Parser(
-        prog="layermem",
-        description="Train Caffe networks inside a memory budget that you name.",
-        epilog=EPILOG,
+        prog="layermem", description="Train Caffe networks inside a memory budget that you name.", epilog=EPILOG
     )
     parser.add_argument("--version", action="version", version=f"layermem {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=VerbParser)

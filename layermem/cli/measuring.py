@@ -21,9 +21,11 @@ def add_measure(parser: Options, *, keeps: bool = True) -> None:
         "--costs then names a file to keep them in. On cuda, `train` does so once for a GPU and a step, and plans use"
     )
     parser.add_argument(
-        "--measure", action=argparse.BooleanOptionalAction, default=None,
+        "--measure",
+        action=argparse.BooleanOptionalAction,
+        default=None,
         help=f"{help}; {more} what is kept (docs/gpus.md): --no-measure turns that off",
-    )  # fmt: skip
+    )
 
 
 def measured_job(arguments: argparse.Namespace, job: Job) -> Job:

@@ -14,25 +14,36 @@ RENAMED = {
     "--net-stage": "--stage",
     "-t": "--objective",
 }
-RENAMED_OF_VERB = {
-    ("plan", "--graph"): "the verb `layermem plan-graph FILE`",
-    ("train", "--graph"): "--cuda-graph",
-}
+RENAMED_OF_VERB = {("plan", "--graph"): "the verb `layermem plan-graph FILE`", ("train", "--graph"): "--cuda-graph"}
 GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # of plan-graph; earlier of plan
 CAFFE_OPTIONS = {
-    "solver": "--solver", "model": "--net", "weights": "--weights", "snapshot": "--snapshot",
-    "iterations": "--iterations", "phase": "--phase", "level": "--level", "stage": "--stage",
-    "gpu": "--device cuda", "sigint_effect": "--sigint-effect", "sighup_effect": "--sighup-effect",
-}  # fmt: skip
+    "solver": "--solver",
+    "model": "--net",
+    "weights": "--weights",
+    "snapshot": "--snapshot",
+    "iterations": "--iterations",
+    "phase": "--phase",
+    "level": "--level",
+    "stage": "--stage",
+    "gpu": "--device cuda",
+    "sigint_effect": "--sigint-effect",
+    "sighup_effect": "--sighup-effect",
+}
 CAFFE_VERBS = {
-    "device_query": "devices", "convert_imageset": "data images", "compute_image_mean": "data mean",
-    "upgrade_net_proto_text": "convert", "upgrade_net_proto_binary": "convert", "upgrade_solver_proto_text": "convert",
-}  # fmt: skip
+    "device_query": "devices",
+    "convert_imageset": "data images",
+    "compute_image_mean": "data mean",
+    "upgrade_net_proto_text": "convert",
+    "upgrade_net_proto_binary": "convert",
+    "upgrade_solver_proto_text": "convert",
+}
 CONVERSIONS = ("images", "labels", "mean")  # of the verb data; earlier of convert
 DATA_OPTIONS = {
-    "resize_height": "--resize HxW", "resize_width": "--resize HxW", "encode_type": "--encode-type",
+    "resize_height": "--resize HxW",
+    "resize_width": "--resize HxW",
+    "encode_type": "--encode-type",
     "check_size": "--check-size",
-}  # of convert_imageset  # fmt: skip
+}  # of convert_imageset
 
 
 def refuse_old_names(words: Sequence[str]) -> None:

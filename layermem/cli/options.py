@@ -31,10 +31,13 @@ Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its
 COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
 WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
 DEVICE_OPTIONS = (
-    ("threads", "--threads", "threads", "cpu"), ("precision", "--precision", "precision", "cuda"),
-    ("cuda_graph", "--cuda-graph", "graph", "cuda"), ("transport", "--transport", "transport", "cuda"),
-    ("gpu", "--card", "planned_gpu", "cuda"), ("storage", "--storage", "storage", ""),
-)  # fmt: skip
+    ("threads", "--threads", "threads", "cpu"),
+    ("precision", "--precision", "precision", "cuda"),
+    ("cuda_graph", "--cuda-graph", "graph", "cuda"),
+    ("transport", "--transport", "transport", "cuda"),
+    ("gpu", "--card", "planned_gpu", "cuda"),
+    ("storage", "--storage", "storage", ""),
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,9 +84,14 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def add_verb(
-    verbs: Verbs, name: str, description: str, example: str, more: Callable[[], str] | None = None, *,
+    verbs: Verbs,
+    name: str,
+    description: str,
+    example: str,
+    more: Callable[[], str] | None = None,
+    *,
     has_parts: bool = False,
-) -> argparse.ArgumentParser:  # fmt: skip
+) -> argparse.ArgumentParser:
     """A parser for one verb; `example` is shown below its options as it stands, then the text of `more`.
 
     A verb that `has_parts` takes no options itself; its parts have --quiet and --verbose.
@@ -148,19 +156,22 @@ def add_device(parser: Options) -> None:
 def add_storage(parser: Options) -> None:
     """--storage."""
     parser.add_argument(
-        "--storage", metavar="S",
+        "--storage",
+        metavar="S",
         help="activations and their gradients are stored in fp32, or in the 16 bits of bf16 or fp16; parameters, sums "
         "and arithmetic stay in fp32 (default: fp32)",
-    )  # fmt: skip
+    )
 
 
 def add_gpu(parser: Options) -> None:
     """--card."""
     parser.add_argument(
-        "--card", metavar="NAME", dest="gpu",
+        "--card",
+        metavar="NAME",
+        dest="gpu",
         help="plan for a GPU that need not be here, such as 'RTX 4090', by its published rates, and in all of its "
         "memory unless --budget is given (`layermem devices --gpus` lists them)",
-    )  # fmt: skip
+    )
 
 
 def budget_of(arguments: argparse.Namespace) -> str | None:
@@ -170,10 +181,7 @@ def budget_of(arguments: argparse.Namespace) -> str | None:
 
 
 def _add_phase(parser: Options) -> None:
-    parser.add_argument(
-        "--phase", choices=("TRAIN", "TEST"), type=str.upper,
-        help="phase of --net (default: TRAIN)",
-    )  # fmt: skip
+    parser.add_argument("--phase", choices=("TRAIN", "TEST"), type=str.upper, help="phase of --net (default: TRAIN)")
 
 
 def _add_shapes(parser: Options) -> None:
@@ -185,23 +193,30 @@ def _add_shapes(parser: Options) -> None:
 
 def add_allow_python(parser: Options) -> None:
     parser.add_argument(
-        "--allow-python", action="store_true",
+        "--allow-python",
+        action="store_true",
         help="import and run the classes of Python layers: code that may do all that you may",
-    )  # fmt: skip
+    )
 
 
 def add_input(parser: Options) -> None:
     parser.add_argument(
-        "--input", metavar="NAME=N,C,H,W", action="append", default=[],
+        "--input",
+        metavar="NAME=N,C,H,W",
+        action="append",
+        default=[],
         help="shape of an input blob (repeatable); a data set with all shapes given need not exist",
-    )  # fmt: skip
+    )
 
 
 def add_weights(parser: Options, what: str, *, required: bool = False) -> None:
     parser.add_argument(
-        "--weights", metavar="F", action="append", required=required,
+        "--weights",
+        metavar="F",
+        action="append",
+        required=required,
         help=f"{what}: .caffemodel, .h5, .safetensors or .npz (repeatable, or with commas)",
-    )  # fmt: skip
+    )
 
 
 def weight_files(arguments: argparse.Namespace) -> list[str]:
@@ -227,10 +242,12 @@ def add_threads(parser: Options) -> None:
 def add_budget(parser: Options) -> None:
     """--budget, --host-budget, --spill, --slices, and the hints for strategies."""
     parser.add_argument(
-        "-b", "--budget", metavar="B",
+        "-b",
+        "--budget",
+        metavar="B",
         help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU; 80%%free "
         "is a share of it)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--host-budget",
         metavar="B",
@@ -238,19 +255,22 @@ def add_budget(parser: Options) -> None:
         "no limit with --spill)",
     )
     parser.add_argument(
-        "--spill", metavar="DIR",
+        "--spill",
+        metavar="DIR",
         help="keep offloaded bytes in a file in DIR instead of host memory; plans use the rates of its file system, "
         "which are measured once and kept, or again by --measure",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--slices", metavar="S",
+        "--slices",
+        metavar="S",
         help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4; have weights in bands of "
         "rows: fc6/rows/8; both, with a comma between; or auto: those with the fastest plan (default: off)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--hints", metavar="F",
+        "--hints",
+        metavar="F",
         help="hints file, with lines `segment-ends|keep|recompute GLOBS` (default: NET.hints, if it exists)",
-    )  # fmt: skip
+    )
     for name, description in (
         ("segment-ends", "layers at which a recomputed segment may end, such as 'res*' (default: any)"),
         ("keep", "layers whose outputs are never recomputed"),
@@ -261,9 +281,8 @@ def add_budget(parser: Options) -> None:
 
 def add_iter_size(parser: Options) -> None:
     parser.add_argument(
-        "--iter-size", metavar="M", type=int,
-        help="micro-batches of an iteration, instead of the solver's iter_size",
-    )  # fmt: skip
+        "--iter-size", metavar="M", type=int, help="micro-batches of an iteration, instead of the solver's iter_size"
+    )
 
 
 def add_ranks(parser: Options) -> None:
@@ -286,9 +305,11 @@ def add_strategies(parser: Options) -> None:
 
 def add_points(parser: Options) -> None:
     parser.add_argument(
-        "--points", metavar="N", type=int,
+        "--points",
+        metavar="N",
+        type=int,
         help="budgets of each curve of time over memory (default: 12, or 4 for a step of more than 3,000 ops)",
-    )  # fmt: skip
+    )
 
 
 def add_json(parser: Options) -> None:
@@ -403,16 +424,23 @@ def solver_file(arguments: argparse.Namespace) -> SolverFile:
 
 
 def solver_job(
-    arguments: argparse.Namespace, device: Device, batch: int | None, shapes: Mapping[str, tuple[int, ...]],
-    **more: Any,
-) -> Job:  # fmt: skip
+    arguments: argparse.Namespace, device: Device, batch: int | None, shapes: Mapping[str, tuple[int, ...]], **more: Any
+) -> Job:
     """The job of --solver with a batch size and shapes of inputs; `more` are arguments of jobs.job_of."""
     from layermem.interactive import jobs
 
     return jobs.job_of(
-        None, solver=solver_file(arguments), device=device, batch=batch, inputs=shapes, level=arguments.level,
-        stages=stages(arguments.stage), allow_python=arguments.allow_python, **ranks_options(arguments), **more,
-    )  # fmt: skip
+        None,
+        solver=solver_file(arguments),
+        device=device,
+        batch=batch,
+        inputs=shapes,
+        level=arguments.level,
+        stages=stages(arguments.stage),
+        allow_python=arguments.allow_python,
+        **ranks_options(arguments),
+        **more,
+    )
 
 
 def ranks_options(arguments: argparse.Namespace) -> dict[str, Any]:

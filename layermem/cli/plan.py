@@ -46,9 +46,12 @@ EXAMPLE = """\
 
 def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(
-        verbs, "plan", "plan a training step: peak memory, time, and what uses the memory at the peak", EXAMPLE,
+        verbs,
+        "plan",
+        "plan a training step: peak memory, time, and what uses the memory at the peak",
+        EXAMPLE,
         more=strategies_text,
-    )  # fmt: skip
+    )
     add_net_or_solver(parser)
     add_gpu(parser)
     add_measure(parser)
@@ -64,9 +67,10 @@ def add_verbs(verbs: Verbs) -> None:
     out.add_argument("--plot", metavar="OUT", help="plot the arena over time: OUT.png, .svg, .pdf or .html")
     out.add_argument("--trace", metavar="OUT.json", help="write a trace of the streams, for ui.perfetto.dev")
     out.add_argument(
-        "--export-graph", metavar="G.txt",
+        "--export-graph",
+        metavar="G.txt",
         help="write the step as a graph file with the seconds of each function, for `layermem plan-graph`",
-    )  # fmt: skip
+    )
     parser.set_defaults(run=run_plan)
 
 
@@ -91,9 +95,14 @@ def run_plan(arguments: argparse.Namespace) -> int:
     files = bool(arguments.solver) and uses_files(solver_file(arguments).message)
     spills = job.costs.spill is not None
     process = expected_memory(
-        job.nets, report.program, device_of(arguments), spill=spills, files=files, ranks=job.ranks.size,
+        job.nets,
+        report.program,
+        device_of(arguments),
+        spill=spills,
+        files=files,
+        ranks=job.ranks.size,
         candidate_ops=report.job.candidate_ops,
-    )  # fmt: skip
+    )
     if arguments.json:
         from layermem.schedule.text import schedule_values
 

@@ -39,37 +39,52 @@ def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(verbs, "plan-graph", description, EXAMPLE)
     parser.add_argument("graph", metavar="FILE", help="a graph file, such as `layermem plan --export-graph` writes")
     parser.add_argument(
-        "-b", "--budget", metavar="B",
+        "-b",
+        "--budget",
+        metavar="B",
         help="bytes, or %% of all values and gradients (default: the minimum); of a .json, %% of the peak of its order",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--objective", choices=OBJECTIVES, type=objective, default="time",
+        "--objective",
+        choices=OBJECTIVES,
+        type=objective,
+        default="time",
         help="time: least recomputation; memory: coarse segments, which liveness shrinks (default: time)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--family", choices=("extended", "exact", "approx", "nested"), default="extended",
+        "--family",
+        choices=("extended", "exact", "approx", "nested"),
+        default="extended",
         help="the lower sets at which a segment may end; nested: any value is computed any number of times, which "
-             "recomputes less in little memory (default: extended)",
-    )  # fmt: skip
+        "recomputes less in little memory (default: extended)",
+    )
     parser.add_argument(
-        "--model", choices=("live", "paper"), default="live",
+        "--model",
+        choices=("live", "paper"),
+        default="live",
         help="what the budget bounds: exact liveness, or the paper's formula (default: live)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--reads", choices=("file", "inputs"),
+        "--reads",
+        choices=("file", "inputs"),
         help="data that a backward reads: what the file lists, or all inputs of its function and no output, as the "
-             "paper's formula assumes (default: file; inputs under model paper)",
-    )  # fmt: skip
+        "paper's formula assumes (default: file; inputs under model paper)",
+    )
     parser.add_argument(
-        "--op-costs", choices=("file", "authors"), default="file",
+        "--op-costs",
+        choices=("file", "authors"),
+        default="file",
         help="file: seconds of each function, where the file gives them, as --export-graph writes; authors: 10 for a "
-             "convolution, 1 for any other (default: file)",
-    )  # fmt: skip
+        "convolution, 1 for any other (default: file)",
+    )
     parser.add_argument(
-        "--time-limit", metavar="S", type=float, default=60.0,
+        "--time-limit",
+        metavar="S",
+        type=float,
+        default=60.0,
         help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
-             "steps, so that every machine gets the same plan (default: 60)",
-    )  # fmt: skip
+        "steps, so that every machine gets the same plan (default: 60)",
+    )
     add_json(parser)
     parser.set_defaults(run=run_plan_graph)
 
@@ -126,8 +141,13 @@ def _cost_text(cost: int, unit: str) -> str:
 
 
 NOT_OF_JSON = {
-    "objective": "time", "family": "extended", "model": "live", "reads": None, "op_costs": "file", "time_limit": 60.0,
-}  # fmt: skip
+    "objective": "time",
+    "family": "extended",
+    "model": "live",
+    "reads": None,
+    "op_costs": "file",
+    "time_limit": 60.0,
+}
 
 
 def _run_node_link(arguments: argparse.Namespace) -> int:
@@ -153,11 +173,17 @@ def _run_node_link(arguments: argparse.Namespace) -> int:
         )
     if arguments.json:
         peak_bytes, cost = run_sequence(graph, sequence)
-        print_json({
-            "budget_bytes": budget_bytes, "peak_bytes": peak_bytes, "order_bytes": graph.order_bytes,
-            "least_bytes": graph.least_bytes, "cost_once": graph.total_cost,
-            "cost_recomputed": cost - graph.total_cost, "sequence": sequence,
-        })  # fmt: skip
+        print_json(
+            {
+                "budget_bytes": budget_bytes,
+                "peak_bytes": peak_bytes,
+                "order_bytes": graph.order_bytes,
+                "least_bytes": graph.least_bytes,
+                "cost_once": graph.total_cost,
+                "cost_recomputed": cost - graph.total_cost,
+                "sequence": sequence,
+            }
+        )
     else:
         print(sequence_text(graph, sequence), end="")
     return 0
@@ -176,7 +202,19 @@ def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:
 
 def _values(plan: GraphPlan) -> dict[str, object]:
     names = (
-        "feasible", "budget_bytes", "cost_unit", "cost_forward", "cost_bound", "cost_recomputed", "peak_bytes",
-        "peak_formula_bytes", "reads", "minimum_bytes", "minimum_proven", "lower_sets", "seconds", "proven_optimal",
-    )  # fmt: skip
+        "feasible",
+        "budget_bytes",
+        "cost_unit",
+        "cost_forward",
+        "cost_bound",
+        "cost_recomputed",
+        "peak_bytes",
+        "peak_formula_bytes",
+        "reads",
+        "minimum_bytes",
+        "minimum_proven",
+        "lower_sets",
+        "seconds",
+        "proven_optimal",
+    )
     return {name: getattr(plan, name) for name in names}

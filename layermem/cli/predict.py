@@ -55,13 +55,17 @@ NO_TRANSFORM = (
 
 def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(
-        verbs, "predict", "predict with a trained net: the most likely classes of images or arrays, or features",
+        verbs,
+        "predict",
+        "predict with a trained net: the most likely classes of images or arrays, or features",
         EXAMPLE,
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "inputs", metavar="INPUT", nargs="+",
+        "inputs",
+        metavar="INPUT",
+        nargs="+",
         help="images, folders of images, lists of images (.txt), databases (LMDB, LevelDB), or arrays (.npy, .npz)",
-    )  # fmt: skip
+    )
     parser.add_argument("--net", metavar="F", required=True, help="the net: a deploy.prototxt or a train_val.prototxt")
     add_weights(parser, "weights, by layer name", required=True)
     parser.add_argument("--batch", metavar="N", type=int, help="items in a batch, instead of the net's own number")
@@ -86,9 +90,12 @@ def add_verbs(verbs: Verbs) -> None:
     images.add_argument("--resize", metavar="HxW", type=image_size, help="size of an image, before the crop")
     images.add_argument("--crop", metavar="N", type=int, help="crop the N x N pixels in the centre")
     images.add_argument(
-        "--channel-order", choices=("bgr", "rgb"), type=str.lower, default="bgr",
+        "--channel-order",
+        choices=("bgr", "rgb"),
+        type=str.lower,
+        default="bgr",
         help="channels that the net reads: bgr, as in Caffe, or rgb (default: bgr)",
-    )  # fmt: skip
+    )
     shapes = parser.add_argument_group("net")
     add_input(shapes)
     add_net_state(shapes)
@@ -110,11 +117,19 @@ def run_predict(arguments: argparse.Namespace) -> int:
     read = Files().read_bytes  # lists are counted, and read for their images
     stated = Stated(arguments.mean, arguments.scale, arguments.resize, arguments.crop, arguments.rgb)
     with Predictor(
-        arguments.net, weight_files(arguments), blobs=arguments.blob, stated=stated, batch=arguments.batch,
-        inputs=read_shapes(arguments.input), level=arguments.level, stages=stages(arguments.stage),
-        allow_python=arguments.allow_python, budget=arguments.budget, device=device_of(arguments),
+        arguments.net,
+        weight_files(arguments),
+        blobs=arguments.blob,
+        stated=stated,
+        batch=arguments.batch,
+        inputs=read_shapes(arguments.input),
+        level=arguments.level,
+        stages=stages(arguments.stage),
+        allow_python=arguments.allow_python,
+        budget=arguments.budget,
+        device=device_of(arguments),
         at_most=None if arrays else count_items(arguments.inputs, read),
-    ) as predictor:  # fmt: skip
+    ) as predictor:
         print_warnings(
             f"layer '{name}' is not in the weight files and has its initial values" for name in predictor.missing
         )
@@ -142,8 +157,9 @@ def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
     """InputError for an option without effect, and for a value that cannot be."""
     for name, option in OF_IMAGES.items():
         if arrays and getattr(arguments, name) not in (None, False):
-            raise InputError(f"{option} is of images, and the inputs are arrays, which the net reads as they are; "
-                             "leave it out")  # fmt: skip
+            raise InputError(
+                f"{option} is of images, and the inputs are arrays, which the net reads as they are; leave it out"
+            )
     if arguments.output:
         for name, option in {**OF_CLASSES, "json": "--json"}.items():
             if getattr(arguments, name):

@@ -32,9 +32,12 @@ REPORT_EXAMPLE = """\
 
 def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(
-        verbs, "report", "write a page about a net: graph, arena over time, streams, strategies, costs by layer",
-        REPORT_EXAMPLE, more=strategies_text,
-    )  # fmt: skip
+        verbs,
+        "report",
+        "write a page about a net: graph, arena over time, streams, strategies, costs by layer",
+        REPORT_EXAMPLE,
+        more=strategies_text,
+    )
     add_net_or_solver(parser)
     add_budget(parser)
     add_strategy(parser)

@@ -57,7 +57,7 @@ def job_record(arguments: argparse.Namespace, spill: Spill | None) -> dict[str, 
         "precision": arguments.precision,
         "storage": arguments.storage,
         "allow_python": arguments.allow_python,
-    }  # fmt: skip
+    }
 
 
 def plan_key(start: Record) -> list[Value]:
@@ -136,15 +136,25 @@ def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
     settings = {name: given[name] for name in ("precision", "storage") if given.get(name)}
     device = get_device(str(start.get("device")), **settings)
     nets = nets_of_run(
-        file, batch=given.get("batch"), data=given.get("data"), inputs=given.get("inputs") or {},
-        level=given.get("level", 0), stages=given.get("stages") or (), allow_python=allow_python,
-    )  # fmt: skip
+        file,
+        batch=given.get("batch"),
+        data=given.get("data"),
+        inputs=given.get("inputs") or {},
+        level=given.get("level", 0),
+        stages=given.get("stages") or (),
+        allow_python=allow_python,
+    )
     globs = {name: tuple(words) for name, words in (given.get("hints") or {}).items()}
     hints = Hints(**globs, host_budget_bytes=start.get("host_budget_bytes"))  # type: ignore[arg-type]
     return job_of(
-        nets, file, device, costs=given.get("costs"), hints=hints, ranks=ranks,
+        nets,
+        file,
+        device,
+        costs=given.get("costs"),
+        hints=hints,
+        ranks=ranks,
         spill=_spill(given.get("spill"), device.title),
-    )  # fmt: skip
+    )
 
 
 def _spill(given: object, device: str) -> Spill | None:

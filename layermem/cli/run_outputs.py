@@ -25,9 +25,11 @@ def add_run_outputs(parser: Options) -> None:
         "--log", metavar="RUN", help="append a record of each event to RUN.jsonl or RUN.csv (docs/logs.md)"
     )
     parser.add_argument(
-        "--log-every", metavar="N", type=int,
+        "--log-every",
+        metavar="N",
+        type=int,
         help="record each N-th iteration (default: display of the solver, or each one without it)",
-    )  # fmt: skip
+    )
     parser.add_argument("--tensorboard", metavar="DIR", help="write event files for TensorBoard to DIR")
     parser.add_argument(
         "--plot", metavar="OUT", help="plot losses and accuracies at the end: OUT.png, .svg, .pdf or .html"

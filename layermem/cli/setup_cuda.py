@@ -17,17 +17,21 @@ def add_verbs(verbs: Verbs) -> None:
     description = "build PyCUDA, which the cuda device needs, with NVIDIA's wheels or a toolkit, and install it"
     parser = add_verb(verbs, "setup-cuda", description, EXAMPLE)
     parser.add_argument(
-        "--toolkit", metavar="DIR", type=Path,
+        "--toolkit",
+        metavar="DIR",
+        type=Path,
         help="a CUDA toolkit, with include/cuda.h (default: CUDA_HOME, nvcc's, or headers of NVIDIA's wheels)",
-    )  # fmt: skip
+    )
     parser.add_argument("--cache", metavar="DIR", type=Path, help="keeps the wheel (default: ~/.cache/layermem/pycuda)")
     parser.add_argument("--wheel-only", action="store_true", help="build the wheel, and do not install it")
     parser.add_argument(
-        "--kernels", choices=("common", "all", "none"), default="common",
+        "--kernels",
+        choices=("common", "all", "none"),
+        default="common",
         help="which kernels are compiled now for the GPUs that are here: those of fp32 and tf32, half a minute to two "
         "minutes, those of all precisions, up to four, or none; the others are compiled by the first run that needs "
         "them (%(default)s)",
-    )  # fmt: skip
+    )
     parser.set_defaults(run=run_setup_cuda)
 
 

@@ -37,9 +37,7 @@ TIME_EXAMPLE = """\
   layermem plan --net mnist/train_val.prototxt --costs costs.csv --budget 50%
 """
 DEVICES_EXAMPLE = "  layermem devices\n  layermem devices --gpus\n"
-GPU_HEADINGS = [
-    "GPU", ">memory", ">GB/s", ">fp32", ">tf32", ">bf16", ">link", ">capability", ">SMs", ">MHz", ">shared",
-]  # fmt: skip
+GPU_HEADINGS = ["GPU", ">memory", ">GB/s", ">fp32", ">tf32", ">bf16", ">link", ">capability", ">SMs", ">MHz", ">shared"]
 GPU_OPTIONAL = (">shared", ">MHz", ">SMs", ">capability")  # columns that a narrow terminal leaves out
 HEADINGS = ["layer", "type", ">forward", ">backward", ">update", ">GFLOP/s", ">GB/s"]
 
@@ -61,9 +59,10 @@ def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(verbs, "devices", "list the devices of this machine", DEVICES_EXAMPLE)
     parser.add_argument("--gpus", action="store_true", help="list the GPUs that `plan --card` knows, here or not")
     parser.add_argument(
-        "--check", action="store_true",
+        "--check",
+        action="store_true",
         help="check the kernels of each GPU that is here beside NumPy; the first training of a kind does so by itself",
-    )  # fmt: skip
+    )
     add_json(parser)
     parser.set_defaults(run=run_devices)
 
@@ -190,17 +189,17 @@ def _show_gpus(arguments: argparse.Namespace) -> int:
         return 0
     rows = [
         [
-            spec.name, format_bytes(spec.memory_bytes), f"{spec.memory / 1e9:,.0f}",
+            spec.name,
+            format_bytes(spec.memory_bytes),
+            f"{spec.memory / 1e9:,.0f}",
             *(f"{rate / 1e12:.4g}" if rate else "" for rate in (spec.fp32, spec.tf32, spec.bf16)),
-            f"{spec.link / 1e9:.3g}", spec.capability_text, str(spec.multiprocessors), f"{spec.clock / 1e6:.0f}",
+            f"{spec.link / 1e9:.3g}",
+            spec.capability_text,
+            str(spec.multiprocessors),
+            f"{spec.clock / 1e6:.0f}",
             format_bytes(spec.shared_bytes),
         ]
         for spec in specs
-    ]  # fmt: skip
-    print_table(
-        GPU_HEADINGS,
-        rows,
-        title="GPUs as published: GB/s, TFLOP/s without sparsity",
-        optional=GPU_OPTIONAL,
-    )
+    ]
+    print_table(GPU_HEADINGS, rows, title="GPUs as published: GB/s, TFLOP/s without sparsity", optional=GPU_OPTIONAL)
     return 0

@@ -77,10 +77,11 @@ def add_verbs(verbs: Verbs) -> None:
     add_device(train)
     add_storage(train)
     train.add_argument(
-        "--loss-scale", metavar="N",
+        "--loss-scale",
+        metavar="N",
         help="with --storage fp16: gradients are multiplied by N, a power of two, or by a dynamic scale that overflows "
         "halve (default: dynamic)",
-    )  # fmt: skip
+    )
     add_threads(train)
     train.add_argument(
         "--transport", choices=("mpi", "nccl"), help="on cuda: what carries gradients between ranks (default: mpi)"
@@ -121,9 +122,11 @@ def add_verbs(verbs: Verbs) -> None:
     signals = train.add_argument_group("signals")
     for name, event, default in (("sigint", "Ctrl-C", "stop"), ("sighup", "a closed terminal", "snapshot")):
         signals.add_argument(
-            f"--{name}-effect", choices=("stop", "snapshot", "none"), default=default,
+            f"--{name}-effect",
+            choices=("stop", "snapshot", "none"),
+            default=default,
             help=f"effect of {event} (default: {default})",
-        )  # fmt: skip
+        )
     train.set_defaults(run=run_train)
 
     test = add_verb(verbs, "test", "evaluate weights on the TEST phase of a net", TEST_EXAMPLE)
@@ -171,10 +174,14 @@ def run_train(arguments: argparse.Namespace) -> int:
             _run(solver, arguments, early_events, outputs.record)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         expected = expected_memory(
-            solver.nets.all, solver.program, solver.device, spill=arguments.spill is not None,
+            solver.nets.all,
+            solver.program,
+            solver.device,
+            spill=arguments.spill is not None,
             files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
-            ranks=group.size, candidate_ops=solver.job.candidate_ops,
-        )  # fmt: skip
+            ranks=group.size,
+            candidate_ops=solver.job.candidate_ops,
+        )
         if not is_quiet():
             for rank, (predicted, found) in enumerate(measured):
                 print(peaks(predicted, found, f"peak of rank {rank}" if group.size > 1 else "peak"))
@@ -210,16 +217,33 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
     from layermem import api
 
     return api.Solver(
-        arguments.solver, device=device, strategy=arguments.strategy, plan=arguments.load, budget=arguments.budget,
-        hints=hints_of(arguments), costs=costs_of(arguments), measure=_measures(arguments), batch=arguments.batch,
-        slices=arguments.slices, spill=arguments.spill,
-        weights=weight_files(arguments), snapshot=arguments.snapshot, iterations=arguments.iterations,
-        seed=arguments.seed, level=arguments.level, stages=stages(arguments.stage),
-        allow_nan=arguments.allow_nan, log=early_events.append, data=arguments.data,
-        inputs=read_shapes(arguments.input), allow_python=arguments.allow_python,
-        iter_size=arguments.iter_size, loss_scale=arguments.loss_scale, restart=arguments.restart,
+        arguments.solver,
+        device=device,
+        strategy=arguments.strategy,
+        plan=arguments.load,
+        budget=arguments.budget,
+        hints=hints_of(arguments),
+        costs=costs_of(arguments),
+        measure=_measures(arguments),
+        batch=arguments.batch,
+        slices=arguments.slices,
+        spill=arguments.spill,
+        weights=weight_files(arguments),
+        snapshot=arguments.snapshot,
+        iterations=arguments.iterations,
+        seed=arguments.seed,
+        level=arguments.level,
+        stages=stages(arguments.stage),
+        allow_nan=arguments.allow_nan,
+        log=early_events.append,
+        data=arguments.data,
+        inputs=read_shapes(arguments.input),
+        allow_python=arguments.allow_python,
+        iter_size=arguments.iter_size,
+        loss_scale=arguments.loss_scale,
+        restart=arguments.restart,
         transport=arguments.group.transport,
-    )  # fmt: skip
+    )
 
 
 def _run(
@@ -268,9 +292,14 @@ def run_test(arguments: argparse.Namespace) -> int:
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     net = Net(
-        read_net(arguments.net), PHASES["TEST"], batch=arguments.batch, probe=probe_files, level=arguments.level,
-        stages=stages(arguments.stage), allow_python=arguments.allow_python,
-    )  # fmt: skip
+        read_net(arguments.net),
+        PHASES["TEST"],
+        batch=arguments.batch,
+        probe=probe_files,
+        level=arguments.level,
+        stages=stages(arguments.stage),
+        allow_python=arguments.allow_python,
+    )
     device = device_of(arguments)
     _native.exit_on_bus_error()
     report = evaluate(api.job_of(net, device=device), None, arguments.budget)

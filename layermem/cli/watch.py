@@ -27,10 +27,13 @@ LAST_PORT = 65535
 
 def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(
-        verbs, "watch", "serve the page of a training, which follows its log, on this machine alone: its curves, and "
+        verbs,
+        "watch",
+        "serve the page of a training, which follows its log, on this machine alone: its curves, and "
         "what `layermem report` says of its plan",
-        EXAMPLE, more=strategies_text,
-    )  # fmt: skip
+        EXAMPLE,
+        more=strategies_text,
+    )
     parser.add_argument("log", metavar="RUN", help="RUN.jsonl or RUN.csv, which `layermem train --log` writes")
     parser.add_argument("--port", metavar="N", type=int, default=0, help="port of 127.0.0.1 (default: any free one)")
     add_strategies(parser)

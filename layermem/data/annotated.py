@@ -124,8 +124,9 @@ def _end_of_datum(value: memoryview | bytes) -> int:
 class AnnotatedFeed(Feed):
     """Batches of transformed images, and of their boxes if the layer has a second top."""
 
-    def __init__(self, param: Message, source: AnnotatedSource, transform: Transform, batch: int,
-                 key: tuple[int | str, ...]):  # fmt: skip
+    def __init__(
+        self, param: Message, source: AnnotatedSource, transform: Transform, batch: int, key: tuple[int | str, ...]
+    ):
         self.source, self.transform, self.batch, self.key = source, transform, batch, (*key, "annotated")
         self.own, self.tops = param.annotated_data_param, len(param.top)
         self.resizing = resizing_of(transform.param)
@@ -201,8 +202,10 @@ class AnnotatedFeed(Feed):
     def _rows(self, boxes: list[Boxes], first: int) -> np.ndarray:
         """The second top."""
         mirrors = self.transform.mirrors(first, self.batch)
-        rows = [np.column_stack([np.full(len(each), item, np.float32), mirrored(each) if mirror else each])
-                for item, (each, mirror) in enumerate(zip(boxes, mirrors, strict=True))]  # fmt: skip
+        rows = [
+            np.column_stack([np.full(len(each), item, np.float32), mirrored(each) if mirror else each])
+            for item, (each, mirror) in enumerate(zip(boxes, mirrors, strict=True))
+        ]
         table, planned = np.concatenate(rows), self.shapes[1][2]
         if len(table) > planned:
             raise InputError(
@@ -232,15 +235,20 @@ def check_augmentation(transform: Transform, own: Message) -> None:
     p = transform.param
     d, e = p.distort_param, p.expand_param
     ranges = [
-        ("contrast", d.contrast_lower, d.contrast_upper), ("saturation", d.saturation_lower, d.saturation_upper),
-        ("brightness_delta", 0, d.brightness_delta), ("hue_delta", 0, d.hue_delta),
+        ("contrast", d.contrast_lower, d.contrast_upper),
+        ("saturation", d.saturation_lower, d.saturation_upper),
+        ("brightness_delta", 0, d.brightness_delta),
+        ("hue_delta", 0, d.hue_delta),
         ("max_expand_ratio", 1, e.max_expand_ratio),
-    ]  # fmt: skip
+    ]
     for s in (each.sampler for each in own.batch_sampler):
         ranges += [
-            ("min_scale", 1e-6, s.min_scale), ("scale", s.min_scale, s.max_scale), ("max_scale", s.max_scale, 1),
-            ("min_aspect_ratio", 1e-6, s.min_aspect_ratio), ("aspect_ratio", s.min_aspect_ratio, s.max_aspect_ratio),
-        ]  # fmt: skip
+            ("min_scale", 1e-6, s.min_scale),
+            ("scale", s.min_scale, s.max_scale),
+            ("max_scale", s.max_scale, 1),
+            ("min_aspect_ratio", 1e-6, s.min_aspect_ratio),
+            ("aspect_ratio", s.min_aspect_ratio, s.max_aspect_ratio),
+        ]
     for name, low, high in ranges:
         if not (math.isfinite(low) and math.isfinite(high) and 0 <= low <= high):
             raise InputError(f"has a {name} from {low:g} to {high:g}; give a range that rises")

@@ -101,8 +101,9 @@ def read_items(path: Path, root: Path | None = None, track: Track = list) -> lis
     if path.is_dir():
         files = [
             (image, str(image.relative_to(path)), label)
-            for label, images in enumerate(class_images(path).values()) for image in images
-        ]  # fmt: skip
+            for label, images in enumerate(class_images(path).values())
+            for image in images
+        ]
     else:
         files = [
             (root / name if root else file_beside(name, path.parent), name, label_of(words[0], path, line))

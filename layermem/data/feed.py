@@ -100,9 +100,14 @@ class ImageFeed(Feed):
     """
 
     def __init__(
-        self, source: DatumSource | ImageListSource, transform: Transform, batch: int, tops: int, *,
+        self,
+        source: DatumSource | ImageListSource,
+        transform: Transform,
+        batch: int,
+        tops: int,
+        *,
         in_bytes: bool = False,
-    ):  # fmt: skip
+    ):
         self.source, self.transform, self.batch, self.tops = source, transform, batch, tops
         self.in_bytes = in_bytes
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
@@ -242,9 +247,13 @@ class NoiseFeed(Feed):
     """
 
     def __init__(
-        self, shapes: Shapes, limits: Sequence[int | None], noise: int, key: tuple[int | str, ...],
+        self,
+        shapes: Shapes,
+        limits: Sequence[int | None],
+        noise: int,
+        key: tuple[int | str, ...],
         labels: Sequence[tuple[int, ...] | None] = (),
-    ):  # fmt: skip
+    ):
         self.labels = tuple(labels) or (None,) * len(shapes)
         self.shapes, self.limits, self.noise, self.key = shapes, tuple(limits), noise, ("noise", noise, *key)
         self._batch = 0

@@ -28,8 +28,9 @@ class Hdf5Source:
     """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer, and `named`
     are the files of the net."""
 
-    def __init__(self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool,
-                 named: Files | None = None):  # fmt: skip
+    def __init__(
+        self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool, named: Files | None = None
+    ):
         self._named = named or Files()
         self.path, self.tops, self.key, self.shuffle = path, tuple(tops), (*key, "shuffle"), shuffle
         self.files = read_file_list(path, self._named.read_bytes)

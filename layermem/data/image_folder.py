@@ -49,8 +49,9 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
         raise InputError("is no folder; give a folder with one subfolder for each class", path=str(folder))
     classes = {
         each.name: sorted(path for path in each.rglob("*") if _is_image(path.relative_to(folder)) and path.is_file())
-        for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith(".")
-    }  # fmt: skip
+        for each in sorted(folder.iterdir())
+        if each.is_dir() and not each.name.startswith(".")
+    }
     if not classes:
         raise InputError("has no subfolders; put the images of each class into one of its name", path=str(folder))
     for name, images in classes.items():
@@ -93,9 +94,15 @@ def _shuffled(entries: Sequence[Entry], seed: int) -> list[Entry]:
 
 
 def write_dataset(
-    folder: Path, out: Path, options: ImageOptions, *, share: float, seed: int, backend: str = "lmdb",
+    folder: Path,
+    out: Path,
+    options: ImageOptions,
+    *,
+    share: float,
+    seed: int,
+    backend: str = "lmdb",
     track: Track = list,
-) -> Dataset:  # fmt: skip
+) -> Dataset:
     """Write lists, databases and the mean of the images below `folder` to `out`, which appears when all is there."""
     if out.exists():
         raise InputError("exists already; give another name, or remove it first", path=str(out))

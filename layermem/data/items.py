@@ -89,9 +89,10 @@ def _folder(folder: Path, color: bool) -> Iterator[Item | Unreadable]:
 
 def _images_below(folder: Path) -> list[Path]:
     return [
-        path for path in sorted(folder.rglob("*"))
+        path
+        for path in sorted(folder.rglob("*"))
         if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".") and path.is_file()
-    ]  # fmt: skip
+    ]
 
 
 def _lines(path: Path, read: Read) -> list[str]:

@@ -25,8 +25,9 @@ LABEL_END = 2**31  # labels are int32 in Caffe
 class ImageListSource:
     """Reads the list at `path` by an ImageDataParameter; `key` is the seed and the layer."""
 
-    def __init__(self, path: Path, param: Message, key: tuple[int | str, ...], *, skip: int = 0,
-                 read: Read = read_bytes):  # fmt: skip
+    def __init__(
+        self, path: Path, param: Message, key: tuple[int | str, ...], *, skip: int = 0, read: Read = read_bytes
+    ):
         if (param.new_height > 0) != (param.new_width > 0):
             raise InputError("has only one of new_height and new_width; set both, or neither")
         self.path, self.param, self.key = path, param, (*key, "shuffle")

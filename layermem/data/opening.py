@@ -34,9 +34,16 @@ PREFETCH_BYTES = 64 * 2**20  # of batches that wait, where data_param does not s
 
 
 def open_feed(
-    param: Message, phase: int, seed: int, *, path: str, prefetch: bool = True, ranks: Ranks = Ranks(),
-    in_bytes: bool = False, files: Files | None = None,
-) -> Feed:  # fmt: skip
+    param: Message,
+    phase: int,
+    seed: int,
+    *,
+    path: str,
+    prefetch: bool = True,
+    ranks: Ranks = Ranks(),
+    in_bytes: bool = False,
+    files: Files | None = None,
+) -> Feed:
     """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share; `in_bytes`: as
     ByteImages where they can be.  `files`: those that the net names, as far as they are open."""
     remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
@@ -87,9 +94,14 @@ def shapes_of_files(param: Message, phase: int, path: str, files: Files | None =
 
 
 def _create(
-    param: Message, phase: int, key: tuple[int | str, ...], resolve: ResolvePath, files: Files, *,
+    param: Message,
+    phase: int,
+    key: tuple[int | str, ...],
+    resolve: ResolvePath,
+    files: Files,
+    *,
     in_bytes: bool = False,
-) -> Feed:  # fmt: skip
+) -> Feed:
     read = files.read_bytes
     if param.type == "DummyData":
         return DummyFeed(tuple(stated_shapes(param)), param.dummy_data_param.data_filler, key)

@@ -56,9 +56,15 @@ class Preprocess:
     """
 
     def __init__(
-        self, shape: Sequence[int], layer: Message | None, stated: Stated = Stated(), *,
-        folder: Path = Path(), stored: Sequence[int] | None = None, read: Read = read_bytes,
-    ):  # fmt: skip
+        self,
+        shape: Sequence[int],
+        layer: Message | None,
+        stated: Stated = Stated(),
+        *,
+        folder: Path = Path(),
+        stored: Sequence[int] | None = None,
+        read: Read = read_bytes,
+    ):
         self.channels, *size = shape
         if len(size) != 2 or self.channels not in (1, 3):
             raise InputError(

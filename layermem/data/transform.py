@@ -36,8 +36,16 @@ class Transform:
     boxes   the images have boxes (AnnotatedData), and more is done to them before (annotated.py)
     """
 
-    def __init__(self, param: Message, phase: int, key: tuple[int | str, ...], resolve: Callable[[str], Path], *,
-                 boxes: bool = False, read: Read = read_bytes):  # fmt: skip
+    def __init__(
+        self,
+        param: Message,
+        phase: int,
+        key: tuple[int | str, ...],
+        resolve: Callable[[str], Path],
+        *,
+        boxes: bool = False,
+        read: Read = read_bytes,
+    ):
         self.param, self.train, self.key = param, phase == TRAIN, (*key, "transform")
         if param.force_color and param.force_gray:
             raise InputError("has both force_color and force_gray; keep one")

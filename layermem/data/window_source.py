@@ -75,8 +75,14 @@ class Region(NamedTuple):
 class WindowFeed(Feed):
     """WindowData: batches of windows and their labels; `key` is the seed and the layer."""
 
-    def __init__(self, path: Path, layer: Message, key: tuple[int | str, ...], resolve: Callable[[str], Path],
-                 read: Read = read_bytes):  # fmt: skip
+    def __init__(
+        self,
+        path: Path,
+        layer: Message,
+        key: tuple[int | str, ...],
+        resolve: Callable[[str], Path],
+        read: Read = read_bytes,
+    ):
         self.param, self.transform = layer.window_data_param, layer.transform_param
         self._check(layer)
         self.file, self.key = path, (*key, "windows")
@@ -164,8 +170,9 @@ class WindowFeed(Feed):
             raise InputError(
                 f"has a window of corners ({x1}, {y1}) and ({x2}, {y2}) in image '{listed.path}' of {size} (height x "
                 "width); correct the window",
-                path=str(self.file), line=listed.line,
-            )  # fmt: skip
+                path=str(self.file),
+                line=listed.line,
+            )
         if not (at.height > 0 and at.width > 0):
             return  # it rounds to no pixel
         window = resize(np.ascontiguousarray(image[:, at.y1 : at.y2 + 1, at.x1 : at.x2 + 1]), at.height, at.width)

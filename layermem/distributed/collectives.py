@@ -104,9 +104,7 @@ class ReduceScatter:
 class AllGather:
     """values   address of each whole item, in which this rank's elements are there already"""
 
-    def __init__(
-        self, transport: Transport, bounds: Bounds, values: Sequence[int], piece_bytes: int = PIECE_BYTES
-    ):  # fmt: skip
+    def __init__(self, transport: Transport, bounds: Bounds, values: Sequence[int], piece_bytes: int = PIECE_BYTES):
         self._transport = transport
         size, rank = transport.size, transport.rank
         shares = [Share(bounds, each) for each in range(size)]

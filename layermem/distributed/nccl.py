@@ -85,9 +85,9 @@ class Nccl:
         ids = group.gather_from(lambda: self._unique_id() if group.is_first else b"")
         self._communicator = ctypes.c_void_p()
         unique = UniqueId.from_buffer_copy(ids[0])
-        group.agree(lambda: self._library(
-            "ncclCommInitRank", ctypes.byref(self._communicator), self.size, unique, self.rank
-        ))  # fmt: skip
+        group.agree(
+            lambda: self._library("ncclCommInitRank", ctypes.byref(self._communicator), self.size, unique, self.rank)
+        )
 
     def _unique_id(self) -> bytes:
         unique = UniqueId()

@@ -66,9 +66,13 @@ def leaving_statistics(
     updates = (own[b] if b in averages else b for b in op.updates if b not in averages or b in begun)
     writes = (own[b] for b in averages if b not in begun)
     return replace(
-        op, record=op.record.of_one_batch(), roles=roles, views={**op.views, **views},
-        updates=tuple(updates), writes=unique((*op.writes, *writes)),
-    )  # fmt: skip
+        op,
+        record=op.record.of_one_batch(),
+        roles=roles,
+        views={**op.views, **views},
+        updates=tuple(updates),
+        writes=unique((*op.writes, *writes)),
+    )
 
 
 def changes_alone(node: Node) -> bool:

@@ -237,15 +237,25 @@ class _Bander:
         y = self.whole.buffers[op.roles["y0"]]
         parts = [self._name(y.name, number) for number in range(self.count)]
         record = Concat(
-            y.tensor, tuple(self.buffers[part].tensor for part in parts), len(y.tensor.shape) - 1,
+            y.tensor,
+            tuple(self.buffers[part].tensor for part in parts),
+            len(y.tensor.shape) - 1,
             tuple(band.first for band in self.bands),
-        )  # fmt: skip
+        )
         roles = {**role_map("x", parts), "y0": y.name}
         join = replace(
-            op, name=f"{op.layer_name}.join", record=record, roles=roles, reads=tuple(parts), overlays=(), flops=0,
-            workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()), nbytes=2 * y.nbytes,
-            node=self._moved(op).node, recompute=None,
-        )  # fmt: skip
+            op,
+            name=f"{op.layer_name}.join",
+            record=record,
+            roles=roles,
+            reads=tuple(parts),
+            overlays=(),
+            flops=0,
+            workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()),
+            nbytes=2 * y.nbytes,
+            node=self._moved(op).node,
+            recompute=None,
+        )
         return replace(join, recompute=join)
 
     def _backward(self, product: Sequence[Op]) -> Iterator[Op]:
@@ -269,9 +279,10 @@ class _Bander:
     def _dgrad(self, op: Op, number: int) -> Op:
         if op.accumulates and not self.banded.rules.adds_dx:
             raise _refusal(
-                self.banded.layer, f"adds to '{op.roles['dx0']}' what other layers gave it, which row bands on device "
+                self.banded.layer,
+                f"adds to '{op.roles['dx0']}' what other layers gave it, which row bands on device "
                 f"{self.device.title} cannot",
-            )  # fmt: skip
+            )
         band = self._of_band(op, {**op.roles, "w0": self._name(op.roles["w0"], number)}, number)
         return replace(band, writes=(), updates=(op.roles["dx0"],), accumulates=("dx0",)) if number else band
 
@@ -306,8 +317,16 @@ class _Bander:
 
         reads, updates, writes = named(op.reads), named(op.updates), named(op.writes)
         return replace(
-            op, roles=dict(roles), reads=reads, updates=updates, writes=writes, node=node, flops=flops, recompute=None,
-            accumulates=tuple(role for role in op.accumulates if role in roles), overlays=(),
+            op,
+            roles=dict(roles),
+            reads=reads,
+            updates=updates,
+            writes=writes,
+            node=node,
+            flops=flops,
+            recompute=None,
+            accumulates=tuple(role for role in op.accumulates if role in roles),
+            overlays=(),
             workspace_bytes=self.device.workspace_bytes(op.record, op.step, roles.keys()),
             nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)),
-        )  # fmt: skip
+        )

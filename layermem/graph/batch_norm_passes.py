@@ -121,16 +121,20 @@ def _forward_passes(op: Op, node: int, buffers: dict[str, Buffer], device: Devic
     for record, roles in norms_in(op.record):
         channels = Tensor((record.x.shape[1],))
         own = {role: roles.get(role, role) for role in OF_BATCH}
-        made = {role: op.roles.get(its) or _declare(buffers, f"{op.name}.{its}", STASH, channels, device)
-                for role, its in own.items()}  # fmt: skip
+        made = {
+            role: op.roles.get(its) or _declare(buffers, f"{op.name}.{its}", STASH, channels, device)
+            for role, its in own.items()
+        }
         read = {role: op.roles[roles.get(role, role)] for role in ("x0", *AVERAGES)}
         form = replace(op, record=record, node=node - 1)
         passes.append(_step(form, roles, "statistics", {**read, **made}, [*made.values()], buffers, device))
         stash |= {own[role]: buffer for role, buffer in made.items()}
     again = replace(
-        op.recompute, roles={**op.recompute.roles, **stash}, reads=unique((*op.recompute.reads, *stash.values())),
+        op.recompute,
+        roles={**op.recompute.roles, **stash},
+        reads=unique((*op.recompute.reads, *stash.values())),
         node=node,
-    )  # fmt: skip
+    )
     again = _with_bytes(again, buffers, device)
     flops = max(0, op.flops - op.recompute.flops) // len(passes)
     return [*(replace(each, flops=flops) for each in passes), replace(again, recompute=again)]
@@ -171,9 +175,14 @@ def _declare(buffers: dict[str, Buffer], name: str, kind: str, tensor: Tensor, d
 
 
 def _step(
-    op: Op, theirs: Mapping[str, str], step: str, roles: Mapping[str, str], made: Collection[str],
-    buffers: Mapping[str, Buffer], device: Device,
-) -> Op:  # fmt: skip
+    op: Op,
+    theirs: Mapping[str, str],
+    step: str,
+    roles: Mapping[str, str],
+    made: Collection[str],
+    buffers: Mapping[str, Buffer],
+    device: Device,
+) -> Op:
     """A pass of `op`, with these roles, which are those of one of its BatchNorms where `theirs` says how the op has
     them, that writes the buffers `made` or adds to them."""
     updates = tuple(b for b in op.updates if b in roles.values())
@@ -182,9 +191,17 @@ def _step(
     accumulates = tuple(role for role in roles if theirs.get(role, role) in op.accumulates)
     name = f"{op.name.rpartition('.')[0]}.{step}{'1' if theirs else ''}"
     divided = replace(
-        op, name=name, step=step, roles=roles, reads=reads, writes=writes, updates=updates, accumulates=accumulates,
-        overlays=(), recompute=None,
-    )  # fmt: skip
+        op,
+        name=name,
+        step=step,
+        roles=roles,
+        reads=reads,
+        writes=writes,
+        updates=updates,
+        accumulates=accumulates,
+        overlays=(),
+        recompute=None,
+    )
     return _with_bytes(divided, buffers, device)
 
 

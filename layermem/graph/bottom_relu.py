@@ -44,7 +44,7 @@ class BottomRelu:
 
 def bottom_relus(
     nodes: Sequence[OpNode], needs: Needs, device: Device, fed: Collection[str] = ()
-) -> dict[int, BottomRelu]:  # fmt: skip
+) -> dict[int, BottomRelu]:
     """By the node that does the backward of a ReLU.  `fed`: blobs whose gradient also comes from outside."""
     last, found = last_writers(nodes, needs), {}
     for index, node in enumerate(nodes):
@@ -68,9 +68,7 @@ def _readers_with_gradient(nodes: Sequence[OpNode], needs: Needs, blob: str) -> 
     )
 
 
-def _form(
-    node: OpNode, relu: int, fusions: Collection[str], *, is_alone: bool, has_mask: bool
-) -> BottomRelu | None:  # fmt: skip
+def _form(node: OpNode, relu: int, fusions: Collection[str], *, is_alone: bool, has_mask: bool) -> BottomRelu | None:
     """How `node` does the backward of the ReLU of node `relu`; None where it does not."""
     record = node.emitter.record
     if isinstance(record, LRN):

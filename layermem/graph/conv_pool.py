@@ -89,12 +89,21 @@ def _together(conv: Op, pool: Op, graph: Graph) -> Op:
     roles |= {role: name for role, name in pool.roles.items() if role != "x0"}
     views = {role: items for role, items in (*conv.views.items(), *pool.views.items()) if role in roles}
     op = replace(
-        pool, name=f"{conv.layer_name}+{pool.name}", record=ConvPool(conv.record, pool.record, part=pool.record.part),
-        roles=roles, reads=unique(conv.reads), overlays=(), workspace_bytes=conv.workspace_bytes,
-        flops=conv.flops + pool.flops, nbytes=conv.nbytes + pool.nbytes - 2 * between.nbytes,
-        layer_name=f"{conv.layer_name}+{pool.layer_name}", layer_type=conv.layer_type + pool.layer_type,
-        layers=(*conv.layers, *pool.layers), views=views, recompute=None,
-    )  # fmt: skip
+        pool,
+        name=f"{conv.layer_name}+{pool.name}",
+        record=ConvPool(conv.record, pool.record, part=pool.record.part),
+        roles=roles,
+        reads=unique(conv.reads),
+        overlays=(),
+        workspace_bytes=conv.workspace_bytes,
+        flops=conv.flops + pool.flops,
+        nbytes=conv.nbytes + pool.nbytes - 2 * between.nbytes,
+        layer_name=f"{conv.layer_name}+{pool.layer_name}",
+        layer_type=conv.layer_type + pool.layer_type,
+        layers=(*conv.layers, *pool.layers),
+        views=views,
+        recompute=None,
+    )
     return op if conv.recompute is None or pool.recompute is None else replace(op, recompute=op)
 
 

@@ -55,8 +55,10 @@ def deploy_net(net: Net) -> Message:
     result = NetParameter(name=net.message.name)
     result.layer.extend(_deployed(layer, needed, shapes) for layer in needed.layers)
     if not any(layer.type == "Input" for layer in result.layer):
-        raise InputError("has no layer from which an output can be computed; give a net with data layers and a score",
-                         path=str(net.path))  # fmt: skip
+        raise InputError(
+            "has no layer from which an output can be computed; give a net with data layers and a score",
+            path=str(net.path),
+        )
     return result
 
 

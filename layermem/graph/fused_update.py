@@ -54,9 +54,20 @@ def _fused_update(graph: Graph, device: Device, weights: Op, update: Op) -> Op |
     workspace_bytes = device.workspace_bytes(record, "backward_update", roles.keys())
     name = ".backward_update".join(weights.name.rsplit(".wgrad", 1))
     return Op(
-        name, BACKWARD, record, "backward_update", roles, weights.reads,
-        tuple(b for b in weights.writes if b != gradient.name), update.updates, workspace_bytes=workspace_bytes,
-        flops=weights.flops + update.flops, nbytes=weights.nbytes + update.nbytes - 2 * gradient.nbytes,
-        node=weights.node, covers=(weights.name, update.name), layer_name=weights.layer_name,
-        layer_type=weights.layer_type, layers=weights.layers,
-    )  # fmt: skip
+        name,
+        BACKWARD,
+        record,
+        "backward_update",
+        roles,
+        weights.reads,
+        tuple(b for b in weights.writes if b != gradient.name),
+        update.updates,
+        workspace_bytes=workspace_bytes,
+        flops=weights.flops + update.flops,
+        nbytes=weights.nbytes + update.nbytes - 2 * gradient.nbytes,
+        node=weights.node,
+        covers=(weights.name, update.name),
+        layer_name=weights.layer_name,
+        layer_type=weights.layer_type,
+        layers=weights.layers,
+    )

@@ -369,9 +369,14 @@ def _fused_norms(chain: list[OpNode], second: OpNode, first: OpNode) -> OpNode:
     last = chain[-1].emitter
     node = BatchNormSum(base, other, total, last if isinstance(last, ReLU) else None)
     return OpNode(
-        node, tuple(layer for each in chain for layer in each.layers), (*first.bottoms, *second.bottoms),
-        chain[-1].tops, (*params, *more_params), (*first.propagate, *second.propagate), chain[-1].loss_weights,
-    )  # fmt: skip
+        node,
+        tuple(layer for each in chain for layer in each.layers),
+        (*first.bottoms, *second.bottoms),
+        chain[-1].tops,
+        (*params, *more_params),
+        (*first.propagate, *second.propagate),
+        chain[-1].loss_weights,
+    )
 
 
 def _fused_chain(chain: list[OpNode]) -> OpNode:

@@ -23,8 +23,13 @@ CAFFE_READS = {
     "HingeLoss": "x", "MultinomialLogisticLoss": "x",
 }  # fmt: skip
 FOR_WEIGHTS = {  # read x for the gradient of their weights
-    "Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution", "InnerProduct", "Embed",
-}  # fmt: skip
+    "Convolution",
+    "ConvolutionDepthwise",
+    "DepthwiseConvolution",
+    "Deconvolution",
+    "InnerProduct",
+    "Embed",
+}
 RIGHT_IN_PLACE = {
     "ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "Exp", "Swish", "Softmax", "Dropout", "BatchNorm", "Scale",
     "Bias", "BN", "Python",

@@ -42,9 +42,14 @@ class Needs:
 
 
 def needs_of(
-    net: Net, nodes: Sequence[OpNode] | None = None, *, force_backward: bool = False, fed: Collection[str] = (),
-    without: Collection[str] = (), data_only: bool = False,
-) -> Needs:  # fmt: skip
+    net: Net,
+    nodes: Sequence[OpNode] | None = None,
+    *,
+    force_backward: bool = False,
+    fed: Collection[str] = (),
+    without: Collection[str] = (),
+    data_only: bool = False,
+) -> Needs:
     """Gradients flow to every blob above a learned parameter (or every blob, if forced) that lies under a loss.
 
     nodes     those of the training graph; by default one for each layer of `net`
@@ -59,15 +64,18 @@ def needs_of(
     stash = _stashes(nodes, wants, saved)
     has_loss = any(any(node.loss_weights) for node in nodes)
     unreached = (name for name in net.params if has_loss and _is_updated(net, name) and name not in learned)
-    return Needs(
-        wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)), tuple(unreached)
-    )  # fmt: skip
+    return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)), tuple(unreached))
 
 
 def wants_of(
-    net: Net, nodes: Sequence[OpNode], *, force_backward: bool = False, fed: Collection[str] = (),
-    without: Collection[str] = (), data_only: bool = False,
-) -> Wants:  # fmt: skip
+    net: Net,
+    nodes: Sequence[OpNode],
+    *,
+    force_backward: bool = False,
+    fed: Collection[str] = (),
+    without: Collection[str] = (),
+    data_only: bool = False,
+) -> Wants:
     """Per node, the gradients that it writes; the arguments are those of needs_of."""
     upward = _candidates(net, nodes, force_backward or net.message.force_backward)
     if without:

@@ -188,9 +188,16 @@ class Net:
     def _make(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
         if message.type == "Python":
             return make_python_layer(
-                message, self.phase, bottoms, self._inputs, path=str(self.path), allowed=self._allow_python,
-                batch=self._batch, sources=not self._noise, takes_inputs=self._takes_inputs,
-            )  # fmt: skip
+                message,
+                self.phase,
+                bottoms,
+                self._inputs,
+                path=str(self.path),
+                allowed=self._allow_python,
+                batch=self._batch,
+                sources=not self._noise,
+                takes_inputs=self._takes_inputs,
+            )
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             source = bool(message.top) and not message.bottom and self._takes_inputs
             remedy = f"give {shape_options(message)}, or use Input; " if source else ""
@@ -269,9 +276,16 @@ class Net:
             for top, (size, *rest) in ((t, b.shape) for t, b in zip(node.tops, node.layer.tops) if b.shape)
         }
         return Net(
-            self.file, self.phase, inputs={**self._inputs, **shapes}, probe=self._probe, level=self.level,
-            stages=self.stages, allow_python=self._allow_python, noise=self._noise, number=self._number,
-        )  # fmt: skip
+            self.file,
+            self.phase,
+            inputs={**self._inputs, **shapes},
+            probe=self._probe,
+            level=self.level,
+            stages=self.stages,
+            allow_python=self._allow_python,
+            noise=self._noise,
+            number=self._number,
+        )
 
     def shapes_with_streams(self, streams: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the tops from outside for so many sequences side by side, where a recurrent layer reads T steps of

@@ -29,7 +29,7 @@ NORM_SUMS = "norm_sums"  # the role in both ops
 
 def norm_sums_of(
     nodes: Sequence[OpNode], needs: Needs, masked: Mapping[int, int], merged: Collection[int], device: Device
-) -> dict[int, int]:  # fmt: skip
+) -> dict[int, int]:
     """The node of each dgrad that leaves sums, and the node of the BatchNorm that reads them.  `masked` has the dgrads
     that end with the backward of a ReLU; those in `merged` leave none."""
     if DGRAD_SUMS not in device.fusions:

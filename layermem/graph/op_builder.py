@@ -76,9 +76,16 @@ class OpBuilder:
         return self.make(name, kind, step.record or node.emitter.record, step, roles, node=index, of=node)
 
     def make(
-        self, name: str, kind: str, record: OpRecord, step: Step, roles: Mapping[str, str], *, node: int,
+        self,
+        name: str,
+        kind: str,
+        record: OpRecord,
+        step: Step,
+        roles: Mapping[str, str],
+        *,
+        node: int,
         of: OpNode | None = None,
-    ) -> Op:  # fmt: skip
+    ) -> Op:
         """An op of `step`, without the roles that `roles` does not name; `of` is its node, if it has one."""
         used = {r: roles[r] for r in (*step.reads, *step.updates, *step.writes) if r in roles}
         accumulates, continued = self._accumulates(used, step) if kind == BACKWARD else ((), ())
@@ -87,13 +94,24 @@ class OpBuilder:
         writes = unique(used[r] for r in step.writes if r in used and used[r] not in updates)
         moved = [b for b in reads if b not in {used.get(r) for r in step.uncounted}]
         return Op(
-            name, kind, record, step.step, used, reads, writes, updates, accumulates,
-            workspace_bytes=self.device.workspace_bytes(record, step.step, used.keys()), flops=step.flops,
-            nbytes=sum(self.buffers[b].nbytes for b in (*moved, *updates, *updates, *writes)), node=node,
+            name,
+            kind,
+            record,
+            step.step,
+            used,
+            reads,
+            writes,
+            updates,
+            accumulates,
+            workspace_bytes=self.device.workspace_bytes(record, step.step, used.keys()),
+            flops=step.flops,
+            nbytes=sum(self.buffers[b].nbytes for b in (*moved, *updates, *updates, *writes)),
+            node=node,
             overlays=self._overlays(step, used, accumulates, of) if of is not None else (),
-            layer_name=of.emitter.name if of is not None else "", layer_type=of.emitter.type if of is not None else "",
+            layer_name=of.emitter.name if of is not None else "",
+            layer_type=of.emitter.type if of is not None else "",
             layers=tuple(layer.name for layer in of.layers) if of is not None else (),
-        )  # fmt: skip
+        )
 
     def _accumulates(self, used: Mapping[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Roles whose buffer holds an earlier part of the same gradient, from another reader, role or step; and

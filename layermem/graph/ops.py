@@ -183,7 +183,7 @@ class Graph:
             buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
             self._fused[names] = Graph(
                 self.name, buffers, ops, self.device, self.warnings, slices=self.slices, apart=self.apart
-            )  # fmt: skip
+            )
         return self._fused[names]
 
     def _fusing(self, chosen: Collection[Op]) -> Iterator[Op]:

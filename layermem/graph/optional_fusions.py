@@ -35,8 +35,11 @@ from layermem.ops import (
 )
 
 ROLES = {  # of an op that is fused so
-    BOTTOM_MASK: MASKED_DGRAD, MOMENTS: CONV_MOMENTS, NORM_SUMS: DGRAD_SUMS, MERGED_OPERANDS[0]: MERGED_DGRADS,
-}  # fmt: skip
+    BOTTOM_MASK: MASKED_DGRAD,
+    MOMENTS: CONV_MOMENTS,
+    NORM_SUMS: DGRAD_SUMS,
+    MERGED_OPERANDS[0]: MERGED_DGRADS,
+}
 OPTIONAL = frozenset({*ROLES.values(), BATCH_NORM_SUM})
 NEED_INPUTS = frozenset({DGRAD_SUMS, BATCH_NORM_SUM})  # before the ops that read them anyway
 PARTIAL_SUMS = (*MOMENTS_ROLES, NORM_SUMS)  # roles

@@ -57,8 +57,10 @@ class ResizedGraph:
 
     def at(self, size: int) -> Graph:
         """The graph of `size`; NoLine where it would have a tensor of more elements than there may be."""
-        buffers = {name: buffer if at is None else self._buffer(buffer, at(size)) for name, (buffer, at) in
-                   self._buffers.items()}  # fmt: skip
+        buffers = {
+            name: buffer if at is None else self._buffer(buffer, at(size))
+            for name, (buffer, at) in self._buffers.items()
+        }
         ops = tuple(op.at(size, buffers) for op in self._ops)
         fused = tuple(op.at(size, buffers) for op in self._fused)
         second = self.second
@@ -113,12 +115,32 @@ class _OpLines:
         if self.other_bytes[1] is not None:
             other_bytes = self.other_bytes[1](size)
         return Op(
-            op.name, op.kind, record, op.step, op.roles, op.reads, op.writes, op.updates, op.accumulates, op.overlays,
-            workspace_bytes, op.host_workspace_bytes, op.flops if self.flops is None else self.flops(size),
+            op.name,
+            op.kind,
+            record,
+            op.step,
+            op.roles,
+            op.reads,
+            op.writes,
+            op.updates,
+            op.accumulates,
+            op.overlays,
+            workspace_bytes,
+            op.host_workspace_bytes,
+            op.flops if self.flops is None else self.flops(size),
             self._traffic_bytes(buffers) + other_bytes,
-            None if self.recompute is None else self.recompute.at(size, buffers), op.node, op.covers, op.layer_name,
-            op.layer_type, op.layers, op.views, op.share_of, op.stream, op.passes, op.joins,
-        )  # fmt: skip
+            None if self.recompute is None else self.recompute.at(size, buffers),
+            op.node,
+            op.covers,
+            op.layer_name,
+            op.layer_type,
+            op.layers,
+            op.views,
+            op.share_of,
+            op.stream,
+            op.passes,
+            op.joins,
+        )
 
     def _traffic_bytes(self, buffers: Mapping[str, Buffer]) -> int:
         return sum(buffers[name].nbytes for name in self.traffic)

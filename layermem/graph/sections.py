@@ -25,9 +25,17 @@ from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 
 __all__ = [
-    "BACKWARD_HOLD", "FED_BLOB", "FED_DIFF", "FORWARD_HOLD", "BackwardRange", "Section", "diff_buffer",
-    "outside_blobs", "section_graph", "section_outputs",
-]  # fmt: skip
+    "BACKWARD_HOLD",
+    "FED_BLOB",
+    "FED_DIFF",
+    "FORWARD_HOLD",
+    "BackwardRange",
+    "Section",
+    "diff_buffer",
+    "outside_blobs",
+    "section_graph",
+    "section_outputs",
+]
 
 FORWARD_HOLD, BACKWARD_HOLD = "forward.hold", "backward.hold"  # names of ops
 FED_BLOB, FED_DIFF = "blob ", "diff of "  # what precedes the name of a blob in the Feed of its data or gradient
@@ -122,9 +130,7 @@ def _needs(net: Net, nodes: Sequence[OpNode], section: Section) -> Needs:
     inside = net.layers[backward.end : backward.start + 1]
     names = {node.layer.name for layer in inside for node in layer.nodes}
     without = {layer.name for node in nodes for layer in node.layers} - names
-    return needs_of(
-        net, nodes, force_backward=True, fed=backward.fed, without=without, data_only=backward.data_only
-    )  # fmt: skip
+    return needs_of(net, nodes, force_backward=True, fed=backward.fed, without=without, data_only=backward.data_only)
 
 
 class _SectionBuilder(GraphBuilder):

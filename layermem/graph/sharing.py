@@ -48,7 +48,7 @@ from layermem.graph.ops import (
     Graph,
     Op,
     unique,
-)  # fmt: skip
+)
 from layermem.graph.train import HOLD
 from layermem.ops import (
     ACCUMULATE,
@@ -250,14 +250,31 @@ class _Sharing:
         return name
 
     def _make(
-        self, name: str, kind: str, record: OpRecord, step: str, *, reads: Mapping[str, str] = {},
-        writes: Mapping[str, str] = {}, updates: Mapping[str, str] = {}, stream: str = COMM, flops: int = 0,
-    ) -> Op:  # fmt: skip
+        self,
+        name: str,
+        kind: str,
+        record: OpRecord,
+        step: str,
+        *,
+        reads: Mapping[str, str] = {},
+        writes: Mapping[str, str] = {},
+        updates: Mapping[str, str] = {},
+        stream: str = COMM,
+        flops: int = 0,
+    ) -> Op:
         roles = {**reads, **updates, **writes}
         op = Op(
-            name, kind, record, step, roles, unique(reads.values()), unique(writes.values()),
-            unique(updates.values()), flops=flops, stream=stream,
-        )  # fmt: skip
+            name,
+            kind,
+            record,
+            step,
+            roles,
+            unique(reads.values()),
+            unique(writes.values()),
+            unique(updates.values()),
+            flops=flops,
+            stream=stream,
+        )
         return self._with_bytes(op)
 
     def _with_bytes(self, op: Op) -> Op:
@@ -274,9 +291,15 @@ class _Sharing:
         record = Update(ACCUMULATE, update.record.parameter, tensor)
         name = f"{update.name.removesuffix('.update')}.accumulate"
         op = self._make(
-            name, UPDATE, record, "update", reads={"dw0": part}, updates={"w0": diff}, stream=update.stream,
+            name,
+            UPDATE,
+            record,
+            "update",
+            reads={"dw0": part},
+            updates={"w0": diff},
+            stream=update.stream,
             flops=tensor.count,
-        )  # fmt: skip
+        )
         self._add(at, replace(op, share_of=update.share_of))
 
     def _collect_statistics(self) -> None:
@@ -302,9 +325,13 @@ class _Sharing:
         }
         record = AllGather(self.ranks, 0, tuple(self.buffers[each].tensor for each in whole.values()))
         collect = self._make(
-            f"{STATISTICS}.collect", FORWARD, record, "collect",
-            reads=role_map("x", [*own.values()]), writes=role_map("y", [*whole.values()]),
-        )  # fmt: skip
+            f"{STATISTICS}.collect",
+            FORWARD,
+            record,
+            "collect",
+            reads=role_map("x", [*own.values()]),
+            writes=role_map("y", [*whole.values()]),
+        )
         self._add(at, collect)  # in the order of all ranks too: a plan runs forward ops before the first update
         for names, movers in places.items():
             average = MovingAverage(movers.kept, self.buffers[names[0]].tensor.count, size, len(movers.ops))
@@ -344,9 +371,14 @@ class _Sharing:
         own = {role: name for role, name in sums.items() if name is not None}
         record = ReduceScatter(self.ranks, number, tensors, continues)
         op = self._make(
-            f"reduce.{number}", UPDATE, record, "reduce", reads=role_map("x", parts),
-            updates=own if continues else {}, writes={} if continues else own,
-        )  # fmt: skip
+            f"reduce.{number}",
+            UPDATE,
+            record,
+            "reduce",
+            reads=role_map("x", parts),
+            updates=own if continues else {},
+            writes={} if continues else own,
+        )
         self._add_in_order(at, op)
 
     def _update_bucket(self, number: int, bucket: Sequence[Op], at: Mapping[str, int]) -> None:
@@ -372,9 +404,11 @@ class _Sharing:
                 whole = self.graph.buffers[name]
                 self._declare(name, HISTORY, own, persistent=True, band_of=_rows_of_band(whole, first))
         shared = replace(
-            op, record=replace(op.record, tensor=own, first_row=first), stream=COMM,
+            op,
+            record=replace(op.record, tensor=own, first_row=first),
+            stream=COMM,
             flops=op.flops * own.count // tensor.count,
-        )  # fmt: skip
+        )
         moved = sum(self.buffers[b].nbytes * (1 + (b in op.updates)) for b in op.touches if b != op.roles["w0"])
         return replace(shared, nbytes=moved + 2 * self.buffers[op.roles["dw0"]].nbytes)
 
@@ -393,10 +427,19 @@ class _Sharing:
             if diff in self.buffers:
                 tensor = self.buffers[diff].tensor
                 name = own[op.roles["w0"]] = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)))
-                self._add(at, self._make(
-                    name, UPDATE, RowSquares(tensor), "forward", reads={"x0": diff}, writes={"y0": name},
-                    stream=self.stream, flops=2 * tensor.count,
-                ))  # fmt: skip
+                self._add(
+                    at,
+                    self._make(
+                        name,
+                        UPDATE,
+                        RowSquares(tensor),
+                        "forward",
+                        reads={"x0": diff},
+                        writes={"y0": name},
+                        stream=self.stream,
+                        flops=2 * tensor.count,
+                    ),
+                )
         squares = [*own.values()]
         if self.ranks.size > 1:
             squares = [
@@ -405,15 +448,23 @@ class _Sharing:
             ]
             record = AllGather(self.ranks, 0, tuple(self.buffers[name].tensor for name in squares))
             reads = {f"x{i}": own[name] for i, name in enumerate(tensors) if name in own}
-            self._add_in_order(at, self._make(
-                "squares.collect", UPDATE, record, "collect", reads=reads, writes=role_map("y", squares),
-            ))  # fmt: skip
+            self._add_in_order(
+                at, self._make("squares.collect", UPDATE, record, "collect", reads=reads, writes=role_map("y", squares))
+            )
         norm = self._declare(whole.roles["y0"], DIFF, Tensor(()))
         rows = sum(self.buffers[name].tensor.count for name in squares)
-        self._add(at, self._make(
-            whole.name, UPDATE, NormOfRows(rows), "forward", reads=role_map("x", squares), writes={"y0": norm},
-            stream=self.stream,
-        ))  # fmt: skip
+        self._add(
+            at,
+            self._make(
+                whole.name,
+                UPDATE,
+                NormOfRows(rows),
+                "forward",
+                reads=role_map("x", squares),
+                writes={"y0": norm},
+                stream=self.stream,
+            ),
+        )
         for op in self.norm_outputs:
             self._add(at, op)
 
@@ -431,10 +482,13 @@ def _renamed(op: Op, names: Mapping[str, str]) -> Op:
         return tuple(names.get(b, b) for b in buffers)
 
     return replace(
-        op, roles={role: names.get(b, b) for role, b in op.roles.items()}, reads=named(op.reads),
-        writes=named(op.writes), updates=named(op.updates),
+        op,
+        roles={role: names.get(b, b) for role, b in op.roles.items()},
+        reads=named(op.reads),
+        writes=named(op.writes),
+        updates=named(op.updates),
         overlays=tuple(replace(o, out=names.get(o.out, o.out), over=names.get(o.over, o.over)) for o in op.overlays),
-    )  # fmt: skip
+    )
 
 
 def _rows_of_band(whole: Buffer, first: int) -> BandOf:

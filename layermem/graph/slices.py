@@ -293,8 +293,11 @@ class _Slicer:
             raise self._refusal(op, "mixes the items of a batch, and cannot be sliced")
         sums = frozenset(role for role in sums if role in op.roles)
         if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
-            raise self._refusal(op, "sums over the batch in forward, while layers behind the slices have a backward", (
-                "end the slices before it, or slice the whole step"))  # fmt: skip
+            raise self._refusal(
+                op,
+                "sums over the batch in forward, while layers behind the slices have a backward",
+                ("end the slices before it, or slice the whole step"),
+            )
         return sums
 
     def _refusal(self, op: Op, what: str, remedy: str = OTHERWISE) -> InputError:
@@ -332,9 +335,10 @@ class _Slicer:
         for role in op.record.counted_whole:
             if op.roles[role] in self.made or not self._divided(op.roles[role]):
                 raise self._refusal(
-                    op, f"counts all labels in '{op.roles[role]}', which is made slice by slice",
+                    op,
+                    f"counts all labels in '{op.roles[role]}', which is made slice by slice",
                     "give it a normalization of BATCH_SIZE or FULL, or slice other layers",
-                )  # fmt: skip
+                )
             self.border.add(op.roles[role])
 
     # -- ops ---------------------------------------------------------------------------------------------------
@@ -389,12 +393,19 @@ class _Slicer:
         reads = unique((*named(op.reads), *(roles[role] for role in begins), *taken))
         begun = carried if part.is_first else ()
         form = replace(
-            op, name=name, record=record, roles=roles, reads=tuple(b for b in reads if b not in updates),
-            writes=unique((*named(b for b in op.writes if b not in started), *begun)), updates=updates, views=views,
+            op,
+            name=name,
+            record=record,
+            roles=roles,
+            reads=tuple(b for b in reads if b not in updates),
+            writes=unique((*named(b for b in op.writes if b not in started), *begun)),
+            updates=updates,
+            views=views,
             accumulates=self._accumulates(op, roles, part, in_place),
-            overlays=(*self._overlays(small, number), *self._over_carries(op, carries, taken)), flops=small.flops,
+            overlays=(*self._overlays(small, number), *self._over_carries(op, carries, taken)),
+            flops=small.flops,
             workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()),
-        )  # fmt: skip
+        )
         return replace(form, nbytes=small.nbytes + self._more_traffic(op, form, carried, part))
 
     def _more_traffic(self, op: Op, form: Op, carried: Iterable[str], part: BatchSlice) -> int:

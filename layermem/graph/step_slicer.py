@@ -75,10 +75,17 @@ class StepSlicer:
     """
 
     def __init__(
-        self, net: Net, graphs: Sequence[Graph], step: MakeStep, device: Device,
-        beside: MakeBeside = lambda unfused: (), tests: Sequence[Net] = (), test: MakeStep | None = None,
-        share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple, apart: tuple[str, ...] = (),
-    ):  # fmt: skip
+        self,
+        net: Net,
+        graphs: Sequence[Graph],
+        step: MakeStep,
+        device: Device,
+        beside: MakeBeside = lambda unfused: (),
+        tests: Sequence[Net] = (),
+        test: MakeStep | None = None,
+        share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple,
+        apart: tuple[str, ...] = (),
+    ):
         self._apart = apart
         self.net, self._of_one_machine, self._share = net, tuple(graphs), share
         self._step, self._make_beside, self._device = step, beside, device

@@ -154,10 +154,15 @@ class _Narrowing:
         passes = self._passes(op)
         carried = self._carried_on(op) if any(each.count < each.items.count for each in passes) else ()
         return replace(
-            op, recompute=recompute, overlays=overlays, passes=passes, updates=(*op.updates, *carried),
-            reads=tuple(b for b in op.reads if b not in carried), nbytes=op.nbytes + self._more_traffic(op),
+            op,
+            recompute=recompute,
+            overlays=overlays,
+            passes=passes,
+            updates=(*op.updates, *carried),
+            reads=tuple(b for b in op.reads if b not in carried),
+            nbytes=op.nbytes + self._more_traffic(op),
             workspace_bytes=max(each.workspace_end for each in passes),
-        )  # fmt: skip
+        )
 
     def _type_of_top(self, op: Op) -> str:
         """The element type of the top; in backward of the blob whose gradient it reads, or adds up for a BatchNorm."""
@@ -229,9 +234,16 @@ class _Narrowing:
         layout = _Layout()
         operands = {role: self._operand(op, role, self._operand_tensor(op, role), layout) for role in op.roles}
         return Pass(
-            op.record, op.record, op.step, items, items.count, operands, op.accumulates,
-            workspace_place=layout.end, workspace_bytes=op.workspace_bytes,
-        )  # fmt: skip
+            op.record,
+            op.record,
+            op.step,
+            items,
+            items.count,
+            operands,
+            op.accumulates,
+            workspace_place=layout.end,
+            workspace_bytes=op.workspace_bytes,
+        )
 
     def _operand(self, op: Op, role: str, tensor: Tensor, layout: _Layout, divided: bool = False) -> Operand:
         """An operand in memory, converted where the kernel takes it in fp32: one copy for all roles of a buffer."""
@@ -284,9 +296,16 @@ class _Narrowing:
         return tuple(passes)
 
     def _pass(
-        self, op: Op, like: Op, small: _PartGraph, items: BatchSlice, count: int, layout: _Layout,
-        buffers: Mapping[str, Buffer], own: Mapping[str, int],
-    ) -> Pass | None:  # fmt: skip
+        self,
+        op: Op,
+        like: Op,
+        small: _PartGraph,
+        items: BatchSlice,
+        count: int,
+        layout: _Layout,
+        buffers: Mapping[str, Buffer],
+        own: Mapping[str, int],
+    ) -> Pass | None:
         summed = op.record.batch_sums(op.step)
         if summed is None:
             return None
@@ -336,9 +355,11 @@ class _Narrowing:
             if role + CARRY in operands and device.sums_in_place(record, op.step, role, role in op.accumulates):
                 in_place.add(role)
         part = op.record.part
-        begins = {role for role in in_place if role in op.accumulates} if part is None else (
-            {role for role in made.sums if not part.is_last} if part.is_first else set()
-        )  # fmt: skip
+        begins = (
+            {role for role in in_place if role in op.accumulates}
+            if part is None
+            else ({role for role in made.sums if not part.is_last} if part.is_first else set())
+        )
         made = replace(made, operands=operands, in_place=frozenset(in_place), begins=frozenset(begins))
         nbytes = max(device.workspace_bytes(made.record_of(each), op.step, made.roles(each)) for each in parts)
         return replace(made, workspace_place=layout.end, workspace_bytes=nbytes)

@@ -48,7 +48,7 @@ from layermem.graph.ops import (
     UPDATE,
     Graph,
     Op,
-)  # fmt: skip
+)
 from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 from layermem.ops import Tensor
@@ -71,10 +71,17 @@ class Rule:
 
 
 def train_graph(
-    net: Net, device: Device, rule: Rule | None = None, *, clip: bool = False,
-    force_backward: bool = False, outputs: Sequence[str] | None = None, keep: Sequence[str] = (),
-    gradients: Sequence[str] = (), unfused: Collection[str] = (),
-) -> Graph:  # fmt: skip
+    net: Net,
+    device: Device,
+    rule: Rule | None = None,
+    *,
+    clip: bool = False,
+    force_backward: bool = False,
+    outputs: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
+    gradients: Sequence[str] = (),
+    unfused: Collection[str] = (),
+) -> Graph:
     """One training step of `net`.  Without a rule, gradients are kept to the end and nothing is updated.
 
     keep        names of blobs that are held to the end of the step, data and gradient (diff_buffer)
@@ -96,9 +103,12 @@ def train_graph(
 
 
 def forward_graph(
-    net: Net, device: Device, outputs: Sequence[str] | None = None, keep: Sequence[str] = (),
+    net: Net,
+    device: Device,
+    outputs: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
     unfused: Collection[str] = (),
-) -> Graph:  # fmt: skip
+) -> Graph:
     """A forward pass; nothing is stashed for a backward.  `keep` and `unfused` are as for train_graph."""
     apart = {*(outputs or ()), *(net.blob_version(name) for name in keep), *_tops(net, unfused)}
     nodes = fuse(op_nodes(net), device.fusions, apart)
@@ -131,7 +141,7 @@ class GraphBuilder:
 
     def __init__(
         self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool, fed: Collection[str] = ()
-    ):  # fmt: skip
+    ):
         self.net, self.nodes, self.device, self.held = net, nodes, device, held
         self.moments = moments_of(nodes, device)
         self.masked = masked_dgrads(nodes, needs, device)

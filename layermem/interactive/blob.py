@@ -82,9 +82,13 @@ class NetBlob(Blob):
     """A blob of a net, by functions that give its parts."""
 
     def __init__(
-        self, name: str, shape: Callable[[], tuple[int, ...]], data: Callable[[], Array], diff: Callable[[], Array],
+        self,
+        name: str,
+        shape: Callable[[], tuple[int, ...]],
+        data: Callable[[], Array],
+        diff: Callable[[], Array],
         reshape: Callable[[tuple[int, ...]], None] | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__(name)
         self._shape, self._data, self._diff, self._reshape = shape, data, diff, reshape
 

@@ -59,15 +59,26 @@ def phase_of(file: NetFile, phase: str | None, level: int = 0, stages: Iterable[
 
 
 def build_net(
-    source: Source, phase: str | None = None, *, batch: int | None = None,
-    inputs: Mapping[str, Iterable[int]] | None = None, level: int = 0, stages: Iterable[str] = (),
+    source: Source,
+    phase: str | None = None,
+    *,
+    batch: int | None = None,
+    inputs: Mapping[str, Iterable[int]] | None = None,
+    level: int = 0,
+    stages: Iterable[str] = (),
     allow_python: bool = False,
-) -> Net:  # fmt: skip
+) -> Net:
     """The layers of a net in one phase, with every shape known; the arguments are those of layermem.Net."""
     file = read_source(source)
     stages = tuple(stages)
     shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
     return Net(
-        file, phase_of(file, phase, level, stages), batch=batch, inputs=shapes, probe=probe, level=level, stages=stages,
+        file,
+        phase_of(file, phase, level, stages),
+        batch=batch,
+        inputs=shapes,
+        probe=probe,
+        level=level,
+        stages=stages,
         allow_python=allow_python,
-    )  # fmt: skip
+    )

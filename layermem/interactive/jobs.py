@@ -56,9 +56,19 @@ def job_of(
     file = spill if isinstance(spill, Spill) else resolve_spill(spill, target)
     if solver is not None:
         return job_of_solver(
-            solver, target, known, batch=batch, hints=hints, level=level, stages=stages, inputs=inputs,
-            allow_python=allow_python, ranks=ranks, iter_size=iter_size, spill=file,
-        )  # fmt: skip
+            solver,
+            target,
+            known,
+            batch=batch,
+            hints=hints,
+            level=level,
+            stages=stages,
+            inputs=inputs,
+            allow_python=allow_python,
+            ranks=ranks,
+            iter_size=iter_size,
+            spill=file,
+        )
     shared = ranks_of_net(ranks, iter_size)
     if _is_net(net):
         if batch is not None:
@@ -70,19 +80,34 @@ def job_of(
 
 
 def job_of_net(
-    net: Net | graph_net.Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks(),
+    net: Net | graph_net.Net,
+    device: Device,
+    costs: Costs,
+    *,
+    hints: Hints = Hints(),
+    ranks: Ranks = Ranks(),
     spill: Spill | None = None,
-) -> Job:  # fmt: skip
+) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     definition = net if isinstance(net, graph_net.Net) else net.definition
     return build.job_of_net(definition, device, costs, hints=hints, ranks=ranks, spill=spill)
 
 
 def job_of_solver(
-    solver: PathName | SolverFile, device: Device, costs: Costs, *, batch: int | None = None, hints: Hints = Hints(),
-    level: int = 0, stages: Sequence[str] = (), inputs: Mapping[str, tuple[int, ...]] | None = None,
-    allow_python: bool = False, ranks: int = 1, iter_size: int | None = None, spill: Spill | None = None,
-) -> Job:  # fmt: skip
+    solver: PathName | SolverFile,
+    device: Device,
+    costs: Costs,
+    *,
+    batch: int | None = None,
+    hints: Hints = Hints(),
+    level: int = 0,
+    stages: Sequence[str] = (),
+    inputs: Mapping[str, tuple[int, ...]] | None = None,
+    allow_python: bool = False,
+    ranks: int = 1,
+    iter_size: int | None = None,
+    spill: Spill | None = None,
+) -> Job:
     """A step of a solver's train net with the solver's update, and its test nets in the same arena."""
     file = with_iter_size(solver if isinstance(solver, SolverFile) else read_solver(solver), iter_size)
     check_solver(file)

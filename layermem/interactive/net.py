@@ -125,10 +125,14 @@ class Net:
         self._feeds: Feeds | None = None
         self._session: Session | None = None
         self._passes: Passes | None = None
-        self._initial: list[Mapping[str, Values]] = [] if weights is None else [
-            matched_weights(self._definition, path)
-            for path in ([weights] if isinstance(weights, (str, PathLike)) else weights)
-        ]  # fmt: skip
+        self._initial: list[Mapping[str, Values]] = (
+            []
+            if weights is None
+            else [
+                matched_weights(self._definition, path)
+                for path in ([weights] if isinstance(weights, (str, PathLike)) else weights)
+            ]
+        )
         self._make_views()
 
     @classmethod
@@ -603,9 +607,14 @@ class Net:
         old = self._definition
         try:
             new = build_net(
-                self._file, self.phase, batch=self._batch, inputs={**self._input_shapes, **wanted},
-                level=self._level, stages=self._stages, allow_python=self._allow_python,
-            )  # fmt: skip
+                self._file,
+                self.phase,
+                batch=self._batch,
+                inputs={**self._input_shapes, **wanted},
+                level=self._level,
+                stages=self._stages,
+                allow_python=self._allow_python,
+            )
             _check_same_parameters(old, new)
         except InputError:
             self._shapes.clear()
@@ -665,8 +674,9 @@ def _check_same_parameters(old: graph_net.Net, new: graph_net.Net) -> None:
             raise InputError(
                 f"would need a parameter of {_text(there.shape)} for these inputs, and has one of "
                 f"{_text(owned.param.shape)}; change the batch alone, or build another net",
-                path=str(old.path), layer=owned.layer,
-            )  # fmt: skip
+                path=str(old.path),
+                layer=owned.layer,
+            )
 
 
 def _text(shape: Sequence[int]) -> str:

@@ -16,14 +16,7 @@ import numpy as np
 
 from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
-from layermem.graph.sections import (
-    FED_BLOB,
-    FED_DIFF,
-    BackwardRange,
-    Section,
-    diff_buffer,
-    outside_blobs,
-)
+from layermem.graph.sections import FED_BLOB, FED_DIFF, BackwardRange, Section, diff_buffer, outside_blobs
 from layermem.interactive.session import Array, Bound, Session
 
 Batch = dict[str, list[Array]]

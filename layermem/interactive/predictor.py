@@ -62,11 +62,21 @@ class Predictor:
     """
 
     def __init__(
-        self, source: Source, weights: Sequence[str], *, blobs: Sequence[str] = (), stated: Stated | None = None,
-        batch: int | None = None, inputs: Mapping[str, Iterable[int]] | None = None, level: int = 0,
-        stages: Iterable[str] = (), allow_python: bool = False, budget: Budget = None,
-        device: str | Device = "cpu", at_most: int | None = None,
-    ):  # fmt: skip
+        self,
+        source: Source,
+        weights: Sequence[str],
+        *,
+        blobs: Sequence[str] = (),
+        stated: Stated | None = None,
+        batch: int | None = None,
+        inputs: Mapping[str, Iterable[int]] | None = None,
+        level: int = 0,
+        stages: Iterable[str] = (),
+        allow_python: bool = False,
+        budget: Budget = None,
+        device: str | Device = "cpu",
+        at_most: int | None = None,
+    ):
         file = read_source(source)
         state: dict[str, Any] = {"level": level, "stages": tuple(stages), "allow_python": allow_python}
         written = build_net(file, "TEST", batch=batch, inputs=inputs, **state)
@@ -84,9 +94,16 @@ class Predictor:
                 raise InputError(f"has no blob '{name}'; {hint}", path=self._path)
         files = [OpenFile(path, what=WHAT) for path in weights]
         self.net = Net(
-            file, "TEST", weights=files, batch=batch, inputs=inputs, budget=budget, device=device,
-            keep=blobs or None, **state,
-        )  # fmt: skip
+            file,
+            "TEST",
+            weights=files,
+            batch=batch,
+            inputs=inputs,
+            budget=budget,
+            device=device,
+            keep=blobs or None,
+            **state,
+        )
         if not self.net.inputs:
             raise InputError("has no input to predict on; give a net with an Input or data layer", path=self._path)
         known = {layer for file in files for layer in open_weights(file)}
@@ -117,9 +134,13 @@ class Predictor:
                 raise InputError(f"has the inputs {names}; give .npz files with an array for each", path=self._path)
             try:
                 self._preprocess = Preprocess(
-                    self.item_shapes[self.net.inputs[0]], self.source, self._stated,
-                    folder=Path(self._path).parent, stored=self._stored(), read=self._files.read_bytes,
-                )  # fmt: skip
+                    self.item_shapes[self.net.inputs[0]],
+                    self.source,
+                    self._stated,
+                    folder=Path(self._path).parent,
+                    stored=self._stored(),
+                    read=self._files.read_bytes,
+                )
             except InputError as error:
                 raise error.at(path=self._path) from None
         return self._preprocess
@@ -170,9 +191,12 @@ class Predictor:
         if len(outputs) == 1:
             return outputs[0]
         likely: list[str] = [
-            top for layer in self.net.definition.layers if layer.type in PROBABILITIES for top in layer.message.top
+            top
+            for layer in self.net.definition.layers
+            if layer.type in PROBABILITIES
+            for top in layer.message.top
             if top in outputs
-        ]  # fmt: skip
+        ]
         if len(likely) == 1:
             return likely[0]
         raise InputError(f"has the outputs {', '.join(outputs)}; choose one with --blob", path=self._path)

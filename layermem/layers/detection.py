@@ -157,12 +157,33 @@ class MultiBoxLoss(Layer):
         if any(flags[2:]):
             raise InputError("propagates to its priors or true boxes, which get no gradient; write false for both")
         self.record = ops.MultiBoxLoss(
-            items, priors, classes, loc_classes, check_truth(self, 3), enum_name(p, "match_type") == "PER_PREDICTION",
-            p.overlap_threshold, p.use_prior_for_matching, background, p.use_difficult_gt, mining, p.neg_pos_ratio,
-            p.neg_overlap, p.sample_size, suppression, p.use_prior_for_nms, enum_name(p, "code_type"),
-            p.encode_variance_in_target, p.map_object_to_agnostic, p.ignore_cross_boundary_bbox, p.bp_inside,
-            enum_name(p, "loc_loss_type") == "L2", logistic, p.loc_weight, self._normalizer(items, priors), *flags[:2],
-        )  # fmt: skip
+            items,
+            priors,
+            classes,
+            loc_classes,
+            check_truth(self, 3),
+            enum_name(p, "match_type") == "PER_PREDICTION",
+            p.overlap_threshold,
+            p.use_prior_for_matching,
+            background,
+            p.use_difficult_gt,
+            mining,
+            p.neg_pos_ratio,
+            p.neg_overlap,
+            p.sample_size,
+            suppression,
+            p.use_prior_for_nms,
+            enum_name(p, "code_type"),
+            p.encode_variance_in_target,
+            p.map_object_to_agnostic,
+            p.ignore_cross_boundary_bbox,
+            p.bp_inside,
+            enum_name(p, "loc_loss_type") == "L2",
+            logistic,
+            p.loc_weight,
+            self._normalizer(items, priors),
+            *flags[:2],
+        )
         self.tops = (SCALAR,)
         self.stash = {"match": self.record.match}
 
@@ -228,9 +249,19 @@ class DetectionOutput(Layer):
         if top_k == 0 or p.keep_top_k == 0:
             raise InputError("keeps no box, with a top_k or keep_top_k of 0; use at least 1, or -1 for all")
         self.record = ops.DetectionOutput(
-            items, priors, classes, loc_classes, p.background_label_id, enum_name(p, "code_type"),
-            p.variance_encoded_in_target, least, nms.nms_threshold, max(-1, top_k), nms.eta, max(-1, p.keep_top_k),
-        )  # fmt: skip
+            items,
+            priors,
+            classes,
+            loc_classes,
+            p.background_label_id,
+            enum_name(p, "code_type"),
+            p.variance_encoded_in_target,
+            least,
+            nms.nms_threshold,
+            max(-1, top_k),
+            nms.eta,
+            max(-1, p.keep_top_k),
+        )
         self.tops = (self.record.y,)
 
     def forward(self) -> Step:
@@ -256,9 +287,14 @@ class DetectionEvaluate(Layer):
         if sizes is not None and (len(sizes.shape) != 2 or sizes.shape[1] != ITEM_SIZE):
             raise InputError(f"takes sizes of shape {sizes}; remove its third bottom, and give a name_size_file")
         self.record = ops.DetectionEvaluate(
-            x.count // DETECTION, check_truth(self, 1), classes, p.background_label_id, p.overlap_threshold,
-            p.evaluate_difficult_gt, sizes.shape[0] if sizes is not None else 0,
-        )  # fmt: skip
+            x.count // DETECTION,
+            check_truth(self, 1),
+            classes,
+            p.background_label_id,
+            p.overlap_threshold,
+            p.evaluate_difficult_gt,
+            sizes.shape[0] if sizes is not None else 0,
+        )
         self.tops = (self.record.y,)
 
     def forward(self) -> Step:

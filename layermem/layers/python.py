@@ -65,8 +65,9 @@ class Python(Layer):
             raise InputError(
                 f"is part of the gradient, and its Python class {self.code.class_name} has no backward; define it, or "
                 "set propagate_down: false",
-                path=self.path or None, layer=self.name,
-            )  # fmt: skip
+                path=self.path or None,
+                layer=self.name,
+            )
         overwritten = {f"x{bottom}": f"y{top}" for top, bottom in self.in_place}
         reads = roles("x", len(self.bottoms)) if "bottom" in self._reads else ()
         reads = tuple(overwritten.get(role, role) for role in reads)
@@ -102,9 +103,17 @@ class UnloadedPython(Layer):
 
 
 def make_python_layer(
-    param: Message, phase: int, bottoms: Sequence[Tensor], inputs: Inputs, *, path: str, allowed: bool,
-    batch: int | None = None, sources: bool = True, takes_inputs: bool = True,
-) -> Layer:  # fmt: skip
+    param: Message,
+    phase: int,
+    bottoms: Sequence[Tensor],
+    inputs: Inputs,
+    *,
+    path: str,
+    allowed: bool,
+    batch: int | None = None,
+    sources: bool = True,
+    takes_inputs: bool = True,
+) -> Layer:
     """The Python layer of `param` in the net at `path`: with its class, or in its place as `inputs` allow.
 
     sources  whether those without bottoms run; otherwise they only give their shapes

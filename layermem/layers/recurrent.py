@@ -188,8 +188,17 @@ class Unrolled:
         name = self.name(name)
         return schema.LayerParameter(name=name, type=kind, bottom=bottoms, top=tops or (name,), phase=self.whole.phase)
 
-    def product(self, name: str, bottom: str, first: int, shared: str, *, axis: int = 2, bias: bool = False,
-                propagate: bool = True) -> Message:  # fmt: skip
+    def product(
+        self,
+        name: str,
+        bottom: str,
+        first: int,
+        shared: str,
+        *,
+        axis: int = 2,
+        bias: bool = False,
+        propagate: bool = True,
+    ) -> Message:
         """An inner product with parameter `first` of the layer, and the next one as its bias.
 
         shared   the name of the first one where several parts share it, and after a blank that of its bias; or ""

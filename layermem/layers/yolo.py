@@ -149,9 +149,20 @@ class RegionLoss(CellLoss):
         warm_up = WARM_UP_ITEMS // items if self.phase == TRAIN else 0
         self.recompute_kind = "seeded" if warm_up else "exact"
         self.record = ops.RegionLoss(
-            items, side, anchors, classes, self.true_boxes(), p.object_scale, p.noobject_scale,
-            p.class_scale, p.coord_scale, p.thresh, bool(p.rescore), bool(p.bias_match), warm_up,
-        )  # fmt: skip
+            items,
+            side,
+            anchors,
+            classes,
+            self.true_boxes(),
+            p.object_scale,
+            p.noobject_scale,
+            p.class_scale,
+            p.coord_scale,
+            p.thresh,
+            bool(p.rescore),
+            bool(p.bias_match),
+            warm_up,
+        )
         self.tops = (SCALAR,)
 
 
@@ -171,9 +182,19 @@ class Yolov3(CellLoss):
         finite(p, block, "object_scale", "class_scale", "coord_scale", "thresh")
         side, rows = side_of(self, 0, len(mask), classes), self.true_boxes()
         self.record = ops.GridLoss(
-            self.bottoms[0].shape[0], side, anchors, mask, side * p.anchors_scale, classes, rows, p.object_scale,
-            p.class_scale, p.coord_scale, p.thresh, p.use_logic_gradient,
-        )  # fmt: skip
+            self.bottoms[0].shape[0],
+            side,
+            anchors,
+            mask,
+            side * p.anchors_scale,
+            classes,
+            rows,
+            p.object_scale,
+            p.class_scale,
+            p.coord_scale,
+            p.thresh,
+            p.use_logic_gradient,
+        )
         self.tops = (SCALAR,)
 
 

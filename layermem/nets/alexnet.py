@@ -47,9 +47,13 @@ def alexnet(model: str) -> Net:
     x = net.pool("pool5", x, "MAX", kernel_size=3, stride=2)
     for index, outputs, std, bias in ((6, 4096, 0.005, some), (7, 4096, 0.005, some), (8, 1000, 0.01, 0)):
         x = net.fc(
-            f"fc{index}", x, param=WEIGHT_AND_BIAS, num_output=outputs,
-            weight_filler=filler("gaussian", std=std), bias_filler=filler("constant", value=bias),
-        )  # fmt: skip
+            f"fc{index}",
+            x,
+            param=WEIGHT_AND_BIAS,
+            num_output=outputs,
+            weight_filler=filler("gaussian", std=std),
+            bias_filler=filler("constant", value=bias),
+        )
         if index < 8:
             x = net.dropout(f"drop{index}", net.relu(f"relu{index}", x), 0.5)
     net.accuracy("accuracy", x)
@@ -60,9 +64,20 @@ def alexnet(model: str) -> Net:
 def net_files(model: str) -> NetFiles:
     text = solver(
         ["450,000 steps of batch 256, a tenth of the rate every 100,000."],
-        net="train_val.prototxt", test_iter=1000, test_interval=1000, test_initialization=False, base_lr=0.01,
-        lr_policy="step", gamma=0.1, stepsize=100000, max_iter=450000, momentum=0.9, weight_decay=0.0005,
-        display=20, snapshot=10000, snapshot_prefix=f"out/{model}",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=1000,
+        test_interval=1000,
+        test_initialization=False,
+        base_lr=0.01,
+        lr_policy="step",
+        gamma=0.1,
+        stepsize=100000,
+        max_iter=450000,
+        momentum=0.9,
+        weight_decay=0.0005,
+        display=20,
+        snapshot=10000,
+        snapshot_prefix=f"out/{model}",
+    )
     noise = dummy_solver(f"out/{model}_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
     return NetFiles(alexnet(model), text, noise)

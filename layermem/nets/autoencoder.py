@@ -17,12 +17,19 @@ def images(net: Net) -> None:
     for phase, batch, name in (("TRAIN", 100, "train"), ("TEST", 100, "test")):
         transform: dict[str, Value] = {"scale": 0.00390625, "crop_size": 28, "force_gray": True}
         source: dict[str, Value] = {
-            "source": f"examples/mnist/mnist_{name}_lmdb", "batch_size": batch, "backend": Word("LMDB")
-        }  # fmt: skip
+            "source": f"examples/mnist/mnist_{name}_lmdb",
+            "batch_size": batch,
+            "backend": Word("LMDB"),
+        }
         net.layer(
-            "data", "Data", [], "data", include={"phase": Word(phase), "not_stage": "dummy"},
-            transform_param=transform, data_param=source,
-        )  # fmt: skip
+            "data",
+            "Data",
+            [],
+            "data",
+            include={"phase": Word(phase), "not_stage": "dummy"},
+            transform_param=transform,
+            data_param=source,
+        )
     noise: dict[str, Value] = {"shape": {"dim": [100, 1, 28, 28]}, "data_filler": filler("uniform", min=0, max=1)}
     net.layer("data", "DummyData", [], "data", include={"stage": "dummy"}, dummy_data_param=noise)
 
@@ -43,9 +50,13 @@ def autoencoder() -> Net:
     x = flat
     for name, width in zip(names, widths):
         x = net.fc(
-            name, x, param=[{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 1, "decay_mult": 0}], num_output=width,
-            weight_filler=filler("gaussian", std=1, sparse=15), bias_filler=CONSTANT,
-        )  # fmt: skip
+            name,
+            x,
+            param=[{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 1, "decay_mult": 0}],
+            num_output=width,
+            weight_filler=filler("gaussian", std=1, sparse=15),
+            bias_filler=CONSTANT,
+        )
         if name not in ("encode4", "decode1"):
             x = net.layer(f"{name}neuron", "Sigmoid", x, f"{name}neuron")
     net.layer("loss", "SigmoidCrossEntropyLoss", [x, flat], "cross_entropy_loss", loss_weight=1)
@@ -57,9 +68,20 @@ def autoencoder() -> Net:
 def net_files() -> NetFiles:
     text = solver(
         ["65,000 steps of 100 digits, a tenth of the rate every 10,000."],
-        net="train_val.prototxt", test_iter=100, test_interval=500, test_initialization=False, base_lr=0.01,
-        lr_policy="step", gamma=0.1, stepsize=10000, max_iter=65000, momentum=0.9, weight_decay=0.0005, display=100,
-        snapshot=10000, snapshot_prefix="out/autoencoder",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=100,
+        test_interval=500,
+        test_initialization=False,
+        base_lr=0.01,
+        lr_policy="step",
+        gamma=0.1,
+        stepsize=10000,
+        max_iter=65000,
+        momentum=0.9,
+        weight_decay=0.0005,
+        display=100,
+        snapshot=10000,
+        snapshot_prefix="out/autoencoder",
+    )
     noise = dummy_solver("out/autoencoder_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
     return NetFiles(autoencoder(), text, noise)

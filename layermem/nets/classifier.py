@@ -120,9 +120,14 @@ def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) ->
         if size:
             fields: dict[str, Value] = {"source": source, "batch_size": size, "backend": Word("LMDB")}
             net.layer(
-                "data", "Data", [], ["data", "label"], include={"phase": Word(phase)},
-                transform_param=_transform(images, phase), data_param=fields,
-            )  # fmt: skip
+                "data",
+                "Data",
+                [],
+                ["data", "label"],
+                include={"phase": Word(phase)},
+                transform_param=_transform(images, phase),
+                data_param=fields,
+            )
     scores = family.layers(net, images.classes)
     net.accuracy("accuracy", scores)
     if images.classes > 10:
@@ -162,6 +167,14 @@ def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batc
         tests = {"test_iter": images.test_count // test_batch, "test_interval": every}
     return solver(
         [f"{epochs} epochs of {epoch} batches; the learning rate falls linearly to 0."],
-        net="train_val.prototxt", **tests, base_lr=family.base_lr, lr_policy="poly", power=1, max_iter=epochs * epoch,
-        momentum=0.9, weight_decay=0.0005, display=max(1, epoch // DISPLAYS), snapshot_prefix=f"{folder}/snapshot",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        **tests,
+        base_lr=family.base_lr,
+        lr_policy="poly",
+        power=1,
+        max_iter=epochs * epoch,
+        momentum=0.9,
+        weight_decay=0.0005,
+        display=max(1, epoch // DISPLAYS),
+        snapshot_prefix=f"{folder}/snapshot",
+    )

@@ -67,10 +67,22 @@ def net_files(depth: int) -> NetFiles:
         raise InputError(f"DenseNet-{depth} is not defined (choose from {', '.join(map(str, FORMS))})")
     text = solver(
         ["90 passes over ILSVRC 2012 at the paper's batch of 256 (8 times 32), a tenth of the rate at 30 and 60."],
-        net="train_val.prototxt", test_iter=1000, test_interval=5000, test_initialization=False, base_lr=0.1,
-        lr_policy="multistep", gamma=0.1, stepvalue=[150000, 300000], max_iter=450000, momentum=0.9,
-        weight_decay=0.0001, iter_size=8, display=20, snapshot=10000, snapshot_prefix=f"out/densenet{depth}",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=1000,
+        test_interval=5000,
+        test_initialization=False,
+        base_lr=0.1,
+        lr_policy="multistep",
+        gamma=0.1,
+        stepvalue=[150000, 300000],
+        max_iter=450000,
+        momentum=0.9,
+        weight_decay=0.0001,
+        iter_size=8,
+        display=20,
+        snapshot=10000,
+        snapshot_prefix=f"out/densenet{depth}",
+    )
     noise = dummy_solver(
         f"out/densenet{depth}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0001
     )

@@ -47,9 +47,13 @@ def inception(net: Net, name: str, bottom: str) -> str:
 def classifier(net: Net, name: str, bottom: str, loss_top: str, weight: float) -> None:
     """The last inner product, its loss, and its accuracies."""
     x = net.fc(
-        f"{name}/classifier", bottom, param=WEIGHT_AND_BIAS, num_output=1000,
-        weight_filler=filler("xavier"), bias_filler=CONSTANT,
-    )  # fmt: skip
+        f"{name}/classifier",
+        bottom,
+        param=WEIGHT_AND_BIAS,
+        num_output=1000,
+        weight_filler=filler("xavier"),
+        bias_filler=CONSTANT,
+    )
     net.loss(f"{name}/loss", x, top=loss_top, weight=weight)
     net.accuracy(f"{name}/top-1", x)
     net.accuracy(f"{name}/top-5", x, top_k=5)
@@ -59,9 +63,13 @@ def auxiliary(net: Net, name: str, bottom: str) -> None:
     x = net.pool(f"{name}/ave_pool", bottom, "AVE", kernel_size=5, stride=3)
     x = conv_relu(net, name, "conv", x, 128, 1)
     x = net.fc(
-        f"{name}/fc", x, param=WEIGHT_AND_BIAS, num_output=1024,
-        weight_filler=filler("xavier"), bias_filler=filler("constant", value=0.2),
-    )  # fmt: skip
+        f"{name}/fc",
+        x,
+        param=WEIGHT_AND_BIAS,
+        num_output=1024,
+        weight_filler=filler("xavier"),
+        bias_filler=filler("constant", value=0.2),
+    )
     x = net.dropout(f"{name}/drop_fc", net.relu(f"{name}/relu_fc", x), 0.7)
     classifier(net, name, x, f"{name}/loss1", 0.3)
 
@@ -94,9 +102,20 @@ def googlenet() -> Net:
 def net_files() -> NetFiles:
     text = solver(
         ["2,400,000 steps of batch 32, the rate falling as the square root of what is left."],
-        net="train_val.prototxt", test_iter=1000, test_interval=4000, test_initialization=False, base_lr=0.01,
-        lr_policy="poly", power=0.5, max_iter=2400000, momentum=0.9, weight_decay=0.0002, display=40, average_loss=40,
-        snapshot=40000, snapshot_prefix="out/googlenet",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=1000,
+        test_interval=4000,
+        test_initialization=False,
+        base_lr=0.01,
+        lr_policy="poly",
+        power=0.5,
+        max_iter=2400000,
+        momentum=0.9,
+        weight_decay=0.0002,
+        display=40,
+        average_loss=40,
+        snapshot=40000,
+        snapshot_prefix="out/googlenet",
+    )
     noise = dummy_solver("out/googlenet_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0002)
     return NetFiles(googlenet(), text, noise)

@@ -43,38 +43,50 @@ def reduced(net: Net, name: str, bottom: str) -> str:
 
 
 def block35(net: Net, name: str, x: str, pool: int) -> str:
-    return net.concat(name, [
-        chain(net, f"{name}/1x1", x, (64, 1, 1, 1)),
-        chain(net, f"{name}/5x5", x, (48, 1, 1, 1), (64, 5, 5, 1)),
-        chain(net, f"{name}/3x3", x, (64, 1, 1, 1), (96, 3, 3, 1), (96, 3, 3, 1)),
-        pooled(net, name, x, pool),
-    ])  # fmt: skip
+    return net.concat(
+        name,
+        [
+            chain(net, f"{name}/1x1", x, (64, 1, 1, 1)),
+            chain(net, f"{name}/5x5", x, (48, 1, 1, 1), (64, 5, 5, 1)),
+            chain(net, f"{name}/3x3", x, (64, 1, 1, 1), (96, 3, 3, 1), (96, 3, 3, 1)),
+            pooled(net, name, x, pool),
+        ],
+    )
 
 
 def reduction35(net: Net, name: str, x: str) -> str:
-    return net.concat(name, [
-        chain(net, f"{name}/3x3", x, (384, 3, 3, 2)),
-        chain(net, f"{name}/double3x3", x, (64, 1, 1, 1), (96, 3, 3, 1), (96, 3, 3, 2)),
-        reduced(net, name, x),
-    ])  # fmt: skip
+    return net.concat(
+        name,
+        [
+            chain(net, f"{name}/3x3", x, (384, 3, 3, 2)),
+            chain(net, f"{name}/double3x3", x, (64, 1, 1, 1), (96, 3, 3, 1), (96, 3, 3, 2)),
+            reduced(net, name, x),
+        ],
+    )
 
 
 def block17(net: Net, name: str, x: str, c: int) -> str:
     """7x7 convolutions as 1x7 and 7x1, through `c` channels."""
-    return net.concat(name, [
-        chain(net, f"{name}/1x1", x, (192, 1, 1, 1)),
-        chain(net, f"{name}/7x7", x, (c, 1, 1, 1), (c, 1, 7, 1), (192, 7, 1, 1)),
-        chain(net, f"{name}/double7x7", x, (c, 1, 1, 1), (c, 7, 1, 1), (c, 1, 7, 1), (c, 7, 1, 1), (192, 1, 7, 1)),
-        pooled(net, name, x, 192),
-    ])  # fmt: skip
+    return net.concat(
+        name,
+        [
+            chain(net, f"{name}/1x1", x, (192, 1, 1, 1)),
+            chain(net, f"{name}/7x7", x, (c, 1, 1, 1), (c, 1, 7, 1), (192, 7, 1, 1)),
+            chain(net, f"{name}/double7x7", x, (c, 1, 1, 1), (c, 7, 1, 1), (c, 1, 7, 1), (c, 7, 1, 1), (192, 1, 7, 1)),
+            pooled(net, name, x, 192),
+        ],
+    )
 
 
 def reduction17(net: Net, name: str, x: str) -> str:
-    return net.concat(name, [
-        chain(net, f"{name}/3x3", x, (192, 1, 1, 1), (320, 3, 3, 2)),
-        chain(net, f"{name}/7x7", x, (192, 1, 1, 1), (192, 1, 7, 1), (192, 7, 1, 1), (192, 3, 3, 2)),
-        reduced(net, name, x),
-    ])  # fmt: skip
+    return net.concat(
+        name,
+        [
+            chain(net, f"{name}/3x3", x, (192, 1, 1, 1), (320, 3, 3, 2)),
+            chain(net, f"{name}/7x7", x, (192, 1, 1, 1), (192, 1, 7, 1), (192, 7, 1, 1), (192, 3, 3, 2)),
+            reduced(net, name, x),
+        ],
+    )
 
 
 def block8(net: Net, name: str, x: str) -> str:
@@ -131,11 +143,23 @@ def inception_v3() -> Net:
 def net_files() -> NetFiles:
     text = solver(
         ["100 passes over ILSVRC 2012 at the paper's batch of 32; the rate falls by 0.94 every second pass."],
-        net="train_val.prototxt", test_iter=1000, test_interval=20000, test_initialization=False, base_lr=0.045,
-        lr_policy="step", gamma=0.94, stepsize=80000, max_iter=4000000, type="RMSProp", rms_decay=0.9, delta=1,
-        weight_decay=0.00004, clip_gradients=2, display=100, snapshot=40000, snapshot_prefix="out/inception_v3",
-    )  # fmt: skip
-    noise = dummy_solver(
-        "out/inception_v3_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.00004
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=1000,
+        test_interval=20000,
+        test_initialization=False,
+        base_lr=0.045,
+        lr_policy="step",
+        gamma=0.94,
+        stepsize=80000,
+        max_iter=4000000,
+        type="RMSProp",
+        rms_decay=0.9,
+        delta=1,
+        weight_decay=0.00004,
+        clip_gradients=2,
+        display=100,
+        snapshot=40000,
+        snapshot_prefix="out/inception_v3",
+    )
+    noise = dummy_solver("out/inception_v3_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.00004)
     return NetFiles(inception_v3(), text, noise)

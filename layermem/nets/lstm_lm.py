@@ -23,15 +23,21 @@ def words(net: Net) -> None:
         noise: dict[str, Value] = {
             "shape": [{"dim": [STEPS, STREAMS]}] * 3,
             "data_filler": [
-                filler("uniform", min=0, max=WORDS), filler("constant", value=1), filler("uniform", min=0, max=WORDS),
+                filler("uniform", min=0, max=WORDS),
+                filler("constant", value=1),
+                filler("uniform", min=0, max=WORDS),
             ],
-        }  # fmt: skip
+        }
         when = {"phase": Word(phase)}
         net.layer("words", "DummyData", [], BLOBS, include={**when, "not_stage": "hdf5"}, dummy_data_param=noise)
         net.layer(
-            "words", "HDF5Data", [], BLOBS, include={**when, "stage": "hdf5"},
+            "words",
+            "HDF5Data",
+            [],
+            BLOBS,
+            include={**when, "stage": "hdf5"},
             hdf5_data_param={"source": f"examples/lstm_lm/{name}.txt", "batch_size": STEPS},
-        )  # fmt: skip
+        )
 
 
 def lstm_lm() -> Net:
@@ -44,15 +50,21 @@ def lstm_lm() -> Net:
     )
     words(net)
     x = net.layer(
-        "embed", "Embed", "word", "embed",
+        "embed",
+        "Embed",
+        "word",
+        "embed",
         embed_param={"input_dim": WORDS, "num_output": UNITS, "bias_term": False, "weight_filler": UNIFORM},
-    )  # fmt: skip
+    )
     for number in (1, 2):
         x = net.dropout(f"drop{number}", x, 0.5)
         x = net.layer(
-            f"lstm{number}", "LSTM", [x, "cont"], f"lstm{number}",
+            f"lstm{number}",
+            "LSTM",
+            [x, "cont"],
+            f"lstm{number}",
             recurrent_param={"num_output": UNITS, "weight_filler": UNIFORM, "bias_filler": CONSTANT},
-        )  # fmt: skip
+        )
     x = net.fc(
         "score", net.dropout("drop3", x, 0.5), num_output=WORDS, axis=2, weight_filler=UNIFORM, bias_filler=CONSTANT
     )
@@ -70,10 +82,20 @@ def net_files() -> NetFiles:
             "39 epochs of 1,327 batches: rate 1, divided by 1.2 after each epoch from the sixth on.",
             "tools/make_words.py writes the HDF5 files from a text.",
         ],
-        net="train_val.prototxt", train_state={"stage": "hdf5"}, test_state={"stage": "hdf5"}, test_iter=117,
-        test_interval=EPOCH, base_lr=1, lr_policy="multistep", gamma=0.8333333,
-        stepvalue=[EPOCH * epoch for epoch in range(6, 39)], max_iter=39 * EPOCH, clip_gradients=5, display=100,
-        snapshot=EPOCH, snapshot_prefix="out/lstm_lm",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        train_state={"stage": "hdf5"},
+        test_state={"stage": "hdf5"},
+        test_iter=117,
+        test_interval=EPOCH,
+        base_lr=1,
+        lr_policy="multistep",
+        gamma=0.8333333,
+        stepvalue=[EPOCH * epoch for epoch in range(6, 39)],
+        max_iter=39 * EPOCH,
+        clip_gradients=5,
+        display=100,
+        snapshot=EPOCH,
+        snapshot_prefix="out/lstm_lm",
+    )
     noise = dummy_solver("out/lstm_lm_dummy", stage=None, base_lr=0.1, lr_policy="fixed", clip_gradients=5)
     return NetFiles(lstm_lm(), text, noise)

@@ -13,12 +13,29 @@ from layermem.errors import InputError
 from layermem.nets.prototext import MSRA, Net, NetFiles, Value, dummy_solver, solver
 
 SEPARABLE = (  # outputs, stride of the depthwise convolution
-    (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1), (512, 1), (512, 1), (512, 1), (512, 1),
-    (1024, 2), (1024, 1),
-)  # fmt: skip
+    (64, 1),
+    (128, 2),
+    (128, 1),
+    (256, 2),
+    (256, 1),
+    (512, 2),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (1024, 2),
+    (1024, 1),
+)
 BOTTLENECKS = (  # expansion, outputs, repeats, stride of the first
-    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
-)  # fmt: skip
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 Activation = Callable[[Net, str, str], str]
 
@@ -33,9 +50,16 @@ def relu6(net: Net, name: str, blob: str) -> str:
 
 
 def conv_norm(
-    net: Net, name: str, bottom: str, outputs: int, activation: Activation | None, *, kernel: int = 1, stride: int = 1,
+    net: Net,
+    name: str,
+    bottom: str,
+    outputs: int,
+    activation: Activation | None,
+    *,
+    kernel: int = 1,
+    stride: int = 1,
     depthwise: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """Convolution, BatchNorm, Scale and maybe an activation."""
     group: dict[str, Value] = {"group": outputs} if depthwise else {}
     shape: dict[str, Value] = {"num_output": outputs, "kernel_size": kernel, "pad": kernel // 2, "stride": stride}
@@ -69,7 +93,7 @@ def version1() -> Net:
 
 def inverted_residual(
     net: Net, name: str, bottom: str, channels: int, outputs: int, expansion: int, stride: int
-) -> str:  # fmt: skip
+) -> str:
     """1x1 to `expansion` times the channels, depthwise 3x3, 1x1 without an activation; summed where shapes agree."""
     x, wide = bottom, expansion * channels
     if expansion > 1:
@@ -85,9 +109,7 @@ def version2() -> Net:
     for expansion, outputs, repeats, stride in BOTTLENECKS:
         for index in range(repeats):
             number += 1
-            x = inverted_residual(
-                net, f"conv{number}", x, channels, outputs, expansion, stride if index == 0 else 1
-            )  # fmt: skip
+            x = inverted_residual(net, f"conv{number}", x, channels, outputs, expansion, stride if index == 0 else 1)
             channels = outputs
     return finish(net, conv_norm(net, f"conv{number + 1}", x, 1280, relu6), dropout=0.2)
 
@@ -101,10 +123,21 @@ def net_files(version: int) -> NetFiles:
     decay = 0.00004
     text = solver(
         ["150 passes over ILSVRC 2012 at a batch of 256 (8 times 32); the rate falls linearly to 0."],
-        net="train_val.prototxt", test_iter=1000, test_interval=5000, test_initialization=False, base_lr=0.1,
-        lr_policy="poly", power=1, max_iter=750000, momentum=0.9, weight_decay=decay, iter_size=8, display=20,
-        snapshot=10000, snapshot_prefix=f"out/mobilenet{version}",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=1000,
+        test_interval=5000,
+        test_initialization=False,
+        base_lr=0.1,
+        lr_policy="poly",
+        power=1,
+        max_iter=750000,
+        momentum=0.9,
+        weight_decay=decay,
+        iter_size=8,
+        display=20,
+        snapshot=10000,
+        snapshot_prefix=f"out/mobilenet{version}",
+    )
     noise = dummy_solver(
         f"out/mobilenet{version}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=decay
     )

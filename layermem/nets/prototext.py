@@ -86,20 +86,19 @@ class Net:
         return tops[0] if tops else name
 
     def conv(
-        self,
-        name: str,
-        bottom: str,
-        *,
-        param: Params | None = None,
-        kind: str = "Convolution",
-        **fields: Value,
+        self, name: str, bottom: str, *, param: Params | None = None, kind: str = "Convolution", **fields: Value
     ) -> str:
         return self.convolution(name, bottom, fields, param=param, kind=kind)
 
     def convolution(
-        self, name: str, bottom: str, fields: Mapping[str, Value], *, param: Params | None = None,
+        self,
+        name: str,
+        bottom: str,
+        fields: Mapping[str, Value],
+        *,
+        param: Params | None = None,
         kind: str = "Convolution",
-    ) -> str:  # fmt: skip
+    ) -> str:
         """The same with the fields as a mapping."""
         extra: dict[str, Value] = {"param": param} if param else {}
         return self.layer(name, kind, bottom, name, **extra, convolution_param=fields)
@@ -148,14 +147,18 @@ class Net:
         include = {"phase": Word(phase), "not_stage": "dummy"}
         source_fields: dict[str, Value] = {"source": source, "batch_size": batch, "backend": Word("LMDB")}
         self.layer(
-            "data", "Data", [], ["data", "label"],
-            include=include, transform_param=transform, data_param=source_fields,
-        )  # fmt: skip
+            "data", "Data", [], ["data", "label"], include=include, transform_param=transform, data_param=source_fields
+        )
 
     def dummy(
-        self, phase: str, image: list[int], label: list[int], classes: int, when: dict[str, str] | None = None,
+        self,
+        phase: str,
+        image: list[int],
+        label: list[int],
+        classes: int,
+        when: dict[str, str] | None = None,
         largest: float = 128,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Noise images and random labels, for benchmarks and planning; by default where stage 'dummy' is on."""
         include = {"phase": Word(phase), **(when or {"stage": "dummy"})}
         shapes = [{"dim": image}, {"dim": label}]

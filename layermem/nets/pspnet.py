@@ -17,9 +17,7 @@ HDF5 = {"not_stage": "hdf5"}
 IGNORE = 255
 
 
-def conv_norm(
-    net: Net, name: str, bottom: str, outputs: int, kernel: int, *, relu: bool = True, **shape: int
-) -> str:  # fmt: skip
+def conv_norm(net: Net, name: str, bottom: str, outputs: int, kernel: int, *, relu: bool = True, **shape: int) -> str:
     fields: dict[str, Value] = {
         "num_output": outputs,
         "kernel_size": kernel,
@@ -102,9 +100,22 @@ def pspnet() -> Net:
 def net_files() -> NetFiles:
     text = solver(
         ["The paper's rate and its decline; batch 16 is 8 times 2, but BatchNorm still sees two images at once."],
-        net="train_val.prototxt", train_state={"stage": "hdf5"}, test_state={"stage": "hdf5"}, test_iter=100,
-        test_interval=1000, test_initialization=False, base_lr=0.01, lr_policy="poly", power=0.9, max_iter=90000,
-        momentum=0.9, weight_decay=0.0001, iter_size=8, display=20, snapshot=5000, snapshot_prefix="out/pspnet",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        train_state={"stage": "hdf5"},
+        test_state={"stage": "hdf5"},
+        test_iter=100,
+        test_interval=1000,
+        test_initialization=False,
+        base_lr=0.01,
+        lr_policy="poly",
+        power=0.9,
+        max_iter=90000,
+        momentum=0.9,
+        weight_decay=0.0001,
+        iter_size=8,
+        display=20,
+        snapshot=5000,
+        snapshot_prefix="out/pspnet",
+    )
     noise = dummy_solver("out/pspnet_dummy", stage=None, base_lr=0.001, lr_policy="fixed", momentum=0.9)
     return NetFiles(pspnet(), text, noise)

@@ -53,16 +53,31 @@ def bottleneck(net: Net, bottom: str, name: str, width: int, stride: int, projec
     shortcut = bottom
     if project:
         shortcut = conv_norm(
-            net, bottom, f"res{name}_branch1", f"{name}_branch1", False,
-            num_output=4 * width, kernel_size=1, stride=stride, bias_term=False,
-        )  # fmt: skip
+            net,
+            bottom,
+            f"res{name}_branch1",
+            f"{name}_branch1",
+            False,
+            num_output=4 * width,
+            kernel_size=1,
+            stride=stride,
+            bias_term=False,
+        )
     x = bottom
     for part, outputs, kernel, step in (("2a", width, 1, stride), ("2b", width, 3, 1), ("2c", 4 * width, 1, 1)):
         pad: dict[str, Value] = {"pad": 1} if kernel == 3 else {}
         x = conv_norm(
-            net, x, f"res{name}_branch{part}", f"{name}_branch{part}", part != "2c",
-            num_output=outputs, kernel_size=kernel, **pad, stride=step, bias_term=False,
-        )  # fmt: skip
+            net,
+            x,
+            f"res{name}_branch{part}",
+            f"{name}_branch{part}",
+            part != "2c",
+            num_output=outputs,
+            kernel_size=kernel,
+            **pad,
+            stride=step,
+            bias_term=False,
+        )
     return net.relu(f"res{name}_relu", net.add(f"res{name}", [shortcut, x]))
 
 
@@ -99,9 +114,16 @@ def basic(net: Net, bottom: str, name: str, width: int, stride: int, project: bo
     x = conv_norm(net, x, f"res{name}_branch2b", f"{name}_branch2b", False, num_output=width, stride=1, **shape)
     if project:
         bottom = conv_norm(
-            net, bottom, f"res{name}_branch1", f"{name}_branch1", False,
-            num_output=width, kernel_size=1, stride=stride, bias_term=False,
-        )  # fmt: skip
+            net,
+            bottom,
+            f"res{name}_branch1",
+            f"{name}_branch1",
+            False,
+            num_output=width,
+            kernel_size=1,
+            stride=stride,
+            bias_term=False,
+        )
     return net.relu(f"res{name}_relu", net.add(f"res{name}", [bottom, x]))
 
 
@@ -136,9 +158,7 @@ def cifar(depth: int, batch: int, test_batch: int) -> Net:
     )
     for phase, count, source in (("TRAIN", batch, "train_pad4"), ("TEST", test_batch, "test")):
         mean = [113.9, 123.0, 125.3]
-        transform: dict[str, Value] = {
-            "mirror": phase == "TRAIN", "crop_size": 32, "mean_value": mean, "scale": 0.0157
-        }  # fmt: skip
+        transform: dict[str, Value] = {"mirror": phase == "TRAIN", "crop_size": 32, "mean_value": mean, "scale": 0.0157}
         net.data(phase, f"examples/cifar10/cifar10_{source}_lmdb", count, transform)
     for phase, count in (("TRAIN", batch), ("TEST", test_batch)):
         net.dummy(phase, [count, 3, 32, 32], [count], 10)
@@ -150,9 +170,13 @@ def cifar(depth: int, batch: int, test_batch: int) -> Net:
 
 
 def net_files(
-    depth: int, *, cifar10: bool = False, blocks: tuple[int, ...] | None = None, batch: int | None = None,
+    depth: int,
+    *,
+    cifar10: bool = False,
+    blocks: tuple[int, ...] | None = None,
+    batch: int | None = None,
     folder: str | None = None,
-) -> NetFiles:  # fmt: skip
+) -> NetFiles:
     """ResNet-`depth` of the ImageNet family, or of the CIFAR-10 family, with snapshots in out/`folder`."""
     folder = folder or f"resnet{depth}"
     common: dict[str, Value] = {"gamma": 0.1, "lr_policy": "multistep", "momentum": 0.9, "weight_decay": 0.0001}
@@ -174,8 +198,15 @@ def net_files(
         if not batch:
             schedule["iter_size"] = 8
     text = solver(
-        notes, net="train_val.prototxt", **schedule, test_initialization=False, base_lr=0.1, **common, display=20,
-        snapshot=10000, snapshot_prefix=f"out/{folder}",
-    )  # fmt: skip
+        notes,
+        net="train_val.prototxt",
+        **schedule,
+        test_initialization=False,
+        base_lr=0.1,
+        **common,
+        display=20,
+        snapshot=10000,
+        snapshot_prefix=f"out/{folder}",
+    )
     noise = dummy_solver(f"out/{folder}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0001)
     return NetFiles(net, text, noise)

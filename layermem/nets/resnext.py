@@ -18,14 +18,30 @@ def block(net: Net, bottom: str, name: str, width: int, stride: int, project: bo
     shortcut = bottom
     if project:
         shortcut = conv_norm(
-            net, bottom, f"{name}_shortcut", f"_{name}_shortcut", False,
-            num_output=2 * width, kernel_size=1, stride=stride, bias_term=False,
-        )  # fmt: skip
+            net,
+            bottom,
+            f"{name}_shortcut",
+            f"_{name}_shortcut",
+            False,
+            num_output=2 * width,
+            kernel_size=1,
+            stride=stride,
+            bias_term=False,
+        )
     x = conv_norm(net, bottom, f"{name}_a", f"_{name}_a", True, num_output=width, kernel_size=1, bias_term=False)
     x = conv_norm(
-        net, x, f"{name}_b", f"_{name}_b", True,
-        num_output=width, kernel_size=3, pad=1, stride=stride, group=CARDINALITY, bias_term=False,
-    )  # fmt: skip
+        net,
+        x,
+        f"{name}_b",
+        f"_{name}_b",
+        True,
+        num_output=width,
+        kernel_size=3,
+        pad=1,
+        stride=stride,
+        group=CARDINALITY,
+        bias_term=False,
+    )
     x = conv_norm(net, x, f"{name}_c", f"_{name}_c", False, num_output=2 * width, kernel_size=1, bias_term=False)
     return net.relu(f"{name}_relu", net.add(name, [shortcut, x]))
 
@@ -55,10 +71,22 @@ def net_files(depth: int) -> NetFiles:
         raise InputError(f"ResNeXt-{depth} is not defined (choose from {', '.join(map(str, BLOCKS))})")
     text = solver(
         ["90 passes over ILSVRC 2012 at the paper's batch of 256 (8 times 32), a tenth of the rate at 30, 60 and 80."],
-        net="train_val.prototxt", test_iter=1000, test_interval=5000, test_initialization=False, base_lr=0.1,
-        lr_policy="multistep", gamma=0.1, stepvalue=[150000, 300000, 400000], max_iter=450000, momentum=0.9,
-        weight_decay=0.0001, iter_size=8, display=20, snapshot=10000, snapshot_prefix=f"out/resnext{depth}",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=1000,
+        test_interval=5000,
+        test_initialization=False,
+        base_lr=0.1,
+        lr_policy="multistep",
+        gamma=0.1,
+        stepvalue=[150000, 300000, 400000],
+        max_iter=450000,
+        momentum=0.9,
+        weight_decay=0.0001,
+        iter_size=8,
+        display=20,
+        snapshot=10000,
+        snapshot_prefix=f"out/resnext{depth}",
+    )
     noise = dummy_solver(
         f"out/resnext{depth}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0001
     )

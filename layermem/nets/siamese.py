@@ -19,16 +19,27 @@ def pairs(net: Net) -> None:
             "data_filler": [filler("uniform", min=0, max=1), filler("uniform", min=0, max=2)],
         }
         net.layer(
-            "pair_data", "DummyData", [], ["pair_data", "sim"], include={"phase": Word(phase), "not_stage": "lmdb"},
+            "pair_data",
+            "DummyData",
+            [],
+            ["pair_data", "sim"],
+            include={"phase": Word(phase), "not_stage": "lmdb"},
             dummy_data_param=noise,
-        )  # fmt: skip
+        )
         source: dict[str, Value] = {
-            "source": f"examples/siamese/mnist_siamese_{name}_lmdb", "batch_size": batch, "backend": Word("LMDB")
-        }  # fmt: skip
+            "source": f"examples/siamese/mnist_siamese_{name}_lmdb",
+            "batch_size": batch,
+            "backend": Word("LMDB"),
+        }
         net.layer(
-            "pair_data", "Data", [], ["pair_data", "sim"], include={"phase": Word(phase), "stage": "lmdb"},
-            transform_param={"scale": 0.00390625}, data_param=source,
-        )  # fmt: skip
+            "pair_data",
+            "Data",
+            [],
+            ["pair_data", "sim"],
+            include={"phase": Word(phase), "stage": "lmdb"},
+            transform_param={"scale": 0.00390625},
+            data_param=source,
+        )
 
 
 def branch(net: Net, bottom: str, suffix: str) -> str:
@@ -40,9 +51,14 @@ def branch(net: Net, bottom: str, suffix: str) -> str:
     x = bottom
     for number, outputs in ((1, 20), (2, 50)):
         x = net.conv(
-            f"conv{number}{suffix}", x, param=shared(f"conv{number}"), num_output=outputs, kernel_size=5,
-            weight_filler=XAVIER, bias_filler=CONSTANT,
-        )  # fmt: skip
+            f"conv{number}{suffix}",
+            x,
+            param=shared(f"conv{number}"),
+            num_output=outputs,
+            kernel_size=5,
+            weight_filler=XAVIER,
+            bias_filler=CONSTANT,
+        )
         x = net.pool(f"pool{number}{suffix}", x, "MAX", kernel_size=2, stride=2)
     for name, outputs in (("ip1", 500), ("ip2", 10), ("feat", 2)):
         x = net.fc(
@@ -64,18 +80,33 @@ def siamese() -> Net:
     pairs(net)
     net.layer("slice_pair", "Slice", "pair_data", ["data", "data_p"], slice_param={"axis": 1, "slice_point": 1})
     net.layer(
-        "loss", "ContrastiveLoss", [branch(net, "data", ""), branch(net, "data_p", "_p"), "sim"], "loss",
+        "loss",
+        "ContrastiveLoss",
+        [branch(net, "data", ""), branch(net, "data_p", "_p"), "sim"],
+        "loss",
         contrastive_loss_param={"margin": 1},
-    )  # fmt: skip
+    )
     return net
 
 
 def net_files() -> NetFiles:
     text = solver(
         ["50,000 steps of 64 pairs, the rate falling as 0.01 * (1 + 0.0001 * step)^-0.75."],
-        net="train_val.prototxt", train_state={"stage": "lmdb"}, test_state={"stage": "lmdb"}, test_iter=100,
-        test_interval=500, base_lr=0.01, lr_policy="inv", gamma=0.0001, power=0.75, max_iter=50000, momentum=0.9,
-        weight_decay=0, display=100, snapshot=5000, snapshot_prefix="out/siamese",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        train_state={"stage": "lmdb"},
+        test_state={"stage": "lmdb"},
+        test_iter=100,
+        test_interval=500,
+        base_lr=0.01,
+        lr_policy="inv",
+        gamma=0.0001,
+        power=0.75,
+        max_iter=50000,
+        momentum=0.9,
+        weight_decay=0,
+        display=100,
+        snapshot=5000,
+        snapshot_prefix="out/siamese",
+    )
     noise = dummy_solver("out/siamese_dummy", stage=None, base_lr=0.01, lr_policy="fixed", momentum=0.9)
     return NetFiles(siamese(), text, noise)

@@ -33,8 +33,9 @@ def fire(net: Net, name: str, bottom: str, squeeze: int, expand: int) -> str:
     """1x1 to `squeeze` channels, then 1x1 and 3x3 to `expand` each, side by side."""
 
     def conv_relu(part: str, source: str, outputs: int, kernel: int) -> str:
-        x = net.conv(f"{name}/{part}", source, num_output=outputs, kernel_size=kernel, pad=kernel // 2,
-                     weight_filler=XAVIER)  # fmt: skip
+        x = net.conv(
+            f"{name}/{part}", source, num_output=outputs, kernel_size=kernel, pad=kernel // 2, weight_filler=XAVIER
+        )
         return net.relu(f"{name}/relu_{part}", x)
 
     x = conv_relu("squeeze1x1", bottom, squeeze, 1)
@@ -77,10 +78,21 @@ def net_files(version: int) -> NetFiles:
         raise InputError(f"SqueezeNet {version} is not defined (choose from {', '.join(map(str, FORMS))}: 1.0, 1.1)")
     text = solver(
         ["The authors' schedule: the rate falls linearly over 170,000 steps; their batch of 512 is 16 times 32."],
-        net="train_val.prototxt", test_iter=2000, test_interval=1000, test_initialization=False, base_lr=0.04,
-        lr_policy="poly", power=1, max_iter=170000, momentum=0.9, weight_decay=0.0002, iter_size=16, display=40,
-        snapshot=1000, snapshot_prefix=f"out/squeezenet{version}",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=2000,
+        test_interval=1000,
+        test_initialization=False,
+        base_lr=0.04,
+        lr_policy="poly",
+        power=1,
+        max_iter=170000,
+        momentum=0.9,
+        weight_decay=0.0002,
+        iter_size=16,
+        display=40,
+        snapshot=1000,
+        snapshot_prefix=f"out/squeezenet{version}",
+    )
     noise = dummy_solver(
         f"out/squeezenet{version}_dummy", base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0002
     )

@@ -30,8 +30,13 @@ VARIANCE: Value = [0.1, 0.1, 0.2, 0.2]
 BATCH = {"TRAIN": 32, "TEST": 8}
 LABEL_MAP = "data/VOC0712/labelmap_voc.prototxt"
 COLUMNS = {  # of a row of true boxes in stage 'dummy': a range
-    "instance": (0, 0), "left": (0, 0.4), "top": (0, 0.4), "right": (0.5, 1), "bottom": (0.5, 1), "difficult": (0, 0),
-}  # fmt: skip
+    "instance": (0, 0),
+    "left": (0, 0.4),
+    "top": (0, 0.4),
+    "right": (0.5, 1),
+    "bottom": (0.5, 1),
+    "difficult": (0, 0),
+}
 
 
 class Map(NamedTuple):
@@ -45,9 +50,13 @@ class Map(NamedTuple):
 
 
 MAPS = (
-    Map("conv4_3_norm", 30, 60, [2], 8), Map("fc7", 60, 111, [2, 3], 16), Map("conv6_2", 111, 162, [2, 3], 32),
-    Map("conv7_2", 162, 213, [2, 3], 64), Map("conv8_2", 213, 264, [2], 100), Map("conv9_2", 264, 315, [2], 300),
-)  # fmt: skip
+    Map("conv4_3_norm", 30, 60, [2], 8),
+    Map("fc7", 60, 111, [2, 3], 16),
+    Map("conv6_2", 111, 162, [2, 3], 32),
+    Map("conv7_2", 162, 213, [2, 3], 64),
+    Map("conv8_2", 213, 264, [2], 100),
+    Map("conv9_2", 264, 315, [2], 300),
+)
 
 
 def annotated(net: Net, phase: str) -> None:
@@ -82,12 +91,20 @@ def annotated(net: Net, phase: str) -> None:
         ]
     name = "trainval" if phase == "TRAIN" else "test"
     source: dict[str, Value] = {
-        "source": f"examples/VOC0712/VOC0712_{name}_lmdb", "batch_size": BATCH[phase], "backend": Word("LMDB")
-    }  # fmt: skip
+        "source": f"examples/VOC0712/VOC0712_{name}_lmdb",
+        "batch_size": BATCH[phase],
+        "backend": Word("LMDB"),
+    }
     net.layer(
-        "data", "AnnotatedData", [], ["data", "label"], include={"phase": Word(phase), "not_stage": "dummy"},
-        transform_param=transform, data_param=source, annotated_data_param=own,
-    )  # fmt: skip
+        "data",
+        "AnnotatedData",
+        [],
+        ["data", "label"],
+        include={"phase": Word(phase), "not_stage": "dummy"},
+        transform_param=transform,
+        data_param=source,
+        annotated_data_param=own,
+    )
 
 
 def dummy(net: Net, phase: str) -> None:
@@ -118,28 +135,42 @@ def vgg_without_its_classifier(net: Net) -> str:
 
 
 def conv_relu(
-    net: Net, name: str, bottom: str, outputs: int, kernel: int, *, relu: str = "",
+    net: Net,
+    name: str,
+    bottom: str,
+    outputs: int,
+    kernel: int,
+    *,
+    relu: str = "",
     fields: Mapping[str, Value] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     all_fields = {
-        "num_output": outputs, "kernel_size": kernel, **(fields or {}), "weight_filler": filler("xavier"),
+        "num_output": outputs,
+        "kernel_size": kernel,
+        **(fields or {}),
+        "weight_filler": filler("xavier"),
         "bias_filler": CONSTANT,
-    }  # fmt: skip
+    }
     return net.relu(relu or f"{name}_relu", net.convolution(name, bottom, all_fields, param=WEIGHT_AND_BIAS))
 
 
 def extra_maps(net: Net, x: str) -> None:
     shapes: tuple[tuple[int, int, dict[str, Value]], ...] = (
-        (6, 512, {"pad": 1, "stride": 2}), (7, 256, {"pad": 1, "stride": 2}), (8, 256, {"pad": 0, "stride": 1}),
+        (6, 512, {"pad": 1, "stride": 2}),
+        (7, 256, {"pad": 1, "stride": 2}),
+        (8, 256, {"pad": 0, "stride": 1}),
         (9, 256, {"pad": 0, "stride": 1}),
-    )  # fmt: skip
+    )
     for stage, width, fields in shapes:
         x = conv_relu(net, f"conv{stage}_1", x, width // 2, 1)
         x = conv_relu(net, f"conv{stage}_2", x, width, 3, fields=fields)
     net.layer(
-        "conv4_3_norm", "Normalize", "conv4_3", "conv4_3_norm",
+        "conv4_3_norm",
+        "Normalize",
+        "conv4_3",
+        "conv4_3_norm",
         norm_param={"across_spatial": False, "scale_filler": filler("constant", value=20), "channel_shared": False},
-    )  # fmt: skip
+    )
 
 
 def predictions(net: Net, kind: str, of_box: int) -> None:
@@ -148,9 +179,15 @@ def predictions(net: Net, kind: str, of_box: int) -> None:
     for each in MAPS:
         name, boxes = f"{each.name}_mbox_{kind}", 2 + 2 * len(each.ratios)
         net.conv(
-            name, each.name, param=WEIGHT_AND_BIAS, num_output=of_box * boxes, kernel_size=3, pad=1,
-            weight_filler=filler("xavier"), bias_filler=CONSTANT,
-        )  # fmt: skip
+            name,
+            each.name,
+            param=WEIGHT_AND_BIAS,
+            num_output=of_box * boxes,
+            kernel_size=3,
+            pad=1,
+            weight_filler=filler("xavier"),
+            bias_filler=CONSTANT,
+        )
         net.layer(f"{name}_perm", "Permute", name, f"{name}_perm", permute_param={"order": [0, 2, 3, 1]})
         flat.append(net.layer(f"{name}_flat", "Flatten", f"{name}_perm", f"{name}_flat", flatten_param={"axis": 1}))
     net.layer(f"mbox_{kind}", "Concat", flat, f"mbox_{kind}", concat_param={"axis": 1})
@@ -161,9 +198,15 @@ def prior_boxes(net: Net) -> None:
     for each in MAPS:
         name = f"{each.name}_mbox_priorbox"
         fields: dict[str, Value] = {
-            "min_size": each.smallest, "max_size": each.largest, "aspect_ratio": list(each.ratios), "flip": True,
-            "clip": False, "variance": VARIANCE, "step": each.step, "offset": 0.5,
-        }  # fmt: skip
+            "min_size": each.smallest,
+            "max_size": each.largest,
+            "aspect_ratio": list(each.ratios),
+            "flip": True,
+            "clip": False,
+            "variance": VARIANCE,
+            "step": each.step,
+            "offset": 0.5,
+        }
         tops.append(net.layer(name, "PriorBox", [each.name, "data"], name, prior_box_param=fields))
     net.layer("mbox_priorbox", "Concat", tops, "mbox_priorbox", concat_param={"axis": 2})
 
@@ -186,35 +229,65 @@ def ssd300() -> Net:
     prior_boxes(net)
     outputs = ["mbox_loc", "mbox_conf", "mbox_priorbox"]
     net.layer(
-        "mbox_loss", "MultiBoxLoss", [*outputs, "label"], "mbox_loss", include={"phase": Word("TRAIN")},
-        propagate_down=[True, True, False, False], loss_param={"normalization": Word("VALID")},
+        "mbox_loss",
+        "MultiBoxLoss",
+        [*outputs, "label"],
+        "mbox_loss",
+        include={"phase": Word("TRAIN")},
+        propagate_down=[True, True, False, False],
+        loss_param={"normalization": Word("VALID")},
         multibox_loss_param={
-            "loc_loss_type": Word("SMOOTH_L1"), "conf_loss_type": Word("SOFTMAX"), "loc_weight": 1,
-            "num_classes": CLASSES, "share_location": True, "match_type": Word("PER_PREDICTION"),
-            "overlap_threshold": 0.5, "use_prior_for_matching": True, "background_label_id": 0,
-            "use_difficult_gt": True, "neg_pos_ratio": 3, "neg_overlap": 0.5, "code_type": Word("CENTER_SIZE"),
-            "ignore_cross_boundary_bbox": False, "mining_type": Word("MAX_NEGATIVE"),
+            "loc_loss_type": Word("SMOOTH_L1"),
+            "conf_loss_type": Word("SOFTMAX"),
+            "loc_weight": 1,
+            "num_classes": CLASSES,
+            "share_location": True,
+            "match_type": Word("PER_PREDICTION"),
+            "overlap_threshold": 0.5,
+            "use_prior_for_matching": True,
+            "background_label_id": 0,
+            "use_difficult_gt": True,
+            "neg_pos_ratio": 3,
+            "neg_overlap": 0.5,
+            "code_type": Word("CENTER_SIZE"),
+            "ignore_cross_boundary_bbox": False,
+            "mining_type": Word("MAX_NEGATIVE"),
         },
-    )  # fmt: skip
+    )
     test: dict[str, Value] = {"include": {"phase": Word("TEST")}}
     rows: Value = {"shape": {"dim": [0, -1, CLASSES]}}
     x = net.layer("mbox_conf_reshape", "Reshape", "mbox_conf", "mbox_conf_reshape", **test, reshape_param=rows)
     x = net.layer("mbox_conf_softmax", "Softmax", x, "mbox_conf_softmax", **test, softmax_param={"axis": 2})
     x = net.layer("mbox_conf_flatten", "Flatten", x, "mbox_conf_flatten", **test, flatten_param={"axis": 1})
     net.layer(
-        "detection_out", "DetectionOutput", ["mbox_loc", x, "mbox_priorbox"], "detection_out", **test,
+        "detection_out",
+        "DetectionOutput",
+        ["mbox_loc", x, "mbox_priorbox"],
+        "detection_out",
+        **test,
         detection_output_param={
-            "num_classes": CLASSES, "share_location": True, "background_label_id": 0,
-            "nms_param": {"nms_threshold": 0.45, "top_k": 400}, "code_type": Word("CENTER_SIZE"), "keep_top_k": 200,
+            "num_classes": CLASSES,
+            "share_location": True,
+            "background_label_id": 0,
+            "nms_param": {"nms_threshold": 0.45, "top_k": 400},
+            "code_type": Word("CENTER_SIZE"),
+            "keep_top_k": 200,
             "confidence_threshold": 0.01,
         },
-    )  # fmt: skip
+    )
     net.layer(
-        "detection_eval", "DetectionEvaluate", ["detection_out", "label"], "detection_eval", **test,
+        "detection_eval",
+        "DetectionEvaluate",
+        ["detection_out", "label"],
+        "detection_eval",
+        **test,
         detection_evaluate_param={
-            "num_classes": CLASSES, "background_label_id": 0, "overlap_threshold": 0.5, "evaluate_difficult_gt": False
+            "num_classes": CLASSES,
+            "background_label_id": 0,
+            "overlap_threshold": 0.5,
+            "evaluate_difficult_gt": False,
         },
-    )  # fmt: skip
+    )
     return net
 
 
@@ -223,10 +296,23 @@ def net_files(size: int) -> NetFiles:
         raise InputError(f"SSD{size} is not defined (choose from {SIZE})")
     text = solver(
         ["The authors' rate and batch; they start from VGG-16: --weights takes its convolutions."],
-        net="train_val.prototxt", test_iter=619, test_interval=10000, test_initialization=False, base_lr=0.001,
-        lr_policy="multistep", gamma=0.1, stepvalue=[80000, 100000, 120000], max_iter=120000, momentum=0.9,
-        weight_decay=0.0005, average_loss=10, display=10, snapshot=80000, snapshot_prefix="out/ssd300",
-        eval_type="detection", ap_version="11point",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        test_iter=619,
+        test_interval=10000,
+        test_initialization=False,
+        base_lr=0.001,
+        lr_policy="multistep",
+        gamma=0.1,
+        stepvalue=[80000, 100000, 120000],
+        max_iter=120000,
+        momentum=0.9,
+        weight_decay=0.0005,
+        average_loss=10,
+        display=10,
+        snapshot=80000,
+        snapshot_prefix="out/ssd300",
+        eval_type="detection",
+        ap_version="11point",
+    )
     noise = dummy_solver("out/ssd300_dummy", base_lr=0.0001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
     return NetFiles(ssd300(), text, noise)

@@ -59,15 +59,25 @@ def unet() -> Net:
     below = "d4c"
     for level in reversed(range(len(WIDTHS))):
         up = net.conv(
-            f"upconv_{below}_u{level}a", x, kind="Deconvolution", param=WEIGHT_AND_BIAS,
-            num_output=UP_OUTPUTS[level], kernel_size=2, stride=2, weight_filler=MSRA, bias_filler=CONSTANT,
-        )  # fmt: skip
+            f"upconv_{below}_u{level}a",
+            x,
+            kind="Deconvolution",
+            param=WEIGHT_AND_BIAS,
+            num_output=UP_OUTPUTS[level],
+            kernel_size=2,
+            stride=2,
+            weight_filler=MSRA,
+            bias_filler=CONSTANT,
+        )
         up = net.relu(f"relu_u{level}a", up)
         border = crop_borders()[level]
         skip = net.layer(
-            f"crop_d{level}c-d{level}cc", "Crop", [skips[level], up], f"crop_d{level}c-d{level}cc",
+            f"crop_d{level}c-d{level}cc",
+            "Crop",
+            [skips[level], up],
+            f"crop_d{level}c-d{level}cc",
             crop_param={"axis": 2, "offset": border},
-        )  # fmt: skip
+        )
         x = net.concat(f"concat_d{level}cc_u{level}a-b", [skip, up])
         x = conv_relu(net, f"conv_u{level}b-c", x, WIDTHS[level], f"relu_u{level}c")
         x = conv_relu(net, f"conv_u{level}c-d", x, WIDTHS[level], f"relu_u{level}d")
@@ -81,9 +91,20 @@ def unet() -> Net:
 def net_files() -> NetFiles:
     text = solver(
         ["One image a step and a momentum of 0.99, as in the paper; the rate is ours and untried."],
-        net="train_val.prototxt", train_state={"stage": "hdf5"}, test_state={"stage": "hdf5"}, test_iter=10,
-        test_interval=1000, test_initialization=False, base_lr=0.0001, lr_policy="fixed", max_iter=60000, momentum=0.99,
-        weight_decay=0.0005, display=20, snapshot=10000, snapshot_prefix="out/unet",
-    )  # fmt: skip
+        net="train_val.prototxt",
+        train_state={"stage": "hdf5"},
+        test_state={"stage": "hdf5"},
+        test_iter=10,
+        test_interval=1000,
+        test_initialization=False,
+        base_lr=0.0001,
+        lr_policy="fixed",
+        max_iter=60000,
+        momentum=0.99,
+        weight_decay=0.0005,
+        display=20,
+        snapshot=10000,
+        snapshot_prefix="out/unet",
+    )
     noise = dummy_solver("out/unet_dummy", stage=None, base_lr=0.0001, lr_policy="fixed", momentum=0.9)
     return NetFiles(unet(), text, noise)

@@ -203,8 +203,10 @@ def _piece(graph: Graph, net: graph_net.Net, node: Node, names: Mapping[str, str
 
 def _rewired(piece: Piece, net: graph_net.Net, layer: Node | NetLayer, names: Mapping[str, str]) -> Piece:
     """The piece between the blobs of `layer`."""
-    ends = [(tuple(names[b] for b in blobs), tuple(net.blobs[b].shape for b in blobs))
-            for blobs in (layer.bottoms, layer.tops)]  # fmt: skip
+    ends = [
+        (tuple(names[b] for b in blobs), tuple(net.blobs[b].shape for b in blobs))
+        for blobs in (layer.bottoms, layer.tops)
+    ]
     (inputs, x), (outputs, y) = ends
     return replace(piece, inputs=inputs, outputs=outputs, x=x, y=y)
 

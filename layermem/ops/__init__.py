@@ -23,14 +23,7 @@ from layermem.ops.base import (
     Window,
     roles,
 )
-from layermem.ops.communication import (
-    AllGather,
-    Communication,
-    MovingAverage,
-    NormOfRows,
-    ReduceScatter,
-    RowSquares,
-)
+from layermem.ops.communication import AllGather, Communication, MovingAverage, NormOfRows, ReduceScatter, RowSquares
 from layermem.ops.convolution import (
     CONV_MOMENTS,
     CONV_POOL,

@@ -19,8 +19,11 @@ ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1, "bfloat16": 2, "
 FP32 = "fp32"  # as the word of users
 NARROW = {"bf16": "bfloat16", "fp16": "float16"}  # element types of 16 bits by the word of users (graph/storage.py)
 LARGEST_ZERO = {  # the largest number that becomes zero where it is stored, to nearest even
-    "float32": 0.0, "float64": 0.0, "bfloat16": 2.0**-134, "float16": 2.0**-25,
-}  # fmt: skip
+    "float32": 0.0,
+    "float64": 0.0,
+    "bfloat16": 2.0**-134,
+    "float16": 2.0**-25,
+}
 SCALED = ("fp16",)  # those with too few exponents for gradients: these are multiplied by a loss scale
 CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
 OPEN = ".open"  # "dw0.open" that of what they carry beside it

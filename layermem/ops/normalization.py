@@ -18,9 +18,17 @@ LRN_RELU = "LRN+bottom_relu"
 BATCH_NORM_SUM = "BatchNorm+BatchNorm"  # in Device.fusions
 # Roles of the second of two BatchNormScale ops in one op, by those that it has alone; others are the same.
 OF_SECOND = {
-    "x0": "x1", "w0": "w5", "w1": "w6", "w2": "w7", "w3": "w8", "w4": "w9", "dx0": "dx1", "dw3": "dw8", "dw4": "dw9",
+    "x0": "x1",
+    "w0": "w5",
+    "w1": "w6",
+    "w2": "w7",
+    "w3": "w8",
+    "w4": "w9",
+    "dx0": "dx1",
+    "dw3": "dw8",
+    "dw4": "dw9",
     **{role: f"{role}1" for role in ("mean", "inv_std", "moments", "norm_sums", "sums")},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -194,9 +194,12 @@ def gpu_rates(device: str, spec: GpuSpec) -> Rates:
     base, of, precision = MODELS[_model_of(device)], find_gpu(MODELLED_GPU), precision_of(device)
     link = spec.link / of.link
     return replace(
-        base, flops=base.flops * (_flop_seconds(of, precision, base) / _flop_seconds(spec, precision, base)),
-        memory=base.memory * (spec.memory / of.memory), d2h=base.d2h * link, h2d=base.h2d * link,
-    )  # fmt: skip
+        base,
+        flops=base.flops * (_flop_seconds(of, precision, base) / _flop_seconds(spec, precision, base)),
+        memory=base.memory * (spec.memory / of.memory),
+        d2h=base.d2h * link,
+        h2d=base.h2d * link,
+    )
 
 
 def _flop_seconds(spec: GpuSpec, precision: str, base: Rates) -> float:
@@ -315,9 +318,16 @@ def as_written(value: float) -> float:
 
 
 def write_costs(
-    seconds: Mapping[str, float], *, d2h: float, h2d: float, net: str = "", graph: Graph | None = None,
-    network: tuple[float, float] | None = None, gpu: TargetGpu | None = None, spill: str | None = None,
-) -> str:  # fmt: skip
+    seconds: Mapping[str, float],
+    *,
+    d2h: float,
+    h2d: float,
+    net: str = "",
+    graph: Graph | None = None,
+    network: tuple[float, float] | None = None,
+    gpu: TargetGpu | None = None,
+    spill: str | None = None,
+) -> str:
     """The text of a `costs.csv`: seconds of ops, and the link in bytes per second, measured with the step `graph` of
     the job titled `net`, on `gpu`; `network`: bytes a second between ranks, and seconds of a message; `spill`: the file
     system, where the link is that of a spill file."""

@@ -111,11 +111,18 @@ def gpus() -> Mapping[str, GpuSpec]:
 def _spec(row: Mapping[str, str]) -> GpuSpec:
     tera = {name: 0.0 if row[name] == "-" else round(float(row[name]) * 1e12) for name in ("fp32", "tf32", "bf16")}
     return GpuSpec(
-        row["name"], int(row["memory_gib"]) << 30, int(row["multiprocessors"]), 1e6 * float(row["boost_mhz"]),
-        1e9 * float(row["memory_gb_s"]), **tera, pcie=int(row["pcie"]),
-        capability=int(row["capability"].replace(".", "")), shared_bytes=int(row["shared_kib"]) << 10,
-        driver_name=row["driver_name"], source=row["source"],
-    )  # fmt: skip
+        row["name"],
+        int(row["memory_gib"]) << 30,
+        int(row["multiprocessors"]),
+        1e6 * float(row["boost_mhz"]),
+        1e9 * float(row["memory_gb_s"]),
+        **tera,
+        pcie=int(row["pcie"]),
+        capability=int(row["capability"].replace(".", "")),
+        shared_bytes=int(row["shared_kib"]) << 10,
+        driver_name=row["driver_name"],
+        source=row["source"],
+    )
 
 
 def find_gpu(name: str) -> GpuSpec:
@@ -149,10 +156,20 @@ def spec_by_driver(
     like = same[(len(same) - 1) // 2]
     ratio = multiprocessors * clock / (like.multiprocessors * like.clock)
     return replace(
-        like, name=name, memory_bytes=memory_bytes, multiprocessors=multiprocessors, clock=clock, memory=memory,
-        fp32=like.fp32 * ratio, tf32=like.tf32 * ratio, bf16=like.bf16 * ratio, capability=capability,
-        shared_bytes=shared_bytes, driver_name=name, source=BY_DRIVER,
-    )  # fmt: skip
+        like,
+        name=name,
+        memory_bytes=memory_bytes,
+        multiprocessors=multiprocessors,
+        clock=clock,
+        memory=memory,
+        fp32=like.fp32 * ratio,
+        tf32=like.tf32 * ratio,
+        bf16=like.bf16 * ratio,
+        capability=capability,
+        shared_bytes=shared_bytes,
+        driver_name=name,
+        source=BY_DRIVER,
+    )
 
 
 @cache

@@ -496,9 +496,10 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]
     ends = {unit[-1].name for unit in units}
     places = [
-        i for i in range(len(crossing))
+        i
+        for i in range(len(crossing))
         if ops[i].name in ends and (not hints.segment_ends or matches(ops[i], hints.segment_ends))
-    ]  # fmt: skip
+    ]
     cuts = [0, *(end + 1 for end in _cheap_cuts(crossing, places, GROUPS)), len(ops)]
     return [ops[a:b] for a, b in pairwise(cuts)]
 

@@ -141,9 +141,22 @@ def strategy(
 
     def register(make: Strategy) -> Strategy:
         STRATEGIES[name] = StrategyEntry(
-            name, description, make, order, priority, compare_by_default, suggest_when_over_budget, candidate_of_auto,
-            offloads, fit_after, fit_near, fuses_updates, combines_others, other_graphs, further,
-        )  # fmt: skip
+            name,
+            description,
+            make,
+            order,
+            priority,
+            compare_by_default,
+            suggest_when_over_budget,
+            candidate_of_auto,
+            offloads,
+            fit_after,
+            fit_near,
+            fuses_updates,
+            combines_others,
+            other_graphs,
+            further,
+        )
         in_order = sorted(STRATEGIES.items(), key=lambda item: (item[1].order, item[0]))
         STRATEGIES.clear()
         STRATEGIES.update(in_order)

@@ -111,7 +111,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("SolverParameter", "per_parameter_reduce"): Harmless("NVCaffe", _ONE_PROCESS),
     ("SolverParameter", "reduce_buckets"): Harmless("NVCaffe", _ONE_PROCESS),
     ("SolverParameter", "store_blobs_in_old_format"): Harmless("NVCaffe", "files have the format of BVLC Caffe"),
-}  # fmt: skip
+}
 
 _WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, or scale_bias: true in it"
 _WEIGHTS = "write an InfogainLoss whose matrix has the weights on its diagonal"
@@ -208,7 +208,7 @@ _BLOCKS = {
     "triplet-loss forks": "triplet_loss_param",
     "center-loss forks": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
-}  # fmt: skip
+}
 # Types of layers, by the fork that defines them; the first fork for types of several.
 _TYPE_NAMES = {
     "SSD": "VideoData",
@@ -240,7 +240,7 @@ _TYPE_NAMES = {
     "MobileNet v3 forks": "HSwish HardSwish HSigmoid HardSigmoid",
     "heatmap forks": "DataHeatmap EuclideanLossHeatmap",
     "Intel Caffe": "MnActivation MnParamGradCompress SimplerNMS Proposal ReLUMKL",
-}  # fmt: skip
+}
 
 LAYER_FIELDS = {name: fork for fork, names in _BLOCKS.items() for name in names.split()}
 TYPES = {name: fork for fork, names in _TYPE_NAMES.items() for name in names.split()}

@@ -30,9 +30,23 @@ ENDING = ".npy"  # of every member
 HEAD = 1 << 16  # bytes that the head of an array may take
 CLAIM_LIMIT = 2**28  # bytes that an array may claim without storing them
 MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reaches 1032
-_DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError,
-            NotImplementedError, OverflowError, SyntaxError, struct.error, MemoryError, AttributeError,
-            tokenize.TokenError)  # fmt: skip
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    NotImplementedError,
+    OverflowError,
+    SyntaxError,
+    struct.error,
+    MemoryError,
+    AttributeError,
+    tokenize.TokenError,
+)
 
 
 def open_npz(file: OpenFile) -> dict[str, LazyBlob]:

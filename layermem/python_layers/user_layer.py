@@ -147,8 +147,9 @@ class UserLayer:
             raise InputError(
                 f"keeps a view of the data of {kept} of its blobs after {method}, whose memory other blobs use then; "
                 "keep a copy: .copy()",
-                path=self.file, layer=self.name,
-            )  # fmt: skip
+                path=self.file,
+                layer=self.name,
+            )
 
     def _close(self) -> None:
         """Take the arrays of all blobs back, until the next call."""

@@ -132,9 +132,12 @@ def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
 
 
 def find_largest(
-    measure: Callable[[int], int], budget_bytes: int, most: int, at_least: int = 0,
+    measure: Callable[[int], int],
+    budget_bytes: int,
+    most: int,
+    at_least: int = 0,
     known: Sequence[tuple[int, int]] = (),
-) -> int:  # fmt: skip
+) -> int:
     """The largest n from 1 to `most` with measure(n) <= `budget_bytes`; 0 if there is none.
 
     `measure` does not decrease; `at_least` is known to fit, and `known` are some n with their measures.

@@ -35,9 +35,15 @@ def paint_curves(picture: CurvesPicture, path: str) -> None:
 def _paint_panel(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         axes.plot(
-            line.xs, line.ys, color=line.colour, label=line.name, linewidth=0.7 if line.faint else 1.5,
-            alpha=0.45 if line.faint else 1.0, marker="o" if line.marked else None, markersize=3.5,
-        )  # fmt: skip
+            line.xs,
+            line.ys,
+            color=line.colour,
+            label=line.name,
+            linewidth=0.7 if line.faint else 1.5,
+            alpha=0.45 if line.faint else 1.0,
+            marker="o" if line.marked else None,
+            markersize=3.5,
+        )
     if panel.logarithmic:
         axes.set_yscale("log")
     axes.set_ylabel(panel.label)

@@ -59,9 +59,10 @@ def curves_picture(records: Sequence[Record]) -> CurvesPicture:
     parts = [curve for curve in every if curve.kind == "output" and _is_weighted(curve, weights)]
     objectives = {curve.net for curve in every if curve.kind == "loss"}
     single_parts = [
-        curve for curve in parts
+        curve
+        for curve in parts
         if curve.net in objectives and sum(other.net == curve.net for other in parts) == 1  # it is the loss
-    ]  # fmt: skip
+    ]
     losses = [curve for curve in every if curve.kind == "loss" or (curve in parts and curve not in single_parts)]
     others = [curve for curve in every if curve.kind == "output" and curve not in parts]
     rates = [curve for curve in every if curve.kind == "learning_rate" and len({*curve.values}) > 1]
@@ -70,9 +71,10 @@ def curves_picture(records: Sequence[Record]) -> CurvesPicture:
     panels += [_panel("output", others, single)] if others else []
     panels += [_panel("learning rate", rates, single)] if rates else []
     resumed = tuple(
-        record["iteration"] for record in starts
+        record["iteration"]
+        for record in starts
         if record.get("resumed_from") is not None and isinstance(record["iteration"], int)
-    )  # fmt: skip
+    )
     return CurvesPicture(_title(starts, records), tuple(panels), resumed)
 
 

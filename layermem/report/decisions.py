@@ -51,16 +51,19 @@ def buffer_decisions(schedule: Schedule) -> Mapping[str, BufferDecision]:
             read_later.update((*instruction.op.reads, *instruction.op.updates))
     return {
         buffer.name: BufferDecision(
-            RECOMPUTED if buffer.name in recomputed
-            else OFFLOADED if buffer.name in offloaded
-            else KEPT if buffer.persistent or buffer.name in read_later
+            RECOMPUTED
+            if buffer.name in recomputed
+            else OFFLOADED
+            if buffer.name in offloaded
+            else KEPT
+            if buffer.persistent or buffer.name in read_later
             else FREED,
             buffer.nbytes,
             over.get(buffer.name),
         )
         for buffer in schedule.graph.buffers.values()
         if buffer.persistent or buffer.kind in (DATA, STASH)
-    }  # fmt: skip
+    }
 
 
 def layer_decisions(schedule: Schedule) -> Mapping[str, str]:

@@ -85,9 +85,11 @@ class Fitting:
         """The same over jobs without these optional fusions."""
         if names not in self._apart:
             self._apart[names] = Fitting(
-                lambda size: self.make(size).without_fusions(names), self.sizes, self.budget_bytes,
+                lambda size: self.make(size).without_fusions(names),
+                self.sizes,
+                self.budget_bytes,
                 same_ops=self.same_ops,
-            )  # fmt: skip
+            )
         return self._apart[names]
 
     def _steps_apart(self, number: int) -> list[tuple[str, ...]]:

@@ -10,16 +10,7 @@ from layermem.schedule.ir import Residency, Schedule
 from layermem.schedule.simulate import Timeline
 from layermem.utils.units import aligned
 
-KINDS = (
-    "parameter",
-    "history",
-    "gradient",
-    "state",
-    "stash",
-    "data",
-    "diff",
-    "workspace",
-)  # from the bottom of a plot
+KINDS = ("parameter", "history", "gradient", "state", "stash", "data", "diff", "workspace")  # from the bottom of a plot
 
 
 class Span(NamedTuple):

@@ -21,9 +21,12 @@ PASSES = (DOWN, UP) * 4 + ((True, True),) * 8
 
 
 def spread(
-    rows: Sequence[Sequence[int]], widths: Sequence[float], edges: Sequence[tuple[int, int]], bends: Sequence[bool],
+    rows: Sequence[Sequence[int]],
+    widths: Sequence[float],
+    edges: Sequence[tuple[int, int]],
+    bends: Sequence[bool],
     gap: float,
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """The centre of each point.
 
     rows     the points of each rank, in their order
@@ -56,9 +59,12 @@ def spread(
 
 
 def _place_row(
-    row: Sequence[int], x: list[float], offsets: Sequence[float],
-    above: Sequence[Sequence[tuple[int, float]]] | None, below: Sequence[Sequence[tuple[int, float]]] | None,
-) -> None:  # fmt: skip
+    row: Sequence[int],
+    x: list[float],
+    offsets: Sequence[float],
+    above: Sequence[Sequence[tuple[int, float]]] | None,
+    below: Sequence[Sequence[tuple[int, float]]] | None,
+) -> None:
     """Move the points of one rank."""
     blocks: list[list[float]] = []  # weight, weight times position, number of points
     for point in row:

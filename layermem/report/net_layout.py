@@ -76,9 +76,15 @@ class NetLayout:
 def text_width(text: str) -> float:
     """About the width of `text` in pixels, in a sans-serif font of 12.5 pixels."""
     return sum(
-        NARROW_WIDTH if c in NARROW else WIDE_WIDTH if c in WIDE or ord(c) > 0x2E80 else UPPER_WIDTH if c.isupper()
-        else OTHER_WIDTH for c in text
-    )  # fmt: skip
+        NARROW_WIDTH
+        if c in NARROW
+        else WIDE_WIDTH
+        if c in WIDE or ord(c) > 0x2E80
+        else UPPER_WIDTH
+        if c.isupper()
+        else OTHER_WIDTH
+        for c in text
+    )
 
 
 def clip(text: str, width: float) -> str:

@@ -124,8 +124,11 @@ def net_picture(report: PlanReport, *, fold: bool = False) -> NetPicture:
         f"{report.job.title} {phase}",
         f"strategy {report.strategy}, peak {format_bytes(report.peak_bytes)}{budget}, "
         f"{format_seconds(report.seconds)} per step (predicted)",
-        boxes, wires, totals, in_place,
-    )  # fmt: skip
+        boxes,
+        wires,
+        totals,
+        in_place,
+    )
     return _cut_long_wires(_folded(picture) if fold else picture)
 
 
@@ -134,9 +137,7 @@ def net_picture(report: PlanReport, *, fold: bool = False) -> NetPicture:
 
 def _box(op: Op, net: Net, nodes: dict[str, Node], decisions: Mapping[str, BufferDecision], read: set[str]) -> Box:
     members = [nodes[name] for name in op.layers]
-    lines = tuple(
-        Line(node.layer.name, _detail(node.layer.param), _family(node.layer.type)) for node in members
-    )  # fmt: skip
+    lines = tuple(Line(node.layer.name, _detail(node.layer.param), _family(node.layer.type)) for node in members)
     tops = [buffer for role, buffer in op.roles.items() if role[0] == "y" and role[1:].isdigit()]
     shown = [
         Line(f"{top}  {net.blobs[top]}" if len(tops) > 1 else str(net.blobs[top]), format_bytes(decisions[top].nbytes))
@@ -147,10 +148,13 @@ def _box(op: Op, net: Net, nodes: dict[str, Node], decisions: Mapping[str, Buffe
         shown.append(Line(f"and {len(tops) - len(shown)} more", format_bytes(rest)))
     first = decisions[tops[0]] if tops else None
     return Box(
-        lines, tuple(shown), first.decision if first else FREED, _tooltip(op, members, net, decisions, tops),
+        lines,
+        tuple(shown),
+        first.decision if first else FREED,
+        _tooltip(op, members, net, decisions, tops),
         in_place=bool(first and first.in_place_of),
         ends=members[0].layer.type in FEEDS or not read.intersection(tops),
-    )  # fmt: skip
+    )
 
 
 def _tooltip(

@@ -67,9 +67,13 @@ def svg_text(picture: NetPicture, layout: NetLayout) -> str:
     titles = max(1.4 * text_width(picture.title), text_width(picture.subtitle)) + 2 * MARGIN
     width, height = max(layout.width, titles, LEGEND_WIDTH), layout.height + head
     root = Element(
-        "svg", xmlns="http://www.w3.org/2000/svg", width=_number(width), height=_number(height),
-        viewBox=f"0 0 {_number(width)} {_number(height)}", role="img",
-    )  # fmt: skip
+        "svg",
+        xmlns="http://www.w3.org/2000/svg",
+        width=_number(width),
+        height=_number(height),
+        viewBox=f"0 0 {_number(width)} {_number(height)}",
+        role="img",
+    )
     _add(root, "title", f"{picture.title}: {picture.subtitle}")
     _add(root, "style", STYLE, escape=False)
     _add_markers(SubElement(root, "defs"))
@@ -80,8 +84,16 @@ def svg_text(picture: NetPicture, layout: NetLayout) -> str:
         _add_frame(net, frame.x, frame.y, frame.width, frame.height, frame.text, frame.tooltip)
     for route in layout.routes:
         _, colour, dashes = COLOURS[route.wire.decision]
-        path = SubElement(net, "path", {"class": "wire", "d": _curve(route.points, layout.down), "stroke": colour,
-                                        "marker-end": f"url(#{route.wire.decision})"})  # fmt: skip
+        path = SubElement(
+            net,
+            "path",
+            {
+                "class": "wire",
+                "d": _curve(route.points, layout.down),
+                "stroke": colour,
+                "marker-end": f"url(#{route.wire.decision})",
+            },
+        )
         if dashes:
             path.set("stroke-dasharray", dashes)
         _add(path, "title", route.wire.tooltip)
@@ -101,9 +113,12 @@ def _add_box(parent: Element, placed: Placed) -> None:
     classes = "box" + " in-place" * box.in_place + " reference" * box.reference
     rounding = _number(min(placed.height / 2, 16.0) if box.ends else 3)
     SubElement(
-        group, "rect", {"class": classes, "width": _number(placed.width), "height": _number(placed.height)},
-        rx=rounding, fill=COLOURS[box.decision][0],
-    )  # fmt: skip
+        group,
+        "rect",
+        {"class": classes, "width": _number(placed.width), "height": _number(placed.height)},
+        rx=rounding,
+        fill=COLOURS[box.decision][0],
+    )
     left, right = STRIPE + 2 * PADDING, placed.width - PADDING * (2 if box.ends else 1)
     y = float(PADDING)
     for line in box.layers:
@@ -150,16 +165,32 @@ def _add_frame(parent: Element, x: float, y: float, width: float, height: float,
     group = SubElement(parent, "g")
     _add(group, "title", tooltip)
     SubElement(
-        group, "rect", {"class": "frame"}, x=_number(x), y=_number(y), width=_number(width), height=_number(height),
+        group,
+        "rect",
+        {"class": "frame"},
+        x=_number(x),
+        y=_number(y),
+        width=_number(width),
+        height=_number(height),
         rx="6",
-    )  # fmt: skip
+    )
     _add(group, "text", text, x=_number(x + width + 5), y=_number(y + SIZE + 2)).set("font-weight", "bold")
 
 
 def _add_markers(defs: Element) -> None:
     for decision, (_, colour, _) in COLOURS.items():
-        marker = SubElement(defs, "marker", id=decision, viewBox="0 0 8 8", refX="7.5", refY="4", markerWidth="7",
-                            markerHeight="7", markerUnits="userSpaceOnUse", orient="auto")  # fmt: skip
+        marker = SubElement(
+            defs,
+            "marker",
+            id=decision,
+            viewBox="0 0 8 8",
+            refX="7.5",
+            refY="4",
+            markerWidth="7",
+            markerHeight="7",
+            markerUnits="userSpaceOnUse",
+            orient="auto",
+        )
         SubElement(marker, "path", d="M0 0L8 4L0 8z", fill=colour)
 
 

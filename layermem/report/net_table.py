@@ -105,9 +105,15 @@ def net_rows(values: NetValues) -> tuple[list[list[str]], list[str]]:
         for layer in values["layers"]
     ]
     total = [
-        f"{len(rows)} layers", "", "", "", "",
-        f"{values['parameters']:,}", format_count(values["flops"]), format_bytes(values["bytes"]),
-    ]  # fmt: skip
+        f"{len(rows)} layers",
+        "",
+        "",
+        "",
+        "",
+        f"{values['parameters']:,}",
+        format_count(values["flops"]),
+        format_bytes(values["bytes"]),
+    ]
     return rows, total
 
 

@@ -106,8 +106,12 @@ def values_of(event: Event) -> Record | None:
         loss = None if event.loss is None else number(event.loss)
         outputs = _outputs(event.outputs)
         return {
-            "event": "test", "iteration": event.iteration, "test_net": event.index, "loss": loss, "outputs": outputs
-        }  # fmt: skip
+            "event": "test",
+            "iteration": event.iteration,
+            "test_net": event.index,
+            "loss": loss,
+            "outputs": outputs,
+        }
     if isinstance(event, events.Saved):
         return {"event": "snapshot", "iteration": event.iteration, "model": event.model, "state": event.state}
     if isinstance(event, events.Note):

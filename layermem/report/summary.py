@@ -21,10 +21,15 @@ LABEL_WIDTH = 16
 LARGEST = 5  # buffers at the peak that the text lists
 LARGEST_JSON = 20  # and the JSON
 KIND_NAMES = {
-    "parameter": "parameters", "history": "optimizer state", "gradient": "parameter gradients",
-    "state": "state of layers", "data": "activations", "diff": "gradients", "stash": "stashes",
+    "parameter": "parameters",
+    "history": "optimizer state",
+    "gradient": "parameter gradients",
+    "state": "state of layers",
+    "data": "activations",
+    "diff": "gradients",
+    "stash": "stashes",
     "workspace": "workspace",
-}  # fmt: skip
+}
 
 
 def summary(report: PlanReport, *, minimum: bool = False) -> str:

@@ -39,8 +39,9 @@ def paint_arena(picture: ArenaPicture, path: str) -> None:
     for b in picture.boxes:
         if b.end - b.begin > LETTER[0] * len(b.name) * picture.seconds and b.nbytes > LETTER[1] * top:
             middle = (b.begin + b.end) / 2 / x_scale, (b.offset + b.nbytes / 2) / y_scale
-            axes.text(*middle, b.name, ha="center", va="center", fontsize=7, color="white", clip_on=True,
-                      parse_math=False)  # fmt: skip
+            axes.text(
+                *middle, b.name, ha="center", va="center", fontsize=7, color="white", clip_on=True, parse_math=False
+            )
     if picture.turn is not None:
         axes.axvline(picture.turn / x_scale, color=INK, linewidth=0.8, linestyle=":")
         axes.text(picture.turn / x_scale, height * 1.015, " backward begins", fontsize=8, color=INK)

@@ -32,9 +32,19 @@ KIND_NAMES = {  # in the order of the legend, with colours that differ in greysc
 }
 INK = "#333333"
 LINE_COLOURS = (
-    "#1b1b1b", "#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c2185b", "#7a7a7a", "#795548",
-    "#5c6bc0", "#9e9d24",
-)  # fmt: skip
+    "#1b1b1b",
+    "#3d85c6",
+    "#cf5c36",
+    "#4f9d5d",
+    "#8e5ea2",
+    "#d9a441",
+    "#2a9d9d",
+    "#c2185b",
+    "#7a7a7a",
+    "#795548",
+    "#5c6bc0",
+    "#9e9d24",
+)
 
 Points = Sequence[tuple[int, float]]
 

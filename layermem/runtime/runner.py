@@ -31,9 +31,15 @@ class Runner:
     """
 
     def __init__(
-        self, program: Program, device: Device, context: StepContext, *, spill: Path | None = None,
-        poison: bool = False, memory: Runner | None = None,
-    ):  # fmt: skip
+        self,
+        program: Program,
+        device: Device,
+        context: StepContext,
+        *,
+        spill: Path | None = None,
+        poison: bool = False,
+        memory: Runner | None = None,
+    ):
         self.program, self.device, self.context = program, device, context
         context.setdefault("results", {})
         context.setdefault("loss_scale", 1.0)

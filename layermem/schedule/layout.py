@@ -62,9 +62,16 @@ class Layout:
         recompute = self._add(op.recompute) if op.recompute is not None else -1
         overlays = [(self.ids[o.out], self.ids[o.over], OVERLAY_BITS[o.kind]) for o in op.overlays]
         return self.native.add_op(
-            op.name, self._ids(op.reads), self._ids(op.updates), self._ids(op.writes), overlays,
-            aligned(op.workspace_bytes), self.costs.op(op), recompute, op.stream == COMM,
-        )  # fmt: skip
+            op.name,
+            self._ids(op.reads),
+            self._ids(op.updates),
+            self._ids(op.writes),
+            overlays,
+            aligned(op.workspace_bytes),
+            self.costs.op(op),
+            recompute,
+            op.stream == COMM,
+        )
 
     def _ids(self, names: Sequence[str]) -> list[int]:
         return [self.ids[name] for name in names]

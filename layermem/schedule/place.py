@@ -52,9 +52,14 @@ def place(
     placed = place_workspaces(lowered.instructions, placed, persistent.device_bytes, device.peak_bytes)
     instructions = with_dependencies(lowered.instructions, placed)
     return Schedule(
-        lowered.graph, lowered.plan, tuple(instructions), tuple(placed),
-        device.peak_bytes, host.peak_bytes, device.bound_bytes,
-    )  # fmt: skip
+        lowered.graph,
+        lowered.plan,
+        tuple(instructions),
+        tuple(placed),
+        device.peak_bytes,
+        host.peak_bytes,
+        device.bound_bytes,
+    )
 
 
 @dataclass(frozen=True)
@@ -102,11 +107,20 @@ def assign_offsets(
         size.append(r.nbytes)
         fixed_offset.append(fixed.get(r.buffer, -1))
     placement = _native.place(
-        np.array(begin, np.int64), np.array(end, np.int64), np.array(size, np.int64), align=ALIGN, time_limit=seconds,
-        floor=floor, fixed=np.array(fixed_offset, np.int64), target=target_bytes,
-    )  # fmt: skip
+        np.array(begin, np.int64),
+        np.array(end, np.int64),
+        np.array(size, np.int64),
+        align=ALIGN,
+        time_limit=seconds,
+        floor=floor,
+        fixed=np.array(fixed_offset, np.int64),
+        target=target_bytes,
+    )
     offsets = placement.offsets.tolist()
     return ArenaOffsets(
         {rid: offsets[block] for rid, block in block_of.items()},
-        max(floor, placement.height), max(floor, placement.bound), len(size), placement.seconds,
-    )  # fmt: skip
+        max(floor, placement.height),
+        max(floor, placement.bound),
+        len(size),
+        placement.seconds,
+    )

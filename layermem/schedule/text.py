@@ -166,19 +166,29 @@ def _instruction_row(places: _Places, instruction: Instruction) -> tuple[str, ..
     reads = _only_read(instruction)
     after = " ".join(map(str, instruction.after))
     return (
-        str(instruction.tick), instruction.stream, kind, _escape(instruction.what), named(reads),
-        named(instruction.writes), after,
-    )  # fmt: skip
+        str(instruction.tick),
+        instruction.stream,
+        kind,
+        _escape(instruction.what),
+        named(reads),
+        named(instruction.writes),
+        after,
+    )
 
 
 def _residency_lines(schedule: Schedule) -> list[str]:
     rows = [
         (
-            str(r.id), _escape(r.buffer), "host" if r.host else "device", format_offset(r.offset), str(r.nbytes),
-            f"[{r.begin},{r.end})", "" if r.over is None else str(r.over),
+            str(r.id),
+            _escape(r.buffer),
+            "host" if r.host else "device",
+            format_offset(r.offset),
+            str(r.nbytes),
+            f"[{r.begin},{r.end})",
+            "" if r.over is None else str(r.over),
         )
         for r in schedule.residencies
-    ]  # fmt: skip
+    ]
     return [RESIDENCIES, *_align(RESIDENCY_HEADINGS, rows, right=("id", "offset", "bytes"))]
 
 
@@ -304,9 +314,15 @@ def _read_residency(line: str) -> Residency:
     rid, buffer, arena, offset, nbytes, ticks, *over = words
     begin, end = ticks.strip("[)").split(",")
     return Residency(
-        int(rid), unquote(buffer), int(begin), int(end), int(nbytes), parse_offset(offset), arena == "host",
+        int(rid),
+        unquote(buffer),
+        int(begin),
+        int(end),
+        int(nbytes),
+        parse_offset(offset),
+        arena == "host",
         int(over[0]) if over else None,
-    )  # fmt: skip
+    )
 
 
 class _InstructionReader:

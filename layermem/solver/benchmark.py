@@ -129,9 +129,14 @@ def one_batch(net: Net, *, in_bytes: bool = False) -> dict[str, Sequence[np.ndar
 def _first(node: Node, net: Net, in_bytes: bool) -> Sequence[np.ndarray | ByteImages]:
     try:
         feed = open_feed(
-            node.layer.param, net.phase, SEED, path=str(net.path), prefetch=False, in_bytes=in_bytes,
+            node.layer.param,
+            net.phase,
+            SEED,
+            path=str(net.path),
+            prefetch=False,
+            in_bytes=in_bytes,
             files=net.file.files,
-        )  # fmt: skip
+        )
         if tuple(feed.shapes) == tuple(top.shape for top in node.layer.tops):
             return [top if isinstance(top, ByteImages) else np.array(top) for top in feed.next()]
     except InputError:  # no data set here, or arrays that a caller would give

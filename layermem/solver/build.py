@@ -67,9 +67,16 @@ class Nets:
 
 
 def build_nets(
-    solver: SolverFile, *, batch: int | None = None, level: int = 0, stages: Sequence[str] = (),
-    inputs: Inputs | None = None, probe: Probe = probe, allow_python: bool = False, noise: bool = False,
-) -> Nets:  # fmt: skip
+    solver: SolverFile,
+    *,
+    batch: int | None = None,
+    level: int = 0,
+    stages: Sequence[str] = (),
+    inputs: Inputs | None = None,
+    probe: Probe = probe,
+    allow_python: bool = False,
+    noise: bool = False,
+) -> Nets:
     """All nets that the solver names.
 
     batch   replaces the batch size of the train net's input layers
@@ -88,14 +95,30 @@ def build_nets(
 
 
 def _net(
-    chosen: SolverNet, batch: int | None, level: int, stages: Sequence[str], inputs: Inputs | None, *, probe: Probe,
-    allow_python: bool, noise: bool, number: int = 0,
-) -> Net:  # fmt: skip
+    chosen: SolverNet,
+    batch: int | None,
+    level: int,
+    stages: Sequence[str],
+    inputs: Inputs | None,
+    *,
+    probe: Probe,
+    allow_python: bool,
+    noise: bool,
+    number: int = 0,
+) -> Net:
     stages, level = (*chosen.stages, *stages), level or chosen.level
     return Net(
-        chosen.net, chosen.phase, batch=batch, inputs=inputs, probe=probe, level=level, stages=stages,
-        allow_python=allow_python, noise=noise, number=number,
-    )  # fmt: skip
+        chosen.net,
+        chosen.phase,
+        batch=batch,
+        inputs=inputs,
+        probe=probe,
+        level=level,
+        stages=stages,
+        allow_python=allow_python,
+        noise=noise,
+        number=number,
+    )
 
 
 def _inputs_of_test(chosen: SolverNet, inputs: Inputs | None) -> Inputs | None:
@@ -175,9 +198,14 @@ def test_of(device: Device, keep: Sequence[str] = ()) -> MakeStep:
 
 
 def graphs_beside(
-    nets: Nets, solver: SolverFile, device: Device, keep: Sequence[str] = (), unfused: Collection[str] = (), *,
+    nets: Nets,
+    solver: SolverFile,
+    device: Device,
+    keep: Sequence[str] = (),
+    unfused: Collection[str] = (),
+    *,
     apart: bool = False,
-) -> list[Graph]:  # fmt: skip
+) -> list[Graph]:
     """All but the train step; `apart`: updates have a graph of their own."""
     p = solver.message
     graphs = [update_graph(nets.train, device, rule_of(p), clip=p.clip_gradients >= 0)] if apart else []
@@ -194,17 +222,23 @@ def step_of(solver: SolverFile, device: Device, keep: Sequence[str] = ()) -> Mak
         outputs = [each.version for each in reported(net)]
         diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
         return train_graph(
-            net, device, rule, clip=clip, outputs=outputs, keep=kept_names(net, keep), gradients=diffs,
-            unfused=unfused,
-        )  # fmt: skip
+            net, device, rule, clip=clip, outputs=outputs, keep=kept_names(net, keep), gradients=diffs, unfused=unfused
+        )
 
     return step
 
 
 def job_of(
-    nets: Nets, solver: SolverFile, device: Device, *, costs: Costs | PathName | None = None, hints: Hints = Hints(),
-    spill: Spill | None = None, keep: Sequence[str] = (), ranks: Ranks | None = None,
-) -> Job:  # fmt: skip
+    nets: Nets,
+    solver: SolverFile,
+    device: Device,
+    *,
+    costs: Costs | PathName | None = None,
+    hints: Hints = Hints(),
+    spill: Spill | None = None,
+    keep: Sequence[str] = (),
+    ranks: Ranks | None = None,
+) -> Job:
     """The job of a solver: a step of its train net with its own update, and its test nets in the same arena; that of
     one of `ranks`, or of one machine.  `spill`: the file of its host arena."""
     ranks = ranks_of(solver) if ranks is None else ranks
@@ -212,19 +246,32 @@ def job_of(
 
     def slicer_on(device: Device, apart: tuple[str, ...] = ()) -> StepSlicer:
         return StepSlicer(
-            nets.train, _of_one_machine(nets, solver, device, keep, ranks), step_of(solver, device, keep), device,
-            lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1), nets.tests,
-            test_of(device, keep), lambda graphs: shared_graphs(graphs, nets.train, device, ranks), apart,
-        )  # fmt: skip
+            nets.train,
+            _of_one_machine(nets, solver, device, keep, ranks),
+            step_of(solver, device, keep),
+            device,
+            lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1),
+            nets.tests,
+            test_of(device, keep),
+            lambda graphs: shared_graphs(graphs, nets.train, device, ranks),
+            apart,
+        )
 
     slicer = slicer_on(device)
     graphs = (slicer.whole, *slicer.beside)
     known.check(slicer.of_one_machine, title_of(nets.train))
     return Job(
-        title_of(nets.train), nets.all, graphs, known, rule_of(solver.message).history_count,
-        resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill is not None)), device.free_bytes,
-        slicer, ranks=ranks, steps_apart=_steps_apart(slicer, device, slicer_on),
-    )  # fmt: skip
+        title_of(nets.train),
+        nets.all,
+        graphs,
+        known,
+        rule_of(solver.message).history_count,
+        resolve_hints(hints, nets.train, device.default_host_bytes(spill=spill is not None)),
+        device.free_bytes,
+        slicer,
+        ranks=ranks,
+        steps_apart=_steps_apart(slicer, device, slicer_on),
+    )
 
 
 MakeSlicer = Callable[[Device, tuple[str, ...]], StepSlicer]
@@ -239,9 +286,14 @@ def _steps_apart(slicer: StepSlicer, device: Device, make: MakeSlicer) -> tuple[
 
 
 def job_of_net(
-    net: Net, device: Device, costs: Costs, *, hints: Hints = Hints(), ranks: Ranks = Ranks(),
+    net: Net,
+    device: Device,
+    costs: Costs,
+    *,
+    hints: Hints = Hints(),
+    ranks: Ranks = Ranks(),
     spill: Spill | None = None,
-) -> Job:  # fmt: skip
+) -> Job:
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     costs = costs.with_spill(spill)
 
@@ -253,17 +305,24 @@ def job_of_net(
             return [update_graph(net, device, MOMENTUM)] if ranks.sub_steps > 1 else []
 
         return StepSlicer(
-            net, [step(net), *beside()], step, device, beside,
-            share=lambda graphs: shared_graphs(graphs, net, device, ranks), apart=apart,
-        )  # fmt: skip
+            net,
+            [step(net), *beside()],
+            step,
+            device,
+            beside,
+            share=lambda graphs: shared_graphs(graphs, net, device, ranks),
+            apart=apart,
+        )
 
     slicer = None
     if net.phase == PHASES["TRAIN"]:
         check_shareable(net, ranks)
         slicer = slicer_on(device)
     elif ranks != Ranks():
-        raise InputError("ranks share the training of a net, and this is its TEST phase; leave --ranks and "
-                         "--iter-size out", path=str(net.path))  # fmt: skip
+        raise InputError(
+            "ranks share the training of a net, and this is its TEST phase; leave --ranks and --iter-size out",
+            path=str(net.path),
+        )
     if slicer is None:
         storage = Storage(net, lambda each: forward_graph(each, device), device)
         graphs = [with_conv_pools(storage.of(forward_graph(net, device)), device)]

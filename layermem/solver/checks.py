@@ -16,16 +16,14 @@ from layermem.solver.average_precision import VERSIONS
 from layermem.solver.rules import HISTORY_COUNTS, NEEDS, POLICIES, WITHOUT_MOMENTUM, learning_rate
 
 NAMES = {"eval_type": ("classification", "detection"), "ap_version": VERSIONS}
-AT_LEAST = {
-    "iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0
-}  # fmt: skip
-NUMBERS = (
-    "base_lr", "gamma", "power", "momentum", "momentum2", "rms_decay", "delta", "weight_decay", "clip_gradients",
-)  # fmt: skip
+AT_LEAST = {"iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0}
+NUMBERS = ("base_lr", "gamma", "power", "momentum", "momentum2", "rms_decay", "delta", "weight_decay", "clip_gradients")
 NOT_NEGATIVE = ("base_lr", "weight_decay")
 DECAYS = {  # fields in [0, 1), and the types that use them
-    "momentum": ("SGD", "Nesterov", "AdaDelta", "Adam"), "momentum2": ("Adam",), "rms_decay": ("RMSProp",),
-}  # fmt: skip
+    "momentum": ("SGD", "Nesterov", "AdaDelta", "Adam"),
+    "momentum2": ("Adam",),
+    "rms_decay": ("RMSProp",),
+}
 WITH_DELTA = ("AdaGrad", "RMSProp", "AdaDelta", "Adam")
 LARGEST_RATE = float(np.finfo(np.float32).max)  # the update kernels take it in float32
 

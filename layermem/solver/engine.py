@@ -48,10 +48,19 @@ class Engine:
     the test nets.  All ranks of `group` make it together."""
 
     def __init__(
-        self, nets: Nets, param: Message, graphs: Sequence[Graph], program: Program, device: Device, *,
-        spill: Path | None = None, poison: bool = False, noise: int | None = None, group: Group | None = None,
+        self,
+        nets: Nets,
+        param: Message,
+        graphs: Sequence[Graph],
+        program: Program,
+        device: Device,
+        *,
+        spill: Path | None = None,
+        poison: bool = False,
+        noise: int | None = None,
+        group: Group | None = None,
         loss_scale: LossScale | None = None,
-    ):  # fmt: skip
+    ):
         self.lock = RLock()  # of the solver and its nets (utils/exclusive.py)
         self.nets, self.param, self.noise = nets, param, noise
         self.group, self.loss_scale = group or Group(), loss_scale

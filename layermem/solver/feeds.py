@@ -27,8 +27,15 @@ class Feeds:
     ranks   those that share the batches of each net, if there are several
     """
 
-    def __init__(self, nets: Sequence[Net], seed: int, noise: int | None = None, ranks: Sequence[Ranks] = (), *,
-                 in_bytes: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        nets: Sequence[Net],
+        seed: int,
+        noise: int | None = None,
+        ranks: Sequence[Ranks] = (),
+        *,
+        in_bytes: bool = False,
+    ):
         self.nets = tuple(nets)
         self.seed = seed
         self.feeds: list[dict[str, Feed]] = []

@@ -63,9 +63,7 @@ class LossScale:
         return is_good
 
     def saved(self) -> SavedScale:
-        return {
-            "setting": self.setting, "scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped,
-        }  # fmt: skip
+        return {"setting": self.setting, "scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 
     def restore(self, saved: SavedScale | None) -> str | None:
         """Go on with the scale of a snapshot; a sentence where it was written with another one."""

@@ -49,9 +49,14 @@ class MeasuredStep:
         graph, costs = self.job.of_one_machine, self.job.costs
         rates = replace(costs.rates, d2h=self.d2h, h2d=self.h2d)
         return replace(
-            costs, rates=rates, measured=self.seconds, path=None, fingerprint=graph.fingerprint, net=self.job.title,
+            costs,
+            rates=rates,
+            measured=self.seconds,
+            path=None,
+            fingerprint=graph.fingerprint,
+            net=self.job.title,
             is_kept=False,
-        )  # fmt: skip
+        )
 
     def job_with_costs(self) -> Job:
         return replace(self.job, costs=self.costs)
@@ -87,9 +92,8 @@ def _slices_of(job: Job) -> str:
 
 
 def measure_once(
-    job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None,
-    plan: Plan | PathName | None = None,
-) -> Job:  # fmt: skip
+    job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None, plan: Plan | PathName | None = None
+) -> Job:
     """`job` with the kept costs of its step, measured now if this is the first run of it on this GPU."""
     if job.costs.gpu is None or job.ranks.size > 1:
         return job
@@ -105,9 +109,15 @@ def machine_bytes() -> float:
 
 
 def measure_step(
-    job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None,
-    plan: Plan | PathName | None = None, *, iterations: int = ITERATIONS, warm_seconds: float = 0.0,
-) -> MeasuredStep:  # fmt: skip
+    job: Job,
+    device: Device,
+    strategy: Choice | None = None,
+    budget: Budget = None,
+    plan: Plan | PathName | None = None,
+    *,
+    iterations: int = ITERATIONS,
+    warm_seconds: float = 0.0,
+) -> MeasuredStep:
     """Run steps of `job` on `device` within `budget`; BudgetError if no plan fits it.
 
     strategy, plan   as for evaluate()
@@ -136,9 +146,15 @@ def costs_text(job: Job, network: NetworkRates | None = None) -> str:
     rates = job.costs.rates
     between = None if network is None else (network.net, network.latency)
     return write_costs(
-        job.costs.measured, d2h=rates.d2h, h2d=rates.h2d, net=job.title, graph=job.of_one_machine, network=between,
-        gpu=job.costs.gpu, spill=None if job.costs.spill is None else job.costs.spill.file_system,
-    )  # fmt: skip
+        job.costs.measured,
+        d2h=rates.d2h,
+        h2d=rates.h2d,
+        net=job.title,
+        graph=job.of_one_machine,
+        network=between,
+        gpu=job.costs.gpu,
+        spill=None if job.costs.spill is None else job.costs.spill.file_system,
+    )
 
 
 def _time_ops(

@@ -20,15 +20,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net, Node
 
 NOISE = re.compile(r"noise(?::(\d{1,18}))?")
-MOVES_VALUES = {
-    "Concat",
-    "Crop",
-    "Flatten",
-    "Reshape",
-    "Slice",
-    "Split",
-    "Tile",
-}  # tops hold values of bottoms
+MOVES_VALUES = {"Concat", "Crop", "Flatten", "Reshape", "Slice", "Split", "Tile"}  # tops hold values of bottoms
 
 
 def noise_seed(data: str | None) -> int | None:

@@ -39,15 +39,19 @@ def check_shared(train: Net, test: Net) -> None:
             raise InputError(
                 f"has parameters of shapes {_shapes(layer)} in this test net and {_shapes(other)} in the train net; "
                 "make them equal, or rename one of the layers",
-                path=test.path, line=layer.line, layer=layer.name,
-            )  # fmt: skip
+                path=test.path,
+                line=layer.line,
+                layer=layer.name,
+            )
         names, others = ([name for name, _ in each.params] for each in (layer, other))
         if names != others:
             raise InputError(
                 f"has the parameters {', '.join(names)} in this test net and {', '.join(others)} in the "
                 "train net; give them the same 'param { name }' in both",
-                path=test.path, line=layer.line, layer=layer.name,
-            )  # fmt: skip
+                path=test.path,
+                line=layer.line,
+                layer=layer.name,
+            )
 
 
 def match_weights(nets: Sequence[Net], weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:

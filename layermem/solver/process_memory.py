@@ -78,9 +78,15 @@ def uses_files(param: Message, *, loads: bool = False) -> bool:
 
 
 def expected_memory(
-    nets: Sequence[Net], program: Program, device: Device, *, spill: bool = False, files: bool = True, ranks: int = 1,
+    nets: Sequence[Net],
+    program: Program,
+    device: Device,
+    *,
+    spill: bool = False,
+    files: bool = True,
+    ranks: int = 1,
     candidate_ops: int = 0,
-) -> ProcessMemory:  # fmt: skip
+) -> ProcessMemory:
     """What training `nets` by `program` is expected to hold in RAM.
 
     files   whether parameters are saved to files or loaded from files

@@ -30,12 +30,19 @@ POLICIES: dict[str, Callable[[Message, int, int], float]] = {
     "sigmoid": lambda p, i, drops: p.base_lr * _logistic(p.gamma * (i - p.stepsize)),
 }
 NEEDS = {  # fields that a policy has no default for, beside base_lr
-    "step": ("stepsize",), "multistep": ("stepvalue",), "poly": ("max_iter",), "sigmoid": ("stepsize",),
-}  # fmt: skip
+    "step": ("stepsize",),
+    "multistep": ("stepvalue",),
+    "poly": ("max_iter",),
+    "sigmoid": ("stepsize",),
+}
 USES = {  # fields that are 0 where the solver leaves them out
-    "step": ("gamma",), "exp": ("gamma",), "inv": ("gamma", "power"), "multistep": ("gamma",), "poly": ("power",),
+    "step": ("gamma",),
+    "exp": ("gamma",),
+    "inv": ("gamma", "power"),
+    "multistep": ("gamma",),
+    "poly": ("power",),
     "sigmoid": ("gamma",),
-}  # fmt: skip
+}
 
 
 def learning_rate(p: Message, iteration: int) -> float:

@@ -66,9 +66,14 @@ class Signals:
     """
 
     def __init__(
-        self, request: Callable[[str], None], pending: Callable[[], bool], *, sigint: str, sighup: str,
+        self,
+        request: Callable[[str], None],
+        pending: Callable[[], bool],
+        *,
+        sigint: str,
+        sighup: str,
         of_ranks: bool = False,
-    ):  # fmt: skip
+    ):
         for effect in (sigint, sighup):
             if effect not in EFFECTS:
                 raise InputError(f"unknown signal effect '{effect}' (choose from {', '.join(EFFECTS)})")

@@ -198,11 +198,15 @@ def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
     """The newest complete snapshot of a prefix, None without one; and a sentence for each newer one that is not
     complete."""
     folder, name = Path(prefix).parent, re.escape(Path(prefix).name)
-    states = [] if not folder.is_dir() else [
-        (int(match[1]), entry.name)
-        for entry in os.scandir(folder)
-        if (match := re.fullmatch(rf"{name}_iter_(\d+)\.solverstate(?:\.h5)?", entry.name))
-    ]  # fmt: skip
+    states = (
+        []
+        if not folder.is_dir()
+        else [
+            (int(match[1]), entry.name)
+            for entry in os.scandir(folder)
+            if (match := re.fullmatch(rf"{name}_iter_(\d+)\.solverstate(?:\.h5)?", entry.name))
+        ]
+    )
     notes: list[str] = []
     for _, state in sorted(states, reverse=True):
         path = str(folder / state)

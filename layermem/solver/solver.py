@@ -68,19 +68,29 @@ FILES = partial(probe_files, remedy="train on noise, --data noise")
 
 
 def nets_of_run(
-    file: SolverFile, *, batch: int | None = None, data: str | None = None,
-    inputs: Mapping[str, Sequence[int]] | None = None, level: int = 0, stages: Sequence[str] = (),
+    file: SolverFile,
+    *,
+    batch: int | None = None,
+    data: str | None = None,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    level: int = 0,
+    stages: Sequence[str] = (),
     allow_python: bool = False,
-) -> Nets:  # fmt: skip
+) -> Nets:
     """The nets that a Solver of these arguments trains and tests."""
     noise = noise_seed(data)
     if noise is None and inputs:
         raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
     return build_nets(
-        file, batch=batch, level=level, stages=stages, probe=FILES if noise is None else probe,
+        file,
+        batch=batch,
+        level=level,
+        stages=stages,
+        probe=FILES if noise is None else probe,
         inputs=None if noise is None else {name: tuple(shape) for name, shape in (inputs or {}).items()},
-        allow_python=allow_python, noise=noise is not None,
-    )  # fmt: skip
+        allow_python=allow_python,
+        noise=noise is not None,
+    )
 
 
 class Solver:
@@ -192,9 +202,16 @@ class Solver:
                 snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
                 snapshots.remove_orphans(self.param.snapshot_prefix)
             make_job = partial(
-                job_of, self.nets, self.file, self.device, costs=costs, hints=hints, spill=spill_file,
-                keep=(keep,) if isinstance(keep, str) else keep, ranks=ranks,
-            )  # fmt: skip
+                job_of,
+                self.nets,
+                self.file,
+                self.device,
+                costs=costs,
+                hints=hints,
+                spill=spill_file,
+                keep=(keep,) if isinstance(keep, str) else keep,
+                ranks=ranks,
+            )
             job = make_job()
             while self.device.check_kernels(job.graphs, self._note):
                 job = make_job()
@@ -212,10 +229,17 @@ class Solver:
         job = report.job  # in the slices that were chosen
         self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
-            self.nets, self.param, job.graphs, self.program, self.device,
-            spill=None if spill is None else Path(spill), poison=poison, noise=noise_seed(data), group=self.group,
+            self.nets,
+            self.param,
+            job.graphs,
+            self.program,
+            self.device,
+            spill=None if spill is None else Path(spill),
+            poison=poison,
+            noise=noise_seed(data),
+            group=self.group,
             loss_scale=self.loss_scale,
-        )  # fmt: skip
+        )
         self.runner, self._lock = self._engine.runner, self._engine.lock
         self.iteration = 0
         self.callbacks = Callbacks()
@@ -354,10 +378,15 @@ class Solver:
         self._displayed = self.iteration, now
         self.log(
             events.Displayed(
-                self.iteration, self.loss, self._engine.context["rate"], outputs,
-                interval=self.param.display, done=self.iteration - since, seconds=now - then,
+                self.iteration,
+                self.loss,
+                self._engine.context["rate"],
+                outputs,
+                interval=self.param.display,
+                done=self.iteration - since,
+                seconds=now - then,
             )
-        )  # fmt: skip
+        )
 
     def _show_final_loss(self) -> None:
         if self.param.display and self.iteration % self.param.display == 0:

@@ -56,9 +56,24 @@ def check_folder(path: Name | None) -> None:
 
 
 KNOWN_ENDINGS = (
-    ".onnx", ".npz", ".safetensors", ".caffemodel", ".solverstate", ".prototxt", ".binaryproto", ".h5", ".json",
-    ".jsonl", ".csv", ".html", ".png", ".svg", ".pdf", ".jpg", ".jpeg",
-)  # fmt: skip
+    ".onnx",
+    ".npz",
+    ".safetensors",
+    ".caffemodel",
+    ".solverstate",
+    ".prototxt",
+    ".binaryproto",
+    ".h5",
+    ".json",
+    ".jsonl",
+    ".csv",
+    ".html",
+    ".png",
+    ".svg",
+    ".pdf",
+    ".jpg",
+    ".jpeg",
+)
 
 
 def check_name(path: Name | None, own: Sequence[str], what: str) -> None:

@@ -65,8 +65,10 @@ class _Worker:
         self.function = function
         self.process = subprocess.Popen(
             [sys.executable, "-c", START.format(__name__)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
         assert self.process.stdin is not None and self.process.stdout is not None
         self.input: IO[bytes] = self.process.stdin
         self.output: IO[bytes] = self.process.stdout

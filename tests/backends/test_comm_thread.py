@@ -50,7 +50,7 @@ def test_comm_runs_beside_the_others_in_its_order_and_each_waits_for_what_it_nam
     made: list[tuple[int, str]] = []
     rows = instructions(
         (COMPUTE, ()), (COMM, (0,)), (COMPUTE, ()), (COMM, (2,)), (D2H, ()), (COMPUTE, (3,)), (H2D, (4,)), (COMM, ())
-    )  # fmt: skip
+    )
     calls = [lambda tick=each.tick: made.append((tick, threading.current_thread().name)) for each in rows]
     device = Device()
     ordered = device.order_streams(rows, calls, nothing)

@@ -85,8 +85,14 @@ SUMS = {
 }
 
 
-def loss(kind: str, shapes: Sequence[tuple[int, ...]], items: int, counts: Sequence[Sequence[int]], more: str = "",
-         classes: int = 0) -> Case:  # fmt: skip
+def loss(
+    kind: str,
+    shapes: Sequence[tuple[int, ...]],
+    items: int,
+    counts: Sequence[Sequence[int]],
+    more: str = "",
+    classes: int = 0,
+) -> Case:
     return Case(f'type: "{kind}" {more}', shapes, items, counts, {1: classes} if classes else None)
 
 

@@ -85,9 +85,7 @@ def on_emulator(record, step, given, made, word=""):
     return {role: widened(arrays[role], dtype) if role in taken else arrays[role] for role in made}
 
 
-RUNS: dict[str, Run] = {
-    "reference": on_host(ReferenceDevice), "cpu": on_host(CpuDevice), "cuda": on_emulator,
-}  # fmt: skip
+RUNS: dict[str, Run] = {"reference": on_host(ReferenceDevice), "cpu": on_host(CpuDevice), "cuda": on_emulator}
 NARROW_DEVICES = ("cpu", "cuda")  # whose kernels take 16 bits
 
 
@@ -151,13 +149,18 @@ def sum_of_norms(values: np.ndarray) -> Arrays:
 
 
 CASES = {
-    "conv": conv(), "conv of 12 channels": conv(channels=12), "conv 3x3": conv(kernel=3),
-    "depthwise": conv(groups=CHANNELS, kernel=3), "groups": conv(groups=CHANNELS // 4, kernel=3),
+    "conv": conv(),
+    "conv of 12 channels": conv(channels=12),
+    "conv 3x3": conv(kernel=3),
+    "depthwise": conv(groups=CHANNELS, kernel=3),
+    "groups": conv(groups=CHANNELS // 4, kernel=3),
     "inner product": inner_product(),
-    "transposed inner product": inner_product(transpose=True), "sum of 2": eltwise(2), "sum of 3": eltwise(3),
+    "transposed inner product": inner_product(transpose=True),
+    "sum of 2": eltwise(2),
+    "sum of 3": eltwise(3),
     "batch norm and sum": Case(replace(NORM, residual=True), "recompute", norm_and_sum),
     "batch norms": Case(BatchNormSum((NORM, NORM)), "recompute", sum_of_norms),
-}  # fmt: skip
+}
 
 
 def values_near_zero(dtype: str) -> np.ndarray:
@@ -252,8 +255,10 @@ def test_a_dgrad_leaves_the_sums_of_gradients_where_the_stored_y_is_positive(gro
     dtype = NARROW[word]
     values = values_near_zero(dtype)
     problem = ConvProblem(ROWS, CHANNELS, CHANNELS, Window(SIDE, 1), Window(SIDE, 1), groups)
-    given = {"dy0": as_stored(rng.standard_normal(X.stored).astype(np.float32), dtype), "w0": conv(groups).arrays(
-        np.ones(CHANNELS, np.float32))["w0"]}  # fmt: skip
+    given = {
+        "dy0": as_stored(rng.standard_normal(X.stored).astype(np.float32), dtype),
+        "w0": conv(groups).arrays(np.ones(CHANNELS, np.float32))["w0"],
+    }
     of_norm = dict(zip(NORM_OPERANDS, [ONES, *numbers(values).values()], strict=True))
     made = {"dx0": ZEROS, "norm_sums": np.zeros(problem.norm_sums.shape, np.float32)}
     record = Conv(problem, stored=dtype)

@@ -21,11 +21,16 @@ def files(tmp_path):
 
 def verbs(net, solver, weights="w"):
     return (
-        ("show", "--net", net), ("show", "--solver", solver), ("plan", "--net", net), ("plan", "--solver", solver),
-        ("compare", "--net", net, "--strategies", "caffe,auto"), ("time", "--net", net, "--iterations", 1),
+        ("show", "--net", net),
+        ("show", "--solver", solver),
+        ("plan", "--net", net),
+        ("plan", "--solver", solver),
+        ("compare", "--net", net, "--strategies", "caffe,auto"),
+        ("time", "--net", net, "--iterations", 1),
         ("fit", "--net", net, "--budget", "1MiB", "--max", 2, "--strategies", "liveness"),
-        ("train", "--solver", solver), ("test", "--net", net, "--weights", weights, "--iterations", 1),
-    )  # fmt: skip
+        ("train", "--solver", solver),
+        ("test", "--net", net, "--weights", weights, "--iterations", 1),
+    )
 
 
 def test_every_verb_names_the_layer_and_the_option(layermem, files):  # noqa: F811
@@ -43,8 +48,11 @@ def test_with_it_every_verb_works(layermem, files, tmp_path):  # noqa: F811
     net, solver = files
     trained = layermem("train", "--solver", solver, "--allow-python", "--snapshot", "gone")
     assert trained.code == 2 and "no such file" in trained.sentence
-    solver.write_text(f"{solver.read_text()} snapshot_after_train: true snapshot_prefix: '{tmp_path}/run'\n".replace(
-        "snapshot_after_train: false\n", ""))  # fmt: skip
+    solver.write_text(
+        f"{solver.read_text()} snapshot_after_train: true snapshot_prefix: '{tmp_path}/run'\n".replace(
+            "snapshot_after_train: false\n", ""
+        )
+    )
     for words in (*verbs(net, solver, tmp_path / "run_iter_2.caffemodel"),):
         if words[0] == "test":
             assert layermem("train", "--solver", solver, "--allow-python").code == 0

@@ -58,10 +58,7 @@ NETS = {
         DATA + 'layer { name: "r" type: "Reshape" bottom: "x" top: "y" reshape_param { shape { dim: 7 dim: -1 } } }',
         "layer 'r'",
     ),
-    "unequal sum": (
-        DATA + IP + 'layer { name: "e" type: "Eltwise" bottom: "x" bottom: "y" top: "z" }',
-        "layer 'e'",
-    ),
+    "unequal sum": (DATA + IP + 'layer { name: "e" type: "Eltwise" bottom: "x" bottom: "y" top: "z" }', "layer 'e'"),
     "label shape": (
         DATA + IP + 'layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "x" top: "l" }',
         "layer 'l' compares 'y' of shape 2x2 and 'x' of shape 2x3x8x8",
@@ -75,15 +72,14 @@ NETS = {
         "make the shapes equal",
     ),
     "missing data set": (
-        'layer { name: "d" type: "Data" top: "x" data_param { source: "nowhere_lmdb" batch_size: 4 } }', "nowhere_lmdb",
+        'layer { name: "d" type: "Data" top: "x" data_param { source: "nowhere_lmdb" batch_size: 4 } }',
+        "nowhere_lmdb",
     ),
     "no batch size": ('layer { name: "d" type: "Data" top: "x" data_param { source: "." } }', "layer 'd'"),
     "include and exclude": (DATA.replace("input_param", "include {} exclude {} input_param"), "layer 'in'"),
-    "unknown filler": (
-        DATA + CONV % 'num_output: 2 kernel_size: 1 weight_filler { type: "magic" }', "magic",
-    ),
+    "unknown filler": (DATA + CONV % 'num_output: 2 kernel_size: 1 weight_filler { type: "magic" }', "magic"),
     "deep nesting": ("layer { " * 5000, ""),
-}  # fmt: skip
+}
 
 
 def is_one_sentence(ended, path) -> bool:
@@ -117,10 +113,14 @@ def test_a_file_that_is_not_there_or_is_a_folder_is_one_sentence(layermem, tmp_p
 
 
 GOOD = {"base_lr": "0.1", "lr_policy": '"fixed"', "max_iter": "5"}
-TRAINABLE = DATA + IP + (
-    'layer { name: "t" type: "Input" top: "t" input_param { shape { dim: 2 } } }\n'
-    'layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }\n'
-)  # fmt: skip
+TRAINABLE = (
+    DATA
+    + IP
+    + (
+        'layer { name: "t" type: "Input" top: "t" input_param { shape { dim: 2 } } }\n'
+        'layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }\n'
+    )
+)
 SOLVERS = {
     "no net": ({}, "has no train net"),
     "two nets": ({"net": '"net.prototxt"', "train_net": '"net.prototxt"'}, "has 2 train nets"),

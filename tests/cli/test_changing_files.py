@@ -93,19 +93,25 @@ def files(tmp_path_factory) -> Path:
         with h5py.File(folder / f"{number}.h5", "w") as h5:
             h5["data"], h5["label"] = np.ones((2, 3, 8, 8), np.float32), np.zeros(2, np.float32)
     texts = {
-        "list.txt": "0.png 0\n1.png 1\n", "files.txt": "0.h5\n1.h5\n", "names.txt": "name\n" * 10,
-        "map.txt": "ip/0 w\nip/1 b\n", "hints.txt": "keep ip\n", "deploy.prototxt": DEPLOY,
+        "list.txt": "0.png 0\n1.png 1\n",
+        "files.txt": "0.h5\n1.h5\n",
+        "names.txt": "name\n" * 10,
+        "map.txt": "ip/0 w\nip/1 b\n",
+        "hints.txt": "keep ip\n",
+        "deploy.prototxt": DEPLOY,
         **{f"{name}.prototxt": source + LAYERS for name, source in SOURCES.items()},
         **{f"{name}.solver": SOLVER % (name, 1, name, "HDF5" if name == "hdf5" else "BINARYPROTO") for name in SOURCES},
-    }  # fmt: skip
+    }
     for name, text in texts.items():
         (folder / name).write_text(text)
     made = [
-        (*TRAIN, "db.solver"), (*TRAIN, "hdf5.solver"), ("plan", "--solver", "db.solver", "--save", "plan.json"),
+        (*TRAIN, "db.solver"),
+        (*TRAIN, "hdf5.solver"),
+        ("plan", "--solver", "db.solver", "--save", "plan.json"),
         ("time", "--solver", "db.solver", "--out", "costs.csv", "--iterations", "1"),
         *(("convert", "out/db_iter_1.caffemodel", f"w.{end}") for end in ("caffemodel", "h5", "npz", "safetensors")),
         ("convert", "onnx", "--weights", "w.npz", "deploy.prototxt", "net.onnx"),
-    ]  # fmt: skip
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for words in made:

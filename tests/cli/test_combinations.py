@@ -11,9 +11,16 @@ MNIST = ("--net", "prototxt/mnist/train_val.prototxt")
 RESNET = ("--net", "prototxt/resnet20/train_val.prototxt")
 SOLVER = ("--solver", "prototxt/digits/solver.prototxt")
 REFUSED = [
-    *(("plan", *NET, "--load", "p.json", *words, f"{words[0]} has no effect on the plan of --load") for words in (
-        ("--strategy", "caffe"), ("--keep", "a"), ("--recompute", "a"), ("--segment-ends", "a"), ("--hints", "f"),
-    )),
+    *(
+        ("plan", *NET, "--load", "p.json", *words, f"{words[0]} has no effect on the plan of --load")
+        for words in (
+            ("--strategy", "caffe"),
+            ("--keep", "a"),
+            ("--recompute", "a"),
+            ("--segment-ends", "a"),
+            ("--hints", "f"),
+        )
+    ),
     ("train", *SOLVER, "--load", "p.json", "--strategy", "caffe", "--strategy has no effect on the plan of --load"),
     ("draw", *NET, "-o", "a.svg", "--load", "p.json", "--strategy", "caffe", "has no effect on the plan of --load"),
     *((verb, *SOLVER, "--phase", "TEST", "--phase needs --net") for verb in ("plan", "compare", "show", "time")),
@@ -60,7 +67,7 @@ REFUSED = [
     ("data", "folder", "a", "db.npz", "db.npz: is not a folder by its name"),
     ("data", "check", "a", "--classes", "2", "--labels", "f", "not allowed with argument --classes"),
     ("convert", "a.prototxt", "b.prototxt", "--names", "m", "--names is of weights"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: " ".join(word for word in case[:-1] if "/" not in word))
@@ -134,7 +141,7 @@ def test_an_option_is_written_the_same_everywhere(name, parser):
         (("fit", *NET, "--grow", "bacth"), "unknown --grow 'bacth' (did you mean batch?"),
         (("completion", "bsh"), "unknown shell 'bsh' (did you mean bash?"),
     ],
-)  # fmt: skip
+)
 def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(layermem, words, says):
     ended = layermem(*words)
     assert ended.code == 2 and says in ended.sentence

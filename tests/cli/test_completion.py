@@ -39,9 +39,12 @@ def test_bash_completes_verbs_options_and_values(bash):
     lines = "layermem pl", "layermem plan --strategy rec", "layermem data ch", "layermem train --sigint-effect s"
     lines += ("layermem plan --card B",)
     assert bash(*lines) == [
-        ["plan", "plan-graph"], ["recompute", "recompute-exact", "recompute-approx"], ["check"], ["stop", "snapshot"],
+        ["plan", "plan-graph"],
+        ["recompute", "recompute-exact", "recompute-approx"],
+        ["check"],
+        ["stop", "snapshot"],
         ["B200", "B300"],
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("shell", "has"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete -")])

@@ -23,8 +23,12 @@ def test_the_table_has_the_last_the_least_and_the_largest_value(layermem, log):
 def test_json_has_all_values(layermem, log):
     values = json.loads(layermem("curves", log, "--json").out)["curves"]
     assert values[0] == {
-        "net": "train", "kind": "loss", "name": "loss", "iterations": [0, 1, 2], "values": [1.0, 2.0, 3.0]
-    }  # fmt: skip
+        "net": "train",
+        "kind": "loss",
+        "name": "loss",
+        "iterations": [0, 1, 2],
+        "values": [1.0, 2.0, 3.0],
+    }
 
 
 def test_the_plot_is_written_in_place_of_the_table(layermem, log, tmp_path):

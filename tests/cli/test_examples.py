@@ -122,8 +122,12 @@ def test_every_folder_of_nets_is_an_example_that_says_what_it_is():
 
 def test_the_list_of_examples_is_a_table_or_json(layermem):
     rows = json.loads(layermem("examples", "--json").out)["examples"]
-    assert rows[0] == {"name": "digits", "what": "LeNet (LeCun et al. 1998), reduced to 8x8", "parameters": "30,360",
-                       "data": "included"}  # fmt: skip
+    assert rows[0] == {
+        "name": "digits",
+        "what": "LeNet (LeCun et al. 1998), reduced to 8x8",
+        "parameters": "30,360",
+        "data": "included",
+    }
     table = layermem("examples").out
     assert all(re.search(rf"^{row['name']} ", table, re.MULTILINE) for row in rows)
     assert layermem("examples", "digits", "--json").code == 2

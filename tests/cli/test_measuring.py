@@ -93,8 +93,10 @@ def test_every_verb_plans_with_the_kept_rates_of_a_spill_folder_as_training_does
     assert layermem("train", *SOLVER, "--data", "noise", "--iterations", "1", *words, "--log", log).code == 0
     start = json.loads(log.read_text().splitlines()[0])
     assert (start["fingerprint"], start["predicted_peak_bytes"], start["predicted_host_bytes"]) == (
-        values["fingerprint"], values["peak_bytes"], values["host_bytes"]
-    )  # fmt: skip
+        values["fingerprint"],
+        values["peak_bytes"],
+        values["host_bytes"],
+    )
     assert start["predicted_seconds"] == values["predicted_seconds"] and start["job"]["spill"] == values["spill"]
     compared = layermem("compare", *SOLVER, *words[2:], "--strategies", "inter", "--run", "1")
     assert compared.code == 0 and line in " ".join(compared.out.split())

@@ -13,9 +13,17 @@ from tests.planning.graph_files.node_links import chain, chain_text
 
 NET = "prototxt/mnist/train_val.prototxt"
 KEYS = {
-    "cost_forward", "cost_bound", "cost_recomputed", "peak_bytes", "peak_formula_bytes", "minimum_bytes", "lower_sets",
-    "seconds", "proven_optimal", "cost_unit",
-}  # fmt: skip
+    "cost_forward",
+    "cost_bound",
+    "cost_recomputed",
+    "peak_bytes",
+    "peak_formula_bytes",
+    "minimum_bytes",
+    "lower_sets",
+    "seconds",
+    "proven_optimal",
+    "cost_unit",
+}
 
 
 @pytest.fixture

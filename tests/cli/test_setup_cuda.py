@@ -41,9 +41,12 @@ def test_what_is_missing_is_installed_once(layermem, machine, tmp_path):
 
 @pytest.mark.parametrize(
     "driver, nvrtc",
-    [((12, 4), "nvidia-cuda-nvrtc-cu12==12.9.86"), ((12, 0), "nvidia-cuda-nvrtc-cu12==12.9.86"),
-     ((13, 1), "nvidia-cuda-nvrtc==13.0.88")],
-)  # fmt: skip
+    [
+        ((12, 4), "nvidia-cuda-nvrtc-cu12==12.9.86"),
+        ((12, 0), "nvidia-cuda-nvrtc-cu12==12.9.86"),
+        ((13, 1), "nvidia-cuda-nvrtc==13.0.88"),
+    ],
+)
 def test_the_compiler_of_kernels_suits_the_driver(layermem, machine, monkeypatch, driver, nvrtc):
     monkeypatch.setattr(cuda_version, "driver_version", lambda: CudaVersion(*driver))
     assert layermem("setup-cuda").code == 0 and machine[-1] == nvrtc
@@ -79,8 +82,10 @@ def test_modules_are_those_that_a_gpu_runs():
     assert "convolution_bf16" in every and "convolution_bf16" not in common
     assert not [module for module in ahead.modules_of("89", is_all=True) if module.endswith("sm90a")]
     assert [module for module in ahead.modules_of("75", is_all=True) if module.startswith("convolution")] == [
-        "convolution", "convolution_on_bf16", "convolution_on_fp16",
-    ]  # fmt: skip
+        "convolution",
+        "convolution_on_bf16",
+        "convolution_on_fp16",
+    ]
 
 
 def test_a_wheel_only_is_built_and_not_installed(layermem, machine, tmp_path):

@@ -228,11 +228,18 @@ TWO_STEPS = 'base_lr: 1 lr_policy: "fixed" max_iter: 2 snapshot_after_train: fal
 
 
 PLANNING = [
-    "show --net", "show --solver", "plan --net", "plan --solver", "time --iterations 1 --net",
-    "time --iterations 1 --solver", "compare --strategies liveness --net", "compare --strategies liveness --solver",
-    "fit --budget 1MiB --max 4 --strategies liveness --net", "fit --budget 1MiB --max 4 --strategies liveness --solver",
+    "show --net",
+    "show --solver",
+    "plan --net",
+    "plan --solver",
+    "time --iterations 1 --net",
+    "time --iterations 1 --solver",
+    "compare --strategies liveness --net",
+    "compare --strategies liveness --solver",
+    "fit --budget 1MiB --max 4 --strategies liveness --net",
+    "fit --budget 1MiB --max 4 --strategies liveness --solver",
     "train --data noise --solver",
-]  # fmt: skip
+]
 
 
 @pytest.mark.exhaustive(4)

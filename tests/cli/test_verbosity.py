@@ -18,8 +18,10 @@ def test_a_quiet_training_prints_nothing_and_saves_its_snapshot(layermem, solver
 
 
 def test_quiet_leaves_out_warnings_but_not_errors(layermem, prototxt):
-    net = prototxt('name: "n" layer { name: "d" type: "Input" top: "d" input_param { shape { dim: 1 dim: 2 } } }\n'
-                   'layer { name: "l" type: "ReLU" bottom: "d" top: "l" relu_param { engine: CAFFE } }')  # fmt: skip
+    net = prototxt(
+        'name: "n" layer { name: "d" type: "Input" top: "d" input_param { shape { dim: 1 dim: 2 } } }\n'
+        'layer { name: "l" type: "ReLU" bottom: "d" top: "l" relu_param { engine: CAFFE } }'
+    )
     normal, quiet = layermem("show", "--net", net), layermem("show", "--net", net, "-q")
     assert normal.out == quiet.out and quiet.err == ""
     assert layermem("show", "--net", "none.prototxt", "-q").sentence.startswith("layermem: none.prototxt: no such file")

@@ -21,7 +21,7 @@ layer {
   name: "stage_4_block_17_inner_product" type: "InnerProduct" bottom: "c" top: "f"
   inner_product_param { num_output: 9 }
 }
-"""  # fmt: skip
+"""
 SIZES = r"\b32(?:x\d+)+|[\d.,]+ [KM]iB"
 COMMANDS = (
     ("show", "--net", NET),

@@ -27,8 +27,9 @@ def record(image, *boxes, typed=True):
 def database(folder, counts=(1, 0, 2, 1), make=make_lmdb, **more):
     """Images of as many boxes; box j of image i has label 1 + j."""
     pixels = images(len(counts), 3, 4, 4)
-    return make(folder, [record(image, *((1 + j, BOX) for j in range(count)), **more)
-                              for image, count in zip(pixels, counts)]), pixels  # fmt: skip
+    return make(
+        folder, [record(image, *((1 + j, BOX) for j in range(count)), **more) for image, count in zip(pixels, counts)]
+    ), pixels
 
 
 def annotated(source, batch=2, transform=SIZE, own="", tops='top: "data" top: "label"'):
@@ -114,14 +115,19 @@ def test_what_is_drawn_depends_on_the_sample_alone_so_that_a_resumed_feed_goes_o
     assert len({tuple(row[3:7]) for row in rows}) > 5
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"transform": ""}, "needs a resize_param with height and width"),
-    ({"transform": SIZE.replace("}", "resize_mode: FIT_SMALL_SIZE }") + "expand_param { }"},
-     "has resize_mode FIT_SMALL_SIZE beside batch_sampler or expand_param"),
-    ({"transform": SIZE + "crop_size: 3"}, "has crop_size and resize_param"),
-    ({"transform": SIZE + "expand_param { max_expand_ratio: 0.5 }"}, "max_expand_ratio from 1 to 0.5"),
-    ({"own": "batch_sampler { sampler { min_scale: 0.5 max_scale: 0.4 } }"}, "scale from 0.5 to 0.4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"transform": ""}, "needs a resize_param with height and width"),
+        (
+            {"transform": SIZE.replace("}", "resize_mode: FIT_SMALL_SIZE }") + "expand_param { }"},
+            "has resize_mode FIT_SMALL_SIZE beside batch_sampler or expand_param",
+        ),
+        ({"transform": SIZE + "crop_size: 3"}, "has crop_size and resize_param"),
+        ({"transform": SIZE + "expand_param { max_expand_ratio: 0.5 }"}, "max_expand_ratio from 1 to 0.5"),
+        ({"own": "batch_sampler { sampler { min_scale: 0.5 max_scale: 0.4 } }"}, "scale from 0.5 to 0.4"),
+    ],
+)
 def test_settings_that_are_not_obeyed_are_refused(tmp_path, change, words):
     source, _ = database(tmp_path / "db")
     with pytest.raises(InputError, match=words):
@@ -151,8 +157,10 @@ def test_a_leveldb_gives_what_an_lmdb_gives(tmp_path):
 
 
 def test_images_of_other_aspect_ratios_are_padded_and_their_boxes_moved(tmp_path):
-    source = make_lmdb(tmp_path / "db", [record(np.full((3, 2, 8), 7, np.uint8), (1, BOX)),
-                                         record(np.full((3, 4, 1), 8, np.uint8), (1, BOX))])  # fmt: skip
+    source = make_lmdb(
+        tmp_path / "db",
+        [record(np.full((3, 2, 8), 7, np.uint8), (1, BOX)), record(np.full((3, 4, 1), 8, np.uint8), (1, BOX))],
+    )
     fit = SIZE.replace("}", "resize_mode: FIT_LARGE_SIZE_AND_PAD %s }")
     data, label = feed_of(source, transform=fit % "pad_value: 1 pad_value: 2 pad_value: 3").next()
     assert data[0, :, :, 0].tolist() == [[fill, 7, fill, fill] for fill in (1, 2, 3)]  # 1 x 4, three rows of padding

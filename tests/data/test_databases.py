@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data.databases import (
-    ImageOptions,
-    image_records,
-    label_records,
-    mean_content,
-    mean_image,
-    write_database,
-)
+from layermem.data.databases import ImageOptions, image_records, label_records, mean_content, mean_image, write_database
 from layermem.data.images import decode
 from layermem.data.transform import read_mean
 from layermem.errors import InputError

@@ -38,7 +38,7 @@ def test_a_good_set_has_no_problem():
         ({"a": [*items(0, 1), Item("x", 1, (3, 4, 4), b"\0")]}, None, "a: one image has labels 0 and 1: 'i0' and 'x'"),
         ({"a": items(0, 1), "b": items(0, 1)}, None, "b: 2 of its images are in a too: 'i0', 'i1'"),
     ],
-)  # fmt: skip
+)
 def test_a_problem_is_a_sentence(sets, count, says):
     assert any(problem.startswith(says) for problem in problems(sets, count)), problems(sets, count)
 

@@ -66,8 +66,16 @@ def test_resize_param_says_where_the_image_lies(tmp_path):
         feed_of(tmp_path, text, more % "FIT_SMALL_SIZE height_scale: 3 width_scale: 3")
 
 
-@pytest.mark.parametrize("text, words", [("", "lists no sizes"), ("a 10\n", "height and a width"), ("a 0 5", "height"),
-                                         ("a 10 5.5", "height"), ("a 99999999999 5", "height")])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "lists no sizes"),
+        ("a 10\n", "height and a width"),
+        ("a 0 5", "height"),
+        ("a 10 5.5", "height"),
+        ("a 99999999999 5", "height"),
+    ],
+)
 def test_lines_without_a_size_are_refused(tmp_path, text, words):
     with pytest.raises(InputError, match=words):
         feed_of(tmp_path, text)

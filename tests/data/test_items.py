@@ -35,8 +35,10 @@ def test_a_list_names_files_with_labels_or_without(folder):
     (folder / "list.txt").write_text("photos/b.png 3\n\nphotos/a.png\nphotos/x 7\n")
     items = read("list.txt")
     assert [(item.name, item.label) for item in items] == [
-        ("photos/b.png", 3), ("photos/a.png", None), ("photos/x 7", None),
-    ]  # fmt: skip
+        ("photos/b.png", 3),
+        ("photos/a.png", None),
+        ("photos/x 7", None),
+    ]
     (folder / "photos" / "near.txt").write_text("b.png 1\n")  # relative to the list
     assert isinstance(read("photos/near.txt")[0], Item)
 

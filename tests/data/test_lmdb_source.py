@@ -229,10 +229,7 @@ def test_a_label_that_is_missing_matters_only_where_one_is_wanted(tmp_path):
 
 @pytest.mark.parametrize(
     ("records", "words"),
-    [
-        ([], "is an empty LMDB"),
-        ([b"\xff\xff\xff\xff"], "record '00000000'.*is not a Datum; create the LMDB"),
-    ],
+    [([], "is an empty LMDB"), ([b"\xff\xff\xff\xff"], "record '00000000'.*is not a Datum; create the LMDB")],
 )
 def test_records_that_cannot_be_used_are_refused(tmp_path, records, words):
     folder = make_lmdb(tmp_path / "db", records)

@@ -27,8 +27,9 @@ def test_without_anything_an_image_is_resized_to_the_input():
 
 
 def test_the_transform_of_the_data_layer_applies_but_for_its_mirror():
-    made = Preprocess((3, 4, 4), data_layer("crop_size: 4 mean_value: [1, 2, 3] scale: 0.5 mirror: true"),
-                      stored=(3, 6, 5))(IMAGE)  # fmt: skip
+    made = Preprocess(
+        (3, 4, 4), data_layer("crop_size: 4 mean_value: [1, 2, 3] scale: 0.5 mirror: true"), stored=(3, 6, 5)
+    )(IMAGE)
     wanted = (IMAGE[:, 1:5, 0:4] - np.array([1, 2, 3], np.float32)[:, None, None]) * np.float32(0.5)
     assert np.array_equal(made, wanted)
 

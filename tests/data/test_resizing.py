@@ -18,17 +18,29 @@ def resizing(settings, height=4, width=8):
 
 @pytest.mark.parametrize(
     "mode, size, resized",
-    [("WARP", (9, 3), (4, 8)), (PAD, (3, 10), (2, 8)), (PAD, (9, 3), (4, 1)), (PAD, (3, 6), (4, 8)),
-     (PAD, (1, 99), (1, 8)), (COVER, (3, 10), (4, 13)), (COVER, (9, 3), (24, 8)), (COVER, (3, 6), (4, 8))],
-)  # fmt: skip
+    [
+        ("WARP", (9, 3), (4, 8)),
+        (PAD, (3, 10), (2, 8)),
+        (PAD, (9, 3), (4, 1)),
+        (PAD, (3, 6), (4, 8)),
+        (PAD, (1, 99), (1, 8)),
+        (COVER, (3, 10), (4, 13)),
+        (COVER, (9, 3), (24, 8)),
+        (COVER, (3, 6), (4, 8)),
+    ],
+)
 def test_the_aspect_ratio_decides_which_side_fits(mode, size, resized):
     assert resizing(f"resize_mode: {mode}").size(*size) == resized
 
 
 @pytest.mark.parametrize(
-    "mode, row", [("CONSTANT", [9, 9, 1, 2, 3, 9, 9, 9]), ("MIRRORED", [3, 2, 1, 2, 3, 2, 1, 2]),
-                  ("REPEAT_NEAREST", [1, 1, 1, 2, 3, 3, 3, 3])],
-)  # fmt: skip
+    "mode, row",
+    [
+        ("CONSTANT", [9, 9, 1, 2, 3, 9, 9, 9]),
+        ("MIRRORED", [3, 2, 1, 2, 3, 2, 1, 2]),
+        ("REPEAT_NEAREST", [1, 1, 1, 2, 3, 3, 3, 3]),
+    ],
+)
 def test_the_rest_lies_on_both_sides_and_the_odd_pixel_behind(mode, row):
     image = np.tile(np.array([1, 2, 3], np.uint8), (1, 4, 1))
     made = resizing(f"resize_mode: {PAD} pad_mode: {mode} pad_value: 9").image(image, "LINEAR")

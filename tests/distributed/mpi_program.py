@@ -32,9 +32,15 @@ def sums(transport: MpiTransport) -> None:
     workspace = np.empty(nbytes // 4 + 1, np.float32)
     own = [at(value) + 4 * bound[rank] for value, bound in zip(values, bounds)]
     reduce_scatter(
-        transport, bounds, [at(each) for each in parts[rank]], own, at(workspace), nbytes,
-        continues=False, piece_bytes=piece_bytes,
-    )  # fmt: skip
+        transport,
+        bounds,
+        [at(each) for each in parts[rank]],
+        own,
+        at(workspace),
+        nbytes,
+        continues=False,
+        piece_bytes=piece_bytes,
+    )
     all_gather(transport, bounds, [at(value) for value in values], piece_bytes)
     for i, value in enumerate(values):
         expected = np.zeros_like(value)

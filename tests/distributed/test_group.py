@@ -66,8 +66,9 @@ def test_of_two_errors_the_first_is_reported():
         return error_of(group, lambda: group.agree(lambda: fail(InputError(f"is wrong on {group.rank}"))))
 
     assert [(text, reported) for _, text, _, reported in in_ranks(2, work)] == [
-        ("is wrong on 0", False), ("is wrong on 0", True)
-    ]  # fmt: skip
+        ("is wrong on 0", False),
+        ("is wrong on 0", True),
+    ]
 
 
 def test_an_error_that_is_no_input_ends_the_other_ranks_too():

@@ -83,12 +83,7 @@ MPICH = "MPICH Version:      5.0.2\nMPICH Release date: ..."
 @pytest.mark.parametrize(
     "environ, version, path, message",
     [
-        (
-            {"OMPI_COMM_WORLD_SIZE": "2"},
-            MPICH,
-            "/venv/lib/libmpi.so.12",
-            "Open MPI starts .* MPICH .* in /venv/lib",
-        ),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, MPICH, "/venv/lib/libmpi.so.12", "Open MPI starts .* MPICH .* in /venv/lib"),
         (
             {"OMPI_COMM_WORLD_SIZE": "2", "OPAL_PREFIX": "/venv"},
             OPEN_MPI,

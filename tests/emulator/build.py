@@ -85,12 +85,7 @@ def build(source: str | Path, mode: str = "plain", defines: Sequence[str] = ()) 
     `source` is relative to the repository or absolute; `defines` are macros like "TILE=32".
     """
     path, how = ROOT / source, MODES[mode]
-    flags = (
-        *_COMMON,
-        *_processor_flags(),
-        *how.kernel,
-        *(f"-I{folder}" for folder in INCLUDES),
-    )
+    flags = (*_COMMON, *_processor_flags(), *how.kernel, *(f"-I{folder}" for folder in INCLUDES))
     common = _precompiled(flags)
     flags = (*flags, "-include", str(common), "-include", str(REGISTRATION), *(f"-D{define}" for define in defines))
     inputs = [*_closure(path, INCLUDES), REGISTRATION]

@@ -23,8 +23,15 @@ OPT_IN = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KiB of
 VALUE, MEMORY, BEGIN, TAKEN, CODE, CONTEXT, PTX = "1", "2", "3", "46", "209", "201", "222"
 HANDLE, MISSING, BUSY = "400", "500", "600"
 ADDRESS, RESOURCES, CAPTURING, LOST, UNMATCHED, UNJOINED, ISOLATED, OF_CAPTURE = (
-    "700", "701", "900", "901", "903", "904", "905", "907",
-)  # fmt: skip
+    "700",
+    "701",
+    "900",
+    "901",
+    "903",
+    "904",
+    "905",
+    "907",
+)
 
 EXPECTED = {
     "nothing_is_allocated": VALUE,

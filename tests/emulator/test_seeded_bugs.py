@@ -98,14 +98,9 @@ CASES = {
         elements=128,
         bound=5e-4,
     ),
-    "divergent_barrier": Pair(
-        reversed_by_64,
-        dict.fromkeys(MODES, r"divergent: .*:10, .*:12|divergent: .*:12, .*:10"),
-    ),
+    "divergent_barrier": Pair(reversed_by_64, dict.fromkeys(MODES, r"divergent: .*:10, .*:12|divergent: .*:12, .*:10")),
     "left_before_barrier": Pair(
-        lambda x: x[::-1],
-        dict.fromkeys(MODES, r"divergent: .*left_before_barrier\.cu:10"),
-        elements=50,
+        lambda x: x[::-1], dict.fromkeys(MODES, r"divergent: .*left_before_barrier\.cu:10"), elements=50
     ),
     "divergent_shuffle": Pair(pair_sums, dict.fromkeys(MODES, r"divergent: .*divergent_shuffle\.cu:9")),
     "shuffle_beyond_warp": Pair(

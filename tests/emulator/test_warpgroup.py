@@ -75,9 +75,9 @@ def panels(columns: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(columns.T.reshape(columns.shape[1], -1, 64).transpose(1, 0, 2))
 
 
-@pytest.mark.parametrize("kernel, n", [
-    ("product_of_rows", 128), ("product_of_columns_of_b", 128), ("product_of_columns", 192),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kernel, n", [("product_of_rows", 128), ("product_of_columns_of_b", 128), ("product_of_columns", 192)]
+)
 def test_a_product_reads_both_operands_from_shared_memory(kernel, n, kernels, rng):
     a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((64, 64), (n, 64), (64, n)))
     a_bits, b_bits = ((m.view(np.uint32) >> 16).astype(np.uint16) for m in (a, b))
@@ -101,9 +101,19 @@ def test_a_phase_ends_with_its_arrivals(kernels):
 
 
 BUGS = (
-    "none", "no wait", "not expected", "fewer", "more", "odd bytes", "odd place", "odd source", "no barrier",
-    "barrier unfenced", "bytes unfenced", "left in flight",
-)  # as in the source  # fmt: skip
+    "none",
+    "no wait",
+    "not expected",
+    "fewer",
+    "more",
+    "odd bytes",
+    "odd place",
+    "odd source",
+    "no barrier",
+    "barrier unfenced",
+    "bytes unfenced",
+    "left in flight",
+)  # as in the source
 WRONG = [  # with the build that sees it, when copies land, and what is said
     ("no wait", "race", "late", "race: read at .* while the asynchronous copy issued at .* is in flight"),
     ("no wait", "race", "early", "race: write at .* and read at"),

@@ -162,8 +162,10 @@ def test_statistics_that_are_read_too_early_are_found():
     """The last slice of the statistics and the first one that they normalize change places."""
     schedule = compile([sliced("..bn2/2")]).train
     order = list(schedule.instructions)
-    a, b = (next(i for i, each in enumerate(order) if each.what == f"{FIRST}.{what}")
-            for what in ("statistics@2/2", "forward@1/2"))  # fmt: skip
+    a, b = (
+        next(i for i, each in enumerate(order) if each.what == f"{FIRST}.{what}")
+        for what in ("statistics@2/2", "forward@1/2")
+    )
     order[a], order[b] = order[b]._replace(tick=a), order[a]._replace(tick=b)
     assert any(f"{FIRST}.mean" in sentence for sentence in violations(replace(schedule, instructions=tuple(order))))
 

@@ -96,9 +96,19 @@ def test_several_of_them_and_those_of_a_forward_pass():
         FIRST + conv("b", "a", 8, 3, "").replace("kernel_size", "group: 8 kernel_size") + pool("p", "b"),
         EVEN + conv("b", "data", 16, 3) + relu("b") + pool("p", "b"),
     ],
-    ids=["windows that overlap", "of stride one", "padded", "a mean", "six outputs", "two poolings", "a mask",
-         "another reader", "depthwise", "an image of three channels"],
-)  # fmt: skip
+    ids=[
+        "windows that overlap",
+        "of stride one",
+        "padded",
+        "a mean",
+        "six outputs",
+        "two poolings",
+        "a mask",
+        "another reader",
+        "depthwise",
+        "an image of three channels",
+    ],
+)
 def test_others_are_two_ops(text):
     assert fused(graph_of(text + LOSS % "p")) == []
 
@@ -122,10 +132,19 @@ def test_a_blob_that_is_kept_or_handed_out_is_there():
 
 @pytest.mark.parametrize(
     "precision, storage, is_fused",
-    [("fp32", "fp32", True), ("fp32x3", "fp32", True), ("tf32", "fp32", True), ("bf16", "fp32", True),
-     ("fp32", "bf16", True), ("fp32", "fp16", True), ("tf32", "bf16", True), ("bf16", "bf16", True),
-     ("bf16", "fp16", False), ("fp32x3", "bf16", False)],
-)  # fmt: skip
+    [
+        ("fp32", "fp32", True),
+        ("fp32x3", "fp32", True),
+        ("tf32", "fp32", True),
+        ("bf16", "fp32", True),
+        ("fp32", "bf16", True),
+        ("fp32", "fp16", True),
+        ("tf32", "bf16", True),
+        ("bf16", "bf16", True),
+        ("bf16", "fp16", False),
+        ("fp32x3", "bf16", False),
+    ],
+)
 def test_precision_and_storage_say_whether_there_is_such_a_kernel(precision, storage, is_fused):
     graph = job_of_net(net_of(WHOLE), device(precision, storage), model_costs("cuda")).graphs[0]
     assert bool(fused(graph)) == is_fused

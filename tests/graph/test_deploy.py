@@ -44,10 +44,12 @@ def test_the_batch_is_that_of_the_net():
 @pytest.mark.parametrize(
     ("kind", "outputs"),
     [
-        ("SigmoidCrossEntropyLoss", ("prob",)), ("EuclideanLoss", ("score",)), ("HingeLoss", ("score",)),
+        ("SigmoidCrossEntropyLoss", ("prob",)),
+        ("EuclideanLoss", ("score",)),
+        ("HingeLoss", ("score",)),
         ("MultinomialLogisticLoss", ("score",)),
     ],
-)  # fmt: skip
+)
 def test_other_losses_leave_what_they_compare_with_the_truth(kind, outputs):
     label = 'layer { name: "t" type: "Input" top: "t" input_param { shape { dim: 4 dim: 5 } } }'
     truth = "t" if kind[0] in "SE" else "label"
@@ -74,9 +76,11 @@ def test_auxiliary_classifiers_are_left_out():
 
 
 def test_an_axis_of_the_loss_is_that_of_the_softmax_and_a_blob_of_that_name_stays():
-    text = NETS["chain"].replace("conv1", "prob").replace(
-        'type: "SoftmaxWithLoss"', 'type: "SoftmaxWithLoss" softmax_param { axis: 1 }'
-    )  # fmt: skip
+    text = (
+        NETS["chain"]
+        .replace("conv1", "prob")
+        .replace('type: "SoftmaxWithLoss"', 'type: "SoftmaxWithLoss" softmax_param { axis: 1 }')
+    )
     net = deployed(text)
     assert net.outputs == ("loss_prob",) and net.layers[-1].message.softmax_param.axis == 1
 
@@ -99,13 +103,14 @@ def test_a_deploy_net_stays_what_it_is():
 @pytest.mark.parametrize(
     ("folder", "inputs", "outputs"),
     [
-        ("digits", {"data": (60, 1, 8, 8)}, ("prob",)), ("googlenet", {"data": (50, 3, 224, 224)}, ("prob",)),
+        ("digits", {"data": (60, 1, 8, 8)}, ("prob",)),
+        ("googlenet", {"data": (50, 3, 224, 224)}, ("prob",)),
         ("siamese", {"pair_data": (100, 2, 28, 28)}, ("feat", "feat_p")),
         ("unet", {"data": (1, 1, 572, 572)}, ("prob",)),
         ("lstm_lm", {"word": (35, 20), "cont": (35, 20)}, ("prob",)),
         ("ssd300", {"data": (8, 3, 300, 300)}, ("detection_out",)),
     ],
-)  # fmt: skip
+)
 def test_nets_of_this_repository(folder, inputs, outputs):
     message = deploy_net(Net(read_net(f"prototxt/{folder}/train_val.prototxt"), TEST, probe=probe))
     net = Net(read_net_text(text_format.MessageToString(message)), TEST)

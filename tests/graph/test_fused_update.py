@@ -78,14 +78,17 @@ def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
     "text",
     [
         wide("num_output: 64 transpose: true"),
-        wide(more='param { lr_mult: 0 }'),
-        wide(more='param { name: "w" }', after="""
+        wide(more="param { lr_mult: 0 }"),
+        wide(
+            more='param { name: "w" }',
+            after="""
             layer { name: "again" type: "InnerProduct" bottom: "x" top: "b" param { name: "w" }
                     inner_product_param { num_output: 64 } }
-            layer { name: "quiet" type: "EuclideanLoss" bottom: "b" bottom: "fc" top: "l" }"""),
+            layer { name: "quiet" type: "EuclideanLoss" bottom: "b" bottom: "fc" top: "l" }""",
+        ),
     ],
     ids=["transposed", "does not learn", "shared"],
-)  # fmt: skip
+)
 def test_there_is_none_where_another_op_uses_the_gradient(text):
     assert not [name for name in fused_updates(text) if not name.startswith("score")]
 

@@ -105,9 +105,7 @@ def test_of_two_normalized_blobs_the_later_one_takes_the_sum_along(tmp_path):
     path = tmp_path / "net.prototxt"
     path.write_text(HEAD + LEFT + RIGHT + TOTAL % ("yr", "yl") + END)
     nodes = fuse(op_nodes(Net(read_net(path), 0)), ALL | SUMS)[1:]
-    assert [(node.emitter.name, node.bottoms) for node in nodes] == [
-        ("nl+sl", ("x",)), ("nr+sr+sum+r", ("x", "yl")),
-    ]  # fmt: skip
+    assert [(node.emitter.name, node.bottoms) for node in nodes] == [("nl+sl", ("x",)), ("nr+sr+sum+r", ("x", "yl"))]
     assert nodes[1].emitter.bottom_names == ("x", "yl")
 
 

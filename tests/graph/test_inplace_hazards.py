@@ -59,9 +59,14 @@ def test_layers_that_are_right_in_place_alone(kind):
 
 @pytest.mark.parametrize(
     ("kind", "more"),
-    [("LRN", ""), ("Log", "log_param { shift: 9 }"), ("BNLL", ""), ("Power", "power_param { power: 1 }"),
-     ("Clip", "clip_param { min: 0 max: 1 }")],
-)  # fmt: skip
+    [
+        ("LRN", ""),
+        ("Log", "log_param { shift: 9 }"),
+        ("BNLL", ""),
+        ("Power", "power_param { power: 1 }"),
+        ("Clip", "clip_param { min: 0 max: 1 }"),
+    ],
+)
 def test_layers_that_are_wrong_in_place(kind, more):
     (warning,) = warnings(layer("a", kind, "x", "x", more))
     assert warning.startswith(f"layer 'a' ({kind}) works in place, but its backward needs what it overwrites")

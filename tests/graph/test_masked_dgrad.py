@@ -76,13 +76,19 @@ TWICE = conv("two", "one", 8, 1) + SUM.format("s", "two", "one") + LOSS % "s"
         CHAIN.replace("num_output: 8", "num_output: 12", 1),
         CHAIN.replace('bottom: "one" top: "two"', 'bottom: "one" bottom: "one" top: "two" top: "three"'),
         DATA + conv("one", "data", 8, 3) + relu("one") + POOL + conv("two", "pool", 8, 1) + LOSS % "two",
-        DATA + conv("one", "data", 8, 3) + relu("one") + POOL + conv("two", "one", 8, 1) + SUM.format("s", "two", "two")
-        + LOSS % "s" + (LOSS % "pool").replace("score", "more").replace('"loss"', '"last"').replace("accuracy", "acc"),
+        DATA
+        + conv("one", "data", 8, 3)
+        + relu("one")
+        + POOL
+        + conv("two", "one", 8, 1)
+        + SUM.format("s", "two", "two")
+        + LOSS % "s"
+        + (LOSS % "pool").replace("score", "more").replace('"loss"', '"last"').replace("accuracy", "acc"),
         DATA + conv("one", "data", 8, 3) + relu("one") + TWICE,
         CHAIN.replace('type: "ReLU"', 'type: "ReLU" relu_param { negative_slope: 0.1 }', 1),
     ],
     ids=["bytes of two pixels", "two bottoms", "no convolution", "another is last", "read twice", "a slope"],
-)  # fmt: skip
+)
 def test_other_gradients_are_masked_by_an_op_of_their_own(text):
     graph = graph_of(text)
     assert "one+one_relu.mask" not in masked(graph).values()

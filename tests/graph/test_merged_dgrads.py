@@ -97,9 +97,16 @@ def test_other_gradients_are_added_by_two_ops(text):
 
 @pytest.mark.parametrize(
     "precision, storage, is_merged",
-    [("tf32", "fp32", True), ("bf16", "fp32", True), ("bf16", "bf16", True), ("bf16", "fp16", False),
-     ("tf32", "bf16", False), ("fp32", "fp32", False), ("fp32x3", "fp32", False)],
-)  # fmt: skip
+    [
+        ("tf32", "fp32", True),
+        ("bf16", "fp32", True),
+        ("bf16", "bf16", True),
+        ("bf16", "fp16", False),
+        ("tf32", "bf16", False),
+        ("fp32", "fp32", False),
+        ("fp32x3", "fp32", False),
+    ],
+)
 def test_precision_and_storage_say_whether_there_is_such_a_kernel(precision, storage, is_merged):
     assert (MERGED_DGRADS in device(precision, storage).fusions) == is_merged
     assert bool(merged(graph_of(TWO, device(precision, storage)))) == is_merged

@@ -39,9 +39,13 @@ def test_other_layers_do_not_get_tops_that_they_do_not_name():
 
 @pytest.mark.parametrize(
     ("wrote", "meant"),
-    [("relu", "ReLU"), ("Convolutoin", "Convolution"), ("INNER_PRODUCT", "InnerProduct"),
-     ("softmax_loss", "SoftmaxWithLoss")],
-)  # fmt: skip
+    [
+        ("relu", "ReLU"),
+        ("Convolutoin", "Convolution"),
+        ("INNER_PRODUCT", "InnerProduct"),
+        ("softmax_loss", "SoftmaxWithLoss"),
+    ],
+)
 def test_a_type_that_is_nearly_right_is_answered_with_the_right_one(wrote, meant):
     with pytest.raises(InputError, match=f":5: layer 'a' has type '{wrote}', .*; did you mean '{meant}'\\?"):
         net(f'layer {{ name: "a" type: "{wrote}" bottom: "y" top: "z" }}')
@@ -49,9 +53,13 @@ def test_a_type_that_is_nearly_right_is_answered_with_the_right_one(wrote, meant
 
 @pytest.mark.parametrize(
     ("wrote", "fork"),
-    [("ROIMerging", "the MNC fork of Caffe"), ("ConvolutionRistretto", "the Ristretto fork of Caffe"),
-     ("Pooling3D", "ND-convolution forks of Caffe"), ("ReLUMKL", "Intel Caffe")],
-)  # fmt: skip
+    [
+        ("ROIMerging", "the MNC fork of Caffe"),
+        ("ConvolutionRistretto", "the Ristretto fork of Caffe"),
+        ("Pooling3D", "ND-convolution forks of Caffe"),
+        ("ReLUMKL", "Intel Caffe"),
+    ],
+)
 def test_a_type_of_a_fork_is_answered_with_the_fork_and_not_with_one_like_it(wrote, fork):
     with pytest.raises(InputError, match=f"has type '{wrote}', .* have: it is from {fork}; it has: AbsVal Acc"):
         net(f'layer {{ name: "a" type: "{wrote}" bottom: "y" top: "z" }}')

@@ -87,8 +87,9 @@ def test_other_gradients_are_read_for_their_sums(text):
 
 def test_the_batch_norm_has_no_workspace_for_them():
     graphs = [graph_of(TWO, device) for device in (Apart(), CudaDevice())]
-    before, after = (next(op for op in graph.ops if op.name.startswith("a_bn") and op.step == "backward")
-                     for graph in graphs)  # fmt: skip
+    before, after = (
+        next(op for op in graph.ops if op.name.startswith("a_bn") and op.step == "backward") for graph in graphs
+    )
     assert before.workspace_bytes == aligned(graphs[1].buffers["b.norm_sums"].nbytes) and after.workspace_bytes == 0
     assert sums(graphs[0]) == []
 

@@ -37,8 +37,9 @@ def test_uses_say_where_a_buffer_is_read_and_written():
 def test_the_producer_writes_first_and_readers_come_in_order():
     assert {name: producer.name for name, producer in GRAPH.producer.items()} == {"x": "a", "y": "b"}
     assert {name: [o.name for o in readers] for name, readers in GRAPH.readers.items()} == {
-        "x": ["b", "c"], "y": ["c", "d"],
-    }  # fmt: skip
+        "x": ["b", "c"],
+        "y": ["c", "d"],
+    }
 
 
 def test_ops_are_found_by_name_position_and_kind():

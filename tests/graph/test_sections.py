@@ -6,14 +6,7 @@ from layermem.backends.base import get_device
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
 from layermem.graph.ops import BACKWARD, FORWARD, GRADIENT
-from layermem.graph.sections import (
-    BackwardRange,
-    Section,
-    diff_buffer,
-    outside_blobs,
-    section_graph,
-    section_outputs,
-)
+from layermem.graph.sections import BackwardRange, Section, diff_buffer, outside_blobs, section_graph, section_outputs
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 

@@ -235,8 +235,11 @@ MADE_LABELS = f"""
     layer {{ name: "half" type: "Power" bottom: "label" top: "half" power_param {{ scale: 0.5 }} }}
     layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "flat" bottom: "half" top: "loss"
             loss_param {{ ignore_label: 1 }} }}
-""".replace('layer { name: "half"', 'layer { name: "flat" type: "InnerProduct" bottom: "stem" top: "flat" '
-            'inner_product_param { num_output: 5 } } layer { name: "half"')  # fmt: skip
+""".replace(
+    'layer { name: "half"',
+    'layer { name: "flat" type: "InnerProduct" bottom: "stem" top: "flat" '
+    'inner_product_param { num_output: 5 } } layer { name: "half"',
+)
 FIXED = f"""
     {DATA} layer {{ name: "four" type: "Reshape" bottom: "data" top: "four"
                    reshape_param {{ shape {{ dim: 2 dim: 2 dim: 3 dim: 30 }} }} }}

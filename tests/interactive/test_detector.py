@@ -51,7 +51,7 @@ def test_beyond_the_image_there_is_the_mean():
         (lambda: detector(context_pad=6), "context_pad 6 needs a square input of more than 12 pixels, and .* 12x12"),
         (lambda: detector().crop(np.ones((4, 4, 3)), (5, 5, 9, 9)), r"window \(5, 5, 9, 9\) has no pixel of an image"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_cut_is_refused(call, says):
     with pytest.raises(InputError, match=says):
         call()

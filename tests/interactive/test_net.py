@@ -152,8 +152,9 @@ def test_predict_takes_any_number_of_items():
         act = net.predict(x, blob="act")
         assert act.shape == (11, 6, 3, 3) and np.array_equal(act[:4], net.forward(["act"], data=x[:4])["act"])
         assert {name: value.shape for name, value in net.forward_all(["pool1"], data=x).items()} == {
-            "prob": (11, 5), "pool1": (11, 4, 3, 3),
-        }  # fmt: skip
+            "prob": (11, 5),
+            "pool1": (11, 4, 3, 3),
+        }
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])

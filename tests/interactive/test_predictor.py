@@ -76,8 +76,25 @@ def test_the_command_python_and_opencv_give_the_same_for_a_trained_net(weights, 
     cv2 = pytest.importorskip("cv2", reason="needs OpenCV below 5")
     deploy, features = tmp_path / "deploy.prototxt", tmp_path / "f.npz"
     deploy.write_text(text_format.MessageToString(layermem.deploy(DIGITS, batch=60)))
-    assert main(["predict", "--net", DIGITS, "--weights", weights, TEST_SET, "--blob", "ip1", "--blob", "prob",
-                 "-o", str(features)]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "predict",
+                "--net",
+                DIGITS,
+                "--weights",
+                weights,
+                TEST_SET,
+                "--blob",
+                "ip1",
+                "--blob",
+                "prob",
+                "-o",
+                str(features),
+            ]
+        )
+        == 0
+    )
     x = np.stack([item.image for item in read_items([TEST_SET], color=False)]).astype(np.float32) * np.float32(0.0625)
     of_command = np.load(features)
     with layermem.Net(deploy, weights=weights) as net:

@@ -138,8 +138,13 @@ def test_callbacks_come_in_their_order(tmp_path, size):
         if size > 1:
             assert solver.net.params["conv1"][0].diff.shape == (4, 3, 3, 3)
     assert [event[:2] for event in seen] == [
-        ("start", 0), ("gradient", 0), ("iteration", 1), ("start", 1), ("gradient", 1), ("iteration", 2),
-    ]  # fmt: skip
+        ("start", 0),
+        ("gradient", 0),
+        ("iteration", 1),
+        ("start", 1),
+        ("gradient", 1),
+        ("iteration", 2),
+    ]
     assert (seen[0][2] == seen[1][2]) == (size > 1) and seen[1][2:] != seen[4][2:]
 
 

@@ -42,8 +42,9 @@ def test_a_training_step_takes_the_statistics_of_the_batch_and_moves_the_average
     np.testing.assert_allclose(run.arrays["w3"], [0.75 * 8 + 0.25 * 8 / 3, 0.25 * 200])
 
 
-@pytest.mark.parametrize("settings, phase", [("eps: 1", TEST), ("eps: 1 frozen: true", TRAIN),
-                                             ("var_eps: 1 moving_average: true", TEST)])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, phase", [("eps: 1", TEST), ("eps: 1 frozen: true", TRAIN), ("var_eps: 1 moving_average: true", TEST)]
+)
 def test_with_averages_the_batch_does_not_matter(settings, phase):
     layer = bn(settings, phase=phase)
     run = forward(layer, X, ws=[np.array([2.0, 1]), np.array([0.0, 5]), np.array([1.0, 10]), np.array([3.0, 8])])
@@ -62,8 +63,9 @@ def test_segnet_takes_the_batch_in_both_phases_and_in_inference_neither():
         np.testing.assert_allclose(run.arrays["y0"], (X - [3, 20]) / np.sqrt([8 / 3, 200]) * [2, 1] + [0, 5])
     layer = bn("bn_mode: INFERENCE")
     assert isinstance(layer.record, ops.Scale)
-    np.testing.assert_allclose(forward(layer, X, ws=[np.array([2.0, 1]), np.array([0.0, 5])]).arrays["y0"],
-                               X * [2, 1] + [0, 5])  # fmt: skip
+    np.testing.assert_allclose(
+        forward(layer, X, ws=[np.array([2.0, 1]), np.array([0.0, 5])]).arrays["y0"], X * [2, 1] + [0, 5]
+    )
 
 
 def test_no_parameter_of_a_frozen_layer_learns_and_averages_never_do():

@@ -32,8 +32,9 @@ def test_a_gradient_reads_the_other_factor_only():
     assert step.reads == ("x1", "dy0")
 
 
-@pytest.mark.parametrize("shapes", [[(2, 4), (2, 3, 4, 5), (2, 3, 4, 5)], [(2, 3), (2, 3, 4, 5), (2, 3, 4, 4)],
-                                    [(2, 3), (2, 3), (2, 3)]])  # fmt: skip
+@pytest.mark.parametrize(
+    "shapes", [[(2, 4), (2, 3, 4, 5), (2, 3, 4, 5)], [(2, 3), (2, 3, 4, 5), (2, 3, 4, 4)], [(2, 3), (2, 3), (2, 3)]]
+)
 def test_bottoms_that_do_not_fit_are_refused(shapes):
     with pytest.raises(InputError, match="give N x C, then N x C x H x W twice"):
         axpy(*shapes)

@@ -134,8 +134,11 @@ def test_parameters_have_caffes_shapes_and_lie_channels_last():
     assert it.params[0].tensor.stored == (8, 3, 5, 3)
     assert it.params[0].filler.type == "xavier"
     assert layer("num_output: 8 group: 2 kernel_size: 3", (1, 6, 9, 9), type="Deconvolution").params[0].shape == (
-        6, 4, 3, 3,
-    )  # fmt: skip
+        6,
+        4,
+        3,
+        3,
+    )
 
 
 def test_the_op_that_writes_dx_does_not_read_x():

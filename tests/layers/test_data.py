@@ -60,8 +60,9 @@ def test_given_shapes_stand_for_a_data_set_and_a_label_goes_with_its_images():
 
 def test_a_top_without_a_stated_shape_takes_that_of_the_data_set():
     inputs = {"label": (4, 2)}
-    layer = make_feed_layer(data_layer("data", "label"), 0, path="", batch=None, inputs=inputs,
-                            probe=lambda *_: [(4, 1, 8, 8), (4,)])  # fmt: skip
+    layer = make_feed_layer(
+        data_layer("data", "label"), 0, path="", batch=None, inputs=inputs, probe=lambda *_: [(4, 1, 8, 8), (4,)]
+    )
     assert [top.shape for top in layer.tops] == [(4, 1, 8, 8), (4, 2)]
 
 

@@ -25,8 +25,11 @@ def multibox(settings, truth, locations=None, scores=SCORES, *, priors=PRIORS, c
     count = len(priors)
     layer = layer_of(
         f'type: "MultiBoxLoss" multibox_loss_param {{ num_classes: {classes} {settings}',
-        (items, count * each * 4), (items, count * classes), (1, 2, count * 4), (1, 1, len(truth), 8),
-    )  # fmt: skip
+        (items, count * each * 4),
+        (items, count * classes),
+        (1, 2, count * 4),
+        (1, 1, len(truth), 8),
+    )
     zeros = np.zeros((items, count * each * 4))
     table = np.array([priors, [VARIANCES] * count], float)
     return forward(layer, zeros if locations is None else locations, np.array([scores] * items), table, np.array(truth))
@@ -72,11 +75,14 @@ def test_the_negatives_of_the_largest_loss_count_as_many_times_the_matches():
     assert not run.arrays["dx0"].any()
 
 
-@pytest.mark.parametrize("code, box, codes", [
-    ("CORNER", (0, 0, 0.5, 0.4), (0, 0, 0, -0.5)),
-    ("CENTER_SIZE", (0, 0, 0.5, 0.4), (0, -1, 0, math.log(0.8) / 0.2)),
-    ("CORNER_SIZE", (0, 0, 0.5, 0.4), (0, 0, 0, -1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code, box, codes",
+    [
+        ("CORNER", (0, 0, 0.5, 0.4), (0, 0, 0, -0.5)),
+        ("CENTER_SIZE", (0, 0, 0.5, 0.4), (0, -1, 0, math.log(0.8) / 0.2)),
+        ("CORNER_SIZE", (0, 0, 0.5, 0.4), (0, 0, 0, -1)),
+    ],
+)
 def test_the_loss_of_locations_is_smooth_l1_of_the_difference_to_the_code(code, box, codes):
     settings = f"mining_type: NONE match_type: BIPARTITE code_type: {code} loc_weight: 3 }}"
     run = multibox(f"{settings} propagate_down: [true, false, false, false]", [row(0, 1, box)])
@@ -115,26 +121,32 @@ def test_without_any_match_the_loss_of_mined_priors_is_zero():
     assert run.arrays["y0"] == 0 and not run.arrays["dx1"].any()
 
 
-@pytest.mark.parametrize("bad, words", [
-    (row(1, 1, (0, 0, 1, 1)), "reads a true box of item 1 from 0, 0 to 1, 1, but has 1 items: 0 to 0, or -1 for"),
-    (row(0, 2, (0, 0, 1, 1)), "reads a true box of label 2, but has 2 classes: 0 to 1 without the background, 0"),
-    (row(0, 0, (0, 0, 1, 1)), "reads a true box of label 0"),
-    (row(0, 1, (0, 0, 1, math.inf)), "reads a true box of item 0 from 0, 0 to 1, inf"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        (row(1, 1, (0, 0, 1, 1)), "reads a true box of item 1 from 0, 0 to 1, 1, but has 1 items: 0 to 0, or -1 for"),
+        (row(0, 2, (0, 0, 1, 1)), "reads a true box of label 2, but has 2 classes: 0 to 1 without the background, 0"),
+        (row(0, 0, (0, 0, 1, 1)), "reads a true box of label 0"),
+        (row(0, 1, (0, 0, 1, math.inf)), "reads a true box of item 0 from 0, 0 to 1, inf"),
+    ],
+)
 def test_a_true_box_of_no_item_or_class_is_refused(bad, words):
     with pytest.raises(InputError, match=words):
         multibox("}", [bad])
 
 
-@pytest.mark.parametrize("settings, words", [
-    ("share_location: false", "mines negatives without share_location"),
-    ("background_label_id: 2", "needs one from 0 to 1"),
-    ("do_neg_mining: false mining_type: MAX_NEGATIVE", "contradict each other"),
-    ("map_object_to_agnostic: true background_label_id: 1", "write 2 and 0"),
-    ("mining_type: HARD_EXAMPLE sample_size: 0", "sample_size 0"),
-    ("nms_param { nms_threshold: 0.4 }", "give its top_k"),
-    ("neg_overlap: -1", "neg_overlap -1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ("share_location: false", "mines negatives without share_location"),
+        ("background_label_id: 2", "needs one from 0 to 1"),
+        ("do_neg_mining: false mining_type: MAX_NEGATIVE", "contradict each other"),
+        ("map_object_to_agnostic: true background_label_id: 1", "write 2 and 0"),
+        ("mining_type: HARD_EXAMPLE sample_size: 0", "sample_size 0"),
+        ("nms_param { nms_threshold: 0.4 }", "give its top_k"),
+        ("neg_overlap: -1", "neg_overlap -1"),
+    ],
+)
 def test_settings_that_contradict_each_other_are_refused(settings, words):
     with pytest.raises(InputError, match=words):
         multibox(settings + " }", [row(0, 1, (0, 0, 1, 1))], each=2 if "share" in settings else 1)
@@ -142,8 +154,12 @@ def test_settings_that_contradict_each_other_are_refused(settings, words):
 
 def test_shapes_that_do_not_go_together_are_refused():
     shapes = [(2, 16), (2, 8), (1, 2, 16), (1, 1, 3, 8)]
-    for i, shape, words in ((0, (2, 15), "give 16 numbers"), (1, (3, 8), "make them equal"), (2, (1, 16), "priors"),
-                            (3, (3, 7), "true boxes")):  # fmt: skip
+    for i, shape, words in (
+        (0, (2, 15), "give 16 numbers"),
+        (1, (3, 8), "make them equal"),
+        (2, (1, 16), "priors"),
+        (3, (3, 7), "true boxes"),
+    ):
         with pytest.raises(InputError, match=words):
             layer_of(
                 'type: "MultiBoxLoss" multibox_loss_param { num_classes: 2 }', *shapes[:i], shape, *shapes[i + 1 :]
@@ -175,8 +191,10 @@ def detected(settings, scores=SHOWN, *, classes=2, items=1, locations=None):
     count = len(PRIORS)
     layer = layer_of(
         f'type: "DetectionOutput" detection_output_param {{ num_classes: {classes} {settings} }}',
-        (items, count * 4), (items, count * classes), (1, 2, count * 4),
-    )  # fmt: skip
+        (items, count * 4),
+        (items, count * classes),
+        (1, 2, count * 4),
+    )
     zeros = np.zeros((items, count * 4))
     table = np.array([PRIORS, [VARIANCES] * count], float)
     return forward(layer, zeros if locations is None else locations, np.array([scores] * items), table).arrays["y0"][
@@ -198,8 +216,9 @@ def test_of_an_item_the_best_boxes_of_all_classes_stay_and_the_rows_are_planned_
     scores = [[0.1, 0.9, 0.2], [0.1, 0.3, 0.7], [0, 0, 0], [0.1, 0.6, 0.5]]
     rows = detected("keep_top_k: 3 confidence_threshold: 0.1", scores, classes=3, items=2)
     assert rows.shape == (6, 7)
-    np.testing.assert_allclose(rows[:, :3], np.array([[n, *row] for n in (0, 1) for row in
-                               ((1, 0.9), (1, 0.6), (2, 0.7))]), rtol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(
+        rows[:, :3], np.array([[n, *row] for n in (0, 1) for row in ((1, 0.9), (1, 0.6), (2, 0.7))]), rtol=1e-6
+    )
 
 
 def test_eta_lowers_a_threshold_above_a_half_after_each_box():
@@ -236,22 +255,35 @@ TRUE = [
     row(-1, 0, (0,) * 4),
 ]
 FOUND = [
-    (0, 1, 0.6, 0, 0, 0.5, 0.4), (0, 1, 0.9, 0, 0, 0.5, 0.5), (0, 2, 0.8, 0, 0, 0.5, 0.5), (1, 1, 0.7, 0, 0, 1, 0.9),
-    (-1,) * 7, (1, 2, 0.3, 0, 0, 1, 1),
-]  # fmt: skip
+    (0, 1, 0.6, 0, 0, 0.5, 0.4),
+    (0, 1, 0.9, 0, 0, 0.5, 0.5),
+    (0, 2, 0.8, 0, 0, 0.5, 0.5),
+    (1, 1, 0.7, 0, 0, 1, 0.9),
+    (-1,) * 7,
+    (1, 2, 0.3, 0, 0, 1, 1),
+]
 
 
 def evaluated(settings=""):
-    layer = layer_of(f'type: "DetectionEvaluate" detection_evaluate_param {{ num_classes: 3 {settings} }}',
-                     (1, 1, 6, 7), (1, 1, 4, 8))  # fmt: skip
+    layer = layer_of(
+        f'type: "DetectionEvaluate" detection_evaluate_param {{ num_classes: 3 {settings} }}',
+        (1, 1, 6, 7),
+        (1, 1, 4, 8),
+    )
     return forward(layer, np.array(FOUND), np.array(TRUE)).arrays["y0"][0, 0].round(3).tolist()
 
 
 def test_the_first_detection_of_a_true_box_is_right_and_the_others_are_wrong():
     assert evaluated() == [
-        [-1, 1, 2, -1, -1], [-1, 2, 1, -1, -1], [0, 1, 0.9, 1, 0], [0, 1, 0.6, 0, 1], [0, 2, 0.8, 0, 1],
-        [1, 1, 0.7, 1, 0], [1, 2, 0.3, 0, 1], [-1] * 5,
-    ]  # fmt: skip
+        [-1, 1, 2, -1, -1],
+        [-1, 2, 1, -1, -1],
+        [0, 1, 0.9, 1, 0],
+        [0, 1, 0.6, 0, 1],
+        [0, 2, 0.8, 0, 1],
+        [1, 1, 0.7, 1, 0],
+        [1, 2, 0.3, 0, 1],
+        [-1] * 5,
+    ]
 
 
 def test_difficult_boxes_and_their_detections_need_not_count():
@@ -260,8 +292,12 @@ def test_difficult_boxes_and_their_detections_need_not_count():
 
 
 def in_pixels(sizes, found, true):
-    layer = layer_of('type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 }',
-                     (1, 1, len(found), 7), (1, 1, len(true), 8), (len(sizes), 6))  # fmt: skip
+    layer = layer_of(
+        'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 }',
+        (1, 1, len(found), 7),
+        (1, 1, len(true), 8),
+        (len(sizes), 6),
+    )
     return forward(layer, np.array(found), np.array(true), np.array(sizes)).arrays["y0"][0, 0, 2:].tolist()
 
 

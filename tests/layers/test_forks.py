@@ -22,9 +22,14 @@ TYPES = (
     "Upsample", "YoloDetectionOutput", "Yolov3", "Yolov3DetectionOutput",
 )  # fmt: skip
 NOT_ON_CUDA = {  # refused by name: test_detection.py, test_yolo.py
-    "DetectionEvaluate", "DetectionOutput", "MultiBoxLoss", "RegionLoss", "YoloDetectionOutput",
-    "Yolov3", "Yolov3DetectionOutput",
-}  # fmt: skip
+    "DetectionEvaluate",
+    "DetectionOutput",
+    "MultiBoxLoss",
+    "RegionLoss",
+    "YoloDetectionOutput",
+    "Yolov3",
+    "Yolov3DetectionOutput",
+}
 ROWS = {row[0].strip(): row for row in (line.strip("|").split("|") for line in PAGE.read_text().splitlines())}
 
 

@@ -192,8 +192,10 @@ def test_a_stash_that_no_op_reads_need_not_be_there():
 def test_no_solver_moves_the_averages_whatever_their_learning_rate():
     it = layer("BatchNorm", "", (4, 2), param="param { lr_mult: 1 } param { lr_mult: 1 } param { lr_mult: 1 }")
     assert [(p.shape, p.learned, p.lr_mult, p.decay_mult) for p in it.params] == [
-        ((2,), False, 0, 0), ((2,), False, 0, 0), ((1,), False, 0, 0),
-    ]  # fmt: skip
+        ((2,), False, 0, 0),
+        ((2,), False, 0, 0),
+        ((1,), False, 0, 0),
+    ]
 
 
 # ---- Scale and Bias -------------------------------------------------------------------------------------------------
@@ -275,8 +277,13 @@ def test_scale_reads_what_the_wanted_gradients_need(wants, reads):
 
 # ---- overlays -------------------------------------------------------------------------------------------------------
 
-ALONE = [("LRN", ""), ("BatchNorm", ""), ("BatchNorm", "use_global_stats: true"), ("Scale", "bias_term: true"),
-         ("Bias", "")]  # fmt: skip
+ALONE = [
+    ("LRN", ""),
+    ("BatchNorm", ""),
+    ("BatchNorm", "use_global_stats: true"),
+    ("Scale", "bias_term: true"),
+    ("Bias", ""),
+]
 
 
 @pytest.mark.parametrize("type, settings", ALONE)

@@ -93,10 +93,15 @@ def darknet(x, stride, reverse):
     return into
 
 
-@pytest.mark.parametrize("reverse, shape, out", [
-    (False, (2, 4, 6, 2), (2, 16, 3, 1)), (False, (1, 8, 4, 10), (1, 32, 2, 5)), (True, (2, 8, 3, 5), (2, 2, 6, 10)),
-    (False, (1, 9, 6, 3), (1, 81, 2, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "reverse, shape, out",
+    [
+        (False, (2, 4, 6, 2), (2, 16, 3, 1)),
+        (False, (1, 8, 4, 10), (1, 32, 2, 5)),
+        (True, (2, 8, 3, 5), (2, 2, 6, 10)),
+        (False, (1, 9, 6, 3), (1, 81, 2, 1)),
+    ],
+)
 def test_reorg_has_the_order_of_darknet(reverse, shape, out):
     stride = 3 if shape[1] == 9 else 2
     layer = layer_of(f'type: "Reorg" reorg_param {{ stride: {stride} reverse: {str(reverse).lower()} }}', shape)

@@ -166,12 +166,16 @@ def test_parameters_begin_as_setup_left_them_and_are_learned_saved_and_restored(
 
 def test_the_classes_of_the_train_net_and_a_test_net_count_batches_of_their_own(tmp_path):
     text = MODULE.replace("self.batch += 1", "self.batch += 1; top.data[...] = 1000 * self.phase + self.batch")
-    net = net_of(tmp_path, """
+    net = net_of(
+        tmp_path,
+        """
         layer { name: "d" type: "Python" top: "x" top: "t" python_param { module: "$M" layer: "Numbers" } }
         layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 5 } }
         layer { name: "l" type: "Python" bottom: "y" bottom: "t" top: "l" loss_weight: 1
                 python_param { module: "$M" layer: "Loss" } }
-    """, text)  # fmt: skip
+    """,
+        text,
+    )
     file = solver_file(net, tmp_path, base_lr=0, test_iter=2, test_interval=100)
     with Solver(file, allow_python=True, iterations=3) as solver:
         solver.step(3)

@@ -212,9 +212,12 @@ def test_what_a_param_block_states_holds_in_every_step():
     params = Net(read_net_text(text("LSTM", more=blocks)), 0).params
     stated = {name: (owned.param.lr_mult, owned.param.decay_mult) for name, owned in params.items()}
     assert stated == {
-        "it/h.state": (0, 0), "it/c.state": (0, 0), "it/W_xc_x.w0": (2, 1), "it/W_xc_x.w1": (0, 1),
+        "it/h.state": (0, 0),
+        "it/c.state": (0, 0),
+        "it/W_xc_x.w0": (2, 1),
+        "it/W_xc_x.w1": (0, 1),
         "mine.shared": (3, 0),
-    }  # fmt: skip
+    }
 
 
 def test_every_step_is_ops_of_its_own_and_all_inputs_are_one_inner_product():
@@ -258,26 +261,34 @@ SHAPE = "dim: 4 dim: 2 dim: 3"
         (SHAPE, 'bottom: "x" top: "y"', "num_output: 5", "has 1 bottom; LSTM takes 2 or 3"),
         (SHAPE, 'bottom: "x" bottom: "cont" top: "y" top: "h"', "num_output: 5", "has 2 tops; LSTM takes 1"),
         (
-            SHAPE, 'bottom: "x" bottom: "cont" top: "y"', "num_output: 5 expose_hidden: true",
+            SHAPE,
+            'bottom: "x" bottom: "cont" top: "y"',
+            "num_output: 5 expose_hidden: true",
             "has 2 bottoms; LSTM with expose_hidden takes 4 or 5",
         ),
         (
-            SHAPE, 'bottom: "x" bottom: "cont" bottom: "s" bottom: "s" top: "y" top: "h" top: "c"',
-            "num_output: 5 expose_hidden: true", "has a bottom h_0 of 2x7; give 1x2x5",
+            SHAPE,
+            'bottom: "x" bottom: "cont" bottom: "s" bottom: "s" top: "y" top: "h" top: "c"',
+            "num_output: 5 expose_hidden: true",
+            "has a bottom h_0 of 2x7; give 1x2x5",
         ),
         ("dim: 4 dim: 2", 'bottom: "x" bottom: "cont" top: "y"', "num_output: 5", "of 4x2 and 4x2; give T x N x K"),
         ("dim: 4 dim: 3 dim: 3", 'bottom: "x" bottom: "cont" top: "y"', "num_output: 5", "give T x N x K, steps first"),
         (SHAPE, 'bottom: "x" bottom: "cont" bottom: "x" top: "y"', "num_output: 5", "static bottom of 4x2x3 .* 2 x S"),
         (
-            SHAPE, 'bottom: "x" bottom: "cont" top: "y" param { } param { } param { } param { }', "num_output: 5",
+            SHAPE,
+            'bottom: "x" bottom: "cont" top: "y" param { } param { } param { } param { }',
+            "num_output: 5",
             "has 4 'param' blocks for 3 parameters",
         ),
         (
-            SHAPE, 'bottom: "x" bottom: "cont" top: "y" propagate_down: true', "num_output: 5",
+            SHAPE,
+            'bottom: "x" bottom: "cont" top: "y" propagate_down: true',
+            "num_output: 5",
             "gives 1 propagate_down values for 2 blobs",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_unrolled_is_refused_with_a_remedy(shape, more, settings, remedy):
     with pytest.raises(InputError, match=f"layer 'it' .*{remedy}"):
         Net(read_net_text(NET.format(shape, more, settings)), 0)

@@ -91,5 +91,8 @@ def test_a_window_outside_is_zero_and_windows_follow_the_scale():
 
 def test_psroi_channels_must_be_those_of_the_grid():
     with pytest.raises(InputError, match="output_dim 2 and group_size 2 take N x 8 x H x W"):
-        layer_of('type: "PSROIPooling" psroi_pooling_param { output_dim: 2 group_size: 2 spatial_scale: 1 }',
-                 (1, 4, 3, 3), (1, 5))  # fmt: skip
+        layer_of(
+            'type: "PSROIPooling" psroi_pooling_param { output_dim: 2 group_size: 2 spatial_scale: 1 }',
+            (1, 4, 3, 3),
+            (1, 5),
+        )

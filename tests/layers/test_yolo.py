@@ -25,8 +25,12 @@ def sigmoid(x):
 
 def region(x, truth, settings="", *, phase=TEST, step=0):
     """A RegionLoss over one item of 2 x 2 cells; x is [row, column, anchor, number]."""
-    layer = layer_of(f'type: "RegionLoss" region_loss_param {{ {SETTINGS} {settings} }}',
-                     (1, 2 * LENGTH, CELLS, CELLS), (1, len(truth), 5), phase=phase)  # fmt: skip
+    layer = layer_of(
+        f'type: "RegionLoss" region_loss_param {{ {SETTINGS} {settings} }}',
+        (1, 2 * LENGTH, CELLS, CELLS),
+        (1, len(truth), 5),
+        phase=phase,
+    )
     run = Run(layer, context={"seed": 1, "step": step})
     run.put("x0", np.moveaxis(x, (2, 3), (0, 1)))
     run.put("x1", np.array(truth))
@@ -149,11 +153,14 @@ def test_a_true_box_takes_predictions_by_their_size_where_anchors_do_not_count()
     assert d[0, 1, 0, 5:].any() and not d[0, 1, 1, 5:].any()
 
 
-@pytest.mark.parametrize("bad, words", [
-    ((0, 1, 0.5, 0.1, 0.1), "center at 1, 0.5 and of size 0.1"),
-    ((0, 0.5, 0.5, -0.5, 0.5), "of size -0.5 x 0.5"),
-    ((3, 0.5, 0.5, 0.5, 0.5), "reads a true box of label 3, but has 3 classes: 0 to 2; fix the data"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        ((0, 1, 0.5, 0.1, 0.1), "center at 1, 0.5 and of size 0.1"),
+        ((0, 0.5, 0.5, -0.5, 0.5), "of size -0.5 x 0.5"),
+        ((3, 0.5, 0.5, 0.5, 0.5), "reads a true box of label 3, but has 3 classes: 0 to 2; fix the data"),
+    ],
+)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_a_true_box_of_no_cell_or_class_is_refused(bad, words, device):
     with pytest.raises(InputError, match=words):
@@ -177,16 +184,19 @@ def on_cpu(row):
         launch()
 
 
-@pytest.mark.parametrize("settings, shapes, words", [
-    ("num: 3", None, "has 4 biases for num 3; give 6"),
-    ("coords: 5", None, "coords 5; a box has 4"),
-    ("thresh: -1", None, "thresh -1"),
-    ("num_class: 4", None, "give N x 18 x S x S, 5 \\+ 4 classes for each of 2 anchors"),
-    ("", [(1, 16, 2, 3), (1, 4, 5)], "in as many rows as columns"),
-    ("", [(1, 16, 2, 2), (1, 4, 8)], "give 1 x R x 5"),
-    ("", [(2, 16, 2, 2), (1, 4, 5)], "give 2 x R x 5"),
-    ("biases: [0, 1]", None, "give the width and height of each anchor"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, shapes, words",
+    [
+        ("num: 3", None, "has 4 biases for num 3; give 6"),
+        ("coords: 5", None, "coords 5; a box has 4"),
+        ("thresh: -1", None, "thresh -1"),
+        ("num_class: 4", None, "give N x 18 x S x S, 5 \\+ 4 classes for each of 2 anchors"),
+        ("", [(1, 16, 2, 3), (1, 4, 5)], "in as many rows as columns"),
+        ("", [(1, 16, 2, 2), (1, 4, 8)], "give 1 x R x 5"),
+        ("", [(2, 16, 2, 2), (1, 4, 5)], "give 2 x R x 5"),
+        ("biases: [0, 1]", None, "give the width and height of each anchor"),
+    ],
+)
 def test_settings_and_shapes_that_do_not_go_together_are_refused(settings, shapes, words):
     merged = {"num": "num: 2", "num_class": "num_class: 3", "biases": "biases: [1, 1, 2, 1]"}
     merged[settings.split(":")[0]] = settings
@@ -261,9 +271,13 @@ def v3_objective(x, truth, held, logistic):
 def test_the_gradient_of_version_3_is_the_derivative_of_cross_entropies_or_of_squares(logistic):
     x = np.random.default_rng(6).standard_normal((2, 2, 2, LENGTH)) * 0.7
     truth = [(0, 0.3, 0.9, 0.4, 0.5), (1, 0.35, 0.95, 0.45, 0.4), (2, 0.8, 0.1, 0.9, 0.3), (0, 0.7, 0.6, 0.99, 0.98)]
-    layer = layer_of('type: "Yolov3" yolov3_param { num: 2 num_class: 3 biases: [10, 10, 20, 10, 40, 40] mask: [0, 1] '
-                     'anchors_scale: 10 object_scale: 5 class_scale: 0.5 coord_scale: 2 '
-                     f'use_logic_gradient: {str(logistic).lower()} }}', (1, 16, 2, 2), (1, 4, 5))  # fmt: skip
+    layer = layer_of(
+        'type: "Yolov3" yolov3_param { num: 2 num_class: 3 biases: [10, 10, 20, 10, 40, 40] mask: [0, 1] '
+        "anchors_scale: 10 object_scale: 5 class_scale: 0.5 coord_scale: 2 "
+        f"use_logic_gradient: {str(logistic).lower()} }}",
+        (1, 16, 2, 2),
+        (1, 4, 5),
+    )
     run = forward(layer, np.moveaxis(x, (2, 3), (0, 1)), np.array(truth))
     d, numeric, epsilon = gradient(run), np.zeros_like(x), 1e-6
     for at in np.ndindex(x.shape):
@@ -279,15 +293,21 @@ def test_the_gradient_of_version_3_is_the_derivative_of_cross_entropies_or_of_sq
     assert run.arrays["y0"] == pytest.approx(np.square(d / slopes if logistic else d).sum())
 
 
-@pytest.mark.parametrize("settings, words", [
-    ("mask: [0, 2]", "has mask 2, but biases of 2 anchors: use 0 to 1"),
-    ("mask: 0", "has 1 masks for num 2"),
-    ("mask: [0, 1] anchors_scale: 0", "anchors_scale 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ("mask: [0, 2]", "has mask 2, but biases of 2 anchors: use 0 to 1"),
+        ("mask: 0", "has 1 masks for num 2"),
+        ("mask: [0, 1] anchors_scale: 0", "anchors_scale 0"),
+    ],
+)
 def test_masks_that_name_no_anchor_are_refused(settings, words):
     with pytest.raises(InputError, match=words):
-        layer_of(f'type: "Yolov3" yolov3_param {{ num: 2 num_class: 3 biases: [9, 9, 9, 8] {settings} }}',
-                 (1, 16, 2, 2), (1, 4, 5))  # fmt: skip
+        layer_of(
+            f'type: "Yolov3" yolov3_param {{ num: 2 num_class: 3 biases: [9, 9, 9, 8] {settings} }}',
+            (1, 16, 2, 2),
+            (1, 4, 5),
+        )
 
 
 # -- detections --------------------------------------------------------------------------------------------------------
@@ -307,8 +327,11 @@ def grid(items=1, side=1, predictions=()):
 
 
 def v3(*xs, settings="biases: [16, 8, 8, 8] mask: [1, 0] anchors_scale: [8, 4]"):
-    layer = layer_of('type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_classes: 2 num_box: 1 '
-                     f'confidence_threshold: 0.1 {settings} }}', *(x.shape for x in xs))  # fmt: skip
+    layer = layer_of(
+        'type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_classes: 2 num_box: 1 '
+        f"confidence_threshold: 0.1 {settings} }}",
+        *(x.shape for x in xs),
+    )
     return forward(layer, *xs).arrays["y0"][0, 0]
 
 
@@ -335,20 +358,26 @@ def test_a_better_box_of_any_class_suppresses_by_the_threshold_in_its_item_only(
 
 def test_scores_of_version_2_are_shares_of_a_softmax_and_anchors_are_in_cells():
     x = grid(side=2, predictions=[(0, 0, 1, (0, 0, 0, 0, logit(0.5), math.log(3), 0))])
-    layer = layer_of('type: "YoloDetectionOutput" yolo_detection_output_param { num_classes: 2 num_box: 1 '
-                     'biases: [1, 0.5] confidence_threshold: 0.375 }', x.shape)  # fmt: skip
+    layer = layer_of(
+        'type: "YoloDetectionOutput" yolo_detection_output_param { num_classes: 2 num_box: 1 '
+        "biases: [1, 0.5] confidence_threshold: 0.375 }",
+        x.shape,
+    )
     rows = forward(layer, x).arrays["y0"][0, 0]
     np.testing.assert_allclose(rows[0], [0, 1, 0.375, 0.5, 0.125, 1, 0.375], rtol=1e-6)
     assert (rows[1:] == -1).all()
 
 
-@pytest.mark.parametrize("settings, words", [
-    ("biases: [8, 8] mask: [0, 1] anchors_scale: [8, 4]", "has mask 1, but biases of 1 anchors"),
-    ("biases: [8, 8] mask: 0 anchors_scale: [8, 4]", "has 1 masks; give num_box, 1, for each of its 2"),
-    ("biases: [8, 8] mask: [0, 0] anchors_scale: 8", "has 1 anchors_scale"),
-    ("biases: [8, 8] mask: [0, 0] anchors_scale: [8, 4] mask_group_num: 3", "mask_group_num 3 and 2 bottoms"),
-    ("biases: [8, 8] mask: [0, 0] anchors_scale: [8, 4] nms_threshold: 2", "nms_threshold 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ("biases: [8, 8] mask: [0, 1] anchors_scale: [8, 4]", "has mask 1, but biases of 1 anchors"),
+        ("biases: [8, 8] mask: 0 anchors_scale: [8, 4]", "has 1 masks; give num_box, 1, for each of its 2"),
+        ("biases: [8, 8] mask: [0, 0] anchors_scale: 8", "has 1 anchors_scale"),
+        ("biases: [8, 8] mask: [0, 0] anchors_scale: [8, 4] mask_group_num: 3", "mask_group_num 3 and 2 bottoms"),
+        ("biases: [8, 8] mask: [0, 0] anchors_scale: [8, 4] nms_threshold: 2", "nms_threshold 2"),
+    ],
+)
 def test_grids_whose_settings_do_not_go_together_are_refused(settings, words):
     with pytest.raises(InputError, match=words):
         v3(grid(), grid(side=2), settings=settings)

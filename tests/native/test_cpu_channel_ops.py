@@ -37,9 +37,16 @@ def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
         cpu.scale_forward(s, y=at(plain), x=at(X), factor=at(F))()
         cpu.bias_forward(s, y=at(moved), x=at(moved), bias=at(B))()
         cpu.scale_backward(
-            s, dx=at(dx), dfactor=at(df), dbias=at(db), x=at(dx), dy=at(DY), factor=at(F),
-            accumulate_dbias=True, workspace=workspace,
-        )()  # fmt: skip
+            s,
+            dx=at(dx),
+            dfactor=at(df),
+            dbias=at(db),
+            x=at(dx),
+            dy=at(DY),
+            factor=at(F),
+            accumulate_dbias=True,
+            workspace=workspace,
+        )()
         cpu.scale_backward(s, dbias=at(db2), dy=at(DY), workspace=workspace)()
         return y, plain, moved, dx, df, db, db2
 
@@ -66,9 +73,18 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_b
         mean, inv_std = memory.empty(channels), memory.empty(channels)
         workspace = memory.workspace(cpu.batch_norm_forward_workspace_bytes(s))
         cpu.batch_norm_forward(
-            s, y=at(y), x=at(X), mean=at(mean), inv_std=at(inv_std), w0=at(w[0]), w1=at(w[1]), w2=at(w[2]),
-            fraction=fraction, eps=eps, workspace=workspace,
-        )()  # fmt: skip
+            s,
+            y=at(y),
+            x=at(X),
+            mean=at(mean),
+            inv_std=at(inv_std),
+            w0=at(w[0]),
+            w1=at(w[1]),
+            w2=at(w[2]),
+            fraction=fraction,
+            eps=eps,
+            workspace=workspace,
+        )()
         cpu.batch_norm_recompute(s, y=at(again), x=at(X), mean=at(mean), inv_std=at(inv_std))()
         cpu.batch_norm_forward(
             s, y=at(own), x=at(own), mean=at(mean), inv_std=at(inv_std), eps=eps, workspace=workspace

@@ -66,9 +66,13 @@ def test_a_sum_with_relu_keeps_one_bit_per_element(inputs, isa, every_way):
         )()
         from_y, other = memory.put(y), memory.put(dy)  # the same with y in the mask's place, over y and over dy
         cpu.eltwise_sum_backward(
-            count, dxs=[at(from_y), at(other)], dy=at(other), coefficients=[2.0, 1.0], accumulate=[False] * 2,
+            count,
+            dxs=[at(from_y), at(other)],
+            dy=at(other),
+            coefficients=[2.0, 1.0],
+            accumulate=[False] * 2,
             y=at(from_y),
-        )()  # fmt: skip
+        )()
         cpu.eltwise_sum(count, y=at(X[1]), xs=[at(x) for x in X], coefficients=ones, relu=True)()
         return y, X[1], mask, dx, DY, from_y, other
 

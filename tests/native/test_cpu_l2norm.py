@@ -23,8 +23,9 @@ def test_groups_of_pixels_have_length_one(pixels, channels, group, shared, isa, 
         cpu.l2norm_forward(**how, y=at(y), x=at(X), scale=at(W))()
         both = {"x": at(X), "dy": at(DY), "scale": at(W)}
         cpu.l2norm_backward(**how, dx=at(dx), dscale=at(dw), **both)()
-        cpu.l2norm_backward(**how, dx=at(added), dscale=at(added_scale), accumulate_dx=True, accumulate_dscale=True,
-                            **both)()  # fmt: skip
+        cpu.l2norm_backward(
+            **how, dx=at(added), dscale=at(added_scale), accumulate_dx=True, accumulate_dscale=True, **both
+        )()
         return y, dx, dw, added, added_scale
 
     y, dx, dw, added, added_scale = every_way(make)

@@ -36,9 +36,18 @@ def test_an_update_moves_weights_and_optimizer_state_by_its_rule(rule, decay, l1
     def make(memory):
         W, DW, H0, H1 = memory.put(w), memory.put(dw), memory.put(h0), memory.put(h1)
         launch = cpu.update(
-            rule, count, w=at(W), dw=at(DW), h0=at(H0), h1=at(H1) if two else 0, decay=decay, l1=l1,
-            momentum=m, momentum2=m2, delta=delta,
-        )  # fmt: skip
+            rule,
+            count,
+            w=at(W),
+            dw=at(DW),
+            h0=at(H0),
+            h1=at(H1) if two else 0,
+            decay=decay,
+            l1=l1,
+            momentum=m,
+            momentum2=m2,
+            delta=delta,
+        )
         launch(rate, gain)
         return W, H0, H1
 

@@ -20,8 +20,9 @@ class FreeForm:
         self.after = [sum(1 << w for u, w in edges if u == v) for v in range(self.count)]
         self.bytes = [sum(size[v] for v in range(self.count) if s >> v & 1) for s in range(1 << self.count)]
         self.all = (1 << self.count) - 1
-        self.reads = [self._or(self.before[w] for w in range(self.count) if self.after[v] >> w & 1)
-                      for v in range(self.count)]  # fmt: skip
+        self.reads = [
+            self._or(self.before[w] for w in range(self.count) if self.after[v] >> w & 1) for v in range(self.count)
+        ]
 
     def _or(self, masks):
         total = 0

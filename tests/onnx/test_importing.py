@@ -63,8 +63,13 @@ def test_a_net_is_written_with_its_weights_beside_it(tmp_path):
     assert np.array_equal(kept["ip"][0], values["ip.w0"])
     assert api.build_net(tmp_path / "n.prototxt", "TEST").blobs["data"].shape == (4, 3, 5, 5)
     assert [layer.type for layer in imported.net.layer] == [
-        "Input", "Convolution", "ReLU", "Dropout", "Flatten", "InnerProduct"
-    ]  # fmt: skip
+        "Input",
+        "Convolution",
+        "ReLU",
+        "Dropout",
+        "Flatten",
+        "InnerProduct",
+    ]
 
 
 # -- operators by hand -------------------------------------------------------------------------------------------------

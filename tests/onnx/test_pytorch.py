@@ -25,8 +25,11 @@ class Block(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         same = stride == 1 and inputs == outputs
-        self.down = nn.Sequential() if same else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                                                               nn.BatchNorm2d(outputs))  # fmt: skip
+        self.down = (
+            nn.Sequential()
+            if same
+            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        )
 
     def forward(self, x):
         y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))

@@ -12,18 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from layermem.graph.ops import (
-    BACKWARD,
-    DATA,
-    DIFF,
-    FORWARD,
-    GRADIENT,
-    HISTORY,
-    PARAMETER,
-    UPDATE,
-    BufferOverlay,
-    Graph,
-)
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, UPDATE, BufferOverlay, Graph
 from layermem.planning.costs import Costs, Rates
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Plan

@@ -29,8 +29,17 @@ def random_step(seed: int, values: int, *, parameter: bool = False) -> Graph:
     def add(name: str, kind: str, reads: list[str], out: str, kind_of_buffer: str) -> None:
         buffers[out] = Buffer(out, kind_of_buffer, Tensor((64,)), draw.choice((1, 1, 2, 3)) * UNIT)
         roles = {buffer: buffer for buffer in (*reads, out)}
-        made = Op(name, kind, Silence(), "run", roles, tuple(reads), (out,), flops=draw.choice((1, 2, 5)),
-                  workspace_bytes=draw.choice((0, 0, UNIT)))  # fmt: skip
+        made = Op(
+            name,
+            kind,
+            Silence(),
+            "run",
+            roles,
+            tuple(reads),
+            (out,),
+            flops=draw.choice((1, 2, 5)),
+            workspace_bytes=draw.choice((0, 0, UNIT)),
+        )
         ops.append(replace(made, recompute=made) if kind == FORWARD and (reads or draw.random() < 0.5) else made)
 
     if parameter:
@@ -70,10 +79,15 @@ class FreeForm:
         self.sizes = [buffer.nbytes for buffer in graph.buffers.values()]
         self.persistent = self._mask(names, [b.name for b in graph.persistent()])
         self.ops = [
-            (self._mask(names, op.reads), self._mask(names, op.writes), op.workspace_bytes, costs.op(op),
-             op.recompute is not None)
+            (
+                self._mask(names, op.reads),
+                self._mask(names, op.writes),
+                op.workspace_bytes,
+                costs.op(op),
+                op.recompute is not None,
+            )
             for op in graph.ops
-        ]  # fmt: skip
+        ]
         self.everything, self.costs = (1 << len(self.ops)) - 1, costs
 
     @staticmethod

@@ -27,8 +27,7 @@ def graph_of(num_output: int, inputs: int = 90, batch: int = 4):
 
 
 @pytest.mark.parametrize(
-    "num_output, inputs, batch",
-    [(64, 90, 4), (2, 90, 4), (90, 90, 45), (90, 90, 46), (3, 8, 2), (3, 8, 3)],
+    "num_output, inputs, batch", [(64, 90, 4), (2, 90, 4), (90, 90, 45), (90, 90, 46), (3, 8, 2), (3, 8, 3)]
 )
 def test_a_fused_update_saves_memory_where_x_dy_and_its_workspace_are_no_larger_than_dw(num_output, inputs, batch):
     graph = graph_of(num_output, inputs, batch)

@@ -69,20 +69,32 @@ def test_known_figures(name, memory_gib, memory, fp32, bf16, link):
 @pytest.mark.parametrize(
     "name, known",
     [
-        ("rtx 4090", "RTX 4090"), ("RTX4090", "RTX 4090"), ("NVIDIA GeForce RTX 4090", "RTX 4090"), ("t4", "T4"),
-        ("Tesla T4", "T4"), ("NVIDIA H100 80GB HBM3", "H100 SXM"), ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("NVIDIA A100-SXM4-80GB", "A100 80GB"), ("a100-pcie-40gb", "A100 PCIe 40GB"),
-        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"), ("Tesla V100-SXM2-16GB", "V100 SXM2 16GB"),
+        ("rtx 4090", "RTX 4090"),
+        ("RTX4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("t4", "T4"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
+        ("a100-pcie-40gb", "A100 PCIe 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("Tesla V100-SXM2-16GB", "V100 SXM2 16GB"),
     ],
-)  # fmt: skip
+)
 def test_a_name_is_matched_in_any_case_and_as_the_driver_has_it(name, known):
     assert find_gpu(name).name == known
 
 
 @pytest.mark.parametrize(
-    "name, near", [("A100", "A100 40GB or A100 PCIe 40GB or A100"), ("H10", "H100 PCIe or H100 SXM"),
-                   ("RTX 4070", "RTX 4090 or RTX 4080"), ("gtx1080ti!x", "GTX 1080 Ti")],
-)  # fmt: skip
+    "name, near",
+    [
+        ("A100", "A100 40GB or A100 PCIe 40GB or A100"),
+        ("H10", "H100 PCIe or H100 SXM"),
+        ("RTX 4070", "RTX 4090 or RTX 4080"),
+        ("gtx1080ti!x", "GTX 1080 Ti"),
+    ],
+)
 def test_an_unknown_name_is_answered_with_near_ones(name, near):
     with pytest.raises(InputError, match=f"unknown GPU '{name}' .did you mean {near}.*devices --gpus"):
         find_gpu(name)

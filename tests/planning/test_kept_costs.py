@@ -43,20 +43,32 @@ def test_what_is_kept_is_read_again(graph):
 
 def test_each_gpu_step_precision_and_slicing_has_a_file_of_its_own():
     others = [
-        (GPU, DEVICE, STEP, ""), (TargetGpu("L4", None), DEVICE, STEP, ""), (GPU, "cuda", STEP, ""),
-        (GPU, DEVICE, "f" * 16, ""), (GPU, DEVICE, STEP, "whole/4"), (GPU, DEVICE, STEP, "fc6/rows/8"),
-    ]  # fmt: skip
+        (GPU, DEVICE, STEP, ""),
+        (TargetGpu("L4", None), DEVICE, STEP, ""),
+        (GPU, "cuda", STEP, ""),
+        (GPU, DEVICE, "f" * 16, ""),
+        (GPU, DEVICE, STEP, "whole/4"),
+        (GPU, DEVICE, STEP, "fc6/rows/8"),
+    ]
     assert len({kept_path(*each) for each in others}) == len(others)
     odd = kept_path(TargetGpu("../../a b\n", None), DEVICE, STEP, "x/" * 500)
     assert odd.parent.parent == costs_folder() and len(odd.name) < 255
 
 
-@pytest.mark.parametrize("damage", [
-    lambda text: "", lambda text: text[: len(text) // 2].rpartition("\n")[0], lambda text: text.replace("0.5", "soon"),
-    lambda text: text.replace("# gpu T4", "# gpu L4"), lambda text: text.replace("# device cuda", "# device"),
-    lambda text: text.replace("# device cuda", "# device cuda bf16"), lambda text: "\0" * 100,
-    lambda text: text.replace("op,seconds", "a,b"), lambda text: text.replace("# fingerprint ", "# fingerprint 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2].rpartition("\n")[0],
+        lambda text: text.replace("0.5", "soon"),
+        lambda text: text.replace("# gpu T4", "# gpu L4"),
+        lambda text: text.replace("# device cuda", "# device"),
+        lambda text: text.replace("# device cuda", "# device cuda bf16"),
+        lambda text: "\0" * 100,
+        lambda text: text.replace("op,seconds", "a,b"),
+        lambda text: text.replace("# fingerprint ", "# fingerprint 1"),
+    ],
+)
 def test_a_damaged_file_is_an_error_that_names_it(graph, damage):
     path = keep_costs(text_of(graph), GPU, "cuda", graph.fingerprint)
     path.write_text(damage(path.read_text()))

@@ -54,8 +54,12 @@ def test_only_gaps_from_forward_into_backward_cross():
 def test_a_host_budget_is_reserved_buffer_by_buffer_and_a_large_one_is_passed_over():
     budget = host(graph([buffer("large", "data", 1000), buffer("small", "data", 200)], []), 768)
     assert [budget.reserve(name) for name in ("small", "large", "small", "small", "small")] == [
-        True, False, True, True, False,
-    ]  # fmt: skip
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_without_a_host_budget_everything_may_leave():

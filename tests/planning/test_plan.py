@@ -79,9 +79,15 @@ def test_a_plan_prints_its_order_and_its_decisions():
     plan = Plan("by hand", (*names[:4], "f1.forward", *names[4:]), {Gap("x0", 1): Decision.OFFLOAD})
     assert str(plan).splitlines() == [
         "# plan   strategy by hand   overlays inplace",
-        "feed.forward", "f1.forward", "f2.forward", "seed.backward", "f1.forward   # recompute", "b2.backward",
-        "b1.backward", "offload  x0 after use 1",
-    ]  # fmt: skip
+        "feed.forward",
+        "f1.forward",
+        "f2.forward",
+        "seed.backward",
+        "f1.forward   # recompute",
+        "b2.backward",
+        "b1.backward",
+        "offload  x0 after use 1",
+    ]
 
 
 @pytest.mark.parametrize("field", EDITS)

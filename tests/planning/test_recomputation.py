@@ -82,8 +82,13 @@ def test_seconds_of_recomputation_are_those_of_repeated_ops():
 def test_a_glob_names_the_layer_of_an_op_or_one_of_those_that_it_fuses():
     fused = replace(op("conv1+relu1.forward", FORWARD), layers=("conv1", "relu1"))
     assert [matches(fused, [glob]) for glob in ("conv1", "relu1", "relu*", "conv1+relu1", "elu1", "conv1.forward")] == [
-        True, True, True, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_the_bytes_of_an_op_are_those_of_all_that_it_writes():

@@ -39,9 +39,9 @@ def test_the_link_of_a_spill_file_is_not_that_of_memory(tmp_path):
     assert (read_costs(path, "cpu").rates.d2h, read_costs(path, "cpu").rates.h2d) == (5e8, 6e8)
 
 
-@pytest.mark.parametrize(("folder", "name"), [
-    ("", "xfs on /dev/nvme0n1"), ("deep/er", "xfs on /dev/nvme0n1"), ("a b", "tmpfs on memory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("folder", "name"), [("", "xfs on /dev/nvme0n1"), ("deep/er", "xfs on /dev/nvme0n1"), ("a b", "tmpfs on memory")]
+)
 def test_the_file_system_of_a_folder_is_the_last_mount_on_the_way_to_it(tmp_path, monkeypatch, folder, name):
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     mounts = tmp_path / "mounts"

@@ -32,9 +32,19 @@ def test_the_form_is_the_one_that_the_kernels_choose():
             continue
         problem = problem_of(n, c, size, k, kernel=kernel, stride=stride, pad=pad, dilation=dilation, groups=groups)
         native = cpu.ConvProblem(
-            n=n, c=c, h=size, w=size, k=k, kernel=(kernel,) * 2, stride=(stride,) * 2, pad=(pad,) * 2,
-            dilation=(dilation,) * 2, groups=groups, first=0, of=n,
-        )  # fmt: skip
+            n=n,
+            c=c,
+            h=size,
+            w=size,
+            k=k,
+            kernel=(kernel,) * 2,
+            stride=(stride,) * 2,
+            pad=(pad,) * 2,
+            dilation=(dilation,) * 2,
+            groups=groups,
+            first=0,
+            of=n,
+        )
         forms.add(winograd_tile(problem, n))
         assert winograd_tile(problem, n) == cpu.conv_winograd_tile(native), problem
     assert forms == {0, 2, 4}

@@ -96,10 +96,7 @@ WRONG_TEXT = {
         r'name: "\377"',
         "net:1: the string before column 13 is not UTF-8 after its escapes are decoded; write plain characters",
     ),
-    "value for a block": (
-        "layer: 3",
-        "net:1: '3' is not a value for 'layer' (column 8); it takes a block { ... }",
-    ),
+    "value for a block": ("layer: 3", "net:1: '3' is not a value for 'layer' (column 8); it takes a block { ... }"),
     "field twice": (
         'layer {\n name: "a"\n name: "b"\n}',
         "net:3: 'name' is given a second time in this LayerParameter (column 8); keep one",
@@ -116,10 +113,7 @@ WRONG_TEXT = {
         "layer { }\n}\n",
         "net:2: the '}' at column 1 closes nothing; remove it, or open the block it belongs to",
     ),
-    "no colon": (
-        'layer { name "a" }',
-        "net:1: 'name' has no ':' before its value (column 14); write 'name: ...'",
-    ),
+    "no colon": ('layer { name "a" }', "net:1: 'name' has no ':' before its value (column 14); write 'name: ...'"),
     "no value": (
         "layer {\n  type:\n  name: 'a' }",
         "net:3: 'name' is not a value for 'type' (column 3); it takes a UTF-8 string in quotes",

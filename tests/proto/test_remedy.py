@@ -33,12 +33,7 @@ def test_a_path_that_leads_nowhere_has_no_field():
     [
         ("LayerParameter", "covolution_param", NetParameter, "did you mean 'convolution_param'?"),
         ("LayerParameter", "kernel_size", NetParameter, "it belongs inside 'convolution_param' or 'pooling_param'"),
-        (
-            "LayerParameter",
-            "video_data_param",
-            NetParameter,
-            "from the SSD fork of Caffe, which is not supported",
-        ),
+        ("LayerParameter", "video_data_param", NetParameter, "from the SSD fork of Caffe, which is not supported"),
         ("LayerParameter", "force_backward", NetParameter, "is a '}' missing before it?"),
         ("NetParameter", "base_lr", NetParameter, "give this file to --solver"),
         ("SolverParameter", "layer", SolverParameter, "give this file to --net, or name it in the solver's 'net'"),
@@ -47,12 +42,7 @@ def test_a_path_that_leads_nowhere_has_no_field():
         ("TransformationParameter", "noise_param", NetParameter, "apply it to the images before they are stored"),
         ("LayerParameter", "eval_detection_param", NetParameter, "from the MobileNet-YOLO fork of Caffe"),
         ("LayerParameter", "lstm_param", NetParameter, "from the caffe-lstm fork of Caffe"),
-        (
-            "SolverParameter",
-            "warmup_iter",
-            SolverParameter,
-            "from Intel Caffe, and it is not obeyed here; write",
-        ),
+        ("SolverParameter", "warmup_iter", SolverParameter, "from Intel Caffe, and it is not obeyed here; write"),
         ("LayerParameter", "eval_type", NetParameter, "its fields are accuracy_param"),
         ("ImageDataParameter", "cache", NetParameter, "its fields are batch_size"),
         ("TransformationParameter", "new_dim", NetParameter, "its fields are crop_size"),

@@ -32,8 +32,13 @@ def plain(layers):
     return {name: [np.asarray(blob).tolist() for blob in blobs] for name, blobs in layers.items()}
 
 
-THEIRS = {"features.0.weight": lazy(1, 2), "b": lazy(3), "bn.running_mean": lazy(4, 5), "bn.running_var": lazy(6, 7),
-          "bn.num_batches_tracked": lazy(9)}  # fmt: skip
+THEIRS = {
+    "features.0.weight": lazy(1, 2),
+    "b": lazy(3),
+    "bn.running_mean": lazy(4, 5),
+    "bn.running_var": lazy(6, 7),
+    "bn.num_batches_tracked": lazy(9),
+}
 
 
 def test_a_map_names_what_stands_for_each_blob(names):
@@ -45,8 +50,11 @@ def test_averages_are_written_divided_by_a_divisor_that_is_a_constant_for_them(n
     ours = {"conv1": [lazy(1, 2)], "conv 2": [lazy(3), lazy(8)], "bn": [lazy(8, 10), lazy(12, 14), lazy(2)]}
     written = tensors_of(ours, names)
     assert {name: np.asarray(blob).tolist() for name, blob in written.items()} == {
-        "features.0.weight": [1, 2], "b": [3], "bn.running_mean": [4, 5], "bn.running_var": [6, 7],
-    }  # fmt: skip
+        "features.0.weight": [1, 2],
+        "b": [3],
+        "bn.running_mean": [4, 5],
+        "bn.running_var": [6, 7],
+    }
     assert left_out(ours, names) == ["conv 2/1"]
 
 

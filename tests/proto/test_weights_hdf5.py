@@ -99,9 +99,10 @@ def test_a_blob_without_a_shape_or_with_a_huge_number_is_refused(tmp_path):
     with h5py.File(path, "w") as file:
         file["data/ip/0"] = h5py.Empty("f4")
     assert refusal(path).what == "has a blob 0 without a shape; store numbers"
-    assert "has no blob 1 of 1000000" in refusal(
-        hdf5_with(path, data__ip__0=np.zeros(2), data__ip__999999=np.zeros(2))
-    ).what  # fmt: skip
+    assert (
+        "has no blob 1 of 1000000"
+        in refusal(hdf5_with(path, data__ip__0=np.zeros(2), data__ip__999999=np.zeros(2))).what
+    )
     assert "has an unexpected dataset" in refusal(hdf5_with(path, data__ip__1000000000=np.zeros(2))).what
     assert "has an unexpected dataset" in refusal(hdf5_with(path, **{"data__ip__²": np.zeros(2)})).what
 

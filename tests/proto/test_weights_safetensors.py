@@ -84,8 +84,13 @@ def test_a_damaged_file_is_one_sentence(tmp_path, header, what):
     assert caught.value.path == str(path)
 
 
-@pytest.mark.parametrize("tensor, what", [(entry("F8_E4M3"), "type F8_E4M3, which is not read; store it as F32"),
-                                          (entry(shape=(0,), end=0), "every extent must be at least 1")])  # fmt: skip
+@pytest.mark.parametrize(
+    "tensor, what",
+    [
+        (entry("F8_E4M3"), "type F8_E4M3, which is not read; store it as F32"),
+        (entry(shape=(0,), end=0), "every extent must be at least 1"),
+    ],
+)
 def test_a_tensor_that_is_no_blob_is_refused_when_it_is_read(tmp_path, tensor, what):
     path = file_of(tmp_path / "w.safetensors", {"w": tensor}, b"\0" * tensor["data_offsets"][1])
     tensors = open_safetensors(OpenFile(path, what="file"))

@@ -126,8 +126,17 @@ def test_files_that_are_missing_or_junk_are_named_in_a_sentence(tool, tmp_path):
 def test_words_are_numbered_by_frequency_and_streams_lie_side_by_side(tmp_path):
     (tmp_path / "train.txt").write_text("b a b\nb a c d\n")  # b 3, a 2, <eos> 2, c, d
     (tmp_path / "test.txt").write_text("a b <unk>\nnew b\n")
-    made = run("make_words.py", tmp_path / "train.txt", tmp_path / "test.txt", "--out", tmp_path / "out",
-               "--words", 5, "--streams", 2)  # fmt: skip
+    made = run(
+        "make_words.py",
+        tmp_path / "train.txt",
+        tmp_path / "test.txt",
+        "--out",
+        tmp_path / "out",
+        "--words",
+        5,
+        "--streams",
+        2,
+    )
     assert made.returncode == 0, made.stderr
     assert (tmp_path / "out/words.txt").read_text().split() == ["<unk>", "b", "a", "<eos>", "c"]
     assert (tmp_path / "out/train.txt").read_text() == f"{tmp_path / 'out/train.h5'}\n"

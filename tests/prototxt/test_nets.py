@@ -114,8 +114,11 @@ def test_pspnet_has_the_sizes_of_the_planned_graph():
 def test_densenet_has_the_sizes_of_its_table():
     shapes = shapes_of("densenet161")
     assert [shapes[f"pool{i}"] for i in (1, 2, 3, 4)] == [
-        (32, 96, 56, 56), (32, 192, 28, 28), (32, 384, 14, 14), (32, 1056, 7, 7),
-    ]  # fmt: skip
+        (32, 96, 56, 56),
+        (32, 192, 28, 28),
+        (32, 384, 14, 14),
+        (32, 1056, 7, 7),
+    ]
     assert shapes["conv5_blk/bn"] == (32, 2208, 7, 7)
 
 
@@ -131,8 +134,13 @@ def test_ssd_has_the_boxes_of_its_paper():
     shapes = shapes_of("ssd300")
     assert shapes["mbox_priorbox"] == (1, 2, 4 * 8732) and shapes["mbox_loc"] == (32, 4 * 8732)
     assert [shapes[name][2] for name in ("conv4_3", "fc7", "conv6_2", "conv7_2", "conv8_2", "conv9_2")] == [
-        38, 19, 10, 5, 3, 1
-    ]  # fmt: skip
+        38,
+        19,
+        10,
+        5,
+        3,
+        1,
+    ]
     assert {each.name: tops[0] for each, _, tops in walk(net("ssd300", TEST))}["detection_out"] == (1, 1, 1600, 7)
 
 

@@ -14,10 +14,16 @@ from layermem.proto.schema import SolverParameter
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (3, "f: 3"), (0.5, "f: 0.5"), (True, "f: true"), ("a", 'f: "a"'), (Word("MAX"), "f: MAX"), ({}, "f { }"),
-        ({"a": 1, "b": "x"}, 'f { a: 1 b: "x" }'), (filler("msra"), 'f { type: "msra" }'),
+        (3, "f: 3"),
+        (0.5, "f: 0.5"),
+        (True, "f: true"),
+        ("a", 'f: "a"'),
+        (Word("MAX"), "f: MAX"),
+        ({}, "f { }"),
+        ({"a": 1, "b": "x"}, 'f { a: 1 b: "x" }'),
+        (filler("msra"), 'f { type: "msra" }'),
     ],
-)  # fmt: skip
+)
 def test_a_field_is_written_by_the_type_of_its_value(value, text):
     assert field("f", value) == [text]
 
@@ -34,8 +40,12 @@ def test_a_net_is_read_as_it_was_written():
     assert str(net).startswith('# a note\nname: "tiny"\n')
     message = read_net_text(str(net).replace("variance_norm: 1", "variance_norm: FAN_OUT")).message
     assert [layer.type for layer in message.layer] == [
-        "DummyData", "Convolution", "ReLU", "InnerProduct", "SoftmaxWithLoss",
-    ]  # fmt: skip
+        "DummyData",
+        "Convolution",
+        "ReLU",
+        "InnerProduct",
+        "SoftmaxWithLoss",
+    ]
     assert message.layer[1].convolution_param.kernel_size == [3] and message.layer[2].top == ["conv1"]
 
 

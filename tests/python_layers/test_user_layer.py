@@ -27,9 +27,11 @@ class L(caffe.Layer):
         BACKWARD
 """
 GOOD = {
-    "SETUP": "pass", "RESHAPE": "top[0].reshape(*bottom[0].shape)", "FORWARD": "top[0].data[...] = bottom[0].data",
+    "SETUP": "pass",
+    "RESHAPE": "top[0].reshape(*bottom[0].shape)",
+    "FORWARD": "top[0].data[...] = bottom[0].data",
     "BACKWARD": "bottom[0].diff[...] = top[0].diff",
-}  # fmt: skip
+}
 LINES = {"SETUP": 8, "RESHAPE": 11, "FORWARD": 14, "BACKWARD": 17}
 
 

@@ -13,16 +13,18 @@ from tests.report.test_read_log import start, test, train
 WEIGHTS = {"train": {"total": 1.0}, "test 0": {"total": 1.0}}
 RUN = [
     start() | {"net": "<b>n</b>$x$ x2", "device": "cpu", "loss_weights": WEIGHTS},
-    test(0, accuracy=0.5, total=2.0), *(train(i, 1.0 + i, total=1.0 + i) for i in range(3)),
+    test(0, accuracy=0.5, total=2.0),
+    *(train(i, 1.0 + i, total=1.0 + i) for i in range(3)),
     {"event": "end", "status": "done", "iteration": 3},
-]  # fmt: skip
+]
 
 
 def test_losses_and_other_outputs_have_panels():
     picture = curves_picture(RUN)
     assert [(panel.label, [line.name for line in panel.lines]) for panel in picture.panels] == [
-        ("loss", ["train loss", "test total"]), ("output", ["test accuracy"]),
-    ]  # fmt: skip
+        ("loss", ["train loss", "test total"]),
+        ("output", ["test accuracy"]),
+    ]
     assert picture.title == "<b>n</b>$x$ x2 on cpu: done at iteration 3" and picture.resumed == ()
 
 

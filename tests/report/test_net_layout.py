@@ -28,8 +28,9 @@ def test_boxes_do_not_overlap_and_wires_join_them(name, down):
             assert y0 == source.y + source.height and y1 == target.y and target.x < x1 < target.x + target.width
         else:
             assert x0 == source.x + source.width and x1 == target.x and target.y < y1 < target.y + target.height
-    assert all(p.x > 0 and p.y > 0 and p.x + p.width < layout.width and p.y + p.height < layout.height
-               for p in layout.boxes)  # fmt: skip
+    assert all(
+        p.x > 0 and p.y > 0 and p.x + p.width < layout.width and p.y + p.height < layout.height for p in layout.boxes
+    )
 
 
 def test_text_is_clipped_to_a_width():

@@ -27,8 +27,9 @@ def test_every_layer_is_in_one_box_and_wires_run_downwards(name):
 def test_a_box_has_the_layers_of_an_op_its_shape_bytes_and_decision():
     (box,) = [box for box in picture_of("chain").boxes if box.layers[0].left == "conv1"]
     assert [(line.left, line.right, line.family) for line in box.layers] == [
-        ("conv1", "Convolution 3x3, 4", "convolution"), ("conv1_relu", "ReLU", "other"),
-    ]  # fmt: skip
+        ("conv1", "Convolution 3x3, 4", "convolution"),
+        ("conv1_relu", "ReLU", "other"),
+    ]
     assert [(line.left, line.right) for line in box.tops] == [("4x4x6x5", "1.88 KiB")]
     assert box.decision == FREED and not box.ends
     assert "conv1': 4x4x6x5, 1.88 KiB, freed" in box.tooltip and "stash conv1+conv1_relu.mask" in box.tooltip
@@ -41,8 +42,9 @@ def test_totals_count_blobs_and_fused_layers_whatever_is_folded():
     for fold in (False, True):
         totals = net_picture(report, fold=fold).totals
         assert set(totals) <= {KEPT, RECOMPUTED, FREED, FUSED} and totals[RECOMPUTED][0] > 0
-        assert totals[FUSED][0] == sum(len(op.layers) - 1 for op in report.job.graphs[0].ops
-                                       if op.kind == "forward" and op.layers)  # fmt: skip
+        assert totals[FUSED][0] == sum(
+            len(op.layers) - 1 for op in report.job.graphs[0].ops if op.kind == "forward" and op.layers
+        )
 
 
 def test_repeated_stages_are_drawn_once():

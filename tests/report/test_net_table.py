@@ -7,14 +7,7 @@ from layermem.backends.base import get_device
 from layermem.graph.net import Net
 from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
-from layermem.report.net_table import (
-    FUSED_HEADINGS,
-    HEADINGS,
-    fused_rows,
-    fused_values,
-    net_rows,
-    net_values,
-)
+from layermem.report.net_table import FUSED_HEADINGS, HEADINGS, fused_rows, fused_values, net_rows, net_values
 from tests.nets import NETS
 
 

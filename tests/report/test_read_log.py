@@ -58,7 +58,7 @@ HEADER = "event,iteration,seconds,loss,average_loss,learning_rate,test_net,detai
         ("a.csv", f"{HEADER}\na,b,,,,,,\n", ":2: is not"),
         ("a.txt", "", "is not a log by its name"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_log_is_refused_with_its_line(tmp_path, name, content, says):
     path = tmp_path / name
     path.write_text(content)

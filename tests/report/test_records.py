@@ -17,16 +17,24 @@ def output(*values, name="loss", weight=1.0):
 def test_an_iteration_is_counted_by_the_updates_before_it_as_caffe_does():
     record = values_of(events.Stepped(21, 0.5, 0.25, 0.01, (output(0.1),)))
     assert record == {
-        "event": "train", "iteration": 20, "loss": 0.5, "average_loss": 0.25, "learning_rate": 0.01,
+        "event": "train",
+        "iteration": 20,
+        "loss": 0.5,
+        "average_loss": 0.25,
+        "learning_rate": 0.01,
         "outputs": {"loss": 0.1},
-    }  # fmt: skip
+    }
 
 
 def test_an_output_of_several_values_is_a_list_and_a_large_one_is_left_out():
     outputs = output(1, 2, name="each"), output(*range(MAX_VALUES + 1), name="scores")
     assert values_of(events.Tested(5, 1, outputs, 0.5)) == {
-        "event": "test", "iteration": 5, "test_net": 1, "loss": 0.5, "outputs": {"each": [1.0, 2.0]},
-    }  # fmt: skip
+        "event": "test",
+        "iteration": 5,
+        "test_net": 1,
+        "loss": 0.5,
+        "outputs": {"each": [1.0, 2.0]},
+    }
     assert values_of(events.Tested(5, 1, ()))["loss"] is None
 
 
@@ -49,6 +57,9 @@ def test_a_recorder_takes_each_nth_iteration_and_every_other_event_with_its_time
     recorder(events.Saved(3, "m", "s"))
     recorder.end("done", message=None)
     assert [(r["event"], r["iteration"], r["seconds"]) for r in seen] == [
-        ("train", 0, 1), ("train", 2, 2), ("snapshot", 3, 3), ("end", 3, 4),
-    ]  # fmt: skip
+        ("train", 0, 1),
+        ("train", 2, 2),
+        ("snapshot", 3, 3),
+        ("end", 3, 4),
+    ]
     assert seen[-1]["status"] == "done"

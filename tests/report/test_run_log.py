@@ -11,9 +11,14 @@ from layermem.report.run_log import FIRST_COLUMNS, check_log, open_log, output_c
 
 START = {"event": "start", "format": 1, "net": 'a, "b"', "iteration": 0, "resumed_from": None}
 TRAIN = {
-    "event": "train", "iteration": 3, "loss": 0.5, "average_loss": 0.5, "learning_rate": 0.1, "outputs": {"loss": 0.5},
+    "event": "train",
+    "iteration": 3,
+    "loss": 0.5,
+    "average_loss": 0.5,
+    "learning_rate": 0.1,
+    "outputs": {"loss": 0.5},
     "seconds": 1.5,
-}  # fmt: skip
+}
 TEST = {"event": "test", "iteration": 4, "test_net": 0, "loss": None, "outputs": {"each": [1.0, 2.0]}, "seconds": 2.0}
 END = {"event": "end", "status": "done", "iteration": 4, "seconds": 3.0}
 RECORDS = [START, TRAIN, TEST, END]

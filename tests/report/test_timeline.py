@@ -79,9 +79,16 @@ def test_a_picture_has_an_ending_that_says_how_to_draw_it(recomputed, tmp_path):
 
 @pytest.mark.parametrize(
     ("most", "seconds", "unit"),
-    [(4e-4, True, "µs"), (0.4, True, "ms"), (40, True, "s"), (900, False, "KiB"), (2**21, False, "MiB"),
-     (2.0**31, False, "GiB"), (2.0**51, False, "TiB")],
-)  # fmt: skip
+    [
+        (4e-4, True, "µs"),
+        (0.4, True, "ms"),
+        (40, True, "s"),
+        (900, False, "KiB"),
+        (2**21, False, "MiB"),
+        (2.0**31, False, "GiB"),
+        (2.0**51, False, "TiB"),
+    ],
+)
 def test_axes_take_the_unit_that_reads_well(most, seconds, unit):
     assert scale_of(most, seconds=seconds)[1] == unit
 
@@ -125,10 +132,11 @@ def test_what_is_too_small_for_a_box_of_its_own_is_merged_and_covers_the_same_pl
         for time in (box.begin, (box.begin + box.end) / 2):
             for address in (box.offset, box.offset + box.nbytes - 1):
                 assert any(
-                    each.kind == box.kind and each.begin <= time * (1 + 1e-12) <= each.end * (1 + 2e-12)
+                    each.kind == box.kind
+                    and each.begin <= time * (1 + 1e-12) <= each.end * (1 + 2e-12)
                     and each.offset <= address < each.offset + each.nbytes
                     for each in merged
-                )  # fmt: skip
+                )
     assert max(b.offset + b.nbytes for b in merged) <= picture.peak_bytes
 
 
@@ -148,6 +156,9 @@ def test_a_budget_far_above_the_peak_is_named_and_not_drawn(found):
 
 
 def test_equal_curves_are_one_with_both_names():
-    curves = [Curve("a", (0.0, 1.0), (2.0, 3.0), "red"), Curve("b", (0.0,), (2.0,), "blue"),
-              Curve("c", (0.0, 1.0), (2.0, 3.0), "green")]  # fmt: skip
+    curves = [
+        Curve("a", (0.0, 1.0), (2.0, 3.0), "red"),
+        Curve("b", (0.0,), (2.0,), "blue"),
+        Curve("c", (0.0, 1.0), (2.0, 3.0), "green"),
+    ]
     assert merge_equal(curves) == (replace(curves[0], name="a = c"), curves[1])

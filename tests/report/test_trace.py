@@ -67,8 +67,10 @@ def test_a_trace_names_the_slices_and_what_each_of_them_touches(sliced):
     layers = ("conv1", "conv1_relu", "pool1")
     assert {name for name in names if "@" in name} == {
         f"{layer}.{step}@{slice}/2"
-        for layer in layers for step in ("forward", "wgrad" if layer == "conv1" else "backward") for slice in (1, 2)
-    }  # fmt: skip
+        for layer in layers
+        for step in ("forward", "wgrad" if layer == "conv1" else "backward")
+        for slice in (1, 2)
+    }
     first, second = (names.index(f"conv1.forward@{slice}/2") for slice in (1, 2))
     assert second < first == second + len(layers)  # forward, the last slice runs first
     (written,) = rows[second]["args"]["writes"]

@@ -43,8 +43,17 @@ FORKED = f"""
 """
 
 
-def learned(device: str, folder: Path, slices: str, net: str = WIDE, *, steps: int = 3, strategy: object = "liveness",
-            fields: object = None, **options: object) -> dict[str, bytes]:  # fmt: skip
+def learned(
+    device: str,
+    folder: Path,
+    slices: str,
+    net: str = WIDE,
+    *,
+    steps: int = 3,
+    strategy: object = "liveness",
+    fields: object = None,
+    **options: object,
+) -> dict[str, bytes]:
     """All that a run leaves: its losses, parameters and optimizer state, and what its test nets find."""
     fields = {"test_iter": 2, "test_interval": 1000, **(fields or {})}
     file = solver_file(net, folder, **fields)

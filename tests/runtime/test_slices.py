@@ -83,8 +83,9 @@ BRANCHES = f"""
     layer {{ name: "drop" type: "Dropout" bottom: "last" top: "last" }}
     {LOSS % "last"}
 """
-FROZEN = THREE_NORMS.replace('type: "BatchNorm" bottom: "conv2"', 'type: "BatchNorm" '
-    'batch_norm_param { use_global_stats: true } bottom: "conv2"')  # fmt: skip
+FROZEN = THREE_NORMS.replace(
+    'type: "BatchNorm" bottom: "conv2"', 'type: "BatchNorm" batch_norm_param { use_global_stats: true } bottom: "conv2"'
+)
 FIRST_NORM = f"""
     {DATA} layer {{ name: "bn" type: "BatchNorm" bottom: "data" top: "bn" }}
     layer {{ name: "scale" type: "Scale" bottom: "bn" top: "scale" scale_param {{ bias_term: true }} }}
@@ -200,8 +201,17 @@ class Step:
     least   in the fewest bytes that the strategy finds
     """
 
-    def __init__(self, text: str, device: Device, cut: str | None, strategy: Choice = "liveness", *, held: bool = False,
-                 clip: bool = False, least: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        text: str,
+        device: Device,
+        cut: str | None,
+        strategy: Choice = "liveness",
+        *,
+        held: bool = False,
+        clip: bool = False,
+        least: bool = False,
+    ) -> None:
         net = Net(read_net_text(text), 0, probe=probe)
 
         def make(each: Net):

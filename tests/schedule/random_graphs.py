@@ -24,7 +24,7 @@ from layermem.graph.ops import (
     Graph,
     Op,
     uses_of,
-)  # fmt: skip
+)
 from layermem.layers import Tensor
 from layermem.ops import Silence
 from layermem.planning.costs import Costs, Rates

@@ -18,7 +18,7 @@ from layermem.graph.ops import (
     BufferOverlay,
     Graph,
     Op,
-)  # fmt: skip
+)
 from layermem.layers import Tensor
 from layermem.ops import Silence
 from layermem.planning.costs import Costs, Rates

@@ -20,11 +20,7 @@ def graphs():
     """
     train = graph(
         [buffer("w", PARAMETER, 256), buffer("h", HISTORY, 256), buffer("x", DATA, 256), buffer("dw", DIFF, 256)],
-        [
-            op("x", FORWARD, writes="x"),
-            op("dw", BACKWARD, "x w", "dw"),
-            op("update", UPDATE, "dw", updates="w h"),
-        ],
+        [op("x", FORWARD, writes="x"), op("dw", BACKWARD, "x w", "dw"), op("update", UPDATE, "dw", updates="w h")],
     )
     test = graph(
         [buffer("w", PARAMETER, 256), buffer("v", PARAMETER, 512), buffer("y", DATA, 1024), buffer("z", DATA, 1024)],

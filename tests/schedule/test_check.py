@@ -21,7 +21,7 @@ from tests.schedule.small_graphs import (
     scheduled,
     small_graph,
     small_plan,
-)  # fmt: skip
+)
 
 # tick stream  op       what            reads              writes                          after
 #    0 compute forward  x.forward                          x@1024
@@ -368,8 +368,10 @@ def test_a_parameter_that_a_later_residency_writes_on(right):
 
 
 def test_two_parameters_at_one_offset():
-    two = graph([buffer("w", PARAMETER, 512), buffer("v", PARAMETER, 512), buffer("y", DATA, 512)],
-                [op("y.forward", FORWARD, "w v", "y")])  # fmt: skip
+    two = graph(
+        [buffer("w", PARAMETER, 512), buffer("v", PARAMETER, 512), buffer("y", DATA, 512)],
+        [op("y.forward", FORWARD, "w v", "y")],
+    )
     schedule = scheduled(two, Plan("by hand", program_order(two)))
     v = residencies_of(schedule, "v")[0]
     offset = schedule.residencies[residencies_of(schedule, "w")[0]].offset

@@ -157,10 +157,14 @@ def overlay_at_will(schedule, rng):
 
 
 MUTATIONS = [
-    drop_an_edge, shift_a_residency, swap_two_instructions, drop_an_instruction, read_another_residency,
+    drop_an_edge,
+    shift_a_residency,
+    swap_two_instructions,
+    drop_an_instruction,
+    read_another_residency,
     exchange_op_and_recomputation,
     overlay_at_will,
-]  # fmt: skip
+]
 FEWEST = {"exchange_op_and_recomputation": 1}  # of so many schedules, mutants whose meaning must have changed
 
 

@@ -90,10 +90,13 @@ def test_edges_order_all_that_must_be_ordered_and_each_is_needed(block):
         draw = random.Random(seed)
         places = [(256 * draw.randrange(8), draw.choice((0, 100, 256, 700))) for _ in range(6)]
         steps = [
-            (draw.choice(("compute", "compute", "d2h", "h2d")), tuple(draw.sample(range(3), draw.randint(0, 2))),
-             tuple(draw.sample(range(3, 6), draw.randint(0, 1))) or (draw.randrange(6),))
+            (
+                draw.choice(("compute", "compute", "d2h", "h2d")),
+                tuple(draw.sample(range(3), draw.randint(0, 2))),
+                tuple(draw.sample(range(3, 6), draw.randint(0, 1))) or (draw.randrange(6),),
+            )
             for _ in range(12)
-        ]  # fmt: skip
+        ]
         after = edges(places, steps)
         wanted = required(places, steps)
         assert wanted <= implied(steps, after), seed

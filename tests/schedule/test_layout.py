@@ -181,8 +181,10 @@ def test_a_parameter_on_the_host_between_steps_is_written_back_where_an_op_chang
     decisions = {Gap("w", -1): Decision.OFFLOAD, Gap("w", 0): Decision.OFFLOAD, Gap("w", 1): Decision.OFFLOAD}
     plan = replace(small_plan(), decisions=decisions, copy_lead=0.0)
     assert [(r.begin, r.end, r.offloads) for r in residencies_of(plan, "w")] == [
-        (1, 2, False), (5, 6, False), (9, 10, True),
-    ]  # fmt: skip
+        (1, 2, False),
+        (5, 6, False),
+        (9, 10, True),
+    ]
 
 
 def test_a_buffer_that_keeps_its_bytes_round_the_step_has_one_residency():

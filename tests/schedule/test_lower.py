@@ -37,8 +37,11 @@ def test_an_op_keeps_its_operands_and_a_buffer_is_resident_from_its_writer_to_it
     result = lowered(net, Plan("by hand", program_order(net)))
     assert drawn(result.residencies, 4) == "x ##..\na .##.\nb ..##\nb.diff ...#"
     assert [(i.what, i.reads, i.writes) for i in result.instructions] == [
-        ("x", (), (0,)), ("a", (0,), (1,)), ("b", (1,), (2,)), ("back", (2,), (3,)),
-    ]  # fmt: skip
+        ("x", (), (0,)),
+        ("a", (0,), (1,)),
+        ("b", (1,), (2,)),
+        ("back", (2,), (3,)),
+    ]
 
 
 def test_an_overlay_joins_an_output_to_the_input_that_ends_there_if_the_plan_allows_its_kind():
@@ -74,8 +77,11 @@ def test_an_offload_follows_the_use_before_its_gap_and_its_prefetch_stands_befor
     """The third use of x would wait for its copies: 2 s out from 2 s on, 2 s back, while ops take a second each."""
     instructions = lowered(small_graph(), small_plan()).instructions
     assert [(i.tick, i.kind, i.what) for i in instructions if i.op is None] == [
-        (2, "offload", "x"), (4, "prefetch", "x"), (9, "prefetch", "h"), (13, "offload", "h"),
-    ]  # fmt: skip
+        (2, "offload", "x"),
+        (4, "prefetch", "x"),
+        (9, "prefetch", "h"),
+        (13, "offload", "h"),
+    ]
     assert [i.stream for i in instructions if i.op is None] == ["d2h", "h2d", "h2d", "d2h"]
 
 

@@ -140,9 +140,20 @@ def test_a_place_that_two_residencies_share_is_told_apart_by_its_id(small):
 
 @pytest.mark.parametrize(
     ("nbytes", "written"),
-    [(0, "0"), (256, "256"), (300, "300"), (1024, "1K"), (1280, "1.25K"), (1310720, "1.25M"), (261120, "255K"),
-     (2**30, "1G"), (2**30 + 256, "1048576.25K"), (2**30 + 1, "1073741825"), (-256, "-256")],
-)  # fmt: skip
+    [
+        (0, "0"),
+        (256, "256"),
+        (300, "300"),
+        (1024, "1K"),
+        (1280, "1.25K"),
+        (1310720, "1.25M"),
+        (261120, "255K"),
+        (2**30, "1G"),
+        (2**30 + 256, "1048576.25K"),
+        (2**30 + 1, "1073741825"),
+        (-256, "-256"),
+    ],
+)
 def test_offsets_are_exact_in_the_largest_unit_of_whole_quarters(nbytes, written):
     assert format_offset(nbytes) == written and parse_offset(written) == nbytes
 

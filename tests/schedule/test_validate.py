@@ -22,19 +22,24 @@ def right():
     """
     net = graph(
         [buffer(name, DATA, 512) for name in "xyz"],
-        [
-            op("x", FORWARD, writes="x"),
-            op("y", FORWARD, writes="y", workspace_bytes=256),
-            op("z", FORWARD, "x y", "z"),
-        ],
+        [op("x", FORWARD, writes="x"), op("y", FORWARD, writes="y", workspace_bytes=256), op("z", FORWARD, "x y", "z")],
     )
     schedule = scheduled(net, Plan("by hand", program_order(net), {Gap("x", 0): Decision.OFFLOAD}, copy_lead=0.0))
     assert [(i.what, i.kind) for i in schedule.instructions] == [
-        ("x", "forward"), ("x", "offload"), ("y", "forward"), ("x", "prefetch"), ("z", "forward"),
-    ]  # fmt: skip
+        ("x", "forward"),
+        ("x", "offload"),
+        ("y", "forward"),
+        ("x", "prefetch"),
+        ("z", "forward"),
+    ]
     assert [(r.buffer, r.host) for r in schedule.residencies] == [
-        ("x", False), ("x", True), ("y", False), ("y.workspace", False), ("x", False), ("z", False),
-    ]  # fmt: skip
+        ("x", False),
+        ("x", True),
+        ("y", False),
+        ("y.workspace", False),
+        ("x", False),
+        ("z", False),
+    ]
     return schedule
 
 
@@ -106,9 +111,12 @@ def staged():
     """x is made and offloaded; y stages bytes on the host, beside it."""
     net = graph(
         [buffer(name, DATA, 512) for name in "xyz"],
-        [op("x", FORWARD, writes="x"), op("y", FORWARD, writes="y", host_workspace_bytes=256),
-         op("z", FORWARD, "x y", "z")],
-    )  # fmt: skip
+        [
+            op("x", FORWARD, writes="x"),
+            op("y", FORWARD, writes="y", host_workspace_bytes=256),
+            op("z", FORWARD, "x y", "z"),
+        ],
+    )
     return scheduled(net, Plan("by hand", program_order(net), {Gap("x", 0): Decision.OFFLOAD}, copy_lead=0.0))
 
 

@@ -12,9 +12,10 @@ from layermem.solver.checks import check_solver
 RIGHT = np.array([1.0, 0, 1, 0])  # precisions 1, 1/2, 2/3, 1/2 at recalls 1/4, 1/4, 1/2, 1/2 of four boxes
 
 
-@pytest.mark.parametrize("version, area", [
-    ("Integral", 1 / 4 + 2 / 3 / 4), ("MaxIntegral", 1 / 4 + 2 / 3 / 4), ("11point", (3 * 1 + 3 * 2 / 3) / 11),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "version, area",
+    [("Integral", 1 / 4 + 2 / 3 / 4), ("MaxIntegral", 1 / 4 + 2 / 3 / 4), ("11point", (3 * 1 + 3 * 2 / 3) / 11)],
+)
 def test_the_area_under_the_curve(version, area):
     assert average_precision(RIGHT, 4, version) == pytest.approx(area)
 

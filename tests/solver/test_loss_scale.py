@@ -207,9 +207,10 @@ def test_a_scale_grows_after_updates_in_a_row(device, tmp_path):
 
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize(
-    "fields", [{}, {"clip_gradients": 30.0}, {"iter_size": 2}, {"iter_size": 3, "clip_gradients": 30, "type": "Adam"}],
+    "fields",
+    [{}, {"clip_gradients": 30.0}, {"iter_size": 2}, {"iter_size": 3, "clip_gradients": 30, "type": "Adam"}],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("text", [CHAIN, RESIDUAL], ids=["chain", "residual"])
 def test_no_plan_and_no_slices_change_a_bit(device, text, fields, tmp_path):
     """Among iterations with overflow and others."""

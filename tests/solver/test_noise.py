@@ -129,9 +129,12 @@ def test_dummy_data_have_the_shapes_that_are_given(tmp_path, stated):
     dummy = f'layer {{ name: "d" type: "DummyData" top: "x" dummy_data_param {{ {stated} }} }}'
     labels = 'layer { name: "t" type: "DummyData" top: "t" dummy_data_param { shape { dim: 4 } } }'
     with Solver(
-        solver_file(dummy + labels + INNER + SOFTMAX, tmp_path), device="reference", data="noise", batch=2,
+        solver_file(dummy + labels + INNER + SOFTMAX, tmp_path),
+        device="reference",
+        data="noise",
+        batch=2,
         inputs={"x": (2, 3, 2, 2)},
-    ) as solver:  # fmt: skip
+    ) as solver:
         solver.step(1)
         assert solver.parameters()["ip"][0].shape == (5, 12)
 

@@ -51,8 +51,11 @@ def test_weights_of_clips_and_signals_are_saved_and_read_in_caffes_shapes(tmp_pa
         found, loaded = first.parameters(), second.parameters()
     saved = read_weights(path)
     assert [saved[name][0].shape for name in ("conv1", "half", "twice", "signal")] == [
-        (4, 3, 3, 3, 3), (4, 2, 2, 2, 2), (4, 3, 2, 2, 2), (4, 3, 3)
-    ]  # fmt: skip
+        (4, 3, 3, 3, 3),
+        (4, 2, 2, 2, 2),
+        (4, 3, 2, 2, 2),
+        (4, 3, 3),
+    ]
     for name, blobs in found.items():
         for blob, from_file, value in zip(blobs, saved[name], loaded[name], strict=True):
             assert blob.shape == from_file.shape and (blob == from_file).all() and (blob == value).all()
@@ -176,10 +179,7 @@ def values_of(numbers):
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        (
-            Weights.numbered([("ip", "", values_of(1)), ("ip", "", values_of(2))]),
-            {"ip.w0": 2},
-        ),
+        (Weights.numbered([("ip", "", values_of(1)), ("ip", "", values_of(2))]), {"ip.w0": 2}),
         (
             Weights.numbered([("", "InnerProduct", values_of(1)), ("", "InnerProduct", values_of(2))]),
             {"InnerProduct.w0": 2},
@@ -198,8 +198,9 @@ def test_a_weight_file_sets_one_of_the_layers_of_a_name_as_in_caffe(repeated, we
     values, unknown = repeated.match_weights(weights)
     assert {name: blob[0, 0] for name, blob in values.items()} == expected and not unknown
     assert [note.partition(":")[0] for note in repeated.repeated_names()] == [
-        "2 layers are named 'ip'", "2 layers have no name",
-    ]  # fmt: skip
+        "2 layers are named 'ip'",
+        "2 layers have no name",
+    ]
 
 
 def test_a_layer_of_the_file_that_fits_no_layer_of_its_name_is_refused(repeated):

@@ -37,10 +37,15 @@ def test_all_parts_count_and_those_that_are_not_zero_are_named():
     assert str(ProcessMemory(0, MIB, 6 * MIB, 0, 7 * MIB)) == "host memory 1.00 MiB, batches 6.00 MiB, runtime 7.00 MiB"
 
 
-@pytest.mark.parametrize(("text", "files"), [
-    ("snapshot_after_train: false", False), ("", True), ("snapshot_after_train: false snapshot: 5", True),
-    ('snapshot_after_train: false weights: "w.caffemodel"', True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("snapshot_after_train: false", False),
+        ("", True),
+        ("snapshot_after_train: false snapshot: 5", True),
+        ('snapshot_after_train: false weights: "w.caffemodel"', True),
+    ],
+)
 def test_a_run_that_saves_or_loads_parameters_holds_the_largest_once_more(text, files):
     param = text_format.Parse(text, SolverParameter())
     assert uses_files(param) == files and uses_files(param, loads=True)
@@ -80,9 +85,7 @@ def test_steps_in_slices_that_were_looked_at_and_not_taken_count_by_their_ops(tm
         other = named.job.with_slices("whole/4").graphs[0]
         assert named.job.candidate_ops == len(other.ops)
         without = expected_memory(named.nets.all, named.program, named.device)
-        beside = expected_memory(
-            named.nets.all, named.program, named.device, candidate_ops=named.job.candidate_ops
-        )  # fmt: skip
+        beside = expected_memory(named.nets.all, named.program, named.device, candidate_ops=named.job.candidate_ops)
     assert beside.runtime_bytes == without.runtime_bytes + CANDIDATE_OP_BYTES * len(other.ops)
 
 

@@ -30,9 +30,17 @@ NORM_OF_DATA = f"""
     {conv("conv1", "norm", 4, 3)} {LOSS % "conv1"}
 """
 ADAM = {
-    "type": "Adam", "momentum": 0.9, "momentum2": 0.99, "clip_gradients": 2.0, "iter_size": MICRO_BATCHES,
-    "base_lr": 0.01, "display": 2, "test_interval": 2, "random_seed": 5, "snapshot_after_train": True,
-}  # fmt: skip
+    "type": "Adam",
+    "momentum": 0.9,
+    "momentum2": 0.99,
+    "clip_gradients": 2.0,
+    "iter_size": MICRO_BATCHES,
+    "base_lr": 0.01,
+    "display": 2,
+    "test_interval": 2,
+    "random_seed": 5,
+    "snapshot_after_train": True,
+}
 
 
 def solver_of(net: str, folder: Path):
@@ -56,9 +64,14 @@ def trained(folder: Path, size: int, net: str = NORMS, *, iterations: int = 4, d
         file.message.snapshot_prefix = "run"  # the state names the weights by it
         own = {name: each[transport.rank] if isinstance(each, list) else each for name, each in options.items()}
         with Solver(
-            file, device=device, iterations=iterations, transport=transport if size > 1 else None, log=events.append,
-            poison=device == "reference", **own,
-        ) as solver:  # fmt: skip
+            file,
+            device=device,
+            iterations=iterations,
+            transport=transport if size > 1 else None,
+            log=events.append,
+            poison=device == "reference",
+            **own,
+        ) as solver:
             solver.solve()
             return solver.program.arena_bytes, solver.runner.measured_peak_bytes, solver.loss, solver.outputs
 
@@ -221,9 +234,7 @@ def errors_of(size: int, folder: Path, **options):
     ],
 )
 def test_an_error_of_one_rank_before_the_first_step_is_that_of_all(kind, options, text, folder):
-    options = {
-        name: [part or () for part in each] if name == "weights" else each for name, each in options.items()
-    }  # fmt: skip
+    options = {name: [part or () for part in each] if name == "weights" else each for name, each in options.items()}
     options["batch"] = [each or -1 for each in options["batch"]] if "batch" in options else None
     found = errors_of(4, folder, **options)
     assert all(error is not None and error[0] is kind and text in error[1] for error in found), found

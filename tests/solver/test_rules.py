@@ -123,10 +123,13 @@ class RuleOracle:
 
 
 TYPES = {
-    "SGD": {"momentum": 0.9}, "Nesterov": {"momentum": 0.9}, "AdaGrad": {"momentum": None},
-    "RMSProp": {"momentum": None, "rms_decay": 0.95}, "AdaDelta": {"momentum": 0.95, "delta": 1e-5, "base_lr": 1},
+    "SGD": {"momentum": 0.9},
+    "Nesterov": {"momentum": 0.9},
+    "AdaGrad": {"momentum": None},
+    "RMSProp": {"momentum": None, "rms_decay": 0.95},
+    "AdaDelta": {"momentum": 0.95, "delta": 1e-5, "base_lr": 1},
     "Adam": {"momentum": 0.9, "momentum2": 0.99},
-}  # fmt: skip
+}
 VARIANTS = {
     "plain": {"momentum": 0, "weight_decay": 0},
     "its momentum": {"weight_decay": 0},

@@ -52,12 +52,16 @@ def test_the_weights_are_a_net_parameter_with_caffes_shapes_in_caffes_order(tmp_
     solver = trained("chain", tmp_path)
     net = NetParameter.FromString((tmp_path / "run_iter_7.caffemodel").read_bytes())
     assert [(layer.name, layer.type) for layer in net.layer][:3] == [
-        ("data", "DummyData"), ("conv1", "Convolution"), ("conv1_relu", "ReLU")
-    ]  # fmt: skip
+        ("data", "DummyData"),
+        ("conv1", "Convolution"),
+        ("conv1_relu", "ReLU"),
+    ]
     blobs = {layer.name: layer.blobs for layer in net.layer if layer.blobs}
     assert {name: [tuple(b.shape.dim) for b in each] for name, each in blobs.items()} == {
-        "conv1": [(4, 3, 3, 3), (4,)], "conv2": [(6, 4, 3, 3), (6,)], "score": [(5, 54), (5,)]
-    }  # fmt: skip
+        "conv1": [(4, 3, 3, 3), (4,)],
+        "conv2": [(6, 4, 3, 3), (6,)],
+        "score": [(5, 54), (5,)],
+    }
     for name, arrays in solver.parameters().items():
         for blob, array in zip(blobs[name], arrays, strict=True):
             np.testing.assert_array_equal(np.array(blob.data, np.float32), array.reshape(-1))
@@ -118,8 +122,10 @@ def equal(a, b):
 
 
 def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_bits(tmp_path):
-    ip = 'layer { %s type: "InnerProduct" bottom: "%s" top: "%s" inner_product_param { num_output: 4 weight_filler ' \
-         '{ type: "xavier" } } }\n'  # fmt: skip
+    ip = (
+        'layer { %s type: "InnerProduct" bottom: "%s" top: "%s" inner_product_param { num_output: 4 weight_filler '
+        '{ type: "xavier" } } }\n'
+    )
     chain = [ip % ('name: "ip"', "data", "a"), ip % ('name: "ip"', "a", "b"), ip % ("", "b", "c"), ip % ("", "c", "d")]
     net = DATA + "".join(chain) + LOSS % "d" + LOSS.replace('"score"', '"score2"') % "d"
     net = net.replace('top: "loss"', "").replace('top: "accuracy"', 'top: "accuracy%d"') % (1, 2)
@@ -430,14 +436,18 @@ def test_text_that_is_no_json_is_one_sentence(on_lmdb, text):
 
 @pytest.mark.parametrize("kind", ["BINARYPROTO", "HDF5"])
 def test_snapshot_and_restore_hold_one_blob_at_a_time_beside_the_arena(kind, tmp_path):
-    text = """
+    text = (
+        """
         layer { name: "in" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 dim: 512 }
                 data_filler { type: "gaussian" } } }
-    """ + "".join(
-        f"""layer {{ name: "ip{i}" type: "InnerProduct" bottom: "{"x" if i == 0 else f"y{i - 1}"}" top: "y{i}"
+    """
+        + "".join(
+            f"""layer {{ name: "ip{i}" type: "InnerProduct" bottom: "{"x" if i == 0 else f"y{i - 1}"}" top: "y{i}"
             inner_product_param {{ num_output: 512 weight_filler {{ type: "xavier" }} }} }}"""
-        for i in range(6)
-    ) + 'layer { name: "loss" type: "Reduction" bottom: "y5" top: "loss" loss_weight: 1 }'  # fmt: skip
+            for i in range(6)
+        )
+        + 'layer { name: "loss" type: "Reduction" bottom: "y5" top: "loss" loss_weight: 1 }'
+    )
     fields = {"test_iter": None, "test_interval": None, "snapshot_format": kind}
     with Solver(solver_file(text, tmp_path, **fields), device="reference") as solver:
         solver.step(1)
@@ -499,9 +509,11 @@ def test_a_snapshot_and_weights_together_are_refused(tmp_path):
     trained("chain", tmp_path)
     with pytest.raises(InputError, match="give only one of them"):
         Solver(
-            solver_file("chain", tmp_path), device="reference",
-            snapshot=tmp_path / "run_iter_4.solverstate", weights=str(tmp_path / "run_iter_4.caffemodel"),
-        )  # fmt: skip
+            solver_file("chain", tmp_path),
+            device="reference",
+            snapshot=tmp_path / "run_iter_4.solverstate",
+            weights=str(tmp_path / "run_iter_4.caffemodel"),
+        )
 
 
 def test_a_place_where_no_snapshot_can_be_written_is_refused_before_the_run(tmp_path):

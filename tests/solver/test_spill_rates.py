@@ -98,10 +98,15 @@ def test_the_rates_of_a_file_system_are_measured_once_and_on_request(tmp_path, m
     assert (again.write, again.read) == (2e9, 1.5e9) and resolve_spill(tmp_path, DEVICE) == again
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: "", lambda text: text.replace("link.d2h,4e+09\n", ""), lambda text: text.replace("4e+09", "-1"),
-    lambda text: text.replace("# spill ", "# spill not "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "",
+        lambda text: text.replace("link.d2h,4e+09\n", ""),
+        lambda text: text.replace("4e+09", "-1"),
+        lambda text: text.replace("# spill ", "# spill not "),
+    ],
+)
 def test_kept_rates_that_cannot_be_read_are_measured_again(tmp_path, measured, change):
     resolve_spill(tmp_path, DEVICE)
     path = spill_path(file_system_of(tmp_path))

@@ -50,9 +50,11 @@ def test_a_truncated_file_is_refused(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(
     ("state", "what"),
-    [(replace(STATE, iteration=-1), "is at iteration -1, so it is damaged"),
-     (replace(STATE, learned_net=""), "has no path of the weights, so it is damaged")],
-)  # fmt: skip
+    [
+        (replace(STATE, iteration=-1), "is at iteration -1, so it is damaged"),
+        (replace(STATE, learned_net=""), "has no path of the weights, so it is damaged"),
+    ],
+)
 def test_impossible_values_are_refused(tmp_path, suffix, state, what):
     with pytest.raises(InputError, match=what):
         read_state(saved(tmp_path, suffix, state))

@@ -96,12 +96,16 @@ def test_momentum_of_a_snapshot_does_not_move_what_lr_mult_0_freezes_and_a_note_
 @pytest.mark.parametrize(
     ("storage", "options"),
     [
-        ("fp32", {"slices": "whole/2"}), ("fp16", {"slices": "whole/2"}), ("fp32", {"slices": "..mixed/2"}),
-        ("fp32", {"slices": "judge/rows/2"}), ("fp32", {"slices": "whole/2,judge/rows/2"}),
-        ("fp16", {"strategy": "recompute", "budget": "minimum"}), ("fp32", {"strategy": "hybrid", "budget": "minimum"}),
+        ("fp32", {"slices": "whole/2"}),
+        ("fp16", {"slices": "whole/2"}),
+        ("fp32", {"slices": "..mixed/2"}),
+        ("fp32", {"slices": "judge/rows/2"}),
+        ("fp32", {"slices": "whole/2,judge/rows/2"}),
+        ("fp16", {"strategy": "recompute", "budget": "minimum"}),
+        ("fp32", {"strategy": "hybrid", "budget": "minimum"}),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_no_plan_changes_a_bit_of_what_no_gradient_reaches(options, storage, fields, tmp_path):
     def trained(**options) -> list[np.ndarray]:
         file = solver_file("unreached", tmp_path, test_iter=None, test_interval=None, **fields)

@@ -62,7 +62,7 @@ def test_enums_take_numbers_and_names(value):
         (lambda: L.Data(source=None), "L.Data has source=None; it takes a string"),
         (lambda: L.Data(source="x" * 99), None),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_field_or_value_is_refused_where_it_is_written(write, says):
     if says is None:
         write()

@@ -65,9 +65,12 @@ def test_tops_without_names_are_numbered_by_type():
     net = to_proto(L.EuclideanLoss(conv, label), L.Silence(conv, ntop=0))
     names = [(layer.name, *layer.top) for layer in net.layer]
     assert names == [
-        ("DummyData1", "DummyData1", "DummyData2"), ("Convolution1", "Convolution1"), ("Convolution2", "Convolution2"),
-        ("EuclideanLoss1", "EuclideanLoss1"), ("Silence1",),
-    ]  # fmt: skip
+        ("DummyData1", "DummyData1", "DummyData2"),
+        ("Convolution1", "Convolution1"),
+        ("Convolution2", "Convolution2"),
+        ("EuclideanLoss1", "EuclideanLoss1"),
+        ("Silence1",),
+    ]
     assert str(conv.to_proto()) == str(to_proto(conv))
 
 
@@ -129,7 +132,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_with_the_one_that_is_mea
         (lambda n: n.__setattr__("data", L.DummyData(ntop=2)), "n.data is given 2 tops; give each a name: n.data,"),
         (lambda n: n.__setattr__("data", 3), "n.data is given int; give it a layer's top"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_top_is_refused_where_it_is_written(write, says):
     with pytest.raises(InputError) as refused:
         write(lenet())

@@ -62,9 +62,11 @@ def fake(tmp_path):
 
 def setting_of(folder, torch_python="python", steps=5):
     files = {
-        "description": folder / "net.json", "model": folder / "net.prototxt", "costs": folder / "costs.csv",
+        "description": folder / "net.json",
+        "model": folder / "net.prototxt",
+        "costs": folder / "costs.csv",
         "compile_cache": folder / "cache",
-    }  # fmt: skip
+    }
     return Setting(NET, **files, steps=steps, threads=3, torch_python=str(torch_python))
 
 
@@ -129,10 +131,15 @@ def test_a_library_that_is_named_replaces_the_installed_one_of_its_allocator(tmp
     assert find_allocators(named, [str(first), str(second)]) == [JEMALLOC, installed[1], named[1]]
 
 
-@pytest.mark.parametrize("file, name", [
-    ("libtcmalloc_minimal.so.4", "tcmalloc"), ("libtcmalloc.so", "tcmalloc"), ("libjemalloc.so.2", "jemalloc"),
-    ("mine.so", "mine.so"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "file, name",
+    [
+        ("libtcmalloc_minimal.so.4", "tcmalloc"),
+        ("libtcmalloc.so", "tcmalloc"),
+        ("libjemalloc.so.2", "jemalloc"),
+        ("mine.so", "mine.so"),
+    ],
+)
 def test_an_allocator_is_named_after_its_library(file, name):
     assert allocator_name(Path("/usr/lib", file)) == name
 
@@ -169,11 +176,17 @@ def test_a_net_with_other_parameters_is_a_failure(tmp_path, fake):
     assert result.error == "the net has 0 parameters instead of 10" and not result.seconds
 
 
-@pytest.mark.parametrize("log, error", [
-    ("a\ntorch.X.InductorError: CppCompileError: b\n\nSet TORCHDYNAMO_VERBOSE=1\n",
-     "torch.X.InductorError: CppCompileError: b"),
-    ("layer 'a' is not supported\n", "layer 'a' is not supported"), ("", "without a word"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "log, error",
+    [
+        (
+            "a\ntorch.X.InductorError: CppCompileError: b\n\nSet TORCHDYNAMO_VERBOSE=1\n",
+            "torch.X.InductorError: CppCompileError: b",
+        ),
+        ("layer 'a' is not supported\n", "layer 'a' is not supported"),
+        ("", "without a word"),
+    ],
+)
 def test_the_error_of_a_turn_is_the_last_line_that_names_an_exception(tmp_path, log, error):
     (tmp_path / "log").write_text(log)
     assert last_error(tmp_path / "log") == error
@@ -257,12 +270,15 @@ def test_layermem_reports_every_step_of_its_turn_planned_with_measured_costs(tmp
     assert report["bytes"] > 2**20 and "of `caffe`" in report["note"]
 
 
-@pytest.mark.parametrize("words, error", [
-    (["--only", "PyTorch NHWC"], "there is no such contestant, but layermem, layermem 40%"),
-    (["--steps", "2"], "more than 2 steps"),
-    (["--torch-python", "/nowhere/python"], "there is no program '/nowhere/python'"),
-    (["--preload", "/nowhere/libjemalloc.so"], "there is no file '/nowhere/libjemalloc.so'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, error",
+    [
+        (["--only", "PyTorch NHWC"], "there is no such contestant, but layermem, layermem 40%"),
+        (["--steps", "2"], "more than 2 steps"),
+        (["--torch-python", "/nowhere/python"], "there is no program '/nowhere/python'"),
+        (["--preload", "/nowhere/libjemalloc.so"], "there is no file '/nowhere/libjemalloc.so'"),
+    ],
+)
 def test_options_that_no_turn_could_run_with_are_refused(words, error):
     ended = bench("--net", NET, *words)
     assert ended.returncode == 2 and error in ended.stderr

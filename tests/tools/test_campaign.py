@@ -24,11 +24,17 @@ def test_a_seed_that_is_not_given_is_new_and_printed_first(tmp_path, capsys):
 def test_the_seed_is_the_first_line_of_a_campaign_that_fails(tool, tmp_path):
     (tmp_path / "tmp").touch()  # no folder for temporary files
     ended = subprocess.run(
-        [sys.executable, "-c", f"import tempfile; tempfile.tempdir = {str(tmp_path / 'tmp')!r}\n"
-         f"import sys; sys.argv = ['{tool}', '--count', '1', '--out', {str(tmp_path / 'out')!r}]\n"
-         f"from tools.{tool} import main\nmain()"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            f"import tempfile; tempfile.tempdir = {str(tmp_path / 'tmp')!r}\n"
+            f"import sys; sys.argv = ['{tool}', '--count', '1', '--out', {str(tmp_path / 'out')!r}]\n"
+            f"from tools.{tool} import main\nmain()",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert ended.returncode and "Traceback" in ended.stderr
     name, _, seed = ended.stdout.splitlines()[0].partition(": seed ")
     assert name == tool and seed.isdigit()
@@ -59,8 +65,15 @@ def test_another_build_of_the_native_module_is_loaded_where_it_is_named(tmp_path
     other = tmp_path / Path(native.__file__).name
     other.symlink_to(native.__file__)
     ended = subprocess.run(
-        [sys.executable, "-c", "import tools.random_nets, layermem._native as n; print(n.__file__, n.cpu is "
-         "tools.random_nets.cpu)"],
-        cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "LAYERMEM_NATIVE_DIR": str(tmp_path)},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import tools.random_nets, layermem._native as n; print(n.__file__, n.cpu is tools.random_nets.cpu)",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "LAYERMEM_NATIVE_DIR": str(tmp_path)},
+    )
     assert ended.stdout.split() == [str(other), "True"]

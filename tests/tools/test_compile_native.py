@@ -27,10 +27,7 @@ def one_core(monkeypatch):
         ("constexpr int64_t kA = 1, kStep = 4;", "int f() { return kStep; }"),
         ("struct Item {\n    int a;\n};", "struct Item {\n    int b;\n};"),
         ("using Kernel = void (*)(int);", "Kernel* kernel;"),
-        (
-            "int64_t share(const A& a) {\n    return 1;\n}",
-            "int64_t share(const A& a) {\n    return 2;\n}",
-        ),
+        ("int64_t share(const A& a) {\n    return 1;\n}", "int64_t share(const A& a) {\n    return 2;\n}"),
         ("int64_t share(const A& a) {\n    return 1;\n}", "int g() { return share(3); }"),
     ],
 )

@@ -54,10 +54,18 @@ def computing(folder):
         pass
 
 
-@pytest.mark.parametrize("reader, outcome", [
-    (lambda folder: None, "read"), (refusing, "refused"), (failing, "ValueError: found"), (full, "MemoryError"),
-    (dying, "the process ended with 3"), (sleeping, "no answer in 0.5 s"), (computing, "more than 1 s of CPU time"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "reader, outcome",
+    [
+        (lambda folder: None, "read"),
+        (refusing, "refused"),
+        (failing, "ValueError: found"),
+        (full, "MemoryError"),
+        (dying, "the process ended with 3"),
+        (sleeping, "no answer in 0.5 s"),
+        (computing, "more than 1 s of CPU time"),
+    ],
+)
 def test_whatever_is_no_answer_is_found(tmp_path, monkeypatch, reader, outcome):
     monkeypatch.setitem(file_kinds.KINDS, "net", replace(file_kinds.KINDS["net"], read=reader))
     monkeypatch.setattr(fuzz, "WAIT", 0.5 if reader is sleeping else 120.0)

@@ -64,8 +64,11 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     assert any(row["captured"] for row in found["training"]["rows"])
     budgets = {"60%", "40%", "20%"}
     assert {row["how"] for row in found["nets"]["rows"]} == {
-        "unlimited", "unlimited, captured", *budgets, *(f"{budget}, measured costs" for budget in budgets)
-    }  # fmt: skip
+        "unlimited",
+        "unlimited, captured",
+        *budgets,
+        *(f"{budget}, measured costs" for budget in budgets),
+    }
     assert all(row["ms"] > 0 and row["bytes"] > 0 for row in found["nets"]["rows"])
     ceilings = {row["what"] for row in found["ceilings"]["rows"]}
     assert {"copy on the GPU", "reading L2 cache", "kernel of a graph"} <= ceilings
@@ -328,9 +331,10 @@ def test_a_call_that_is_killed_leaves_what_it_had_found_and_no_process(tmp_path,
     assert process.returncode == (-signal.SIGKILL if ending == signal.SIGKILL else 128 + signal.SIGTERM), said
     assert len(running) == 6  # results twice, the log, the archive, rows and times: eight come back at most
     assert {step: found["ended"] for step, found in call.found().items()} == {
-        "preparation": "done", "ops": "done",
+        "preparation": "done",
+        "ops": "done",
         "nets": "begun" if ending == signal.SIGKILL else "stopped with the whole call",
-    }  # fmt: skip
+    }
     assert call.rows("ops") == [{"name": "ops", "passed": True}] and call.rows("nets") == [
         {"name": "nets", "passed": True}
     ]
@@ -599,8 +603,9 @@ def test_kernels_that_a_shape_has_beside_the_tiles_are_candidates_once_by_their_
     found = [each for each, _ in tiles.timed([ENGINES["tf32"]], problem, tiles.NOWHERE, lambda each: {"ms": 1.0})]
     assert len(found) == len({each.key for each in found})
     assert {each.tile for each in found if each.op == "fprop"} == {
-        "patch 128x64", *(f"single {name}" for name in ("128x128", "128x64", "64x64", "128x32"))
-    }  # fmt: skip
+        "patch 128x64",
+        *(f"single {name}" for name in ("128x128", "128x64", "64x64", "128x32")),
+    }
     assert {each.tile for each in found if each.op == "wgrad"} == {"few 64x64", "few 64x32"}
     assert {each.op for each in found} == {"fprop", "wgrad"}  # data have no gradient
     assert tiles.chosen(problem, "fprop", "tf32", "90") == ("convolution_tf32.conv_fprop_patch_128x64_v1", 1)
@@ -636,8 +641,9 @@ def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
 
     assert found(engine) == {
         (op, f"warpgroups {tile.name}", "convolution_tf32_sm90a")
-        for op in ("fprop", "dgrad", "wgrad") for tile in WARPGROUP_TILES
-    }  # fmt: skip
+        for op in ("fprop", "dgrad", "wgrad")
+        for tile in WARPGROUP_TILES
+    }
     assert not [*tiles.by_warpgroups("tf32", problem, "80")] and not [*tiles.by_warpgroups("fp32", problem, "90")]
     packed = found(PACKED_BF16)
     assert {module for _, _, module in packed} == {"convolution_bf16_on_bf16"}
@@ -647,9 +653,7 @@ def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
 
 
 def test_what_no_op_hides_of_a_copy_is_exposed():
-    spans = [
-        Span("compute", "a", 0, 4), Span("compute", "b", 5, 8), Span("d2h", "x", 3, 6), Span("h2d", "y", 8, 10),
-    ]  # fmt: skip
+    spans = [Span("compute", "a", 0, 4), Span("compute", "b", 5, 8), Span("d2h", "x", 3, 6), Span("h2d", "y", 8, 10)]
     row = summary(spans)
     assert (row["step ms"], row["compute ms"], row["d2h ms"], row["exposed copies ms"]) == (10, 7, 3, 1 + 2)
     assert (row["gaps"], row["gaps ms"], row["largest gap ms"], row["behind the largest"]) == (1, 1, 1, "a")

@@ -75,8 +75,11 @@ def test_what_a_launch_lacks_is_named():
         "one tile": coverage.Met("convolution_tf32_sm90a.conv_fprop_128x64_v4", (147, 65), (128, 64), 577, 32, 4, 4, 4),
     }
     assert {name: each.lacks for name, each in cases.items()} == {
-        "full": (), "exactly a tile": ("full tile", "tail"), "no wrap": ("ring",), "one tile": ("second tile",)
-    }  # fmt: skip
+        "full": (),
+        "exactly a tile": ("full tile", "tail"),
+        "no wrap": ("ring",),
+        "one tile": ("second tile",),
+    }
 
 
 # ---- that they pass, and that they see a wrong bit -------------------------------------------------------------------

@@ -37,9 +37,19 @@ def build(tmp_path_factory):
 def test_the_source_archive_holds_what_builds_runs_and_documents(build):
     with tarfile.open(build("sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = ("setup.py", "LICENSE", "CHANGELOG.md", "layermem/native/bindings.cpp", "layermem/native/cpu/isa/simd.h",
-              "cuda/convolution.cu", "layermem/proto/caffe.bin", "layermem/py.typed", "docs/glossary.md",
-              "prototxt/digits/solver.prototxt", "prototxt/digits/digits_train_lmdb/data.mdb")  # fmt: skip
+    wanted = (
+        "setup.py",
+        "LICENSE",
+        "CHANGELOG.md",
+        "layermem/native/bindings.cpp",
+        "layermem/native/cpu/isa/simd.h",
+        "cuda/convolution.cu",
+        "layermem/proto/caffe.bin",
+        "layermem/py.typed",
+        "docs/glossary.md",
+        "prototxt/digits/solver.prototxt",
+        "prototxt/digits/digits_train_lmdb/data.mdb",
+    )
     assert names >= set(wanted)
     assert not [name for name in names if name.startswith("tests") or name.endswith((".pyc", ".so", "lock.mdb"))]
 
@@ -55,10 +65,13 @@ def test_the_wheel_from_the_source_archive_holds_what_the_package_reads_and_no_s
         f"layermem/example_nets/{path.relative_to(ROOT / 'prototxt')}" for path in ROOT.glob("prototxt/*/*.prototxt")
     }
     assert names >= modules | nets | {
-        "layermem/proto/caffe.bin", "layermem/py.typed", "layermem/cuda_kernels/convolution.cu",
-        "layermem/example_nets/README.md", "layermem/example_nets/digits/digits_train_lmdb/data.mdb",
+        "layermem/proto/caffe.bin",
+        "layermem/py.typed",
+        "layermem/cuda_kernels/convolution.cu",
+        "layermem/example_nets/README.md",
+        "layermem/example_nets/digits/digits_train_lmdb/data.mdb",
         "layermem/example_nets/python_layers/losses.py",
-    }  # fmt: skip
+    }
     assert not [name for name in names if name.endswith((".cpp", ".h", "lock.mdb", ".pyc"))]
     assert {name.split("/")[0] for name in names} == {"layermem", "layermem-0.1.0.dist-info"}
     # A package index shows the README, where a link to another page of this repository leads nowhere.

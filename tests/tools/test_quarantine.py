@@ -33,26 +33,52 @@ TF32, PACKED = "convolution_tf32", "convolution_bf16_on_bf16"
 @pytest.mark.parametrize(
     "failed, given_up, tried",
     [
-        (failing(HUNG, f"{TF32}_sm90a.conv_fprop_256x128_v4"), f"{TF32}_sm90a.conv_wgrad_128x64_v4",
-         f"{TF32}.conv_fprop_128x64_v4"),
-        (failing(FAULTED, f"{TF32}.conv_dgrad_128x64_v4"), f"{TF32}.conv_dgrad_128x64_v4",
-         f"{TF32}.conv_dgrad_64x64_v4"),
-        (failing(FAULTED, f"{TF32}.conv_dgrad_128x64_v4", f"{TF32}.conv_dgrad_64x64_v4"),
-         f"{TF32}.conv_dgrad_sums_128x64_v4", f"{TF32}.conv_wgrad_64x64_v4"),
-        (failing(FAULTED, f"{TF32}.conv_dgrad_sums_128x64_v4", f"{TF32}.conv_dgrad_sums_64x64_v4"),
-         f"{TF32}.conv_dgrad_sums_128x128_v4", f"{TF32}.conv_dgrad_128x128_v4"),
-        (failing(FAULTED, f"{TF32}.conv_dgrad_a", "convolution.conv_dgrad_b"), f"{TF32}.conv_dgrad_a",
-         f"{PACKED}.conv_dgrad_a"),
-        (failing(FAULTED, f"{TF32}.conv_dgrad_a", "convolution.conv_dgrad_b", f"{PACKED}.conv_dgrad_c"),
-         f"{TF32}_sm90a.conv_dgrad_sums_d", f"{TF32}_sm90a.conv_fprop_d"),
+        (
+            failing(HUNG, f"{TF32}_sm90a.conv_fprop_256x128_v4"),
+            f"{TF32}_sm90a.conv_wgrad_128x64_v4",
+            f"{TF32}.conv_fprop_128x64_v4",
+        ),
+        (
+            failing(FAULTED, f"{TF32}.conv_dgrad_128x64_v4"),
+            f"{TF32}.conv_dgrad_128x64_v4",
+            f"{TF32}.conv_dgrad_64x64_v4",
+        ),
+        (
+            failing(FAULTED, f"{TF32}.conv_dgrad_128x64_v4", f"{TF32}.conv_dgrad_64x64_v4"),
+            f"{TF32}.conv_dgrad_sums_128x64_v4",
+            f"{TF32}.conv_wgrad_64x64_v4",
+        ),
+        (
+            failing(FAULTED, f"{TF32}.conv_dgrad_sums_128x64_v4", f"{TF32}.conv_dgrad_sums_64x64_v4"),
+            f"{TF32}.conv_dgrad_sums_128x128_v4",
+            f"{TF32}.conv_dgrad_128x128_v4",
+        ),
+        (
+            failing(FAULTED, f"{TF32}.conv_dgrad_a", "convolution.conv_dgrad_b"),
+            f"{TF32}.conv_dgrad_a",
+            f"{PACKED}.conv_dgrad_a",
+        ),
+        (
+            failing(FAULTED, f"{TF32}.conv_dgrad_a", "convolution.conv_dgrad_b", f"{PACKED}.conv_dgrad_c"),
+            f"{TF32}_sm90a.conv_dgrad_sums_d",
+            f"{TF32}_sm90a.conv_fprop_d",
+        ),
         # all three read blobs in bf16, and so does the next
-        (failing(FAULTED, f"{TF32}_on_bf16.conv_dgrad_a", "convolution_on_bf16.conv_dgrad_b", f"{PACKED}.conv_dgrad_c"),
-         f"{TF32}_on_bf16.conv_dgrad_d", f"{TF32}.conv_dgrad_a"),
-        (failing(FAULTED, f"{TF32}.conv_dgrad_a", f"{TF32}.conv_fprop_a", f"{TF32}.conv_wgrad_a"),
-         f"{TF32}.conv_fprop_pool_b", "convolution.conv_fprop_a"),
+        (
+            failing(
+                FAULTED, f"{TF32}_on_bf16.conv_dgrad_a", "convolution_on_bf16.conv_dgrad_b", f"{PACKED}.conv_dgrad_c"
+            ),
+            f"{TF32}_on_bf16.conv_dgrad_d",
+            f"{TF32}.conv_dgrad_a",
+        ),
+        (
+            failing(FAULTED, f"{TF32}.conv_dgrad_a", f"{TF32}.conv_fprop_a", f"{TF32}.conv_wgrad_a"),
+            f"{TF32}.conv_fprop_pool_b",
+            "convolution.conv_fprop_a",
+        ),
         (failing(FAULTED, "shape.permute"), "shape.permute", "shape.transpose"),
     ],
-)  # fmt: skip
+)
 def test_what_fails_takes_along_what_is_like_it(failed, given_up, tried):
     quarantine = Quarantine([{"name": "x", "passed": False}, *failed])
     assert quarantine.reason(given_up) and not quarantine.reason(tried)
@@ -71,19 +97,34 @@ ITEM = {"name": "x", "passed": False, "says": "DeviceError: misaligned", "runnin
 @pytest.mark.parametrize(
     "known, code, expected",
     [
-        ({"kernel": "a.b", "family": ""}, -signal.SIGALRM,
-         {"kernel": "a.b", "family": "", "fatal": HUNG, "says": "hung in x fp32: its time limit ended it"}),
-        ({"kernel": "a.b", "family": "pool", "families": ["pool", "sums"]}, 1,
-         {"kernel": "a.b", "family": "pool", "fatal": FAULTED, "says": "faulted in x fp32: DeviceError: misaligned"}),
-        ({"families": ["pool", "warpgroups"]}, 1,
-         {"suspects": ["warpgroups"], "fatal": FAULTED, "says": "faulted in x fp32: DeviceError: misaligned"}),
-        ({"families": ["pool", "sums"]}, -signal.SIGALRM,
-         {"suspects": ["pool", "sums"], "fatal": HUNG, "says": "hung in x fp32: its time limit ended it"}),
+        (
+            {"kernel": "a.b", "family": ""},
+            -signal.SIGALRM,
+            {"kernel": "a.b", "family": "", "fatal": HUNG, "says": "hung in x fp32: its time limit ended it"},
+        ),
+        (
+            {"kernel": "a.b", "family": "pool", "families": ["pool", "sums"]},
+            1,
+            {"kernel": "a.b", "family": "pool", "fatal": FAULTED, "says": "faulted in x fp32: DeviceError: misaligned"},
+        ),
+        (
+            {"families": ["pool", "warpgroups"]},
+            1,
+            {"suspects": ["warpgroups"], "fatal": FAULTED, "says": "faulted in x fp32: DeviceError: misaligned"},
+        ),
+        (
+            {"families": ["pool", "sums"]},
+            -signal.SIGALRM,
+            {"suspects": ["pool", "sums"], "fatal": HUNG, "says": "hung in x fp32: its time limit ended it"},
+        ),
         ({}, -signal.SIGALRM, {"name": "x", "says": "its time limit ended it"}),
-        ({"kernel": "a.b", "family": ""}, None,
-         {"name": "x", "passed": None, "late": "this", "says": "was not finished: the time was up"}),
+        (
+            {"kernel": "a.b", "family": ""},
+            None,
+            {"name": "x", "passed": None, "late": "this", "says": "was not finished: the time was up"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_kernel_is_blamed_only_for_what_ended_the_process_itself(known, code, expected):
     row = {**ITEM, "running": ITEM["running"] | known}
     assert settled(row, code) == {"passed": False, **expected}

@@ -64,8 +64,10 @@ def build(config: Path, into: Path) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("mkdocstrings")
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(into)],
-        capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -117,5 +119,11 @@ def test_aligned_lists_of_docstrings_become_lists_and_brackets_stay_brackets():
 
     text = "Run.\n\nnames   of blobs, as\n        net.blobs[name][i]\na, b    `x[0]`\n\n    code[0]"
     assert to_markdown(text).splitlines() == [
-        "Run.", "", "- `names`: of blobs, as", r"  net.blobs\[name\]\[i\]", "- `a, b`: `x[0]`", "", "    code[0]"
-    ]  # fmt: skip
+        "Run.",
+        "",
+        "- `names`: of blobs, as",
+        r"  net.blobs\[name\]\[i\]",
+        "- `a, b`: `x[0]`",
+        "",
+        "    code[0]",
+    ]

@@ -25,8 +25,9 @@ def chain(length: int, *, numbered: bool) -> Traced:
         backward.append(Op(MM, ("dy", f"w{i}"), ((f"d{value}", 100),), True, number.get("sequence", -1)))
         number = {"sequence": 2 * i + 1} if numbered else {}
         forward.append(Op(RELU, (f"a{i}",), ((f"y{i}", 100),), **number))
-        backward.append(Op("aten.threshold_backward.default", ("dy", f"y{i}"), ((f"da{i}", 100),), True,
-                           number.get("sequence", -1)))  # fmt: skip
+        backward.append(
+            Op("aten.threshold_backward.default", ("dy", f"y{i}"), ((f"da{i}", 100),), True, number.get("sequence", -1))
+        )
         value = f"y{i}"
     return Traced(sources, [*forward, *reversed(backward)])
 
@@ -43,18 +44,21 @@ def test_a_training_graph_is_a_graph_file_that_can_be_read_again():
 
 
 def test_what_a_backward_reads_is_found_by_numbers_or_by_values():
-    assert chain(3, numbered=True).saved_by_op() == [
-        {"x", "w0"}, {"y0"}, {"y0", "w1"}, {"y1"}, {"y1", "w2"}, {"y2"}
-    ]  # fmt: skip
+    assert chain(3, numbered=True).saved_by_op() == [{"x", "w0"}, {"y0"}, {"y0", "w1"}, {"y1"}, {"y1", "w2"}, {"y2"}]
     by_values = chain(3, numbered=False).saved_by_op()  # y0 may be of the relu, or of the product that reads it
     assert set().union(*by_values) == {"x", "w0", "y0", "w1", "y1", "w2", "y2"}
 
 
 def test_values_of_several_ops_go_to_those_that_make_them():
-    traced = Traced([("x", 8, False)], [
-        Op(RELU, ("x",), (("a", 8),)), Op(RELU, ("a",), (("b", 8),)), Op(RELU, ("b",), (("c", 8),)),
-        Op(MUL, ("a", "c", "dy"), (("d", 8),), True),
-    ])  # fmt: skip
+    traced = Traced(
+        [("x", 8, False)],
+        [
+            Op(RELU, ("x",), (("a", 8),)),
+            Op(RELU, ("a",), (("b", 8),)),
+            Op(RELU, ("b",), (("c", 8),)),
+            Op(MUL, ("a", "c", "dy"), (("d", 8),), True),
+        ],
+    )
     assert traced.saved_by_op() == [{"a"}, set(), {"c"}]
 
 
@@ -74,10 +78,15 @@ def test_a_plan_becomes_the_numbers_of_the_calls_that_are_saved():
 def test_without_torch_the_extra_is_named(tmp_path):
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch')")
     ended = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.path.insert(1, {str(ROOT)!r})\n"
-         "from tools.torch_policy import main; sys.argv = ['torch_policy']; sys.exit(main())"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.path.insert(1, {str(ROOT)!r})\n"
+            "from tools.torch_policy import main; sys.argv = ['torch_policy']; sys.exit(main())",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert ended.returncode == 2 and "pip install 'layermem[bench]'" in ended.stderr
 
 

@@ -82,9 +82,12 @@ def test_an_interrupt_ends_the_processes_and_a_script_does_not_run_twice(tmp_pat
     folder.mkdir()
     path.write_text(SCRIPT)
     process = subprocess.Popen(
-        [sys.executable, path, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, path, folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     while not (folder / "alone").exists() or not (worker := (folder / "alone").read_text()):
         assert process.poll() is None
         time.sleep(0.01)

@@ -11,10 +11,14 @@ LAYER, SOLVER = LayerParameter.DESCRIPTOR.fields_by_name, SolverParameter.DESCRI
 @pytest.mark.parametrize(
     ("wrote", "meant"),
     [
-        ("convolutional_param", "convolution_param"), ("Pooling_param", "pooling_param"), ("botom", "bottom"),
-        ("inner_product_params", "inner_product_param"), ("relu_parma", "relu_param"), ("tpo", "top"),
+        ("convolutional_param", "convolution_param"),
+        ("Pooling_param", "pooling_param"),
+        ("botom", "bottom"),
+        ("inner_product_params", "inner_product_param"),
+        ("relu_parma", "relu_param"),
+        ("tpo", "top"),
     ],
-)  # fmt: skip
+)
 def test_a_name_of_few_edits_is_found(wrote, meant):
     assert nearest(wrote, LAYER) == meant and did_you_mean(wrote, LAYER) == f"did you mean '{meant}'?"
 
@@ -22,11 +26,17 @@ def test_a_name_of_few_edits_is_found(wrote, meant):
 @pytest.mark.parametrize(
     ("wrote", "known"),
     [
-        ("quantization_param", LAYER), ("correlation_layer_param", LAYER), ("lstm_param", LAYER),
-        ("warmup_iter", SOLVER), ("gpu_index", SOLVER), ("cache", ["scale", "source"]), ("new_dim", ["new_width"]),
-        ("x" * 10_000, LAYER), ("", LAYER),
+        ("quantization_param", LAYER),
+        ("correlation_layer_param", LAYER),
+        ("lstm_param", LAYER),
+        ("warmup_iter", SOLVER),
+        ("gpu_index", SOLVER),
+        ("cache", ["scale", "source"]),
+        ("new_dim", ["new_width"]),
+        ("x" * 10_000, LAYER),
+        ("", LAYER),
     ],
-)  # fmt: skip
+)
 def test_a_name_like_no_other_is_not_answered_with_another(wrote, known):
     assert nearest(wrote, known) is None and did_you_mean(wrote, known) == ""
 

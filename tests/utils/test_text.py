@@ -20,11 +20,7 @@ def test_a_sentence_goes_on_two_blanks_further_in():
 
 
 def test_a_labelled_line_goes_on_below_its_text():
-    assert wrap("  peak at  one two three four", 20) == (
-        "  peak at  one two\n"
-        "           three\n"
-        "           four"
-    )  # fmt: skip
+    assert wrap("  peak at  one two three four", 20) == ("  peak at  one two\n           three\n           four")
 
 
 def test_a_short_command_in_backticks_stays_together():
@@ -41,8 +37,10 @@ def test_a_word_is_never_broken():
 
 def test_a_name_a_number_and_its_unit_stay_together():
     assert wrap("largest: conv1 24.5 MiB, res2a.diff 1.5 MiB, peak (467,200 bytes)", 26).splitlines() == [
-        "largest: conv1 24.5 MiB,", "  res2a.diff 1.5 MiB, peak", "  (467,200 bytes)",
-    ]  # fmt: skip
+        "largest: conv1 24.5 MiB,",
+        "  res2a.diff 1.5 MiB, peak",
+        "  (467,200 bytes)",
+    ]
 
 
 def test_control_characters_are_escaped_and_other_letters_stay():

@@ -18,19 +18,33 @@ from layermem.utils.units import (
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0.00 us"), (3.2e-6, "3.20 us"), (4.5e-2, "45.0 ms"), (0.9994, "999 ms"), (0.9996, "1.00 s"),
-        (4.7, "4.70 s"), (9.996, "10.0 s"), (245.4, "245 s"), (1234.0, "1,234 s"),
+        (0.0, "0.00 us"),
+        (3.2e-6, "3.20 us"),
+        (4.5e-2, "45.0 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.00 s"),
+        (4.7, "4.70 s"),
+        (9.996, "10.0 s"),
+        (245.4, "245 s"),
+        (1234.0, "1,234 s"),
     ],
-)  # fmt: skip
+)
 def test_a_duration_has_three_figures_and_no_exponent(seconds, text):
     assert format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (1610612736, "1.50 GiB"), (1023 * 1024, "1.00 MiB"),
-     (-2048, "-2.00 KiB"), (5 * 1024**5, "5,120 TiB")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1610612736, "1.50 GiB"),
+        (1023 * 1024, "1.00 MiB"),
+        (-2048, "-2.00 KiB"),
+        (5 * 1024**5, "5,120 TiB"),
+    ],
+)
 def test_bytes_have_three_figures_and_a_binary_unit(count, text):
     assert format_bytes(count) == text
 
@@ -45,10 +59,18 @@ def test_a_share_is_a_percentage_of_the_whole():
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("0", 0), ("1", 1), ("2,480,343,040", 2480343040), ("1,024 KiB", 1048576),
-     (" 1.5 gib ", 1610612736), ("800KB", 800_000), ("800K", 819_200), (".5M", 524_288),
-     ("1048575TiB", 1048575 * 1024**4)],
-)  # fmt: skip
+    [
+        ("0", 0),
+        ("1", 1),
+        ("2,480,343,040", 2480343040),
+        ("1,024 KiB", 1048576),
+        (" 1.5 gib ", 1610612736),
+        ("800KB", 800_000),
+        ("800K", 819_200),
+        (".5M", 524_288),
+        ("1048575TiB", 1048575 * 1024**4),
+    ],
+)
 def test_an_amount_is_read_in_binary_or_decimal_units(text, count):
     assert parse_bytes(text) == count
 
@@ -74,8 +96,12 @@ def test_more_memory_than_any_machine_has_is_refused_before_it_is_counted_with(t
 
 def test_a_change_has_a_sign_and_no_minus_before_nothing():
     assert [format_change(share) for share in (0.1234, -0.05, 0.0, -0.0004, -0.0006)] == [
-        "+12.3 %", "-5.0 %", "+0.0 %", "+0.0 %", "-0.1 %",
-    ]  # fmt: skip
+        "+12.3 %",
+        "-5.0 %",
+        "+0.0 %",
+        "+0.0 %",
+        "-0.1 %",
+    ]
 
 
 def test_an_amount_below_a_limit_shows_its_bytes_only_where_both_round_to_the_same():

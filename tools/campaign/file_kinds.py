@@ -266,10 +266,13 @@ def net_seeds() -> list[bytes]:
 def solver_seeds() -> list[bytes]:
     kinds = ('type: "Adam" momentum2: 0.9', 'type: "RMSProp"', 'type: "AdaDelta" delta: 1e-6', 'type: "Nesterov"', "")
     policies = (
-        'lr_policy: "step" gamma: 0.5 stepsize: 1', 'lr_policy: "inv" gamma: 0.1 power: 0.5',
-        'lr_policy: "poly" power: 2', 'lr_policy: "multistep" gamma: 0.1 stepvalue: 1 stepvalue: 2',
-        'lr_policy: "sigmoid" gamma: -1 stepsize: 1', 'lr_policy: "exp" gamma: 0.5',
-    )  # fmt: skip
+        'lr_policy: "step" gamma: 0.5 stepsize: 1',
+        'lr_policy: "inv" gamma: 0.1 power: 0.5',
+        'lr_policy: "poly" power: 2',
+        'lr_policy: "multistep" gamma: 0.1 stepvalue: 1 stepvalue: 2',
+        'lr_policy: "sigmoid" gamma: -1 stepsize: 1',
+        'lr_policy: "exp" gamma: 0.5',
+    )
     more = ("clip_gradients: 1 iter_size: 2", "test_iter: 1 test_interval: 1", "average_loss: 2 display: 1 snapshot: 1")
     rng = random.Random(0)
     return [
@@ -302,11 +305,24 @@ def onnx_seeds() -> list[bytes]:
     rng = np.random.default_rng(0)
     values = {name: rng.random(owned.param.shape, np.float32) for name, owned in net.params.items()}
     model = export_model(net, values).model
-    nodes = [("Shape", "data", "s", {}), ("Gather", "s i", "n", {}), ("Concat", "n r", "d", {"axis": 0}),
-             ("Relu", "data", "a", {}), ("Pad", "a p", "b", {}), ("MaxPool", "a", "c", {"kernel_shape": [2, 2]}),
-             ("Reshape", "c d", "e", {}), ("MatMul", "e w", "f", {}), ("Add", "f v", "y", {})]  # fmt: skip
-    constants = {"i": np.array([0]), "r": np.array([-1]), "p": np.zeros(8, np.int64),
-                 "w": np.ones((126, 3), np.float32), "v": np.ones(3, np.float32)}  # fmt: skip
+    nodes = [
+        ("Shape", "data", "s", {}),
+        ("Gather", "s i", "n", {}),
+        ("Concat", "n r", "d", {"axis": 0}),
+        ("Relu", "data", "a", {}),
+        ("Pad", "a p", "b", {}),
+        ("MaxPool", "a", "c", {"kernel_shape": [2, 2]}),
+        ("Reshape", "c d", "e", {}),
+        ("MatMul", "e w", "f", {}),
+        ("Add", "f v", "y", {}),
+    ]
+    constants = {
+        "i": np.array([0]),
+        "r": np.array([-1]),
+        "p": np.zeros(8, np.int64),
+        "w": np.ones((126, 3), np.float32),
+        "v": np.ones(3, np.float32),
+    }
     made = [helper.make_node(op, i.split(), o.split(), op, **attributes) for op, i, o, attributes in nodes]
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     given = helper.make_tensor_value_info("data", 1, ["N", 3, 8, 7])

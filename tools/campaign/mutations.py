@@ -101,9 +101,16 @@ def _setting(rng: random.Random, tokens: Tokens, others: Others) -> None:
 
 
 TEXT_EDITS: tuple[Callable[[random.Random, Tokens, Others], None], ...] = (
-    *[_replace_number] * 8, *[_replace_string] * 2, *[_replace_word] * 2, *[_line] * 2, _delete, _repeat,
-    _insert_character, _swap, _setting,
-)  # fmt: skip
+    *[_replace_number] * 8,
+    *[_replace_string] * 2,
+    *[_replace_word] * 2,
+    *[_line] * 2,
+    _delete,
+    _repeat,
+    _insert_character,
+    _swap,
+    _setting,
+)
 
 
 def mutate_text(rng: random.Random, text: str, others: Others) -> str:

@@ -92,10 +92,11 @@ def inner_product(w: NetWriter) -> None:
     outputs, bias, transpose = rng.randint(1, 16), w.chance(0.7), w.chance(0.2)
     key = ("ip", w.blobs[x][axis:], outputs, bias, transpose)
     (top,) = w.add(
-        "InnerProduct", [x],
+        "InnerProduct",
+        [x],
         f"{w.params(key, 1 + bias)} inner_product_param {{ num_output: {outputs} axis: {axis} "
         f"bias_term: {str(bias).lower()} transpose: {str(transpose).lower()} {w.filler()} }}",
-    )  # fmt: skip
+    )
     if w.chance(0.4):
         w.maybe_in_place("ReLU", top)
 
@@ -119,9 +120,14 @@ def normalization(w: NetWriter) -> None:
 
 
 OF_FORKS = (  # of BN: averages that move, stay, or are not there; TEST may take those of the batch
-    "", "momentum: 0.5", "frozen: true", "var_eps: 1e-5 decay: 0.1", "moving_average: true decay: 0.3",
-    "bn_mode: LEARN", "bn_mode: INFERENCE",
-)  # fmt: skip
+    "",
+    "momentum: 0.5",
+    "frozen: true",
+    "var_eps: 1e-5 decay: 0.1",
+    "moving_average: true decay: 0.3",
+    "bn_mode: LEARN",
+    "bn_mode: INFERENCE",
+)
 
 
 @production(2)
@@ -155,7 +161,7 @@ ACTIVATIONS = {
     "Swish": ("", "swish_param { beta: 0.7 }"),
     "Dropout": ("", "dropout_param { dropout_ratio: 0.3 }"),
     **dict.fromkeys(("Sigmoid", "TanH", "AbsVal", "BNLL", "Threshold"), ("",)),
-}  # fmt: skip
+}
 
 
 @production(5)
@@ -169,9 +175,12 @@ def bounded(w: NetWriter) -> None:
     """Functions that overflow or have no value somewhere, behind one that keeps them in range."""
     (y,) = w.maybe_in_place("Sigmoid", w.pick())
     after = (
-        ("Log", "log_param { scale: 0.5 shift: 1 }"), ("Log", "log_param { base: 2 shift: 1 }"),
-        ("Exp", "exp_param { base: 2 scale: 0.5 }"), ("Exp", ""), ("Power", "power_param { power: 0.375 shift: 1 }"),
-    )  # fmt: skip
+        ("Log", "log_param { scale: 0.5 shift: 1 }"),
+        ("Log", "log_param { base: 2 shift: 1 }"),
+        ("Exp", "exp_param { base: 2 scale: 0.5 }"),
+        ("Exp", ""),
+        ("Power", "power_param { power: 0.375 shift: 1 }"),
+    )
     w.maybe_in_place(*(lambda kind, settings: (kind, y, settings))(*w.rng.choice(after)))
 
 
@@ -217,9 +226,10 @@ def concat(w: NetWriter) -> None:
     shape = w.blobs[x]
     axis = rng.randrange(len(shape))
     fits = [
-        b for b, s in w.blobs.items()
+        b
+        for b, s in w.blobs.items()
         if len(s) == len(shape) and s[:axis] + s[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
-    ]  # fmt: skip
+    ]
     w.add("Concat", [x, *rng.choices(fits, k=rng.randint(1, 3))], f"concat_param {{ axis: {axis} }}")
 
 
@@ -310,9 +320,11 @@ def over_time(w: NetWriter) -> None:
     sizes = (kind, outputs, w.blobs[x][2:], *(w.blobs[each][1:] for each in static))
     settings = f"num_output: {outputs} expose_hidden: {str(bool(hidden)).lower()} {w.filler()}"
     w.add(
-        kind, [*bottoms, *static, *hidden], f"recurrent_param {{ {settings} }} {w.params(sizes, count)}",
+        kind,
+        [*bottoms, *static, *hidden],
+        f"recurrent_param {{ {settings} }} {w.params(sizes, count)}",
         1 + len(hidden),
-    )  # fmt: skip
+    )
 
 
 @production(1)
@@ -379,10 +391,20 @@ def loss(w: NetWriter) -> None:
     x = rng.choice([*(b for b in w.unread if trainable(w, b)), *[b for b in w.learned if trainable(w, b)][-3:]])
     shape = w.blobs[x]
     batch, weight = shape[0], rng.choice(("", "", "loss_weight: 0.3", "loss_weight: 2"))
-    kind = rng.choice((
-        "SoftmaxWithLoss", "SoftmaxWithLoss", "pixels", "HingeLoss", "MultinomialLogisticLoss", "EuclideanLoss",
-        "SigmoidCrossEntropyLoss", "ContrastiveLoss", "Reduction", "InfogainLoss",
-    ))  # fmt: skip
+    kind = rng.choice(
+        (
+            "SoftmaxWithLoss",
+            "SoftmaxWithLoss",
+            "pixels",
+            "HingeLoss",
+            "MultinomialLogisticLoss",
+            "EuclideanLoss",
+            "SigmoidCrossEntropyLoss",
+            "ContrastiveLoss",
+            "Reduction",
+            "InfogainLoss",
+        )
+    )
     if kind == "pixels" and len(shape) == 4 and shape[1] > 1:
         target = binary(w, (batch, 1, *shape[2:]))
         w.add("SoftmaxWithLoss", [x, target], weight + (" loss_param { ignore_label: 1 }" if w.chance(0.3) else ""))

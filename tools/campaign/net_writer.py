@@ -15,9 +15,13 @@ MOST_ELEMENTS = 60_000  # of a blob
 ITEM_BY_ITEM = 0.5  # share of the nets that keep the items of a batch apart, so that they run in slices of it
 MIXING = {"BatchNorm", "BN", "BatchReindex", "LSTM", "RNN", "Parameter"}
 FILLERS = (
-    'type: "xavier"', 'type: "msra"', 'type: "gaussian" std: 0.2', 'type: "uniform" min: -0.3 max: 0.3',
-    'type: "constant" value: 0.1', 'type: "positive_unitball"',
-)  # fmt: skip
+    'type: "xavier"',
+    'type: "msra"',
+    'type: "gaussian" std: 0.2',
+    'type: "uniform" min: -0.3 max: 0.3',
+    'type: "constant" value: 0.1',
+    'type: "positive_unitball"',
+)
 
 
 class NetWriter:

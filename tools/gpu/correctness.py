@@ -20,8 +20,13 @@ from tools.gpu.large import large_checks
 from tools.gpu.results import Options, Results
 from tools.gpu.watched import WatchedGpu
 
-MORE_PRODUCTS = ("Convolution, grouped", "Deconvolution", "InnerProduct", "Convolution + ReLU",
-                 "Convolution + residual + ReLU")  # fmt: skip
+MORE_PRODUCTS = (
+    "Convolution, grouped",
+    "Deconvolution",
+    "InnerProduct",
+    "Convolution + ReLU",
+    "Convolution + residual + ReLU",
+)
 
 
 def run(results: Results, options: Options) -> None:

@@ -100,9 +100,10 @@ def noting(note: Callable[[Met], None]) -> Iterator[None]:
         return made
 
     with (
-        patch.object(Engine, "launch", launch), patch.object(WarpgroupEngine, "launch", launch_by_warpgroups),
+        patch.object(Engine, "launch", launch),
+        patch.object(WarpgroupEngine, "launch", launch_by_warpgroups),
         patch.object(Engine, "of_patch", launch_of_patch),
-    ):  # fmt: skip
+    ):
         yield
 
 
@@ -114,7 +115,7 @@ def _met(launch: Launch, matrices: tuple[int, int, int], depth: int, stage: int,
     tiles = ceil_div(rows, m) * ceil_div(columns, n) * repeat
     return Met(
         f"{launch.module}.{launch.function}", (rows, columns), (m, n), depth, stage, ring, tiles, prod(launch.grid)
-    )  # fmt: skip
+    )
 
 
 class Recorder:

@@ -55,8 +55,14 @@ FIRST = {
     "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed", "LSTMUnit", "Softmax", "EuclideanLoss",
     "update by SGD", "naive products", "sums of ranks", "images in bytes", "delay",
 }  # fmt: skip
-FEW = ("Convolution by quads", "ReLU", "BatchNorm by quads", "Pooling MAX 3/2", "SoftmaxWithLoss and its softmax",
-       "Dropout")  # fmt: skip
+FEW = (
+    "Convolution by quads",
+    "ReLU",
+    "BatchNorm by quads",
+    "Pooling MAX 3/2",
+    "SoftmaxWithLoss and its softmax",
+    "Dropout",
+)
 
 
 class Checked(Protocol):

@@ -202,9 +202,12 @@ def fitted(lines: Iterable[Line]) -> dict[str, Any]:
         engine = engine_of(precision)
         l2_bytes, paces = fit(of, engine)
         table[precision] = {
-            "L2_BYTES": l2_bytes, "paces": paces, "ms": milliseconds(of, engine._replace(paces=paces), l2_bytes),
-            "now ms": milliseconds(of, engine, L2_BYTES), "least ms": least(of),
-        }  # fmt: skip
+            "L2_BYTES": l2_bytes,
+            "paces": paces,
+            "ms": milliseconds(of, engine._replace(paces=paces), l2_bytes),
+            "now ms": milliseconds(of, engine, L2_BYTES),
+            "least ms": least(of),
+        }
     return table
 
 
@@ -259,8 +262,10 @@ def _turn(split: Split) -> tuple[bool, int]:
 
 def problem_of(line: Line) -> ConvProblem:
     """As tools/gpu/tiles.py describes it."""
-    axes = [Window(line[side], *(line[name][axis] for name in ("kernel", "stride", "pad", "dilation")))
-            for axis, side in enumerate(("h", "w"))]  # fmt: skip
+    axes = [
+        Window(line[side], *(line[name][axis] for name in ("kernel", "stride", "pad", "dilation")))
+        for axis, side in enumerate(("h", "w"))
+    ]
     return ConvProblem(line["n"], line["c"], line["k"], *axes, line["groups"])
 
 
@@ -275,8 +280,13 @@ def fitted_splits(lines: Iterable[Line]) -> Row:
 
     add_cycles, slack = min(product(ADDS, SLACKS), key=lambda pair: spent(*pair))
     best = sum(choice.weight * min(choice.ms) for choice, _ in of)
-    return {"ADD_CYCLES": add_cycles, "SLACK": slack, "ms": spent(add_cycles, slack),
-            "now ms": spent(ADD_CYCLES, SLACK), "least ms": best}  # fmt: skip
+    return {
+        "ADD_CYCLES": add_cycles,
+        "SLACK": slack,
+        "ms": spent(add_cycles, slack),
+        "now ms": spent(ADD_CYCLES, SLACK),
+        "least ms": best,
+    }
 
 
 # -- warpgroups --------------------------------------------------------------------------------------------------------
@@ -331,8 +341,10 @@ def text(table: Mapping[str, Any]) -> str:
     for name, found in table.items():
         constants = "; ".join(f"{key} = {value}" for key, value in found.items() if not key.endswith("ms"))
         now = next((found[key] for key in ("now ms", "without ms") if key in found), math.nan)
-        lines.append(f"{name}: {constants or 'never'}  # {found['ms']:.4g} ms, now {now:.4g}, best of each "
-                     f"{found['least ms']:.4g}")  # fmt: skip
+        lines.append(
+            f"{name}: {constants or 'never'}  # {found['ms']:.4g} ms, now {now:.4g}, best of each "
+            f"{found['least ms']:.4g}"
+        )
     return "\n".join(lines)
 
 

@@ -216,9 +216,13 @@ class Large:
     def run_once(self) -> Wrong:
         way, narrow = self.way, () if self.wide_image else ("x0",)
         call = CudaCall(
-            {}, storage=self.word, narrow=narrow, precision=way.precision, capability=way.capability,
+            {},
+            storage=self.word,
+            narrow=narrow,
+            precision=way.precision,
+            capability=way.capability,
             multiprocessors=way.gpu.driver.gpu.multiprocessors,
-        )  # fmt: skip
+        )
         operands = operands_of(way.gpu, self.problem, self.word)
         places = operands.places(wide_image=self.wide_image)
         return self.run(operands, engine_of(call, "x0", self.problem), places)

@@ -119,15 +119,25 @@ def steps_of(layer: Layer) -> Iterator[tuple[Step, dict[str, Tensor]]]:
 
 
 def bound(
-    layer: Layer, step: Step, tensors: Mapping[str, Tensor], addresses: Mapping[str, int], precision: str,
-    capability: str, step_scalars: int = 0, multiprocessors: int = 0,
-) -> list[Launch]:  # fmt: skip
+    layer: Layer,
+    step: Step,
+    tensors: Mapping[str, Tensor],
+    addresses: Mapping[str, int],
+    precision: str,
+    capability: str,
+    step_scalars: int = 0,
+    multiprocessors: int = 0,
+) -> list[Launch]:
     """As a device binds the op on a GPU of this capability, which chooses the kernels of products."""
     counts = {role: tensor.count for role, tensor in tensors.items()}
     call = CudaCall(
-        addresses, counts, precision=precision, capability=capability, multiprocessors=multiprocessors,
+        addresses,
+        counts,
+        precision=precision,
+        capability=capability,
+        multiprocessors=multiprocessors,
         step_scalars=step_scalars,
-    )  # fmt: skip
+    )
     return list(cuda_kernels.bind(record_of(layer, step), step.step, call))
 
 

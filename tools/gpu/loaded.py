@@ -30,13 +30,14 @@ class LoadedKernels:
             self._call("cuFuncSetAttribute", function, DYNAMIC_LIMIT, launch.shared)
             self._call("cuFuncSetAttribute", function, CARVEOUT, WHOLE_CARVEOUT)
         blocks, shared = ctypes.c_int(), ctypes.c_size_t(launch.shared)
-        self._call(
-            "cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(blocks), function, launch.block, shared
-        )  # fmt: skip
+        self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(blocks), function, launch.block, shared)
         return {
-            "threads": launch.block, "registers": self._attribute(function, REGISTERS),
-            "static": self._attribute(function, STATIC_BYTES), "dynamic": launch.shared, "blocks": blocks.value,
-        }  # fmt: skip
+            "threads": launch.block,
+            "registers": self._attribute(function, REGISTERS),
+            "static": self._attribute(function, STATIC_BYTES),
+            "dynamic": launch.shared,
+            "blocks": blocks.value,
+        }
 
     def _function(self, launch: Launch) -> Handle:
         if launch.module not in self._modules:
@@ -46,7 +47,7 @@ class LoadedKernels:
         function = Handle()
         self._call(
             "cuModuleGetFunction", ctypes.byref(function), self._modules[launch.module], launch.function.encode()
-        )  # fmt: skip
+        )
         return function
 
     def _attribute(self, function: Handle, attribute: int) -> int:

@@ -33,8 +33,12 @@ from tools.gpu.quarantine import Quarantine
 from tools.gpu.results import Options
 from tools.gpu.whole_nets import Wanted
 
-NETS = (("resnet50", 128, "tf32", FP32), ("resnet50", 128, "bf16", "bf16"), ("vgg16", 64, "tf32", FP32),
-        ("vgg16", 64, "bf16", "bf16"))  # fmt: skip
+NETS = (
+    ("resnet50", 128, "tf32", FP32),
+    ("resnet50", 128, "bf16", "bf16"),
+    ("vgg16", 64, "tf32", FP32),
+    ("vgg16", 64, "bf16", "bf16"),
+)
 SMALL = (("mnist", 8, "fp32", FP32),)
 PRODUCT = re.compile(r"conv_(fprop|dgrad|wgrad)")
 TILE = re.compile(r"_\d+x\d+_v\d+$")

@@ -110,9 +110,7 @@ def ways(each: Wanted, net: Net, options: Options) -> list[Way]:
     return found
 
 
-def ours(
-    results: Results, each: Wanted, net: Net, chosen: Collection[str] | None, share: float | None = None
-) -> None:  # fmt: skip
+def ours(results: Results, each: Wanted, net: Net, chosen: Collection[str] | None, share: float | None = None) -> None:
     """Those of the ways that are chosen, or all."""
     for way in ways(each, net, results.options):
         if chosen is not None and way.how not in chosen:

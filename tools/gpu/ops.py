@@ -62,9 +62,12 @@ def run(results: Results, options: Options) -> None:
         gc.collect()
         if not options.small:
             results.attempt(
-                lambda each=each: profiled(results, each), most=PROFILE_SECONDS + 30, net=each.title,
-                precision=each.precision, who="PyTorch",
-            )  # fmt: skip
+                lambda each=each: profiled(results, each),
+                most=PROFILE_SECONDS + 30,
+                net=each.title,
+                precision=each.precision,
+                who="PyTorch",
+            )
 
 
 def roofline(ceilings: dict[str, float], precision: str, job: Job) -> Roofline:

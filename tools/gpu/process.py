@@ -22,9 +22,15 @@ def run(command: Sequence[str], log: Path, seconds: float, environment: Mapping[
     It has a session of its own, and is killed with its group; where this process is killed, by the kernel."""
     with open(log, "a", encoding="utf-8") as file:
         process = subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
-            env=None if environment is None else dict(environment), preexec_fn=partial(_end_with, os.getpid()),
-        )  # fmt: skip
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+            preexec_fn=partial(_end_with, os.getpid()),
+        )
         try:
             return process.wait(max(seconds, 0.0))
         except subprocess.TimeoutExpired:

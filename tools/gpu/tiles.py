@@ -162,10 +162,17 @@ def name_of(problem: ConvProblem) -> str:
 
 def describe(problem: ConvProblem) -> Row:
     return {
-        "n": problem.n, "c": problem.c, "k": problem.k, "h": problem.h, "w": problem.w,
-        "kernel": list(problem.kernel), "stride": list(problem.stride), "pad": list(problem.pad),
-        "dilation": list(problem.dilation), "groups": problem.groups,
-    }  # fmt: skip
+        "n": problem.n,
+        "c": problem.c,
+        "k": problem.k,
+        "h": problem.h,
+        "w": problem.w,
+        "kernel": list(problem.kernel),
+        "stride": list(problem.stride),
+        "pad": list(problem.pad),
+        "dilation": list(problem.dilation),
+        "groups": problem.groups,
+    }
 
 
 def matrices(problem: ConvProblem, op: str) -> tuple[int, int, int, int]:
@@ -315,9 +322,7 @@ def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> It
 
 
 def wgrad(engine: Engine, problem: ConvProblem, places: Places, split: Split) -> Candidate:
-    launches = conv_wgrad(
-        engine, problem, places.out, places.maps, places.image, False, places.parts, split=split
-    )  # fmt: skip
+    launches = conv_wgrad(engine, problem, places.out, places.maps, places.image, False, places.parts, split=split)
     return Candidate("wgrad", list(launches), split.parts, split)
 
 
@@ -392,8 +397,9 @@ def parts_bytes(problem: ConvProblem) -> int:
     """Of the largest split, or of the most parts."""
     of_inner = [
         FLOAT * count * problem.n * (problem.k if op == "fprop" else problem.c)
-        for op in ("fprop", "dgrad") for count in inner_counts(problem, op)
-    ]  # fmt: skip
+        for op in ("fprop", "dgrad")
+        for count in inner_counts(problem, op)
+    ]
     return max(of_inner + [problem.filter.nbytes * split.parts for split in splits(problem)])
 
 
@@ -431,9 +437,7 @@ def bests(problem: ConvProblem, precision: str, lines: Sequence[Row], capability
         function, parts = chosen(problem, op, precision, capability)
         of_function = [line for line in of_op if line["function"] == function]
         nearest = min(of_function, key=lambda line: abs(line["parts"] - parts), default={"ms": None})
-        yield row | {
-            "TFLOP/s": fastest["TFLOP/s"], "chosen": titled(function, parts), "chosen ms": nearest["ms"]
-        }  # fmt: skip
+        yield row | {"TFLOP/s": fastest["TFLOP/s"], "chosen": titled(function, parts), "chosen ms": nearest["ms"]}
 
 
 def titled(function: str, parts: int) -> str:

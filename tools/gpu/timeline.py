@@ -39,9 +39,12 @@ class TimedDevice(CudaDevice):
     """Records events around every instruction of the schedules that it is given."""
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        self,
+        instructions: Sequence[Instruction],
+        calls: Sequence[Bound],
+        cancel: Bound | None = None,
         free_from: Mapping[str, int] = {},
-    ) -> Sequence[Bound]:  # fmt: skip
+    ) -> Sequence[Bound]:
         self.timed = [(each, self.driver.event(timed=True), self.driver.event(timed=True)) for each in instructions]
         return super().order_streams(
             instructions, [self._timed(*each) for each in zip(self.timed, calls)], cancel, free_from
@@ -89,10 +92,16 @@ def run(results: Results, options: Options) -> None:
 def trace(spans: Iterable[Span], what: str) -> list[Row]:
     """Events of the trace format that Chrome defined: microseconds."""
     return [
-        {"ph": "X", "pid": what, "tid": span.stream, "name": span.name, "ts": 1e3 * span.begin,
-         "dur": 1e3 * (span.end - span.begin)}
+        {
+            "ph": "X",
+            "pid": what,
+            "tid": span.stream,
+            "name": span.name,
+            "ts": 1e3 * span.begin,
+            "dur": 1e3 * (span.end - span.begin),
+        }
         for span in spans
-    ]  # fmt: skip
+    ]
 
 
 def summary(spans: Sequence[Span]) -> Row:
@@ -107,10 +116,12 @@ def summary(spans: Sequence[Span]) -> Row:
     row = {"step ms": end} | {f"{name} ms": sum(s.end - s.begin for s in of) for name, of in streams.items()}
     exposed = sum(span.end - span.begin - overlap(span, compute) for span in copies)
     return row | {
-        "exposed copies ms": exposed, "gaps ms": sum(max(0.0, gap) for gap in gaps),
-        "gaps": sum(gap > GAP_MS for gap in gaps), "largest gap ms": max(gaps, default=0.0),
+        "exposed copies ms": exposed,
+        "gaps ms": sum(max(0.0, gap) for gap in gaps),
+        "gaps": sum(gap > GAP_MS for gap in gaps),
+        "largest gap ms": max(gaps, default=0.0),
         "behind the largest": compute[gaps.index(max(gaps))].name if gaps else "",
-    }  # fmt: skip
+    }
 
 
 def overlap(span: Span, others: Iterable[Span]) -> float:

@@ -42,8 +42,11 @@ def compared(results: Results, key: Row, device: CudaDevice, expected: Sequence[
     losses, parameters = trained(key["net"], device, key["strategy"], poison=key["strategy"] == "auto")
     bound = BOUNDS[key["precision"]]
     near = all(math.isclose(a, b, rel_tol=bound) for a, b in zip(losses, expected, strict=True))
-    others = (row["parameters"] for row in results.rows
-              if "parameters" in row and (row["net"], row["precision"]) == (key["net"], key["precision"]))  # fmt: skip
+    others = (
+        row["parameters"]
+        for row in results.rows
+        if "parameters" in row and (row["net"], row["precision"]) == (key["net"], key["precision"])
+    )
     same = next(others, parameters) == parameters
     says = "" if near and same else f"losses {losses}, expected {expected}" if same else "other bits"
     results.add(**key, passed=near and same, parameters=parameters, says=says)

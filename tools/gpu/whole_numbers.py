@@ -74,9 +74,8 @@ class Operands:
     """
 
     def __init__(
-        self, gpu: Gpu, problem: ConvProblem, storage: str = "", *, parts_bytes: int = 0,
-        most_macs: int = MOST_MACS,
-    ) -> None:  # fmt: skip
+        self, gpu: Gpu, problem: ConvProblem, storage: str = "", *, parts_bytes: int = 0, most_macs: int = MOST_MACS
+    ) -> None:
         self.gpu, self.problem, self.storage, self.most_macs = gpu, problem, storage, most_macs
         self._held: list[Any] = []
         self._buffers: dict[str, int] = {}

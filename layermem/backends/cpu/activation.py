@@ -94,7 +94,14 @@ def prelu_backward(op: PReLU, call: CpuCall) -> list[Launch]:
     return [
         *sums,
         cpu.prelu_backward(
-            shape, dx=call["dx0"], dslope=dslope, x=call["x0"], dy=call["dy0"], slope=call["w0"],
-            accumulate_dx=call.accumulates("dx0"), accumulate_dslope=call.accumulates("dw0"), workspace=call.workspace,
-        )
-    ]  # fmt: skip
+            shape,
+            dx=call["dx0"],
+            dslope=dslope,
+            x=call["x0"],
+            dy=call["dy0"],
+            slope=call["w0"],
+            accumulate_dx=call.accumulates("dx0"),
+            accumulate_dslope=call.accumulates("dw0"),
+            workspace=call.workspace,
+        ),
+    ]

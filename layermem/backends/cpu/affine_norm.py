@@ -65,10 +65,19 @@ def global_forward(op: AffineNorm, call: CpuCall) -> list[Launch]:
     return [
         fill(one, 1, 1.0),
         cpu.batch_norm_fused_global_forward(
-            shape, y=call["y0"], x=call["x0"], w0=call["w2"], w1=call["w3"], w2=one, factor=call["w0"],
-            bias=call["w1"], relu=False, eps=op.eps, workspace=call.workspace,
+            shape,
+            y=call["y0"],
+            x=call["x0"],
+            w0=call["w2"],
+            w1=call["w3"],
+            w2=one,
+            factor=call["w0"],
+            bias=call["w1"],
+            relu=False,
+            eps=op.eps,
+            workspace=call.workspace,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def recompute_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
@@ -102,10 +111,13 @@ def global_backward(op: AffineNorm, call: CpuCall) -> list[Launch]:
     return [
         fill(one, 1, 1.0),
         cpu.batch_norm_global_backward(
-            cpu.Channels(1, op.channels, 1), dx=slope, dy=call["w0"], w1=call["w3"], w2=one, eps=op.eps,
+            cpu.Channels(1, op.channels, 1),
+            dx=slope,
+            dy=call["w0"],
+            w1=call["w3"],
+            w2=one,
+            eps=op.eps,
             workspace=call.workspace,
         ),
-        cpu.scale_backward(
-            shape, dx=call["dx0"], dy=call["dy0"], factor=slope, accumulate_dx=call.accumulates("dx0")
-        ),
-    ]  # fmt: skip
+        cpu.scale_backward(shape, dx=call["dx0"], dy=call["dy0"], factor=slope, accumulate_dx=call.accumulates("dx0")),
+    ]

@@ -39,16 +39,21 @@ class CpuCall(KernelCall):
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, Array], context: StepContext, *, accumulated: Collection[str] = (), layer: str = "",
+        cls,
+        arrays: Mapping[str, Array],
+        context: StepContext,
+        *,
+        accumulated: Collection[str] = (),
+        layer: str = "",
         storage: str = "",
-    ) -> CpuCall:  # fmt: skip
+    ) -> CpuCall:
         """`storage`: the word of the type that arrays of 16 bits have."""
         narrow = frozenset(role for role, array in arrays.items() if array.dtype == np.uint16)
         addresses = {role: int(array.ctypes.data) for role, array in arrays.items()}
         counts = {role: array.size for role, array in arrays.items()}
         return cls(
             addresses, counts, frozenset(accumulated), context, layer, storage if narrow else "", narrow, arrays=arrays
-        )  # fmt: skip
+        )
 
 
 cpu_kernels: KernelRegistry[CpuCall, Launches] = KernelRegistry("cpu")

@@ -19,9 +19,19 @@ def native(problem: ConvProblem, part: BatchSlice | None = None) -> cpu.ConvProb
     each = problem.n // part.count if part else 1
     first, items = (each * part.first, each * part.items) if part else (0, problem.n)
     return cpu.ConvProblem(
-        n=problem.n, c=problem.c, h=problem.h, w=problem.w, k=problem.k, kernel=problem.kernel, stride=problem.stride,
-        pad=problem.pad, dilation=problem.dilation, groups=problem.groups, first=first, of=items,
-    )  # fmt: skip
+        n=problem.n,
+        c=problem.c,
+        h=problem.h,
+        w=problem.w,
+        k=problem.k,
+        kernel=problem.kernel,
+        stride=problem.stride,
+        pad=problem.pad,
+        dilation=problem.dilation,
+        groups=problem.groups,
+        first=first,
+        of=items,
+    )
 
 
 def fprop_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
@@ -98,12 +108,20 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     problem = native(op.problem, op.part)
     return [
         cpu.conv_fprop(
-            problem, y=call[f"y{i}"], x=call[f"x{i}"], w=call["w0"], bias=call["w1"], relu=op.relu, mask=call["mask"],
-            largest_zero=op.largest_zero, workspace=call.workspace, of_x=call.storage_of(f"x{i}"),
+            problem,
+            y=call[f"y{i}"],
+            x=call[f"x{i}"],
+            w=call["w0"],
+            bias=call["w1"],
+            relu=op.relu,
+            mask=call["mask"],
+            largest_zero=op.largest_zero,
+            workspace=call.workspace,
+            of_x=call.storage_of(f"x{i}"),
             of_y=call.storage_of(f"y{i}"),
         )
         for i in pairs(op, call, "x")
-    ]  # fmt: skip
+    ]
 
 
 @kernel(Conv, "dgrad", workspace=dgrad_workspace_bytes, narrow=narrow_dgrad, adds_narrow=True)
@@ -111,17 +129,26 @@ def convolution_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
         cpu.conv_dgrad(
-            problem, dx=call[f"dx{i}"], dy=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
-            workspace=call.workspace, storage=call.storage,
+            problem,
+            dx=call[f"dx{i}"],
+            dy=call[f"dy{i}"],
+            w=call["w0"],
+            accumulate=call.accumulates(f"dx{i}"),
+            workspace=call.workspace,
+            storage=call.storage,
         )
         for i in pairs(op, call, "dx")
-    ]  # fmt: skip
+    ]
 
 
 @kernel(
-    Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place,
+    Conv,
+    "wgrad",
+    workspace=wgrad_workspace_bytes,
+    carry=wgrad_carry_bytes,
+    in_place=wgrad_in_place,
     narrow=narrow_wgrad,
-)  # fmt: skip
+)
 def convolution_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
     return wgrad(op, call, maps="dy", image="x")
 
@@ -148,17 +175,27 @@ def deconvolution_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
         cpu.conv_fprop(
-            problem, y=call[f"dx{i}"], x=call[f"dy{i}"], w=call["w0"], accumulate=call.accumulates(f"dx{i}"),
-            workspace=call.workspace, of_x=call.storage, of_y=call.storage,
+            problem,
+            y=call[f"dx{i}"],
+            x=call[f"dy{i}"],
+            w=call["w0"],
+            accumulate=call.accumulates(f"dx{i}"),
+            workspace=call.workspace,
+            of_x=call.storage,
+            of_y=call.storage,
         )
         for i in pairs(op, call, "dx")
-    ]  # fmt: skip
+    ]
 
 
 @kernel(
-    Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, in_place=wgrad_in_place,
+    Deconv,
+    "wgrad",
+    workspace=wgrad_workspace_bytes,
+    carry=wgrad_carry_bytes,
+    in_place=wgrad_in_place,
     narrow=narrow_wgrad,
-)  # fmt: skip
+)
 def deconvolution_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     return wgrad(op, call, maps="x", image="dy")
 
@@ -175,11 +212,17 @@ def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[La
                 launches += before
             launches.append(
                 cpu.conv_wgrad(
-                    problem, dw=dw, x=call[f"{image}{i}"], dy=call[f"{maps}{i}"], accumulate=number > 0 or accumulate,
-                    workspace=call.workspace, carry=call["dw0" + CARRY], of_x=call.storage_of(f"{image}{i}"),
+                    problem,
+                    dw=dw,
+                    x=call[f"{image}{i}"],
+                    dy=call[f"{maps}{i}"],
+                    accumulate=number > 0 or accumulate,
+                    workspace=call.workspace,
+                    carry=call["dw0" + CARRY],
+                    of_x=call.storage_of(f"{image}{i}"),
                     of_dy=call.storage_of(f"{maps}{i}"),
                 )
-            )  # fmt: skip
+            )
         if "dw1" in call or "dw1" + CARRY in call:
             accumulate = number > 0 or call.accumulates("dw1")
             launches += bias_gradient(op, call, *rows_and_columns(top_of(op)), f"dy{i}", accumulate)

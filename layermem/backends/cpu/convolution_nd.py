@@ -107,11 +107,15 @@ def fprop(op: ConvNd | DeconvNd, call: CpuCall, y: str, x: str, bias: int) -> li
                 accumulate = not run.first or call.accumulates(f"{y}{i}")
                 launches.append(
                     cpu.conv_fprop(
-                        part, y=at(call[f"{y}{i}"], run.maps, frames, problem.maps),
-                        x=at(call[f"{x}{i}"], run.image, images, problem.image), w=w,
-                        bias=0 if accumulate else bias, accumulate=accumulate, workspace=workspace,
+                        part,
+                        y=at(call[f"{y}{i}"], run.maps, frames, problem.maps),
+                        x=at(call[f"{x}{i}"], run.image, images, problem.image),
+                        w=w,
+                        bias=0 if accumulate else bias,
+                        accumulate=accumulate,
+                        workspace=workspace,
                     )
-                )  # fmt: skip
+                )
     for i in pairs:
         if not call.accumulates(f"{y}{i}"):
             launches += empty_sums(unreached_frames(problem.outer, "maps"), frames, problem.maps, call[f"{y}{i}"], bias)
@@ -133,11 +137,15 @@ def dgrad(op: ConvNd | DeconvNd, call: CpuCall, dx: str, dy: str, bias: int) -> 
                 accumulate = not run.first or call.accumulates(f"{dx}{i}")
                 launches.append(
                     cpu.conv_dgrad(
-                        part, dx=at(call[f"{dx}{i}"], run.image, images, problem.image),
-                        dy=at(call[f"{dy}{i}"], run.maps, frames, problem.maps), w=w,
-                        bias=0 if accumulate else bias, accumulate=accumulate, workspace=workspace,
+                        part,
+                        dx=at(call[f"{dx}{i}"], run.image, images, problem.image),
+                        dy=at(call[f"{dy}{i}"], run.maps, frames, problem.maps),
+                        w=w,
+                        bias=0 if accumulate else bias,
+                        accumulate=accumulate,
+                        workspace=workspace,
                     )
-                )  # fmt: skip
+                )
     for i in pairs:
         if not call.accumulates(f"{dx}{i}"):
             launches += empty_sums(
@@ -175,12 +183,14 @@ def tap_gradient(
         for run in runs:
             launches.append(
                 cpu.conv_wgrad(
-                    native(problem.of_frames(run.count)), dw=dw,
+                    native(problem.of_frames(run.count)),
+                    dw=dw,
                     x=at(call[image], run.image, image_frames(problem.outer), problem.image),
-                    dy=at(call[maps], run.maps, maps_frames(problem.outer), problem.maps), accumulate=accumulate,
+                    dy=at(call[maps], run.maps, maps_frames(problem.outer), problem.maps),
+                    accumulate=accumulate,
                     workspace=workspace,
                 )
-            )  # fmt: skip
+            )
             accumulate = True
     if not accumulate:  # no frames meet under this tap
         launches.append(cpu.pointwise("fill", problem.k * width, out=dw, alpha=0.0))
@@ -188,10 +198,15 @@ def tap_gradient(
         pitch = problem.outer_taps * width
         launches.append(
             cpu.copy_rows(
-                problem.k, width, out=call["dw0"] + FLOAT * tap * width, out_pitch=pitch, x=dw, x_pitch=width,
+                problem.k,
+                width,
+                out=call["dw0"] + FLOAT * tap * width,
+                out_pitch=pitch,
+                x=dw,
+                x_pitch=width,
                 accumulate=call.accumulates("dw0"),
             )
-        )  # fmt: skip
+        )
     return launches
 
 

@@ -22,7 +22,7 @@ def copy_rows(
     assert not accumulate, "what is in 16 bits is not added to (KernelRegistry.takes)"
     return cpu.copy_bytes(
         rows, itemsize * width, out=out, out_pitch=itemsize * out_pitch, x=x, x_pitch=itemsize * x_pitch
-    )  # fmt: skip
+    )
 
 
 def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
@@ -32,16 +32,27 @@ def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
     if call.itemsize(out) != FLOAT and not call.accumulates(out):
         return [
             copy_rows(
-                1, call.count(out), itemsize=call.itemsize(out), out=call[out], out_pitch=0, x=call[x], x_pitch=0,
+                1,
+                call.count(out),
+                itemsize=call.itemsize(out),
+                out=call[out],
+                out_pitch=0,
+                x=call[x],
+                x_pitch=0,
                 accumulate=False,
             )
-        ]  # fmt: skip
+        ]
     return [
         cpu.pointwise(
-            "scale", call.count(out), out=call[out], a=call[x], alpha=1.0, accumulate=call.accumulates(out),
+            "scale",
+            call.count(out),
+            out=call[out],
+            a=call[x],
+            alpha=1.0,
+            accumulate=call.accumulates(out),
             storage=call.storage,
         )
-    ]  # fmt: skip
+    ]
 
 
 def reorder_workspace_bytes(to: Tensor, source: Tensor) -> int:

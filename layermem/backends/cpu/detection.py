@@ -28,15 +28,34 @@ def report_boxes(call: CpuCall, launch: Launch) -> Launch:
 def problem_of(op: MultiBoxLoss) -> cpu.MultiBoxProblem:
     s = op.suppression
     return cpu.MultiBoxProblem(
-        items=op.items, priors=op.priors, classes=op.classes, loc_classes=op.loc_classes, rows=op.rows,
-        background=op.background, code=CODES[op.code], in_target=op.in_target, mining=MININGS[op.mining],
-        sample_size=op.sample_size, top_k=s.top_k if s else 0, nms_threshold=s.threshold if s else 0,
-        overlap_threshold=op.overlap_threshold if op.per_prediction else -1, neg_pos_ratio=op.neg_pos_ratio,
-        neg_overlap=op.neg_overlap, loc_weight=op.loc_weight, normalizer=op.normalizer or 0,
-        prior_matching=op.prior_matching, prior_suppression=op.prior_suppression, difficult=op.difficult,
-        agnostic=op.agnostic, ignore_crossing=op.ignore_crossing, bp_inside=op.bp_inside, l2=op.l2,
-        logistic=op.logistic, loc=op.loc, conf=op.conf,
-    )  # fmt: skip
+        items=op.items,
+        priors=op.priors,
+        classes=op.classes,
+        loc_classes=op.loc_classes,
+        rows=op.rows,
+        background=op.background,
+        code=CODES[op.code],
+        in_target=op.in_target,
+        mining=MININGS[op.mining],
+        sample_size=op.sample_size,
+        top_k=s.top_k if s else 0,
+        nms_threshold=s.threshold if s else 0,
+        overlap_threshold=op.overlap_threshold if op.per_prediction else -1,
+        neg_pos_ratio=op.neg_pos_ratio,
+        neg_overlap=op.neg_overlap,
+        loc_weight=op.loc_weight,
+        normalizer=op.normalizer or 0,
+        prior_matching=op.prior_matching,
+        prior_suppression=op.prior_suppression,
+        difficult=op.difficult,
+        agnostic=op.agnostic,
+        ignore_crossing=op.ignore_crossing,
+        bp_inside=op.bp_inside,
+        l2=op.l2,
+        logistic=op.logistic,
+        loc=op.loc,
+        conf=op.conf,
+    )
 
 
 def forward_bytes(op: MultiBoxLoss, roles: Collection[str]) -> int:
@@ -50,9 +69,15 @@ def backward_bytes(op: MultiBoxLoss, roles: Collection[str]) -> int:
 @kernel(MultiBoxLoss, "forward", workspace=forward_bytes)
 def multibox_loss_forward(op: MultiBoxLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.multibox_loss_forward(
-        problem_of(op), loss=call["y0"], locations=call["x0"], scores=call["x1"], boxes=call["x2"], truth=call["x3"],
-        match=call["match"], workspace=call.workspace,
-    )  # fmt: skip
+        problem_of(op),
+        loss=call["y0"],
+        locations=call["x0"],
+        scores=call["x1"],
+        boxes=call["x2"],
+        truth=call["x3"],
+        match=call["match"],
+        workspace=call.workspace,
+    )
     return [report_boxes(call, launch)]
 
 
@@ -60,20 +85,37 @@ def multibox_loss_forward(op: MultiBoxLoss, call: CpuCall) -> list[Launch]:
 def multibox_loss_backward(op: MultiBoxLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.multibox_loss_backward(
-            problem_of(op), dlocations=call["dx0"], dscores=call["dx1"], dloss=call["dy0"], locations=call["x0"],
-            scores=call["x1"], boxes=call["x2"], truth=call["x3"], match=call["match"],
-            accumulate_dlocations=call.accumulates("dx0"), accumulate_dscores=call.accumulates("dx1"),
+            problem_of(op),
+            dlocations=call["dx0"],
+            dscores=call["dx1"],
+            dloss=call["dy0"],
+            locations=call["x0"],
+            scores=call["x1"],
+            boxes=call["x2"],
+            truth=call["x3"],
+            match=call["match"],
+            accumulate_dlocations=call.accumulates("dx0"),
+            accumulate_dscores=call.accumulates("dx1"),
             workspace=call.workspace,
         )
-    ]  # fmt: skip
+    ]
 
 
 def detection_of(op: DetectionOutput) -> cpu.DetectionProblem:
     return cpu.DetectionProblem(
-        items=op.items, priors=op.priors, classes=op.classes, loc_classes=op.loc_classes, background=op.background,
-        code=CODES[op.code], in_target=op.in_target, least_score=op.least_score, threshold=op.threshold, eta=op.eta,
-        candidates=op.candidates, of_item=op.of_item,
-    )  # fmt: skip
+        items=op.items,
+        priors=op.priors,
+        classes=op.classes,
+        loc_classes=op.loc_classes,
+        background=op.background,
+        code=CODES[op.code],
+        in_target=op.in_target,
+        least_score=op.least_score,
+        threshold=op.threshold,
+        eta=op.eta,
+        candidates=op.candidates,
+        of_item=op.of_item,
+    )
 
 
 def detection_bytes(op: DetectionOutput, roles: Collection[str]) -> int:
@@ -84,17 +126,27 @@ def detection_bytes(op: DetectionOutput, roles: Collection[str]) -> int:
 def detection_output_forward(op: DetectionOutput, call: CpuCall) -> list[Launch]:
     return [
         cpu.detection_output(
-            detection_of(op), y=call["y0"], locations=call["x0"], scores=call["x1"], boxes=call["x2"],
+            detection_of(op),
+            y=call["y0"],
+            locations=call["x0"],
+            scores=call["x1"],
+            boxes=call["x2"],
             workspace=call.workspace,
         )
-    ]  # fmt: skip
+    ]
 
 
 def evaluation_of(op: DetectionEvaluate) -> cpu.EvaluationProblem:
     return cpu.EvaluationProblem(
-        detections=op.detections, truths=op.truths, classes=op.classes, background=op.background, rows=op.y.shape[2],
-        overlap_threshold=op.overlap_threshold, difficult=op.difficult, sized_items=op.sized_items,
-    )  # fmt: skip
+        detections=op.detections,
+        truths=op.truths,
+        classes=op.classes,
+        background=op.background,
+        rows=op.y.shape[2],
+        overlap_threshold=op.overlap_threshold,
+        difficult=op.difficult,
+        sized_items=op.sized_items,
+    )
 
 
 def evaluation_bytes(op: DetectionEvaluate, roles: Collection[str]) -> int:

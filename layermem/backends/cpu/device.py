@@ -40,10 +40,15 @@ def _set_isa(name: str) -> None:
 class CpuDevice(ReferenceDevice):
     fusions = frozenset(
         {
-            "BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu",
-            "InnerProduct+relu", "Eltwise+relu", "InnerProduct+update",
+            "BatchNormScale",
+            "BatchNormScale+residual",
+            "BatchNormScale+residual+relu",
+            "Conv+relu",
+            "InnerProduct+relu",
+            "Eltwise+relu",
+            "InnerProduct+update",
         }
-    )  # fmt: skip
+    )
 
     def __init__(self, threads: int | None = None, storage: str = FP32):
         super().__init__(storage=storage)

@@ -29,8 +29,14 @@ def dropout(op: Dropout, call: CpuCall, out: str, x: str) -> list[Launch]:
     @lru_cache(maxsize=1)
     def launch(seed: int) -> cpu.StepLaunch:
         return cpu.dropout(
-            call.count(out), out=call[out], x=call[x], ratio=op.threshold / 2**32, seed=seed, stream=op.stream,
-            accumulate=call.accumulates(out), first=first,
-        )  # fmt: skip
+            call.count(out),
+            out=call[out],
+            x=call[x],
+            ratio=op.threshold / 2**32,
+            seed=seed,
+            stream=op.stream,
+            accumulate=call.accumulates(out),
+            first=first,
+        )
 
     return [lambda: launch(context["seed"])(context["step"])]  # the seed is set after binding

@@ -26,10 +26,16 @@ def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
         coefficients = list(op.coeffs)
         return [
             cpu.eltwise_sum(
-                count, y=y, xs=xs, coefficients=coefficients, relu=op.relu, mask=call["mask"],
-                largest_zero=op.largest_zero, storage=call.storage,
+                count,
+                y=y,
+                xs=xs,
+                coefficients=coefficients,
+                relu=op.relu,
+                mask=call["mask"],
+                largest_zero=op.largest_zero,
+                storage=call.storage,
             )
-        ]  # fmt: skip
+        ]
     if op.operation == "PROD":
         return [cpu.eltwise_product(count, y=y, xs=xs)]
     return [cpu.eltwise_max(count, y=y, xs=xs, argmax=call["winner"])]
@@ -45,10 +51,16 @@ def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
     if op.operation == "SUM":
         return [
             cpu.eltwise_sum_backward(
-                count, dxs=dxs, dy=dy, coefficients=list(op.coeffs), accumulate=accumulate, mask=call["mask"],
-                y=call["y0"], storage=call.storage,
+                count,
+                dxs=dxs,
+                dy=dy,
+                coefficients=list(op.coeffs),
+                accumulate=accumulate,
+                mask=call["mask"],
+                y=call["y0"],
+                storage=call.storage,
             )
-        ]  # fmt: skip
+        ]
     if op.operation == "PROD":
         xs = [call[f"x{i}"] for i in range(op.bottoms)]
         return [cpu.eltwise_product_backward(count, dxs=dxs, xs=xs, dy=dy, accumulate=accumulate)]

@@ -62,9 +62,7 @@ def embed_forward(op: Embed, call: CpuCall) -> list[Launch]:
     index, before = reorder_operand(call, "x0", op.index, indices(op), 0)
     in_order = chosen(op).ordered_like(op.y)
     y = call["y0"] if in_order else call.workspace + index_bytes(op)
-    gather = cpu.gather_rows(
-        op.rows, op.width, count=op.count, out=y, table=call["w0"], index=index, bias=call["w1"]
-    )  # fmt: skip
+    gather = cpu.gather_rows(op.rows, op.width, count=op.count, out=y, table=call["w0"], index=index, bias=call["w1"])
     after = [] if in_order else reorder(call["y0"], op.y, y, chosen(op), 0)
     return [*before, report_indices(call, gather), *after]
 
@@ -99,7 +97,12 @@ def batch_reindex_forward(op: BatchReindex, call: CpuCall) -> list[Launch]:
 @kernel(BatchReindex, "backward")
 def batch_reindex_backward(op: BatchReindex, call: CpuCall) -> list[Launch]:
     scatter = cpu.scatter_rows(
-        op.rows, op.width, count=op.count, out=call["dx0"], x=call["dy0"], index=call["x1"],
+        op.rows,
+        op.width,
+        count=op.count,
+        out=call["dx0"],
+        x=call["dy0"],
+        index=call["x1"],
         accumulate=call.accumulates("dx0"),
-    )  # fmt: skip
+    )
     return [report_indices(call, scatter)]

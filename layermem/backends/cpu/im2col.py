@@ -55,9 +55,13 @@ def im2col_backward(op: Im2col, call: CpuCall) -> list[Launch]:
     clear = [] if added else [cpu.pointwise("fill", op.x.count, out=call["dx0"], alpha=0.0)]
     sums = [
         cpu.copy_block(
-            shape, out=call["dx0"] + x, out_strides=x_strides(op), x=call["dy0"] + y, x_strides=y_strides(op),
+            shape,
+            out=call["dx0"] + x,
+            out_strides=x_strides(op),
+            x=call["dy0"] + y,
+            x_strides=y_strides(op),
             accumulate=True,
         )
         for shape, x, y in taps(op)
-    ]  # fmt: skip
+    ]
     return [*clear, *sums]

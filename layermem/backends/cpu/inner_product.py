@@ -60,10 +60,18 @@ def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
         return transposed.fprop(op, call)
     return [
         cpu.inner_product_fprop(
-            op.rows, op.outputs, op.inner, y=call["y0"], x=call["x0"], w=call["w0"], bias=columns_of(op, call["w1"]),
-            relu=op.relu, mask=call["mask"], largest_zero=op.largest_zero,
+            op.rows,
+            op.outputs,
+            op.inner,
+            y=call["y0"],
+            x=call["x0"],
+            w=call["w0"],
+            bias=columns_of(op, call["w1"]),
+            relu=op.relu,
+            mask=call["mask"],
+            largest_zero=op.largest_zero,
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(InnerProduct, "dgrad", workspace=reorder_workspace_bytes)
@@ -72,10 +80,16 @@ def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
         return transposed.dgrad(op, call)
     return [
         cpu.inner_product_dgrad(
-            op.rows, op.outputs, op.inner, dx=call["dx0"], dy=columns_of(op, call["dy0"]), w=call["w0"],
-            accumulate=call.accumulates("dx0"), dy_outputs=op.dy_outputs,
+            op.rows,
+            op.outputs,
+            op.inner,
+            dx=call["dx0"],
+            dy=columns_of(op, call["dy0"]),
+            w=call["w0"],
+            accumulate=call.accumulates("dx0"),
+            dy_outputs=op.dy_outputs,
         )
-    ]  # fmt: skip
+    ]
 
 
 def wgrad_in_place(op: InnerProduct, role: str) -> bool:
@@ -101,9 +115,15 @@ def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
 def band_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     dw, accumulate, before = slices.sum_in_place(op, call, "dw0", op.outputs * op.inner)
     gradient = cpu.inner_product_band_wgrad(
-        op.rows, op.outputs, op.inner, dw=dw, x=call["x0"], dy=columns_of(op, call["dy0"]), dy_outputs=op.dy_outputs,
+        op.rows,
+        op.outputs,
+        op.inner,
+        dw=dw,
+        x=call["x0"],
+        dy=columns_of(op, call["dy0"]),
+        dy_outputs=op.dy_outputs,
         accumulate=accumulate,
-    )  # fmt: skip
+    )
     return [*before, gradient]
 
 
@@ -120,9 +140,15 @@ def inner_product_backward_update(op: InnerProductUpdate, call: CpuCall) -> Laun
     if partial_sums_workspace_bytes(product):
         return None
     fused = cpu.inner_product_backward_update(
-        update.rule, product.rows, product.outputs, product.inner, x=call["x0"],
-        dy=columns_of(product, call["dy0"]), dy_outputs=product.dy_outputs, **rule_settings(update, call),
-    )  # fmt: skip
+        update.rule,
+        product.rows,
+        product.outputs,
+        product.inner,
+        x=call["x0"],
+        dy=columns_of(product, call["dy0"]),
+        dy_outputs=product.dy_outputs,
+        **rule_settings(update, call),
+    )
     launches: list[Launch] = [UpdateLaunch(update, call, fused)]
     if "dw1" in call:
         launches += bias_gradient(product, call, product.rows, product.outputs, "dy0", accumulate=False)

@@ -116,7 +116,15 @@ def product(op: InnerProduct, call: CpuCall, left: int, right: int, workspace: i
     if not partial_sums_bytes(op):
         dw, accumulate, before = slices.sum_in_place(op, call, "dw0", n * k)
     gradient = cpu.inner_product_wgrad(
-        op.rows, n, k, dw=dw, x=left, dy=right, accumulate=accumulate, workspace=workspace, carry=call["dw0" + CARRY],
+        op.rows,
+        n,
+        k,
+        dw=dw,
+        x=left,
+        dy=right,
+        accumulate=accumulate,
+        workspace=workspace,
+        carry=call["dw0" + CARRY],
         **slices.rows_of_batch(op, op.rows),
-    )  # fmt: skip
+    )
     return [*before, gradient]

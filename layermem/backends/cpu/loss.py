@@ -65,10 +65,16 @@ def sigmoid_loss_carry_bytes(op: SigmoidCrossEntropyLoss, role: str) -> int:
 def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
     target, before = reorder_operand(call, "x1", op.target, op.x, sigmoid_loss_bytes(op))
     launch = cpu.sigmoid_loss_forward(
-        op.x.count, loss=call["y0"], x=call["x0"], target=target, ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), workspace=call.workspace, carry=call["y0" + CARRY],
+        op.x.count,
+        loss=call["y0"],
+        x=call["x0"],
+        target=target,
+        ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer),
+        workspace=call.workspace,
+        carry=call["y0" + CARRY],
         **rows_of_batch(op, op.x.count),
-    )  # fmt: skip
+    )
     return [*before, launch]
 
 
@@ -76,10 +82,17 @@ def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Lau
 def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
     target, before = reorder_operand(call, "x1", op.target, op.x, sigmoid_loss_bytes(op))
     launch = cpu.sigmoid_loss_backward(
-        op.x.count, dx=call["dx0"], x=call["x0"], target=target, dloss=call["dy0"], ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
+        op.x.count,
+        dx=call["dx0"],
+        x=call["x0"],
+        target=target,
+        dloss=call["dy0"],
+        ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer),
+        accumulate=call.accumulates("dx0"),
+        workspace=call.workspace,
         **counted_labels(op, call, op.x.count, op.normalizer, op.ignore_label),
-    )  # fmt: skip
+    )
     return [*before, launch]
 
 
@@ -98,9 +111,15 @@ def euclidean_loss_carry_bytes(op: EuclideanLoss, role: str) -> int:
 def euclidean_loss_forward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
     b, before = reorder_operand(call, "x1", op.b, op.a, cpu.euclidean_loss_workspace_bytes(op.a.count))
     launch = cpu.euclidean_loss_forward(
-        op.a.count, loss=call["y0"], a=call["x0"], b=b, divisor=2 * items_of_batch(op, op.items),
-        workspace=call.workspace, carry=call["y0" + CARRY], **rows_of_batch(op, op.a.count),
-    )  # fmt: skip
+        op.a.count,
+        loss=call["y0"],
+        a=call["x0"],
+        b=b,
+        divisor=2 * items_of_batch(op, op.items),
+        workspace=call.workspace,
+        carry=call["y0" + CARRY],
+        **rows_of_batch(op, op.a.count),
+    )
     return [*before, launch]
 
 
@@ -111,10 +130,16 @@ def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
     reordered = bool(before) and "dx1" in call
     db = call.workspace + offset + operand_workspace_bytes(op.b, op.a) if reordered else call["dx1"]
     launch = cpu.euclidean_loss_backward(
-        op.a.count, da=call["dx0"], db=db, a=call["x0"], b=b, dloss=call["dy0"],
-        divisor=items_of_batch(op, op.items), accumulate_da=call.accumulates("dx0"),
+        op.a.count,
+        da=call["dx0"],
+        db=db,
+        a=call["x0"],
+        b=b,
+        dloss=call["dy0"],
+        divisor=items_of_batch(op, op.items),
+        accumulate_da=call.accumulates("dx0"),
         accumulate_db=call.accumulates("dx1") and not reordered,
-    )  # fmt: skip
+    )
     if not reordered:
         return [*before, launch]
     workspace = call.workspace + offset + aligned(op.a.nbytes)
@@ -133,11 +158,19 @@ def smooth_l1_carry_bytes(op: SmoothL1Loss, role: str) -> int:
 def smooth_l1_forward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
     return [
         cpu.smooth_l1_loss_forward(
-            op.x.count, loss=call["y0"], a=call["x0"], b=call["x1"], inside=call["x2"], outside=call["x3"],
-            sigma=op.sigma, divisor=items_of_batch(op, op.items), workspace=call.workspace,
-            carry=call["y0" + CARRY], **rows_of_batch(op, op.x.count),
+            op.x.count,
+            loss=call["y0"],
+            a=call["x0"],
+            b=call["x1"],
+            inside=call["x2"],
+            outside=call["x3"],
+            sigma=op.sigma,
+            divisor=items_of_batch(op, op.items),
+            workspace=call.workspace,
+            carry=call["y0" + CARRY],
+            **rows_of_batch(op, op.x.count),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(SmoothL1Loss, "backward")
@@ -173,11 +206,19 @@ def contrastive_loss_carry_bytes(op: ContrastiveLoss, role: str) -> int:
 def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.contrastive_loss_forward(
-            *pairs_of_items(op), loss=call["y0"], a=call["x0"], b=call["x1"], same=call["x2"], margin=op.margin,
-            legacy=op.legacy, divisor=2 * items_of_batch(op, op.items), workspace=call.workspace,
-            carry=call["y0" + CARRY], **rows_of_batch(op, pairs_of_items(op)[0]),
+            *pairs_of_items(op),
+            loss=call["y0"],
+            a=call["x0"],
+            b=call["x1"],
+            same=call["x2"],
+            margin=op.margin,
+            legacy=op.legacy,
+            divisor=2 * items_of_batch(op, op.items),
+            workspace=call.workspace,
+            carry=call["y0" + CARRY],
+            **rows_of_batch(op, pairs_of_items(op)[0]),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(ContrastiveLoss, "backward")
@@ -210,9 +251,15 @@ def item_loss_carry_bytes(op: ItemLoss, role: str) -> int:
 @kernel(HingeLoss, "forward", workspace=item_loss_workspace_bytes, carry=item_loss_carry_bytes)
 def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.hinge_loss_forward(
-        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], squared=op.squared,
-        workspace=call.workspace, carry=call["y0" + CARRY], **rows_of_batch(op, op.items),
-    )  # fmt: skip
+        *item_shape(op),
+        loss=call["y0"],
+        x=call["x0"],
+        label=call["x1"],
+        squared=op.squared,
+        workspace=call.workspace,
+        carry=call["y0" + CARRY],
+        **rows_of_batch(op, op.items),
+    )
     return [report_labels(call, launch)]
 
 
@@ -220,18 +267,29 @@ def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
 def hinge_loss_backward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.hinge_loss_backward(
-            *item_shape(op), dx=call["dx0"], x=call["x0"], label=call["x1"], dloss=call["dy0"], squared=op.squared,
-            accumulate=call.accumulates("dx0"), of=items_of_batch(op, op.items),
+            *item_shape(op),
+            dx=call["dx0"],
+            x=call["x0"],
+            label=call["x1"],
+            dloss=call["dy0"],
+            squared=op.squared,
+            accumulate=call.accumulates("dx0"),
+            of=items_of_batch(op, op.items),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace_bytes, carry=item_loss_carry_bytes)
 def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.logistic_loss_forward(
-        *item_shape(op), loss=call["y0"], x=call["x0"], label=call["x1"], workspace=call.workspace,
-        carry=call["y0" + CARRY], **rows_of_batch(op, op.items),
-    )  # fmt: skip
+        *item_shape(op),
+        loss=call["y0"],
+        x=call["x0"],
+        label=call["x1"],
+        workspace=call.workspace,
+        carry=call["y0" + CARRY],
+        **rows_of_batch(op, op.items),
+    )
     return [report_labels(call, launch)]
 
 
@@ -239,7 +297,12 @@ def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall
 def multinomial_logistic_loss_backward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
     return [
         cpu.logistic_loss_backward(
-            *item_shape(op), dx=call["dx0"], x=call["x0"], label=call["x1"], dloss=call["dy0"],
-            accumulate=call.accumulates("dx0"), of=items_of_batch(op, op.items),
+            *item_shape(op),
+            dx=call["dx0"],
+            x=call["x0"],
+            label=call["x1"],
+            dloss=call["dy0"],
+            accumulate=call.accumulates("dx0"),
+            of=items_of_batch(op, op.items),
         )
-    ]  # fmt: skip
+    ]

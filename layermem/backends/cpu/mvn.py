@@ -11,17 +11,25 @@ from layermem.ops import MVN
 def mvn_forward(op: MVN, call: CpuCall) -> list[Launch]:
     return [
         cpu.mvn_forward(
-            cpu.Axis(*op.layout), y=call["y0"], x=call["x0"], inv_std=call["inv_std"], normalize=op.normalize,
+            cpu.Axis(*op.layout),
+            y=call["y0"],
+            x=call["x0"],
+            inv_std=call["inv_std"],
+            normalize=op.normalize,
             eps=op.eps,
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(MVN, "backward")
 def mvn_backward(op: MVN, call: CpuCall) -> list[Launch]:
     return [
         cpu.mvn_backward(
-            cpu.Axis(*op.layout), dx=call["dx0"], dy=call["dy0"], y=call["y0"], inv_std=call["inv_std"],
+            cpu.Axis(*op.layout),
+            dx=call["dx0"],
+            dy=call["dy0"],
+            y=call["y0"],
+            inv_std=call["inv_std"],
             accumulate=call.accumulates("dx0"),
         )
-    ]  # fmt: skip
+    ]

@@ -42,20 +42,26 @@ def lrn_backward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
 def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
         cpu.lrn_forward(
-            **lrn_shape(op), alpha=op.alpha, k=op.k, beta=op.beta, y=call["y0"], x=call["x0"],
-            workspace=call.workspace,
+            **lrn_shape(op), alpha=op.alpha, k=op.k, beta=op.beta, y=call["y0"], x=call["x0"], workspace=call.workspace
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes)
 def lrn_backward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
         cpu.lrn_backward(
-            **lrn_shape(op), alpha=op.alpha, k=op.k, beta=op.beta, dx=call["dx0"], x=call["x0"], dy=call["dy0"],
-            accumulate=call.accumulates("dx0"), workspace=call.workspace,
+            **lrn_shape(op),
+            alpha=op.alpha,
+            k=op.k,
+            beta=op.beta,
+            dx=call["dx0"],
+            x=call["x0"],
+            dy=call["dy0"],
+            accumulate=call.accumulates("dx0"),
+            workspace=call.workspace,
         )
-    ]  # fmt: skip
+    ]
 
 
 # -- BatchNorm ---------------------------------------------------------------------------------------------------------
@@ -134,16 +140,30 @@ def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     if op.global_stats:
         return [
             cpu.batch_norm_global_backward(
-                shape, dx=dx, dy=dy, w1=call["w1"], w2=call["w2"], eps=op.eps, accumulate=accumulate,
-                workspace=call.workspace, storage=call.storage,
+                shape,
+                dx=dx,
+                dy=dy,
+                w1=call["w1"],
+                w2=call["w2"],
+                eps=op.eps,
+                accumulate=accumulate,
+                workspace=call.workspace,
+                storage=call.storage,
             )
-        ]  # fmt: skip
+        ]
     return [
         cpu.batch_norm_backward(
-            shape, dx=dx, x=call["x0"], dy=dy, mean=call["mean"], inv_std=call["inv_std"], accumulate=accumulate,
-            workspace=call.workspace, storage=call.storage,
+            shape,
+            dx=dx,
+            x=call["x0"],
+            dy=dy,
+            mean=call["mean"],
+            inv_std=call["inv_std"],
+            accumulate=accumulate,
+            workspace=call.workspace,
+            storage=call.storage,
         )
-    ]  # fmt: skip
+    ]
 
 
 # -- BatchNorm + Scale (+ ReLU) ----------------------------------------------------------------------------------------
@@ -242,10 +262,16 @@ def batch_norm_scale_statistics(op: BatchNormScale, call: CpuCall) -> Launches:
 def batch_norm_gradient_sums(op: BatchNorm, call: CpuCall) -> list[Launch]:
     return [
         cpu.batch_norm_gradient_sums(
-            channels(op), sums=call["sums"], x=call["x0"], dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"],
-            carry=call["sums" + CARRY], **rows_of_norm(op),
+            channels(op),
+            sums=call["sums"],
+            x=call["x0"],
+            dy=call["dy0"],
+            mean=call["mean"],
+            inv_std=call["inv_std"],
+            carry=call["sums" + CARRY],
+            **rows_of_norm(op),
         )
-    ]  # fmt: skip
+    ]
 
 
 def input_gradient_workspace_bytes(op: BatchNorm | BatchNormScale, roles: Collection[str]) -> int:
@@ -256,10 +282,18 @@ def input_gradient_workspace_bytes(op: BatchNorm | BatchNormScale, roles: Collec
 def batch_norm_input_gradient(op: BatchNorm, call: CpuCall) -> list[Launch]:
     return [
         cpu.batch_norm_input_gradient(
-            channels(op), dx=call["dx0"], x=call["x0"], dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"],
-            sums=call["sums"], accumulate=call.accumulates("dx0"), workspace=call.workspace, **rows_of_norm(op),
+            channels(op),
+            dx=call["dx0"],
+            x=call["x0"],
+            dy=call["dy0"],
+            mean=call["mean"],
+            inv_std=call["inv_std"],
+            sums=call["sums"],
+            accumulate=call.accumulates("dx0"),
+            workspace=call.workspace,
+            **rows_of_norm(op),
         )
-    ]  # fmt: skip
+    ]
 
 
 def gradient_sums_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
@@ -368,14 +402,20 @@ def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     dbias, accumulate_dbias, after_dbias = broadcast.gradient(call, dbias_role, copies + 2 * broadcast.nbytes)
     blocks = [
         cpu.scale_backward(
-            broadcast.shape, dx=offset_unless_absent(call["dx0"], i), dfactor=offset_unless_absent(dfactor, w),
-            dbias=offset_unless_absent(dbias, w), x=offset_unless_absent(call["x0"], i), dy=call["dy0"] + i,
-            factor=offset_unless_absent(factor, w), accumulate_dx=call.accumulates("dx0"),
-            accumulate_dfactor=accumulate_dfactor or repeated, accumulate_dbias=accumulate_dbias or repeated,
+            broadcast.shape,
+            dx=offset_unless_absent(call["dx0"], i),
+            dfactor=offset_unless_absent(dfactor, w),
+            dbias=offset_unless_absent(dbias, w),
+            x=offset_unless_absent(call["x0"], i),
+            dy=call["dy0"] + i,
+            factor=offset_unless_absent(factor, w),
+            accumulate_dx=call.accumulates("dx0"),
+            accumulate_dfactor=accumulate_dfactor or repeated,
+            accumulate_dbias=accumulate_dbias or repeated,
             workspace=call.workspace,
         )
         for i, w, repeated in broadcast.blocks()
-    ]  # fmt: skip
+    ]
     return [*before, *blocks, *after_dfactor, *after_dbias]
 
 
@@ -391,11 +431,14 @@ def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
     if dbias:
         launches += [
             cpu.scale_backward(
-                broadcast.shape, dbias=dbias + w, dy=call["dy0"] + i, accumulate_dbias=accumulate or repeated,
+                broadcast.shape,
+                dbias=dbias + w,
+                dy=call["dy0"] + i,
+                accumulate_dbias=accumulate or repeated,
                 workspace=call.workspace,
             )
             for i, w, repeated in broadcast.blocks()
-        ]  # fmt: skip
+        ]
     return [*launches, *after, *(copy_unless_shared(call, "dx0", "dy0") if "dx0" in call else [])]
 
 

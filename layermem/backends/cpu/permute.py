@@ -33,9 +33,17 @@ def permute_backward(op: Permute, call: CpuCall) -> list[Launch]:
 
 
 def permute(
-    op: Permute, call: CpuCall, out: str, to: Tensor, to_strides: tuple[int, ...], to_plain: bool, x: str,
-    source: Tensor, strides: tuple[int, ...], plain: bool,
-) -> list[Launch]:  # fmt: skip
+    op: Permute,
+    call: CpuCall,
+    out: str,
+    to: Tensor,
+    to_strides: tuple[int, ...],
+    to_plain: bool,
+    x: str,
+    source: Tensor,
+    strides: tuple[int, ...],
+    plain: bool,
+) -> list[Launch]:
     """The strides are those of op.sizes on both sides; runs of the copy lie along `out`."""
     if op.view:
         return copy_unless_shared(call, out, x)
@@ -45,8 +53,12 @@ def permute(
     into = call.workspace + copy_bytes(op) if reorders else call[out]
     axes = sorted(range(len(op.sizes)), key=lambda axis: (-to_strides[axis], -strides[axis]))
     copy = cpu.copy_block(
-        [op.sizes[axis] for axis in axes], out=into, out_strides=[to_strides[axis] for axis in axes], x=at,
-        x_strides=[strides[axis] for axis in axes], accumulate=call.accumulates(out) and not reorders,
-    )  # fmt: skip
+        [op.sizes[axis] for axis in axes],
+        out=into,
+        out_strides=[to_strides[axis] for axis in axes],
+        x=at,
+        x_strides=[strides[axis] for axis in axes],
+        accumulate=call.accumulates(out) and not reorders,
+    )
     after = reorder(call[out], to, into, flat, 0, call.accumulates(out)) if reorders else []
     return [*before, copy, *after]

@@ -16,9 +16,15 @@ def native(op: Pool) -> cpu.PoolProblem:
     n, c, h, w = op.x.shape
     _, _, out_h, out_w = op.y.shape
     return cpu.PoolProblem(
-        n=n, c=c, h=h, w=w, out=(out_h, out_w), kernel=(rows.kernel, columns.kernel),
-        stride=(rows.stride, columns.stride), pad=(rows.pad, columns.pad),
-    )  # fmt: skip
+        n=n,
+        c=c,
+        h=h,
+        w=w,
+        out=(out_h, out_w),
+        kernel=(rows.kernel, columns.kernel),
+        stride=(rows.stride, columns.stride),
+        pad=(rows.pad, columns.pad),
+    )
 
 
 def mask_workspace_bytes(op: Pool, roles: Collection[str]) -> int:

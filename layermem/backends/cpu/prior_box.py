@@ -11,7 +11,14 @@ from layermem.ops import PriorBox
 def prior_box_forward(op: PriorBox, call: CpuCall) -> list[Launch]:
     return [
         cpu.prior_box(
-            (op.rows, op.columns), widths=[w for w, _ in op.sizes], heights=[h for _, h in op.sizes], step=op.step,
-            offset=op.offset, image=op.image, clip=op.clip, variance=list(op.variance), y=call["y0"],
+            (op.rows, op.columns),
+            widths=[w for w, _ in op.sizes],
+            heights=[h for _, h in op.sizes],
+            step=op.step,
+            offset=op.offset,
+            image=op.image,
+            clip=op.clip,
+            variance=list(op.variance),
+            y=call["y0"],
         )
-    ]  # fmt: skip
+    ]

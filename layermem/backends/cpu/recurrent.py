@@ -21,11 +21,19 @@ def lstm_unit_forward(op: LstmUnit, call: CpuCall) -> list[Launch]:
 def lstm_unit_backward(op: LstmUnit, call: CpuCall) -> list[Launch]:
     return [
         cpu.lstm_unit_backward(
-            op.items, op.cells, dc=call["dx0"], dgates=call["dx1"], c=call["x0"], gates=call["x1"], cont=call["x2"],
-            d_next_c=call["dy0"], dh=call["dy1"], accumulate_dc=call.accumulates("dx0"),
+            op.items,
+            op.cells,
+            dc=call["dx0"],
+            dgates=call["dx1"],
+            c=call["x0"],
+            gates=call["x1"],
+            cont=call["x2"],
+            d_next_c=call["dy0"],
+            dh=call["dy1"],
+            accumulate_dc=call.accumulates("dx0"),
             accumulate_dgates=call.accumulates("dx1"),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(Carry, "load")

@@ -24,9 +24,13 @@ def grid(op: Interp) -> Grid:
     n, c, h, w = op.x.shape
     rows, columns = op.rows, op.columns
     return {
-        "n": n, "c": c, "size": (h, w), "out": (rows.out, columns.out), "begin": (rows.offset, columns.offset),
+        "n": n,
+        "c": c,
+        "size": (h, w),
+        "out": (rows.out, columns.out),
+        "begin": (rows.offset, columns.offset),
         "region": (rows.size, columns.size),
-    }  # fmt: skip
+    }
 
 
 @kernel(Interp, "forward")
@@ -53,10 +57,13 @@ def crop_offset(op: Crop) -> int:
 def crop_forward(op: Crop, call: CpuCall) -> list[Launch]:
     return [
         cpu.copy_block(
-            op.y.stored, out=call["y0"], out_strides=strides(op.y.stored), x=call["x0"] + crop_offset(op),
+            op.y.stored,
+            out=call["y0"],
+            out_strides=strides(op.y.stored),
+            x=call["x0"] + crop_offset(op),
             x_strides=strides(op.x.stored),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(Crop, "backward")
@@ -66,7 +73,11 @@ def crop_backward(op: Crop, call: CpuCall) -> list[Launch]:
     return [
         *clear,
         cpu.copy_block(
-            op.y.stored, out=call["dx0"] + crop_offset(op), out_strides=strides(op.x.stored), x=call["dy0"],
-            x_strides=strides(op.y.stored), accumulate=accumulate,
+            op.y.stored,
+            out=call["dx0"] + crop_offset(op),
+            out_strides=strides(op.x.stored),
+            x=call["dy0"],
+            x_strides=strides(op.y.stored),
+            accumulate=accumulate,
         ),
-    ]  # fmt: skip
+    ]

@@ -27,9 +27,7 @@ def shape_of(op: RoiPool | PsRoiPool) -> Shape:
 
 @kernel(RoiPool, "forward")
 def roi_pool_forward(op: RoiPool, call: CpuCall) -> list[Launch]:
-    launch = cpu.roi_pool_forward(
-        **shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"], argmax=call["argmax"]
-    )  # fmt: skip
+    launch = cpu.roi_pool_forward(**shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"], argmax=call["argmax"])
     return [report_regions(call, launch)]
 
 
@@ -49,10 +47,14 @@ def report_regions(call: CpuCall, launch: Launch) -> Launch:
 def roi_pool_backward(op: RoiPool, call: CpuCall) -> list[Launch]:
     return [
         cpu.roi_pool_backward(
-            **shape_of(op), dx=call["dx0"], dy=call["dy0"], regions=call["x1"], argmax=call["argmax"],
+            **shape_of(op),
+            dx=call["dx0"],
+            dy=call["dy0"],
+            regions=call["x1"],
+            argmax=call["argmax"],
             accumulate=call.accumulates("dx0"),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(PsRoiPool, "forward")

@@ -35,12 +35,18 @@ def gather(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]:
     rows, size, inner = op.whole.around(op.along)
     return [
         copy_rows(
-            rows, width, itemsize=call.itemsize(whole), out=call[whole] + offset, out_pitch=size * inner,
-            x=call[part], x_pitch=width, accumulate=call.accumulates(whole),
+            rows,
+            width,
+            itemsize=call.itemsize(whole),
+            out=call[whole] + offset,
+            out_pitch=size * inner,
+            x=call[part],
+            x_pitch=width,
+            accumulate=call.accumulates(whole),
         )
         for part, width, offset in copied_parts(op, call, stem, call.itemsize(whole))
         if not (op.view and call[whole] == call[part] and not call.accumulates(whole))
-    ]  # fmt: skip
+    ]
 
 
 def scatter(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]:
@@ -48,12 +54,18 @@ def scatter(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]
     rows, size, inner = op.whole.around(op.along)
     return [
         copy_rows(
-            rows, width, itemsize=call.itemsize(whole), out=call[part], out_pitch=width,
-            x=call[whole] + offset, x_pitch=size * inner, accumulate=call.accumulates(part),
+            rows,
+            width,
+            itemsize=call.itemsize(whole),
+            out=call[part],
+            out_pitch=width,
+            x=call[whole] + offset,
+            x_pitch=size * inner,
+            accumulate=call.accumulates(part),
         )
         for part, width, offset in copied_parts(op, call, stem, call.itemsize(whole))
         if not (op.view and call[whole] == call[part] and not call.accumulates(part))
-    ]  # fmt: skip
+    ]
 
 
 def copied_parts(op: Partition, call: CpuCall, stem: str, itemsize: int) -> list[tuple[str, int, int]]:
@@ -123,10 +135,13 @@ def tile_forward(op: Tile, call: CpuCall) -> list[Launch]:
     tiles, width = op.tiles, size * inner
     return [
         cpu.copy_block(
-            [outer, tiles, width], out=call["y0"], out_strides=[tiles * width, width, 1], x=call["x0"],
+            [outer, tiles, width],
+            out=call["y0"],
+            out_strides=[tiles * width, width, 1],
+            x=call["x0"],
             x_strides=[width, 0, 1],
         )
-    ]  # fmt: skip
+    ]
 
 
 def tiles_axis(op: Tile) -> cpu.Axis:

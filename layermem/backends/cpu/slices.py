@@ -106,17 +106,31 @@ def column_sums_in_place(op: OpRecord, rows: int, columns: int) -> bool:
 
 
 def column_sums(
-    op: OpRecord, call: CpuCall, role: str, rows: int, columns: int, x: int, accumulate: bool, workspace: int,
+    op: OpRecord,
+    call: CpuCall,
+    role: str,
+    rows: int,
+    columns: int,
+    x: int,
+    accumulate: bool,
+    workspace: int,
     storage: str = "",
-) -> list[Launch]:  # fmt: skip
+) -> list[Launch]:
     """`role` (+)= the sums over the rows at address x, which are stored in `storage`."""
     whole, begun, before = rows_of_batch(op, rows), False, list[Launch]()
     if is_slice(op) and column_sums_in_place(op, rows, columns):
         begun, before = begin_in_place(op, call, role, columns)
     sums = cpu.column_sums(
-        rows, columns, out=call[role], x=x, accumulate=accumulate or begun, workspace=workspace,
-        carry=call[role + CARRY], storage=storage, **whole,
-    )  # fmt: skip
+        rows,
+        columns,
+        out=call[role],
+        x=x,
+        accumulate=accumulate or begun,
+        workspace=workspace,
+        carry=call[role + CARRY],
+        storage=storage,
+        **whole,
+    )
     return [*before, sums]
 
 
@@ -132,7 +146,13 @@ def channel_sums(
         return []
     return [
         cpu.channel_sums(
-            shape, kind, out=out, a=call["dy0"], x=call["x0"], accumulate=accumulate, carry=call[role + CARRY],
+            shape,
+            kind,
+            out=out,
+            a=call["dy0"],
+            x=call["x0"],
+            accumulate=accumulate,
+            carry=call[role + CARRY],
             **rows_of_batch(op, outer),
         )
-    ]  # fmt: skip
+    ]

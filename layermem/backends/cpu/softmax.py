@@ -46,10 +46,17 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
     offset = cpu.softmax_loss_workspace_bytes(whole_axis(op))
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     launch = cpu.softmax_loss_forward(
-        axis(op), loss=call["y0"], y=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), workspace=call.workspace, carry=call["y0" + CARRY],
+        axis(op),
+        loss=call["y0"],
+        y=call["y1"],
+        x=call["x0"],
+        label=label,
+        ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer),
+        workspace=call.workspace,
+        carry=call["y0" + CARRY],
         **rows_of_batch(op, op.outer),
-    )  # fmt: skip
+    )
     return [*before, report_labels(call, launch)]
 
 
@@ -58,10 +65,17 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
     offset = cpu.softmax_loss_workspace_bytes(whole_axis(op))
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     launch = cpu.softmax_loss_backward(
-        axis(op), dx=call["dx0"], x=call["x0"], label=label, dloss=call["dy0"], ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"), workspace=call.workspace,
+        axis(op),
+        dx=call["dx0"],
+        x=call["x0"],
+        label=label,
+        dloss=call["dy0"],
+        ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer),
+        accumulate=call.accumulates("dx0"),
+        workspace=call.workspace,
         **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
-    )  # fmt: skip
+    )
     return [*before, report_labels(call, launch)]
 
 
@@ -94,10 +108,17 @@ def infogain_operands(op: InfogainLoss, call: CpuCall) -> tuple[int, int, int, l
 def infogain_loss_forward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
     shares, label, workspace, before = infogain_operands(op, call)
     launch = cpu.infogain_loss_forward(
-        axis(op), loss=call["y0"], p=shares, label=label, matrix=call["x2"], ignore_label=op.ignore_label,
-        divisor=divisor(op.normalizer), workspace=workspace, carry=call["y0" + CARRY],
+        axis(op),
+        loss=call["y0"],
+        p=shares,
+        label=label,
+        matrix=call["x2"],
+        ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer),
+        workspace=workspace,
+        carry=call["y0" + CARRY],
         **rows_of_batch(op, op.positions.count),
-    )  # fmt: skip
+    )
     return [*before, report_labels(call, launch)]
 
 
@@ -105,10 +126,18 @@ def infogain_loss_forward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
 def infogain_loss_backward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
     shares, label, workspace, before = infogain_operands(op, call)
     launch = cpu.infogain_loss_backward(
-        axis(op), dx=call["dx0"], p=shares, label=label, matrix=call["x2"], dloss=call["dy0"],
-        ignore_label=op.ignore_label, divisor=divisor(op.normalizer), accumulate=call.accumulates("dx0"),
-        workspace=workspace, **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
-    )  # fmt: skip
+        axis(op),
+        dx=call["dx0"],
+        p=shares,
+        label=label,
+        matrix=call["x2"],
+        dloss=call["dy0"],
+        ignore_label=op.ignore_label,
+        divisor=divisor(op.normalizer),
+        accumulate=call.accumulates("dx0"),
+        workspace=workspace,
+        **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
+    )
     return [*before, report_labels(call, launch)]
 
 
@@ -124,7 +153,13 @@ def accuracy_forward(op: Accuracy, call: CpuCall) -> list[Launch]:
     offset = cpu.accuracy_workspace_bytes(axis(op), "y1" in call)
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     launch = cpu.accuracy(
-        axis(op), y=call["y0"], by_class=call["y1"], x=call["x0"], label=label, ignore_label=op.ignore_label,
-        top_k=op.top_k, workspace=call.workspace,
-    )  # fmt: skip
+        axis(op),
+        y=call["y0"],
+        by_class=call["y1"],
+        x=call["x0"],
+        label=label,
+        ignore_label=op.ignore_label,
+        top_k=op.top_k,
+        workspace=call.workspace,
+    )
     return [*before, report_labels(call, launch)]

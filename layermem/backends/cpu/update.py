@@ -27,11 +27,15 @@ class RuleSettings(TypedDict):
 def rule_settings(op: Update, call: CpuCall) -> RuleSettings:
     context = call.context
     return {
-        "w": call["w0"], "h0": call["h0"], "h1": call["h1"], "decay": context["weight_decay"] * op.decay_mult,
+        "w": call["w0"],
+        "h0": call["h0"],
+        "h1": call["h1"],
+        "decay": context["weight_decay"] * op.decay_mult,
         "l1": context["regularization"] == "L1",
         "momentum": context["rms_decay"] if op.rule == "RMSProp" else context["momentum"],
-        "momentum2": context["momentum2"], "delta": context["delta"],
-    }  # fmt: skip
+        "momentum2": context["momentum2"],
+        "delta": context["delta"],
+    }
 
 
 class UpdateLaunch:

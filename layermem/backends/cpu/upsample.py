@@ -17,10 +17,13 @@ def upsample_forward(op: Upsample, call: CpuCall) -> list[Launch]:
     s = op.scale
     return [
         cpu.copy_block(
-            [n * h, s, w, s, c], out=call["y0"], out_strides=[s * w * s * c, w * s * c, s * c, c, 1], x=call["x0"],
+            [n * h, s, w, s, c],
+            out=call["y0"],
+            out_strides=[s * w * s * c, w * s * c, s * c, c, 1],
+            x=call["x0"],
             x_strides=[w * c, 0, c, 0, 1],
         )
-    ]  # fmt: skip
+    ]
 
 
 def column_axis(op: Upsample) -> cpu.Axis:
@@ -47,10 +50,14 @@ def upsample_backward(op: Upsample, call: CpuCall) -> list[Launch]:
     return [
         cpu.reduce(column_axis(op), "plain", y=columns, x=call["dy0"], workspace=call.workspace),
         cpu.reduce(
-            row_axis(op), "plain", y=call["dx0"], x=columns, accumulate=call.accumulates("dx0"),
+            row_axis(op),
+            "plain",
+            y=call["dx0"],
+            x=columns,
+            accumulate=call.accumulates("dx0"),
             workspace=call.workspace,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def sizes(op: Unpool) -> tuple[int, int, int, int]:

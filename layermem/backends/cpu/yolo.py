@@ -12,11 +12,20 @@ from layermem.ops import GridDetections, GridLoss, RegionLoss
 
 def problem_of(op: RegionLoss) -> cpu.RegionProblem:
     return cpu.RegionProblem(
-        items=op.items, side=op.side, classes=op.classes, rows=op.rows, warm_up=op.warm_up,
-        anchors=[v for pair in op.anchors for v in pair], object_scale=op.object_scale,
-        noobject_scale=op.noobject_scale, class_scale=op.class_scale, coord_scale=op.coord_scale,
-        threshold=op.threshold, rescore=op.rescore, bias_match=op.bias_match,
-    )  # fmt: skip
+        items=op.items,
+        side=op.side,
+        classes=op.classes,
+        rows=op.rows,
+        warm_up=op.warm_up,
+        anchors=[v for pair in op.anchors for v in pair],
+        object_scale=op.object_scale,
+        noobject_scale=op.noobject_scale,
+        class_scale=op.class_scale,
+        coord_scale=op.coord_scale,
+        threshold=op.threshold,
+        rescore=op.rescore,
+        bias_match=op.bias_match,
+    )
 
 
 def region_bytes(op: RegionLoss, roles: Collection[str]) -> int:
@@ -39,19 +48,32 @@ def region_loss_forward(op: RegionLoss, call: CpuCall) -> list[Launch]:
 @kernel(RegionLoss, "backward", workspace=region_bytes)
 def region_loss_backward(op: RegionLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.region_loss_backward(
-        problem_of(op), dx=call["dx0"], dloss=call["dy0"], x=call["x0"], truth=call["x1"],
-        accumulate=call.accumulates("dx0"), workspace=call.workspace,
-    )  # fmt: skip
+        problem_of(op),
+        dx=call["dx0"],
+        dloss=call["dy0"],
+        x=call["x0"],
+        truth=call["x1"],
+        accumulate=call.accumulates("dx0"),
+        workspace=call.workspace,
+    )
     return by_step(op, call, launch)
 
 
 def loss_of(op: GridLoss) -> cpu.GridLossProblem:
     return cpu.GridLossProblem(
-        items=op.items, side=op.side, classes=op.classes, rows=op.rows,
-        anchors=[v for pair in op.anchors for v in pair], mask=op.mask, divisor=op.divisor,
-        object_scale=op.object_scale, class_scale=op.class_scale,
-        coord_scale=op.coord_scale, threshold=op.threshold, logistic=op.logistic,
-    )  # fmt: skip
+        items=op.items,
+        side=op.side,
+        classes=op.classes,
+        rows=op.rows,
+        anchors=[v for pair in op.anchors for v in pair],
+        mask=op.mask,
+        divisor=op.divisor,
+        object_scale=op.object_scale,
+        class_scale=op.class_scale,
+        coord_scale=op.coord_scale,
+        threshold=op.threshold,
+        logistic=op.logistic,
+    )
 
 
 def loss_bytes(op: GridLoss, roles: Collection[str]) -> int:
@@ -69,18 +91,29 @@ def grid_loss_forward(op: GridLoss, call: CpuCall) -> list[Launch]:
 @kernel(GridLoss, "backward", workspace=loss_bytes)
 def grid_loss_backward(op: GridLoss, call: CpuCall) -> list[Launch]:
     launch = cpu.grid_loss_backward(
-        loss_of(op), dx=call["dx0"], dloss=call["dy0"], x=call["x0"], truth=call["x1"],
-        accumulate=call.accumulates("dx0"), workspace=call.workspace,
-    )  # fmt: skip
+        loss_of(op),
+        dx=call["dx0"],
+        dloss=call["dy0"],
+        x=call["x0"],
+        truth=call["x1"],
+        accumulate=call.accumulates("dx0"),
+        workspace=call.workspace,
+    )
     return [report_boxes(call, launch)]
 
 
 def grids_of(op: GridDetections) -> cpu.GridProblem:
     anchors = [[v for pair in each for v in pair] for each in op.anchors]
     return cpu.GridProblem(
-        items=op.items, classes=op.classes, sides=op.sides, anchors=anchors, divisors=op.divisors, softmax=op.softmax,
-        least_score=op.least_score, threshold=op.threshold,
-    )  # fmt: skip
+        items=op.items,
+        classes=op.classes,
+        sides=op.sides,
+        anchors=anchors,
+        divisors=op.divisors,
+        softmax=op.softmax,
+        least_score=op.least_score,
+        threshold=op.threshold,
+    )
 
 
 def grid_bytes(op: GridDetections, roles: Collection[str]) -> int:

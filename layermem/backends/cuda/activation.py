@@ -27,17 +27,23 @@ def parameters(alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> Par
 def pointwise_forward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
     function = f"{op.kind.value}_forward" + ("_mask" if "mask" in call else "") + call.suffix
     yield launch(
-        "activation", function, "ForwardArgs", ceil_div(op.x.count, PER_BLOCK), y=call["y0"], x=call["x0"],
-        mask=call["mask"], count=op.x.count, largest_zero=0.0, **parameters(op.alpha, op.beta, op.gamma),
-    )  # fmt: skip
+        "activation",
+        function,
+        "ForwardArgs",
+        ceil_div(op.x.count, PER_BLOCK),
+        y=call["y0"],
+        x=call["x0"],
+        mask=call["mask"],
+        count=op.x.count,
+        largest_zero=0.0,
+        **parameters(op.alpha, op.beta, op.gamma),
+    )
 
 
 @kernel(Pointwise, "backward", narrow="x0|y0|dx0|dy0")
 def pointwise_backward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
     if op.has_constant_slope:
-        yield scale_gradient(
-            op.x, call["dx0"], call["dy0"], op.alpha * op.beta, call.accumulates("dx0"), call.suffix
-        )  # fmt: skip
+        yield scale_gradient(op.x, call["dx0"], call["dy0"], op.alpha * op.beta, call.accumulates("dx0"), call.suffix)
         return
     if "mask" in call:
         function, source = "mask_backward", 0
@@ -46,18 +52,35 @@ def pointwise_backward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
         function, source = f"{op.kind.value}_backward", call.require("y0", "x0")
         values = parameters(op.alpha, op.beta, op.gamma)
     yield launch(
-        "activation", function + call.suffix, "BackwardArgs", ceil_div(op.x.count, PER_BLOCK), dx=call["dx0"],
-        dy=call["dy0"], source=source, mask=call["mask"], count=op.x.count, accumulate=call.accumulates("dx0"),
+        "activation",
+        function + call.suffix,
+        "BackwardArgs",
+        ceil_div(op.x.count, PER_BLOCK),
+        dx=call["dx0"],
+        dy=call["dy0"],
+        source=source,
+        mask=call["mask"],
+        count=op.x.count,
+        accumulate=call.accumulates("dx0"),
         **values,
-    )  # fmt: skip
+    )
 
 
 def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool, suffix: str = "") -> Launch:
     """dx = factor dy; `suffix`: as CudaCall has it."""
     return launch(
-        "activation", f"scaled_backward{suffix}", "BackwardArgs", ceil_div(x.count, 2 * PER_BLOCK), dx=dx, dy=dy,
-        source=0, mask=0, count=x.count, accumulate=accumulate, **parameters(factor),
-    )  # fmt: skip
+        "activation",
+        f"scaled_backward{suffix}",
+        "BackwardArgs",
+        ceil_div(x.count, 2 * PER_BLOCK),
+        dx=dx,
+        dy=dy,
+        source=0,
+        mask=0,
+        count=x.count,
+        accumulate=accumulate,
+        **parameters(factor),
+    )
 
 
 # -- the ReLU of a fused op --------------------------------------------------------------------------------------------
@@ -66,18 +89,35 @@ def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool,
 def relu_in_place(y: Tensor, address: int, mask: int, largest_zero: float) -> Launch:
     """y = max(y, 0), with its mask unless that is 0."""
     return launch(
-        "activation", "relu_forward_mask" if mask else "relu_forward", "ForwardArgs", ceil_div(y.count, PER_BLOCK),
-        y=address, x=address, mask=mask, count=y.count, largest_zero=largest_zero, **parameters(),
-    )  # fmt: skip
+        "activation",
+        "relu_forward_mask" if mask else "relu_forward",
+        "ForwardArgs",
+        ceil_div(y.count, PER_BLOCK),
+        y=address,
+        x=address,
+        mask=mask,
+        count=y.count,
+        largest_zero=largest_zero,
+        **parameters(),
+    )
 
 
 @kernel(ReluMask, "relu_backward", narrow="y0|dy0")
 def apply_mask(op: ReluMask, call: CudaCall) -> Iterator[Launch]:
     function, source = ("mask_backward", 0) if "mask" in call else ("relu_backward", call.require("y0"))
     yield launch(
-        "activation", function + call.suffix, "BackwardArgs", ceil_div(op.y.count, PER_BLOCK), dx=call["dy0"],
-        dy=call["dy0"], source=source, mask=call["mask"], count=op.y.count, accumulate=False, **parameters(),
-    )  # fmt: skip
+        "activation",
+        function + call.suffix,
+        "BackwardArgs",
+        ceil_div(op.y.count, PER_BLOCK),
+        dx=call["dy0"],
+        dy=call["dy0"],
+        source=source,
+        mask=call["mask"],
+        count=op.y.count,
+        accumulate=False,
+        **parameters(),
+    )
 
 
 # -- with a learned slope ----------------------------------------------------------------------------------------------
@@ -86,10 +126,19 @@ def apply_mask(op: ReluMask, call: CudaCall) -> Iterator[Launch]:
 def prelu(op: PReLU, call: CudaCall, out: str, source: str) -> Launch:
     _, channels, inner = op.x.around(1)
     return launch(
-        "activation", "prelu", "PreluArgs", ceil_div(op.x.count, PER_BLOCK), out=call[out], source=call[source],
-        x=call["x0"], slopes=call["w0"], by_inner=divider(inner), by_channels=divider(1 if op.shared else channels),
-        count=op.x.count, accumulate=call.accumulates(out),
-    )  # fmt: skip
+        "activation",
+        "prelu",
+        "PreluArgs",
+        ceil_div(op.x.count, PER_BLOCK),
+        out=call[out],
+        source=call[source],
+        x=call["x0"],
+        slopes=call["w0"],
+        by_inner=divider(inner),
+        by_channels=divider(1 if op.shared else channels),
+        count=op.x.count,
+        accumulate=call.accumulates(out),
+    )
 
 
 def slope_columns(op: PReLU) -> Columns:

@@ -98,11 +98,17 @@ class Columns:
 
     def struct(self, rows_each: int | None = None) -> StructValues:
         return {
-            "open": 0, "rows": self.rows, "columns": self.columns, "pitch": self.pitch or self.columns,
-            "width": self.lanes, "rows_each": rows_each or self.rows_each, "first": self.first * self.inner,
-            "here": (self.here or self.outer) * self.inner, "first_part": 0,
+            "open": 0,
+            "rows": self.rows,
+            "columns": self.columns,
+            "pitch": self.pitch or self.columns,
+            "width": self.lanes,
+            "rows_each": rows_each or self.rows_each,
+            "first": self.first * self.inner,
+            "here": (self.here or self.outer) * self.inner,
+            "first_part": 0,
             "by_inner": divider(self.inner),
-        }  # fmt: skip
+        }
 
     @property
     def across(self) -> int:
@@ -165,10 +171,24 @@ def merge_lanes(parts: int, most: int = MAX_LANES) -> int:
 
 
 def _sum_part(
-    at: Columns, kind: str, y: int, x: int, b: int, accumulate: bool, grid: tuple[int, int], struct: StructValues,
+    at: Columns,
+    kind: str,
+    y: int,
+    x: int,
+    b: int,
+    accumulate: bool,
+    grid: tuple[int, int],
+    struct: StructValues,
     suffix: str = "",
-) -> Launch:  # fmt: skip
+) -> Launch:
     return launch(
-        "channel_sums", f"channel_sums{kind}_v{at.v}{suffix}", "ChannelSumsArgs", grid, y=y, x=x, b=b, at=struct,
+        "channel_sums",
+        f"channel_sums{kind}_v{at.v}{suffix}",
+        "ChannelSumsArgs",
+        grid,
+        y=y,
+        x=x,
+        b=b,
+        at=struct,
         accumulate=accumulate,
-    )  # fmt: skip
+    )

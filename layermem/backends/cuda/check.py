@@ -33,15 +33,21 @@ def draw_whole_numbers(y: int, count: int, seed: int, storage: str = "") -> Laun
 
 def naive_fprop(
     problem: ConvProblem, maps: int, image: int, weights: int, *, storage: str = "", every: int = 1
-) -> Launch:  # fmt: skip
+) -> Launch:
     places = {"maps": maps, "image": image, "filter": weights}
     return _naive("naive_fprop", problem, places, problem.maps.count, storage, every)
 
 
 def naive_dgrad(
-    problem: ConvProblem, image: int, maps: int, weights: int, *, storage: str = "", every: int = 1,
+    problem: ConvProblem,
+    image: int,
+    maps: int,
+    weights: int,
+    *,
+    storage: str = "",
+    every: int = 1,
     accumulate: bool = False,
-) -> Launch:  # fmt: skip
+) -> Launch:
     places = {"maps": maps, "image": image, "filter": weights}
     return _naive("naive_dgrad", problem, places, problem.image.count, storage, every, accumulate=accumulate)
 
@@ -68,13 +74,27 @@ def _parts(problem: ConvProblem) -> int:
 
 
 def _naive(
-    function: str, problem: ConvProblem, places: dict[str, int], count: int, storage: str, every: int, *,
-    parts: int = 1, accumulate: bool = False,
-) -> Launch:  # fmt: skip
+    function: str,
+    problem: ConvProblem,
+    places: dict[str, int],
+    count: int,
+    storage: str,
+    every: int,
+    *,
+    parts: int = 1,
+    accumulate: bool = False,
+) -> Launch:
     return launch(
-        "check", f"{function}{suffix(storage)}", "NaiveArgs", (ceil_div(_looked_at(count, every), THREADS), parts),
-        base=places, problem=problem_struct(problem), count=count, every=every, accumulate=accumulate,
-    )  # fmt: skip
+        "check",
+        f"{function}{suffix(storage)}",
+        "NaiveArgs",
+        (ceil_div(_looked_at(count, every), THREADS), parts),
+        base=places,
+        problem=problem_struct(problem),
+        count=count,
+        every=every,
+        accumulate=accumulate,
+    )
 
 
 def every_of(problem: ConvProblem, pitch: int, most_macs: int) -> int:
@@ -89,9 +109,16 @@ def every_of(problem: ConvProblem, pitch: int, most_macs: int) -> int:
 def compare(found: int, got: int, wanted: int, count: int, itemsize: int, *, every: int = 1) -> Launch:
     """`found` has found_bytes() for differences() of two blobs of elements of 4 or 2 bytes."""
     return launch(
-        "check", f"compare_{8 * itemsize}", "CompareArgs", _compare_blocks(count, every), found=found, got=got,
-        wanted=wanted, count=count, every=every,
-    )  # fmt: skip
+        "check",
+        f"compare_{8 * itemsize}",
+        "CompareArgs",
+        _compare_blocks(count, every),
+        found=found,
+        got=got,
+        wanted=wanted,
+        count=count,
+        every=every,
+    )
 
 
 def found_bytes(count: int, every: int = 1) -> int:

@@ -184,10 +184,13 @@ def self_test(checked: CheckedGpu, keys: Sequence[str] | None, known: Results) -
     while True:
         done = {**known, **results}
         request = {
-            "index": checked.gpu.number, "precision": checked.precision, "storage": checked.storage,
-            "keys": None if keys is None else [key for key in keys if key not in results], "skip": sorted(done),
+            "index": checked.gpu.number,
+            "precision": checked.precision,
+            "storage": checked.storage,
+            "keys": None if keys is None else [key for key in keys if key not in results],
+            "skip": sorted(done),
             "wrong": sorted(key for key, text in done.items() if text),
-        }  # fmt: skip
+        }
         found, unfinished = _run(request)
         results |= found
         if unfinished is None:

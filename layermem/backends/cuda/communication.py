@@ -89,9 +89,19 @@ def reduce_workspace_bytes(op: ReduceScatter) -> int:
 def ordered_sum(op: ReduceScatter, total: int, own: int, received: int, count: int, pitch: int) -> Launch:
     """`count` elements of a sum, from those of each other rank, `pitch` elements apart."""
     return launch(
-        "communication", "ordered_sum", "OrderedSumArgs", ceil_div(count, THREADS), sum=total, own=own,
-        received=received, count=count, pitch=pitch, rank=op.ranks.rank, ranks=op.ranks.size, continues=op.continues,
-    )  # fmt: skip
+        "communication",
+        "ordered_sum",
+        "OrderedSumArgs",
+        ceil_div(count, THREADS),
+        sum=total,
+        own=own,
+        received=received,
+        count=count,
+        pitch=pitch,
+        rank=op.ranks.rank,
+        ranks=op.ranks.size,
+        continues=op.continues,
+    )
 
 
 def note_order(op: Communication, order: int) -> Launch:
@@ -107,10 +117,19 @@ def row_squares(op: RowSquares, call: CudaCall) -> Iterator[Launch]:
     """One block a row, which adds in an order that depends on the length of the row alone."""
     rows, terms = op.x.count // op.row_elements, op.row_elements
     yield launch(
-        "reduction", "reduce_sum_square", "ReduceSumArgs", rows, y=call["y0"], x=call["x0"], b=0,
-        outer=strided_index([(rows, terms)]), inner=strided_index([(terms, 1)]), terms=terms, accumulate=False,
+        "reduction",
+        "reduce_sum_square",
+        "ReduceSumArgs",
+        rows,
+        y=call["y0"],
+        x=call["x0"],
+        b=0,
+        outer=strided_index([(rows, terms)]),
+        inner=strided_index([(terms, 1)]),
+        terms=terms,
+        accumulate=False,
         factor=1.0,
-    )  # fmt: skip
+    )
 
 
 def norm_of_rows_workspace_bytes(op: NormOfRows, roles: Collection[str]) -> int:

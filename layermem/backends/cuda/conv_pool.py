@@ -44,16 +44,22 @@ def conv_pool_forward(op: ConvPool, call: CudaCall) -> Iterator[Launch]:
 
 def conv_fprop_pool(
     engine: Engine, op: ConvPool, y: int, argmax: int, image: int, weights: int, bias: int = 0
-) -> Launch:  # fmt: skip
+) -> Launch:
     problem, pool = op.conv.problem, op.pool
     channels, outputs = group_channels(problem)
     matrices = problem.n * pooled(pool) * TAPS, outputs, problem.groups
     return engine.launch(
-        FPROP_POOL, engine.vector_width(problem, channels), "ConvFpropPoolArgs", matrices,
-        prod(problem.kernel) * channels, argmax=argmax, pooled_h=pool.y.shape[2], pooled_w=pool.y.shape[3],
+        FPROP_POOL,
+        engine.vector_width(problem, channels),
+        "ConvFpropPoolArgs",
+        matrices,
+        prod(problem.kernel) * channels,
+        argmax=argmax,
+        pooled_h=pool.y.shape[2],
+        pooled_w=pool.y.shape[3],
         conv=fprop_struct(problem, y, image, weights, Epilogue(bias, relu=op.conv.relu)),
         bottom_relu=pool.bottom_relu,
-    )  # fmt: skip
+    )
 
 
 def pooled(pool: Pool) -> int:

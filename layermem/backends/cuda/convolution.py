@@ -50,17 +50,22 @@ from layermem.ops import MERGED_OPERANDS, NORM_OPERANDS, Conv, ConvProblem, Deco
 # -- direct convolutions ----------------------------------------------------------------------------------------------
 
 
-def direct_fprop(
-    problem: ConvProblem, maps: int, image: int, filters: int, epilogue: Epilogue, suffix: str
-) -> Launch:  # fmt: skip
+def direct_fprop(problem: ConvProblem, maps: int, image: int, filters: int, epilogue: Epilogue, suffix: str) -> Launch:
     its = depthwise.fprop if is_depthwise(problem) else grouped.fprop
     return its(problem, maps, image, filters, epilogue, suffix)
 
 
 def direct_dgrad(
-    problem: ConvProblem, image: int, maps: int, filters: int, suffix: str, *, bias: int = 0, accumulate: bool = False,
+    problem: ConvProblem,
+    image: int,
+    maps: int,
+    filters: int,
+    suffix: str,
+    *,
+    bias: int = 0,
+    accumulate: bool = False,
     kept: int = 0,
-) -> Launch:  # fmt: skip
+) -> Launch:
     its = depthwise.dgrad if is_depthwise(problem) else grouped.dgrad
     return its(problem, image, maps, filters, bias, accumulate, kept=kept, suffix=suffix)
 
@@ -227,17 +232,27 @@ def narrow_wgrad(op: Conv) -> list[str]:
 
 
 @kernel(
-    Conv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
-    in_place=wgrad_in_place, narrow=narrow_wgrad,
-)  # fmt: skip
+    Conv,
+    "wgrad",
+    workspace=wgrad_workspace_bytes,
+    carry=wgrad_carry_bytes,
+    open=wgrad_open_bytes,
+    in_place=wgrad_in_place,
+    narrow=narrow_wgrad,
+)
 def convolution_wgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="dy", image="x")
 
 
 @kernel(
-    Deconv, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
-    in_place=wgrad_in_place, narrow=r"x\d+|dy\d+",
-)  # fmt: skip
+    Deconv,
+    "wgrad",
+    workspace=wgrad_workspace_bytes,
+    carry=wgrad_carry_bytes,
+    open=wgrad_open_bytes,
+    in_place=wgrad_in_place,
+    narrow=r"x\d+|dy\d+",
+)
 def deconvolution_wgrad(op: Deconv, call: CudaCall) -> Iterator[Launch]:
     yield from wgrad(op, call, maps="x", image="dy")
 

@@ -150,10 +150,14 @@ def tap_gradient(
     for maps, image in sides:
         for run in runs:
             yield from conv_wgrad(
-                engine_of_fp32(call), problem.of_frames(run.count), dw,
+                engine_of_fp32(call),
+                problem.of_frames(run.count),
+                dw,
                 at(call[maps], run.maps, maps_frames(problem.outer), problem.maps),
-                at(call[image], run.image, image_frames(problem.outer), problem.image), accumulate, workspace,
-            )  # fmt: skip
+                at(call[image], run.image, image_frames(problem.outer), problem.image),
+                accumulate,
+                workspace,
+            )
             accumulate = True
     if not accumulate:  # no frames meet under this tap
         yield from fill(Fill(0.0), CudaCall({"y0": dw}, {"y0": problem.k * width}))

@@ -24,9 +24,18 @@ def copy_runs(
     size = itemsize(storage)
     v = vector_width(run, y_pitch, x_pitch, y // size, x // size)
     yield launch(
-        "shape", f"copy_runs_v{v}{suffix(storage)}", "RunsArgs", ceil_div(outer * run, THREADS * v), y=y, x=x,
-        by_run=divider(run), count=outer * run, y_pitch=y_pitch, x_pitch=x_pitch, accumulate=accumulate,
-    )  # fmt: skip
+        "shape",
+        f"copy_runs_v{v}{suffix(storage)}",
+        "RunsArgs",
+        ceil_div(outer * run, THREADS * v),
+        y=y,
+        x=x,
+        by_run=divider(run),
+        count=outer * run,
+        y_pitch=y_pitch,
+        x_pitch=x_pitch,
+        accumulate=accumulate,
+    )
 
 
 def copy(y: int, x: int, count: int, accumulate: bool = False, storage: str = "") -> Iterator[Launch]:
@@ -40,9 +49,17 @@ def transpose(
     """y[n, j, i] = x[n, i, j], x [items][rows][columns]."""
     grid = (ceil_div(columns, TILE), ceil_div(rows, TILE), min(items, MAX_ITEMS))
     return launch(
-        "shape", f"transpose{suffix(storage)}", "TransposeArgs", grid, y=y, x=x, items=items, rows=rows,
-        columns=columns, accumulate=accumulate,
-    )  # fmt: skip
+        "shape",
+        f"transpose{suffix(storage)}",
+        "TransposeArgs",
+        grid,
+        y=y,
+        x=x,
+        items=items,
+        rows=rows,
+        columns=columns,
+        accumulate=accumulate,
+    )
 
 
 def channels_and_places(tensor: Tensor) -> tuple[int, int]:
@@ -65,8 +82,16 @@ def reorder(
     else:
         (y_channels, y_places), (x_channels, x_places) = channels_and_places(into), channels_and_places(source)
         yield launch(
-            "shape", f"reorder{suffix(storage)}", "ReorderArgs", ceil_div(into.count, THREADS), y=y, x=x,
-            y_item=divider(y_channels * y_places), y_channels=divider(y_channels),
-            x_item=divider(x_channels * x_places), x_places=divider(x_places), count=into.count,
+            "shape",
+            f"reorder{suffix(storage)}",
+            "ReorderArgs",
+            ceil_div(into.count, THREADS),
+            y=y,
+            x=x,
+            y_item=divider(y_channels * y_places),
+            y_channels=divider(y_channels),
+            x_item=divider(x_channels * x_places),
+            x_places=divider(x_places),
+            count=into.count,
             accumulate=accumulate,
-        )  # fmt: skip
+        )

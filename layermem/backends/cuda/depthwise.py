@@ -73,15 +73,20 @@ def fprop(
     """`suffix`: as CudaCall has it, if image and maps are in 16 bits."""
     form = form_of(problem)
     strips = ceil_div(problem.out_h, form.fprop[0]), ceil_div(problem.out_w, form.fprop[1])
-    return _launch(
-        f"fprop_{form.name}{suffix}", problem, form, strips, problem.k, maps, image, filters, epilogue
-    )  # fmt: skip
+    return _launch(f"fprop_{form.name}{suffix}", problem, form, strips, problem.k, maps, image, filters, epilogue)
 
 
 def dgrad(
-    problem: ConvProblem, image: int, maps: int, filters: int, bias: int = 0, accumulate: bool = False, *,
-    kept: int = 0, suffix: str = "",
-) -> Launch:  # fmt: skip
+    problem: ConvProblem,
+    image: int,
+    maps: int,
+    filters: int,
+    bias: int = 0,
+    accumulate: bool = False,
+    *,
+    kept: int = 0,
+    suffix: str = "",
+) -> Launch:
     """`kept`: bits of the image, of which those that are not set make elements zero; 0 keeps all."""
     form = form_of(problem)
     strides = (1, 1) if form.is_any else problem.stride
@@ -101,9 +106,17 @@ def _tall(rows: int) -> int:
 
 
 def _launch(
-    function: str, problem: ConvProblem, form: Form, strips: Size, channels: int, y: int, x: int, filters: int,
-    epilogue: Epilogue, kept: int = 0,
-) -> Launch:  # fmt: skip
+    function: str,
+    problem: ConvProblem,
+    form: Form,
+    strips: Size,
+    channels: int,
+    y: int,
+    x: int,
+    filters: int,
+    epilogue: Epilogue,
+    kept: int = 0,
+) -> Launch:
     rows, columns = strips
     tall, across = _tall(rows), ceil_div(channels, CHANNELS)
     of_image = ceil_div(rows, tall) * tall * columns
@@ -112,12 +125,26 @@ def _launch(
         stride // gcd(stride, dilation) for stride, dilation in zip(problem.stride, problem.dilation, strict=True)
     )
     return launch(
-        "depthwise", f"depthwise_{function}", "DepthwiseArgs", grid, y=y, x=x, filter=filters,
-        of=shape_struct(problem), by_across=divider(across), by_image=divider(of_image),
-        by_band=divider(tall * columns), by_tall=divider(tall), by_outputs=divider(problem.k // problem.groups),
-        by_stride_h=divider(problem.stride[0]), by_stride_w=divider(problem.stride[1]), every_h=every_h,
-        every_w=every_w, strips=problem.n * of_image, epilogue={**epilogue._asdict(), "kept": kept},
-    )  # fmt: skip
+        "depthwise",
+        f"depthwise_{function}",
+        "DepthwiseArgs",
+        grid,
+        y=y,
+        x=x,
+        filter=filters,
+        of=shape_struct(problem),
+        by_across=divider(across),
+        by_image=divider(of_image),
+        by_band=divider(tall * columns),
+        by_tall=divider(tall),
+        by_outputs=divider(problem.k // problem.groups),
+        by_stride_h=divider(problem.stride[0]),
+        by_stride_w=divider(problem.stride[1]),
+        every_h=every_h,
+        every_w=every_w,
+        strips=problem.n * of_image,
+        epilogue={**epilogue._asdict(), "kept": kept},
+    )
 
 
 # -- wgrad -------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,7 @@ from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_o
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
-from layermem.backends.cuda.driver.context import (
-    Driver,
-    Gpu,
-    gpu_count,
-    gpus,
-    page_table_bytes,
-)
+from layermem.backends.cuda.driver.context import Driver, Gpu, gpu_count, gpus, page_table_bytes
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
@@ -93,9 +87,14 @@ class CudaDevice(Device):
     """
 
     def __init__(
-        self, index: int = 0, precision: str = "fp32", graph: bool = False, transport: str = "mpi",
-        planned_gpu: str | None = None, storage: str = FP32,
-    ):  # fmt: skip
+        self,
+        index: int = 0,
+        precision: str = "fp32",
+        graph: bool = False,
+        transport: str = "mpi",
+        planned_gpu: str | None = None,
+        storage: str = FP32,
+    ):
         self._set_storage(storage)
         if transport not in TRANSPORTS:
             raise InputError(f"unknown transport '{transport}' (choose from {', '.join(TRANSPORTS)})")
@@ -188,9 +187,7 @@ class CudaDevice(Device):
 
     def _open_connections(self, nccl: Nccl, buffer: int) -> None:
         """Messages between all ranks: to each from the first half of its part of the buffer, and to the second."""
-        places = [
-            (rank, buffer + 2 * rank * WARM_UP_BYTES) for rank in range(nccl.size) if rank != nccl.rank
-        ]  # fmt: skip
+        places = [(rank, buffer + 2 * rank * WARM_UP_BYTES) for rank in range(nccl.size) if rank != nccl.rank]
         with self.driver.current(), self.driver.reporting_device_errors():
             nccl.exchange(
                 [(rank, [(place, WARM_UP_BYTES)]) for rank, place in places],
@@ -304,7 +301,7 @@ class CudaDevice(Device):
         if isinstance(record, Communication):
             return communication.bind(
                 self.communicator, self.driver, self._bind_launches, record, op.step, arrays, context
-            )  # fmt: skip
+            )
         if isinstance(record, CopyOut):
             return self.host_io.copy_out(record.blob, arrays["x0"], context)
         if isinstance(record, Feed):
@@ -419,9 +416,12 @@ class CudaDevice(Device):
     # -- order and running -------------------------------------------------------------------------------------------
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        self,
+        instructions: Sequence[Instruction],
+        calls: Sequence[Bound],
+        cancel: Bound | None = None,
         free_from: Mapping[str, int] = {},
-    ) -> Sequence[Bound]:  # fmt: skip
+    ) -> Sequence[Bound]:
         awaited = {tick for instruction in instructions for tick in instruction.after}
         events = {tick: self.driver.event() for tick in awaited}
         ordered = []
@@ -491,7 +491,12 @@ def described(gpu: Gpu) -> str:
 def target_gpu(gpu: Gpu) -> TargetGpu:
     """How plans know a GPU that is here."""
     spec = recognize_gpu(gpu.name) or spec_by_driver(
-        gpu.name, int(gpu.capability), gpu.memory_bytes, gpu.multiprocessors, gpu.clock, gpu.memory_rate,
+        gpu.name,
+        int(gpu.capability),
+        gpu.memory_bytes,
+        gpu.multiprocessors,
+        gpu.clock,
+        gpu.memory_rate,
         gpu.shared_bytes,
-    )  # fmt: skip
+    )
     return TargetGpu(gpu.name if spec is None else spec.name, spec)

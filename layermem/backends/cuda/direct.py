@@ -179,14 +179,26 @@ class DirectWgrad(ABC):
             yield self._sum(groups, workspace + behind, maps, image, begun=left, left=left, suffix=suffix)
         if self.complete:
             yield sum_parts(
-                self.problem, dw if self.is_last else carry, workspace, self.complete * self.bands,
-                accumulate and self.is_last, begun=carry if self.groups.start else 0,
-            )  # fmt: skip
+                self.problem,
+                dw if self.is_last else carry,
+                workspace,
+                self.complete * self.bands,
+                accumulate and self.is_last,
+                begun=carry if self.groups.start else 0,
+            )
 
     def _sum(
-        self, groups: range, parts: int, maps: int, image: int, *, begun: int = 0, left: int = 0,
-        accumulate: bool = False, suffix: str = "",
-    ) -> Launch:  # fmt: skip
+        self,
+        groups: range,
+        parts: int,
+        maps: int,
+        image: int,
+        *,
+        begun: int = 0,
+        left: int = 0,
+        accumulate: bool = False,
+        suffix: str = "",
+    ) -> Launch:
         """The parts of some groups.  `begun` holds what earlier slices have left of the first one of all, and what is
         left of the last one goes to `left`."""
         begins, ends = groups.start == self.groups.start, groups.stop == self.groups.stop

@@ -33,7 +33,17 @@ def dropout(op: Dropout, call: CudaCall, y: int, x: int, accumulate: bool) -> It
         yield from copy(y, x, op.x.count, accumulate, call.storage)
         return
     yield launch(
-        "dropout", f"dropout{call.suffix}", "DropoutArgs", ceil_div(op.x.count, PER_BLOCK), y=y, x=x, count=op.x.count,
-        accumulate=accumulate, first=first_element(op.part, op.x), threshold=op.threshold, scale=op.scale,
-        stream=op.stream & WORD, step=call.step_scalars,
-    )  # fmt: skip
+        "dropout",
+        f"dropout{call.suffix}",
+        "DropoutArgs",
+        ceil_div(op.x.count, PER_BLOCK),
+        y=y,
+        x=x,
+        count=op.x.count,
+        accumulate=accumulate,
+        first=first_element(op.part, op.x),
+        threshold=op.threshold,
+        scale=op.scale,
+        stream=op.stream & WORD,
+        step=call.step_scalars,
+    )

@@ -17,17 +17,36 @@ PER_BLOCK = 1024  # elements; with a ReLU twice as many
 
 
 def combine(
-    function: str, y: int, xs: Sequence[int], count: int, *, winner: int = 0, wide: bool = False,
-    coefficients: Sequence[float] = (), mask: int = 0, largest_zero: float = 0.0, suffix: str = "",
-) -> Launch:  # fmt: skip
+    function: str,
+    y: int,
+    xs: Sequence[int],
+    count: int,
+    *,
+    winner: int = 0,
+    wide: bool = False,
+    coefficients: Sequence[float] = (),
+    mask: int = 0,
+    largest_zero: float = 0.0,
+    suffix: str = "",
+) -> Launch:
     """largest_zero: of the record (ops.EndsInRelu); `suffix`: as CudaCall has it."""
     check_inputs(len(xs))
     per_block = 2 * PER_BLOCK if function == "eltwise_sum_relu" else PER_BLOCK
     return launch(
-        "eltwise", function + suffix, "EltwiseArgs", ceil_div(count, per_block), y=y, winner=winner, mask=mask, x=xs,
-        coefficients=coefficients or (1.0,) * len(xs), inputs=len(xs), count=count, wide=wide,
+        "eltwise",
+        function + suffix,
+        "EltwiseArgs",
+        ceil_div(count, per_block),
+        y=y,
+        winner=winner,
+        mask=mask,
+        x=xs,
+        coefficients=coefficients or (1.0,) * len(xs),
+        inputs=len(xs),
+        count=count,
+        wide=wide,
         largest_zero=largest_zero,
-    )  # fmt: skip
+    )
 
 
 def sum_blobs(y: int, xs: Sequence[int], count: int, suffix: str = "") -> Launch:
@@ -55,9 +74,15 @@ def eltwise_forward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
     xs, y, count, suffix = addresses(call, "x", op.bottoms), call["y0"], op.x.count, call.suffix
     if op.relu:
         yield combine(
-            "eltwise_sum_relu", y, xs, count, coefficients=op.coeffs, mask=call["mask"],
-            largest_zero=op.largest_zero, suffix=suffix,
-        )  # fmt: skip
+            "eltwise_sum_relu",
+            y,
+            xs,
+            count,
+            coefficients=op.coeffs,
+            mask=call["mask"],
+            largest_zero=op.largest_zero,
+            suffix=suffix,
+        )
     elif op.operation == "SUM":
         yield combine("eltwise_sum", y, xs, count, coefficients=op.coeffs, suffix=suffix)
     elif op.operation == "PROD":
@@ -88,31 +113,54 @@ def sum_backward(op: Eltwise, call: CudaCall, i: int) -> Iterator[Launch]:
 
 def max_backward(op: Eltwise, call: CudaCall, i: int) -> Iterator[Launch]:
     yield launch(
-        "eltwise", f"eltwise_max_backward{call.suffix}", "MaxBackwardArgs", ceil_div(op.x.count, PER_BLOCK),
-        dx=call[f"dx{i}"], dy=call["dy0"], winner=call["winner"], which=i, count=op.x.count, wide=wide(op),
+        "eltwise",
+        f"eltwise_max_backward{call.suffix}",
+        "MaxBackwardArgs",
+        ceil_div(op.x.count, PER_BLOCK),
+        dx=call[f"dx{i}"],
+        dy=call["dy0"],
+        winner=call["winner"],
+        which=i,
+        count=op.x.count,
+        wide=wide(op),
         accumulate=call.accumulates(f"dx{i}"),
-    )  # fmt: skip
+    )
 
 
 def product_backward(op: Eltwise, call: CudaCall) -> Launch:
     check_inputs(op.bottoms)
     return launch(
-        "eltwise", f"eltwise_product_backward{call.suffix}", "ProductBackwardArgs",
-        ceil_div(op.x.count, PRODUCT_THREADS), PRODUCT_THREADS, shared=4 * PRODUCT_THREADS * op.bottoms,
+        "eltwise",
+        f"eltwise_product_backward{call.suffix}",
+        "ProductBackwardArgs",
+        ceil_div(op.x.count, PRODUCT_THREADS),
+        PRODUCT_THREADS,
+        shared=4 * PRODUCT_THREADS * op.bottoms,
         dx=addresses(call, "dx", op.bottoms),
-        x=addresses(call, "x", op.bottoms), dy=call["dy0"], accumulates=accumulating_inputs(op, call),
-        inputs=op.bottoms, count=op.x.count,
-    )  # fmt: skip
+        x=addresses(call, "x", op.bottoms),
+        dy=call["dy0"],
+        accumulates=accumulating_inputs(op, call),
+        inputs=op.bottoms,
+        count=op.x.count,
+    )
 
 
 def sum_relu_backward(op: Eltwise, call: CudaCall) -> Launch:
     check_inputs(op.bottoms)
     return launch(
-        "eltwise", f"eltwise_sum_relu_backward{call.suffix}", "SumBackwardArgs",
-        ceil_div(op.x.count, 2 * PER_BLOCK), dx=addresses(call, "dx", op.bottoms), coefficients=op.coeffs,
-        dy=call["dy0"], y=call["y0"],
-        mask=call["mask"], accumulates=accumulating_inputs(op, call), inputs=op.bottoms, count=op.x.count,
-    )  # fmt: skip
+        "eltwise",
+        f"eltwise_sum_relu_backward{call.suffix}",
+        "SumBackwardArgs",
+        ceil_div(op.x.count, 2 * PER_BLOCK),
+        dx=addresses(call, "dx", op.bottoms),
+        coefficients=op.coeffs,
+        dy=call["dy0"],
+        y=call["y0"],
+        mask=call["mask"],
+        accumulates=accumulating_inputs(op, call),
+        inputs=op.bottoms,
+        count=op.x.count,
+    )
 
 
 def accumulating_inputs(op: Eltwise, call: CudaCall) -> int:

@@ -20,17 +20,34 @@ COLUMNS = 1024  # of a warp
 def gather(op: Gather, call: CudaCall, y: int, table: int, index: int, bias: int = 0) -> Launch:
     v, elements = vector_width(op.width), op.count * op.width
     return launch(
-        "gather", f"gather_rows_v{v}", "GatherArgs", ceil_div(elements, THREADS * v), y=y, table=table, bias=bias,
-        index=labels(call, index, op.rows), by_width=divider(op.width), elements=elements,
-    )  # fmt: skip
+        "gather",
+        f"gather_rows_v{v}",
+        "GatherArgs",
+        ceil_div(elements, THREADS * v),
+        y=y,
+        table=table,
+        bias=bias,
+        index=labels(call, index, op.rows),
+        by_width=divider(op.width),
+        elements=elements,
+    )
 
 
 def scatter(op: Gather, call: CudaCall, table: int, y: int, index: int, accumulate: bool) -> Launch:
     grid = ceil_div(op.rows, WARPS), ceil_div(op.width, COLUMNS)
     return launch(
-        "gather", "scatter_rows", "ScatterArgs", grid, table=table, y=y, index=labels(call, index, op.rows),
-        rows=op.rows, width=op.width, count=op.count, accumulate=accumulate,
-    )  # fmt: skip
+        "gather",
+        "scatter_rows",
+        "ScatterArgs",
+        grid,
+        table=table,
+        y=y,
+        index=labels(call, index, op.rows),
+        rows=op.rows,
+        width=op.width,
+        count=op.count,
+        accumulate=accumulate,
+    )
 
 
 # -- Embed -------------------------------------------------------------------------------------------------------------

@@ -78,9 +78,16 @@ def fprop(
 
 
 def dgrad(
-    problem: ConvProblem, image: int, maps: int, filters: int, bias: int = 0, accumulate: bool = False, *,
-    kept: int = 0, suffix: str = "",
-) -> Launch:  # fmt: skip
+    problem: ConvProblem,
+    image: int,
+    maps: int,
+    filters: int,
+    bias: int = 0,
+    accumulate: bool = False,
+    *,
+    kept: int = 0,
+    suffix: str = "",
+) -> Launch:
     """`kept`: bits of the image, of which those that are not set make elements zero; 0 keeps all."""
     stride = problem.stride[0]
     right, reach = CELLS[stride], (TAPS - 1) // stride
@@ -91,21 +98,45 @@ def dgrad(
 
 
 def _launch(
-    function: str, problem: ConvProblem, strips: Size, patch: Patch, y: int, x: int, filters: int, epilogue: Epilogue,
+    function: str,
+    problem: ConvProblem,
+    strips: Size,
+    patch: Patch,
+    y: int,
+    x: int,
+    filters: int,
+    epilogue: Epilogue,
     kept: int = 0,
-) -> Launch:  # fmt: skip
+) -> Launch:
     each = group_channels(problem)
     tile = tile_of(strips, patch, each)
     down, right = (ceil_div(count, of_tile) for count, of_tile in zip(strips, tile[:2], strict=True))
     across, (patch_h, patch_w) = ceil_div(problem.c, CHANNELS), patch.of(tile)
     grid = across * right * down * ceil_div(problem.n, tile.images)
     return launch(
-        MODULE, f"grouped_{function}", "GroupedArgs", grid, tile.threads, shared=shared_bytes(tile, patch, each), y=y,
-        x=x, filter=filters, of=shape_struct(problem), by_across=divider(across), by_down=divider(down),
-        by_right=divider(right), by_outputs=divider(each), by_tile=divider(tile.rows * tile.columns),
-        by_columns=divider(tile.columns), by_patch_h=divider(patch_h), by_patch_w=divider(patch_w), rows=tile.rows,
-        columns=tile.columns, images=tile.images, epilogue={**epilogue._asdict(), "kept": kept},
-    )  # fmt: skip
+        MODULE,
+        f"grouped_{function}",
+        "GroupedArgs",
+        grid,
+        tile.threads,
+        shared=shared_bytes(tile, patch, each),
+        y=y,
+        x=x,
+        filter=filters,
+        of=shape_struct(problem),
+        by_across=divider(across),
+        by_down=divider(down),
+        by_right=divider(right),
+        by_outputs=divider(each),
+        by_tile=divider(tile.rows * tile.columns),
+        by_columns=divider(tile.columns),
+        by_patch_h=divider(patch_h),
+        by_patch_w=divider(patch_w),
+        rows=tile.rows,
+        columns=tile.columns,
+        images=tile.images,
+        epilogue={**epilogue._asdict(), "kept": kept},
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -188,9 +219,16 @@ class GroupedWgrad(DirectWgrad):
         rows = max(1, max(n for n in range(MOST_STRIPS) if self._warp_bytes(n) <= WARP_BYTES))
         rows = min(rows, self.rows_each)
         return launch(
-            MODULE, f"grouped_wgrad_s{self.problem.stride[0]}{suffix}", "GroupedWgradArgs", grid, WARPS * WARP,
-            shared=WARPS * self._warp_bytes(rows), wgrad=values, log_quads=self.quads.bit_length() - 1, rows=rows,
-        )  # fmt: skip
+            MODULE,
+            f"grouped_wgrad_s{self.problem.stride[0]}{suffix}",
+            "GroupedWgradArgs",
+            grid,
+            WARPS * WARP,
+            shared=WARPS * self._warp_bytes(rows),
+            wgrad=values,
+            log_quads=self.quads.bit_length() - 1,
+            rows=rows,
+        )
 
     def _warp_bytes(self, rows: int) -> int:
         """Of so many rows of a strip of the maps, and of the pixels that they meet, in fp32."""

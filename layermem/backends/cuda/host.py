@@ -17,8 +17,15 @@ def fill(op: Fill, call: CudaCall) -> Iterator[Launch]:
     blocks = ceil_div(count, PER_BLOCK)
     if op.scaled:
         yield launch(
-            "fill", "fill_scaled", "FillScaledArgs", blocks, y=call["y0"], step=call.step_scalars, count=count,
-            value=op.value, accumulate=accumulate,
-        )  # fmt: skip
+            "fill",
+            "fill_scaled",
+            "FillScaledArgs",
+            blocks,
+            y=call["y0"],
+            step=call.step_scalars,
+            count=count,
+            value=op.value,
+            accumulate=accumulate,
+        )
         return
     yield launch("fill", "fill", "FillArgs", blocks, y=call["y0"], count=count, value=op.value, accumulate=accumulate)

@@ -20,14 +20,37 @@ def im2col(op: Im2col, step: str, run: FrameRun, y: int, x: int, accumulate: boo
     written = (images, channels * op.image_taps, out_h, out_w) if step == "forward" else (images, *op.x.shape[1:])
     count = prod(written)
     return launch(
-        "im2col", f"im2col_{step}", "Im2colArgs", ceil_div(count, THREADS), y=y, x=x, height=height,
-        width=width, channels=channels, rows=out_h, columns=out_w, kernel_h=rows.kernel, kernel_w=columns.kernel,
-        stride_h=rows.stride, stride_w=columns.stride, pad_h=rows.pad, pad_w=columns.pad, dilation_h=rows.dilation,
-        dilation_w=columns.dilation, by_channels=divider(written[1]), by_columns=divider(written[3]),
-        by_rows=divider(written[2]), by_taps=divider(op.image_taps), by_kernel_w=divider(columns.kernel),
-        by_stride_h=divider(rows.stride), by_stride_w=divider(columns.stride), taps=op.taps,
-        first_tap=run.tap * op.image_taps, count=count, accumulate=accumulate,
-    )  # fmt: skip
+        "im2col",
+        f"im2col_{step}",
+        "Im2colArgs",
+        ceil_div(count, THREADS),
+        y=y,
+        x=x,
+        height=height,
+        width=width,
+        channels=channels,
+        rows=out_h,
+        columns=out_w,
+        kernel_h=rows.kernel,
+        kernel_w=columns.kernel,
+        stride_h=rows.stride,
+        stride_w=columns.stride,
+        pad_h=rows.pad,
+        pad_w=columns.pad,
+        dilation_h=rows.dilation,
+        dilation_w=columns.dilation,
+        by_channels=divider(written[1]),
+        by_columns=divider(written[3]),
+        by_rows=divider(written[2]),
+        by_taps=divider(op.image_taps),
+        by_kernel_w=divider(columns.kernel),
+        by_stride_h=divider(rows.stride),
+        by_stride_w=divider(columns.stride),
+        taps=op.taps,
+        first_tap=run.tap * op.image_taps,
+        count=count,
+        accumulate=accumulate,
+    )
 
 
 def at(address: int, frame: int, op: Im2col, side: Tensor) -> int:

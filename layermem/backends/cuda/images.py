@@ -47,8 +47,20 @@ def transform_images(op: Feed, y: int, address: int) -> Launch:
     _, mean_height, mean_width = at.mean
     is_image = op.mean is not None
     return launch(
-        "images", "transform_images", "ImagesArgs", ceil_div(items * height * width, THREADS), y=y, x=at.pixels,
-        settings=at.settings, corners=at.corners, mirrored=at.mirrored, by_item=divider(height * width),
-        by_row=divider(width), channels=channels, count=items * height * width, mean_channel=mean_height * mean_width,
-        mean_row=mean_width * is_image, mean_column=int(is_image),
-    )  # fmt: skip
+        "images",
+        "transform_images",
+        "ImagesArgs",
+        ceil_div(items * height * width, THREADS),
+        y=y,
+        x=at.pixels,
+        settings=at.settings,
+        corners=at.corners,
+        mirrored=at.mirrored,
+        by_item=divider(height * width),
+        by_row=divider(width),
+        channels=channels,
+        count=items * height * width,
+        mean_channel=mean_height * mean_width,
+        mean_row=mean_width * is_image,
+        mean_column=int(is_image),
+    )

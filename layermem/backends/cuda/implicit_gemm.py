@@ -69,8 +69,10 @@ class Tile(NamedTuple):
 
 COMMON_TILES = (  # of all precisions
     Tile(128, 128, 256, 128, 256, (*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
-    Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)), Tile(64, 64, 64), Tile(128, 32, 128),
-)  # fmt: skip
+    Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
+    Tile(64, 64, 64),
+    Tile(128, 32, 128),
+)
 TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD, FPROP_POOL))
 WIDE_TILES = (
     Tile(128, 256, 0, 256, products=(WGRAD,)),
@@ -129,11 +131,13 @@ class Engine(NamedTuple):
         tiles = [tile for tile in ALL_TILES if tile.name in paces]
         return {
             tile.name: gpu.paces(
-                paces[tile.name], self.shared_bytes(tile) + TABLE_BYTES * tile.m, tile.m * tile.n * self.depth,
+                paces[tile.name],
+                self.shared_bytes(tile) + TABLE_BYTES * tile.m,
+                tile.m * tile.n * self.depth,
                 self.precision,
             )
             for tile in tiles
-        }  # fmt: skip
+        }
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
@@ -181,9 +185,16 @@ class Engine(NamedTuple):
         return self.vector or vector_width_of(problem, *counts)
 
     def launch(
-        self, product: str, vector: int, args: str, matrices: tuple[int, int, int], depth: int, *, rows: int = 1,
+        self,
+        product: str,
+        vector: int,
+        args: str,
+        matrices: tuple[int, int, int],
+        depth: int,
+        *,
+        rows: int = 1,
         **values: StructValue,
-    ) -> Launch:  # fmt: skip
+    ) -> Launch:
         """`product`, one of PRODUCTS or DGRAD_SUMS, of `matrices`: rows, columns and how many there are, over k in
         [0, depth), with tiles of a multiple of `rows` rows.
 
@@ -213,10 +224,13 @@ class Engine(NamedTuple):
             return plain
         blobs = "_data" if self.wide_image else ""
         return replace(
-            plain, function=f"conv_fprop{blobs}_patch_{tile.name}_v1", grid=grid_of(tile, *matrices),
-            block=tile.threads, shared=conv_patch.shared_bytes(problem, tile.m, tile.n),
+            plain,
+            function=f"conv_fprop{blobs}_patch_{tile.name}_v1",
+            grid=grid_of(tile, *matrices),
+            block=tile.threads,
+            shared=conv_patch.shared_bytes(problem, tile.m, tile.n),
             alternatives=(plain, *plain.alternatives),
-        )  # fmt: skip
+        )
 
     def _blocks(
         self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
@@ -234,32 +248,63 @@ class Engine(NamedTuple):
         return self.stages * (tile.m + tile.n) * DEPTH * FLOAT
 
 
-TF32_PACES: Paces = MappingProxyType({
-    "512x64": (2450,), "256x128": (1870,), "128x256": (2210,), "128x192": (1650,), "64x192": (1290, 1810),
-    "128x128": (1330, 1980), "128x64": (920, 1330, 1830), "64x64": (650, 990, 1190, 1580), "128x32": (710, 960, 1270),
-})  # fmt: skip
-PACKED_BF16_PACES: Paces = MappingProxyType({
-    "256x128": (1900,), "128x256": (1810,), "128x192": (1560,), "64x192": (1150, 1680),
-    "128x128": (1270, 1890), "128x64": (930, 1290, 1820), "64x64": (620, 860, 1200, 1540),
-})  # fmt: skip
-BF16_PACES: Paces = MappingProxyType({
-    "512x64": (2370,), "256x128": (1780,), "128x256": (1500,), "128x192": (1470,), "64x192": (1200, 1700),
-    "128x128": (1150, 1660), "128x64": (880, 1360, 1850), "64x64": (610, 820, 1220, 1630), "128x32": (660, 950, 1250),
-})  # fmt: skip
-FP32X3_PACES: Paces = MappingProxyType({
-    "128x128": (2910,), "128x64": (1860, 2990), "64x64": (1160, 1710, 2380), "128x32": (1280, 1900, 2470),
-})  # fmt: skip
-FP32_PACES: Paces = MappingProxyType({
-    "128x128": (7620, 11300), "128x64": (4340, 7270, 9730), "64x64": (4380, 4380, 7360, 7360, 7360, 9820),
-    "128x32": (2820, 4430, 5980, 7600),
-})  # fmt: skip
+TF32_PACES: Paces = MappingProxyType(
+    {
+        "512x64": (2450,),
+        "256x128": (1870,),
+        "128x256": (2210,),
+        "128x192": (1650,),
+        "64x192": (1290, 1810),
+        "128x128": (1330, 1980),
+        "128x64": (920, 1330, 1830),
+        "64x64": (650, 990, 1190, 1580),
+        "128x32": (710, 960, 1270),
+    }
+)
+PACKED_BF16_PACES: Paces = MappingProxyType(
+    {
+        "256x128": (1900,),
+        "128x256": (1810,),
+        "128x192": (1560,),
+        "64x192": (1150, 1680),
+        "128x128": (1270, 1890),
+        "128x64": (930, 1290, 1820),
+        "64x64": (620, 860, 1200, 1540),
+    }
+)
+BF16_PACES: Paces = MappingProxyType(
+    {
+        "512x64": (2370,),
+        "256x128": (1780,),
+        "128x256": (1500,),
+        "128x192": (1470,),
+        "64x192": (1200, 1700),
+        "128x128": (1150, 1660),
+        "128x64": (880, 1360, 1850),
+        "64x64": (610, 820, 1220, 1630),
+        "128x32": (660, 950, 1250),
+    }
+)
+FP32X3_PACES: Paces = MappingProxyType(
+    {"128x128": (2910,), "128x64": (1860, 2990), "64x64": (1160, 1710, 2380), "128x32": (1280, 1900, 2470)}
+)
+FP32_PACES: Paces = MappingProxyType(
+    {
+        "128x128": (7620, 11300),
+        "128x64": (4340, 7270, 9730),
+        "64x64": (4380, 4380, 7360, 7360, 7360, 9820),
+        "128x32": (2820, 4430, 5980, 7600),
+    }
+)
 
-PACES_OF_FEW: Mapping[str, Paces] = MappingProxyType({  # of conv_wgrad
-    "fp32": {"64x64": (7330, 7330, 8330, 8330, 8330, 10750), "64x32": (3780, 3780, 4690, 4690, 4690, 6610)},
-    "fp32x3": {"64x64": (1150, 1790, 2520), "64x32": (1290, 1290, 1950, 1950, 1950, 2560)},
-    "tf32": {"64x64": (750, 1020, 1360, 1740), "64x32": (770, 770, 1140, 1140, 1140, 1530)},
-    "bf16": {"64x64": (690, 940, 1260), "64x32": (760, 760, 1140, 1140, 1140, 1510)},
-})  # fmt: skip
+PACES_OF_FEW: Mapping[str, Paces] = MappingProxyType(
+    {  # of conv_wgrad
+        "fp32": {"64x64": (7330, 7330, 8330, 8330, 8330, 10750), "64x32": (3780, 3780, 4690, 4690, 4690, 6610)},
+        "fp32x3": {"64x64": (1150, 1790, 2520), "64x32": (1290, 1290, 1950, 1950, 1950, 2560)},
+        "tf32": {"64x64": (750, 1020, 1360, 1740), "64x32": (770, 770, 1140, 1140, 1140, 1530)},
+        "bf16": {"64x64": (690, 940, 1260), "64x32": (760, 760, 1140, 1140, 1140, 1510)},
+    }
+)
 
 ENGINES = {
     "fp32": Engine("fp32", 2, FP32_PACES),
@@ -346,9 +391,7 @@ def _is_large(problem: ConvProblem) -> bool:
     return any(side + 2 * pad >= PAIRED_PIXELS for side, pad in sides)
 
 
-def cycles(
-    engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = 0
-) -> int:  # fmt: skip
+def cycles(engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = 0) -> int:
     """Of a launch that computes `matrices`, rows, columns and how many there are, over k in [0, depth): of waves of
     blocks, the last one with those that are left, or of their reads from the L2 cache."""
     blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, engine.depth), engine.paces[tile.name]
@@ -364,7 +407,7 @@ def cycles(
 
 def by_time(
     engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
-) -> list[Tile]:  # fmt: skip
+) -> list[Tile]:
     """Tiles for accesses of `vector` elements, of those of a multiple of so many rows, the fastest first."""
     tiles = [tile for tile in engine.tiles_of(product, vector) if tile.m % rows == 0]
     return sorted(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
@@ -372,7 +415,7 @@ def by_time(
 
 def tile_for(
     engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
-) -> Tile:  # fmt: skip
+) -> Tile:
     """The fastest of them."""
     return by_time(engine, product, matrices, depth, vector, rows)[0]
 
@@ -431,9 +474,16 @@ def writes_moments() -> bool:
 
 
 def conv_fprop(
-    engine: Engine, problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue = NO_EPILOGUE,
-    moments: int = 0, *, filter_pitch: int = 0,
-) -> Launch:  # fmt: skip
+    engine: Engine,
+    problem: ConvProblem,
+    maps: int,
+    image: int,
+    weights: int,
+    epilogue: Epilogue = NO_EPILOGUE,
+    moments: int = 0,
+    *,
+    filter_pitch: int = 0,
+) -> Launch:
     """
     moments        where the moments of the maps go, if writes_moments()
     filter_pitch   given where each group has a part of all rows of the weights, which are of so many elements
@@ -442,31 +492,59 @@ def conv_fprop(
     matrices, depth = (problem.positions, outputs, problem.groups), prod(problem.kernel) * channels
     rows, width = MOMENTS_ROWS if moments else 1, engine.vector_width(problem, channels)
     plain = engine.launch(
-        FPROP, width, "ConvFpropArgs", matrices, depth, rows=rows,
+        FPROP,
+        width,
+        "ConvFpropArgs",
+        matrices,
+        depth,
+        rows=rows,
         **fprop_struct(problem, maps, image, weights, epilogue, moments, filter_pitch),
-    )  # fmt: skip
+    )
     return engine.of_patch(plain, problem, matrices) if width == 1 else plain
 
 
 def fprop_struct(
-    problem: ConvProblem, maps: int, image: int, weights: int, epilogue: Epilogue, moments: int = 0,
+    problem: ConvProblem,
+    maps: int,
+    image: int,
+    weights: int,
+    epilogue: Epilogue,
+    moments: int = 0,
     filter_pitch: int = 0,
-) -> StructValues:  # fmt: skip
+) -> StructValues:
     """The struct ConvFpropArgs of cuda/conv.cuh."""
     channels, outputs = group_channels(problem)
     depth = prod(problem.kernel) * channels
     return {
-        "maps": maps, "image": image, "filter": weights, "problem": problem_struct(problem),
-        "by_channels": divider(channels), "by_kernel_w": divider(problem.kernel[1]), "epilogue": epilogue._asdict(),
-        "moments": moments, "by_maps_w": divider(problem.out_w), "by_maps_h": divider(problem.out_h),
-        "filter_pitch": filter_pitch or depth, "filter_step": depth if filter_pitch else outputs * depth,
-    }  # fmt: skip
+        "maps": maps,
+        "image": image,
+        "filter": weights,
+        "problem": problem_struct(problem),
+        "by_channels": divider(channels),
+        "by_kernel_w": divider(problem.kernel[1]),
+        "epilogue": epilogue._asdict(),
+        "moments": moments,
+        "by_maps_w": divider(problem.out_w),
+        "by_maps_h": divider(problem.out_h),
+        "filter_pitch": filter_pitch or depth,
+        "filter_step": depth if filter_pitch else outputs * depth,
+    }
 
 
 def conv_dgrad(
-    engine: Engine, problem: ConvProblem, image: int, maps: int, weights: int, bias: int = 0, accumulate: bool = False,
-    *, maps_pitch: int = 0, resume: bool = False, kept: int = 0, norm: StructValues | None = None,
-) -> Launch:  # fmt: skip
+    engine: Engine,
+    problem: ConvProblem,
+    image: int,
+    maps: int,
+    weights: int,
+    bias: int = 0,
+    accumulate: bool = False,
+    *,
+    maps_pitch: int = 0,
+    resume: bool = False,
+    kept: int = 0,
+    norm: StructValues | None = None,
+) -> Launch:
     """A strided dgrad is one problem per phase, stride_h x stride_w of them.
 
     kept         bits of the image: elements without theirs become zero; 0 keeps all
@@ -482,10 +560,16 @@ def conv_dgrad(
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
     rows = 1 if norm is None else MOMENTS_ROWS
     dgrad: dict[str, StructValue] = {
-        "image": image, "maps": maps, "filter": weights, "bias": bias, "kept": kept,
-        "problem": problem_struct(problem, maps_pitch), "by_outputs": divider(outputs), "accumulate": accumulate,
+        "image": image,
+        "maps": maps,
+        "filter": weights,
+        "bias": bias,
+        "kept": kept,
+        "problem": problem_struct(problem, maps_pitch),
+        "by_outputs": divider(outputs),
+        "accumulate": accumulate,
         "resume": resume,
-    }  # fmt: skip
+    }
     if norm is None:
         return engine.launch(DGRAD, width, "ConvDgradArgs", matrices, depth, rows=rows, **dgrad)
     return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", matrices, depth, rows=rows, dgrad=dgrad, norm=norm)
@@ -503,9 +587,11 @@ class DgradPart(NamedTuple):
         """That of the same name in cuda/conv_merged.cuh."""
         _, outputs = group_channels(self.problem)
         return {
-            "maps": self.maps, "filter": self.weights, "problem": problem_struct(self.problem),
+            "maps": self.maps,
+            "filter": self.weights,
+            "problem": problem_struct(self.problem),
             "by_outputs": divider(outputs),
-        }  # fmt: skip
+        }
 
 
 def conv_dgrad_merged(
@@ -518,9 +604,17 @@ def conv_dgrad_merged(
     matrices = problem.n * rows * columns, problem.c, stride_h * stride_w
     depth = ceil_div(sum(prod(each.kernel) * each.k for each in both), stride_h * stride_w)
     return engine.launch(
-        MERGED_DGRADS, _merged_width(engine, both), "ConvDgradMergedArgs", matrices, depth, image=image, kept=kept,
-        first=first.struct, last=last.struct, accumulate=accumulate,
-    )  # fmt: skip
+        MERGED_DGRADS,
+        _merged_width(engine, both),
+        "ConvDgradMergedArgs",
+        matrices,
+        depth,
+        image=image,
+        kept=kept,
+        first=first.struct,
+        last=last.struct,
+        accumulate=accumulate,
+    )
 
 
 def merges_dgrads(engine: Engine, first: ConvProblem, last: ConvProblem) -> bool:
@@ -618,24 +712,52 @@ def wgrad_matrices(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
 
 
 def conv_wgrad(
-    engine: Engine, problem: ConvProblem, dw: int, maps: int, image: int, accumulate: bool, workspace: int, *,
-    split: Split | None = None, maps_pitch: int = 0,
-) -> Iterator[Launch]:  # fmt: skip
+    engine: Engine,
+    problem: ConvProblem,
+    dw: int,
+    maps: int,
+    image: int,
+    accumulate: bool,
+    workspace: int,
+    *,
+    split: Split | None = None,
+    maps_pitch: int = 0,
+) -> Iterator[Launch]:
     """`split` and `maps_pitch` are given where `problem` is a band of a larger gradient and must sum in its order."""
     split = split or split_of(problem)
     one = split.parts == 1
     yield wgrad_splits(
-        engine, problem, split, dw if one else workspace, maps, image, range(split.parts), images=problem.n,
-        accumulate=accumulate and one, maps_pitch=maps_pitch,
-    )  # fmt: skip
+        engine,
+        problem,
+        split,
+        dw if one else workspace,
+        maps,
+        image,
+        range(split.parts),
+        images=problem.n,
+        accumulate=accumulate and one,
+        maps_pitch=maps_pitch,
+    )
     if not one:
         yield sum_parts(problem, dw, workspace, split.parts, accumulate)
 
 
 def wgrad_splits(
-    engine: Engine, problem: ConvProblem, split: Split, dw: int, maps: int, image: int, splits: range, *, images: int,
-    first: int = 0, begun: int = 0, left: int = 0, accumulate: bool = False, maps_pitch: int = 0,
-) -> Launch:  # fmt: skip
+    engine: Engine,
+    problem: ConvProblem,
+    split: Split,
+    dw: int,
+    maps: int,
+    image: int,
+    splits: range,
+    *,
+    images: int,
+    first: int = 0,
+    begun: int = 0,
+    left: int = 0,
+    accumulate: bool = False,
+    maps_pitch: int = 0,
+) -> Launch:
     """The parts `splits` of a weight gradient, each behind the other from `dw` on.  `problem` has the images at hand:
     those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
     channels, outputs = group_channels(problem)
@@ -645,13 +767,30 @@ def wgrad_splits(
         engine, width = engine.of_few_channels, FEW
     depth = min(split.windows_each(problem), problem.n * windows(problem))
     return engine.launch(
-        WGRAD, width, "ConvWgradArgs", matrices, depth, dw=dw, begun=begun, left=left, maps=maps,
-        image=image, problem=problem_struct(problem, maps_pitch),
-        by_window=divider(windows(problem)), by_columns=divider(problem.out_w), by_channels=divider(channels),
-        by_kernel_w=divider(problem.kernel[1]), splits=len(splits), images_each=split.images_each,
-        pieces=split.pieces, windows_each=split.windows_each(problem),
-        first_split=splits.start, first_image=first, images_whole=images, accumulate=accumulate,
-    )  # fmt: skip
+        WGRAD,
+        width,
+        "ConvWgradArgs",
+        matrices,
+        depth,
+        dw=dw,
+        begun=begun,
+        left=left,
+        maps=maps,
+        image=image,
+        problem=problem_struct(problem, maps_pitch),
+        by_window=divider(windows(problem)),
+        by_columns=divider(problem.out_w),
+        by_channels=divider(channels),
+        by_kernel_w=divider(problem.kernel[1]),
+        splits=len(splits),
+        images_each=split.images_each,
+        pieces=split.pieces,
+        windows_each=split.windows_each(problem),
+        first_split=splits.start,
+        first_image=first,
+        images_whole=images,
+        accumulate=accumulate,
+    )
 
 
 def _takes_few(engine: Engine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
@@ -670,9 +809,19 @@ def sum_parts(
     lines = min(MAX_SPLIT_LINES, 1 << (ceil_div(count, SPLITS_IN_FLIGHT) - 1).bit_length())
     width = THREADS // lines
     return launch(
-        "channel_sums", f"sum_splits_v{v}", "SplitsArgs", ceil_div(each, width * v), y=dw, begun=begun, parts=parts,
-        left=left, count=each, splits=count, width=width, accumulate=accumulate,
-    )  # fmt: skip
+        "channel_sums",
+        f"sum_splits_v{v}",
+        "SplitsArgs",
+        ceil_div(each, width * v),
+        y=dw,
+        begun=begun,
+        parts=parts,
+        left=left,
+        count=each,
+        splits=count,
+        width=width,
+        accumulate=accumulate,
+    )
 
 
 def conv_wgrad_workspace_bytes(problem: ConvProblem, parts: int = 0) -> int:

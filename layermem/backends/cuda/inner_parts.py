@@ -139,6 +139,15 @@ def sum_parts(rows: int, columns: int, count: int, y: int, parts: int, epilogue:
     """y = the sum `begun`, if there is one, and of `count` parts in their order, with the epilogue."""
     v = vector_width(columns)
     return launch(
-        "inner_product", f"sum_parts_v{v}", "SumPartsArgs", ceil_div(rows * columns, THREADS * v), y=y, begun=begun,
-        parts=parts, epilogue=epilogue._asdict(), by_columns=divider(columns), count=rows * columns, splits=count,
-    )  # fmt: skip
+        "inner_product",
+        f"sum_parts_v{v}",
+        "SumPartsArgs",
+        ceil_div(rows * columns, THREADS * v),
+        y=y,
+        begun=begun,
+        parts=parts,
+        epilogue=epilogue._asdict(),
+        by_columns=divider(columns),
+        count=rows * columns,
+        splits=count,
+    )

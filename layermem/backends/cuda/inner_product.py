@@ -230,9 +230,14 @@ def bias_columns(op: InnerProduct) -> Columns:
 
 
 @kernel(
-    InnerProduct, "wgrad", workspace=wgrad_workspace_bytes, carry=wgrad_carry_bytes, open=wgrad_open_bytes,
-    in_place=wgrad_in_place, narrow=narrow_blobs,
-)  # fmt: skip
+    InnerProduct,
+    "wgrad",
+    workspace=wgrad_workspace_bytes,
+    carry=wgrad_carry_bytes,
+    open=wgrad_open_bytes,
+    in_place=wgrad_in_place,
+    narrow=narrow_blobs,
+)
 def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     engine = engine_of(call, "x0", whole_problem(op))
     problem, workspace = conv_problem(op), Workspace(call.workspace)
@@ -245,9 +250,16 @@ def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
         memory, accumulate = WgradMemory(workspace.next, call.carry("dw0"), call.open("dw0")), call.accumulates("dw0")
         if op.band is not None:
             yield from conv_wgrad(
-                engine, problem, call["dw0"], columns_of(op, maps), image, accumulate, memory.workspace,
-                split=split_of(whole_problem(op)), maps_pitch=pitch_of(op),
-            )  # fmt: skip
+                engine,
+                problem,
+                call["dw0"],
+                columns_of(op, maps),
+                image,
+                accumulate,
+                memory.workspace,
+                split=split_of(whole_problem(op)),
+                maps_pitch=pitch_of(op),
+            )
             return
         yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], maps, image, accumulate, memory)
     if call.sums("dw1"):

@@ -39,18 +39,27 @@ def backward_update_workspace_bytes(op: InnerProductUpdate, roles: Collection[st
 
 
 @kernel(
-    InnerProductUpdate, "backward_update", workspace=backward_update_workspace_bytes,
+    InnerProductUpdate,
+    "backward_update",
+    workspace=backward_update_workspace_bytes,
     narrow=lambda op: narrow_blobs(op.product),
-)  # fmt: skip
+)
 def backward_update(op: InnerProductUpdate, call: CudaCall) -> Iterator[Launch]:
     problem, workspace = conv_problem(op.product), Workspace(call.workspace)
     whole, dy = whole_problem(op.product), columns_of(op.product, call["dy0"])
     dw = workspace.take(band_bytes(problem))
     for first, rows in bands(problem):
         yield from conv_wgrad(
-            engine_of(call, "x0", whole), replace(problem, k=rows), dw, dy + call.itemsize * first, call["x0"], False,
-            workspace.next, split=split_of(whole), maps_pitch=whole.k,
-        )  # fmt: skip
+            engine_of(call, "x0", whole),
+            replace(problem, k=rows),
+            dw,
+            dy + call.itemsize * first,
+            call["x0"],
+            False,
+            workspace.next,
+            split=split_of(whole),
+            maps_pitch=whole.k,
+        )
         offset = FLOAT * first * problem.c
         addresses = {role: call[role] + offset for role in ("w0", "h0", "h1") if role in call}
         in_fp32 = replace(call, addresses={**addresses, "dw0": dw}, storage="", narrow=())

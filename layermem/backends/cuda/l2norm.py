@@ -25,10 +25,22 @@ def scale_columns(op: L2Norm) -> Columns:
 
 def norm_launch(function: str, grid: int, op: L2Norm, call: CudaCall, y: int, dy: int, sums: int) -> Launch:
     return launch(
-        "l2norm", function, "L2NormArgs", grid, y=y, x=call["x0"], dy=dy, scale=call["w0"], sums=sums,
-        by_norm=divider(members(op)), by_channels=divider(1 if op.shared else op.channels),
-        norms=op.x.count // members(op), count=op.x.count, accumulate=call.accumulates("dx0"), eps=op.eps,
-    )  # fmt: skip
+        "l2norm",
+        function,
+        "L2NormArgs",
+        grid,
+        y=y,
+        x=call["x0"],
+        dy=dy,
+        scale=call["w0"],
+        sums=sums,
+        by_norm=divider(members(op)),
+        by_channels=divider(1 if op.shared else op.channels),
+        norms=op.x.count // members(op),
+        count=op.x.count,
+        accumulate=call.accumulates("dx0"),
+        eps=op.eps,
+    )
 
 
 def norm_sums(op: L2Norm, call: CudaCall, dy: int, sums: int) -> Launch:
@@ -69,9 +81,7 @@ def l2norm_backward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
     if call.sums("dw0"):  # before dx, which may lie over x or dy
         yield from scale_sums(op, call, sums, workspace)
     if "dx0" in call:
-        yield norm_launch(
-            "norm_backward", ceil_div(op.x.count, THREADS), op, call, call["dx0"], call["dy0"], sums
-        )  # fmt: skip
+        yield norm_launch("norm_backward", ceil_div(op.x.count, THREADS), op, call, call["dx0"], call["dy0"], sums)
 
 
 def scale_sums(op: L2Norm, call: CudaCall, sums: int, workspace: Workspace) -> Iterator[Launch]:
@@ -79,8 +89,17 @@ def scale_sums(op: L2Norm, call: CudaCall, sums: int, workspace: Workspace) -> I
     parts, open_sums = at.carried(call.carry("dw0")) if at.here else (workspace.take(at.part_bytes()), 0)
     for grid, struct in at.runs(open_sums):
         yield launch(
-            "l2norm", f"norm_scale_sums_v{at.v}", "NormScaleArgs", grid, y=dw if one else parts, x=call["x0"],
-            dy=call["dy0"], sums=sums, at=struct, by_norm=divider(members(op)), accumulate=accumulate and one,
-        )  # fmt: skip
+            "l2norm",
+            f"norm_scale_sums_v{at.v}",
+            "NormScaleArgs",
+            grid,
+            y=dw if one else parts,
+            x=call["x0"],
+            dy=call["dy0"],
+            sums=sums,
+            at=struct,
+            by_norm=divider(members(op)),
+            accumulate=accumulate and one,
+        )
     if at.ends_here and not one:
         yield merge_parts(at.parts, at.columns, dw, parts, accumulate)

@@ -12,9 +12,12 @@ NO_LABELS: StructValues = {"labels": 0, "error_flag": 0, "classes": 0, "ignore":
 
 def labels(call: CudaCall, address: int, classes: int, ignore_label: int | None = None) -> StructValues:
     return {
-        "labels": address, "error_flag": call.error_flag, "classes": classes, "ignore": ignore_label or 0,
+        "labels": address,
+        "error_flag": call.error_flag,
+        "classes": classes,
+        "ignore": ignore_label or 0,
         "has_ignore": ignore_label is not None,
-    }  # fmt: skip
+    }
 
 
 def normalizer(known: float | None, counted: int = 0) -> StructValues:

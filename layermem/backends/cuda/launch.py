@@ -41,9 +41,17 @@ class Launch:
 
 
 def launch(
-    module: str, function: str, args: str, grid: int | tuple[int, ...], block: int = THREADS, *, shared: int = 0,
-    base: StructValues | None = None, step: int | None = None, **values: StructValue,
-) -> Launch:  # fmt: skip
+    module: str,
+    function: str,
+    args: str,
+    grid: int | tuple[int, ...],
+    block: int = THREADS,
+    *,
+    shared: int = 0,
+    base: StructValues | None = None,
+    step: int | None = None,
+    **values: StructValue,
+) -> Launch:
     """A launch whose struct `args` is packed from `base` and `values`; a value may be `Later`.
 
     step   address of the scalars of the step, for a struct that has the member `step`

@@ -32,10 +32,16 @@ def loss_arguments(x: Tensor, call: CudaCall, x1: int, label_struct: StructValue
     """The members of LossArgs that every step has; `x1` is the address of the second bottom in the order of x."""
     per_item = x.count // x.shape[0]
     return {
-        "x0": call["x0"], "x1": x1, "dy": call["dy0"], "labels": label_struct, "normalizer": by,
-        "by_item": divider(per_item), "by_channels": divider(x.shape[1] if x.interleaved else per_item),
-        "count": x.count, "squared": False,
-    }  # fmt: skip
+        "x0": call["x0"],
+        "x1": x1,
+        "dy": call["dy0"],
+        "labels": label_struct,
+        "normalizer": by,
+        "by_item": divider(per_item),
+        "by_channels": divider(x.shape[1] if x.interleaved else per_item),
+        "count": x.count,
+        "squared": False,
+    }
 
 
 class Parts(NamedTuple):
@@ -67,9 +73,18 @@ class Parts(NamedTuple):
 def sum_parts(function: str, arguments: StructValues, parts: Parts) -> Iterator[Launch]:
     for grid, at in parts.at.runs(parts.open_sums):
         yield launch(
-            "loss", function, "LossArgs", grid, base=arguments, parts=parts.address, at=at, dx0=0, dx1=0,
-            accumulate0=False, accumulate1=False,
-        )  # fmt: skip
+            "loss",
+            function,
+            "LossArgs",
+            grid,
+            base=arguments,
+            parts=parts.address,
+            at=at,
+            dx0=0,
+            dx1=0,
+            accumulate0=False,
+            accumulate1=False,
+        )
 
 
 def divide_total(
@@ -83,21 +98,35 @@ def divide_total(
 
 
 def gradients(
-    function: str, arguments: StructValues, count: int, at: Columns, *, dx0: int, accumulate0: bool, dx1: int = 0,
+    function: str,
+    arguments: StructValues,
+    count: int,
+    at: Columns,
+    *,
+    dx0: int,
+    accumulate0: bool,
+    dx1: int = 0,
     accumulate1: bool = False,
-) -> Launch:  # fmt: skip
+) -> Launch:
     return launch(
-        "loss", function, "LossArgs", ceil_div(count, THREADS), parts=0, at=at.struct(), dx0=dx0, dx1=dx1,
-        accumulate0=accumulate0, accumulate1=accumulate1, base=arguments,
-    )  # fmt: skip
+        "loss",
+        function,
+        "LossArgs",
+        ceil_div(count, THREADS),
+        parts=0,
+        at=at.struct(),
+        dx0=dx0,
+        dx1=dx1,
+        accumulate0=accumulate0,
+        accumulate1=accumulate1,
+        base=arguments,
+    )
 
 
 # -- a target for each element -----------------------------------------------------------------------------------------
 
 
-def in_order_of(
-    x: Tensor, target: Tensor, address: int, workspace: Workspace
-) -> tuple[int, list[Launch]]:  # fmt: skip
+def in_order_of(x: Tensor, target: Tensor, address: int, workspace: Workspace) -> tuple[int, list[Launch]]:
     """The address of the targets in the order of x's memory, and the launches that copy them there."""
     if x.ordered_like(target):
         return address, []
@@ -152,9 +181,15 @@ def euclidean_backward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
     dx1 = workspace.take(op.a.nbytes) if reorders else call["dx1"]
     arguments = loss_arguments(op.a, call, b, labels(call, call["x1"], 0), normalizer(op.items))
     yield gradients(
-        "euclidean_backward", arguments, op.a.count, at, dx0=call["dx0"], accumulate0=call.accumulates("dx0"),
-        dx1=dx1, accumulate1=call.accumulates("dx1") and not reorders,
-    )  # fmt: skip
+        "euclidean_backward",
+        arguments,
+        op.a.count,
+        at,
+        dx0=call["dx0"],
+        accumulate0=call.accumulates("dx0"),
+        dx1=dx1,
+        accumulate1=call.accumulates("dx1") and not reorders,
+    )
     if reorders:
         yield from reorder(call["dx1"], op.b, dx1, op.a, call.accumulates("dx1"))
 
@@ -167,9 +202,7 @@ def sigmoid_carry_bytes(op: SigmoidCrossEntropyLoss, role: str) -> int:
     return elements(op.x, op.part).carry_bytes(2)
 
 
-@kernel(
-    SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_forward_workspace_bytes, carry=sigmoid_carry_bytes
-)  # fmt: skip
+@kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_forward_workspace_bytes, carry=sigmoid_carry_bytes)
 def sigmoid_forward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     target, copies = in_order_of(op.x, op.target, call["x1"], workspace)
@@ -228,21 +261,45 @@ def sigmoid_backward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[La
     label_struct = labels(call, call["x1"], 0, op.ignore_label)
     arguments = loss_arguments(op.x, call, target, label_struct, normalizer(op.normalizer, counted))
     yield gradients(
-        "sigmoid_cross_entropy_backward", arguments, op.x.count, Columns(op.x.count, 1), dx0=call["dx0"],
+        "sigmoid_cross_entropy_backward",
+        arguments,
+        op.x.count,
+        Columns(op.x.count, 1),
+        dx0=call["dx0"],
         accumulate0=call.accumulates("dx0"),
-    )  # fmt: skip
+    )
 
 
 def smooth_l1(
-    op: SmoothL1Loss, call: CudaCall, step: str, grid: int | tuple[int, int], parts: int, at: StructValues, dx0: int,
+    op: SmoothL1Loss,
+    call: CudaCall,
+    step: str,
+    grid: int | tuple[int, int],
+    parts: int,
+    at: StructValues,
+    dx0: int,
     dx1: int,
-) -> Launch:  # fmt: skip
+) -> Launch:
     return launch(
-        "loss", f"smooth_l1_{step}", "SmoothL1Args", grid, parts=parts, dx0=dx0, dx1=dx1, x0=call["x0"], x1=call["x1"],
-        inside=call["x2"], outside=call["x3"], dy=call["dy0"], at=at, count=op.x.count,
-        items=op.items, accumulate0=call.accumulates("dx0"), accumulate1=call.accumulates("dx1"),
+        "loss",
+        f"smooth_l1_{step}",
+        "SmoothL1Args",
+        grid,
+        parts=parts,
+        dx0=dx0,
+        dx1=dx1,
+        x0=call["x0"],
+        x1=call["x1"],
+        inside=call["x2"],
+        outside=call["x3"],
+        dy=call["dy0"],
+        at=at,
+        count=op.x.count,
+        items=op.items,
+        accumulate0=call.accumulates("dx0"),
+        accumulate1=call.accumulates("dx1"),
         sharpness=op.sigma**2,
-    )  # fmt: skip
+    )
 
 
 def smooth_l1_workspace_bytes(op: SmoothL1Loss, roles: Collection[str]) -> int:
@@ -341,11 +398,25 @@ def multinomial_backward(op: MultinomialLogisticLoss, call: CudaCall) -> Iterato
 
 def contrastive(op: ContrastiveLoss, call: CudaCall, step: str, each: int) -> Launch:
     return launch(
-        "loss", f"contrastive_{step}", "ContrastiveArgs", ceil_div(op.items, WARPS), each=each, dx0=call["dx0"],
-        dx1=call["dx1"], x0=call["x0"], x1=call["x1"], same=call["x2"], dy=call["dy0"], items=op.items,
-        of_items=all_items(op), channels=op.item_size, legacy=op.legacy, accumulate0=call.accumulates("dx0"),
-        accumulate1=call.accumulates("dx1"), margin=op.margin,
-    )  # fmt: skip
+        "loss",
+        f"contrastive_{step}",
+        "ContrastiveArgs",
+        ceil_div(op.items, WARPS),
+        each=each,
+        dx0=call["dx0"],
+        dx1=call["dx1"],
+        x0=call["x0"],
+        x1=call["x1"],
+        same=call["x2"],
+        dy=call["dy0"],
+        items=op.items,
+        of_items=all_items(op),
+        channels=op.item_size,
+        legacy=op.legacy,
+        accumulate0=call.accumulates("dx0"),
+        accumulate1=call.accumulates("dx1"),
+        margin=op.margin,
+    )
 
 
 def contrastive_workspace_bytes(op: ContrastiveLoss, roles: Collection[str]) -> int:

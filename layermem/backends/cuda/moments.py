@@ -70,8 +70,11 @@ class NormOperands(NamedTuple):
     @property
     def struct(self) -> StructValues:
         epilogue: StructValues = {
-            "factor": self.factor, "bias": self.bias, "relu": self.relu, "largest_zero": self.largest_zero,
-        }  # fmt: skip
+            "factor": self.factor,
+            "bias": self.bias,
+            "relu": self.relu,
+            "largest_zero": self.largest_zero,
+        }
         return {"x": self.x, "mean": self.mean, "inv_std": self.inv_std, "epilogue": epilogue}
 
 

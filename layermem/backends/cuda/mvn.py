@@ -15,10 +15,21 @@ def mvn(op: MVN, call: CudaCall, step: str, y: int, x: int, saved: int, accumula
     outer, size, inner = op.layout
     lanes = min(LANES, 1 << (inner - 1).bit_length())
     return launch(
-        "mvn", f"mvn_{step}", "MvnArgs", (outer, ceil_div(inner, lanes)), y=y, x=x, saved=saved,
-        inv_std=call["inv_std"], size=size, inner=inner, lanes=lanes, normalize=op.normalize, accumulate=accumulate,
+        "mvn",
+        f"mvn_{step}",
+        "MvnArgs",
+        (outer, ceil_div(inner, lanes)),
+        y=y,
+        x=x,
+        saved=saved,
+        inv_std=call["inv_std"],
+        size=size,
+        inner=inner,
+        lanes=lanes,
+        normalize=op.normalize,
+        accumulate=accumulate,
         eps=op.eps,
-    )  # fmt: skip
+    )
 
 
 @kernel(MVN, "forward")

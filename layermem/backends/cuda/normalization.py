@@ -38,24 +38,51 @@ def affine_relu(call: CudaCall, relu: bool, largest_zero: float = 0.0) -> Struct
 
 
 def normalize(
-    op: BatchNorm, y: int, x: int, mean: int, inv_std: int, accumulate: bool = False,
-    epilogue: StructValues = NO_EPILOGUE, residual: int = 0, mask: int = 0, storage: str = "",
-) -> Launch:  # fmt: skip
+    op: BatchNorm,
+    y: int,
+    x: int,
+    mean: int,
+    inv_std: int,
+    accumulate: bool = False,
+    epilogue: StructValues = NO_EPILOGUE,
+    residual: int = 0,
+    mask: int = 0,
+    storage: str = "",
+) -> Launch:
     at, groups = Columns.of(op.x), NORMALIZE_BYTES // itemsize(storage)
     return launch(
-        "normalization", f"normalize_v{at.v}{suffix(storage)}", "NormalizeArgs",
-        ceil_div(op.x.count, THREADS * at.v * groups), y=y, x=x, residual=residual, mask=mask,
-        mean=mean, inv_std=inv_std, epilogue=epilogue, by_inner=divider(at.inner),
-        by_channels=divider(at.columns), count=op.x.count, accumulate=accumulate,
-    )  # fmt: skip
+        "normalization",
+        f"normalize_v{at.v}{suffix(storage)}",
+        "NormalizeArgs",
+        ceil_div(op.x.count, THREADS * at.v * groups),
+        y=y,
+        x=x,
+        residual=residual,
+        mask=mask,
+        mean=mean,
+        inv_std=inv_std,
+        epilogue=epilogue,
+        by_inner=divider(at.inner),
+        by_channels=divider(at.columns),
+        count=op.x.count,
+        accumulate=accumulate,
+    )
 
 
 def global_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int) -> Launch:
     return launch(
-        "normalization", "global_statistics", "GlobalArgs", ceil_div(op.channels, THREADS), mean=mean,
-        inv_std=inv_std, sum_means=call["w0"], sum_variances=call["w1"], sum_weights=call["w2"],
-        channels=op.channels, eps=op.eps,
-    )  # fmt: skip
+        "normalization",
+        "global_statistics",
+        "GlobalArgs",
+        ceil_div(op.channels, THREADS),
+        mean=mean,
+        inv_std=inv_std,
+        sum_means=call["w0"],
+        sum_variances=call["w1"],
+        sum_weights=call["w2"],
+        channels=op.channels,
+        eps=op.eps,
+    )
 
 
 def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, memory: int) -> Iterator[Launch]:
@@ -69,10 +96,22 @@ def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, mem
     lanes = merge_lanes(at.parts)
     over_parts = {**Columns(at.parts, at.columns, pitch=MOMENTS * at.columns).struct(at.parts), "width": lanes}
     yield launch(
-        "normalization", "batch_statistics", "StatisticsArgs", ceil_div(at.columns, lanes), mean=mean,
-        inv_std=inv_std, sum_means=call["w0"], sum_variances=call["w1"], sum_weights=call["w2"], parts=memory,
-        at=over_parts, rows=n, eps=op.eps, fraction=op.fraction, unbiased=n / (n - 1) if n > 1 else 1.0,
-    )  # fmt: skip
+        "normalization",
+        "batch_statistics",
+        "StatisticsArgs",
+        ceil_div(at.columns, lanes),
+        mean=mean,
+        inv_std=inv_std,
+        sum_means=call["w0"],
+        sum_variances=call["w1"],
+        sum_weights=call["w2"],
+        parts=memory,
+        at=over_parts,
+        rows=n,
+        eps=op.eps,
+        fraction=op.fraction,
+        unbiased=n / (n - 1) if n > 1 else 1.0,
+    )
 
 
 def statistics_addresses(op: BatchNorm, call: CudaCall, workspace: Workspace) -> tuple[int, int]:
@@ -102,9 +141,7 @@ def norm_operands(call: CudaCall, op: BatchNormScale | None = None) -> NormOpera
     """`op`: where a Scale follows."""
     pool = None if op is None or op.pool is None else pool_of(op.pool, call["dy0"], call["argmax"])
     relu, largest_zero = (False, 0.0) if op is None else (op.relu, op.largest_zero)
-    return NormOperands(
-        call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero, pool
-    )  # fmt: skip
+    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero, pool)
 
 
 def pool_of(op: Pool, dy: int, argmax: int) -> StructValues:
@@ -148,10 +185,15 @@ def input_gradient(op: BatchNorm, call: CudaCall, sums: int, norm: NormOperands)
     at = Columns.of(op.x)
     blocks = ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS)
     base: StructValues = {
-        **norm.struct, "dx": call["dx0"], "sums": sums, "by_inner": divider(at.inner),
-        "by_channels": divider(at.columns), "count": op.x.count, "accumulate": call.accumulates("dx0"),
+        **norm.struct,
+        "dx": call["dx0"],
+        "sums": sums,
+        "by_inner": divider(at.inner),
+        "by_channels": divider(at.columns),
+        "count": op.x.count,
+        "accumulate": call.accumulates("dx0"),
         "inv_count": 1 / op.per_channel,
-    }  # fmt: skip
+    }
     if norm.pool is not None:
         function = f"pooled_norm_backward_v{at.v}{call.suffix}"
         return launch("normalization", function, "PooledBackwardArgs", blocks, base=base, pool=norm.pool)
@@ -229,15 +271,27 @@ def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int
     if op.pool is not None:
         v = vector_width(op.x.shape[1])
         yield launch(
-            "normalization", f"normalize_pool_v{v}{call.suffix}", "NormalizePoolArgs",
-            ceil_div(op.pool.y.count, THREADS * v), mean=mean, inv_std=inv_std, epilogue=epilogue,
+            "normalization",
+            f"normalize_pool_v{v}{call.suffix}",
+            "NormalizePoolArgs",
+            ceil_div(op.pool.y.count, THREADS * v),
+            mean=mean,
+            inv_std=inv_std,
+            epilogue=epilogue,
             pool=arguments(op.pool, op.pool.y, v, call["y0"], call["x0"], call["argmax"]),
-        )  # fmt: skip
+        )
         return
     yield normalize(
-        op.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue, residual=residual, mask=call["mask"],
+        op.norm,
+        call["y0"],
+        call["x0"],
+        mean,
+        inv_std,
+        epilogue=epilogue,
+        residual=residual,
+        mask=call["mask"],
         storage=call.storage,
-    )  # fmt: skip
+    )
 
 
 def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
@@ -288,11 +342,22 @@ def normalize_sum(op: BatchNormSum, call: CudaCall, statistics: Iterable[tuple[i
     norm0, norm1 = (column_norm(own, each) for (_, own), each in zip(each_norm(op, call), statistics))
     at = Columns.of(op.x)
     return launch(
-        "normalization", f"normalize_sum_v{at.v}{call.suffix}", "NormalizeSumArgs",
-        ceil_div(op.x.count, THREADS * at.v * SUM_GROUPS), y=call["y0"], x0=call["x0"], x1=call["x1"],
-        mask=call["mask"], norm0=norm0, norm1=norm1, by_channels=divider(at.columns), count=op.x.count, relu=op.relu,
-        between=BETWEEN[op.between], largest_zero=op.largest_zero,
-    )  # fmt: skip
+        "normalization",
+        f"normalize_sum_v{at.v}{call.suffix}",
+        "NormalizeSumArgs",
+        ceil_div(op.x.count, THREADS * at.v * SUM_GROUPS),
+        y=call["y0"],
+        x0=call["x0"],
+        x1=call["x1"],
+        mask=call["mask"],
+        norm0=norm0,
+        norm1=norm1,
+        by_channels=divider(at.columns),
+        count=op.x.count,
+        relu=op.relu,
+        between=BETWEEN[op.between],
+        largest_zero=op.largest_zero,
+    )
 
 
 def input_gradients(op: BatchNormSum, call: CudaCall, sums: Iterable[int]) -> Iterator[Launch]:
@@ -307,12 +372,25 @@ def input_gradients(op: BatchNormSum, call: CudaCall, sums: Iterable[int]) -> It
     at = Columns.of(op.x)
     norm0, norm1 = (column_norm(own, (own["mean"], own["inv_std"])) for own in (own0, own1))
     yield launch(
-        "normalization", f"batch_norm_sum_backward_v{at.v}{call.suffix}", "BatchNormSumBackwardArgs",
-        ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS), dx0=call["dx0"], dx1=call["dx1"], dy=call["dy0"],
-        x0=call["x0"], x1=call["x1"], norm0=norm0, norm1=norm1, sums0=sums0, sums1=sums1,
-        by_channels=divider(at.columns), count=op.x.count, accumulate0=call.accumulates("dx0"),
-        accumulate1=call.accumulates("dx1"), inv_count=1 / first.norm.per_channel,
-    )  # fmt: skip
+        "normalization",
+        f"batch_norm_sum_backward_v{at.v}{call.suffix}",
+        "BatchNormSumBackwardArgs",
+        ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS),
+        dx0=call["dx0"],
+        dx1=call["dx1"],
+        dy=call["dy0"],
+        x0=call["x0"],
+        x1=call["x1"],
+        norm0=norm0,
+        norm1=norm1,
+        sums0=sums0,
+        sums1=sums1,
+        by_channels=divider(at.columns),
+        count=op.x.count,
+        accumulate0=call.accumulates("dx0"),
+        accumulate1=call.accumulates("dx1"),
+        inv_count=1 / first.norm.per_channel,
+    )
 
 
 def batch_norm_sum_forward_workspace_bytes(op: BatchNormSum, roles: Collection[str]) -> int:
@@ -419,10 +497,22 @@ def move_averages(op: MovingAverage, step: int, averages: Sequence[int], statist
     """Averages of means, of variances and of weights by rows of statistics; the last address of each may be 0."""
     (means, variances, weights), (mean, variance, weight) = averages, statistics
     return launch(
-        "normalization", "move_averages", "AveragesArgs", ceil_div(op.channels, THREADS), sum_means=means,
-        sum_variances=variances, sum_weights=weights, means=mean, variances=variance, weights=weight, step=step,
-        channels=op.channels, batches=op.batches, ops=op.ops, fraction=op.kept,
-    )  # fmt: skip
+        "normalization",
+        "move_averages",
+        "AveragesArgs",
+        ceil_div(op.channels, THREADS),
+        sum_means=means,
+        sum_variances=variances,
+        sum_weights=weights,
+        means=mean,
+        variances=variance,
+        weights=weight,
+        step=step,
+        channels=op.channels,
+        batches=op.batches,
+        ops=op.ops,
+        fraction=op.kept,
+    )
 
 
 # -- LRN ---------------------------------------------------------------------------------------------------------------
@@ -430,7 +520,7 @@ def move_averages(op: MovingAverage, step: int, averages: Sequence[int], statist
 
 def lrn(
     op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, accumulate: bool = False, suffix: str = ""
-) -> Launch:  # fmt: skip
+) -> Launch:
     n, channels, height, width = op.x.shape
     rows = 0 if not op.across else 3 if dy else 1  # of each pixel in shared memory
     if op.across and channels > MAX_LRN_CHANNELS:
@@ -438,12 +528,30 @@ def lrn(
     pixels, each, v = n * height * width, max(1, LRN_ELEMENTS // channels), vector_width(channels)
     blocks = ceil_div(pixels, each) if op.across else ceil_div(op.x.count, THREADS * v)
     return launch(
-        "normalization", f"{function}_v{v}{suffix}", "LrnArgs", blocks, shared=FLOAT * rows * each * channels, y=y, x=x,
-        dy=dy, ratio=ratio, pixels_all=pixels, pixels=each, height=height, width=width, channels=channels,
-        size=op.size, by_channels=divider(channels),
-        by_width=divider(width), by_height=divider(height), alpha=op.alpha, k=op.k, beta=op.beta,
-        accumulate=accumulate, bottom_relu=op.bottom_relu,
-    )  # fmt: skip
+        "normalization",
+        f"{function}_v{v}{suffix}",
+        "LrnArgs",
+        blocks,
+        shared=FLOAT * rows * each * channels,
+        y=y,
+        x=x,
+        dy=dy,
+        ratio=ratio,
+        pixels_all=pixels,
+        pixels=each,
+        height=height,
+        width=width,
+        channels=channels,
+        size=op.size,
+        by_channels=divider(channels),
+        by_width=divider(width),
+        by_height=divider(height),
+        alpha=op.alpha,
+        k=op.k,
+        beta=op.beta,
+        accumulate=accumulate,
+        bottom_relu=op.bottom_relu,
+    )
 
 
 @kernel(LRN, "forward", narrow="x0|y0")

@@ -34,9 +34,17 @@ def permute_backward(op: Permute, call: CudaCall) -> Iterator[Launch]:
 
 
 def permute(
-    op: Permute, call: CudaCall, out: str, to: Tensor, to_strides: tuple[int, ...], to_plain: bool, x: str,
-    source: Tensor, strides: tuple[int, ...], plain: bool,
-) -> Iterator[Launch]:  # fmt: skip
+    op: Permute,
+    call: CudaCall,
+    out: str,
+    to: Tensor,
+    to_strides: tuple[int, ...],
+    to_plain: bool,
+    x: str,
+    source: Tensor,
+    strides: tuple[int, ...],
+    plain: bool,
+) -> Iterator[Launch]:
     """The strides are those of op.sizes on both sides."""
     count, accumulate = op.x.count, call.accumulates(out)
     if op.view:
@@ -74,6 +82,13 @@ def strided_copy(axes: Axes, y: int, x: int, count: int, accumulate: bool) -> La
         **{f"stride{i}": padded[i][1] for i in range(MAX_AXES)},
     }
     return launch(
-        "shape", "permute", "PermuteArgs", ceil_div(count, THREADS), base=axes_of_y, y=y, x=x, count=count,
+        "shape",
+        "permute",
+        "PermuteArgs",
+        ceil_div(count, THREADS),
+        base=axes_of_y,
+        y=y,
+        x=x,
+        count=count,
         accumulate=accumulate,
-    )  # fmt: skip
+    )

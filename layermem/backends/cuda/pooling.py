@@ -25,22 +25,32 @@ def pool_forward(op: Pool, call: CudaCall) -> Iterator[Launch]:
     yield pool(op, "forward", op.y, call["y0"], call["x0"], argmax, suffix=call.suffix)
     if "y1" in call:
         yield launch(
-            "pooling", "pool_max_mask", "PoolArgs", ceil_div(op.y.count, THREADS),
+            "pooling",
+            "pool_max_mask",
+            "PoolArgs",
+            ceil_div(op.y.count, THREADS),
             base=arguments(op, op.y, 1, call["y1"], 0, argmax),
-        )  # fmt: skip
+        )
 
 
 @kernel(Pool, "backward", narrow="dx0|dy0")
 def pool_backward(op: Pool, call: CudaCall) -> Iterator[Launch]:
     yield pool(
-        op, "backward", op.x, call["dx0"], call["dy0"], call["argmax"], call["relu_mask"], call.accumulates("dx0"),
+        op,
+        "backward",
+        op.x,
+        call["dx0"],
+        call["dy0"],
+        call["argmax"],
+        call["relu_mask"],
+        call.accumulates("dx0"),
         suffix=call.suffix,
-    )  # fmt: skip
+    )
 
 
 def arguments(
     op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, kept: int = 0, accumulate: bool = False
-) -> StructValues:  # fmt: skip
+) -> StructValues:
     """A PoolArgs; y has the shape `written`: windows forward, pixels backward."""
     rows, columns = op.windows
     _, channels, out_h, out_w = op.y.shape
@@ -56,14 +66,25 @@ def arguments(
 
 
 def pool(
-    op: Pool, step: str, written: Tensor, y: int, x: int, argmax: int, kept: int = 0, accumulate: bool = False, *,
+    op: Pool,
+    step: str,
+    written: Tensor,
+    y: int,
+    x: int,
+    argmax: int,
+    kept: int = 0,
+    accumulate: bool = False,
+    *,
     suffix: str,
-) -> Launch:  # fmt: skip
+) -> Launch:
     v = vector_width(op.y.shape[1])
     return launch(
-        "pooling", f"pool_{'max' if op.method == 'MAX' else 'average'}_{step}_v{v}{suffix}", "PoolArgs",
-        ceil_div(written.count // v, THREADS), base=arguments(op, written, v, y, x, argmax, kept, accumulate),
-    )  # fmt: skip
+        "pooling",
+        f"pool_{'max' if op.method == 'MAX' else 'average'}_{step}_v{v}{suffix}",
+        "PoolArgs",
+        ceil_div(written.count // v, THREADS),
+        base=arguments(op, written, v, y, x, argmax, kept, accumulate),
+    )
 
 
 @kernel(StochasticPool, "forward")
@@ -74,7 +95,12 @@ def stochastic_pool_forward(op: StochasticPool, call: CudaCall) -> Iterator[Laun
         yield launch("pooling", "pool_stochastic_average", "PoolArgs", blocks, base=pooling)
         return
     yield launch(
-        "pooling", "pool_stochastic_forward", "StochasticArgs", blocks, of=pooling,
-        first=first_element(op.part, op.y), stream=op.stream & WORD,
+        "pooling",
+        "pool_stochastic_forward",
+        "StochasticArgs",
+        blocks,
+        of=pooling,
+        first=first_element(op.part, op.y),
+        stream=op.stream & WORD,
         step=call.step_scalars,
-    )  # fmt: skip
+    )

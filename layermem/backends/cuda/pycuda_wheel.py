@@ -49,14 +49,18 @@ class Packages(NamedTuple):
 
 PACKAGES = (
     Packages(
-        CudaVersion(13, 0), 580, "nvidia-cuda-nvrtc==13.0.88",
+        CudaVersion(13, 0),
+        580,
+        "nvidia-cuda-nvrtc==13.0.88",
         ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-profiler-api==13.0.85"),
     ),
     Packages(
-        CudaVersion(12, 0), 525, "nvidia-cuda-nvrtc-cu12==12.9.86",
+        CudaVersion(12, 0),
+        525,
+        "nvidia-cuda-nvrtc-cu12==12.9.86",
         ("nvidia-cuda-runtime-cu12==12.0.146", "nvidia-cuda-profiler-api-cu12==12.0.140"),
     ),
-)  # fmt: skip
+)
 
 
 def packages_for(driver: CudaVersion | None) -> Packages:

@@ -13,19 +13,39 @@ from layermem.ops import Carry, LstmUnit
 @kernel(LstmUnit, "forward")
 def lstm_unit_forward(op: LstmUnit, call: CudaCall) -> Iterator[Launch]:
     yield launch(
-        "recurrent", "lstm_unit_forward", "LstmUnitArgs", ceil_div(op.count, THREADS), next_c=call["y0"],
-        h=call["y1"], c=call["x0"], gates=call["x1"], cont=call["x2"], by_cells=divider(op.cells), count=op.count,
-    )  # fmt: skip
+        "recurrent",
+        "lstm_unit_forward",
+        "LstmUnitArgs",
+        ceil_div(op.count, THREADS),
+        next_c=call["y0"],
+        h=call["y1"],
+        c=call["x0"],
+        gates=call["x1"],
+        cont=call["x2"],
+        by_cells=divider(op.cells),
+        count=op.count,
+    )
 
 
 @kernel(LstmUnit, "backward")
 def lstm_unit_backward(op: LstmUnit, call: CudaCall) -> Iterator[Launch]:
     yield launch(
-        "recurrent", "lstm_unit_backward", "LstmUnitBackwardArgs", ceil_div(op.count, THREADS), dc=call["dx0"],
-        dgates=call["dx1"], c=call["x0"], gates=call["x1"], cont=call["x2"], d_next_c=call["dy0"], dh=call["dy1"],
-        by_cells=divider(op.cells), count=op.count, accumulate_dc=call.accumulates("dx0"),
+        "recurrent",
+        "lstm_unit_backward",
+        "LstmUnitBackwardArgs",
+        ceil_div(op.count, THREADS),
+        dc=call["dx0"],
+        dgates=call["dx1"],
+        c=call["x0"],
+        gates=call["x1"],
+        cont=call["x2"],
+        d_next_c=call["dy0"],
+        dh=call["dy1"],
+        by_cells=divider(op.cells),
+        count=op.count,
+        accumulate_dc=call.accumulates("dx0"),
         accumulate_dgates=call.accumulates("dx1"),
-    )  # fmt: skip
+    )
 
 
 @kernel(Carry, "load")

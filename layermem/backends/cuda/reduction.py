@@ -18,10 +18,19 @@ WARPS = 8  # of a block
 def reduction_forward(op: Reduction, call: CudaCall) -> Iterator[Launch]:
     inner = [axis for axis in memory_order(len(op.x.shape)) if axis >= op.along]
     yield launch(
-        "reduction", SUMS[op.operation], "ReduceSumArgs", op.y.count, y=call["y0"], x=call["x0"], b=0,
-        outer=strided_index(select_axes(op.x, memory_order(op.along))), inner=strided_index(select_axes(op.x, inner)),
-        terms=op.x.count // op.y.count, accumulate=False, factor=op.factor,
-    )  # fmt: skip
+        "reduction",
+        SUMS[op.operation],
+        "ReduceSumArgs",
+        op.y.count,
+        y=call["y0"],
+        x=call["x0"],
+        b=0,
+        outer=strided_index(select_axes(op.x, memory_order(op.along))),
+        inner=strided_index(select_axes(op.x, inner)),
+        terms=op.x.count // op.y.count,
+        accumulate=False,
+        factor=op.factor,
+    )
 
 
 @kernel(Reduction, "backward")
@@ -29,10 +38,19 @@ def reduction_backward(op: Reduction, call: CudaCall) -> Iterator[Launch]:
     x, step = op.x, strides(op.y)
     axes = [(x.shape[axis], step[axis] if axis < op.along else 0) for axis in memory_order(len(x.shape))]
     yield launch(
-        "reduction", "reduce_sum_backward", "ReduceSumBackwardArgs", ceil_div(x.count, THREADS), dx=call["dx0"],
-        dy=call["dy0"], x=call["x0"], outer=strided_index(axes), count=x.count, accumulate=call.accumulates("dx0"),
-        squares=op.operation == "SUMSQ", factor=op.factor,
-    )  # fmt: skip
+        "reduction",
+        "reduce_sum_backward",
+        "ReduceSumBackwardArgs",
+        ceil_div(x.count, THREADS),
+        dx=call["dx0"],
+        dy=call["dy0"],
+        x=call["x0"],
+        outer=strided_index(axes),
+        count=x.count,
+        accumulate=call.accumulates("dx0"),
+        squares=op.operation == "SUMSQ",
+        factor=op.factor,
+    )
 
 
 @kernel(ArgMax, "forward")
@@ -51,7 +69,18 @@ def argmax_forward(op: ArgMax, call: CudaCall) -> Iterator[Launch]:
         places = 0 if op.with_values else call["y0"]
     size = prod(x.shape[i] for i in line)
     yield launch(
-        "reduction", "argmax", "ArgmaxArgs", ceil_div(x.count // size, WARPS), places=places, values=values,
-        x=call["x0"], lines=strided_index(select_axes(x, lines)), line=strided_index(select_axes(x, line)),
-        out=strided_index(out), count=x.count // size, size=size, top=op.top_k, out_step=step,
-    )  # fmt: skip
+        "reduction",
+        "argmax",
+        "ArgmaxArgs",
+        ceil_div(x.count // size, WARPS),
+        places=places,
+        values=values,
+        x=call["x0"],
+        lines=strided_index(select_axes(x, lines)),
+        line=strided_index(select_axes(x, line)),
+        out=strided_index(out),
+        count=x.count // size,
+        size=size,
+        top=op.top_k,
+        out_step=step,
+    )

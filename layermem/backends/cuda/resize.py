@@ -34,10 +34,23 @@ def interp(op: Interp, step: str, written: Tensor, y: int, x: int, accumulate: b
     v = vector_width(channels)
     count = written.count // v
     return launch(
-        "resize", f"interp_{step}_v{v}", "InterpArgs", ceil_div(count, THREADS), y=y, x=x, rows=asdict(op.rows),
-        columns=asdict(op.columns), height=height, width=width, channels=channels, by_runs=divider(channels // v),
-        by_columns=divider(written.shape[3]), by_rows=divider(written.shape[2]), count=count, accumulate=accumulate,
-    )  # fmt: skip
+        "resize",
+        f"interp_{step}_v{v}",
+        "InterpArgs",
+        ceil_div(count, THREADS),
+        y=y,
+        x=x,
+        rows=asdict(op.rows),
+        columns=asdict(op.columns),
+        height=height,
+        width=width,
+        channels=channels,
+        by_runs=divider(channels // v),
+        by_columns=divider(written.shape[3]),
+        by_rows=divider(written.shape[2]),
+        count=count,
+        accumulate=accumulate,
+    )
 
 
 # -- Crop --------------------------------------------------------------------------------------------------------------
@@ -65,7 +78,23 @@ def crop(y: int, into: Tensor, x: int, source: Tensor, shifts: tuple[int, ...], 
     to, of, by = ((fill,) * missing + tuple(t) for fill, t in ((1, into.stored), (1, source.stored), (0, in_memory)))
     v = vector_width(to[3], of[3], by[3])
     return launch(
-        "shape", f"crop_v{v}", "CropArgs", ceil_div(into.count, THREADS * v), y=y, x=x, y1=divider(to[1]),
-        y2=divider(to[2]), y3=divider(to[3]), x0=of[0], x1=of[1], x2=of[2], x3=of[3], shift0=by[0], shift1=by[1],
-        shift2=by[2], shift3=by[3], count=into.count, accumulate=accumulate,
-    )  # fmt: skip
+        "shape",
+        f"crop_v{v}",
+        "CropArgs",
+        ceil_div(into.count, THREADS * v),
+        y=y,
+        x=x,
+        y1=divider(to[1]),
+        y2=divider(to[2]),
+        y3=divider(to[3]),
+        x0=of[0],
+        x1=of[1],
+        x2=of[2],
+        x3=of[3],
+        shift0=by[0],
+        shift1=by[1],
+        shift2=by[2],
+        shift3=by[3],
+        count=into.count,
+        accumulate=accumulate,
+    )

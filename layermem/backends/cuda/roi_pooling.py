@@ -36,10 +36,26 @@ def roi_pool(
     items, channels, height, width = op.x.shape
     regions, _, pooled_h, pooled_w = op.y.shape
     return launch(
-        "roi_pooling", f"{'ps_' * isinstance(op, PsRoiPool)}roi_pool_{step}", "RoiArgs",
-        ceil_div(written.count, THREADS), y=y, x=x, regions=call["x1"], argmax=call["argmax"],
-        error_flag=call.error_flag, by_channels=divider(written.shape[1]),
-        by_columns=divider(written.shape[3]), by_rows=divider(written.shape[2]), items=items, channels=channels,
-        height=height, width=width, regions_all=regions, pooled_h=pooled_h, pooled_w=pooled_w, count=written.count,
-        accumulate=accumulate, spatial_scale=op.spatial_scale,
-    )  # fmt: skip
+        "roi_pooling",
+        f"{'ps_' * isinstance(op, PsRoiPool)}roi_pool_{step}",
+        "RoiArgs",
+        ceil_div(written.count, THREADS),
+        y=y,
+        x=x,
+        regions=call["x1"],
+        argmax=call["argmax"],
+        error_flag=call.error_flag,
+        by_channels=divider(written.shape[1]),
+        by_columns=divider(written.shape[3]),
+        by_rows=divider(written.shape[2]),
+        items=items,
+        channels=channels,
+        height=height,
+        width=width,
+        regions_all=regions,
+        pooled_h=pooled_h,
+        pooled_w=pooled_w,
+        count=written.count,
+        accumulate=accumulate,
+        spatial_scale=op.spatial_scale,
+    )

@@ -34,9 +34,18 @@ def scale(op: Scale | Bias, y: int, x: int, factor: int, bias: int, accumulate: 
     last, run = axes[-1] if axes else (1, 0)
     v = vector_width(last) if run in (0, 1) else 1
     return launch(
-        "normalization", f"scale_v{v}", "ScaleArgs", ceil_div(op.x.count, THREADS * v), y=y, x=x, factor=factor,
-        bias=bias, operand=strided_index(axes), count=op.x.count, accumulate=accumulate,
-    )  # fmt: skip
+        "normalization",
+        f"scale_v{v}",
+        "ScaleArgs",
+        ceil_div(op.x.count, THREADS * v),
+        y=y,
+        x=x,
+        factor=factor,
+        bias=bias,
+        operand=strided_index(axes),
+        count=op.x.count,
+        accumulate=accumulate,
+    )
 
 
 @kernel(Scale, "forward")
@@ -85,10 +94,19 @@ def operand_sums(op: Scale | Bias, call: CudaCall, role: str, *, times_x: bool) 
     outer = [axes[i] for i in memory_order(len(operand.shape))]
     inner = [axis for axis in memory_order(len(op.x.shape)) if axis in op.summed]
     yield launch(
-        "reduction", f"reduce_sum{kind}", "ReduceSumArgs", operand.count, y=dw, x=dy, b=x,
-        outer=strided_index(select_axes(op.x, outer)), inner=strided_index(select_axes(op.x, inner)),
-        terms=op.x.count // operand.count, accumulate=accumulate, factor=1.0,
-    )  # fmt: skip
+        "reduction",
+        f"reduce_sum{kind}",
+        "ReduceSumArgs",
+        operand.count,
+        y=dw,
+        x=dy,
+        b=x,
+        outer=strided_index(select_axes(op.x, outer)),
+        inner=strided_index(select_axes(op.x, inner)),
+        terms=op.x.count // operand.count,
+        accumulate=accumulate,
+        factor=1.0,
+    )
 
 
 def backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:

@@ -59,9 +59,20 @@ Array = npt.NDArray[Any]
 FUSIONS = {"BatchNormScale", CONV_MOMENTS, CONV_POOL, DGRAD_SUMS, MERGED_DGRADS}  # that the reference or a pair of its
 MOMENTUM = Rule("SGD", 1)
 CONTEXT = StepContext(
-    seed=1, step=0, iteration=0, rate=0.5, momentum=0.5, momentum2=0.5, rms_decay=0.5, delta=1.0, weight_decay=0.5,
-    regularization="L2", loss_scale=1.0, iter_size=1, clip=-1.0,
-)  # fmt: skip
+    seed=1,
+    step=0,
+    iteration=0,
+    rate=0.5,
+    momentum=0.5,
+    momentum2=0.5,
+    rms_decay=0.5,
+    delta=1.0,
+    weight_decay=0.5,
+    regularization="L2",
+    loss_scale=1.0,
+    iter_size=1,
+    clip=-1.0,
+)
 OF_SM90 = "_sm90a"  # how modules end whose kernels are those of warpgroups
 BLOBS = ("x0", "y0", "dx0", "dy0")  # of a convolution
 NAIVE_MACS = 1 << 24  # of a convolution that takes too long on the host
@@ -103,9 +114,16 @@ def _data(name: str, *shape: int) -> str:
 
 
 def _conv(
-    name: str, bottom: str, outputs: int, kernel: int, *, stride: int = 1, group: int = 1, bias: bool = True,
+    name: str,
+    bottom: str,
+    outputs: int,
+    kernel: int,
+    *,
+    stride: int = 1,
+    group: int = 1,
+    bias: bool = True,
     more: str = "",
-) -> str:  # fmt: skip
+) -> str:
     return f"""layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" {more} convolution_param {{
         num_output: {outputs} kernel_size: {kernel} pad: {kernel // 2} stride: {stride} group: {group}
         bias_term: {str(bias).lower()} }} }}"""

@@ -24,9 +24,15 @@ def copy_parts(op: Partition, call: CudaCall, whole: str, part: str) -> Iterator
     for i in range(len(op.parts)):
         outer, run, pitch, offset = run_of(op, i)
         yield from copy_runs(
-            call[whole] + call.itemsize * offset, call[f"{part}{i}"], outer, run, pitch, run,
-            call.accumulates(whole), call.storage,
-        )  # fmt: skip
+            call[whole] + call.itemsize * offset,
+            call[f"{part}{i}"],
+            outer,
+            run,
+            pitch,
+            run,
+            call.accumulates(whole),
+            call.storage,
+        )
 
 
 def copy_from_whole(op: Partition, call: CudaCall, part: str, whole: str) -> Iterator[Launch]:
@@ -36,9 +42,15 @@ def copy_from_whole(op: Partition, call: CudaCall, part: str, whole: str) -> Ite
         if role in call:
             outer, run, pitch, offset = run_of(op, i)
             yield from copy_runs(
-                call[role], call[whole] + call.itemsize * offset, outer, run, run, pitch, call.accumulates(role),
+                call[role],
+                call[whole] + call.itemsize * offset,
+                outer,
+                run,
+                run,
+                pitch,
+                call.accumulates(role),
                 call.storage,
-            )  # fmt: skip
+            )
 
 
 @kernel(Concat, "forward", narrow=r"x\d+|y0")
@@ -104,9 +116,17 @@ def tile_backward(op: Tile, call: CudaCall) -> Iterator[Launch]:
     _, size, inner = op.x.around(op.along)
     v = vector_width(size * inner)
     yield launch(
-        "shape", f"sum_runs_v{v}", "SumRunsArgs", ceil_div(op.x.count, THREADS * v), y=call["dx0"], x=call["dy0"],
-        by_run=divider(size * inner), count=op.x.count, terms=op.tiles, accumulate=call.accumulates("dx0"),
-    )  # fmt: skip
+        "shape",
+        f"sum_runs_v{v}",
+        "SumRunsArgs",
+        ceil_div(op.x.count, THREADS * v),
+        y=call["dx0"],
+        x=call["dy0"],
+        by_run=divider(size * inner),
+        count=op.x.count,
+        terms=op.tiles,
+        accumulate=call.accumulates("dx0"),
+    )
 
 
 @kernel(Silence, "forward")

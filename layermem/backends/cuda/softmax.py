@@ -25,9 +25,18 @@ def positions(op: Scores) -> int:
 
 
 def arguments(
-    op: Scores, *, y: int = 0, x: int = 0, dy: int = 0, each: int = 0, terms: int = 1,
-    label_struct: StructValues = NO_LABELS, by: StructValues = ONE, top_k: int = 0, accumulate: bool = False,
-) -> StructValues:  # fmt: skip
+    op: Scores,
+    *,
+    y: int = 0,
+    x: int = 0,
+    dy: int = 0,
+    each: int = 0,
+    terms: int = 1,
+    label_struct: StructValues = NO_LABELS,
+    by: StructValues = ONE,
+    top_k: int = 0,
+    accumulate: bool = False,
+) -> StructValues:
     """A SoftmaxArgs."""
     return {
         "y": y, "x": x, "dy": dy, "each": each, "labels": label_struct, "normalizer": by,
@@ -148,9 +157,14 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
     yield from copies
     each = workspace.take(FLOAT * terms * positions(op))
     yield scores(
-        op, by_team(op, "softmax_loss_forward"), y=call["y1"], x=call["x0"], each=each, terms=terms,
+        op,
+        by_team(op, "softmax_loss_forward"),
+        y=call["y1"],
+        x=call["x0"],
+        each=each,
+        terms=terms,
         label_struct=label_struct,
-    )  # fmt: skip
+    )
     yield from loss_of(op, call, each, workspace)
 
 
@@ -167,9 +181,15 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
         counted, launches = count_labels(op, call, label_struct, workspace)
         yield from launches
     yield scores(
-        op, by_team(op, "softmax_loss_backward"), y=call["dx0"], x=call["x0"], dy=call["dy0"],
-        label_struct=label_struct, by=normalizer(op.normalizer, counted), accumulate=call.accumulates("dx0"),
-    )  # fmt: skip
+        op,
+        by_team(op, "softmax_loss_backward"),
+        y=call["dx0"],
+        x=call["x0"],
+        dy=call["dy0"],
+        label_struct=label_struct,
+        by=normalizer(op.normalizer, counted),
+        accumulate=call.accumulates("dx0"),
+    )
 
 
 # -- InfogainLoss ------------------------------------------------------------------------------------------------------
@@ -178,9 +198,14 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CudaCall) -> Iterator[Launch]:
 def infogain(op: InfogainLoss, step: str, matrix: int, row_sums: int = 0, **values: Any) -> Launch:
     function = by_team(op, f"infogain_loss_{step}")
     return launch(
-        "softmax", function, "InfogainArgs", grid_of(op, function), of=arguments(op, **values), matrix=matrix,
+        "softmax",
+        function,
+        "InfogainArgs",
+        grid_of(op, function),
+        of=arguments(op, **values),
+        matrix=matrix,
         row_sums=row_sums,
-    )  # fmt: skip
+    )
 
 
 def infogain_forward_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
@@ -211,19 +236,36 @@ def infogain_loss_backward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]
     yield scores(op, by_team(op, "softmax_forward"), y=shares, x=call["x0"])
     matrix = Tensor((op.classes, op.classes))
     yield launch(
-        "reduction", "reduce_sum", "ReduceSumArgs", op.classes, y=row_sums, x=call["x2"], b=0,
-        outer=strided_index(select_axes(matrix, [0])), inner=strided_index(select_axes(matrix, [1])),
-        terms=op.classes, accumulate=False, factor=1.0,
-    )  # fmt: skip
+        "reduction",
+        "reduce_sum",
+        "ReduceSumArgs",
+        op.classes,
+        y=row_sums,
+        x=call["x2"],
+        b=0,
+        outer=strided_index(select_axes(matrix, [0])),
+        inner=strided_index(select_axes(matrix, [1])),
+        terms=op.classes,
+        accumulate=False,
+        factor=1.0,
+    )
     label_struct, copies = labels_in_order(op, call, workspace)
     yield from copies
     if op.normalizer is None:
         counted, launches = count_labels(op, call, label_struct, workspace)
         yield from launches
     yield infogain(
-        op, "backward", call["x2"], row_sums, y=call["dx0"], x=shares, dy=call["dy0"], label_struct=label_struct,
-        by=normalizer(op.normalizer, counted), accumulate=call.accumulates("dx0"),
-    )  # fmt: skip
+        op,
+        "backward",
+        call["x2"],
+        row_sums,
+        y=call["dx0"],
+        x=shares,
+        dy=call["dy0"],
+        label_struct=label_struct,
+        by=normalizer(op.normalizer, counted),
+        accumulate=call.accumulates("dx0"),
+    )
 
 
 # -- Accuracy ----------------------------------------------------------------------------------------------------------
@@ -247,6 +289,12 @@ def accuracy_forward(op: Accuracy, call: CudaCall) -> Iterator[Launch]:
     yield divide_loss(call["y0"], sums, normalizer(None, sums + FLOAT))
     if "y1" in call:
         yield launch(
-            "softmax", "class_accuracy", "ClassArgs", op.classes, y=call["y1"], each=each, labels=label_struct,
+            "softmax",
+            "class_accuracy",
+            "ClassArgs",
+            op.classes,
+            y=call["y1"],
+            each=each,
+            labels=label_struct,
             positions=positions(op),
-        )  # fmt: skip
+        )

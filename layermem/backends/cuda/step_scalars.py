@@ -18,12 +18,17 @@ WORD = 0xFFFFFFFF
 def pack_step_scalars(context: StepContext) -> bytes:
     """The struct of one step; 0 for what the context does not have, which no kernel of the step reads then."""
     seed, step = context.get("seed", 0), context.get("step", 0)
-    data, _ = layout(MODULE, "StepScalars").pack({
-        "rate": context.get("rate", 0.0), "correction": adam_correction(context),
-        "averaged": context.get("averaged", ALL_BATCHES),
-        "loss_scale": context.get("loss_scale", 1.0), "seed": seed & WORD, "step_low": step & WORD,
-        "step_high": step >> 32 & WORD,
-    })  # fmt: skip
+    data, _ = layout(MODULE, "StepScalars").pack(
+        {
+            "rate": context.get("rate", 0.0),
+            "correction": adam_correction(context),
+            "averaged": context.get("averaged", ALL_BATCHES),
+            "loss_scale": context.get("loss_scale", 1.0),
+            "seed": seed & WORD,
+            "step_low": step & WORD,
+            "step_high": step >> 32 & WORD,
+        }
+    )
     return data
 
 

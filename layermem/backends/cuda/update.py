@@ -37,8 +37,15 @@ def _update(updates: Sequence[tuple[Update, int, CudaCall]]) -> Launch:
     calls = [each for _, _, each in updates]
     first_block = [0, *accumulate(ceil_div(count, PER_BLOCK) for _, count, _ in updates)]
     return launch(
-        "update", f"update_{first.rule.lower()}", "UpdateArgs", first_block.pop(), norm=call["norm"],
-        step=call.step_scalars, scaled=first.scaled, parameters=len(updates), first_block=first_block,
+        "update",
+        f"update_{first.rule.lower()}",
+        "UpdateArgs",
+        first_block.pop(),
+        norm=call["norm"],
+        step=call.step_scalars,
+        scaled=first.scaled,
+        parameters=len(updates),
+        first_block=first_block,
         w=[each["w0"] for each in calls],
         dw=[each["dw0"] for each in calls],
         h0=[each["h0"] for each in calls],
@@ -55,7 +62,7 @@ def _update(updates: Sequence[tuple[Update, int, CudaCall]]) -> Launch:
         momentum2=Later(lambda context: context["momentum2"]),
         delta=Later(lambda context: context["delta"]),
         rms_decay=Later(lambda context: context["rms_decay"]),
-    )  # fmt: skip
+    )
 
 
 # -- the norm of all gradients -----------------------------------------------------------------------------------------
@@ -77,9 +84,8 @@ def gradient_norm(op: GradientNorm, call: CudaCall) -> Iterator[Launch]:
     for i, x in enumerate(gradients):
         at = Columns(call.count(f"x{i}"), 1)
         yield launch(
-            "update", "square_sums", "SquareSumsArgs", at.grid(), parts=parts + FLOAT * total, x=x,
-            at=at.struct(),
-        )  # fmt: skip
+            "update", "square_sums", "SquareSumsArgs", at.grid(), parts=parts + FLOAT * total, x=x, at=at.struct()
+        )
         total += at.parts
     square = workspace.take(FLOAT)
     yield from channel_sums(Columns(total, 1), square, parts, False, workspace.next)

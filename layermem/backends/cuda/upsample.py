@@ -33,6 +33,14 @@ def sum_runs(y: int, x: int, run: int, count: int, terms: int, accumulate: bool)
     """y[o, i] = sum over t of x[o, t, i] in runs of `run` elements; `count` of y."""
     v = vector_width(run)
     return launch(
-        "shape", f"sum_runs_v{v}", "SumRunsArgs", ceil_div(count, THREADS * v), y=y, x=x, by_run=divider(run),
-        count=count, terms=terms, accumulate=accumulate,
-    )  # fmt: skip
+        "shape",
+        f"sum_runs_v{v}",
+        "SumRunsArgs",
+        ceil_div(count, THREADS * v),
+        y=y,
+        x=x,
+        by_run=divider(run),
+        count=count,
+        terms=terms,
+        accumulate=accumulate,
+    )

@@ -70,9 +70,10 @@ PAYS: Shapes = {
     (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
     (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
     (PACKED_PRECISION, WGRAD): (
-        Least(columns=1152, depth=196, pixels=2, rows=256), Least(columns=4608, pixels=2, rows=256),
+        Least(columns=1152, depth=196, pixels=2, rows=256),
+        Least(columns=4608, pixels=2, rows=256),
     ),
-}  # fmt: skip
+}
 PRODUCTS = (FPROP, DGRAD, WGRAD)
 ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS} | {
     (PACKED_PRECISION, product): (Least(pixels=2),) for product in PRODUCTS
@@ -149,9 +150,16 @@ class WarpgroupEngine(Engine):
         return min(own, key=lambda tile: tile.cycles(*matrices))
 
     def launch(
-        self, product: str, vector: int, args: str, matrices: tuple[int, int, int], depth: int, *, rows: int = 1,
+        self,
+        product: str,
+        vector: int,
+        args: str,
+        matrices: tuple[int, int, int],
+        depth: int,
+        *,
+        rows: int = 1,
         **values: StructValue,
-    ) -> Launch:  # fmt: skip
+    ) -> Launch:
         """As that of Engine, in a tile of its own."""
         plain = DGRAD if product == DGRAD_SUMS else product
         if not runs_by_warpgroups(self, plain, bool(values.get("bias"))):
@@ -160,10 +168,14 @@ class WarpgroupEngine(Engine):
         assert vector == width_of(self) and own.m % rows == 0, "engine_of() and leaves_units() decide"
         kernel = FPROP_MOMENTS if product == FPROP and rows > 1 else product
         return launch(
-            f"{self.module}_sm90a", f"{kernel}_{own.name}_v{vector}", args,
-            own.grid(plain, *matrices, self.multiprocessors), own.threads,
-            shared=own.shared_bytes(self.precision), base=values,
-        )  # fmt: skip
+            f"{self.module}_sm90a",
+            f"{kernel}_{own.name}_v{vector}",
+            args,
+            own.grid(plain, *matrices, self.multiprocessors),
+            own.threads,
+            shared=own.shared_bytes(self.precision),
+            base=values,
+        )
 
 
 def runs_by_warpgroups(engine: Engine, product: str, has_bias: bool) -> bool:

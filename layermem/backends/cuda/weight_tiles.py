@@ -22,7 +22,7 @@ BLOCKS = 2  # of a launch that write a stage, as in cuda/weight_tiles.cu
 
 def rounded_weights_bytes(
     precision: str, problem: ConvProblem, product: str, word: str, *, has_bias: bool = False
-) -> int:  # fmt: skip
+) -> int:
     """Workspace of the weights of `product`, FPROP or DGRAD, of blobs in this type."""
     if precision in WIDENING:
         return 0
@@ -61,7 +61,13 @@ def tile_weights(tiles: int, weights: int, problem: ConvProblem, product: str) -
     """Tiles of the product, with zeros beyond its operand."""
     (channels, outputs), (groups, across, stages) = group_channels(problem), tiles_shape(problem, product)
     return launch(
-        "weight_tiles", "tile_rows" if product == FPROP else "tile_columns", "TileWeightsArgs",
-        (stages * BLOCKS, across, groups), tiles=tiles, weights=weights, outputs=outputs, taps=prod(problem.kernel),
+        "weight_tiles",
+        "tile_rows" if product == FPROP else "tile_columns",
+        "TileWeightsArgs",
+        (stages * BLOCKS, across, groups),
+        tiles=tiles,
+        weights=weights,
+        outputs=outputs,
+        taps=prod(problem.kernel),
         channels=channels,
-    )  # fmt: skip
+    )

@@ -172,17 +172,31 @@ class WgradSlice:
             behind = self.sums_bytes * (self.splits.start - self.touched.start)
             pieces = range(self.splits.start * self.split.pieces, self.splits.stop * self.split.pieces)
             yield wgrad_splits(
-                engine, self.problem, self.split, goal + behind, maps, image, pieces, images=self.images,
-                first=self.first, begun=begun, left=left, accumulate=adds,
-            )  # fmt: skip
+                engine,
+                self.problem,
+                self.split,
+                goal + behind,
+                maps,
+                image,
+                pieces,
+                images=self.images,
+                first=self.first,
+                begun=begun,
+                left=left,
+                accumulate=adds,
+            )
         yield from self._leave_rest(engine, maps, image)
         if self.workspace_bytes:
             moves = self.exchanges_open and self.touched[-1] in self.splits
             yield sum_parts(
-                self.problem, dw if self.is_last else self.sums, goal, len(self.complete) * self.split.pieces,
+                self.problem,
+                dw if self.is_last else self.sums,
+                goal,
+                len(self.complete) * self.split.pieces,
                 accumulate and self.is_last,
-                begun=self.sums if self.touched.start else 0, left=begun if moves else 0,
-            )  # fmt: skip
+                begun=self.sums if self.touched.start else 0,
+                left=begun if moves else 0,
+            )
 
     def _goal(self, dw: int, accumulate: bool) -> tuple[int, bool]:
         """Where splits go that end here, and whether they are added to what is there."""
@@ -220,9 +234,18 @@ class WgradSlice:
         stage = ConvProblem(left + count, self.seen, self.problem.k, PIXEL, PIXEL, self.problem.groups)
         split = Split(images, 1)
         yield wgrad_splits(
-            engine.on_fp32, stage, split, dw, maps_rows, image_rows, range(1), images=images, first=windows_before,
-            begun=begun, accumulate=accumulate,
-        )  # fmt: skip
+            engine.on_fp32,
+            stage,
+            split,
+            dw,
+            maps_rows,
+            image_rows,
+            range(1),
+            images=images,
+            first=windows_before,
+            begun=begun,
+            accumulate=accumulate,
+        )
 
     def _leave_rest(self, engine: Engine, maps: int, image: int) -> Iterator[Launch]:
         """The windows behind the last whole stage, for the next slice."""
@@ -239,16 +262,34 @@ class WgradSlice:
         _, maps_rows, image_rows, _ = self.open_addresses()
         (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w) = problem.stride, problem.pad, problem.dilation
         return launch(
-            "im2col", f"gather_windows{suffix(engine.storage)}", "GatherWindowsArgs",
+            "im2col",
+            f"gather_windows{suffix(engine.storage)}",
+            "GatherWindowsArgs",
             ceil_div(count * (problem.k + seen), THREADS),
-            maps_rows=maps_rows + FLOAT * row * problem.k, image_rows=image_rows + FLOAT * row * seen, maps=maps,
-            image=image, height=problem.h, width=problem.w, channels=problem.c, outputs=problem.k,
-            kernel_w=problem.kernel[1], stride_h=stride_h, stride_w=stride_w, pad_h=pad_h, pad_w=pad_w,
-            dilation_h=dilation_h, dilation_w=dilation_w, by_row=divider(seen),
-            by_group=divider(seen // problem.groups), by_channels=divider(problem.c // problem.groups),
-            by_kernel_w=divider(problem.kernel[1]), by_window=divider(windows(problem)),
-            by_columns=divider(problem.out_w), first=first, count=count,
-        )  # fmt: skip
+            maps_rows=maps_rows + FLOAT * row * problem.k,
+            image_rows=image_rows + FLOAT * row * seen,
+            maps=maps,
+            image=image,
+            height=problem.h,
+            width=problem.w,
+            channels=problem.c,
+            outputs=problem.k,
+            kernel_w=problem.kernel[1],
+            stride_h=stride_h,
+            stride_w=stride_w,
+            pad_h=pad_h,
+            pad_w=pad_w,
+            dilation_h=dilation_h,
+            dilation_w=dilation_w,
+            by_row=divider(seen),
+            by_group=divider(seen // problem.groups),
+            by_channels=divider(problem.c // problem.groups),
+            by_kernel_w=divider(problem.kernel[1]),
+            by_window=divider(windows(problem)),
+            by_columns=divider(problem.out_w),
+            first=first,
+            count=count,
+        )
 
 
 def conv_wgrad_carry_bytes(problem: ConvProblem) -> int:
@@ -276,9 +317,15 @@ class WgradMemory(NamedTuple):
 
 
 def conv_wgrad_of(
-    part: BatchSlice | None, engine: Engine, problem: ConvProblem, dw: int, maps: int, image: int, accumulate: bool,
+    part: BatchSlice | None,
+    engine: Engine,
+    problem: ConvProblem,
+    dw: int,
+    maps: int,
+    image: int,
+    accumulate: bool,
     memory: WgradMemory,
-) -> Iterator[Launch]:  # fmt: skip
+) -> Iterator[Launch]:
     """conv_wgrad, of the images of `part` if that is given: then only the last slice writes dw."""
     if part is None:
         yield from conv_wgrad(engine, problem, dw, maps, image, accumulate, memory.workspace)

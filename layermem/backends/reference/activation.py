@@ -62,10 +62,7 @@ FUNCTIONS: dict[Kind, tuple[Function, Function]] = {
         lambda op, x: np.where(x > 0, x, op.alpha * x) if op.alpha else np.maximum(x, 0),
         lambda op, x: np.where(x > 0, 1, op.alpha),
     ),
-    Kind.CLIP: (
-        lambda op, x: np.clip(x, op.alpha, op.beta),
-        lambda op, x: (x >= op.alpha) & (x <= op.beta),
-    ),
+    Kind.CLIP: (lambda op, x: np.clip(x, op.alpha, op.beta), lambda op, x: (x >= op.alpha) & (x <= op.beta)),
 }
 
 

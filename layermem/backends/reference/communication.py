@@ -22,9 +22,14 @@ def reduce(op: ReduceScatter, at: Addresses, context: StepContext, workspace_byt
     """Own rows of the sums, whatever the device, where its memory is the host's."""
     count = range(len(op.tensors))
     collectives.reduce_scatter(
-        context["transport"], op.bounds, [at[f"x{i}"] for i in count], [at.get(f"y{i}", 0) for i in count],
-        at.get("workspace", 0), workspace_bytes, continues=op.continues,
-    )  # fmt: skip
+        context["transport"],
+        op.bounds,
+        [at[f"x{i}"] for i in count],
+        [at.get(f"y{i}", 0) for i in count],
+        at.get("workspace", 0),
+        workspace_bytes,
+        continues=op.continues,
+    )
 
 
 def gather(op: AllGather, at: Addresses, context: StepContext) -> None:

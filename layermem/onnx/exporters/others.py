@@ -16,8 +16,18 @@ def nothing(piece: Piece) -> None:
     piece.graph.silenced.update(piece.inputs)
 
 
-@exports("Accuracy", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "MultinomialLogisticLoss", "ContrastiveLoss",
-         "MultiBoxLoss", "RegionLoss", "Yolov3", operators="nothing: the outputs are the bottoms")  # fmt: skip
+@exports(
+    "Accuracy",
+    "EuclideanLoss",
+    "SmoothL1Loss",
+    "HingeLoss",
+    "MultinomialLogisticLoss",
+    "ContrastiveLoss",
+    "MultiBoxLoss",
+    "RegionLoss",
+    "Yolov3",
+    operators="nothing: the outputs are the bottoms",
+)
 def without_loss(piece: Piece) -> None:
     """A deployed net has no labels; what other layers compute for it are outputs."""
 

@@ -9,8 +9,15 @@ from layermem.onnx.graph import Array, Shape
 from layermem.onnx.importers.windows import prefix
 from layermem.onnx.node import Blob, Constant, Node, imports
 
-SIMPLE = {"Sigmoid": "Sigmoid", "Tanh": "TanH", "Abs": "AbsVal", "Softplus": "BNLL", "Relu": "ReLU", "Exp": "Exp",
-          "Log": "Log"}  # fmt: skip
+SIMPLE = {
+    "Sigmoid": "Sigmoid",
+    "Tanh": "TanH",
+    "Abs": "AbsVal",
+    "Softplus": "BNLL",
+    "Relu": "ReLU",
+    "Exp": "Exp",
+    "Log": "Log",
+}
 
 
 @imports(*SIMPLE, layers="ReLU, Sigmoid, TanH, AbsVal, BNLL, Exp, Log")

@@ -199,8 +199,12 @@ def resize(node: Node) -> None:
     node.make(layer, x)
 
 
-_NEAREST = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"),
-            ("pytorch_half_pixel", "round_prefer_floor")}  # fmt: skip
+_NEAREST = {
+    ("asymmetric", "floor"),
+    ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"),
+    ("pytorch_half_pixel", "round_prefer_floor"),
+}
 
 
 REDUCTIONS = {"ReduceSum": 1, "ReduceL1": 2, "ReduceSumSquare": 3, "ReduceMean": 4}  # ReductionParameter.ReductionOp

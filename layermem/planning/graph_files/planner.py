@@ -67,9 +67,13 @@ class GraphPlanner:
     """
 
     def __init__(
-        self, graph: GraphFile, family: str = "extended", model: str = "live", reads: str | None = None,
+        self,
+        graph: GraphFile,
+        family: str = "extended",
+        model: str = "live",
+        reads: str | None = None,
         op_costs: str = "file",
-    ):  # fmt: skip
+    ):
         reads = reads or default_reads(model)
         if reads not in READS:
             raise InputError(f"unknown reads '{reads}' (choose from {', '.join(READS)})")

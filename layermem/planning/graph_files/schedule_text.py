@@ -30,8 +30,10 @@ def schedule_text(values: ValueGraph, actions: Sequence[tuple[str, int]]) -> str
     What is not read again before it is next written is forgotten at once.
     """
     writer = _Writer(values)
-    done = [writer.backward(len(values.variables) - 1 - i) if kind == "backward" else writer.forward(i)
-            for kind, i in actions]  # fmt: skip
+    done = [
+        writer.backward(len(values.variables) - 1 - i) if kind == "backward" else writer.forward(i)
+        for kind, i in actions
+    ]
     lines: list[str] = []
     next_is_read: set[Array] = set()
     for computes, reads, writes in reversed(done):

@@ -141,9 +141,14 @@ class _Search:
         def search(choice: tuple[bool, int | None]) -> Plan | None:
             delayed, copy_limit_bytes = choice
             return planner.plan_with_offloads(
-                self.budget_bytes, kinds, limit_seconds, "auto",
-                delayed=delayed, copy_limit_bytes=copy_limit_bytes, from_blocks=True,
-            )  # fmt: skip
+                self.budget_bytes,
+                kinds,
+                limit_seconds,
+                "auto",
+                delayed=delayed,
+                copy_limit_bytes=copy_limit_bytes,
+                from_blocks=True,
+            )
 
         limits: list[int | None] = [copy_limit_within(self.budget_bytes, self.evaluator, self.hints)]
         if self.hints.copy_limit_bytes is None:

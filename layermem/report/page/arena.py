@@ -76,9 +76,14 @@ def _instructions(
 
 
 def _residencies(
-    report: PlanReport, index: LayerIndex, names: Strings, shapes: Strings, unit: float, starts: list[int],
+    report: PlanReport,
+    index: LayerIndex,
+    names: Strings,
+    shapes: Strings,
+    unit: float,
+    starts: list[int],
     ends: list[int],
-) -> dict[str, object]:  # fmt: skip
+) -> dict[str, object]:
     schedule = report.program.train
     shown = spans(schedule, report.timeline)
     makers: dict[int, int] = {}

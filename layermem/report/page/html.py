@@ -18,10 +18,20 @@ from layermem.utils.files import check_ending, check_folder
 
 STYLES = ("uplot.min.css", "page.css")
 SCRIPTS = (
-    "uplot.min.js", "dagre.min.js",
-    "base.js", "data.js", "tables.js", "arena.js", "costs.js", "graph.js", "curves.js", "strategies.js", "training.js",
-    "live.js", "main.js",
-)  # fmt: skip
+    "uplot.min.js",
+    "dagre.min.js",
+    "base.js",
+    "data.js",
+    "tables.js",
+    "arena.js",
+    "costs.js",
+    "graph.js",
+    "curves.js",
+    "strategies.js",
+    "training.js",
+    "live.js",
+    "main.js",
+)
 MARK = re.compile(r"\{\{([a-z]+)\}\}")  # where page.html has a part
 
 

@@ -50,7 +50,7 @@ def after_relu(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 def cleared(
     layer: Layer, setting: Setting, rng: np.random.Generator, *, masked: bool = False
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of dx0 of backward with that of a ReLU in it, and of the two ops one after the other.
 
     masked   a pooling reads the mask of the ReLU, instead of what its forward names

@@ -12,9 +12,16 @@ Arrays = dict[str, np.ndarray]
 
 
 def problem_of(
-    c: int, k: int, size: tuple[int, int], kernel: int = 3, stride: int = 1, pad: int = 1, dilation: int = 1,
-    groups: int = 1, n: int = 3,
-) -> ConvProblem:  # fmt: skip
+    c: int,
+    k: int,
+    size: tuple[int, int],
+    kernel: int = 3,
+    stride: int = 1,
+    pad: int = 1,
+    dilation: int = 1,
+    groups: int = 1,
+    n: int = 3,
+) -> ConvProblem:
     rows, columns = (Window(each, kernel, stride, pad, dilation) for each in size)
     return ConvProblem(n, c, k, rows, columns, groups)
 
@@ -50,8 +57,11 @@ class Operands:
         x[rng.random(x.shape) < 0.01] = np.inf
         w = rng.integers(-2, 3, problem.filter.shape) / 64 * (1 + rng.integers(0, 2, problem.filter.shape) / 256)
         bias = rng.integers(-1, 2, problem.k) / 8
-        self.roles = {"x0": self.stored(x), "w0": self.memory.stored(w, np.float32),
-                      "w1": self.memory.stored(bias, np.float32)}  # fmt: skip
+        self.roles = {
+            "x0": self.stored(x),
+            "w0": self.memory.stored(w, np.float32),
+            "w1": self.memory.stored(bias, np.float32),
+        }
 
     def stored(self, values: np.ndarray) -> np.ndarray:
         bits = narrowed(np.float32(values), NARROW[self.word]) if self.word else np.float32(values)

@@ -24,9 +24,7 @@ def run(convert: Convert, y: np.ndarray, x: np.ndarray, count: int, begin: int, 
         way.gpu.bring_back()
         return
     kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
-    kernels.launch(
-        launch.function, launch.grid, launch.block, launch.packed(CONTEXT), launch.shared, buffers=[x, y]
-    )  # fmt: skip
+    kernels.launch(launch.function, launch.grid, launch.block, launch.packed(CONTEXT), launch.shared, buffers=[x, y])
 
 
 def run_widen(source: np.ndarray, dtype: str, begin: int = 0, way: Way = PLAIN) -> np.ndarray:

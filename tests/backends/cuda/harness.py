@@ -81,9 +81,15 @@ class Memory:
 
 
 def run_op(
-    record: OpRecord, step: str, arrays: Mapping[str, np.ndarray], *, accumulates: Collection[str] = (),
-    context: Mapping | None = None, way: Way = PLAIN, storage: str = "",
-) -> int:  # fmt: skip
+    record: OpRecord,
+    step: str,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    accumulates: Collection[str] = (),
+    context: Mapping | None = None,
+    way: Way = PLAIN,
+    storage: str = "",
+) -> int:
     """Run one step of a record on float32 arrays in the order of memory; the number of launches.  `storage`: of the
     arrays of 16 bits, if there are some.
 
@@ -118,9 +124,13 @@ def run_op(
             continue
         kernels = emulate.load(f"cuda/{launch.module}.cu", way.mode, order=way.order, copies=way.copies)
         kernels.launch(
-            launch.function, launch.grid, launch.block, launch.packed(context or CONTEXT), launch.shared,
+            launch.function,
+            launch.grid,
+            launch.block,
+            launch.packed(context or CONTEXT),
+            launch.shared,
             buffers=list(buffers.values()),
-        )  # fmt: skip
+        )
     if way.gpu:
         way.gpu.bring_back()
     memory.check()
@@ -258,9 +268,13 @@ class Case:
             )
 
     def _run(
-        self, step: Step, before: Mapping[str, np.ndarray], *, over: Mapping[str, str] | None = None,
+        self,
+        step: Step,
+        before: Mapping[str, np.ndarray],
+        *,
+        over: Mapping[str, str] | None = None,
         accumulates: Collection[str] = (),
-    ) -> dict[str, np.ndarray]:  # fmt: skip
+    ) -> dict[str, np.ndarray]:
         """What the step leaves in the roles that it writes; `before` are their values where it adds or updates."""
         memory, arrays = Memory(), {}
         for role in step.reads:

@@ -29,8 +29,9 @@ PAIRS = {  # the first one, and the one that is added to it
 def stored(memory: Memory, values: np.ndarray, storage: str) -> np.ndarray:
     """In fp32, or the upper halves of these: bfloat16."""
     wide = np.asarray(values, np.float32)
-    return memory.stored((wide.view(np.uint32) >> 16).astype(np.uint16) if storage else wide,
-                         np.uint16 if storage else np.float32)  # fmt: skip
+    return memory.stored(
+        (wide.view(np.uint32) >> 16).astype(np.uint16) if storage else wide, np.uint16 if storage else np.float32
+    )
 
 
 def merged(

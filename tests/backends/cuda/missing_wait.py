@@ -17,9 +17,12 @@ class MissingWaitDevice(CudaDevice):
         self.missing_wait = missing_wait
 
     def order_streams(
-        self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound | None = None,
+        self,
+        instructions: Sequence[Instruction],
+        calls: Sequence[Bound],
+        cancel: Bound | None = None,
         free_from: Mapping[str, int] = {},
-    ) -> Sequence[Bound]:  # fmt: skip
+    ) -> Sequence[Bound]:
         kept = [
             instruction._replace(after=()) if instruction.tick == self.missing_wait else instruction
             for instruction in instructions

@@ -65,8 +65,9 @@ def differences(got: np.ndarray, wanted: np.ndarray, way: Way, every: int = 1) -
     found = memory.bytes(check.found_bytes(got.size, every)).view(np.uint32)
     run(
         {"found": found, "got": got, "wanted": wanted},
-        lambda at: [check.compare(at["found"], at["got"], at["wanted"], got.size, got.itemsize, every=every)], way,
-    )  # fmt: skip
+        lambda at: [check.compare(at["found"], at["got"], at["wanted"], got.size, got.itemsize, every=every)],
+        way,
+    )
     memory.check()
     return check.differences(found)
 

@@ -50,9 +50,14 @@ class Taken:
                 array = bits if direct else widened(bits, dtype)
             arrays[role] = memory.stored(array, array.dtype)
         run_op(
-            self.record, self.step.step, arrays, accumulates=adds, context=CONTEXT, way=way,
+            self.record,
+            self.step.step,
+            arrays,
+            accumulates=adds,
+            context=CONTEXT,
+            way=way,
             storage=self.word if direct else "",
-        )  # fmt: skip
+        )
         memory.check()
         written = {role: arrays[role] for role in (*self.step.writes, *self.step.updates)}
         if direct:

@@ -36,9 +36,15 @@ def norm_operands(rows: int, channels: int, relu: bool, rng: np.random.Generator
 
 
 def dgrad(
-    name: str, way: Way, rng: np.random.Generator, *, relu: bool = True, accumulate: bool = False, masked: bool = False,
+    name: str,
+    way: Way,
+    rng: np.random.Generator,
+    *,
+    relu: bool = True,
+    accumulate: bool = False,
+    masked: bool = False,
     word: str = "",
-) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray, int]:
     """The sums of what a dgrad writes as they are stated, those that it leaves, and how many launches more it takes for
     them; blobs are of the type `word`."""
     problem, memory, blobs = DGRADS[name], Memory(), Blobs(word)

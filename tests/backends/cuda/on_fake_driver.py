@@ -41,8 +41,12 @@ def server() -> subprocess.Popen[str]:
     """programs/serve.py, waiting for programs to run."""
     process = subprocess.Popen(
         [sys.executable, str(PROGRAMS / "serve.py")],
-        env=fake_driver.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=builder.ROOT,
-    )  # fmt: skip
+        env=fake_driver.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=builder.ROOT,
+    )
     atexit.register(process.communicate)  # it ends where its input does
     return process
 
@@ -59,9 +63,12 @@ def run(program: str | Path, *arguments: str, **settings: object) -> subprocess.
         cache = Path(folder) / "cache"
         cache.mkdir()
         request = {
-            "program": text, "path": path, "arguments": arguments, "said": list(map(str, said)),
+            "program": text,
+            "path": path,
+            "arguments": arguments,
+            "said": list(map(str, said)),
             "environment": environment_of(str(cache), **settings),
-        }  # fmt: skip
+        }
         print(json.dumps(request), file=process.stdin, flush=True)
         status = int(process.stdout.readline())
         return subprocess.CompletedProcess([path or "-c", *arguments], status, *(file.read_text() for file in said))

@@ -79,9 +79,13 @@ class Slices:
             yield from self._step(layer, step, list(zip(layers, steps, parts, strict=True)), arrays, rng)
 
     def _step(
-        self, layer: Layer, step: Step, slices: list[tuple[Layer, Step, BatchSlice]], arrays: dict[str, np.ndarray],
+        self,
+        layer: Layer,
+        step: Step,
+        slices: list[tuple[Layer, Step, BatchSlice]],
+        arrays: dict[str, np.ndarray],
         rng: np.random.Generator,
-    ) -> Iterator[Pair]:  # fmt: skip
+    ) -> Iterator[Pair]:
         memory, written = Memory(), (*step.writes, *step.updates)
         record = record_of(layer, step)
         added = [role for role in written if self.adds and role.startswith(GRADIENTS)]

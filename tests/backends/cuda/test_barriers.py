@@ -35,9 +35,19 @@ from tests.op_case import OpCase
 Program = Callable[[], object]
 RACE = Way("race")
 ORDERING = (
-    "block_sync", "block_any", "warp_sync", "async_wait", "barrier_arrive", "barrier_arrive_behind_copies",
-    "barrier_expect", "barrier_wait", "bulk_copy", "proxy_fence", "products_commit", "products_wait",
-)  # fmt: skip
+    "block_sync",
+    "block_any",
+    "warp_sync",
+    "async_wait",
+    "barrier_arrive",
+    "barrier_arrive_behind_copies",
+    "barrier_expect",
+    "barrier_wait",
+    "bulk_copy",
+    "proxy_fence",
+    "products_commit",
+    "products_wait",
+)
 CALL = re.compile(rf"^[^/\n]*\b(?:{'|'.join(ORDERING)})(?:<[^;()]*>)?\(", re.MULTILINE)
 THEMSELVES = ("primitives.cuh", "warpgroup.cuh")
 
@@ -137,8 +147,10 @@ def patch() -> None:
 
 
 SMALL_TILE = (
-    (warpgroup, "WARPGROUP_TILES", WARPGROUP_TILES[1:]), (warpgroup, "PAYS", warpgroup.ALWAYS), (warpgroup, "SMS", 1),
-)  # fmt: skip
+    (warpgroup, "WARPGROUP_TILES", WARPGROUP_TILES[1:]),
+    (warpgroup, "PAYS", warpgroup.ALWAYS),
+    (warpgroup, "SMS", 1),
+)
 
 
 def by_warpgroups(settings: str, shape: tuple[int, ...]) -> Program:

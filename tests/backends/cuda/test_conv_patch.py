@@ -75,9 +75,14 @@ def both(problem: ConvProblem, precision: str, *, leaves_moments: bool, skipped:
     if leaves_moments:
         epilogue = Epilogue(at["bias"])
     launch = conv_fprop(
-        ENGINES[precision], problem, maps.ctypes.data, at["image"], at["weights"], epilogue,
+        ENGINES[precision],
+        problem,
+        maps.ctypes.data,
+        at["image"],
+        at["weights"],
+        epilogue,
         moments.ctypes.data if leaves_moments else 0,
-    )  # fmt: skip
+    )
     assert "_patch_" in launch.function and "_patch_" not in launch.alternatives[0].function
     made = [maps, moments if leaves_moments else mask]
     plain = results(launch.alternatives[0], given, made, memory)

@@ -168,8 +168,16 @@ def test_a_weight_gradient_of_few_channels_has_the_bits_of_single_copies(precisi
     assert found == {gradient()}
 
 
-SOME = ["one by one", "first layer", "stride three and two", "dilated by the stride", "two groups", "long sum",
-        "parts of the weight gradient", "a tile of 128 outputs"]  # fmt: skip
+SOME = [
+    "one by one",
+    "first layer",
+    "stride three and two",
+    "dilated by the stride",
+    "two groups",
+    "long sum",
+    "parts of the weight gradient",
+    "a tile of 128 outputs",
+]
 
 
 @pytest.mark.exhaustive(3)

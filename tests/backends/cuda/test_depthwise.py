@@ -48,7 +48,7 @@ WINDOWS = {
     "odd channels": ("kernel_size: 3 pad: 1", 1, (2, 35, 5, 6)),
     "two outputs a group": ("kernel_size: 3 pad: 1 stride: 2", 2, (2, 20, 7, 5)),
     "four outputs a group": ("kernel_size: 2 dilation: 2", 4, (1, 10, 6, 5)),
-}  # fmt: skip
+}
 
 
 def conv_text(settings: str, outputs: int, groups: int, kind: str = "Convolution") -> str:
@@ -247,8 +247,13 @@ def launched(problem: ConvProblem) -> list[Launch]:
 
 def test_a_group_of_several_inputs_or_of_many_outputs_is_a_product_of_matrices():
     window = Window(9, 3)
-    for c, k, groups, module in ((8, 8, 8, "depthwise"), (8, 32, 8, "depthwise"), (8, 40, 8, "convolution"),
-                                 (8, 8, 4, "convolution"), (1, 4, 1, "convolution")):  # fmt: skip
+    for c, k, groups, module in (
+        (8, 8, 8, "depthwise"),
+        (8, 32, 8, "depthwise"),
+        (8, 40, 8, "convolution"),
+        (8, 8, 4, "convolution"),
+        (1, 4, 1, "convolution"),
+    ):
         (launch,) = launched(ConvProblem(2, c, k, window, window, groups=groups))
         assert launch.module == module
 

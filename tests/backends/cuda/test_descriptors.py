@@ -310,13 +310,16 @@ def test_every_element_of_every_product_lies_where_the_gpu_looks(tmp_path):
     assert check_all(compiled(tmp_path)) == rounded + packed == 516_096
 
 
-@pytest.mark.parametrize("right, wrong", [
-    ("NEXT_PANEL = PANEL_BYTES / 16", "NEXT_PANEL = PANEL_BYTES / 32"),
-    ("eight ^ (row / 2 & 3)", "eight ^ (row & 3)"),
-    ("EIGHT_ROWS = 8 * ROW_BYTES / 16", "EIGHT_ROWS = 4 * ROW_BYTES / 16"),
-    ("k / 8 * 8 + k % 4 * 2 + k / 4 % 2", "k / 8 * 8 + k % 4 * 2 + k / 2 % 2"),
-    ("(j ^ (r & 7u))", "(j ^ (r / 2 & 7u))"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "right, wrong",
+    [
+        ("NEXT_PANEL = PANEL_BYTES / 16", "NEXT_PANEL = PANEL_BYTES / 32"),
+        ("eight ^ (row / 2 & 3)", "eight ^ (row & 3)"),
+        ("EIGHT_ROWS = 8 * ROW_BYTES / 16", "EIGHT_ROWS = 4 * ROW_BYTES / 16"),
+        ("k / 8 * 8 + k % 4 * 2 + k / 4 % 2", "k / 8 * 8 + k % 4 * 2 + k / 2 % 2"),
+        ("(j ^ (r & 7u))", "(j ^ (r / 2 & 7u))"),
+    ],
+)
 def test_a_wrong_stride_swizzle_or_order_is_found(right, wrong, tmp_path):
     with pytest.raises(AssertionError):
         check_all(compiled(tmp_path, {right: wrong}))

@@ -34,7 +34,7 @@ WINDOWS = {
     "8/2": ("stride: 2", 8, (1, 16, 6, 9)),
     "16": ("pad: 1", 16, (1, 48, 3, 9)),
     "16/2": ("pad: 1 stride: 2", 16, (1, 32, 5, 4)),
-}  # fmt: skip
+}
 ROLES = {"forward": "x0 w0 y0", "dgrad": "dy0 w0 dx0", "wgrad": "x0 dy0 dw0"}
 KINDS = [
     (name, kind)
@@ -119,8 +119,14 @@ def test_the_moments_behind_a_grouped_convolution_are_those_of_what_it_writes(rn
 @pytest.mark.parametrize(("name", "step"), [("4", "forward"), ("16", "dgrad"), ("4/2", "wgrad"), ("8", "wgrad")])
 def test_no_access_to_shared_memory_meets_a_bank_twice(name, step, rng):
     problem, memory = layer_of(conv_text(name), WINDOWS[name][2]).record.problem, Memory()
-    tensors = {"x0": problem.image, "dx0": problem.image, "y0": problem.maps, "dy0": problem.maps,
-               "w0": problem.filter, "dw0": problem.filter}  # fmt: skip
+    tensors = {
+        "x0": problem.image,
+        "dx0": problem.image,
+        "y0": problem.maps,
+        "dy0": problem.maps,
+        "w0": problem.filter,
+        "dw0": problem.filter,
+    }
     places = {
         role: memory.stored(rng.standard_normal(tensors[role].shape), np.float32).ctypes.data
         for role in ROLES[step].split()
@@ -224,8 +230,12 @@ def test_shape_and_precision_choose_the_kernel_and_the_batch_does_not():
 def test_other_windows_and_groups_are_products_of_matrices():
     three, by_two = Window(9, 3), Window(9, 3, stride=2)
     for c, k, groups, rows, columns in (
-        (8, 16, 2, three, three), (12, 12, 2, three, three), (4, 4, 1, three, three), (8, 8, 2, three, by_two),
-        (8, 8, 2, Window(9, 3, stride=3), Window(9, 3, stride=3)), (8, 8, 2, three, Window(9, 3, dilation=2)),
+        (8, 16, 2, three, three),
+        (12, 12, 2, three, three),
+        (4, 4, 1, three, three),
+        (8, 8, 2, three, by_two),
+        (8, 8, 2, Window(9, 3, stride=3), Window(9, 3, stride=3)),
+        (8, 8, 2, three, Window(9, 3, dilation=2)),
         (8, 8, 2, Window(9, 1), Window(9, 1)),
-    ):  # fmt: skip
+    ):
         assert modules_of(ConvProblem(2, c, k, rows, columns, groups=groups), "tf32") == ("engine",) * 3

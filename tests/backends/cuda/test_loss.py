@@ -7,8 +7,13 @@ import pytest
 
 from tests.backends.cuda.harness import Case, layer_of
 
-PAIRS = [((5, 37), (5, 37)), ((2, 3, 7, 5), (2, 3, 7, 5)), ((2, 3, 7, 5), (2, 105)), ((2, 105), (2, 3, 7, 5)),
-         ((3, 4000), (3, 4000))]  # fmt: skip
+PAIRS = [
+    ((5, 37), (5, 37)),
+    ((2, 3, 7, 5), (2, 3, 7, 5)),
+    ((2, 3, 7, 5), (2, 105)),
+    ((2, 105), (2, 3, 7, 5)),
+    ((3, 4000), (3, 4000)),
+]
 
 
 @pytest.mark.parametrize("shapes", PAIRS, ids=str)

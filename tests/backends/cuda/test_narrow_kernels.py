@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.cuda import cuda_kernels, implicit_gemm
-from layermem.backends.cuda.implicit_gemm import (
-    ENGINES,
-    PACKED_BF16,
-    WIDENING,
-    takes_narrow,
-)
+from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16, WIDENING, takes_narrow
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
 from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way

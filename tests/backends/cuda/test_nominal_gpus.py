@@ -43,14 +43,22 @@ def test_on_an_h200_all_is_as_it_was():
 @pytest.mark.parametrize(
     "precision, shape, gpu, tile",
     [
-        ("tf32", WIDE, "H100", "256x128"), ("tf32", WIDE, "A100", "256x128"), ("tf32", LATE, "H100", "64x64"),
+        ("tf32", WIDE, "H100", "256x128"),
+        ("tf32", WIDE, "A100", "256x128"),
+        ("tf32", LATE, "H100", "64x64"),
         # 99 KiB: two blocks of 64 x 64 hide each other's loads, one of 128 x 128 has nothing beside it
-        ("tf32", WIDE, "RTX 3090", "64x64"), ("tf32", WIDE, "RTX 4090", "64x64"), ("tf32", WIDE, "RTX 5090", "64x64"),
+        ("tf32", WIDE, "RTX 3090", "64x64"),
+        ("tf32", WIDE, "RTX 4090", "64x64"),
+        ("tf32", WIDE, "RTX 5090", "64x64"),
         # whose products take half as long: with small tiles the L2 cache would bind them
-        ("bf16", WIDE, "RTX 3090", "128x128"), ("bf16", WIDE, "H100", "256x128"), ("bf16", WIDE, "A100", "256x128"),
-        ("fp32", WIDE, "RTX 3090", "128x128"), ("fp32", WIDE, "H100", "128x128"), ("fp32", WIDE, "A100", "128x64"),
+        ("bf16", WIDE, "RTX 3090", "128x128"),
+        ("bf16", WIDE, "H100", "256x128"),
+        ("bf16", WIDE, "A100", "256x128"),
+        ("fp32", WIDE, "RTX 3090", "128x128"),
+        ("fp32", WIDE, "H100", "128x128"),
+        ("fp32", WIDE, "A100", "128x64"),
     ],
-)  # fmt: skip
+)
 def test_a_tile_suits_the_architecture(precision, shape, gpu, tile):
     """The fastest whose blocks fit there, as the driver takes it."""
     engine = ENGINES[precision].on_gpu(nominal_gpu(CAPABILITY[gpu]))

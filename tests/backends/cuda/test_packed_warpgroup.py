@@ -124,9 +124,9 @@ def use(tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.exhaustive(2)
-@pytest.mark.parametrize("mode, order, copies", [
-    ("plain", "reverse", "late"), ("race", "shuffled", "either"), ("asan", "forward", "early"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mode, order, copies", [("plain", "reverse", "late"), ("race", "shuffled", "either"), ("asan", "forward", "early")]
+)
 def test_a_weight_gradient_is_that_of_its_operands(mode, order, copies, wgrad_tile, monkeypatch):
     """Full tiles and others, of two groups and two parts of the batch, all by one block."""
     monkeypatch.setattr(warpgroup, "SMS", 1)
@@ -198,16 +198,19 @@ def test_what_slices_complete_is_multiplied_by_warpgroups_too():
 # ---- which ops ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("problem, expected", [
-    (problem_of(64, 256, 256, 56), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),  # conv3_2 of VGG-16
-    (problem_of(64, 128, 256, 56), {"conv_fprop", "conv_wgrad"}),
-    (problem_of(64, 512, 512, 14), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),
-    (problem_of(64, 512, 512, 7), {"conv_wgrad"}),  # of ResNet-50: too few tiles for the others
-    (problem_of(64, 256, 1024, 14, kernel=1), set()),
-    (problem_of(64, 2048, 512, 7, kernel=1), set()),
-    (problem_of(64, 160, 320, 14), {"conv_fprop"}),  # of GoogLeNet: tiles of outputs that are not full
-    (problem_of(64, 128, 128, 112), set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "problem, expected",
+    [
+        (problem_of(64, 256, 256, 56), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),  # conv3_2 of VGG-16
+        (problem_of(64, 128, 256, 56), {"conv_fprop", "conv_wgrad"}),
+        (problem_of(64, 512, 512, 14), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),
+        (problem_of(64, 512, 512, 7), {"conv_wgrad"}),  # of ResNet-50: too few tiles for the others
+        (problem_of(64, 256, 1024, 14, kernel=1), set()),
+        (problem_of(64, 2048, 512, 7, kernel=1), set()),
+        (problem_of(64, 160, 320, 14), {"conv_fprop"}),  # of GoogLeNet: tiles of outputs that are not full
+        (problem_of(64, 128, 128, 112), set()),
+    ],
+)
 def test_they_run_where_that_pays(problem, expected, monkeypatch):
     monkeypatch.setattr(warpgroup, "PAYS", PAYS)
     engine = engine_of(call_of(), "x0", problem)
@@ -251,8 +254,10 @@ def test_a_launch_has_the_blocks_that_run_at_once():
     assert launch.function == "conv_fprop_192x256_v8" and launch.grid == (132, 1, 1) and launch.block == 384
     assert launch.shared == 3 * (192 + 256) * 128 + 1024 and not launch.alternatives
     assert tile.shared_bytes("bf16") + 12 * 1024 <= 227 << 10
-    wgrad, few = (next(iter(conv_wgrad(engine_of(call_of(), "x0", each), each, 256, 512, 768, False, 1024)))
-                  for each in (problem_of(64, 512, 512, 28), problem_of(1, 256, 256, 9)))  # fmt: skip
+    wgrad, few = (
+        next(iter(conv_wgrad(engine_of(call_of(), "x0", each), each, 256, 512, 768, False, 1024)))
+        for each in (problem_of(64, 512, 512, 28), problem_of(1, 256, 256, 9))
+    )
     assert wgrad.function == "conv_wgrad_256x192_v8" and wgrad.grid == (132, 1, 1)  # 24 of 4 parts, two a block
     assert few.function == "conv_wgrad_256x128_v8" and few.grid == (18, 1, 1)
     assert all(each.shared_bytes("bf16") + 1024 <= 227 << 10 for each in of_wgrad)
@@ -286,7 +291,7 @@ BARRIERS: Mapping[str, tuple[str, str]] = {
     "the stage at hand is given back": ("this->give_back(before(1));", "this->give_back(this->stage);"),
     "the last stage is not given back": ("if (depth > 0) this->give_back(before(1));", ""),
     "the last products are not waited for": ("products_wait<0>(product.sum[i]);", ";"),
-}  # fmt: skip
+}
 
 FORWARD = """
 #include "conv_warpgroup.cuh"

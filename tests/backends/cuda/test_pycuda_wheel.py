@@ -72,10 +72,13 @@ def with_driver(folder: Path, number: int) -> dict[str, str]:
 @pytest.mark.parametrize(
     "number, said",
     [
-        (12040, OF_12.format("12.4")), (12000, OF_12.format("12.0")), (11080, TOO_OLD),
-        (13000, OF_13.format("the driver supports CUDA 13.0")), (0, OF_13.format("there is no driver here")),
+        (12040, OF_12.format("12.4")),
+        (12000, OF_12.format("12.0")),
+        (11080, TOO_OLD),
+        (13000, OF_13.format("the driver supports CUDA 13.0")),
+        (0, OF_13.format("there is no driver here")),
     ],
-)  # fmt: skip
+)
 def test_packages_are_those_of_the_driver(tmp_path, number, said):
     command = [sys.executable, "-c", CHOSEN]
     done = subprocess.run(command, env=with_driver(tmp_path, number), capture_output=True, text=True)

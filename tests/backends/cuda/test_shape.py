@@ -21,20 +21,26 @@ CASES = {
     "flatten many": ('type: "Flatten"', [(2, 36, 9, 5)]),
     "flatten one pixel": ('type: "Flatten"', [(3, 35, 1, 1)]),
     "flatten rows": ('type: "Flatten" flatten_param { axis: 2 }', [(3, 5, 7, 2)]),
-    "an image from a row": ("type: \"Reshape\" reshape_param { shape { dim: 0 dim: 5 dim: 7 dim: -1 } }", [(3, 70)]),
+    "an image from a row": ('type: "Reshape" reshape_param { shape { dim: 0 dim: 5 dim: 7 dim: -1 } }', [(3, 70)]),
     "an image from an image": (
-        "type: \"Reshape\" reshape_param { shape { dim: 3 dim: 10 dim: 7 dim: 2 } }", [(6, 5, 7, 2)]),
+        'type: "Reshape" reshape_param { shape { dim: 3 dim: 10 dim: 7 dim: 2 } }',
+        [(6, 5, 7, 2)],
+    ),
     "tile channels": ('type: "Tile" tile_param { tiles: 3 }', [(2, 5, 4, 3)]),
     "tile rows": ('type: "Tile" tile_param { axis: 2 tiles: 2 }', [(2, 4, 4, 3)]),
     "crop": ('type: "Crop" crop_param { axis: 2 offset: 1 offset: 2 }', [(2, 3, 7, 9), (2, 3, 4, 5)]),
     "crop channels": (
-        'type: "Crop" crop_param { axis: 1 offset: 4 offset: 1 offset: 0 }', [(2, 12, 7, 9), (2, 8, 4, 5)]),
+        'type: "Crop" crop_param { axis: 1 offset: 4 offset: 1 offset: 0 }',
+        [(2, 12, 7, 9), (2, 8, 4, 5)],
+    ),
     "crop a row": ('type: "Crop" crop_param { axis: 1 offset: 3 }', [(4, 9), (4, 5)]),
     "permute": ('type: "Permute" permute_param { order: 3 order: 1 order: 0 }', [(2, 3, 5, 7)]),
     "permute six axes": (
-        'type: "Permute" permute_param { order: 5 order: 3 order: 1 order: 4 order: 2 }', [(2, 3, 2, 3, 2, 4)]),
+        'type: "Permute" permute_param { order: 5 order: 3 order: 1 order: 4 order: 2 }',
+        [(2, 3, 2, 3, 2, 4)],
+    ),
     "silence": ('type: "Silence"', [(2, 3)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

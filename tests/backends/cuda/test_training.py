@@ -162,8 +162,10 @@ def test_activations_in_16_bits_are_the_same_under_every_plan(net, cuts, storage
     job = {"net": net, "steps": 2, "poison": True, "fields": RULES.get(net, {}), "storage": storage}
     ways = [
         {"strategy": strategy, "slices": cut, "part_bytes": part}
-        for strategy in ("hybrid", "recompute", "nested") for cut in (None, *cuts) for part in (1, 4096)
-    ]  # fmt: skip
+        for strategy in ("hybrid", "recompute", "nested")
+        for cut in (None, *cuts)
+        for part in (1, 4096)
+    ]
     answers = trained([job, *({**job, **way} for way in ways)])
     assert all("error" not in answer for answer in answers), answers
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
@@ -299,8 +301,9 @@ POOLED = f"""
 def test_relus_in_the_backward_of_poolings_and_of_an_lrn_change_no_bit(storage, tmp_path):
     graph = train_graph(Net(read_net_text(POOLED), 0), CudaDevice(), Rule("SGD", 1))
     assert {op.name for op in graph.ops if getattr(op.record, "bottom_relu", False) and op.step == "backward"} == {
-        "lrn.backward", "most.backward"
-    }  # fmt: skip
+        "lrn.backward",
+        "most.backward",
+    }
     assert [op.name for op in graph.ops if "relu_mask" in op.roles] == ["mean.backward", "kept.backward"]
     assert all(op.step != "relu_backward" for op in graph.ops)
     solver = solver_of(tmp_path, POOLED)

@@ -18,14 +18,24 @@ from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 
 SETTINGS = {
-    "momentum": 0.9, "momentum2": 0.999, "rms_decay": 0.98, "delta": 1e-3, "weight_decay": 5e-3,
-    "regularization": "L2", "clip": -1.0, "iter_size": 1, "rate": 0.1, "iteration": 4,
-}  # fmt: skip
+    "momentum": 0.9,
+    "momentum2": 0.999,
+    "rms_decay": 0.98,
+    "delta": 1e-3,
+    "weight_decay": 5e-3,
+    "regularization": "L2",
+    "clip": -1.0,
+    "iter_size": 1,
+    "rate": 0.1,
+    "iteration": 4,
+}
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"regularization": "L1"}, {"iter_size": 3}, {"clip": 0.5}, {"clip": 50.0}, {"weight_decay": 0.0}
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"regularization": "L1"}, {"iter_size": 3}, {"clip": 0.5}, {"clip": 50.0}, {"weight_decay": 0.0}],
+    ids=str,
+)
 @pytest.mark.parametrize("count", [7, 1500])
 @pytest.mark.parametrize("rule", HISTORY_COUNTS)
 def test_a_rule_moves_weights_and_optimizer_state_as_its_definition_does(rule, count, changes, rng):
@@ -74,9 +84,13 @@ def test_parameters_of_one_launch_get_the_bits_of_their_own_launches(rule, way, 
             ]
             one = update_parameters([*zip(records, calls, strict=True)])
             emulate.load(f"cuda/{one.module}.cu", way.mode, order=way.order, copies=way.copies).launch(
-                one.function, one.grid, one.block, one.packed(context), one.shared,
+                one.function,
+                one.grid,
+                one.block,
+                one.packed(context),
+                one.shared,
                 buffers=[*(array for each in arrays for array in each.values()), norm, scalars],
-            )  # fmt: skip
+            )
         else:
             for record, each in zip(records, arrays, strict=True):
                 run_op(record, "update", {**each, "norm": norm}, context=context)

@@ -192,10 +192,13 @@ def test_bands_have_the_bits_of_the_whole(precision, rng):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("settings, shape", [
-    ("num_output: 8 kernel_size: 3", (12, 4, 7, 9)),
-    ("num_output: 8 kernel_size: 2", (12, 1, 6, 8)),  # a stage of four windows would have runs of four elements
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, shape",
+    [
+        ("num_output: 8 kernel_size: 3", (12, 4, 7, 9)),
+        ("num_output: 8 kernel_size: 2", (12, 1, 6, 8)),  # a stage of four windows would have runs of four elements
+    ],
+)
 def test_slices_have_the_bits_of_the_whole_batch(settings, shape, precision, monkeypatch):
     cut(monkeypatch, 4)
     text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
@@ -226,19 +229,22 @@ def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
     assert launches_of(problem_of(1, 4, 4, 2**14, kernel=1)).module == "convolution_tf32"
 
 
-@pytest.mark.parametrize("precision, problem, expected", [
-    ("tf32", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),  # res2a_branch2c of ResNet-50
-    ("tf32", problem_of(32, 256, 64, 56, kernel=1), set()),
-    ("tf32", problem_of(32, 512, 128, 28, kernel=1), set()),
-    ("tf32", problem_of(32, 128, 128, 112), {"conv_fprop"}),  # conv2_2 of VGG-16
-    ("bf16", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),
-    ("bf16", problem_of(32, 256, 64, 56, kernel=1), set()),
-    ("bf16", problem_of(32, 1024, 256, 14, kernel=1), {"conv_fprop"}),  # res4b_branch2a
-    ("bf16", problem_of(32, 128, 128, 112), set()),
-    ("bf16", problem_of(32, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
-    ("bf16", problem_of(32, 4096, 1000, 1, kernel=1), set()),  # an inner product
-    ("fp32", problem_of(32, 256, 256, 56), set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "precision, problem, expected",
+    [
+        ("tf32", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),  # res2a_branch2c of ResNet-50
+        ("tf32", problem_of(32, 256, 64, 56, kernel=1), set()),
+        ("tf32", problem_of(32, 512, 128, 28, kernel=1), set()),
+        ("tf32", problem_of(32, 128, 128, 112), {"conv_fprop"}),  # conv2_2 of VGG-16
+        ("bf16", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),
+        ("bf16", problem_of(32, 256, 64, 56, kernel=1), set()),
+        ("bf16", problem_of(32, 1024, 256, 14, kernel=1), {"conv_fprop"}),  # res4b_branch2a
+        ("bf16", problem_of(32, 128, 128, 112), set()),
+        ("bf16", problem_of(32, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
+        ("bf16", problem_of(32, 4096, 1000, 1, kernel=1), set()),  # an inner product
+        ("fp32", problem_of(32, 256, 256, 56), set()),
+    ],
+)
 def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected, monkeypatch):
     monkeypatch.setattr(warpgroup, "PAYS", PAYS)
     engine = engine_of(CudaCall({}, precision=precision, capability=CAPABILITY), "x0", problem)
@@ -251,12 +257,15 @@ def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected
     assert {product for product, module in modules.items() if module.endswith("_sm90a")} == expected
 
 
-@pytest.mark.parametrize("precision, problem, expected", [
-    ("tf32", problem_of(32, 64, 256, 56, kernel=1), True),  # res2a_branch2c
-    ("tf32", problem_of(32, 128, 128, 28), True),  # res3b_branch2b
-    ("bf16", problem_of(32, 64, 256, 56, kernel=1), True),
-    ("bf16", problem_of(32, 128, 128, 28), False),  # the other engine's tiles read as little there
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "precision, problem, expected",
+    [
+        ("tf32", problem_of(32, 64, 256, 56, kernel=1), True),  # res2a_branch2c
+        ("tf32", problem_of(32, 128, 128, 28), True),  # res3b_branch2b
+        ("bf16", problem_of(32, 64, 256, 56, kernel=1), True),
+        ("bf16", problem_of(32, 128, 128, 28), False),  # the other engine's tiles read as little there
+    ],
+)
 def test_moments_change_neither_the_engine_nor_the_number_of_launches(precision, problem, expected, monkeypatch):
     """A recompute, which has no role for them, has the same bits."""
     monkeypatch.setattr(warpgroup, "PAYS", PAYS)
@@ -343,27 +352,35 @@ def test_a_kernel_of_another_architecture_refuses_to_run(tmp_path, monkeypatch):
 
 BARRIERS: Mapping[str, tuple[str, str]] = {
     "a stage is filled before it is empty": ("barrier_wait(&emptied[stage], parity ^ 1u);", ""),
-    "producers wait for the other phase": ("barrier_wait(&emptied[stage], parity ^ 1u);",
-                                           "barrier_wait(&emptied[stage], parity);"),
+    "producers wait for the other phase": (
+        "barrier_wait(&emptied[stage], parity ^ 1u);",
+        "barrier_wait(&emptied[stage], parity);",
+    ),
     "a stage is read before it is full": ("barrier_wait(&filled[stage], parity);", ""),
-    "consumers wait for the other phase": ("barrier_wait(&filled[stage], parity);",
-                                           "barrier_wait(&filled[stage], parity ^ 1u);"),
+    "consumers wait for the other phase": (
+        "barrier_wait(&filled[stage], parity);",
+        "barrier_wait(&filled[stage], parity ^ 1u);",
+    ),
     "products are not waited for": ("products_wait<0>(product.sum[i]);", ";"),
     "the last products are not waited for": ("products_wait<0>", "products_wait<1>"),
     "copies have not landed": ("barrier_arrive_behind_copies(", "barrier_arrive("),
     "B is not fenced": ("proxy_fence();", ""),
-    "B is placed behind the arrival": ("b.place(to + T::A_BYTES);\n            proxy_fence();\n            "
-                                       "barrier_arrive(&this->filled[this->stage]);",
-                                       "barrier_arrive(&this->filled[this->stage]);\n            "
-                                       "b.place(to + T::A_BYTES);\n            proxy_fence();"),
+    "B is placed behind the arrival": (
+        "b.place(to + T::A_BYTES);\n            proxy_fence();\n            "
+        "barrier_arrive(&this->filled[this->stage]);",
+        "barrier_arrive(&this->filled[this->stage]);\n            "
+        "b.place(to + T::A_BYTES);\n            proxy_fence();",
+    ),
     "a stage is never given back": ("barrier_arrive(&emptied[stage]);", ";"),
-    "one lane gives back what others read": ("        warp_sync();\n        if (lane_of_warp() == 0)",
-                                             "        if (lane_of_warp() == 0)"),
+    "one lane gives back what others read": (
+        "        warp_sync();\n        if (lane_of_warp() == 0)",
+        "        if (lane_of_warp() == 0)",
+    ),
     "one warp gives back what others read": ("T::CONSUMERS / WARP);", "1);"),
     "half the arrivals fill a stage": ("FILLING =\n        2 * PRODUCERS;", "FILLING = PRODUCERS;"),
     "the phase never changes": ("stage = 0, parity ^= 1u;", "stage = 0;"),
     "barriers are used before they are made": ("    block_sync();\n    Ring ring", "    Ring ring"),
-}  # fmt: skip
+}
 
 
 FORWARD = """

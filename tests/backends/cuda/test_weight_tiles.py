@@ -56,12 +56,15 @@ def test_whole_tiles_take_no_more_than_rounded_weights():
             assert rounded_weights_bytes("bf16", problem, product, "bf16") == 2 * problem.filter.count
 
 
-@pytest.mark.parametrize("product, channels, outputs, tiles", [
-    (FPROP, 160, 320, 2 * 23),  # 1,440 k's
-    (DGRAD, 320, 192, 2 * 27),
-    (FPROP, 128, 192, 0),  # by the engine of every GPU
-    (DGRAD, 320, 200, 0),  # stages of two taps
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "product, channels, outputs, tiles",
+    [
+        (FPROP, 160, 320, 2 * 23),  # 1,440 k's
+        (DGRAD, 320, 192, 2 * 27),
+        (FPROP, 128, 192, 0),  # by the engine of every GPU
+        (DGRAD, 320, 200, 0),  # stages of two taps
+    ],
+)
 def test_a_plan_holds_on_every_gpu(product, channels, outputs, tiles):
     problem = problem_of(channels, outputs)
     rounded = 2 * problem.filter.count
@@ -75,10 +78,13 @@ def test_an_op_has_the_workspace_of_the_product_that_it_launches():
     assert fprop != dgrad
     conv, deconv = Conv(problem), Deconv(problem)
     expected = {
-        (conv, "forward"): fprop, (conv, "dgrad"): dgrad, (conv, "wgrad"): 0,
-        (deconv, "forward"): dgrad, (deconv, "dgrad"): fprop,
+        (conv, "forward"): fprop,
+        (conv, "dgrad"): dgrad,
+        (conv, "wgrad"): 0,
+        (deconv, "forward"): dgrad,
+        (deconv, "dgrad"): fprop,
         (replace(deconv, bias=True), "forward"): 2 * problem.filter.count,
-    }  # fmt: skip
+    }
     for (record, step), nbytes in expected.items():
         assert narrow_products.rounding_bytes("bf16", record, step, "bf16") == nbytes
 

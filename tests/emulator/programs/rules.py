@@ -69,9 +69,14 @@ def args(y: c_void_p, x: c_void_p, count: int = N) -> bytes:
 
 
 def launch(
-    of: c_void_p, data: bytes, queue: c_void_p | None = None, grid: tuple[int, int, int] = (1, 1, 1),
-    block: tuple[int, int, int] = (64, 1, 1), shared: int = 0, both: bool = False,
-) -> None:  # fmt: skip
+    of: c_void_p,
+    data: bytes,
+    queue: c_void_p | None = None,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: tuple[int, int, int] = (64, 1, 1),
+    shared: int = 0,
+    both: bool = False,
+) -> None:
     text, size = ctypes.create_string_buffer(data, len(data)), c_size_t(len(data))
     extra = (c_void_p * 5)(1, ctypes.addressof(text), 2, ctypes.addressof(size), None)
     parameters = (c_void_p * 1)(ctypes.addressof(text)) if both else None

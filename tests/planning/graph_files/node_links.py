@@ -15,10 +15,15 @@ def chain_text(layers: int) -> str:
     links = [(i, i + 1) for i in range(last)]
     links += [(i, last - i) for i in range(layers - 1)] + [(i, last - i - 1) for i in range(layers - 1)]
     nodes = [{"name": f"n{i}", "backward": i >= layers, "cost_cpu": 1, "cost_ram": 8, "id": i} for i in range(last + 1)]
-    return json.dumps({
-        "directed": True, "multigraph": False, "graph": {"name": f"chain{layers}"}, "nodes": nodes,
-        "links": [{"source": a, "target": b} for a, b in sorted(set(links))],
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "directed": True,
+            "multigraph": False,
+            "graph": {"name": f"chain{layers}"},
+            "nodes": nodes,
+            "links": [{"source": a, "target": b} for a, b in sorted(set(links))],
+        }
+    )
 
 
 def chain(layers: int) -> NodeLinkGraph:

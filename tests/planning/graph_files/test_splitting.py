@@ -33,8 +33,7 @@ def test_the_output_with_the_most_bytes_per_cost_is_dropped_where_memory_is_full
 
 
 @pytest.mark.parametrize(
-    ("size", "budget_bytes", "sequence"),
-    [(1, 12, [0, 1, 2, 3, 4, 1, 5]), (7, 17, [0, 1, 2, 3, 4, 0, 1, 5])],
+    ("size", "budget_bytes", "sequence"), [(1, 12, [0, 1, 2, 3, 4, 1, 5]), (7, 17, [0, 1, 2, 3, 4, 0, 1, 5])]
 )
 def test_an_input_that_is_gone_stays_where_there_is_memory_and_else_runs_again(size, budget_bytes, sequence):
     """Node 1 reads node 0, and is dropped while nodes 3 and 4 run."""

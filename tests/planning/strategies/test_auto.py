@@ -45,8 +45,10 @@ def test_below_what_lower_sets_reach_ops_run_again_more_than_once_and_below_that
     planned = {units: Planned("auto", NET, units, link=SLOW) for units in (5, 4, 3)}
     assert [planned[units].units for units in planned] == [5, 4, 3]
     assert [(len(each.repeated), bool(offloads(each))) for each in planned.values()] == [
-        (7, False), (21, False), (0, True)
-    ]  # fmt: skip
+        (7, False),
+        (21, False),
+        (0, True),
+    ]
 
 
 def test_where_nothing_fits_it_takes_the_fewest_bytes_that_any_strategy_reaches():

@@ -34,8 +34,10 @@ def test_slices_are_named_and_belong_to_the_layers_that_run_in_them(sliced):
     assert [what for what, _ in instructions] == [i.what for i in sliced.program.train.instructions]
     in_slices = [(what, layer) for what, layer in instructions if "@" in what]
     assert len(in_slices) == 12 and all(what.startswith(f"{layer}.") for what, layer in in_slices)
-    pieces = {names[name]: (shape, layers[layer]) for name, shape, layer in zip(
-        buffers["name"], (arena["shapes"][s] for s in buffers["shape"]), buffers["layer"])}  # fmt: skip
+    pieces = {
+        names[name]: (shape, layers[layer])
+        for name, shape, layer in zip(buffers["name"], (arena["shapes"][s] for s in buffers["shape"]), buffers["layer"])
+    }
     assert pieces["conv1@1/2"] == pieces["conv1@2/2"] == ("2×4×6×5", "conv1") and "conv1" not in pieces
     assert pieces["pool1"] == ("4×4×3×3", "pool1")  # both slices write their half of it
 

@@ -82,7 +82,7 @@ def test_the_pointer_says_what_a_box_is_and_drags_zoom(page, report, show):
             const i = areas.indexOf(Math.max(...areas));
             return [(view.x(boxes.from[i]) + view.x(boxes.to[i])) / 2, view.y(boxes.offset[i] + boxes.bytes[i] / 2),
                     layermem.arena.names[layermem.arena.buffers.name[boxes.buffer[i]]]];
-        }""")  # fmt: skip
+        }""")
         x, y, name = largest
         tab.mouse.move(box["x"] + x, box["y"] + y)
         assert tab.inner_text(".tip strong") == name

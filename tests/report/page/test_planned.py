@@ -8,17 +8,25 @@ def test_sections_and_progress_are_in_the_state_and_each_change_has_another_vers
     versions = [planned.state()[0]]
     plan = planned.begin()
     changes = (
-        lambda: planned.note(plan, "a note"), lambda: planned.add(plan, "plan", b"{}"),
-        lambda: planned.advance(plan, "auto", 1, 2), lambda: planned.fail(plan, "no memory"),
-    )  # fmt: skip
+        lambda: planned.note(plan, "a note"),
+        lambda: planned.add(plan, "plan", b"{}"),
+        lambda: planned.advance(plan, "auto", 1, 2),
+        lambda: planned.fail(plan, "no memory"),
+    )
     for change in changes:
         versions.append(planned.state()[0])
         change()
     version, state = planned.state()
     assert len({*versions, version}) == len(versions) + 1
     assert state == {
-        "plan": 1, "ready": ["plan"], "doing": "auto", "done": 1, "total": 2, "notes": ["a note"], "error": "no memory"
-    }  # fmt: skip
+        "plan": 1,
+        "ready": ["plan"],
+        "doing": "auto",
+        "done": 1,
+        "total": 2,
+        "notes": ["a note"],
+        "error": "no memory",
+    }
     assert planned.content("plan") == b"{}" and planned.content("strategies") is None
 
 

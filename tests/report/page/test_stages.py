@@ -29,13 +29,15 @@ def test_layers_with_one_number_are_a_stage_and_its_blocks_have_the_letters_behi
 @pytest.mark.parametrize(
     ("names", "stages"),
     [
-        (["in", *(f"inception_3{b}/{i}x1" for b in "ab" for i in range(14)), "inception_4a/1x1", "inception_4a/3x3"],
-         ["inception_3", "inception_4"]),
+        (
+            ["in", *(f"inception_3{b}/{i}x1" for b in "ab" for i in range(14)), "inception_4a/1x1", "inception_4a/3x3"],
+            ["inception_3", "inception_4"],
+        ),
         ([*(f"conv_d0{a}" for a in "abcdefg"), *(f"conv_u1{a}" for a in "abcdefg")], ["conv_d0", "conv_u1"]),
         ([*(f"encoder/{a}" for a in "abcdefgh"), *(f"decoder/{a}" for a in "abcdefgh")], ["encoder", "decoder"]),
         ([f"{a}{b}" for a in "abcd" for b in "efgh"], []),
     ],
-)  # fmt: skip
+)
 def test_stages_have_the_names_that_people_give_them(names, stages):
     assert labels(fold(names)) == stages
 

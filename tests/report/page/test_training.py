@@ -12,9 +12,14 @@ START = {
 
 def train(iteration, loss, seconds):
     return {
-        "event": "train", "iteration": iteration, "seconds": seconds, "loss": loss, "average_loss": loss,
-        "learning_rate": 0.1, "outputs": {"loss": loss, "accuracy": 0.5},
-    }  # fmt: skip
+        "event": "train",
+        "iteration": iteration,
+        "seconds": seconds,
+        "loss": loss,
+        "average_loss": loss,
+        "learning_rate": 0.1,
+        "outputs": {"loss": loss, "accuracy": 0.5},
+    }
 
 
 TEST = {"event": "test", "iteration": 2, "test_net": 0, "seconds": 5.0, "loss": None, "outputs": {"accuracy": 0.9}}
@@ -39,8 +44,13 @@ def test_the_charts_are_those_of_the_plot_of_curves_and_the_speed():
 def test_a_run_without_an_end_goes_on_and_one_with_an_end_says_how_it_ended():
     page = training_page("a/run.jsonl", RECORDS)
     assert (page["source"], page["title"], page["status"], page["iteration"], page["max_iter"], page["seconds"]) == (
-        "run.jsonl", "it x4", "running", 2, 6, 5.0,
-    )  # fmt: skip
+        "run.jsonl",
+        "it x4",
+        "running",
+        2,
+        6,
+        5.0,
+    )
     assert ["budget", "2.00 KiB (2,048 bytes)"] in page["facts"]
     end = {
         "event": "end",

@@ -41,9 +41,14 @@ class Communicator(Protocol):
 
 
 def bind(
-    communicator: Communicator, driver: Driver, bind_launches: BindLaunches, op: Communication, step: str, spans: Spans,
+    communicator: Communicator,
+    driver: Driver,
+    bind_launches: BindLaunches,
+    op: Communication,
+    step: str,
+    spans: Spans,
     context: StepContext,
-) -> Bound:  # fmt: skip
+) -> Bound:
     """A call of `op`, in the order of all ranks."""
     calls: list[Bound] = []
     if isinstance(op, ReduceScatter):
@@ -122,9 +127,10 @@ class HostCommunicator:
                 fetch += self._fetch(host, place, pieces)
                 sends += message(other, start + place, bytes_of(pieces))
             receives = [
-                each for other, place in zip(other_ranks(op), received)
+                each
+                for other, place in zip(other_ranks(op), received)
                 for each in message(other, start + place, count * FLOAT)
-            ]  # fmt: skip
+            ]
             add = adder([start + total], [start + own], [count], [start + place for place in received], rank, op)
             store = self._store(host, total, shares[rank].spans(sums, begin, end))
             rounds.append(Round(fetch, self.driver.event(), sends, receives, add, store))
@@ -249,6 +255,4 @@ class NcclCommunicator:
 
 def item_spans(share: Share, addresses: Sequence[int], begin: int, end: int) -> list[Span]:
     """Where elements of a share lie: a span of each item, whatever its address, since the other rank has as many."""
-    return [
-        (addresses[item] + first * FLOAT, count * FLOAT) for item, first, count in share.ranges(begin, end)
-    ]  # fmt: skip
+    return [(addresses[item] + first * FLOAT, count * FLOAT) for item, first, count in share.ranges(begin, end)]

@@ -134,10 +134,16 @@ def _gpu(index: int, device: Any) -> Gpu:
     clock, memory_clock = 1e3 * device.CLOCK_RATE, 1e3 * device.MEMORY_CLOCK_RATE
     lanes = FP32_LANES.get(f"{major}{minor}", 128) * device.MULTIPROCESSOR_COUNT
     return Gpu(
-        index, device.name(), f"{major}{minor}", device.total_memory(), device.MULTIPROCESSOR_COUNT,
-        2 * lanes * clock, 2 * memory_clock * device.GLOBAL_MEMORY_BUS_WIDTH / 8,
-        device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, clock,
-    )  # fmt: skip
+        index,
+        device.name(),
+        f"{major}{minor}",
+        device.total_memory(),
+        device.MULTIPROCESSOR_COUNT,
+        2 * lanes * clock,
+        2 * memory_clock * device.GLOBAL_MEMORY_BUS_WIDTH / 8,
+        device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        clock,
+    )
 
 
 def _current(method: Callable[Concatenate[Driver, P], R]) -> Callable[Concatenate[Driver, P], R]:

@@ -103,9 +103,13 @@ class InputStager:
     """
 
     def __init__(
-        self, host_io: HostIO, record: Feed, tops: Sequence[DeviceSpan], workspace: DeviceSpan | None,
+        self,
+        host_io: HostIO,
+        record: Feed,
+        tops: Sequence[DeviceSpan],
+        workspace: DeviceSpan | None,
         context: StepContext,
-    ):  # fmt: skip
+    ):
         self.host_io, self.layer, self.context = host_io, record.layer, context
         self._record, self._tops, self._workspace = record, tops, workspace
         self._block = None if record.images is None else ImageBlock(record)

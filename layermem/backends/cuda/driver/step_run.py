@@ -43,9 +43,14 @@ class StepRun(list[Bound]):
     """
 
     def __init__(
-        self, driver: Driver, host_io: HostIO, calls: Sequence[Bound], stagers: Sequence[InputStager], graph: bool,
+        self,
+        driver: Driver,
+        host_io: HostIO,
+        calls: Sequence[Bound],
+        stagers: Sequence[InputStager],
+        graph: bool,
         free_from: Mapping[str, int],
-    ):  # fmt: skip
+    ):
         super().__init__(calls)
         self._threads = calls if isinstance(calls, CommCalls) else None
         self.driver, self.host_io, self.stagers, self.graph = driver, host_io, stagers, graph

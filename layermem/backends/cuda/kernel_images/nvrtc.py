@@ -56,9 +56,7 @@ class Nvrtc:
 
     def _compiled(self, source: str, architecture: str, flags: tuple[str, ...], wanted: str) -> bytes:
         program = Program()
-        made = self.library.nvrtcCreateProgram(
-            ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
-        )  # fmt: skip
+        made = self.library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None)
         self._check(made, "take the source")
         try:
             options = [f"--gpu-architecture={architecture}", *OPTIONS, *flags]

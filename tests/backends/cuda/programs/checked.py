@@ -36,9 +36,12 @@ def train(job: dict, strategy: str) -> dict:
             solver.step(2)
             blobs = [blob.tobytes() for blobs in solver.parameters().values() for blob in blobs]
             return {
-                "notes": notes, "title": device.title, "parameters": hashlib.sha256(b"".join(blobs)).hexdigest(),
-                "measured": solver.runner.measured_peak_bytes == solver.program.arena_bytes, "loss": solver.loss,
-            }  # fmt: skip
+                "notes": notes,
+                "title": device.title,
+                "parameters": hashlib.sha256(b"".join(blobs)).hexdigest(),
+                "measured": solver.runner.measured_peak_bytes == solver.program.arena_bytes,
+                "loss": solver.loss,
+            }
 
 
 def main() -> None:
