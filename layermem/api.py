@@ -17,9 +17,9 @@ from layermem.interactive.building import Source, build_net
 from layermem.interactive.jobs import default_device, job_of, job_of_net, job_of_solver
 from layermem.interactive.net import Net
 from layermem.interactive.solver import Solver
-from layermem.job import Budget
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Budget
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
 from layermem.report.plan_report import PlanReport, evaluate

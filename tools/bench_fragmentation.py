@@ -19,8 +19,8 @@ from bench_strategies import machine, table
 
 from layermem.api import build_net, job_of_net
 from layermem.backends.base import get_device
-from layermem.job import Job
 from layermem.planning.costs import model_costs
+from layermem.planning.job import Job
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy

@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem._native import cpu
 from layermem.backends.cpu import CpuDevice
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.layers import LAYERS
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
 from tests.cases import select

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from layermem.api import build_net, default_device, job_of_net
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.report.tables import print_table
 from layermem.utils.units import format_bytes, format_change
 
@@ -62,7 +62,7 @@ def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     times = [f"{read - began:.2f}", f"{built - read:.2f}"]
     try:
-        program = Compiler(job.graphs, strategy, job.costs, job.hints).compile(job.resolve_budget(args.budget))
+        program = Compiler(job.arena, strategy, job.hints).compile(job.resolve_budget(args.budget))
     except BudgetError as error:
         minimum = f"> {format_bytes(error.minimum_bytes)}"
         return [name, strategy, *times, f"{time.perf_counter() - built:.2f}", "", minimum, "", "", ""]

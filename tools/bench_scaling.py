@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench_strategies import machine, table
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.distributed.ranks import Ranks
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.pipeline import compile
 from layermem.proto.read import SolverFile, read_solver
 from layermem.solver.build import job_of
 from layermem.solver.solver import nets_of_run

@@ -24,15 +24,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import BudgetError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.train import Rule, train_graph
-from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net
 from layermem.report.plan_report import evaluate
 from layermem.schedule.program import Program

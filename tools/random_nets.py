@@ -38,8 +38,8 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, DivergenceError, InputError
 from layermem.graph.ops import FORWARD
-from layermem.job import NO_SLICES, Job
 from layermem.ops import NARROW, SCALED
+from layermem.planning.job import NO_SLICES, Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.report.events import Event, Stepped, Tested

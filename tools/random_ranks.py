@@ -31,7 +31,7 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.errors import DivergenceError, InputError
-from layermem.job import NO_SLICES
+from layermem.planning.job import NO_SLICES
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.report.events import Event, Stepped

@@ -40,7 +40,7 @@ from layermem.utils.units import FREE, free_share
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
-    from layermem.job import Job
+    from layermem.planning.job import Job
     from layermem.report.fitting import Fit
 
 EXAMPLE = """\
@@ -177,8 +177,8 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
     from layermem.graph.net import Net
     from layermem.graph.warnings import net_warnings
     from layermem.interactive import jobs
-    from layermem.job import title_of
     from layermem.nets import resnet
+    from layermem.planning.job import title_of
     from layermem.proto.read import read_net_text
 
     if arguments.solver:
@@ -210,7 +210,7 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
 def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple[MakeJob, range]:
     """The jobs in the slices of --slices, and the batch sizes that these share equally."""
     from layermem.graph.step_slicer import Slices
-    from layermem.job import AUTO_SLICES, NO_SLICES
+    from layermem.planning.job import AUTO_SLICES, NO_SLICES
 
     slices: str = arguments.slices or NO_SLICES
     if slices == NO_SLICES:

@@ -19,8 +19,8 @@ from layermem.utils.units import FREE, parse_bytes
 if TYPE_CHECKING:
     from layermem.backends.base import Device
     from layermem.graph.net import Net
-    from layermem.job import Job
     from layermem.planning.hints import Hints
+    from layermem.planning.job import Job
     from layermem.planning.spill import Spill
     from layermem.proto.read import SolverFile
 

@@ -17,7 +17,7 @@ from layermem.cli.options import hints_of, read_shapes
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
-    from layermem.job import Job
+    from layermem.planning.job import Job
     from layermem.planning.spill import Spill
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record, Value

@@ -8,7 +8,7 @@
 
 They save passes over activations.  A step without some of them is *apart*: it needs fewer bytes, or more, where a mask
 frees an output earlier.  There is one without those that need an input earlier, and one without any; which step runs is
-decided with the plan (layermem/fusions.py).
+decided with the plan (layermem/planning/fusion_choice.py).
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.interactive.building import PathName, Source, build_net
-from layermem.job import Job, resolve_costs
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job, resolve_costs
 from layermem.planning.spill import Spill
 from layermem.proto.read import SolverFile, read_solver
 from layermem.solver import build

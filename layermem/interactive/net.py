@@ -24,7 +24,7 @@ from layermem.interactive.passes import Batch, Passes
 from layermem.interactive.session import Memory, Session
 from layermem.interactive.shadows import Shadows
 from layermem.interactive.weights import matched_weights
-from layermem.job import Budget
+from layermem.planning.job import Budget
 from layermem.proto.blobs import Blob as Values
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import PHASES

@@ -30,9 +30,9 @@ from layermem.graph import net as graph_net
 from layermem.graph.deploy import deploy_net
 from layermem.interactive.building import Source, build_net, read_source
 from layermem.interactive.net import Net
-from layermem.job import Budget
 from layermem.layers import LAYERS
 from layermem.layers.data import FEEDS
+from layermem.planning.job import Budget
 from layermem.proto.read import NetFile, read_net_text
 from layermem.proto.schema import PHASES, Message
 from layermem.proto.weights import WHAT, open_weights

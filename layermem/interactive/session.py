@@ -18,9 +18,9 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
 from layermem.graph.sections import BACKWARD_HOLD, FORWARD_HOLD, Section, section_graph
-from layermem.job import Budget, Job, resolve_costs, resolve_hints, title_of
 from layermem.ops import FP32
 from layermem.planning.hints import Hints
+from layermem.planning.job import Budget, Job, resolve_costs, resolve_hints, title_of
 from layermem.proto.blobs import Blob
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.runtime.held import Held

@@ -12,7 +12,7 @@ Where it has become much slower, a plan made for that limit is tried too.
 
 Where no program can be much faster than the one at hand, the search ends.  A program for a smaller budget fits too: of
 short steps that are not near their lower bound, those for a few of them are looked at.  Programs are opaque here:
-`build` places a plan (compiler.py).
+`build` places a plan (pipeline.py).
 """
 
 from __future__ import annotations

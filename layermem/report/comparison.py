@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 
-from layermem.compiler import Compiler
 from layermem.errors import InputError
-from layermem.job import AUTO_SLICES, Budget, Job
 from layermem.planning.bounds import least_bytes, least_seconds_of
+from layermem.planning.job import AUTO_SLICES, Budget, Job
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
@@ -74,7 +74,7 @@ def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
     Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
     it is live bytes, and seconds as if every byte that a copy frees were wanted at once.
     """
-    compiler = Compiler(job.graphs[:1], strategy, job.costs, job.hints, job.train_arena)
+    compiler = Compiler(job.train_arena, strategy, job.hints)
     points = []
     for budget_bytes in (None, MINIMUM_MEMORY, *budgets_bytes):
         plan = compiler.search.plan_of(compiler.search.entry, budget_bytes)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from layermem.errors import InputError
-from layermem.job import Job
+from layermem.planning.job import Job
 from layermem.report.comparison import min_live_bytes
 from layermem.report.plan_report import PlanReport, evaluate_if_fits
 

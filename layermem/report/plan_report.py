@@ -12,24 +12,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
-from layermem.fusions import choose_fusions
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
-from layermem.job import NO_SLICES, Budget, Job, PathName
 from layermem.ops import FP32
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.job import NO_SLICES, Budget, Job, PathName
+from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import SAVED_PLAN, STRATEGIES, Choice, as_entry, default_strategy
+from layermem.planning.slice_search import can_slice
 from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
-from layermem.slicing import can_slice, choose_slices
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
@@ -58,19 +57,19 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    attempt = choose_fusions(choose_slices(job, choice, budget_bytes), choice)
-    job, compiler = attempt.job, attempt.compiler
+    attempt = plan_step(job, choice, budget_bytes)
+    job, search = attempt.job, attempt.compiler.search
     try:
         if saved is not None:
             saved.validate(job.graphs[0])
-        report = PlanReport(job, name, budget_bytes, attempt.program(), search=compiler.search)
+        report = PlanReport(job, name, budget_bytes, attempt.program(), search=search)
         report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
         return report
     except BudgetError as error:
         if error.host:
             raise describe_host_refusal(error, name) from None
-        refusal = describe_refusal(error, compiler.search)
-        return PlanReport(job, name, budget_bytes, compiler.search.min_memory_program, refusal, compiler.search)
+        refusal = describe_refusal(error, search)
+        return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
     except (ValueError, UnsafeSchedule) as error:
         if saved is None:
             raise
@@ -94,9 +93,9 @@ def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport |
 
 
 def _report_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
-    compiler = Compiler(job.graphs, strategy, job.costs, job.hints, job.arena)
+    compiler = Compiler(job.arena, strategy, job.hints)
     try:
-        program = compiler.compile(budget_bytes, search_minimum=False, looks_further=False)
+        program = compiler.compile(budget_bytes, quick=True)
     except BudgetError as error:
         if error.host:
             raise describe_host_refusal(error, strategy) from None
@@ -152,7 +151,7 @@ class PlanReport:
     @property
     def _search(self) -> BudgetSearch[Program]:
         job = self.job
-        return self.search or Compiler(job.graphs, self.strategy, job.costs, job.hints, job.arena).search
+        return self.search or Compiler(job.arena, self.strategy, job.hints).search
 
     @property
     def peak_bytes(self) -> int:
@@ -170,8 +169,7 @@ class PlanReport:
         programs, job, search = [self.program, self._search.min_memory_program], self.job, self._search
         while job.apart is not None and search.entry.name != SAVED_PLAN:
             job = job.apart
-            compiler = Compiler(job.graphs, search.entry, job.costs, job.hints, job.arena)
-            programs.append(compiler.search.min_memory_program)
+            programs.append(Compiler(job.arena, search.entry, job.hints).search.min_memory_program)
         return min(programs, key=lambda program: program.arena_bytes)
 
     @property

@@ -22,10 +22,10 @@ from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import MakeStep, StepSlicer
 from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
-from layermem.job import Job, PathName, StepApart, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job, PathName, StepApart, resolve_costs, resolve_hints, title_of
 from layermem.planning.spill import Spill
 from layermem.proto.filter import filter_net
 from layermem.proto.read import SolverFile

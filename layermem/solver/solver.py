@@ -28,9 +28,9 @@ from layermem.distributed.transport import Transport
 from layermem.errors import DivergenceError, InputError
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
-from layermem.job import Budget, PathName, title_of
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Budget, PathName, title_of
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.proto.read import SolverFile, read_solver, resolve_path

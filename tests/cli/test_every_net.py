@@ -7,8 +7,8 @@ import pytest
 
 from layermem.api import build_net, job_of_net, job_of_solver
 from layermem.backends.base import get_device
-from layermem.job import Job
 from layermem.planning.costs import model_costs
+from layermem.planning.job import Job
 from layermem.report.plan_report import evaluate
 from layermem.schedule.check import violations
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from layermem.api import build_net, job_of_net
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler
-from layermem.job import Job
 from layermem.planning.costs import model_costs
+from layermem.planning.job import Job
+from layermem.planning.pipeline import Compiler
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.ir import Schedule
 from layermem.schedule.text import text
 
@@ -42,7 +43,7 @@ def job(net: str) -> Job:
 
 def schedule(net: str, strategy: str) -> Schedule:
     """The training step under the strategy's minimum budget; liveness needs none."""
-    compiler = Compiler(job(net).graphs, strategy, job(net).costs)
+    compiler = Compiler(ArenaPlanner(job(net).graphs, job(net).costs), strategy)
     return compiler.compile(None if strategy == "liveness" else compiler.search.min_memory_program.arena_bytes).train
 
 

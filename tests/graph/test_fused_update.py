@@ -4,11 +4,11 @@ import pytest
 
 from layermem.backends.base import get_device
 from layermem.backends.cpu import CpuDevice
-from layermem.compiler import compile
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, GRADIENT
 from layermem.graph.train import Rule, train_graph
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan
 from layermem.proto.read import read_net_text
 

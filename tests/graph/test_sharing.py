@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import COMPUTE, UPDATE
 from layermem.graph.sharing import BUCKET_BYTES, ORDER, check_shareable
+from layermem.planning.pipeline import compile
 from layermem.proto.read import SolverFile, read_net
 from layermem.proto.schema import PHASES
 from layermem.runtime.runner import Runner

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler, compile
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, GRADIENT, HISTORY, PARAMETER, UPDATE, Graph
 from layermem.graph.train import Rule, train_graph
 from layermem.planning.costs import model_costs
 from layermem.planning.joined_updates import with_joined_updates
+from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.proto.read import read_net
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.joined import joined
 from tests.schedule.small_graphs import buffer, graph, op
 
@@ -81,5 +82,5 @@ def test_a_saved_plan_with_joined_updates_gives_the_same_program():
     step = train_graph(net, device, Rule("SGD", 1))
     first = compile([step], strategy="liveness")
     plan = Plan.from_json(first.plan.to_json(step), step)
-    again = Compiler([step], plan, model_costs(step.device)).compile(None)
+    again = Compiler(ArenaPlanner([step], model_costs(step.device)), plan).compile(None)
     assert again.plan.order == first.plan.order and again.arena_bytes == first.arena_bytes

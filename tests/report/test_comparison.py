@@ -8,8 +8,8 @@ from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.job import Job
 from layermem.planning.costs import model_costs
+from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.comparison import (

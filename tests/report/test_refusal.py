@@ -9,9 +9,9 @@ from layermem.backends.base import get_device
 from layermem.data import probe
 from layermem.errors import BudgetError
 from layermem.graph.net import Net
-from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate

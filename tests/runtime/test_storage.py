@@ -15,8 +15,8 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, InputError
 from layermem.interactive.net import Net as NetByHand
-from layermem.job import NO_SLICES
 from layermem.ops import NARROW
+from layermem.planning.job import NO_SLICES
 from layermem.proto.read import SolverFile
 from layermem.report.events import Stepped
 from layermem.report.plan_report import evaluate

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
+from layermem.planning.pipeline import compile
 from layermem.solver.build import build_nets, graphs_of
 from layermem.solver.engine import Engine
 from tests.nets import solver_file

@@ -27,10 +27,10 @@ import numpy as np
 
 from layermem.backends.arena import POISON, UNTOUCHED, WORD
 from layermem.backends.cuda import CudaDevice
-from layermem.compiler import compile
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
 from layermem.errors import DeviceError, LayermemError
+from layermem.planning.pipeline import compile
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import check
 from layermem.solver.build import build_nets, job_of

@@ -10,38 +10,37 @@ minimum of a strategy is the smallest of all steps.
 
 from __future__ import annotations
 
+from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_seconds_once
 from layermem.planning.plan import Plan
-from layermem.planning.registry import Choice
-from layermem.slicing import Attempt, attempt_of, compiled
 
 NEAR_BOUND = 1.1  # times the lower bound of the seconds: a plan that is not compared with one without such fusions
 SAVED = 1.001  # times the seconds of a step without some fusions: what they save is not all in its costs
 
 
-def choose_fusions(attempt: Attempt, strategy: Choice) -> Attempt:
+def choose_fusions(attempt: Attempt) -> Attempt:
     """`attempt`, or the same without optional fusions where that is faster, or fits, or needs less."""
     budget_bytes, job = attempt.budget_bytes, attempt.job
-    if budget_bytes is None or isinstance(strategy, Plan) or job.apart is None:
+    if budget_bytes is None or isinstance(attempt.strategy, Plan) or job.apart is None:
         return attempt
-    fused = compiled(attempt)
-    apart = attempt_of(job.apart, strategy, budget_bytes)
+    fused = attempt.fitting()
+    apart = attempt.with_job(job.apart)
     if fused is None:
-        return _fitting(attempt, apart, strategy)
+        return _fitting(attempt, apart)
     seconds, graph = fused.program().seconds, job.graphs[0]
     if graph.apart:
         return fused
     bound = least_seconds_once(graph, job.costs, budget_bytes, job.hints.host_budget_bytes, job.train_arena)
     if seconds <= NEAR_BOUND * bound():
         return fused
-    faster = compiled(apart)
+    faster = apart.fitting()
     return faster if faster is not None and SAVED * faster.program().seconds < seconds else fused
 
 
-def _fitting(attempt: Attempt, apart: Attempt, strategy: Choice) -> Attempt:
+def _fitting(attempt: Attempt, apart: Attempt) -> Attempt:
     """`apart` without more fusions, where it has some, or `attempt` if it needs less and nothing fits."""
-    further = choose_fusions(apart, strategy)
-    fitting = compiled(further)
+    further = choose_fusions(apart)
+    fitting = further.fitting()
     if fitting is not None:
         return fitting
     return min(attempt, further, key=lambda each: each.compiler.search.min_memory_program.arena_bytes)

@@ -6,12 +6,12 @@ import pytest
 
 from layermem.api import job_of_net, job_of_solver
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.job import Job, resolve_costs, resolve_hints, title_of
 from layermem.planning.costs import model_costs, write_costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job, resolve_costs, resolve_hints, title_of
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, program_order
 from layermem.proto.read import read_net, read_net_text
 from layermem.utils.units import aligned
