@@ -49,6 +49,9 @@ DISCOVERY = {
     "python_layers/loading.py": "modules of users, by name, where they allow it",
     "python_layers/answering.py": "layermem.caffe, which answers `import caffe`",
     "backends/base.py": "layermem.backends",
+    "backends/cpu/__init__.py": "layermem.backends.cpu",
+    "backends/reference/__init__.py": "layermem.backends.reference",
+    "layers/__init__.py": "layermem.layers",
     "planning/strategies/__init__.py": "layermem.planning.strategies",
 }
 USERS_MODULES = ("python_layers/loading.py", "python_layers/answering.py")  # modules of users, and `import caffe`

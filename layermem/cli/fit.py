@@ -6,12 +6,12 @@ import argparse
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure
-from layermem.cli.old_names import stages
 from layermem.cli.options import (
     Verbs,
     add_budget,
@@ -25,13 +25,11 @@ from layermem.cli.options import (
     add_verb,
     budget_of,
     device_of,
-    hints_of,
+    make_job,
+    net_options,
     print_json,
     print_warnings,
-    ranks_options,
-    read_shapes,
-    solver_job,
-    spill_of,
+    step_options,
     strategies_text,
 )
 from layermem.errors import BudgetError, InputError
@@ -125,61 +123,39 @@ JOBS_KEPT = 32  # of the last sizes: strategies look at the same ones
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
     """Functions from batch size to job, and to the options of `plan`, and the sizes to try.  Of a recurrent net the
     sequences are the batch."""
-    given = read_shapes(arguments.input)
-    make = _job_maker(arguments)
-    first = make(1, {name: (1, *shape[1:]) for name, shape in given.items()})  # errors are raised here
-    whole = make(None, given).nets[0] if first.nets[0].shapes_with_streams(1) else None
+    step, given = step_options(arguments), net_options(arguments)
+
+    def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
+        return make_job(arguments, replace(given, batch=batch, inputs=shapes), step)
+
+    inputs = given.inputs or {}
+    first = make(1, {name: (1, *shape[1:]) for name, shape in inputs.items()})  # errors are raised here
+    whole = make(None, inputs).nets[0] if first.nets[0].shapes_with_streams(1) else None
 
     def shapes(batch: int) -> tuple[int | None, dict[str, tuple[int, ...]]]:
         if whole is not None:
             return None, whole.shapes_with_streams(batch)
-        return batch, {name: (batch, *shape[1:]) for name, shape in given.items()}
+        return batch, {name: (batch, *shape[1:]) for name, shape in inputs.items()}
 
     def words(batch: int) -> list[str]:
         axis_0, by_name = shapes(batch)
-        inputs = [("--input", f"{name}={','.join(map(str, shape))}") for name, shape in by_name.items()]
-        return [*([] if axis_0 is None else ["--batch", str(axis_0)]), *chain.from_iterable(inputs)]
+        shown = [("--input", f"{name}={','.join(map(str, shape))}") for name, shape in by_name.items()]
+        return [*([] if axis_0 is None else ["--batch", str(axis_0)]), *chain.from_iterable(shown)]
 
     print_warnings(warning for graph in first.graphs for warning in graph.warnings)
     return lru_cache(JOBS_KEPT)(lambda batch: make(*shapes(batch))), range(1, max_size + 1), words
-
-
-def _job_maker(arguments: argparse.Namespace) -> Callable[[int | None, Mapping[str, tuple[int, ...]]], Job]:
-    """A function from a batch size and shapes of inputs to the job of --net or --solver, whose files are read once."""
-    from layermem.interactive import jobs
-    from layermem.interactive.building import build_net, read_source
-
-    device, hints = device_of(arguments), hints_of(arguments)
-    spill = spill_of(arguments, device)
-    if arguments.solver:
-        return lambda batch, shapes: solver_job(arguments, device, batch, shapes, hints=hints, spill=spill)
-    source = read_source(arguments.net)
-
-    def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
-        net = build_net(
-            source,
-            arguments.phase or "TRAIN",
-            batch=batch,
-            inputs=shapes,
-            level=arguments.level,
-            stages=stages(arguments.stage),
-            allow_python=arguments.allow_python,
-        )
-        return jobs.job_of(net, device=device, hints=hints, spill=spill, **ranks_options(arguments))
-
-    return make
 
 
 def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
     """A function from depth to job, in the family of --net, and the depths to try.  No option of `plan` gives a
     depth."""
     from layermem.cli.options import net_of
-    from layermem.graph.net import Net
+    from layermem.graph.net import Net, NetOptions
     from layermem.graph.warnings import net_warnings
-    from layermem.interactive import jobs
     from layermem.nets import resnet
     from layermem.planning.job import title_of
     from layermem.proto.read import read_net_text
+    from layermem.solver.jobs import net_job
 
     if arguments.solver:
         raise InputError("--grow depth needs --net; give the net of the solver")
@@ -194,14 +170,12 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
     print_warnings(net_warnings(base))
     batch = int(title_of(base).rpartition(" x")[2])
 
-    device, hints = device_of(arguments), hints_of(arguments)
-    spill = spill_of(arguments, device)
+    step = step_options(arguments)
 
     @lru_cache(JOBS_KEPT)
     def make(depth: int) -> Job:
         text = resnet.cifar(depth, batch, 1) if match[2] else resnet.imagenet(depth, resnet.split(depth), batch, 1)
-        net = Net(read_net_text(str(text)), 0, stages=("dummy",))
-        return jobs.job_of(net, device=device, hints=hints, spill=spill, **ranks_options(arguments))
+        return net_job(Net(read_net_text(str(text)), 0, NetOptions(stages=("dummy",))), step)
 
     depths = range(8, max_size + 1, 6) if match[2] else range(38, max_size + 1, 3)
     return make, depths, lambda depth: []

@@ -93,7 +93,7 @@ def make_feed_layer(
     *,
     path: str,
     batch: int | None,
-    inputs: dict[str, tuple[int, ...]],
+    inputs: Mapping[str, tuple[int, ...]],
     probe: Probe | None,
     takes_inputs: bool = True,
     files: Files | None = None,
@@ -144,7 +144,7 @@ def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:
     return True
 
 
-def _shapes_of_inputs(param: Message, inputs: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
+def _shapes_of_inputs(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
     """Shapes of all tops where `inputs` has them; no file is opened then.  A label goes with its images."""
     tops = list(param.top)
     if not tops or tops[0] not in inputs or not inputs[tops[0]]:

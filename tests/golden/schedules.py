@@ -12,14 +12,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from layermem.api import build_net, job_of_net
-from layermem.backends.base import get_device
-from layermem.planning.costs import model_costs
+from layermem.api import build_net
 from layermem.planning.job import Job
 from layermem.planning.pipeline import Compiler
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.ir import Schedule
 from layermem.schedule.text import text
+from layermem.solver.jobs import StepOptions, net_job
 
 FOLDER = Path(__file__).parent
 NETS = ("lenet", "alexnet", "resnet20_block", "googlenet_inception", "vgg_block", "unet")
@@ -37,7 +36,7 @@ CASES = [
 @cache
 def job(net: str) -> Job:
     net, cut = SLICES.get(net, (net, None))
-    made = job_of_net(build_net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+    made = net_job(build_net(FOLDER / f"{net}.prototxt"), StepOptions(device="reference"))
     return made.with_slices(cut)
 
 

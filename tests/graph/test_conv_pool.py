@@ -10,7 +10,7 @@ from layermem.graph.train import Rule, forward_graph, train_graph
 from layermem.ops import ConvPool
 from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
-from layermem.solver.build import job_of_net
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import DATA, LOSS, conv, relu
 
 SGD = Rule("SGD", 1)
@@ -146,7 +146,7 @@ def test_a_blob_that_is_kept_or_handed_out_is_there():
     ],
 )
 def test_precision_and_storage_say_whether_there_is_such_a_kernel(precision, storage, is_fused):
-    graph = job_of_net(net_of(WHOLE), device(precision, storage), model_costs("cuda")).graphs[0]
+    graph = net_job(net_of(WHOLE), StepOptions(device=device(precision, storage), costs=model_costs("cuda"))).graphs[0]
     assert bool(fused(graph)) == is_fused
     for op in fused(graph):
         assert not op.passes and op.roles["x0"] == "a'"
@@ -157,7 +157,9 @@ def test_precision_and_storage_say_whether_there_is_such_a_kernel(precision, sto
 def test_an_image_in_fp32_is_pooled_apart_where_blobs_are_in_16_bits():
     text = EVEN.replace("dim: 4 dim: 3", "dim: 4 dim: 8") + conv("b", "data", 16, 3) + relu("b") + pool("p", "b")
     for storage, count in (("fp32", 1), ("bf16", 0)):
-        graph = job_of_net(net_of(text + LOSS % "p"), device("bf16", storage), model_costs("cuda")).graphs[0]
+        graph = net_job(
+            net_of(text + LOSS % "p"), StepOptions(device=device("bf16", storage), costs=model_costs("cuda"))
+        ).graphs[0]
         assert len(fused(graph)) == count
 
 
@@ -171,7 +173,7 @@ def test_products_of_warpgroups_are_pooled_apart_on_every_gpu(monkeypatch):
     "cut, count", [("whole/2", 2), ("a..p/2", 2), ("b..p/4", 4), ("a../2", 2), ("a..b_relu/2", 0), ("p../2", 0)]
 )
 def test_slices_run_it_on_their_items_where_they_have_both_layers(cut, count):
-    job = job_of_net(net_of(WHOLE), device("tf32"), model_costs("cuda")).with_slices(cut)
+    job = net_job(net_of(WHOLE), StepOptions(device=device("tf32"), costs=model_costs("cuda"))).with_slices(cut)
     found = fused(job.graphs[0])
     assert len(found) == count and all(op.record.conv.problem.n * count == 4 for op in found)
     assert all(op.record.part == op.record.conv.part == op.record.pool.part for op in found)

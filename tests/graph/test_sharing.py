@@ -20,8 +20,9 @@ from layermem.proto.schema import PHASES
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import UnsafeSchedule, check
 from layermem.schedule.ir import Schedule
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import build_nets
 from layermem.solver.feeds import Feeds
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import learning_rate, settings
 from tests.nets import DATA, LOSS, conv, norm, relu, solver_file
@@ -60,7 +61,7 @@ SIAMESE = f"""
 
 def job(file: SolverFile, device, ranks: Ranks, slices: str | None = None):
     nets = build_nets(file)
-    return nets, job_of(nets, file, device, ranks=ranks).with_slices(slices)
+    return nets, solver_job(file, nets, StepOptions(device=device), ranks).with_slices(slices)
 
 
 def train(file: SolverFile, device, ranks: Ranks, transport, *, strategy="liveness", budget=None, slices=None):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
@@ -22,6 +21,7 @@ from layermem.report.comparison import (
     trade_curve,
 )
 from layermem.report.plan_report import evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 COSTS = model_costs("reference")
@@ -29,9 +29,9 @@ COSTS = model_costs("reference")
 
 @pytest.fixture(scope="module", params=["residual", "inception"])
 def job(request) -> Job:
-    return job_of_net(Net(read_net_text(NETS[request.param]), 0), get_device("reference"), COSTS).with_host_budget(
-        "1TiB"
-    )
+    return net_job(
+        Net(read_net_text(NETS[request.param]), 0), StepOptions(device=get_device("reference"), costs=COSTS)
+    ).with_host_budget("1TiB")
 
 
 @pytest.mark.parametrize("budget", ["50%", None])

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.errors import BudgetError, InputError
 from layermem.graph.net import Net
@@ -17,6 +16,7 @@ from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import aligned
 from tests.nets import NETS
 
@@ -25,7 +25,9 @@ COSTS = model_costs("reference")
 
 
 def job_of(name: str) -> Job:
-    return job_of_net(Net(read_net_text(NETS[name]), 0), REFERENCE, COSTS).with_host_budget("1TiB")
+    return net_job(Net(read_net_text(NETS[name]), 0), StepOptions(device=REFERENCE, costs=COSTS)).with_host_budget(
+        "1TiB"
+    )
 
 
 @pytest.fixture(params=NETS)

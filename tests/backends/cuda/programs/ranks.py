@@ -33,8 +33,9 @@ from layermem.errors import DeviceError, LayermemError
 from layermem.planning.pipeline import compile
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import check
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import build_nets
 from layermem.solver.feeds import Feeds
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import learning_rate, settings
 from tests.nets import solver_file
@@ -45,7 +46,7 @@ MICRO_BATCHES, ITERATIONS = 4, 3
 def train(job: dict, ranks: Ranks, device: CudaDevice, transport: Loopback, folder: Path) -> dict:
     file = solver_file(job["net"], folder, iter_size=MICRO_BATCHES, **job.get("fields", {}))
     nets = build_nets(file)
-    made = job_of(nets, file, device, ranks=ranks).with_host_budget(job.get("host_budget"))
+    made = solver_job(file, nets, StepOptions(device=device), ranks).with_host_budget(job.get("host_budget"))
     budget = made.resolve_budget(job.get("budget"))
     program = compile(made.graphs, strategy=job.get("strategy", "liveness"), budget_bytes=budget, hints=made.hints)
     check(*program.schedules)
