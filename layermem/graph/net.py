@@ -16,7 +16,7 @@ from functools import cached_property
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
-from layermem.layers.data import FEEDS, NO_ITEMS, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.known_types import known_types
 from layermem.layers.python import make_python_layer
 from layermem.layers.recurrent import RECURRENT
@@ -292,7 +292,7 @@ class Net:
         shapes = {
             top: (size // self.items * items, *rest) if size % self.items == 0 else (size, *rest)
             for node in self.nodes
-            if not node.bottoms and node.layer.type not in NO_ITEMS
+            if not node.bottoms and node.layer.has_items
             for top, (size, *rest) in ((t, b.shape) for t, b in zip(node.tops, node.layer.tops) if b.shape)
         }
         options = replace(self.options, batch=None, inputs={**self._inputs, **shapes})
@@ -304,7 +304,7 @@ class Net:
         sources = {
             top: self.blobs[top].shape
             for layer in self.layers
-            if not layer.bottoms and layer.type not in NO_ITEMS
+            if not layer.bottoms and layer.nodes[0].layer.has_items
             for top in layer.tops
         }
         marks = (layer.bottoms[1] for layer in self.layers if layer.type in RECURRENT)  # [T,N]: what goes on
@@ -332,7 +332,7 @@ class Net:
     @property
     def items(self) -> int:
         """Items of a batch: axis 0 of the first blob that comes from outside; 1 where there is none."""
-        sources = (node for node in self.nodes if not node.bottoms and node.layer.type not in NO_ITEMS)
+        sources = (node for node in self.nodes if not node.bottoms and node.layer.has_items)
         return next((top.shape[0] for node in sources for top in node.layer.tops if top.shape), 1)
 
     @cached_property

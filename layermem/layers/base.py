@@ -95,6 +95,7 @@ class Layer:
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top has loss weight 1 unless the net states another
     has_gradient: ClassVar[bool] = True  # False: nothing flows back through it
+    has_items: ClassVar[bool] = True  # axis 0 of its tops is that of the batch, where it has no bottoms
 
     # What BVLC Caffe does, where a blob is one array (graph/inplace_hazards.py, graph/caffe_bytes.py).
     caffe_reads: str = ""  # by backward in the arrays of bottoms (x) and tops (y); copies that a layer keeps are safe
