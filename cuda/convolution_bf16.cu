@@ -2,7 +2,6 @@
 #include "mma.cuh"
 #include "conv_merged.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -20,6 +19,3 @@ LM_DGRAD_SUMS(512x64, T512x64, MmaBf16, float)
 LM_DGRAD_SUMS_TILES(MmaBf16, float)
 LM_DGRAD_MERGED_TILES(MmaBf16, 4, MergedArgs<float>)
 LM_CONV_PATCH_TILES(, MmaBf16OfPatch, float)
-LM_CONV_POOL(256x128, T256x128, MmaBf16, 4, FpropPoolArgs<float>)
-LM_CONV_POOL(512x64, T512x64, MmaBf16, 4, FpropPoolArgs<float>)
-LM_CONV_POOL_TILES(MmaBf16, 4, FpropPoolArgs<float>)

@@ -3,7 +3,6 @@
 #include "mma.cuh"
 #include "conv_merged.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -22,5 +21,3 @@ LM_DGRAD_SUMS_PACKED(128x128, T128x128, MmaBf16Packed, Bf16)
 LM_DGRAD_SUMS_PACKED(128x64, T128x64, MmaBf16Packed, Bf16)
 LM_DGRAD_MERGED_TILES(MmaBf16Packed, 8, PackedMergedArgs<Bf16>)
 LM_CONV_PATCH_TILES(data_, MmaBf16OfPatch, Bf16)
-LM_CONV_POOL(256x128, T256x128, MmaBf16Packed, 8, PackedFpropPoolArgs<Bf16>)
-LM_CONV_POOL_TILES(MmaBf16Packed, 8, PackedFpropPoolArgs<Bf16>)

@@ -26,7 +26,6 @@ from layermem.ops.base import (
 from layermem.ops.communication import AllGather, Communication, MovingAverage, NormOfRows, ReduceScatter, RowSquares
 from layermem.ops.convolution import (
     CONV_MOMENTS,
-    CONV_POOL,
     DGRAD_SUMS,
     MASKED_DGRAD,
     MERGED_DGRADS,
@@ -36,7 +35,6 @@ from layermem.ops.convolution import (
     Conv,
     ConvNd,
     ConvNdProblem,
-    ConvPool,
     ConvProblem,
     Deconv,
     DeconvNd,
@@ -93,7 +91,6 @@ __all__ = [
     "BATCH_NORM_SUM",
     "CARRY",
     "CONV_MOMENTS",
-    "CONV_POOL",
     "DGRAD_SUMS",
     "FP32",
     "ITEMSIZE",
@@ -138,7 +135,6 @@ __all__ = [
     "Conv",
     "ConvNd",
     "ConvNdProblem",
-    "ConvPool",
     "ConvProblem",
     "CopyOut",
     "Crop",

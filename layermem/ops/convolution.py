@@ -15,13 +15,11 @@ from dataclasses import dataclass
 
 from layermem.ops.base import NO_SUMS, WEIGHTS, EndsInRelu, OpRecord, PerItem, Tensor, Window, epilogue_name
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
-from layermem.ops.pooling import Pool
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
 CONV_MOMENTS = "Conv.forward+moments"  # forward may write moments
 DGRAD_SUMS = "Conv.dgrad+sums"  # dgrad may write norm_sums
 MERGED_DGRADS = "Conv.dgrad+dgrad"  # MergedDgrads
-CONV_POOL = "Conv+pool"  # ConvPool
 MOMENTS_ROWS = 128  # of a unit of them, and of sums
 NORM_OPERANDS = ("norm_x", "norm_mean", "norm_inv_std", "norm_factor", "norm_bias")  # roles: of what norm_sums needs
 MERGED_OPERANDS = ("first_dy", "first_w")  # roles: of the first dgrad of MergedDgrads
@@ -132,21 +130,6 @@ class Conv(EndsInRelu):
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
         return WEIGHTS if step == "wgrad" else NO_SUMS
-
-
-@dataclass(frozen=True)
-class ConvPool(PerItem):
-    """A convolution and the MAX pooling that alone reads what it makes, which is not stored.
-
-    forward   y0, and argmax where it is declared, from x0, w0 [, w1]: what `pool` makes of what `conv` makes of these
-    """
-
-    conv: Conv
-    pool: Pool
-
-    @property
-    def fusion(self) -> str | None:
-        return CONV_POOL
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from layermem.ops import NARROW
 from tests.backends.cuda.batch_norm_pool import CASES as NORMS
 from tests.backends.cuda.batch_norm_pool import Steps
 from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem_of
-from tests.backends.cuda.conv_pool import PROBLEMS as POOLED
-from tests.backends.cuda.conv_pool import Operands, records
 from tests.backends.cuda.conversions import run_narrow, run_widen
 from tests.backends.cuda.harness import Way
 from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
@@ -30,12 +28,7 @@ from tests.cases import CASES
 from tests.op_case import OpCase
 
 Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, as a kernel leaves it, as it must be
-PRODUCTS = (
-    "dgrad + mask",
-    "fprop + moments",
-    "dgrad + sums",
-    "fprop + pool",
-)  # cases that depend on the precision of products
+PRODUCTS = ("dgrad + mask", "fprop + moments", "dgrad + sums")  # cases that depend on the precision of products
 CONVERTED = ((1, 0), (1025, 1), (4100, 4), (100_000, 0))  # elements, and elements in front of the first one
 
 
@@ -70,8 +63,6 @@ def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
         yield f"{PRODUCTS[1]}: {name}", partial(Exact, partial(with_moments, name))
     for name in [*DGRADS][few]:
         yield f"{PRODUCTS[2]}: {name}", partial(Exact, partial(with_sums, name))
-    for name in [*POOLED][few]:
-        yield f"{PRODUCTS[3]}: {name}", partial(Exact, partial(with_pool, name))
     for word, dtype in NARROW.items():
         yield f"conversions of {word}", partial(Exact, partial(conversions, dtype, CONVERTED[: 2 if brief else None]))
         for name in TAKING[few]:
@@ -102,13 +93,6 @@ def with_moments(name: str, way: Way) -> Iterator[Pair]:
 def with_sums(name: str, way: Way, word: str = "") -> Iterator[Pair]:
     wanted, sums, _ = dgrad(name, way, np.random.default_rng(3), word=word)
     yield "sums", sums, wanted + np.float32(0)  # a sum begins with 0, so that none is -0
-
-
-def with_pool(name: str, way: Way, word: str = "") -> Iterator[Pair]:
-    both, operands = records(POOLED[name]), Operands(POOLED[name], np.random.default_rng(3), word)
-    (together, _), (apart, _) = (operands.results(both, way, pooled=each) for each in (True, False))
-    for role, want in apart.items():
-        yield role, together[role], want
 
 
 def two_dgrads(name: str, way: Way, word: str = "") -> Iterator[Pair]:

@@ -16,15 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.backends.cuda import check, implicit_gemm, pooling
+from layermem.backends.cuda import check, implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall, suffix
-from layermem.backends.cuda.conv_pool import conv_fprop_pool
 from layermem.backends.cuda.implicit_gemm import (
     ALL_TILES,
     DGRAD,
     ENGINES,
     FPROP,
-    FPROP_POOL,
     MERGED_DGRADS,
     PACES_OF_FEW,
     PACKED_BF16,
@@ -43,7 +41,6 @@ from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, g
 from layermem.backends.cuda.narrow_products import merges_dgrads
 from layermem.backends.cuda.warpgroup import PACKED_TILES, PRECISIONS, WARPGROUP_TILES, WarpgroupTile, engine_of
 from layermem.ops import FP32, MOMENTS_ROWS, ConvProblem, Window
-from tests.backends.cuda.conv_pool import records
 from tests.backends.cuda.harness import Way
 from tools.gpu.every_kernel import Check, words
 from tools.gpu.exact import stored
@@ -167,21 +164,6 @@ def two_dgrads(operands: Operands, engine: Engine, at: Places) -> Wrong:
     return operands.judged(MERGED_DGRADS, [conv_dgrad_merged(engine, at.out, *parts)])
 
 
-def fprop_with_pool(operands: Operands, engine: Engine, at: Places) -> Wrong:
-    op = records(operands.problem, relu=False, bottom_relu=False)
-    count, word = op.pool.y.count, operands.storage
-    nbytes = count * operands.width(FPROP)
-    y, wanted = (operands.buffer(role, nbytes) for role in ("pooled", "wanted pooled"))
-    argmax, wanted_argmax = (operands.buffer(role, count) for role in ("argmax", "wanted argmax"))
-    launch = conv_fprop_pool(engine, op, y, argmax, at.image, at.weights(engine, FPROP))
-    maps = operands.whole(FPROP)
-    operands.run(
-        [launch, pooling.pool(op.pool, "forward", op.pool.y, wanted, maps, wanted_argmax, suffix=suffix(word))]
-    )
-    wrong = _differing(operands, launch, y, wanted, nbytes // FLOAT, "maxima")
-    return _differing(operands, launch, argmax, wanted_argmax, count // FLOAT, "places of maxima") | wrong
-
-
 def _differing(operands: Operands, launch: Launch, got: int, wanted: int, words: int, what: str) -> Wrong:
     """Whether that many words of 32 bits are those that a pass over memory leaves."""
     found = operands.compare(got, wanted, words, FLOAT)
@@ -240,7 +222,7 @@ class Variant(NamedTuple):
 PLAIN = (Variant("fprop", FPROP, fprop), Variant("dgrad", DGRAD, dgrad), Variant("wgrad", WGRAD, wgrad))
 OF_DATA = (PLAIN[0], PLAIN[2])
 MOMENTS, SUMS = Variant("fprop + moments", FPROP, fprop_with_moments), Variant("dgrad + sums", DGRAD, dgrad_with_sums)
-POOL, MERGED = Variant("fprop + pool", FPROP, fprop_with_pool), Variant("two dgrads", DGRAD, two_dgrads)
+MERGED = Variant("two dgrads", DGRAD, two_dgrads)
 
 
 @dataclass(frozen=True)
@@ -292,7 +274,6 @@ def of_every_gpu(blobs: Blobs) -> Iterator[Check]:
     tiles = engine.tiles
     yield from blobs.checks(PLAIN, OCTETS, tiles)
     yield from blobs.checks((MOMENTS, SUMS), OCTETS, [tile for tile in tiles if tile.m % MOMENTS_ROWS == 0])
-    yield from blobs.checks((POOL,), OCTETS, [tile for tile in tiles if FPROP_POOL in tile.products])
     if merges_dgrads(blobs.precision, blobs.word or FP32):
         yield from blobs.checks((MERGED,), OCTETS, [tile for tile in tiles if MERGED_DGRADS in tile.products])
     if not engine.is_packed:

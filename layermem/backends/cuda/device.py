@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
-from layermem.backends.cuda import conv_pool, narrow_products
+from layermem.backends.cuda import narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_off
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
@@ -39,7 +39,6 @@ from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import (
     BATCH_NORM_SUM,
     CONV_MOMENTS,
-    CONV_POOL,
     DGRAD_SUMS,
     FP32,
     JOINED_UPDATES,
@@ -51,7 +50,6 @@ from layermem.ops import (
     AllGather,
     BandRules,
     Communication,
-    ConvPool,
     CopyOut,
     Feed,
     InnerProduct,
@@ -67,7 +65,7 @@ from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+pool", BATCH_NORM_SUM, "BatchNormScale+residual",
-           "BatchNormScale+residual+relu", CONV_POOL, "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
+           "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
            MERGED_DGRADS, CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU, MASKED_POOL,
            POOL_RELU)  # fmt: skip
@@ -251,9 +249,6 @@ class CudaDevice(Device):
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]:
         return narrow_products.takes(self.precision, record, step, dtypes, accumulates)
-
-    def runs_fused(self, record: OpRecord, dtypes: Mapping[str, str]) -> bool:
-        return isinstance(record, ConvPool) and conv_pool.pays(self.precision, record, dtypes)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         if self.storage != FP32:

@@ -50,7 +50,7 @@ FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as
 
 
 FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
-DGRAD_SUMS, MERGED_DGRADS, FPROP_POOL = "conv_dgrad_sums", "conv_dgrad_merged", "conv_fprop_pool"
+DGRAD_SUMS, MERGED_DGRADS = "conv_dgrad_sums", "conv_dgrad_merged"
 PRODUCTS = FPROP, DGRAD, WGRAD
 
 
@@ -68,18 +68,18 @@ class Tile(NamedTuple):
 
 
 COMMON_TILES = (  # of all precisions
-    Tile(128, 128, 256, 128, 256, (*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
-    Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
+    Tile(128, 128, 256, 128, 256, (*PRODUCTS, MERGED_DGRADS)),
+    Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS)),
     Tile(64, 64, 64),
     Tile(128, 32, 128),
 )
-TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD, FPROP_POOL))
+TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD))
 WIDE_TILES = (
     Tile(128, 256, 0, 256, products=(WGRAD,)),
     Tile(128, 192, 0, 384, products=(WGRAD,)),
     Tile(64, 192, 0, 192, products=(WGRAD,)),
 )
-LARGE_TILE = Tile(256, 128, 0, 256, products=(*PRODUCTS, FPROP_POOL))
+LARGE_TILE = Tile(256, 128, 0, 256)
 ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
 MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it

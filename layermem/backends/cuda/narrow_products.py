@@ -22,7 +22,6 @@ from layermem.ops import (
     FP32,
     NARROW,
     Conv,
-    ConvPool,
     ConvProblem,
     Deconv,
     InnerProduct,
@@ -33,7 +32,6 @@ from layermem.ops import (
 
 PRODUCTS = (
     Conv,
-    ConvPool,
     Deconv,
     MergedDgrads,
     InnerProduct,
@@ -86,8 +84,6 @@ def _is_direct(record: OpRecord, step: str, problem: ConvProblem, precision: str
 def _problems_of(record: OpRecord) -> tuple[ConvProblem, ...]:
     if isinstance(record, (Conv, Deconv)):
         return (record.problem,)
-    if isinstance(record, ConvPool):
-        return (record.conv.problem,)
     if isinstance(record, MergedDgrads):
         return record.first, record.problem
     if isinstance(record, InnerProductUpdate):

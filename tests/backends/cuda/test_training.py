@@ -24,7 +24,6 @@ from layermem.graph.train import Rule, train_graph
 from layermem.ops import (
     BATCH_NORM_SUM,
     CONV_MOMENTS,
-    CONV_POOL,
     DGRAD_SUMS,
     JOINED_UPDATES,
     LRN_RELU,
@@ -426,35 +425,6 @@ def test_merged_data_gradients_change_no_bit_under_any_kind_of_plan(precision, s
     jobs += [{**job, "slices": cut, "strategy": "nested"} for cut in cuts]
     answers = trained(jobs, streams="random")
     assert all("error" not in answer for answer in answers), answers
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
-
-
-CONV_POOLED = f"""
-    {DATA.replace("dim: 6 dim: 5", "dim: 8 dim: 8")} {conv("stem", "data", 8, 3)} {relu("stem")}
-    {conv("a", "stem", 16, 3)} {relu("a")}
-    layer {{ name: "first" type: "Pooling" bottom: "a" top: "first" pooling_param {{ kernel_size: 2 stride: 2 }} }}
-    {conv("b", "first", 24, 3)}
-    layer {{ name: "second" type: "Pooling" bottom: "b" top: "second" pooling_param {{ kernel_size: 2 stride: 2 }} }}
-    {LOSS % "second"}
-"""
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize(
-    ("precision", "storage"), [("tf32", "fp32"), ("fp32", "fp32"), ("bf16", "bf16"), ("fp32", "fp16")]
-)
-def test_poolings_in_the_launches_of_their_convolutions_change_no_bit(precision, storage, tmp_path):
-    solver = solver_of(tmp_path, CONV_POOLED, test_iter=1, test_interval=4)
-    graphs = job_of(None, solver=solver, device=CudaDevice(precision=precision, storage=storage)).graphs
-    for graph in graphs:  # of training and of the test net
-        assert [op.layers[-1] for op in graph.ops if op.kernel == "ConvPool.forward"] == ["first", "second"]
-    job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
-    ways = [{"without": [CONV_POOL], "strategy": "liveness"}, {"graph": True}]
-    ways += [{"strategy": strategy, "poison": True} for strategy in ("recompute", "nested", "hybrid", "vdnn-conv")]
-    ways += [{"strategy": "hybrid", "slices": cut} for cut in ("a..a_relu/2", "..second/4", "whole/2")]
-    answers = trained([{**job, **way} for way in ways], streams="random")
-    for way, answer in zip(ways, answers, strict=True):
-        assert "error" not in answer, (way, answer)
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
