@@ -29,7 +29,6 @@ from layermem.graph.masked_dgrad import (
     with_relu,
     without_relu,
 )
-from layermem.graph.merged_dgrads import Merged, merged_dgrads, merged_roles, merged_step, without_dgrad
 from layermem.graph.needs import Needs, needs_of, wants_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
@@ -147,9 +146,7 @@ class GraphBuilder:
         self.masked = masked_dgrads(nodes, needs, device)
         self.cleared = bottom_relus(nodes, needs, device, fed)
         self.relus = {*self.masked.values(), *(each.relu for each in self.cleared.values())}  # gradient comes masked
-        self.merged = merged_dgrads(nodes, needs, device)
-        self.together = {node for pairs in self.merged.values() for pair in pairs for node in pair}
-        self.summed = norm_sums_of(nodes, needs, self.masked, self.together, device)
+        self.summed = norm_sums_of(nodes, needs, self.masked, device)
         self.makers = {norm: maker for maker, norm in self.summed.items()}  # of sums, by the node that reads them
         self.needs = without_masks(with_masks(needs, self.masked.values(), nodes), self.cleared.values())
         self.ops = OpBuilder(device, str(net.path))
@@ -210,8 +207,6 @@ class GraphBuilder:
     def backward(self) -> None:
         for index in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[index]
-            for pair in self.merged.get(index, ()):
-                self._merged_dgrad(pair, index)
             for i, weight in enumerate(node.loss_weights):
                 if weight and self.needs.flows[index] and node.tops[i] not in self.seeded:
                     self._seed(node.tops[i], weight, index)
@@ -224,16 +219,6 @@ class GraphBuilder:
         step = Step("fill", (), ("y0",), record=ops.Fill(weight, self.scaled))
         self.ops.add(f"{blob}.seed", BACKWARD, step, {"y0": diff}, node=index)
 
-    def _merged_dgrad(self, pair: Merged, index: int) -> None:
-        """The data gradients of two nodes, as an op of node number `index`."""
-        first, last = self.nodes[pair.first], self.nodes[pair.last]
-        diff = self.ops.buffer(f"{last.bottoms[0]}.diff", DIFF, last.emitter.bottoms[0])
-        roles, steps = {"dx0": diff, **merged_roles(first, last)}, [merged_step(first, last)]
-        if pair.last in self.masked:
-            steps = list(with_relu(steps))
-            roles[BOTTOM_MASK] = self._mask_of(pair.last)
-        self.ops.add_step(BACKWARD, steps[0], roles, last, index)
-
     def _mask_of(self, index: int) -> str:
         """The buffer of the mask that the dgrad of a node applies."""
         return f"{self.nodes[self.masked[index]].emitter.name}.{MASK}"
@@ -243,8 +228,6 @@ class GraphBuilder:
         steps = list(emitter.backward(wants, self.needs.saved[index]))
         if index in self.relus:
             steps = without_relu(steps)
-        if index in self.together:
-            steps = without_dgrad(steps)
         if index in self.masked:
             steps = list(with_relu(steps))
         if index in self.cleared:

@@ -28,8 +28,6 @@ from layermem.ops.convolution import (
     CONV_MOMENTS,
     DGRAD_SUMS,
     MASKED_DGRAD,
-    MERGED_DGRADS,
-    MERGED_OPERANDS,
     MOMENTS_ROWS,
     NORM_OPERANDS,
     Conv,
@@ -38,7 +36,6 @@ from layermem.ops.convolution import (
     ConvProblem,
     Deconv,
     DeconvNd,
-    MergedDgrads,
 )
 from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
@@ -101,8 +98,6 @@ __all__ = [
     "MASKED_DGRAD",
     "MASKED_POOL",
     "MAX_COUNT",
-    "MERGED_DGRADS",
-    "MERGED_OPERANDS",
     "MOMENTS_ROWS",
     "MOST_JOINED",
     "MVN",
@@ -164,7 +159,6 @@ __all__ = [
     "Kind",
     "L2Norm",
     "LstmUnit",
-    "MergedDgrads",
     "MovingAverage",
     "MultiBoxLoss",
     "MultinomialLogisticLoss",

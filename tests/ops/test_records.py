@@ -43,7 +43,6 @@ def test_records_are_frozen_values():
         (ops.BatchNormScale(NORM, SCALE), "BatchNormScale"),
         (ops.BatchNormScale(NORM, SCALE, relu=True), "BatchNormScale"),
         (ops.BatchNormScale(NORM, SCALE, residual=True), "BatchNormScale+residual"),
-        (ops.MergedDgrads(PROBLEM, PROBLEM), "Conv.dgrad+dgrad"),
         (ops.InnerProductUpdate(PRODUCT, ops.Update("SGD", "w", Tensor((8, 6)))), "InnerProduct+update"),
     ],
 )

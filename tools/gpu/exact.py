@@ -19,7 +19,6 @@ from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem
 from tests.backends.cuda.conversions import run_narrow, run_widen
 from tests.backends.cuda.harness import Way
 from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
-from tests.backends.cuda.merged_dgrads import merged
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
 from tests.backends.cuda.norm_sums import DGRADS, dgrad
 from tests.backends.cuda.weight_tiles import PROBLEMS as TILED
@@ -93,11 +92,6 @@ def with_moments(name: str, way: Way) -> Iterator[Pair]:
 def with_sums(name: str, way: Way, word: str = "") -> Iterator[Pair]:
     wanted, sums, _ = dgrad(name, way, np.random.default_rng(3), word=word)
     yield "sums", sums, wanted + np.float32(0)  # a sum begins with 0, so that none is -0
-
-
-def two_dgrads(name: str, way: Way, word: str = "") -> Iterator[Pair]:
-    together, apart, _ = merged(name, way, np.random.default_rng(3), storage=word)
-    yield "dx0", together, apart
 
 
 def by_patch(outputs: int, way: Way, word: str = "") -> Iterator[Pair]:

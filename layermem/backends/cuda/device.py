@@ -45,7 +45,6 @@ from layermem.ops import (
     LRN_RELU,
     MASKED_DGRAD,
     MASKED_POOL,
-    MERGED_DGRADS,
     POOL_RELU,
     AllGather,
     BandRules,
@@ -66,7 +65,7 @@ from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+pool", BATCH_NORM_SUM, "BatchNormScale+residual",
            "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
-           MERGED_DGRADS, CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
+           CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU, MASKED_POOL,
            POOL_RELU)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
@@ -103,8 +102,6 @@ class CudaDevice(Device):
         self.planned_spec = None if planned_gpu is None else find_gpu(planned_gpu)
         if self.planned_spec is not None:
             self.planned_spec.peak(precision)  # InputError without such tensor cores
-        if not narrow_products.merges_dgrads(precision, storage):
-            self.fusions = self.fusions - {MERGED_DGRADS}
         self.nccl: Nccl | None = None
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
         self.says = True  # whether it reports what takes long, of the ranks of a host

@@ -18,7 +18,6 @@ from layermem.planning.costs import model_costs, precision_of
         ("convolution_bf16_sm90a.conv_dgrad_sums_128x64_v4", "warpgroups"),
         ("convolution_bf16_on_bf16_sm90a.conv_wgrad_256x192_v8", "warpgroups"),
         ("weight_tiles.tile_rows", "warpgroups"),
-        ("convolution_tf32.conv_dgrad_merged_128x64_v4", "merged"),
         ("convolution.conv_dgrad_sums_128x64_v4", "sums"),
         ("convolution_tf32.conv_fprop_patch_128x96_v1", "patch"),
         ("convolution_tf32_on_bf16.conv_fprop_data_patch_128x64_v1", "patch"),
@@ -46,7 +45,7 @@ def test_families_are_switched_off_by_name(monkeypatch):
 
 def test_an_unknown_family_is_an_error_that_lists_all(monkeypatch):
     monkeypatch.setenv(VARIABLE, "patch,warpgroup")
-    with pytest.raises(InputError, match=r"unknown family of kernels 'warpgroup' .choose from warpgroups, merged"):
+    with pytest.raises(InputError, match=r"unknown family of kernels 'warpgroup' .choose from warpgroups, sums"):
         CudaDevice()
 
 

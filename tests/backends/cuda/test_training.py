@@ -29,7 +29,6 @@ from layermem.ops import (
     LRN_RELU,
     MASKED_DGRAD,
     MASKED_POOL,
-    MERGED_DGRADS,
     NARROW,
     POOL_RELU,
     BatchNormSum,
@@ -396,36 +395,6 @@ def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
     for budget, answer in zip(between.values(), answers, strict=True):
         assert answer.get("arena", budget + 1) <= budget, answer
     assert len({(*answer["losses"], answer["parameters"]) for answer in (fused, *answers)}) == 1
-
-
-SHORTCUTS = f"""
-    {DATA} {conv("stem", "data", 16, 3)} {relu("stem")}
-    {conv("p", "stem", 24, 1).replace("kernel_size: 1", "kernel_size: 1 stride: 2")} {norm("p")}
-    {conv("a", "stem", 16, 1).replace("kernel_size: 1", "kernel_size: 1 stride: 2")} {norm("a")} {relu("a")}
-    {conv("b", "a", 24, 3)} {norm("b")}
-    layer {{ name: "one" type: "Eltwise" bottom: "p" bottom: "b" top: "one" }} {relu("one")}
-    {conv("q", "one", 16, 1)} {norm("q")} {conv("c", "one", 8, 1)} {norm("c")} {relu("c")}
-    {conv("d", "c", 16, 1)} {norm("d")}
-    layer {{ name: "two" type: "Eltwise" bottom: "q" bottom: "d" top: "two" }} {relu("two")} {LOSS % "two"}
-"""
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize(("precision", "storage"), [("bf16", "bf16"), ("tf32", "fp32")])
-def test_merged_data_gradients_change_no_bit_under_any_kind_of_plan(precision, storage, tmp_path):
-    net, rule = Net(read_net_text(SHORTCUTS), 0), Rule("SGD", 1)
-    graph = train_graph(net, CudaDevice(precision="tf32"), rule)
-    found = [op for op in graph.ops if "first_w" in op.roles]
-    assert [op.name for op in found] == ["q.dgrad", "p.dgrad"] and all("bottom_mask" in op.roles for op in found)
-    solver = solver_of(tmp_path, SHORTCUTS)
-    job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
-    apart, cuts = [[MERGED_DGRADS], [MERGED_DGRADS, MASKED_DGRAD]], ["..stem_relu/2", "p..one_relu/4", "whole/2"]
-    jobs = [{**job, "without": fusions, "strategy": "liveness"} for fusions in apart]
-    jobs += [{**job, "strategy": strategy, "poison": True} for strategy in KINDS]
-    jobs += [{**job, "slices": cut, "strategy": "nested"} for cut in cuts]
-    answers = trained(jobs, streams="random")
-    assert all("error" not in answer for answer in answers), answers
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
 WEIGHTED_TWICE = f"""
