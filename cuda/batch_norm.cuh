@@ -457,16 +457,8 @@ struct GradientSumsArgs {
     int across, units;  // blocks across the columns; units from at.first_part on
 };
 
-// The gradient of what BatchNorm and its Scale and ReLU make, at V elements; also of a blob that is pooled behind them
-// (batch_norm_pool.cuh).
 template <int V, class T>
-LM_FN void load_gradient(float (&dy)[V], const GradientSumsArgs<T>& p, const float* open, int row, int within,
-                         int column) {
-    load_row<V>(dy, p.dy, open, p.at, row, within, column);
-}
-
-template <int V, class Args>
-LM_FN void gradient_sums_of(const Args& p) {
+LM_FN void gradient_sums_of(const GradientSumsArgs<T>& p) {
     constexpr int LINES = UNIT_LINES, EACH = GROUP_ROWS / LINES, SUMS = GRADIENT_TERMS * GROUPS * V;
     LM_SHARED(float, lanes, [SUMS][COLUMN_THREADS]);
     const Columns& at = p.at;
@@ -482,7 +474,7 @@ LM_FN void gradient_sums_of(const Args& p) {
             const int within = GROUP_ROWS * g + LINES * i + unit.line, row = unit.begin + within;
             if (!unit.is_mine || row >= min(unit.rows, at.here)) continue;
             load_row<V>(x[i], p.x, at.open, at, row, within, unit.column);
-            load_gradient<V>(dy[i], p, open_dy, row, within, unit.column);
+            load_row<V>(dy[i], p.dy, open_dy, at, row, within, unit.column);
         }
         if (unit.is_mine && !unit.ends_here) {  // a later slice goes on
 #pragma unroll
@@ -565,12 +557,7 @@ LM_FN void gradient_of_columns(float (&dy)[V], const float (&x)[V], const TermsO
 }
 
 template <int V, class T>
-LM_FN void load_gradient(float (&dy)[V], const BatchNormBackwardArgs<T>& p, unsigned i) {
-    load<V>(dy, p.dy + i);
-}
-
-template <int V, class Args>
-LM_FN void batch_norm_backward_of(const Args& p) {
+LM_FN void batch_norm_backward_of(const BatchNormBackwardArgs<T>& p) {
     const unsigned count = static_cast<unsigned>(p.count);
     float inputs[BACKWARD_GROUPS][V], gradients[BACKWARD_GROUPS][V];
 #pragma unroll
@@ -578,7 +565,7 @@ LM_FN void batch_norm_backward_of(const Args& p) {
         const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
         if (i >= count) continue;
         load<V>(inputs[g], p.x + i);
-        load_gradient<V>(gradients[g], p, i);
+        load<V>(gradients[g], p.dy + i);
     }
 #pragma unroll
     for (int g = 0; g < BACKWARD_GROUPS; ++g) {

@@ -1,6 +1,6 @@
 """Fusion: chains of layers whose ops become one op, where no other op reads the blobs between them.
 
-    BatchNorm + Scale (+ ReLU) (+ MAX Pooling)                                  one BatchNormScale
+    BatchNorm + Scale (+ ReLU)                                                  one BatchNormScale
     Convolution, InnerProduct or an Eltwise sum + ReLU                          relu in the epilogue
     BatchNorm + Scale, Convolution or InnerProduct + the sum with another blob (+ ReLU)     residual, relu
     Convolution + BatchNorm + Scale, the same again + the sum of both (+ ReLU)              one BatchNormSum, behind
@@ -8,9 +8,8 @@
 
 Fusion rewrites op records: the first layer of a chain emits the steps, and what follows becomes a field of their
 records (relu, residual).  Backward of BatchNorm + Scale + ReLU reads x and the statistics; the sign that ReLU needs is
-recomputed from them, so that neither the normalized blob nor the scaled one takes a byte; nor does what a Pooling reads
-behind them, nor its gradient.  The other forms keep one bit per element, or read y where another op's backward keeps
-it.  Backward of a BatchNormSum makes both gradients from one read of dy; it needs the inputs of both, one of them
+recomputed from them, so that neither the normalized blob nor the scaled one takes a byte.  The other forms keep one
+bit per element, or read y where another op's backward keeps it.  Backward of a BatchNormSum makes both gradients from one read of dy; it needs the inputs of both, one of them
 earlier than that one's own backward would.
 
 The net and the device decide, never a budget or a plan, so results do not depend on how memory is managed.
@@ -30,18 +29,14 @@ from layermem.layers.convolution import Convolution
 from layermem.layers.eltwise import Eltwise
 from layermem.layers.inner_product import InnerProduct
 from layermem.layers.normalization import BatchNorm, Scale
-from layermem.layers.pooling import Pooling
 from layermem.ops import OpRecord
 from layermem.proto.names import FreeNames
-
-POOLED_CHANNELS = 4  # of which those of a BatchNorm with a Pooling are a multiple: kernels take so many at once
 
 # ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
 class BatchNormScale:
-    """Emits the ops of a training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU and the MAX
-    Pooling that read that.
+    """Emits the ops of a training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU that reads that.
 
     Parameters: the three averages of the BatchNorm, then factor and bias of the Scale, w0 .. w4.
     scale   None for a BatchNorm with scale and bias of its own
@@ -50,14 +45,13 @@ class BatchNormScale:
     type = "BatchNormScale"
     recompute_kind = "exact"
 
-    def __init__(self, norm: BatchNorm, scale: Scale | None, relu: ReLU | None, pool: Pooling | None = None):
-        chain: list[Layer] = [layer for layer in (norm, scale, relu, pool) if layer is not None]
+    def __init__(self, norm: BatchNorm, scale: Scale | None, relu: ReLU | None):
+        chain: list[Layer] = [layer for layer in (norm, scale, relu) if layer is not None]
         self.name = "+".join(layer.name for layer in chain)
         self.bottoms, self.tops = norm.bottoms, chain[-1].tops
         self.bottom_names, self.top_names = norm.bottom_names, chain[-1].top_names
         self.params = norm.params if scale is None else (*norm.params, *scale.params)
-        self.statistics = tuple(norm.stash)
-        self.stash = {**norm.stash, **({} if pool is None else pool.stash)}
+        self.stash = dict(norm.stash)
         self.flops = sum(layer.forward().flops for layer in chain)
         if scale is None:
             assert isinstance(norm.record, ops.BatchNormScale)
@@ -65,24 +59,19 @@ class BatchNormScale:
         else:
             assert isinstance(norm.record, ops.BatchNorm)
             scaled = ops.BatchNormScale(norm.record, scale.record)
-        pooling = None if pool is None else pool.record
-        self.record: OpRecord = replace(scaled, relu=relu is not None, pool=pooling)
-        by_element = pool is None
-        self.over = (Overlay("y0", "x0", "forward"),) * by_element
-        self.gradient_over = (Overlay("dx0", "dy0", "gradient"),) * by_element
+        self.record: OpRecord = replace(scaled, relu=relu is not None)
 
     def forward(self) -> Step:
         writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
-        return Step("forward", ("x0", "w3", "w4"), writes, averages, self.over, self.flops)
+        return Step("forward", ("x0", "w3", "w4"), writes, averages, (Overlay("y0", "x0", "forward"),), self.flops)
 
     def recompute(self) -> Step:
-        writes = ("y0", *(name for name in self.stash if name not in self.statistics))
-        flops = 4 * self.bottoms[0].count
-        return Step("recompute", ("x0", *self.statistics, "w3", "w4"), writes, overlays=self.over, flops=flops)
+        overlays, flops = (Overlay("y0", "x0", "forward"),), 4 * self.bottoms[0].count
+        return Step("recompute", ("x0", *self.stash, "w3", "w4"), ("y0",), overlays=overlays, flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
-        overlays = (*self.gradient_over, Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
+        overlays = (Overlay("dx0", "dy0", "gradient"), Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
         reads = ("x0", *self.stash, "w3", "w4", "dy0")
         return (Step("backward", reads, writes, overlays=overlays, flops=14 * self.bottoms[0].count),)
 
@@ -267,8 +256,7 @@ def _chains(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[lis
     elif isinstance(layer, Eltwise) and layer.record.operation == "SUM":
         return _with_relu(nodes, [index], follower)
     for chain in chains:
-        longer = [*_with_residual(nodes, chain, follower), *_with_relu(nodes, chain, follower)]
-        chains = [*_with_pool(nodes, chain, follower), *longer, *chains]
+        chains = [*_with_residual(nodes, chain, follower), *_with_relu(nodes, chain, follower), *chains]
     return [*both, *(chain for chain in chains if len(chain) > 1)]
 
 
@@ -277,19 +265,6 @@ def _with_relu(nodes: Sequence[OpNode], chain: list[int], follower: Follower) ->
     last = follower(nodes[chain[-1]])
     relu = nodes[last].emitter if last is not None else None
     return [[*chain, last]] if last is not None and isinstance(relu, ReLU) and not relu.negative_slope else []
-
-
-def _with_pool(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
-    """The chain of a BatchNorm, its ReLU if there is one, and the MAX Pooling that alone reads them."""
-    if not isinstance(nodes[chain[0]].emitter, BatchNorm):
-        return []
-    [chain] = _with_relu(nodes, chain, follower) or [chain]
-    last = follower(nodes[chain[-1]])
-    pool = nodes[last].emitter if last is not None else None
-    if last is None or not isinstance(pool, Pooling) or len(pool.tops) > 1 or pool.record.method != "MAX":
-        return []
-    fits = pool.record.argmax.dtype == "uint8" and pool.bottoms[0].shape[1] % POOLED_CHANNELS == 0
-    return [[*chain, last]] if fits else []
 
 
 def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
@@ -382,15 +357,13 @@ def _fused_norms(chain: list[OpNode], second: OpNode, first: OpNode) -> OpNode:
 def _fused_chain(chain: list[OpNode]) -> OpNode:
     """One node for layers each of which reads the one before."""
     layers = [layer for node in chain for layer in node.layers]
-    pool = layers[-1] if isinstance(layers[-1], Pooling) else None
-    layers = layers if pool is None else layers[:-1]
     relu = layers[-1] if isinstance(layers[-1], ReLU) else None
     at = next((i for i, layer in enumerate(layers) if i and isinstance(layer, Eltwise)), None)
     bottoms, propagate = chain[0].bottoms, chain[0].propagate
     first, emitter = layers[0], None
     if isinstance(first, BatchNorm):
         scale = next((layer for layer in layers[1:2] if isinstance(layer, Scale)), None)
-        emitter = BatchNormScale(first, scale, relu if at is None else None, pool)
+        emitter = BatchNormScale(first, scale, relu if at is None else None)
     if at is not None:
         total = layers[at]
         assert isinstance(total, Eltwise)
@@ -400,5 +373,4 @@ def _fused_chain(chain: list[OpNode]) -> OpNode:
     else:
         node = emitter or Epilogue(first, None, 0, relu)
     params = tuple(name for each in chain for name in each.params)
-    layers = [layer for each in chain for layer in each.layers]
     return OpNode(node, tuple(layers), bottoms, chain[-1].tops, params, propagate, chain[-1].loss_weights)

@@ -36,7 +36,7 @@ def norm_sums_of(nodes: Sequence[OpNode], needs: Needs, masked: Mapping[int, int
     found = {}
     for index, node in enumerate(nodes):
         writer = last.get(node.tops[0]) if needs.wants[index] and norms_of(node) else None
-        if writer is None or _is_pooled(node) or not _leaves_sums(nodes[writer], node.tops[0]):
+        if writer is None or not _leaves_sums(nodes[writer], node.tops[0]):
             continue
         if not _has_relu_apart(node) or masked.get(writer) == index:
             found[writer] = index
@@ -46,12 +46,6 @@ def norm_sums_of(nodes: Sequence[OpNode], needs: Needs, masked: Mapping[int, int
 def _leaves_sums(node: OpNode, blob: str) -> bool:
     record = base_record(node)
     return is_dgrad_of(node, blob) and isinstance(record, Conv) and record.problem.stride == (1, 1)
-
-
-def _is_pooled(node: OpNode) -> bool:
-    """Whether the gradient is that of the pooling behind a BatchNorm."""
-    record = base_record(node)
-    return isinstance(record, BatchNormScale) and record.pool is not None
 
 
 def _has_relu_apart(node: OpNode) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from layermem.ops.base import NO_SUMS, Averages, BatchSlice, EndsInRelu, OpRecord, PerItem, Tensor, epilogue_name
-from layermem.ops.pooling import Pool
 
 # What the first passes over the items make, for slices of a batch (graph/batch_norm_passes.py).
 FIRST_PASSES = {
@@ -136,23 +135,19 @@ class Bias(OpRecord):
 
 @dataclass(frozen=True)
 class BatchNormScale(EndsInRelu):
-    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU, or a MAX pooling behind it.
+    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU.
 
     forward     y0, mean, inv_std from x0, w3 (factor), w4 (bias) [, x1]; moves w0, w1, w2; writes mask where declared
                 where norm has global_stats: y0 from x0, w0 .. w4; there is no residual, relu or backward then
     recompute   y0 [, mask] from x0, mean, inv_std, w3, w4 [, x1]
     backward    dx0, dw3, dw4 from x0, mean, inv_std, w3, w4, dy0; the sign that a relu needs is recomputed from them
 
-    In two passes as BatchNorm, with w3 and w4 in both steps of backward; gradient_sums also makes dw3 and dw4.
-    With `pool`, y0 and dy0 are of the pooled blob, without a residual; forward and recompute also write argmax, which
-    the steps that have dy0 read.
-    """
+    In two passes as BatchNorm, with w3 and w4 in both steps of backward; gradient_sums also makes dw3 and dw4."""
 
     norm: BatchNorm
     scale: Scale
     relu: bool = False
     residual: bool = False
-    pool: Pool | None = None
 
     @property
     def x(self) -> Tensor:
@@ -160,8 +155,6 @@ class BatchNormScale(EndsInRelu):
 
     @property
     def fusion(self) -> str | None:
-        if self.pool is not None:
-            return "BatchNormScale+pool"
         if self.residual:
             return epilogue_name("BatchNormScale", residual=True, relu=self.relu)
         return "BatchNormScale"
@@ -179,9 +172,6 @@ class BatchNormScale(EndsInRelu):
     def of_slice(self, part: BatchSlice, whole: BatchNormScale) -> BatchNormScale:
         norm, scale = replace(self.norm, part=part), replace(self.scale, part=part)
         return replace(super().of_slice(part, whole), norm=norm, scale=scale)
-
-    def stored_in(self, dtype: str, y: str) -> BatchNormScale:
-        return super().stored_in(dtype, dtype if self.pool is not None else y)  # what is pooled is no blob
 
 
 @dataclass(frozen=True)

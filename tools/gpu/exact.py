@@ -13,8 +13,6 @@ from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP
 from layermem.backends.narrow import narrowed, widened
 from layermem.ops import NARROW
-from tests.backends.cuda.batch_norm_pool import CASES as NORMS
-from tests.backends.cuda.batch_norm_pool import Steps
 from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem_of
 from tests.backends.cuda.conversions import run_narrow, run_widen
 from tests.backends.cuda.harness import Way
@@ -66,9 +64,6 @@ def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
         yield f"conversions of {word}", partial(Exact, partial(conversions, dtype, CONVERTED[: 2 if brief else None]))
         for name in TAKING[few]:
             yield f"{name} in {word}", partial(Exact, partial(in_16_bits, name, word))
-    for word in ("", *NARROW):
-        for name in [*NORMS][few]:
-            yield f"BatchNorm and pooling: {name}{stored(word)}", partial(Exact, partial(pooled, name, word))
     for name in [*TILED][few]:
         yield f"tiles of weights: {name}", partial(Exact, partial(tiles_of_weights, name))
 
@@ -101,13 +96,6 @@ def by_patch(outputs: int, way: Way, word: str = "") -> Iterator[Pair]:
     with patch.object(conv_patch, "pays", lambda *given: False):
         wanted = forward(problem, way, np.random.default_rng(3), word, wide_image=bool(word))
     yield from zip(("y0", "moments"), found, wanted[:2])
-
-
-def pooled(name: str, word: str, way: Way) -> Iterator[Pair]:
-    """BatchNorm with the pooling behind it, beside the two ops."""
-    found, wanted = (Steps(name, way, word, np.random.default_rng(3)).results(pooled=each) for each in (True, False))
-    for role, array in found.items():
-        yield role, array, wanted[role]
 
 
 def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Iterator[Pair]:

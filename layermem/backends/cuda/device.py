@@ -63,7 +63,7 @@ from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, r
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
-FUSIONS = ("BatchNormScale", "BatchNormScale+pool", BATCH_NORM_SUM, "BatchNormScale+residual",
+FUSIONS = ("BatchNormScale", BATCH_NORM_SUM, "BatchNormScale+residual",
            "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
            CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU, MASKED_POOL,

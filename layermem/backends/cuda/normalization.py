@@ -15,10 +15,9 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, ke
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
-from layermem.backends.cuda.pooling import arguments
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
-from layermem.ops import LRN, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, MovingAverage, Pool
+from layermem.ops import LRN, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, MovingAverage
 from layermem.utils.units import aligned
 
 NORMALIZE_BYTES, SUM_GROUPS, BACKWARD_GROUPS = 16, 4, 2  # of V elements: of a thread, as in cuda/batch_norm.cuh
@@ -139,14 +138,8 @@ def moments_address(op: BatchNorm, call: CudaCall, workspace: Workspace) -> int:
 
 def norm_operands(call: CudaCall, op: BatchNormScale | None = None) -> NormOperands:
     """`op`: where a Scale follows."""
-    pool = None if op is None or op.pool is None else pool_of(op.pool, call["dy0"], call["argmax"])
     relu, largest_zero = (False, 0.0) if op is None else (op.relu, op.largest_zero)
-    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero, pool)
-
-
-def pool_of(op: Pool, dy: int, argmax: int) -> StructValues:
-    """The gradient dy of what is pooled, from the place of each element."""
-    return arguments(op, op.x, vector_width(op.x.shape[1]), 0, dy, argmax)
+    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero)
 
 
 def whole_gradient_sums(
@@ -194,9 +187,6 @@ def input_gradient(op: BatchNorm, call: CudaCall, sums: int, norm: NormOperands)
         "accumulate": call.accumulates("dx0"),
         "inv_count": 1 / op.per_channel,
     }
-    if norm.pool is not None:
-        function = f"pooled_norm_backward_v{at.v}{call.suffix}"
-        return launch("normalization", function, "PooledBackwardArgs", blocks, base=base, pool=norm.pool)
     function = f"batch_norm_backward_v{at.v}{call.suffix}"
     return launch("normalization", function, "BatchNormBackwardArgs", blocks, base=base, dy=call["dy0"])
 
@@ -266,21 +256,8 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: CudaCall) -> Iterator[L
 
 
 def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int) -> Iterator[Launch]:
-    """y = relu(factor (x - mean) inv_std + bias + residual), or the largest of these of each window"""
+    """y = relu(factor (x - mean) inv_std + bias + residual)"""
     epilogue, residual = affine_relu(call, op.relu, op.largest_zero), call["x1"]
-    if op.pool is not None:
-        v = vector_width(op.x.shape[1])
-        yield launch(
-            "normalization",
-            f"normalize_pool_v{v}{call.suffix}",
-            "NormalizePoolArgs",
-            ceil_div(op.pool.y.count, THREADS * v),
-            mean=mean,
-            inv_std=inv_std,
-            epilogue=epilogue,
-            pool=arguments(op.pool, op.pool.y, v, call["y0"], call["x0"], call["argmax"]),
-        )
-        return
     yield normalize(
         op.norm,
         call["y0"],

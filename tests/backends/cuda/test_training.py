@@ -347,37 +347,6 @@ def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_k
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-NORMED = f"""
-    {DATA} {conv("a", "data", 8, 3)} {norm("a")} {relu("a")}
-    layer {{ name: "first" type: "Pooling" bottom: "a" top: "first" pooling_param {{ kernel_size: 3 stride: 2 }} }}
-    {conv("b", "first", 8, 1)} {conv("c", "first", 12, 3)} {norm("c")}
-    layer {{ name: "second" type: "Pooling" bottom: "c" top: "second"
-            pooling_param {{ kernel_size: 3 stride: 1 pad: 1 }} }}
-    {conv("d", "second", 8, 1)}
-    layer {{ name: "sum" type: "Eltwise" bottom: "b" bottom: "d" top: "sum" }}
-    {LOSS % "sum"}
-"""
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize("storage", ["fp32", *NARROW])
-def test_poolings_behind_batch_norms_in_their_launches_change_no_bit(storage, tmp_path):
-    graph = train_graph(Net(read_net_text(NORMED), 0), CudaDevice(), Rule("SGD", 1))
-    assert [op.layers[-1] for op in graph.ops if op.kernel == "BatchNormScale.backward"] == ["second", "first"]
-    solver = solver_of(tmp_path, NORMED)
-    job = {"net": str(solver), "steps": 2, "storage": storage}
-    ways = [{"strategy": strategy, "poison": True} for strategy in ("recompute", "nested", "hybrid", "vdnn-all")]
-    cuts = ("..first/2", "a..a_relu/2", "b..c/2", "first..second/4", "whole/4")
-    ways += [{"strategy": strategy, "slices": cut} for strategy, cut in zip(("nested", "hybrid") * 3, cuts)]
-    ways += [{"without": ["BatchNormScale+pool"], "slices": cut} for cut in (None, "whole/2")]
-    ways += [{"part_bytes": 4096}, {"graph": True}]
-    reference, *answers = trained([{**job, "device": "reference"}, *({**job, **way} for way in ways)])
-    for way, answer in zip(ways, answers, strict=True):
-        assert "error" not in answer, (way, answer)
-        same_numbers(answer, reference, 1e-5 if storage == "fp32" else 0.01)
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
-
-
 def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
     solver = solver_of(tmp_path, MASKED)
     planned, between = job_of(None, solver=solver, device="cuda"), {}
