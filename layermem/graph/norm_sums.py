@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from layermem.graph.conv_moments import norms_of
+from layermem.graph.conv_moments import is_norm
 from layermem.graph.fusion import Epilogue
 from layermem.graph.masked_dgrad import is_dgrad_of, last_writers
 from layermem.graph.needs import Needs
@@ -35,7 +35,7 @@ def norm_sums_of(nodes: Sequence[OpNode], needs: Needs, masked: Mapping[int, int
     last = last_writers(nodes, needs)
     found = {}
     for index, node in enumerate(nodes):
-        writer = last.get(node.tops[0]) if needs.wants[index] and norms_of(node) else None
+        writer = last.get(node.tops[0]) if needs.wants[index] and is_norm(node) else None
         if writer is None or not _leaves_sums(nodes[writer], node.tops[0]):
             continue
         if not _has_relu_apart(node) or masked.get(writer) == index:

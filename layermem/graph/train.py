@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from layermem import ops
 from layermem.graph.bottom_relu import RELU_MASK, bottom_relus, clears_gradient, with_bottom_relu, without_masks
-from layermem.graph.conv_moments import moments_of, with_moments
+from layermem.graph.conv_moments import MOMENTS, moments_of, with_moments
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
@@ -188,19 +188,17 @@ class GraphBuilder:
             step = None if step is None else with_bottom_relu(step, self.cleared[index])
         recompute = None if step is None else self.ops.make_step(name, FORWARD, step, roles, node, index)
         if index in self.moments:
-            forward = with_moments(forward, index, self.moments[index])
+            forward = with_moments(forward, leaves=self.moments[index] == index)
         op = self.ops.make_step(name, FORWARD, forward, roles, node, index)
         self.ops.ops.append(replace(op, recompute=recompute))
 
     def _moments_of(self, index: int) -> dict[str, str]:
-        """The buffers of the moments that a node leaves or reads, by role."""
-        return {role: self._moments(maker) for role, maker in self.moments.get(index, {}).items()}
-
-    def _moments(self, index: int) -> str:
-        """The buffer of the moments that a convolution leaves."""
-        maker = self.nodes[index].emitter
+        """The buffer of the moments that a node leaves or reads, by role."""
+        if index not in self.moments:
+            return {}
+        maker = self.nodes[self.moments[index]].emitter
         assert isinstance(maker.record, ops.Conv)
-        return self.ops.buffer(f"{maker.name}.moments", STASH, maker.record.problem.moments)
+        return {MOMENTS: self.ops.buffer(f"{maker.name}.moments", STASH, maker.record.problem.moments)}
 
     # -- backward ----------------------------------------------------------------------------------------------
 

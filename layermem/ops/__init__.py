@@ -57,17 +57,7 @@ from layermem.ops.loss import (
     SmoothL1Loss,
 )
 from layermem.ops.mvn import MVN
-from layermem.ops.normalization import (
-    BATCH_NORM_SUM,
-    LRN,
-    LRN_RELU,
-    OF_SECOND,
-    BatchNorm,
-    BatchNormScale,
-    BatchNormSum,
-    Bias,
-    Scale,
-)
+from layermem.ops.normalization import LRN, LRN_RELU, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.ops.parameter import Parameter
 from layermem.ops.permute import Permute
 from layermem.ops.pooling import MASKED_POOL, POOL_RELU, Pool, StochasticPool
@@ -85,7 +75,6 @@ from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
 __all__ = [
     "ACCUMULATE",
-    "BATCH_NORM_SUM",
     "CARRY",
     "CONV_MOMENTS",
     "DGRAD_SUMS",
@@ -103,7 +92,6 @@ __all__ = [
     "MVN",
     "NARROW",
     "NORM_OPERANDS",
-    "OF_SECOND",
     "OPEN",
     "POOL_RELU",
     "RULES",
@@ -118,7 +106,6 @@ __all__ = [
     "BandRules",
     "BatchNorm",
     "BatchNormScale",
-    "BatchNormSum",
     "BatchReindex",
     "BatchSlice",
     "Bias",

@@ -37,7 +37,6 @@ from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import (
-    BATCH_NORM_SUM,
     CONV_MOMENTS,
     DGRAD_SUMS,
     FP32,
@@ -63,7 +62,7 @@ from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, r
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
-FUSIONS = ("BatchNormScale", BATCH_NORM_SUM, "BatchNormScale+residual",
+FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
            "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
            CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU, MASKED_POOL,
