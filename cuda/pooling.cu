@@ -1,6 +1,6 @@
 // Pooling: the largest, or the mean, of each window.
 //   y [N,Ho,Wo,C] float, argmax [N,Ho,Wo,C] byte or int, written     x [N,H,W,C] float read
-//   dx [N,H,W,C] float written or added to                           dy, argmax read; kept a bit per element of dx
+//   dx [N,H,W,C] float written or added to                           dy, argmax read
 //   x, y, dx, dy in 16 bits (element.cuh) in kernels whose names end in the type's
 //   launch   one thread per V channels of a window (forward) or of a pixel (backward): grid ceil(count / (256 V)),
 //            block 256
@@ -9,8 +9,6 @@
 //   assumes  every window meets the image (layers/pooling.py guarantees it); _v4: C a multiple of 4
 //   ties     the first in row-major order wins, so a recompute gives back the same bits
 //   backward gathers: each pixel visits the windows over it, row by row, and is written once
-//   a ReLU before it   its backward is a part of this one: bottom_relu has MAX name no element where the largest is not
-//                      positive, and the sum is cleared where the bit of `kept` is not set
 //   source   Caffe src/caffe/layers/pooling_layer.cu
 #include "element.cuh"
 #include "step_scalars.cuh"
@@ -21,16 +19,15 @@ constexpr int POOL_THREADS = 256;
 
 template <class T>
 struct PoolArgs {
-    T* y;                       // or dx
-    const T* x;                 // or dy
-    void* argmax;               // or null
-    const unsigned char* kept;  // mask of the ReLU that made x (pointwise.cuh), read by backward, or null
+    T* y;          // or dx
+    const T* x;    // or dy
+    void* argmax;  // or null
     int height, width, channels, rows, columns;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     Divider by_runs, by_columns, by_rows;  // channels / V; columns and rows of what is written
     Divider by_stride_h, by_stride_w;
     int count;  // of what is written, over V
-    int wide, accumulate, bottom_relu;
+    int wide, accumulate;
 };
 
 struct Place {
@@ -125,11 +122,6 @@ LM_FN void max_forward(const PoolArgs<T>& p) {
         }
     store<V>(p.y + i * V, best);
     if (p.argmax == nullptr) return;
-    if (p.bottom_relu) {
-#pragma unroll
-        for (int v = 0; v < V; ++v)
-            if (!(best[v] > 0.0f)) winner[v] = p.kernel_h * p.kernel_w;  // no tap
-    }
     if (p.wide) {
 #pragma unroll
         for (int v = 0; v < V; ++v) static_cast<int*>(p.argmax)[i * V + v] = winner[v];
@@ -175,14 +167,6 @@ LM_FN void average_forward(const PoolArgs<T>& p) {
     store<V>(p.y + i * V, sum);
 }
 
-// Elements i V .. of dx.
-template <int V, class T>
-LM_FN void put_sum(const PoolArgs<T>& p, unsigned i, float (&sum)[V]) {
-    const unsigned kept = p.kept == nullptr ? 0u : p.kept[i * V / 8] >> i * V % 8;
-    put_through_relu<V>(p.y + i * V, sum, p.accumulate, p.kept != nullptr,
-                        [&](int v) { return (kept >> v & 1u) != 0; });
-}
-
 // The gradient of a pixel is the sum over the windows that have their largest there.
 template <int V, class T>
 LM_FN void max_backward(const PoolArgs<T>& p) {
@@ -206,7 +190,7 @@ LM_FN void max_backward(const PoolArgs<T>& p) {
 #pragma unroll
             for (int v = 0; v < V; ++v) sum[v] += winner_of(p, winners[slot], v) == taps[slot] ? values[v] : 0.0f;
         });
-    put_sum<V>(p, i, sum);
+    put<V>(p.y + i * V, sum, p.accumulate);
 }
 
 template <int V, class T>
@@ -230,7 +214,7 @@ LM_FN void average_backward(const PoolArgs<T>& p) {
 #pragma unroll
             for (int v = 0; v < V; ++v) sum[v] += values[v] / static_cast<float>(elements[slot]);
         });
-    put_sum<V>(p, i, sum);
+    put<V>(p.y + i * V, sum, p.accumulate);
 }
 
 #define LM_POOLING(name)                                                     \

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from layermem import ops
-from layermem.graph.bottom_relu import RELU_MASK, bottom_relus, clears_gradient, with_bottom_relu, without_masks
 from layermem.graph.conv_moments import MOMENTS, moments_of, with_moments
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
@@ -138,17 +137,14 @@ def _tops(net: Net, layers: Collection[str]) -> set[str]:
 class GraphBuilder:
     """Walks the nodes of `net` forward, backward, and over the parameters."""
 
-    def __init__(
-        self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool, fed: Collection[str] = ()
-    ):
+    def __init__(self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool):
         self.net, self.nodes, self.device, self.held = net, nodes, device, held
         self.moments = moments_of(nodes, device)
         self.masked = masked_dgrads(nodes, needs, device)
-        self.cleared = bottom_relus(nodes, needs, device, fed)
-        self.relus = {*self.masked.values(), *(each.relu for each in self.cleared.values())}  # gradient comes masked
+        self.relus = {*self.masked.values()}  # gradient comes masked
         self.summed = norm_sums_of(nodes, needs, self.masked, device)
         self.makers = {norm: maker for maker, norm in self.summed.items()}  # of sums, by the node that reads them
-        self.needs = without_masks(with_masks(needs, self.masked.values(), nodes), self.cleared.values())
+        self.needs = with_masks(needs, self.masked.values(), nodes)
         self.ops = OpBuilder(device, str(net.path))
         self.scaled = device.storage in ops.SCALED
         self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
@@ -183,9 +179,6 @@ class GraphBuilder:
     def _forward_op(self, index: int, node: OpNode, roles: dict[str, str]) -> None:
         name = f"{node.emitter.name}.forward"
         step, forward = node.emitter.recompute(), node.emitter.forward()
-        if index in self.cleared:
-            forward = with_bottom_relu(forward, self.cleared[index])
-            step = None if step is None else with_bottom_relu(step, self.cleared[index])
         recompute = None if step is None else self.ops.make_step(name, FORWARD, step, roles, node, index)
         if index in self.moments:
             forward = with_moments(forward, leaves=self.moments[index] == index)
@@ -228,8 +221,6 @@ class GraphBuilder:
             steps = without_relu(steps)
         if index in self.masked:
             steps = list(with_relu(steps))
-        if index in self.cleared:
-            steps = [with_bottom_relu(step, self.cleared[index]) for step in steps]
         if index in self.summed:
             steps = [leaving_sums(step) for step in steps]
         if index in self.makers:
@@ -238,8 +229,6 @@ class GraphBuilder:
         roles = {**_roles(node), **{name: f"{emitter.name}.{name}" for name in self.needs.stash[index]}}
         if index in self.masked:
             roles[BOTTOM_MASK] = self._mask_of(index)
-        if index in self.cleared:
-            roles[RELU_MASK] = f"{self.nodes[self.cleared[index].relu].emitter.name}.{MASK}"
         roles |= self._sums_of(index)
         for i, top in enumerate(node.tops):
             diff = roles[f"dy{i}"] = f"{top}.diff"
@@ -359,8 +348,7 @@ def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
 
 def _masks(op: Op, diff: str) -> bool:
     """Whether `op` ends the gradient `diff` with the backward of a ReLU."""
-    masks = masks_gradient(op.step, op.roles) or clears_gradient(op.record, op.step, op.roles)
-    return masks and diff in (*op.updates, *op.writes)
+    return masks_gradient(op.step, op.roles) and diff in (*op.updates, *op.writes)
 
 
 def _roles(node: OpNode) -> dict[str, str]:

@@ -57,10 +57,10 @@ from layermem.ops.loss import (
     SmoothL1Loss,
 )
 from layermem.ops.mvn import MVN
-from layermem.ops.normalization import LRN, LRN_RELU, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.ops.parameter import Parameter
 from layermem.ops.permute import Permute
-from layermem.ops.pooling import MASKED_POOL, POOL_RELU, Pool, StochasticPool
+from layermem.ops.pooling import Pool, StochasticPool
 from layermem.ops.prior_box import PriorBox
 from layermem.ops.python import Python
 from layermem.ops.recurrent import Carry, LstmUnit
@@ -83,9 +83,7 @@ __all__ = [
     "JOINED_UPDATES",
     "LARGEST_ZERO",
     "LRN",
-    "LRN_RELU",
     "MASKED_DGRAD",
-    "MASKED_POOL",
     "MAX_COUNT",
     "MOMENTS_ROWS",
     "MOST_JOINED",
@@ -93,7 +91,6 @@ __all__ = [
     "NARROW",
     "NORM_OPERANDS",
     "OPEN",
-    "POOL_RELU",
     "RULES",
     "SCALED",
     "WHOLE",

@@ -12,7 +12,6 @@ FIRST_PASSES = {
     "gradient_sums": frozenset({"sums", "dw3", "dw4"}),
 }
 SECOND_PASSES = frozenset({"recompute", "input_gradient"})
-LRN_RELU = "LRN+bottom_relu"
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,6 @@ class LRN(PerItem):
     pixels.  alpha is Caffe's divided by the number of elements summed.
 
     forward   y0 from x0        backward   dx0 from x0, dy0
-    bottom_relu   backward ends with that of the ReLU that made x0: the sum in dx0 is cleared where x0 <= 0
     """
 
     x: Tensor
@@ -30,11 +28,6 @@ class LRN(PerItem):
     alpha: float
     beta: float
     k: float
-    bottom_relu: bool = False
-
-    @property
-    def fusion(self) -> str | None:
-        return LRN_RELU if self.bottom_relu else None
 
 
 @dataclass(frozen=True)

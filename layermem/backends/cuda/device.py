@@ -41,10 +41,7 @@ from layermem.ops import (
     DGRAD_SUMS,
     FP32,
     JOINED_UPDATES,
-    LRN_RELU,
     MASKED_DGRAD,
-    MASKED_POOL,
-    POOL_RELU,
     AllGather,
     BandRules,
     Communication,
@@ -65,8 +62,7 @@ from layermem.utils.units import format_bytes
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
            "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
            CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
-           "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU, MASKED_POOL,
-           POOL_RELU)  # fmt: skip
+           "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
 POLL_SECONDS = 1e-4  # between looks at what NCCL does

@@ -395,7 +395,6 @@ def lrn(
         k=op.k,
         beta=op.beta,
         accumulate=accumulate,
-        bottom_relu=op.bottom_relu,
     )
 
 
