@@ -161,9 +161,12 @@ class PlanReport:
     @cached_property
     def minimum_program(self) -> Program:
         """The program of the least budget: this one, or the smallest that a search finds."""
-        job, entry = self.job, self._search.entry
-        least = Compiler(job.graphs, entry, job.costs, job.hints, job.arena).smallest.search.min_memory_program
-        return min(self.program, least, key=lambda program: program.arena_bytes)
+        job, search = self.job, self._search
+        programs = [self.program, search.min_memory_program]
+        less = Compiler(job.graphs, search.entry, job.costs, job.hints, job.arena).less_fused
+        if less is not None:
+            programs.append(less.smallest.search.min_memory_program)
+        return min(programs, key=lambda program: program.arena_bytes)
 
     @property
     def timeline(self) -> Timeline:
