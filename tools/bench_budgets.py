@@ -86,7 +86,7 @@ def cells(case: Case, budget_bytes: int) -> list[str]:
     bound = format_change(least_seconds(case.graph, case.costs, budget_bytes, case.host_bytes) / case.once - 1)
     compiler = Compiler(ArenaPlanner([case.graph], case.costs), "auto", Hints(host_budget_bytes=case.host_bytes))
     try:
-        program = compiler.compile(budget_bytes, search_minimum=False)
+        program = compiler.compile(budget_bytes)
     except BudgetError:
         return ["-", "-", "-", "-", bound]
     except UnsafeSchedule as error:

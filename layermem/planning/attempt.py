@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Protocol
 
 from layermem.errors import BudgetError
-from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.fusion_choice import FusionChoice
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.registry import Choice
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.program import Program
-
-
-class Compiler(Protocol):
-    """What makes programs of a job (pipeline.py)."""
-
-    search: BudgetSearch[Program]
-
-    def compile(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program: ...
 
 
 @dataclass(frozen=True)
@@ -31,8 +22,8 @@ class Attempt:
     job: Job
     strategy: Choice
     budget_bytes: int | None
-    make: Callable[[ArenaPlanner, Choice, Hints], Compiler]
-    compiler: Compiler
+    make: Callable[[ArenaPlanner, Choice, Hints], FusionChoice]
+    compiler: FusionChoice
     compiled: Program | None = None
 
     @classmethod
@@ -41,7 +32,7 @@ class Attempt:
         job: Job,
         strategy: Choice,
         budget_bytes: int | None,
-        make: Callable[[ArenaPlanner, Choice, Hints], Compiler],
+        make: Callable[[ArenaPlanner, Choice, Hints], FusionChoice],
     ) -> Attempt:
         return cls(job, strategy, budget_bytes, make, make(job.arena, strategy, job.hints))
 
@@ -51,13 +42,13 @@ class Attempt:
 
     def program(self) -> Program:
         """The program within the budget; BudgetError if none fits."""
-        return self.compiled or self.compiler.compile(self.budget_bytes)
+        return self.compiler.compile(self.budget_bytes, known=self.compiled)
 
     def fitting(self, seconds: float = inf) -> Attempt | None:
-        """The attempt with its program, or None if nothing fits; one that takes much longer than `seconds` may not be
-        the fastest."""
+        """The attempt with its program with all fusions, or None if nothing fits; one that takes much longer than
+        `seconds` may not be the fastest."""
         try:
-            program = self.compiled or self.compiler.compile(self.budget_bytes, hoped_seconds=seconds)
+            program = self.compiled or self.compiler.compile_fused(self.budget_bytes, hoped_seconds=seconds)
         except BudgetError:
             return None
         return replace(self, compiled=program)

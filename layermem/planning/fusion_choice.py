@@ -1,46 +1,71 @@
-"""Which of its optional fusions a training step runs with (graph/optional_fusions.py).
-
-They save time, so a step has all of them wherever a plan with them fits the budget, but for those that need inputs
-earlier: where a plan takes much longer than the lower bound of its seconds, and one without these fusions is faster,
-that one is taken.  To compare all plans would take twice the time; of 30 steps of five nets in 12 to 70 % of their
-bytes those nearer to the bound differ by at most 3.2 %, either way, about what the sums save and costs do not count.
-Where no plan fits, the strategy plans steps without more and more of them: it fits if one of these does, and the
-minimum of a strategy is the smallest of all steps.
-"""
+"""Programs of a step with all of its fusions, or with fewer of them, which take bytes (graph/rewrite.py)."""
 
 from __future__ import annotations
 
-from layermem.planning.attempt import Attempt
+from abc import ABC, abstractmethod
+from functools import cached_property
+from math import inf
+
+from layermem.errors import BudgetError
 from layermem.planning.bounds import least_seconds_once
-from layermem.planning.plan import Plan
+from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.hints import Hints
+from layermem.planning.registry import SAVED_PLAN, Choice
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.schedule.program import Program
 
-NEAR_BOUND = 1.1  # times the lower bound of the seconds: a plan that is not compared with one without such fusions
-SAVED = 1.001  # times the seconds of a step without some fusions: what they save is not all in its costs
-
-
-def choose_fusions(attempt: Attempt) -> Attempt:
-    """`attempt`, or the same without optional fusions where that is faster, or fits, or needs less."""
-    budget_bytes, job = attempt.budget_bytes, attempt.job
-    if budget_bytes is None or isinstance(attempt.strategy, Plan) or job.apart is None:
-        return attempt
-    fused = attempt.fitting()
-    apart = attempt.with_job(job.apart)
-    if fused is None:
-        return _fitting(attempt, apart)
-    seconds, graph = fused.program().seconds, job.graphs[0]
-    if graph.apart:
-        return fused
-    bound = least_seconds_once(graph, job.costs, budget_bytes, job.hints.host_budget_bytes, job.train_arena)
-    if seconds <= NEAR_BOUND * bound():
-        return fused
-    faster = apart.fitting()
-    return faster if faster is not None and SAVED * faster.program().seconds < seconds else fused
+NEAR_BOUND = 1.1  # times the lower bound of the seconds: a program that none with fewer fusions is compared with
+FUSIONS_SAVE = 1.001  # times the seconds of a step with fewer fusions: what these save is not all in its costs
 
 
-def _fitting(attempt: Attempt, apart: Attempt) -> Attempt:
-    """`apart` without more fusions, where it has some, or `attempt` if it needs less and nothing fits."""
-    further = choose_fusions(apart)
-    fitting = further.fitting()
-    if fitting is not None:
-        return fitting
-    return min(attempt, further, key=lambda each: each.compiler.search.min_memory_program.arena_bytes)
+class FusionChoice(ABC):
+    """What compiles the graphs of an arena with all fusions (pipeline.Compiler), or with fewer.  `arena` holds what
+    other strategies have computed there."""
+
+    search: BudgetSearch[Program]
+
+    def __init__(self, arena: ArenaPlanner, strategy: Choice, hints: Hints = Hints()):
+        self.arena, self.strategy, self.hints = arena, strategy, hints
+
+    @abstractmethod
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
+        """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits."""
+
+    @cached_property
+    def less_fused(self) -> FusionChoice | None:
+        """That of the step with fewer fusions; None where it has none to do without, or a plan was made before."""
+        arena = self.arena.less_fused
+        if arena is None or self.search.entry.name == SAVED_PLAN:
+            return None
+        return type(self)(arena, self.strategy, self.hints)
+
+    @property
+    def smallest(self) -> FusionChoice:
+        """The one whose smallest program takes the fewest bytes, of this one and those with fewer fusions."""
+        others = [] if self.less_fused is None else [self.less_fused.smallest]
+        return min(self, *others, key=lambda each: each.search.min_memory_program.arena_bytes) if others else self
+
+    def compile(self, budget_bytes: int | None, *, quick: bool = False, known: Program | None = None) -> Program:
+        """The fastest program that was found, with all fusions unless their bytes do not fit, or fewer of them are
+        faster.  `known`: the result of compile_fused()."""
+        less = self.less_fused
+        try:
+            program = known or self.compile_fused(budget_bytes, quick=quick)
+        except BudgetError as error:
+            if less is None:
+                raise
+            try:
+                return less.compile(budget_bytes, quick=quick)
+            except BudgetError as other:
+                raise min(error, other, key=lambda each: each.minimum_bytes) from None
+        if less is None or budget_bytes is None or quick or self.search.graph.not_fused:
+            return program
+        graph, host_bytes = self.search.graph, self.hints.host_budget_bytes
+        bound = least_seconds_once(graph, self.arena.costs, budget_bytes, host_bytes, self.arena)
+        if program.seconds <= NEAR_BOUND * bound():
+            return program
+        try:
+            faster = less.compile_fused(budget_bytes)
+        except BudgetError:
+            return program
+        return faster if FUSIONS_SAVE * faster.seconds < program.seconds else program

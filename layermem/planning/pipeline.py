@@ -18,7 +18,7 @@ from layermem.graph.ops import Graph
 from layermem.planning.attempt import Attempt
 from layermem.planning.budget_search import HOPEFUL, BudgetSearch
 from layermem.planning.costs import Costs, model_costs
-from layermem.planning.fusion_choice import choose_fusions
+from layermem.planning.fusion_choice import FusionChoice
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.joined_updates import join_updates
@@ -34,20 +34,19 @@ from layermem.schedule.simulate import simulate
 
 
 def plan_step(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
-    """`job`, in the slices and with the fusions of its fastest program under a strategy or a saved plan."""
-    return choose_fusions(choose_slices(Attempt.of(job, strategy, budget_bytes, Compiler)))
+    """`job`, in the slices of its fastest program under a strategy or a saved plan."""
+    return choose_slices(Attempt.of(job, strategy, budget_bytes, Compiler))
 
 
-class Compiler:
+class Compiler(FusionChoice):
     """A strategy, or a saved plan, over the graphs of an arena, for any budget."""
 
     def __init__(self, arena: ArenaPlanner, strategy: Choice, hints: Hints = Hints()):
-        self.arena = arena
+        super().__init__(arena, strategy, hints)
         self.search = BudgetSearch(as_entry(strategy), arena.graphs[0], arena.costs, arena, hints, self.build)
 
-    def compile(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
-        """The fastest program that was found; BudgetError, with the minimum, if none fits.  `quick`: without a search
-        for the minimum, or for further plans, which a program much slower than `hoped_seconds` does not get either."""
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
+        """`quick`: no search for the minimum, and no further plans; nor for a program far above `hoped_seconds`."""
         program = self.search.program(budget_bytes, search_minimum=not quick)
         is_near = not quick and program.seconds <= HOPEFUL * hoped_seconds
         further = self.search.further_program(budget_bytes, program) if is_near else None

@@ -106,9 +106,9 @@ def budget_grid(job: Job, points: int = POINTS) -> list[int]:
 
 
 def min_live_bytes(job: Job, strategy: str) -> int:
-    """The fewest live bytes of a plan of a strategy for the training step, with optional fusions or without."""
+    """The fewest live bytes of a plan of a strategy for the training step, with all fusions or with fewer."""
     nbytes = job.train_arena.live_bytes(_plan(job, strategy, MINIMUM_MEMORY))
-    return nbytes if job.apart is None else min(nbytes, min_live_bytes(job.apart, strategy))
+    return nbytes if job.less_fused is None else min(nbytes, min_live_bytes(job.less_fused, strategy))
 
 
 def _plan(job: Job, strategy: str, budget_bytes: int | None) -> Plan:

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 from layermem.backends.base import Device, get_device
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
-from layermem.graph.conv_pool import with_conv_pools
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.optional_fusions import fused_in, steps_apart, without_fusions
+from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import StepParts, StepSlicer
 from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.job import Budget, Job, PathName, StepApart, resolve_costs, resolve_hints, title_of
+from layermem.planning.job import Budget, Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.planning.spill import Spill
@@ -34,7 +33,7 @@ from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
 
 MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
-MakeParts = Callable[[Device, tuple[str, ...]], StepParts]  # on a device, without some optional fusions
+MakeParts = Callable[[Device], StepParts]
 
 
 @dataclass(frozen=True)
@@ -100,10 +99,10 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
     net, device = nets[0], options.target
     spill = options.spill if isinstance(options.spill, Spill) else resolve_spill(options.spill, device)
     costs = resolve_costs(options.costs, device.title, device.gpu).with_spill(spill)
-    slicer = None if parts is None else StepSlicer(parts(device, ()))
+    slicer = None if parts is None else StepSlicer(parts(device))
     if slicer is None:
         storage = Storage(net, lambda each: forward_graph(each, device), device)
-        graphs: tuple[Graph, ...] = (with_conv_pools(storage.of(forward_graph(net, device)), device),)
+        graphs: tuple[Graph, ...] = (rewrite(storage.of(forward_graph(net, device)), device),)
     else:
         graphs = (slicer.whole, *slicer.beside)
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
@@ -117,20 +116,10 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
         device.free_bytes,
         slicer,
         ranks=ranks,
-        steps_apart=() if slicer is None or parts is None else _steps_apart(slicer, device, parts),
     )
 
 
-def _steps_apart(slicer: StepSlicer, device: Device, parts: MakeParts) -> tuple[StepApart, ...]:
-    """The steps without more and more of the optional fusions, each made once."""
-
-    def make(names: tuple[str, ...]) -> StepSlicer:
-        return StepSlicer(parts(without_fusions(device, names), names))
-
-    return tuple(StepApart(names, cache(partial(make, names))) for names in steps_apart(fused_in(slicer.whole)))
-
-
-def _parts_of_net(net: Net, ranks: Ranks, device: Device, apart: tuple[str, ...]) -> StepParts:
+def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
         return train_graph(net, device, MOMENTUM, unfused=unfused)
 
@@ -140,13 +129,10 @@ def _parts_of_net(net: Net, ranks: Ranks, device: Device, apart: tuple[str, ...]
         step,
         update=partial(update_graph, net, device, MOMENTUM) if ranks.sub_steps > 1 else None,
         share=partial(shared_graphs, net=net, device=device, ranks=ranks),
-        apart=apart,
     )
 
 
-def _parts_of_solver(
-    file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, device: Device, apart: tuple[str, ...]
-) -> StepParts:
+def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, device: Device) -> StepParts:
     param, net = file.message, nets.train
     rule, clip = rule_of(param), param.clip_gradients >= 0
 
@@ -167,5 +153,4 @@ def _parts_of_solver(
         tests=nets.tests,
         test=test,
         share=partial(shared_graphs, net=net, device=device, ranks=ranks),
-        apart=apart,
     )

@@ -92,9 +92,6 @@ def test_the_net_of_so_many_items_is_made_once_for_all_ranges(monkeypatch):
 
 def test_graphs_that_another_process_has_made_are_kept():
     slices = Slices.parse("whole/2")
-    found, theirs = (
-        slicer(),
-        pickle.loads(pickle.dumps(slicer().graphs(slices))),
-    )
+    found, theirs = (slicer(), pickle.loads(pickle.dumps(slicer().graphs(slices))))
     found.keep(theirs)
     assert found.graphs(slices) is theirs and found.ops_made == len(theirs[0].ops)

@@ -73,5 +73,5 @@ def test_further_plans_are_looked_for_only_where_the_program_may_become_quick_en
     monkeypatch.setattr(pipeline.BudgetSearch, "further_program", lambda search, *_: asked.append(1))
     made = Compiler(ArenaPlanner([NET], COSTS), "recompute")
     seconds = made.compile(6 * UNIT).seconds
-    assert made.compile(6 * UNIT, hoped_seconds=seconds / 1.05).seconds == seconds and len(asked) == 2
-    assert made.compile(6 * UNIT, hoped_seconds=seconds / 2).seconds == seconds and len(asked) == 2
+    assert made.compile_fused(6 * UNIT, hoped_seconds=seconds / 1.05).seconds == seconds and len(asked) == 2
+    assert made.compile_fused(6 * UNIT, hoped_seconds=seconds / 2).seconds == seconds and len(asked) == 2
