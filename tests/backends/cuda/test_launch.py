@@ -60,7 +60,7 @@ def test_every_kernels_struct_is_read_as_the_compiler_lays_it_out():
     """The size of each kernel's struct, as the host's compiler has it, is that of a struct read from the source."""
     for module in modules():
         library = emulate.load(f"cuda/{module}.cu").host.library
-        known = {each.nbytes for each in struct_layout._layouts(module).values()}
+        known = {each.nbytes for each in struct_layout.declarations(module).structs()}
         for name in kernel_names(module):
             info = Info()
             assert library.lm_emu_kernel_info(name.encode(), ctypes.byref(info)) == 0
