@@ -10,33 +10,30 @@ the two ops are as they are apart (optional_fusions.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from layermem.graph.fusion import BatchNormScale, BatchNormSum, Epilogue
+from layermem.graph.fusion import BatchNormScale, Epilogue
 from layermem.graph.nodes import OpNode
 from layermem.graph.op_builder import Device
 from layermem.layers import Step
 from layermem.layers.convolution import Convolution
 from layermem.layers.normalization import BatchNorm
-from layermem.ops import CONV_MOMENTS, OF_SECOND, Conv
+from layermem.ops import CONV_MOMENTS, Conv
 
-MOMENTS = "moments"  # the role in both ops; in that of two BatchNorms the second has its own
-ROLES = (MOMENTS, OF_SECOND[MOMENTS])
+MOMENTS = "moments"  # the role in both ops
 
 
-def moments_of(nodes: Sequence[OpNode], device: Device) -> dict[int, dict[str, int]]:
-    """The nodes whose forward leaves moments or reads them: by role, the convolution that leaves them."""
+def moments_of(nodes: Sequence[OpNode], device: Device) -> dict[int, int]:
+    """The nodes whose forward leaves moments or reads them: the convolution that leaves them."""
     if CONV_MOMENTS not in device.fusions:
         return {}
     makers = {node.tops[0]: index for index, node in enumerate(nodes) if _leaves_moments(node)}
-    found: dict[int, dict[str, int]] = {}
+    found: dict[int, int] = {}
     for index, node in enumerate(nodes):
-        for role, blob in zip(ROLES[: norms_of(node)], node.bottoms):
-            if blob in makers:
-                maker = makers.pop(blob)  # for one BatchNorm
-                found[maker] = {MOMENTS: maker}
-                found.setdefault(index, {})[role] = maker
+        if is_norm(node) and node.bottoms[0] in makers:
+            maker = makers.pop(node.bottoms[0])  # for one BatchNorm
+            found[maker] = found[index] = maker
     return found
 
 
@@ -45,16 +42,14 @@ def _leaves_moments(node: OpNode) -> bool:
     return isinstance(node.emitter, Convolution) and isinstance(record, Conv) and record.pairs == 1
 
 
-def norms_of(node: OpNode) -> int:
-    """How many BatchNorms of the statistics of their batch the node is, with what follows in its epilogue."""
-    if isinstance(node.emitter, BatchNormSum):
-        return 2
+def is_norm(node: OpNode) -> bool:
+    """Whether the node is a BatchNorm of the statistics of its batch, with what follows in its epilogue."""
     base = node.emitter.base if isinstance(node.emitter, Epilogue) else node.emitter
-    return int(isinstance(base, BatchNormScale) or (isinstance(base, BatchNorm) and not base.norm.global_stats))
+    return isinstance(base, BatchNormScale) or (isinstance(base, BatchNorm) and not base.norm.global_stats)
 
 
-def with_moments(step: Step, node: int, makers: Mapping[str, int]) -> Step:
-    """A forward step of node number `node`, which leaves moments or reads those of the convolutions `makers`."""
-    if makers.get(MOMENTS) == node:
+def with_moments(step: Step, *, leaves: bool) -> Step:
+    """A forward step that leaves moments or reads them."""
+    if leaves:
         return replace(step, writes=(*step.writes, MOMENTS))
-    return replace(step, reads=(*step.reads, *makers))
+    return replace(step, reads=(*step.reads, MOMENTS))

@@ -12,10 +12,10 @@ stride is one problem for each phase, whose rows are not those of a unit: the tw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from layermem.graph.conv_moments import norms_of
+from layermem.graph.conv_moments import is_norm
 from layermem.graph.fusion import Epilogue
 from layermem.graph.masked_dgrad import is_dgrad_of, last_writers
 from layermem.graph.needs import Needs
@@ -27,18 +27,16 @@ from layermem.ops import DGRAD_SUMS, NORM_OPERANDS, BatchNormScale, Conv, OpReco
 NORM_SUMS = "norm_sums"  # the role in both ops
 
 
-def norm_sums_of(
-    nodes: Sequence[OpNode], needs: Needs, masked: Mapping[int, int], merged: Collection[int], device: Device
-) -> dict[int, int]:
+def norm_sums_of(nodes: Sequence[OpNode], needs: Needs, masked: Mapping[int, int], device: Device) -> dict[int, int]:
     """The node of each dgrad that leaves sums, and the node of the BatchNorm that reads them.  `masked` has the dgrads
-    that end with the backward of a ReLU; those in `merged` leave none."""
+    that end with the backward of a ReLU."""
     if DGRAD_SUMS not in device.fusions:
         return {}
     last = last_writers(nodes, needs)
     found = {}
     for index, node in enumerate(nodes):
-        writer = last.get(node.tops[0]) if needs.wants[index] and norms_of(node) else None
-        if writer is None or writer in merged or _is_pooled(node) or not _leaves_sums(nodes[writer], node.tops[0]):
+        writer = last.get(node.tops[0]) if needs.wants[index] and is_norm(node) else None
+        if writer is None or not _leaves_sums(nodes[writer], node.tops[0]):
             continue
         if not _has_relu_apart(node) or masked.get(writer) == index:
             found[writer] = index
@@ -48,12 +46,6 @@ def norm_sums_of(
 def _leaves_sums(node: OpNode, blob: str) -> bool:
     record = base_record(node)
     return is_dgrad_of(node, blob) and isinstance(record, Conv) and record.problem.stride == (1, 1)
-
-
-def _is_pooled(node: OpNode) -> bool:
-    """Whether the gradient is that of the pooling behind a BatchNorm."""
-    record = base_record(node)
-    return isinstance(record, BatchNormScale) and record.pool is not None
 
 
 def _has_relu_apart(node: OpNode) -> bool:

@@ -22,7 +22,6 @@ class Device(Protocol):
     fusions   names of the fused ops that it runs (OpRecord.fusion)
     storage   of activations; gradients are scaled for one of SCALED
     takes     which roles of an op, by their element types, its kernel takes in 16 bits
-    runs_fused   whether it runs the forward of this fused op, of one of `fusions`, on operands of these element types
     """
 
     fusions: frozenset[str]
@@ -36,8 +35,6 @@ class Device(Protocol):
     def takes(
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]: ...
-
-    def runs_fused(self, record: OpRecord, dtypes: Mapping[str, str]) -> bool: ...
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
 

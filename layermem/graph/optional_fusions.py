@@ -3,8 +3,6 @@
     Conv.dgrad+relu         masks of ReLUs, from forward to backward, beside outputs that are kept anyway
     Conv.forward+moments    partial sums for a BatchNorm, from its convolution to it
     Conv.dgrad+sums         partial sums for backward of a BatchNorm, from the dgrad that makes its gradient
-    Conv.dgrad+dgrad        the gradient of a convolution's output, until that of another one which reads the same blob
-    BatchNorm+BatchNorm     the input of one of two BatchNorms, in backward where that of the other is needed
 
 They save passes over activations.  A step without some of them is *apart*: it needs fewer bytes, or more, where a mask
 frees an output earlier.  There is one without those that need an input earlier, and one without any; which step runs is
@@ -19,38 +17,27 @@ from dataclasses import replace
 from typing import TypeVar
 
 from layermem.graph.conv_moments import MOMENTS
-from layermem.graph.conv_moments import ROLES as MOMENTS_ROLES
 from layermem.graph.masked_dgrad import BOTTOM_MASK
 from layermem.graph.norm_sums import NORM_SUMS
 from layermem.graph.op_builder import Device
 from layermem.graph.ops import Buffer, Graph, Op
-from layermem.ops import (
-    BATCH_NORM_SUM,
-    CONV_MOMENTS,
-    DGRAD_SUMS,
-    MASKED_DGRAD,
-    MERGED_DGRADS,
-    MERGED_OPERANDS,
-    NORM_OPERANDS,
-)
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
 
 ROLES = {  # of an op that is fused so
     BOTTOM_MASK: MASKED_DGRAD,
     MOMENTS: CONV_MOMENTS,
     NORM_SUMS: DGRAD_SUMS,
-    MERGED_OPERANDS[0]: MERGED_DGRADS,
 }
-OPTIONAL = frozenset({*ROLES.values(), BATCH_NORM_SUM})
-NEED_INPUTS = frozenset({DGRAD_SUMS, BATCH_NORM_SUM})  # before the ops that read them anyway
-PARTIAL_SUMS = (*MOMENTS_ROLES, NORM_SUMS)  # roles
+OPTIONAL = frozenset(ROLES.values())
+NEED_INPUTS = frozenset({DGRAD_SUMS})  # before the ops that read them anyway
+PARTIAL_SUMS = (MOMENTS, NORM_SUMS)  # roles
 
 D = TypeVar("D", bound=Device)
 
 
 def fused_in(graph: Graph) -> tuple[str, ...]:
     """The optional fusions that `graph` has, by name."""
-    of_roles = {ROLES[role] for op in graph.ops for role in op.roles if role in ROLES}
-    return tuple(sorted(of_roles | OPTIONAL.intersection(op.record.fusion or "" for op in graph.ops)))
+    return tuple(sorted({ROLES[role] for op in graph.ops for role in op.roles if role in ROLES}))
 
 
 def steps_apart(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

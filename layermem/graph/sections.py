@@ -84,8 +84,7 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
     held = tuple(dict.fromkeys((*section.data, *section_outputs(nodes))))
     nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.apart, *_borders(net, section)})
     needs = _needs(net, nodes, section)
-    fed = () if section.backward is None else section.backward.fed
-    build = _SectionBuilder(net, nodes, device, needs, True, fed)
+    build = _SectionBuilder(net, nodes, device, needs, True)
     build.declare(gradients)
     build.feed_outside()
     build.forward(section.copied)

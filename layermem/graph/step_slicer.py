@@ -15,7 +15,6 @@ from typing import Protocol
 from layermem.errors import InputError
 from layermem.graph import bands, storage
 from layermem.graph.bands import ROWS, BandedWeights, Bands
-from layermem.graph.conv_pool import with_conv_pools
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.slices import Cut, sliced_graph
@@ -104,7 +103,7 @@ class StepSlicer:
         """The step without slices, before ranks share it: what costs are measured with."""
         alone = self._of_one_machine[0]
         storage = self._storage if self._storage.has(alone) else Storage(self.net, self._step, self._device)
-        return with_conv_pools(storage.of(alone), self._device)
+        return storage.of(alone)
 
     @property
     def items(self) -> int:
@@ -134,13 +133,12 @@ class StepSlicer:
         return self._share([self._step(net), *self._of_one_machine[1:]])[0]
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-        """The step, what shares its arena, and the test nets, with their activations as the device stores them, and
-        what it fuses of these (conv_pool.py)."""
+        """The step, what shares its arena, and the test nets, with their activations as the device stores them."""
         step, *beside = graphs
         first_test = len(beside) - len(self._tests)
         passes = zip(self._storages, beside[first_test:])
-        tests = (with_conv_pools(storage.of(graph), self._device) for storage, graph in passes)
-        stored = with_conv_pools(self._storage.of(step), self._device)
+        tests = (storage.of(graph) for storage, graph in passes)
+        stored = self._storage.of(step)
         stored = replace(stored, apart=self._apart) if self._apart else stored
         return stored, *beside[:first_test], *tests
 

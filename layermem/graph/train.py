@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from layermem import ops
-from layermem.graph.bottom_relu import RELU_MASK, bottom_relus, clears_gradient, with_bottom_relu, without_masks
-from layermem.graph.conv_moments import moments_of, with_moments
+from layermem.graph.conv_moments import MOMENTS, moments_of, with_moments
 from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
@@ -29,7 +28,6 @@ from layermem.graph.masked_dgrad import (
     with_relu,
     without_relu,
 )
-from layermem.graph.merged_dgrads import Merged, merged_dgrads, merged_roles, merged_step, without_dgrad
 from layermem.graph.needs import Needs, needs_of, wants_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
@@ -139,19 +137,14 @@ def _tops(net: Net, layers: Collection[str]) -> set[str]:
 class GraphBuilder:
     """Walks the nodes of `net` forward, backward, and over the parameters."""
 
-    def __init__(
-        self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool, fed: Collection[str] = ()
-    ):
+    def __init__(self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool):
         self.net, self.nodes, self.device, self.held = net, nodes, device, held
         self.moments = moments_of(nodes, device)
         self.masked = masked_dgrads(nodes, needs, device)
-        self.cleared = bottom_relus(nodes, needs, device, fed)
-        self.relus = {*self.masked.values(), *(each.relu for each in self.cleared.values())}  # gradient comes masked
-        self.merged = merged_dgrads(nodes, needs, device)
-        self.together = {node for pairs in self.merged.values() for pair in pairs for node in pair}
-        self.summed = norm_sums_of(nodes, needs, self.masked, self.together, device)
+        self.relus = {*self.masked.values()}  # gradient comes masked
+        self.summed = norm_sums_of(nodes, needs, self.masked, device)
         self.makers = {norm: maker for maker, norm in self.summed.items()}  # of sums, by the node that reads them
-        self.needs = without_masks(with_masks(needs, self.masked.values(), nodes), self.cleared.values())
+        self.needs = with_masks(needs, self.masked.values(), nodes)
         self.ops = OpBuilder(device, str(net.path))
         self.scaled = device.storage in ops.SCALED
         self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
@@ -186,32 +179,25 @@ class GraphBuilder:
     def _forward_op(self, index: int, node: OpNode, roles: dict[str, str]) -> None:
         name = f"{node.emitter.name}.forward"
         step, forward = node.emitter.recompute(), node.emitter.forward()
-        if index in self.cleared:
-            forward = with_bottom_relu(forward, self.cleared[index])
-            step = None if step is None else with_bottom_relu(step, self.cleared[index])
         recompute = None if step is None else self.ops.make_step(name, FORWARD, step, roles, node, index)
         if index in self.moments:
-            forward = with_moments(forward, index, self.moments[index])
+            forward = with_moments(forward, leaves=self.moments[index] == index)
         op = self.ops.make_step(name, FORWARD, forward, roles, node, index)
         self.ops.ops.append(replace(op, recompute=recompute))
 
     def _moments_of(self, index: int) -> dict[str, str]:
-        """The buffers of the moments that a node leaves or reads, by role."""
-        return {role: self._moments(maker) for role, maker in self.moments.get(index, {}).items()}
-
-    def _moments(self, index: int) -> str:
-        """The buffer of the moments that a convolution leaves."""
-        maker = self.nodes[index].emitter
+        """The buffer of the moments that a node leaves or reads, by role."""
+        if index not in self.moments:
+            return {}
+        maker = self.nodes[self.moments[index]].emitter
         assert isinstance(maker.record, ops.Conv)
-        return self.ops.buffer(f"{maker.name}.moments", STASH, maker.record.problem.moments)
+        return {MOMENTS: self.ops.buffer(f"{maker.name}.moments", STASH, maker.record.problem.moments)}
 
     # -- backward ----------------------------------------------------------------------------------------------
 
     def backward(self) -> None:
         for index in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[index]
-            for pair in self.merged.get(index, ()):
-                self._merged_dgrad(pair, index)
             for i, weight in enumerate(node.loss_weights):
                 if weight and self.needs.flows[index] and node.tops[i] not in self.seeded:
                     self._seed(node.tops[i], weight, index)
@@ -224,16 +210,6 @@ class GraphBuilder:
         step = Step("fill", (), ("y0",), record=ops.Fill(weight, self.scaled))
         self.ops.add(f"{blob}.seed", BACKWARD, step, {"y0": diff}, node=index)
 
-    def _merged_dgrad(self, pair: Merged, index: int) -> None:
-        """The data gradients of two nodes, as an op of node number `index`."""
-        first, last = self.nodes[pair.first], self.nodes[pair.last]
-        diff = self.ops.buffer(f"{last.bottoms[0]}.diff", DIFF, last.emitter.bottoms[0])
-        roles, steps = {"dx0": diff, **merged_roles(first, last)}, [merged_step(first, last)]
-        if pair.last in self.masked:
-            steps = list(with_relu(steps))
-            roles[BOTTOM_MASK] = self._mask_of(pair.last)
-        self.ops.add_step(BACKWARD, steps[0], roles, last, index)
-
     def _mask_of(self, index: int) -> str:
         """The buffer of the mask that the dgrad of a node applies."""
         return f"{self.nodes[self.masked[index]].emitter.name}.{MASK}"
@@ -243,12 +219,8 @@ class GraphBuilder:
         steps = list(emitter.backward(wants, self.needs.saved[index]))
         if index in self.relus:
             steps = without_relu(steps)
-        if index in self.together:
-            steps = without_dgrad(steps)
         if index in self.masked:
             steps = list(with_relu(steps))
-        if index in self.cleared:
-            steps = [with_bottom_relu(step, self.cleared[index]) for step in steps]
         if index in self.summed:
             steps = [leaving_sums(step) for step in steps]
         if index in self.makers:
@@ -257,8 +229,6 @@ class GraphBuilder:
         roles = {**_roles(node), **{name: f"{emitter.name}.{name}" for name in self.needs.stash[index]}}
         if index in self.masked:
             roles[BOTTOM_MASK] = self._mask_of(index)
-        if index in self.cleared:
-            roles[RELU_MASK] = f"{self.nodes[self.cleared[index].relu].emitter.name}.{MASK}"
         roles |= self._sums_of(index)
         for i, top in enumerate(node.tops):
             diff = roles[f"dy{i}"] = f"{top}.diff"
@@ -378,8 +348,7 @@ def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
 
 def _masks(op: Op, diff: str) -> bool:
     """Whether `op` ends the gradient `diff` with the backward of a ReLU."""
-    masks = masks_gradient(op.step, op.roles) or clears_gradient(op.record, op.step, op.roles)
-    return masks and diff in (*op.updates, *op.writes)
+    return masks_gradient(op.step, op.roles) and diff in (*op.updates, *op.writes)
 
 
 def _roles(node: OpNode) -> dict[str, str]:

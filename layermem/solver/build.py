@@ -14,7 +14,6 @@ from layermem.backends.base import Device
 from layermem.data import probe
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
-from layermem.graph.conv_pool import with_conv_pools
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.optional_fusions import fused_in, steps_apart, without_fusions
@@ -325,7 +324,7 @@ def job_of_net(
         )
     if slicer is None:
         storage = Storage(net, lambda each: forward_graph(each, device), device)
-        graphs = [with_conv_pools(storage.of(forward_graph(net, device)), device)]
+        graphs = [storage.of(forward_graph(net, device))]
     else:
         graphs = [slicer.whole, *slicer.beside]
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))

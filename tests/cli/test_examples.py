@@ -106,7 +106,7 @@ def test_every_command_of_a_page_works_without_a_data_set(layermem, tmp_path, mo
 
 
 def test_the_readme_says_where_the_command_is_after_make():
-    start = Path("README.md").read_text().split("## Start")[1].split("The commands:")[0]
+    start = Path("README.md").read_text().split("## Start")[1].split("The commands")[0]
     assert "`.venv/bin/layermem`" in start and "`source .venv/bin/activate`" in start
 
 
