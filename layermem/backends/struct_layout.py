@@ -53,7 +53,7 @@ class Packing(NamedTuple):
 
 
 class Kind(Protocol):
-    """The type of a member; `where` names the member in errors."""
+    """The type of a member.  Errors begin with what follows the name of the member: Layout adds the names."""
 
     @property
     def nbytes(self) -> int: ...
@@ -61,7 +61,7 @@ class Kind(Protocol):
     @property
     def align(self) -> int: ...
 
-    def write(self, where: str, value: StructValue, offset: int, packing: Packing) -> None: ...
+    def write(self, value: StructValue, offset: int, packing: Packing) -> None: ...
 
 
 class Scalar:
@@ -71,14 +71,14 @@ class Scalar:
         self.code, self.name = code, name
         self.nbytes = self.align = struct.calcsize(code)
 
-    def write(self, where: str, value: StructValue, offset: int, packing: Packing) -> None:
+    def write(self, value: StructValue, offset: int, packing: Packing) -> None:
         if isinstance(value, Later):
             packing.patches.append(Patch(offset, self.code, value.value))
             return
         try:
             struct.pack_into(self.code, packing.data, offset, value)
         except (struct.error, OverflowError):
-            raise TypeError(f"{where} must be {self.name}, but is {value!r}") from None
+            raise TypeError(f" must be {self.name}, but is {value!r}") from None
 
 
 class Array:
@@ -88,11 +88,11 @@ class Array:
         self.element, self.count = element, count
         self.nbytes, self.align = count * element.nbytes, element.align
 
-    def write(self, where: str, value: StructValue, offset: int, packing: Packing) -> None:
-        values = _elements(where, value)
+    def write(self, value: StructValue, offset: int, packing: Packing) -> None:
+        values = _elements(value)
         if len(values) > self.count:
-            raise ValueError(f"{where} holds {self.count} values, not {len(values)}")
-        _write_each(where, self.element, values, offset, packing)
+            raise ValueError(f" holds {self.count} values, not {len(values)}")
+        _write_each(self.element, values, offset, packing)
 
 
 class Vector:
@@ -103,15 +103,15 @@ class Vector:
     def __init__(self, element: Kind):
         self.element = element
 
-    def write(self, where: str, value: StructValue, offset: int, packing: Packing) -> None:
+    def write(self, value: StructValue, offset: int, packing: Packing) -> None:
         if isinstance(value, str) and self.element is SCALARS["char"]:
             value = value.encode()
-        values = _elements(where, value)
+        values = _elements(value)
         packing.data.extend(bytes(-len(packing.data) % 8))
         begin = len(packing.data)
         struct.pack_into("2q", packing.data, offset, begin, len(values))
         packing.data.extend(bytes(len(values) * self.element.nbytes))
-        _write_each(where, self.element, values, begin, packing)
+        _write_each(self.element, values, begin, packing)
 
 
 class Optional:
@@ -119,8 +119,8 @@ class Optional:
 
     nbytes, align = 16, 8
 
-    def write(self, where: str, value: StructValue, offset: int, packing: Packing) -> None:
-        SCALARS["int64_t"].write(where, value, offset + 8, packing)
+    def write(self, value: StructValue, offset: int, packing: Packing) -> None:
+        SCALARS["int64_t"].write(value, offset + 8, packing)
         packing.data[offset] = 1
 
 
@@ -131,15 +131,15 @@ class Enumeration:
         self.name, self.number, self.values = name, number, values
         self.nbytes, self.align = number.nbytes, number.align
 
-    def write(self, where: str, value: StructValue, offset: int, packing: Packing) -> None:
+    def write(self, value: StructValue, offset: int, packing: Packing) -> None:
         if isinstance(value, str):
             value = value or next(iter(self.values))
             if value not in self.values:
-                raise ValueError(f"{where}: unknown {self.name} '{value}', known are {', '.join(self.values)}")
+                raise ValueError(f": unknown {self.name} '{value}', known are {', '.join(self.values)}")
             value = self.values[value]
         elif value not in self.values.values():
-            raise ValueError(f"{where}: unknown {self.name} {value}")
-        self.number.write(where, value, offset, packing)
+            raise ValueError(f": unknown {self.name} {value}")
+        self.number.write(value, offset, packing)
 
 
 class Member(NamedTuple):
@@ -165,23 +165,42 @@ class Layout:
         """The struct's bytes, gaps zero, and what is patched later; `values` must name every member that may not be
         left out, and nothing else than members."""
         packing = Packing(bytearray(self.nbytes), [])
-        self.write(self.name, values, 0, packing)
+        try:
+            self.write(values, 0, packing)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self.name}{error}") from None
         return bytes(packing.data), tuple(packing.patches)
 
-    def write(self, where: str, value: StructValue, offset: int, packing: Packing) -> None:
+    @cached_property
+    def plain(self) -> struct.Struct | None:
+        """Packs all members at once, where they are numbers, flags and addresses."""
+        codes = [member.kind.code for member in self.members if isinstance(member.kind, Scalar)]
+        return struct.Struct("@" + "".join(codes)) if len(codes) == len(self.members) else None
+
+    def write(self, value: StructValue, offset: int, packing: Packing) -> None:
         if not isinstance(value, Mapping):
-            values = _elements(where, value)
+            values = _elements(value)
             if len(values) > len(self.members):
-                raise TypeError(f"{where} has {len(self.members)} members, not {len(values)}")
+                raise TypeError(f" has {len(self.members)} members, not {len(values)}")
             value = {member.name: one for member, one in zip(self.members, values)}
-        given = {member.name: self._given(member, value) for member in self.members}
-        missing = [member.name for member in self.members if given[member.name] is None and not member.optional]
-        unknown = sorted(value.keys() - self.names)
-        if missing or unknown:
-            raise TypeError(f"{where}: missing {missing}, unknown {unknown}")
+        if self.plain and len(value) == len(self.members):
+            with suppress(struct.error, OverflowError, KeyError):
+                self.plain.pack_into(packing.data, offset, *[value[member.name] for member in self.members])
+                return
+        if not self.names.issuperset(value):
+            raise TypeError(f": unknown {sorted(value.keys() - self.names)}, missing {self._missing(value)}")
         for member in self.members:
-            if (one := given[member.name]) is not None:
-                member.kind.write(f"{where}.{member.name}", one, offset + member.offset, packing)
+            one = self._given(member, value)
+            if one is not None:
+                try:
+                    member.kind.write(one, offset + member.offset, packing)
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f".{member.name}{error}") from None
+            elif not member.optional:
+                raise TypeError(f": missing {self._missing(value)}")
+
+    def _missing(self, values: StructValues) -> list[str]:
+        return [each.name for each in self.members if self._given(each, values) is None and not each.optional]
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -196,19 +215,22 @@ class Layout:
         return {name: values[name] for name in member.kind.names if name in values} or None
 
 
-def _elements(where: str, value: StructValue) -> Sequence[StructValue]:
+def _elements(value: StructValue) -> Sequence[StructValue]:
     if isinstance(value, (str, Mapping)) or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
-        raise TypeError(f"{where} must be a sequence, but is {value!r}")
+        raise TypeError(f" must be a sequence, but is {value!r}")
     return value  # type: ignore[return-value]  # or an array
 
 
-def _write_each(where: str, kind: Kind, values: Sequence[StructValue], offset: int, packing: Packing) -> None:
+def _write_each(kind: Kind, values: Sequence[StructValue], offset: int, packing: Packing) -> None:
     if isinstance(kind, Scalar):
         with suppress(struct.error, OverflowError):
             struct.pack_into(f"{len(values)}{kind.code}", packing.data, offset, *values)
             return
-    for i, value in enumerate(values):  # names the one that is wrong
-        kind.write(f"{where}[{i}]", value, offset + i * kind.nbytes, packing)
+    for i, value in enumerate(values):
+        try:
+            kind.write(value, offset + i * kind.nbytes, packing)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"[{i}]{error}") from None
 
 
 # -- declarations ------------------------------------------------------------------------------------------------------
@@ -279,33 +301,36 @@ class Declarations:
 
     def _members(self, name: str, declarations: Iterable[str]) -> list[Member]:
         members: list[Member] = []
-        for declaration in declarations:
-            match = DECLARATION.fullmatch(declaration.strip())
-            if not match:
-                raise KeyError(f"{name}: {declaration.strip()}")
-            type_name, mark, declarators = match.groups()
-            or_null = type_name.startswith("OrNull<")
-            for text in declarators.split(","):
+        for declaration in map(str.strip, declarations):
+            match = DECLARATION.fullmatch(declaration)
+            for text in match[3].split(",") if match else [""]:
                 declarator = DECLARATOR.fullmatch(text.strip())
-                if not declarator:
-                    raise KeyError(f"{name}: {declaration.strip()}")
-                pointer = or_null or "*" in mark or declarator[1]
-                kind = POINTER if pointer else self._kind(type_name)
-                if declarator[3]:
-                    kind = Array(kind, int(declarator[3]))
-                optional = or_null or bool(declarator[4]) or kind is SCALARS["bool"] or isinstance(kind, Optional)
-                optional = optional or (isinstance(kind, Layout) and all(member.optional for member in kind.members))
-                end, _ = _extent(members, padded=False)
-                members.append(Member(declarator[2], -(-end // kind.align) * kind.align, kind, optional))
+                if not match or not declarator:
+                    raise KeyError(f"{name}: {declaration}")
+                members.append(self._member(match, declarator, _extent(members, padded=False)[0]))
         return members
+
+    def _member(self, declaration: re.Match[str], declarator: re.Match[str], end: int) -> Member:
+        """The member behind those that end at byte `end`."""
+        type_name, mark, _ = declaration.groups()
+        star, name, count, initializer = declarator.groups()
+        or_null = type_name.startswith("OrNull<")
+        kind = POINTER if or_null or star or "*" in mark else self._kind(type_name)
+        if count:
+            kind = Array(kind, int(count))
+        if isinstance(kind, Enumeration) and initializer:
+            assert initializer.endswith(f"::{next(iter(kind.values))}"), f"{name} must begin as zero"
+        optional = or_null or bool(initializer) or kind is SCALARS["bool"] or isinstance(kind, Optional)
+        optional = optional or (isinstance(kind, Layout) and all(member.optional for member in kind.members))
+        return Member(name, -(-end // kind.align) * kind.align, kind, optional)
 
 
 def _enumerators(body: str) -> dict[str, int]:
-    """Their values: one more than the one before, where none is given."""
+    """Their values: one more than those before, where none is given."""
     values: dict[str, int] = {}
     for text in filter(None, map(str.strip, body.split(","))):
         name, _, value = text.partition(" = ")
-        values[name] = int(value) if value else len(values)
+        values[name] = int(value) if value else max(values.values(), default=-1) + 1
     return values
 
 

@@ -41,7 +41,7 @@ def test_a_struct_is_packed_by_the_names_of_its_members():
 
 
 def test_a_member_too_many_or_too_few_is_an_error():
-    with pytest.raises(TypeError, match=r"missing \['value'\], unknown \['valeu'\]"):
+    with pytest.raises(TypeError, match=r"unknown \['valeu'\], missing \['value'\]"):
         layout("fill", "FillArgs").pack({"y": 0, "count": 3, "accumulate": 0, "valeu": 0.5})
 
 

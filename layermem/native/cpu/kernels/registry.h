@@ -2,7 +2,7 @@
 //
 // LAYERMEM_KERNEL(name) beside a function registers it.  The caller packs what the function is declared to take, as a
 // struct whose members are the parameters; it reads the declaration in the header (layermem/backends/struct_layout.py).
-// A parameter, and each struct in it that has a check(), is checked when it is unpacked.
+// A parameter that has a check() is checked when it is unpacked.
 #pragma once
 #include <cstring>
 #include <optional>
@@ -40,18 +40,18 @@ class PackedArguments {
         } else if constexpr (std::is_trivially_copyable_v<T>) {
             T value;
             std::memcpy(static_cast<void*>(&value), at(alignof(T), sizeof(T)), sizeof(T));
-            check(value);
+            check(value, 0);
             return value;
         } else {
             at(alignof(T), 0);
             T value = take_members<T>();
             at(alignof(T), 0);
-            check(value);
+            check(value, 0);
             return value;
         }
     }
 
-    // Whether the arguments were all, and no vector lies among them.
+    // Whether all arguments were read, and the elements of vectors lie behind them.
     bool is_complete() const { return (at_ + 7) / 8 * 8 == end_; }
 
   private:
@@ -98,10 +98,11 @@ class PackedArguments {
     }
 
     template <class T>
-    static auto check(const T& value) -> decltype(value.check()) {
+    static auto check(const T& value, int) -> decltype(value.check()) {
         value.check();
     }
-    static void check(...) {}
+    template <class T>
+    static void check(const T&, long) {}
 
     const char* at(int64_t align, int64_t bytes) {
         at_ = (at_ + align - 1) / align * align;
