@@ -252,9 +252,9 @@ ENUMERATION = re.compile(r"^enum class (\w+)(?: : (\w+))? \{([^}]*)\};", re.MULT
 STRUCT = re.compile(r"^struct (\w+) \{ *\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 FUNCTION = re.compile(r"^(?:\w*Launch|int64_t|bool) (\w+)\(([^;()]*)\);", re.MULTILINE)
 DECLARATION = re.compile(
-    r"(?:const )?(unsigned(?: long long| char| short)?\b|[\w:]+(?:<.*>)?)(?: const)?([\s*&]+)(.+)", re.DOTALL
+    r"(?:const )?(unsigned(?: long long| char| short)?\b|[\w:]+(?:<.*>)?)(?: const)?([\s*&]+.+)", re.DOTALL
 )
-DECLARATOR = re.compile(r"(\*?)(\w+)(?:\[(\d+)\])?( = (?:0|false|nullptr|\{\}|\w+::\w+))?")
+DECLARATOR = re.compile(r"([\s*&]*)(\w+)(?:\[(\d+)\])?( = (?:0|false|nullptr|\{\}|\w+::\w+))?")
 
 
 class Declarations:
@@ -303,8 +303,8 @@ class Declarations:
         members: list[Member] = []
         for declaration in map(str.strip, declarations):
             match = DECLARATION.fullmatch(declaration)
-            for text in match[3].split(",") if match else [""]:
-                declarator = DECLARATOR.fullmatch(text.strip())
+            for text in match[2].split(",") if match else [""]:
+                declarator = DECLARATOR.fullmatch(text)
                 if not match or not declarator:
                     raise KeyError(f"{name}: {declaration}")
                 members.append(self._member(match, declarator, _extent(members, padded=False)[0]))
@@ -312,10 +312,9 @@ class Declarations:
 
     def _member(self, declaration: re.Match[str], declarator: re.Match[str], end: int) -> Member:
         """The member behind those that end at byte `end`."""
-        type_name, mark, _ = declaration.groups()
-        star, name, count, initializer = declarator.groups()
+        type_name, (mark, name, count, initializer) = declaration[1], declarator.groups()
         or_null = type_name.startswith("OrNull<")
-        kind = POINTER if or_null or star or "*" in mark else self._kind(type_name)
+        kind = POINTER if or_null or "*" in mark else self._kind(type_name)
         if count:
             kind = Array(kind, int(count))
         if isinstance(kind, Enumeration) and initializer:
