@@ -89,7 +89,6 @@ class OpBuilder:
         updates = unique((*(used[r] for r in step.updates if r in used), *continued))
         reads = tuple(b for b in unique(used[r] for r in step.reads if r in used) if b not in updates)
         writes = unique(used[r] for r in step.writes if r in used and used[r] not in updates)
-        moved = [b for b in reads if b not in {used.get(r) for r in step.uncounted}]
         return Op(
             name,
             kind,
@@ -102,7 +101,7 @@ class OpBuilder:
             accumulates,
             workspace_bytes=self.device.workspace_bytes(record, step.step, used.keys()),
             flops=step.flops,
-            nbytes=sum(self.buffers[b].nbytes for b in (*moved, *updates, *updates, *writes)),
+            nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)),
             node=node,
             overlays=self._overlays(step, used, accumulates, of) if of is not None else (),
             layer_name=of.emitter.name if of is not None else "",
