@@ -39,7 +39,20 @@ from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
 from layermem.graph.passes import Operand, Pass
 from layermem.graph.slices import whole_name
 from layermem.layers.base import has_gradient
-from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, Communication, CopyOut, Feed, Python, Silence, Tensor
+from layermem.ops import (
+    CARRY,
+    NARROW,
+    OPEN,
+    WHOLE,
+    BatchSlice,
+    Communication,
+    CopyOut,
+    EndsInRelu,
+    Feed,
+    Python,
+    Silence,
+    Tensor,
+)
 from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
@@ -127,7 +140,8 @@ class _Narrowing:
         recompute = None if op.recompute is None else self._op(op.recompute)
         if not self._is_narrow(op):
             return replace(op, recompute=recompute) if recompute is not op.recompute else op
-        op = replace(op, record=op.record.stored_in(self.dtype, self._type_of_top(op)))
+        if isinstance(op.record, EndsInRelu):
+            op = replace(op, record=replace(op.record, stored=self._type_of_top(op)))
         overlays = tuple(each for each in op.overlays if (each.out in self.narrow) == (each.over in self.narrow))
         if not self._converted(op):
             saved = self._more_traffic(op)

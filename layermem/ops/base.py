@@ -210,11 +210,6 @@ class OpRecord:
         """This record, of the step with a batch of `part.count`, as that of one slice of `whole`."""
         return replace(self, part=part)
 
-    def stored_in(self: R, dtype: str, y: str) -> R:
-        """This record where blobs are stored in `dtype`, of 16 bits, also those that a fused op leaves out.  `y`: the
-        type of what a ReLU makes (EndsInRelu)."""
-        return self
-
     @property
     def family(self) -> str:
         return type(self).__name__
@@ -259,9 +254,6 @@ class EndsInRelu(OpRecord):
 
     def of_slice(self: S, part: BatchSlice, whole: S) -> S:
         return replace(self, part=part, stored=whole.stored)
-
-    def stored_in(self: S, dtype: str, y: str) -> S:
-        return replace(self, stored=y)
 
 
 class ReadsLabels(OpRecord):

@@ -4,6 +4,7 @@ whose results are rounded.  On every instruction set, of numbers, infinities, Na
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from layermem.backends.narrow import narrowed, widened
 from layermem.backends.registry import narrow_roles
 from layermem.graph.ops import Op
 from layermem.layers.base import Layer, Step
-from layermem.ops import NARROW
+from layermem.ops import NARROW, EndsInRelu
 from tests.backends.test_cpu import RUNNABLE, arguments, stored
 from tests.layers.harness import Run, batch_norm_scale, layer_of, logical, wants_of, with_epilogue
 
@@ -81,7 +82,8 @@ def operands(run: Run, step: Step, dtype: str, taken: Collection[str], special: 
 def compare_with_conversions(device: CpuDevice, run: Run, step: Step, adds: Collection[str], special: bool, wide: str):
     """Whether the kernel takes 16 bits of all blobs but those whose role begins with `wide`; if so, it is compared."""
     dtype = NARROW[device.storage]
-    record = (step.record or run.layer.record).stored_in(dtype, dtype)
+    record = step.record or run.layer.record
+    record = replace(record, stored=dtype) if isinstance(record, EndsInRelu) else record
     roles = dict.fromkeys((*step.reads, *step.writes, *step.updates))
     is_narrow = {r: r.rstrip("0123456789") in BLOBS and not (wide and r.startswith(wide)) for r in roles}
     dtypes = {role: dtype if is_narrow[role] else run.tensor(role).dtype for role in roles}

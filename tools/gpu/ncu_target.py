@@ -2,8 +2,8 @@
 
 They are those of training steps: of each net and way in NETS, as a run without a budget binds it on this GPU, the
 largest launch of each kind of product, by the bytes that it moves; then of the kernels that memory bounds, those that
-move most bytes in all.  So products of packed operands, by warpgroups, of patches of images, with moments, sums or
-pooling are among them, in the tiles that are chosen.  An arena of zeros holds all operands: an index is in range, and
+move most bytes in all.  So products of packed operands, by warpgroups, of patches of images, with moments or sums
+are among them, in the tiles that are chosen.  An arena of zeros holds all operands: an index is in range, and
 no counter but the GPU's power depends on what is multiplied.  What is in quarantine by the results of this call and of
 those in folders of earlier ones is left out.
 """
