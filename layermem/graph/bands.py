@@ -25,7 +25,7 @@ from typing import Protocol
 from layermem.errors import InputError
 from layermem.graph import op_builder
 from layermem.graph.fused_update import offer_fused_updates
-from layermem.graph.op_builder import role_map
+from layermem.graph.op_builder import priced, role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op, unique
 from layermem.graph.train import HOLD, with_updates
 from layermem.ops import BandRules, Concat, Fill, InnerProduct, RowBand, Tensor, Update
@@ -251,11 +251,10 @@ class _Bander:
             reads=tuple(parts),
             overlays=(),
             flops=0,
-            workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()),
-            nbytes=2 * y.nbytes,
             node=self._moved(op).node,
             recompute=None,
         )
+        join = replace(priced(join, self.buffers, self.device), nbytes=2 * y.nbytes)
         return replace(join, recompute=join)
 
     def _backward(self, product: Sequence[Op]) -> Iterator[Op]:
@@ -316,7 +315,7 @@ class _Bander:
             return unique(b for role, b in roles.items() if op.roles[role if role in op.roles else "w0"] in buffers)
 
         reads, updates, writes = named(op.reads), named(op.updates), named(op.writes)
-        return replace(
+        made = replace(
             op,
             roles=dict(roles),
             reads=reads,
@@ -327,6 +326,5 @@ class _Bander:
             recompute=None,
             accumulates=tuple(role for role in op.accumulates if role in roles),
             overlays=(),
-            workspace_bytes=self.device.workspace_bytes(op.record, op.step, roles.keys()),
-            nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)),
         )
+        return priced(made, self.buffers, self.device)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from layermem.graph.op_builder import Device
+from layermem.graph.op_builder import Device, priced
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, Buffer, Graph, Op, unique
 from layermem.ops import BatchNorm, BatchNormScale, Tensor
 from layermem.ops.normalization import FIRST_PASSES
@@ -121,7 +121,7 @@ def _forward_passes(op: Op, node: int, buffers: dict[str, Buffer], device: Devic
         reads=unique((*op.recompute.reads, *made.values())),
         node=node,
     )
-    again = _with_bytes(again, buffers, device)
+    again = priced(again, buffers, device)
     return [replace(statistics, flops=max(0, op.flops - op.recompute.flops)), replace(again, recompute=again)]
 
 
@@ -172,10 +172,4 @@ def _step(
         overlays=(),
         recompute=None,
     )
-    return _with_bytes(divided, buffers, device)
-
-
-def _with_bytes(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
-    """`op` with the bytes of its workspace and those that it reads and writes."""
-    nbytes = sum(buffers[b].nbytes for b in (*op.reads, *op.updates, *op.updates, *op.writes))
-    return replace(op, nbytes=nbytes, workspace_bytes=device.workspace_bytes(op.record, op.step, op.roles.keys()))
+    return priced(divided, buffers, device)
