@@ -134,7 +134,6 @@ class _Bander:
         products = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
         if len(products) > 1:  # in a test net; BandedWeights.of looks at the training step
             raise _refusal(banded.layer, f"shares its weights with '{products[1].layer_name}'")
-        self.node = products[0].node if products else None
         self.tops = {op.roles["y0"] for op in products}
         self.buffers: dict[str, Buffer] = {}
 
@@ -158,7 +157,7 @@ class _Bander:
 
     def _ordered(self, ops: Sequence[Op]) -> Iterable[Op]:
         """`ops` with each update where its band is done."""
-        if self.node is None:
+        if not self.tops:
             return ops
         updates = [op for op in ops if isinstance(op.record, Update)]
         others = [op for op in ops if op not in updates and op.name != HOLD]
@@ -197,7 +196,7 @@ class _Bander:
     def _in_bands(self, op: Op) -> Iterator[Op]:
         """An op that is none of the layer's backward: for each band, if it touches the weights."""
         if self.divided.isdisjoint(op.touches):
-            yield self._moved(op)
+            yield op
         elif isinstance(op.record, (Update, Fill)):
             for number in range(self.count):
                 yield self._elementwise(op, number)
@@ -210,13 +209,6 @@ class _Bander:
             what = "clip_gradients reads" if op.name == "clip" else f"'{op.name}' reads"
             raise _refusal(self.banded.layer, f"cannot have row bands where {what} all rows of them at once")
 
-    def _moved(self, op: Op) -> Op:
-        """An op that stays as it is: its node counts behind those of the bands."""
-        if self.node is None or op.node < self.node:
-            return op
-        recompute = None if op.recompute is None else replace(op.recompute, node=op.node + self.count)
-        return replace(op, node=op.node + self.count, recompute=recompute)
-
     def _elementwise(self, op: Op, number: int) -> Op:
         """An update of a band, or what sets its gradient to a value."""
         name = self._name(self.banded.weights, number) + op.name.removeprefix(self.banded.weights)
@@ -225,7 +217,7 @@ class _Bander:
             record = replace(record, tensor=self.buffers[self._name(self.banded.weights, number)].tensor)
         roles = {role: self._name(b, number) if b in self.divided else b for role, b in op.roles.items()}
         band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
-        return self._of(band, roles, op.node, int(op.flops * self._share(number)))
+        return self._of(band, roles, int(op.flops * self._share(number)))
 
     def _forward(self, op: Op, number: int) -> Op:
         y = op.roles["y0"]
@@ -251,7 +243,6 @@ class _Bander:
             reads=tuple(parts),
             overlays=(),
             flops=0,
-            node=self._moved(op).node,
             recompute=None,
         )
         join = replace(priced(join, self.buffers, self.device), nbytes=2 * y.nbytes)
@@ -273,7 +264,7 @@ class _Bander:
     def _bias(self, op: Op) -> Op:
         """The gradient of the bias, of all outputs at once."""
         roles = {role: op.roles[role] for role in ("dy0", "dw1")}
-        return self._of(op, roles, self._moved(op).node, self.buffers[op.roles["dy0"]].tensor.count)
+        return self._of(op, roles, self.buffers[op.roles["dy0"]].tensor.count)
 
     def _dgrad(self, op: Op, number: int) -> Op:
         if op.accumulates and not self.banded.rules.adds_dx:
@@ -289,7 +280,7 @@ class _Bander:
         """One dgrad that reads the bands of all."""
         weights = role_map("w", [self._name(op.roles["w0"], number) for number in range(self.count)])
         roles = {"dy0": op.roles["dy0"], "dx0": op.roles["dx0"], **weights}
-        return self._of(replace(op, step="gathered_dgrad"), roles, self._moved(op).node, op.flops)
+        return self._of(replace(op, step="gathered_dgrad"), roles, op.flops)
 
     def _share(self, number: int) -> float:
         """Of all rows, those of a band."""
@@ -298,17 +289,15 @@ class _Bander:
     def _of_band(self, op: Op, roles: Mapping[str, str], number: int) -> Op:
         """forward, wgrad or dgrad of one band."""
         record = op.record
-        assert isinstance(record, InnerProduct) and self.node is not None
+        assert isinstance(record, InnerProduct)
         if record.relu or record.residual:
             raise _refusal(self.banded.layer, "has an epilogue, which row bands leave to an op of its own")
         y = self._columns_of(record.y, number)
         band = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
-        # Forward runs the bands from the last one to the first, as backward runs them from the first one on.
-        node = self.node + self.count - 1 - number
         named = replace(op, name=self._name(op.name, number), record=band, share_of=(op.name, self._share(number)))
-        return self._of(named, roles, node, int(op.flops * self._share(number)))
+        return self._of(named, roles, int(op.flops * self._share(number))).of_turn(number)
 
-    def _of(self, op: Op, roles: Mapping[str, str], node: int, flops: int) -> Op:
+    def _of(self, op: Op, roles: Mapping[str, str], flops: int) -> Op:
         """`op` with other operands: each is read or written as that of its role is, further ones as w0."""
 
         def named(buffers: Sequence[str]) -> tuple[str, ...]:
@@ -321,7 +310,6 @@ class _Bander:
             reads=reads,
             updates=updates,
             writes=writes,
-            node=node,
             flops=flops,
             recompute=None,
             accumulates=tuple(role for role in op.accumulates if role in roles),

@@ -70,4 +70,5 @@ def _fused_update(graph: Graph, device: Device, weights: Op, update: Op) -> Op |
         layer_name=weights.layer_name,
         layer_type=weights.layer_type,
         layers=weights.layers,
+        turns=weights.turns,
     )

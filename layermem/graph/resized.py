@@ -140,6 +140,7 @@ class _OpLines:
             op.stream,
             op.passes,
             op.joins,
+            op.turns,
         )
 
     def _traffic_bytes(self, buffers: Mapping[str, Buffer]) -> int:

@@ -146,7 +146,6 @@ class _Slicer:
         whole, small = (in_two_passes(graph, *self._range(whole), device) for graph in (whole, small))
         self.whole, self.small, self.sizes = whole, small.by_name, small.buffers
         self.first, self.last = self._range(whole)
-        self.span = self.last - self.first + 1
         self.region = self._region()
         backward = list(whole.of_kind(BACKWARD))
         if backward and not any(op.name in self.region for op in backward):
@@ -345,14 +344,16 @@ class _Slicer:
 
     def _slice(self, op: Op, number: int, runs_first: bool) -> Op:
         """Slice `number` (from 0) of `op`; `runs_first`: no other slice of it runs before."""
-        part, small, node = self.parts[number], self.small[op.name], self._node(op, number)
+        part, small = self.parts[number], self.small[op.name]
         form = self._form(op, small, part, number, runs_first)
         crosses = any(b in self.border for b in (*op.writes, *op.updates)) or self.sums[op.name]
         recompute = None
         if small.recompute is not None and op.recompute is not None and not crosses:
-            recompute = replace(self._form(op.recompute, small.recompute, part, number, runs_first), node=node)
-        form = replace(form, recompute=recompute, node=node)
-        return runs_again(form, self.whole.buffers, op) if self.staged and not crosses else form
+            recompute = self._form(op.recompute, small.recompute, part, number, runs_first)
+        form = replace(form, recompute=recompute)
+        if not self.staged:  # in stages, slices share the runs of a node
+            return form.of_turn(number)
+        return form if crosses else runs_again(form, self.whole.buffers, op)
 
     def _form(self, op: Op, small: Op, part: BatchSlice, number: int, runs_first: bool) -> Op:
         """One form of an op, first run or recomputation, on the items of `part`."""
@@ -471,13 +472,6 @@ class _Slicer:
     def _name(self, name: str, number: int) -> str:
         return intern(f"{name}@{number + 1}/{self.cut.count}")  # ops repeat the names of their buffers
 
-    def _node(self, op: Op, number: int) -> int:
-        """Nodes count through the slices in the order in which their forward runs; in stages, slices share them."""
-        if self.staged:
-            return op.node
-        turn = number if self.interleaved else self.cut.count - 1 - number
-        return op.node + turn * self.span
-
     # -- the graph ---------------------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
@@ -491,7 +485,7 @@ class _Slicer:
             else:
                 buffers[name] = buffer
         buffers |= self.carries
-        fused = tuple(self._moved(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
+        fused = tuple(self._once(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
         return Graph(
             self.whole.name, buffers, tuple(ops), self.whole.device, self.whole.warnings, fused, slices=str(self.cut)
         )
@@ -509,16 +503,16 @@ class _Slicer:
             ops = [*before, *forward, *after, *first, *backward, *rest]
         elif self.interleaved:
             inside = [self._slice(op, i, i == 0) for i in slices for op in (*self.forward, *self.backward)]
-            ops = [*self._moved(before), *self._moved(first), *inside, *self._moved(after), *self._moved(rest)]
+            ops = [*self._once(before), *self._once(first), *inside, *self._once(after), *self._once(rest)]
         else:
             last = slices[-1]
             ops = [
-                *self._moved(before),
+                *self._once(before),
                 *(self._slice(op, i, i == last) for i in reversed(slices) for op in self.forward),
-                *self._moved(after),
-                *self._moved(first),
+                *self._once(after),
+                *self._once(first),
                 *(self._slice(op, i, i == 0) for i in slices for op in self.backward),
-                *self._moved(rest),
+                *self._once(rest),
             ]
         others = [op for op in self.whole.ops if op.kind == UPDATE]
         updates = [op for op in others if isinstance(op.record, Update)]
@@ -552,15 +546,13 @@ class _Slicer:
                 (early if position[op.name] < start or isinstance(op.record, Fill) else rest).append(op)
         return early, rest
 
-    def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
-        """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""
-        shift = 0 if self.staged else (self.cut.count - 1) * self.span
+    def _once(self, ops: Iterable[Op]) -> Iterator[Op]:
+        """Ops that run once.  Those of the region's nodes are of the slice whose forward runs last; sums behind the
+        slices are of the last one."""
         behind = self.late & {op.name for op in self._backward_around()[1]}
         for op in ops:
-            if not behind.isdisjoint((op.name, *op.covers)):  # with the slice that runs last
-                yield replace(op, node=op.node + shift * self.interleaved)
-            elif op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
+            is_late = not behind.isdisjoint((op.name, *op.covers))
+            if self.staged or not self.first <= op.node <= self.last or (op.kind == FORWARD and not op.reads):
                 yield op
             else:
-                recompute = None if op.recompute is None else replace(op.recompute, node=op.node + shift)
-                yield replace(op, node=op.node + shift, recompute=recompute)
+                yield op.of_turn(self.cut.count - 1 if is_late or self.interleaved else 0)

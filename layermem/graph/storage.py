@@ -118,13 +118,13 @@ class _Narrowing:
         self.dtype = NARROW[storage.device.storage]
         self.narrow = _narrow_buffers(graph)
         self._narrow_names = frozenset(map(whole_name, self.narrow))
-        self._counts: dict[int, int] = {}  # items of a part by node
+        self._counts: dict[tuple[int, ...], int] = {}  # items of a part by node
         self._converted_of: dict[object, frozenset[str]] = {}  # by what _taken() depends on
-        self._of_node: dict[int, list[Op]] = {}
+        self._of_node: dict[tuple[int, ...], list[Op]] = {}
         self.whole = graph = without_sums_of(graph, filter(self._converted, graph.ops), self.device)
         for op in graph.ops:
             if self._converted(op):
-                self._of_node.setdefault(op.node, []).append(op)
+                self._of_node.setdefault(op.unit, []).append(op)
         largest = max((self._wide_bytes(op) for ops in self._of_node.values() for op in ops), default=0)
         self.part_bytes = min(self.device.part_bytes, largest // self.device.least_parts)
 
@@ -262,12 +262,12 @@ class _Narrowing:
     def _count(self, op: Op, items: BatchSlice) -> int:
         """Items of a part of `op`, which are those of all ops of its node: as many as `part_bytes` hold of a number
         that divides the items, or one."""
-        if op.node not in self._counts:
-            wide = max(map(self._wide_bytes, self._of_node.get(op.node, [op])))
+        if op.unit not in self._counts:
+            wide = max(map(self._wide_bytes, self._of_node.get(op.unit, [op])))
             counts = (items.count // parts for parts in range(1, items.count + 1) if items.count % parts == 0)
             fitting = (count for count in counts if wide * count <= self.part_bytes * items.count)
-            self._counts[op.node] = next(fitting, 1)
-        return self._counts[op.node]
+            self._counts[op.unit] = next(fitting, 1)
+        return self._counts[op.unit]
 
     def _wide_bytes(self, op: Op) -> int:
         """Of the operands of `op` that are converted, in fp32."""

@@ -318,11 +318,11 @@ def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection
     """`ops_` and `updates`, each right after the last op that touches its parameter or what it reads; or after the last
     one of that op's layer, if it has one, since until then the layer's forward may be recomputed.  The ops of the names
     `together` are as one layer, since they may all run again until the last of them."""
-    end = {op.node: position for position, op in enumerate(ops_)}
+    end = {op.unit: position for position, op in enumerate(ops_)}
     end_together = max((position for position, op in enumerate(ops_) if op.name in together), default=-1)
     last: dict[str, int] = {}
     for position, op in enumerate(ops_):
-        of_layer = end[op.node] if op.node >= 0 else position
+        of_layer = end[op.unit] if op.node >= 0 else position
         last |= dict.fromkeys(op.touches, max(of_layer, end_together if op.name in together else -1))
     after: dict[int, list[Op]] = {}
     for update in updates:
