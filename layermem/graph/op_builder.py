@@ -107,8 +107,7 @@ class OpBuilder:
             layer_type=of.emitter.type if of is not None else "",
             layers=tuple(layer.name for layer in of.layers) if of is not None else (),
         )
-        op, uncounted = priced(op, self.buffers, self.device), {used.get(r) for r in step.uncounted}
-        return replace(op, nbytes=op.nbytes - sum(self.buffers[b].nbytes for b in reads if b in uncounted))
+        return priced(op, self.buffers, self.device)
 
     def _accumulates(self, used: Mapping[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Roles whose buffer holds an earlier part of the same gradient, from another reader, role or step; and

@@ -7,7 +7,6 @@ import ast
 import math
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import compress, product
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from layermem.backends.cuda.device import CudaDevice
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
+from layermem.graph.rewrite import rewrite
 from layermem.graph.train import Rule, train_graph
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, JOINED_UPDATES, MASKED_DGRAD, NARROW
 from layermem.planning.strategies import STRATEGIES
@@ -28,6 +28,7 @@ from layermem.report.plan_report import evaluate
 from tests.backends.cuda.on_fake_driver import run, trained
 from tests.emulator import fake_driver
 from tests.nets import DATA, LOSS, NETS, NOT_ON_CUDA, conv, norm, relu, solver_text
+from tests.test_fusions import alone
 
 pytestmark = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
@@ -244,7 +245,7 @@ MASKED = f"""
 
 def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_strategy(tmp_path):
     net = Net(read_net_text(MASKED), 0)
-    graph = train_graph(net, CudaDevice(), Rule("SGD", 1))
+    graph = rewrite(train_graph(net, CudaDevice(), Rule("SGD", 1)), CudaDevice())
     assert sum("bottom_mask" in op.roles for op in graph.ops) == 4
     assert sum(role.startswith("moments") for op in graph.ops for role in op.roles) == 2 * 4
     left = [op.name.partition(".")[0] for op in graph.ops if "norm_sums" in op.roles and op.step == "dgrad"]
@@ -289,8 +290,8 @@ def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
     solver = solver_of(tmp_path, MASKED)
     planned, between = job_of(None, solver=solver, device="cuda"), {}
     for strategy in STRATEGIES:
-        steps = (planned, planned.apart, planned.apart.apart)
-        fused, *apart = (evaluate(replace(each, steps_apart=()), strategy, 1).minimum_bytes for each in steps)
+        steps = (planned, planned.less_fused, planned.less_fused.less_fused)
+        fused, *apart = (evaluate(alone(each), strategy, 1).minimum_bytes for each in steps)
         if min(apart) < fused:
             between[strategy] = min(apart)
     assert {"vdnn-all", "liveness"} <= between.keys()
