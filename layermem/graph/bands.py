@@ -28,7 +28,7 @@ from layermem.graph.op_builder import priced, role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op, unique
 from layermem.graph.rewrite import offer_updates
 from layermem.graph.train import HOLD, with_updates
-from layermem.ops import BandRules, Concat, Fill, InnerProduct, RowBand, Tensor, Update
+from layermem.ops import BandRules, Concat, InnerProduct, RowBand, Tensor, Update
 from layermem.utils.similar import did_you_mean
 
 ROWS = "/rows/"  # between the layer and the count, as users write bands
@@ -79,8 +79,8 @@ class BandedWeights:
         record = op.record
         if not isinstance(record, InnerProduct):
             raise _refusal(bands.layer, f"is of type {op.layer_type}, and only an InnerProduct has row bands")
-        if not record.by_rows:
-            raise _refusal(bands.layer, "has transposed weights, or a bottom that is reordered for the product")
+        if record.over_rows(op.step).refusal:
+            raise _refusal(bands.layer, record.over_rows(op.step).refusal)
         rules = device.row_bands(record)
         if rules is None:
             raise _refusal(
@@ -197,13 +197,13 @@ class _Bander:
         """An op that is none of the layer's backward: for each band, if it touches the weights."""
         if self.divided.isdisjoint(op.touches):
             yield op
-        elif isinstance(op.record, (Update, Fill)):
+        elif op.kind != FORWARD and not op.record.over_rows(op.step).refusal:
             for number in range(self.count):
                 yield self._elementwise(op, number)
         elif op.kind == FORWARD and isinstance(op.record, InnerProduct):
             for number in reversed(range(self.count)):
-                recompute = None if op.recompute is None else self._forward(op.recompute, number)
-                yield replace(self._forward(op, number), recompute=recompute)
+                recompute = None if op.recompute is None else self._of_band(op.recompute, number)
+                yield replace(self._of_band(op, number), recompute=recompute)
             yield self._join(op)
         else:
             what = "clip_gradients reads" if op.name == "clip" else f"'{op.name}' reads"
@@ -218,11 +218,6 @@ class _Bander:
         roles = {role: self._name(b, number) if b in self.divided else b for role, b in op.roles.items()}
         band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
         return self._of(band, roles, int(op.flops * self._share(number)))
-
-    def _forward(self, op: Op, number: int) -> Op:
-        y = op.roles["y0"]
-        roles = {**op.roles, "w0": self._name(op.roles["w0"], number), "y0": self._name(y, number)}
-        return self._of_band(op, roles, number)
 
     def _join(self, op: Op) -> Op:
         """The columns of all bands, side by side."""
@@ -257,8 +252,7 @@ class _Bander:
         for number in range(self.count):
             for op in product:
                 if "dw0" in op.roles:
-                    roles = {"x0": op.roles["x0"], "dy0": op.roles["dy0"], "dw0": self._name(op.roles["dw0"], number)}
-                    yield self._of_band(op, roles, number)
+                    yield self._of_band(op, number)
             yield from (self._dgrad(op, number) for op in dgrads if sums_dx)
 
     def _bias(self, op: Op) -> Op:
@@ -273,7 +267,7 @@ class _Bander:
                 f"adds to '{op.roles['dx0']}' what other layers gave it, which row bands on device "
                 f"{self.device.title} cannot",
             )
-        band = self._of_band(op, {**op.roles, "w0": self._name(op.roles["w0"], number)}, number)
+        band = self._of_band(op, number)
         return replace(band, writes=(), updates=(op.roles["dx0"],), accumulates=("dx0",)) if number else band
 
     def _gathered(self, op: Op) -> Op:
@@ -286,12 +280,14 @@ class _Bander:
         """Of all rows, those of a band."""
         return self.banded.sizes[number] / sum(self.banded.sizes)
 
-    def _of_band(self, op: Op, roles: Mapping[str, str], number: int) -> Op:
-        """forward, wgrad or dgrad of one band."""
-        record = op.record
+    def _of_band(self, op: Op, number: int) -> Op:
+        """forward, wgrad or dgrad of one band, without what is made of all bands at once."""
+        record, along = op.record, op.record.over_rows(op.step)
         assert isinstance(record, InnerProduct)
-        if record.relu or record.residual:
-            raise _refusal(self.banded.layer, "has an epilogue, which row bands leave to an op of its own")
+        if along.refusal:
+            raise _refusal(self.banded.layer, along.refusal)
+        roles = {role: b if role in along.whole | along.sums else self._name(b, number) for role, b in op.roles.items()}
+        roles = {role: b for role, b in roles.items() if role not in along.whole or b in op.reads}
         y = self._columns_of(record.y, number)
         band = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
         named = replace(op, name=self._name(op.name, number), record=band, share_of=(op.name, self._share(number)))

@@ -23,7 +23,6 @@ from dataclasses import replace
 from layermem.graph.op_builder import Device, priced
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, Buffer, Graph, Op, unique
 from layermem.ops import BatchNorm, BatchNormScale, Tensor
-from layermem.ops.normalization import FIRST_PASSES
 
 AVERAGES = ("w0", "w1", "w2")
 OF_BATCH = ("mean", "inv_std")
@@ -34,12 +33,7 @@ NORMS = (BatchNorm, BatchNormScale)  # records with averages
 def needs_two_passes(op: Op) -> bool:
     """Whether `op` is that of a BatchNorm whose items depend on each other."""
     is_norm = isinstance(op.record, NORMS) and op.step in (FORWARD, BACKWARD)
-    return is_norm and op.record.batch_sums(op.step) is None
-
-
-def is_first_pass(op: Op) -> bool:
-    """Whether an op behind `op` in the slices reads what it sums over the items."""
-    return isinstance(op.record, NORMS) and op.step in FIRST_PASSES
+    return is_norm and bool(op.record.over_items(op.step).refusal)
 
 
 def in_two_passes(graph: Graph, first: int, last: int, device: Device) -> Graph:
@@ -72,7 +66,7 @@ def passes_of(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
 
 
 def stages(ops: Iterable[Op]) -> list[list[Op]]:
-    """`ops` in their order, cut where one reads what a first pass before it sums over all items."""
+    """`ops` in their order, cut where one reads what another op of the stage sums over all items."""
     found: list[list[Op]] = [[]]
     results: set[str] = set()
     for op in ops:
@@ -80,8 +74,7 @@ def stages(ops: Iterable[Op]) -> list[list[Op]]:
             found.append([])
             results.clear()
         found[-1].append(op)
-        if is_first_pass(op):
-            results.update(op.writes)
+        results.update(op.roles[role] for role in op.record.over_items(op.step).sums if role in op.roles)
     return found
 
 

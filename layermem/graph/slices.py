@@ -30,7 +30,7 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import op_builder
-from layermem.graph.batch_norm_passes import in_two_passes, is_first_pass, runs_again, stages
+from layermem.graph.batch_norm_passes import in_two_passes, runs_again, stages
 from layermem.graph.net import Net
 from layermem.graph.ops import (
     BACKWARD,
@@ -154,12 +154,11 @@ class _Slicer:
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
         outside = [op for op in whole.ops if op.name not in self.region]
-        self.staged = any(is_first_pass(op) for op in inside)
+        self.staged = any(len(stages(ops)) > 1 for ops in (self.forward, self.backward))
         self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > self.last for op in outside)
         self.touched_outside = {b for op in outside for b in op.touches}
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
-        self.passed = {b for op in inside if is_first_pass(op) for b in op.touches if b in self.summed}
         self.made = {b for op in inside for b in (*op.writes, *op.updates)}
         self.constants = {op.roles["y0"] for op in self.backward if isinstance(op.record, Fill)}
         self.pieces: set[str] = set()  # buffers that one slice alone touches
@@ -209,7 +208,7 @@ class _Slicer:
         for node in sorted(of_node, reverse=True):
             ops = of_node[node]
             needed = any(op.kind == BACKWARD for op in ops) or any(b in read for op in ops for b in op.writes)
-            if not needed and any(op.record.batch_sums(op.step) is None for op in ops):
+            if not needed and any(op.record.over_items(op.step).refusal for op in ops):
                 continue  # such as an Accuracy: it runs once, behind the slices
             region.update(op.name for op in ops)
             read.update(b for op in ops for b in op.reads)
@@ -253,10 +252,10 @@ class _Slicer:
 
     def _summed_gradients(self, op: Op) -> dict[str, str]:
         """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
-        sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
-        return (
-            sums if not is_first_pass(op) and all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
-        )
+        sums = {role: op.roles[role] for role in op.record.over_items(op.step).sums if role in op.roles}
+        made = (*op.writes, *op.updates)
+        alone = all(name in sums.values() and self.whole.buffers[name].kind == GRADIENT for name in made)
+        return sums if alone else {}
 
     def _goes_on(self, op: Op, role: str) -> bool:
         """Whether the slices of `op` begin with what the result is added to."""
@@ -285,10 +284,10 @@ class _Slicer:
 
     def _sums(self, op: Op) -> frozenset[str]:
         """Roles of `op` whose result sums over the items."""
-        sums = op.record.batch_sums(op.step)
-        if sums is None:
-            raise self._refusal(op, "mixes the items of a batch, and cannot be sliced")
-        sums = frozenset(role for role in sums if role in op.roles)
+        along = op.record.over_items(op.step)
+        if along.refusal:
+            raise self._refusal(op, along.refusal)
+        sums = frozenset(role for role in along.sums if role in op.roles)
         if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
             raise self._refusal(
                 op,
@@ -312,9 +311,10 @@ class _Slicer:
         small = self.small.get(op.name)
         if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
             raise self._refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
+        along = op.record.over_items(op.step)
         for role, name in op.roles.items():
             buffer = self.whole.buffers[name]
-            if role in self.sums[op.name] or role in op.record.counted_whole or name in self.passed:
+            if role in self.sums[op.name] or role in along.counted or role in along.whole:
                 continue
             if name in self.summed:
                 raise self._refusal(op, f"reads '{name}', which is there only when all slices have run")
@@ -329,7 +329,7 @@ class _Slicer:
                 self.border.add(name)
             elif name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
                 raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
-        for role in op.record.counted_whole:
+        for role in along.counted:
             if op.roles[role] in self.made or not self._divided(op.roles[role]):
                 raise self._refusal(
                     op,
@@ -368,7 +368,7 @@ class _Slicer:
                 roles[role] = self._name(buffer, number) if buffer in self.pieces else buffer
                 if buffer in self.border:
                     views[role] = part
-            if role in record.counted_whole:
+            if role in record.over_items(op.step).counted:
                 roles[role + WHOLE] = buffer
         carries = {role: roles[role + CARRY] for role in op.roles if role + CARRY in roles}
         carried = [*carries.values(), *(roles[role + OPEN] for role in carries if role + OPEN in roles)]

@@ -285,10 +285,10 @@ class _Narrowing:
         buffers: Mapping[str, Buffer],
         own: Mapping[str, int],
     ) -> Pass | None:
-        summed = op.record.batch_sums(op.step)
-        if summed is None:
+        along = op.record.over_items(op.step)
+        if along.refusal:
             return None
-        sums = frozenset(role for role in summed if role in op.roles or role + CARRY in op.roles)
+        sums = frozenset(role for role in along.sums if role in op.roles or role + CARRY in op.roles)
         operands: dict[str, Operand] = {}
         for role, buffer in op.roles.items():
             if buffer in own:
@@ -306,7 +306,7 @@ class _Narrowing:
             if divided and buffer not in self.narrow and part.nbytes % ALIGNED:
                 return None
             operands[role] = self._operand(op, role, part, layout, divided)
-        for role in op.record.counted_whole if op.record.part is None else ():
+        for role in along.counted if op.record.part is None else ():
             if op.roles[role] in self.narrow:
                 return None
             whole = self._operand_tensor(op, role)
@@ -401,7 +401,7 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
 
 def _is_activation(op: Op, buffer: Buffer) -> bool:
     """Whether what `op` writes is one value, or more, for each item and further axes."""
-    summed = op.record.batch_sums(op.step) or ()
+    summed = op.record.over_items(op.step).sums
     if buffer.persistent or buffer.tensor.dtype != "float32" or len(buffer.tensor.shape) < 2:
         return False
     return prod(buffer.tensor.shape) > 0 and all(op.roles[role] != buffer.name for role in summed if role in op.roles)
