@@ -17,7 +17,7 @@ one.  All graphs that share the arena have the same bands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Protocol
@@ -27,7 +27,7 @@ from layermem.graph import op_builder
 from layermem.graph.op_builder import priced, role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op, unique
 from layermem.graph.rewrite import offer_updates
-from layermem.graph.train import HOLD, with_updates
+from layermem.graph.train import with_updates_placed
 from layermem.ops import BandRules, Concat, InnerProduct, RowBand, Tensor, Update
 from layermem.utils.similar import did_you_mean
 
@@ -152,16 +152,9 @@ class _Bander:
                 ops += self._backward(product) if op is product[0] else ()
             else:
                 ops += self._in_bands(op)
-        graph = replace(self.whole, buffers=self.buffers, ops=tuple(self._ordered(ops)), fused_updates=())
+        ordered = with_updates_placed(ops) if self.tops else ops
+        graph = replace(self.whole, buffers=self.buffers, ops=tuple(ordered), fused_updates=())
         return offer_updates(graph, self.device) if product else graph
-
-    def _ordered(self, ops: Sequence[Op]) -> Iterable[Op]:
-        """`ops` with each update where its band is done."""
-        if not self.tops:
-            return ops
-        updates = [op for op in ops if isinstance(op.record, Update)]
-        others = [op for op in ops if op not in updates and op.name != HOLD]
-        return [*with_updates(others, updates), *(op for op in ops if op.name == HOLD)]
 
     def _name(self, name: str, number: int) -> str:
         return f"{name}.rows{number + 1}/{self.count}"
@@ -199,7 +192,7 @@ class _Bander:
             yield op
         elif op.kind != FORWARD and not op.record.over_rows(op.step).refusal:
             for number in range(self.count):
-                yield self._elementwise(op, number)
+                yield self._of_band(op, number)
         elif op.kind == FORWARD and isinstance(op.record, InnerProduct):
             for number in reversed(range(self.count)):
                 recompute = None if op.recompute is None else self._of_band(op.recompute, number)
@@ -208,16 +201,6 @@ class _Bander:
         else:
             what = "clip_gradients reads" if op.name == "clip" else f"'{op.name}' reads"
             raise _refusal(self.banded.layer, f"cannot have row bands where {what} all rows of them at once")
-
-    def _elementwise(self, op: Op, number: int) -> Op:
-        """An update of a band, or what sets its gradient to a value."""
-        name = self._name(self.banded.weights, number) + op.name.removeprefix(self.banded.weights)
-        record = op.record
-        if isinstance(record, Update):
-            record = replace(record, tensor=self.buffers[self._name(self.banded.weights, number)].tensor)
-        roles = {role: self._name(b, number) if b in self.divided else b for role, b in op.roles.items()}
-        band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
-        return self._of(band, roles, int(op.flops * self._share(number)))
 
     def _join(self, op: Op) -> Op:
         """The columns of all bands, side by side."""
@@ -281,17 +264,22 @@ class _Bander:
         return self.banded.sizes[number] / sum(self.banded.sizes)
 
     def _of_band(self, op: Op, number: int) -> Op:
-        """forward, wgrad or dgrad of one band, without what is made of all bands at once."""
-        record, along = op.record, op.record.over_rows(op.step)
-        assert isinstance(record, InnerProduct)
+        """An op on one band, without what is made of all bands at once."""
+        record, along, weights = op.record, op.record.over_rows(op.step), self.banded.weights
         if along.refusal:
             raise _refusal(self.banded.layer, along.refusal)
         roles = {role: b if role in along.whole | along.sums else self._name(b, number) for role, b in op.roles.items()}
         roles = {role: b for role, b in roles.items() if role not in along.whole or b in op.reads}
-        y = self._columns_of(record.y, number)
-        band = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
-        named = replace(op, name=self._name(op.name, number), record=band, share_of=(op.name, self._share(number)))
-        return self._of(named, roles, int(op.flops * self._share(number))).of_turn(number)
+        name = self._name(op.name, number)
+        if isinstance(record, InnerProduct):
+            y = self._columns_of(record.y, number)
+            record = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
+        else:
+            name = self._name(weights, number) + op.name.removeprefix(weights)
+            if isinstance(record, Update):
+                record = replace(record, tensor=self.buffers[self._name(weights, number)].tensor)
+        band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
+        return self._of(band, roles, int(op.flops * self._share(number))).of_turn(number)
 
     def _of(self, op: Op, roles: Mapping[str, str], flops: int) -> Op:
         """`op` with other operands: each is read or written as that of its role is, further ones as w0."""

@@ -46,8 +46,8 @@ from layermem.graph.ops import (
     Op,
     unique,
 )
-from layermem.graph.train import HOLD, with_updates
-from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor, Update
+from layermem.graph.train import with_updates_placed
+from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor
 from layermem.utils.similar import did_you_mean
 
 ALL = "whole"  # how a Cut of all layers is written
@@ -512,11 +512,8 @@ class _Slicer:
                 *(self._slice(op, i, i == 0) for i in slices for op in self.backward),
                 *self._once(rest),
             ]
-        others = [op for op in self.whole.ops if op.kind == UPDATE]
-        updates = [op for op in others if isinstance(op.record, Update)]
         sliced = {op.name for op in ops if op.record.part is not None} if self.staged else set()
-        ops += [op for op in others if op not in updates and op.name != HOLD]
-        return [*with_updates(ops, updates, sliced), *(op for op in others if op.name == HOLD)]
+        return with_updates_placed([*ops, *self.whole.of_kind(UPDATE)], sliced)
 
     def _forward_around(self) -> tuple[list[Op], list[Op]]:
         """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""

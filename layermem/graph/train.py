@@ -285,6 +285,13 @@ def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection
     return merged
 
 
+def with_updates_placed(ops_: Sequence[Op], together: Collection[str] = ()) -> list[Op]:
+    """`ops_` in their order, but for the updates, and with what is held at the end (with_updates)."""
+    updates = [op for op in ops_ if isinstance(op.record, ops.Update)]
+    others = [op for op in ops_ if not isinstance(op.record, ops.Update) and op.name != HOLD]
+    return [*with_updates(others, updates, together), *(op for op in ops_ if op.name == HOLD)]
+
+
 def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
     """The buffer with what Caffe has in the diff of `name` after backward: the gradient of its oldest version.
 
