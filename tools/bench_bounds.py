@@ -16,12 +16,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
 from layermem.planning.bounds import least_bytes, least_seconds_of
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import Compiler
+from layermem.schedule.arena_planner import ArenaPlanner
 from tools.bench_strategies import graph_of, machine
 
 MIB = 2**20
@@ -51,7 +52,7 @@ def main() -> None:
 
 def rows(graph: Graph, host_bytes: int | None, budgets: tuple[int, ...]) -> Iterator[str]:
     """Budget, bound, overhead and base of `auto`, as cells."""
-    search = Compiler([graph], "auto", COSTS, Hints(host_budget_bytes=host_bytes)).search
+    search = Compiler(ArenaPlanner([graph], COSTS), "auto", Hints(host_budget_bytes=host_bytes)).search
     once = sum(COSTS.op(op) for op in graph.ops)
     fewest = least_bytes(graph, host_bytes)
     for mib, bound in zip(budgets, least_seconds_of(graph, COSTS, [mib * MIB for mib in budgets], host_bytes)):

@@ -6,7 +6,7 @@
                                                      masks or moments in epilogues; Device.fusions)
 
 Costs are those of device cuda in precision tf32, with the link of the row each way ("none": no host memory).  Every
-plan is lowered, placed and checked (compiler.py): times are those of the placed schedule, `peak` is its arena.  An
+plan is lowered, placed and checked (pipeline.py): times are those of the placed schedule, `peak` is its arena.  An
 overhead is against every op once, as is the bound, what no plan can do better (planning/bounds.py).  "-" marks what
 does not fit, FAILS a schedule that the checker rejects, or a peak above the budget; then the exit code is 1.  `CPU s`:
 of both plans.
@@ -24,15 +24,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.api import build_net, job_of_net
+from layermem.api import build_net
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
 from layermem.planning.bounds import least_seconds
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import Compiler
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import UnsafeSchedule
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import format_change
 
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
@@ -72,7 +74,9 @@ def case(net: str, batch: int, link: int, apart: str) -> Case:
     device = get_device("cuda", precision="tf32")
     device.fusions = frozenset(name for name in device.fusions if not fnmatchcase(name, apart))
     costs = model_costs(device.title)
-    [graph, *_] = job_of_net(build_net(NETS / net / "train_val.prototxt", batch=batch), device, costs).graphs
+    [graph, *_] = net_job(
+        build_net(NETS / net / "train_val.prototxt", batch=batch), StepOptions(device=device, costs=costs)
+    ).graphs
     rate = link * 1e9 or costs.rates.d2h
     return Case(graph, Costs(replace(costs.rates, d2h=rate, h2d=rate)), None if link else 0)
 
@@ -80,9 +84,9 @@ def case(net: str, batch: int, link: int, apart: str) -> Case:
 def cells(case: Case, budget_bytes: int) -> list[str]:
     """Milliseconds, overhead, placed peak, ops run again, and the bound."""
     bound = format_change(least_seconds(case.graph, case.costs, budget_bytes, case.host_bytes) / case.once - 1)
-    compiler = Compiler([case.graph], "auto", case.costs, Hints(host_budget_bytes=case.host_bytes))
+    compiler = Compiler(ArenaPlanner([case.graph], case.costs), "auto", Hints(host_budget_bytes=case.host_bytes))
     try:
-        program = compiler.compile(budget_bytes, search_minimum=False)
+        program = compiler.compile(budget_bytes)
     except BudgetError:
         return ["-", "-", "-", "-", bound]
     except UnsafeSchedule as error:

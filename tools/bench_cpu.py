@@ -50,8 +50,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from layermem.api import build_net, job_of
 from layermem.backends.cpu import CpuDevice
 from layermem.graph.net import Net
-from layermem.job import Job
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.benchmark import Benchmark
 from layermem.solver.measure import costs_text, measure_step

@@ -17,16 +17,15 @@ from pathlib import Path
 
 from bench_strategies import machine, table
 
-from layermem.api import build_net, job_of_net
-from layermem.backends.base import get_device
-from layermem.job import Job
-from layermem.planning.costs import model_costs
+from layermem.api import build_net
+from layermem.planning.job import Job
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.lower import lower
 from layermem.schedule.place import assign_offsets
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import format_bytes
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
@@ -58,7 +57,7 @@ def plans(job: Job, arena: ArenaPlanner, strategy: str) -> Iterator[tuple[str, P
 
 
 def place_plans(path: Path, strategies: list[str]) -> Iterator[Placement]:
-    job = job_of_net(build_net(path), get_device("cpu"), model_costs("cpu")).with_host_budget("1TiB")
+    job = net_job(build_net(path), StepOptions(device="cpu")).with_host_budget("1TiB")
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     arena = ArenaPlanner(job.graphs, job.costs)
     for strategy in strategies:

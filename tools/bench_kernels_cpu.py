@@ -21,6 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from layermem._native import cpu
+from layermem.backends.cpu.convolution import conv_problem
+from layermem.backends.cpu.launch import launch, query
 
 try:
     import torch
@@ -105,15 +107,20 @@ def address(array: np.ndarray) -> int:
 def ours(s: Shape) -> tuple[dict[str, Callable[[], object]], list[np.ndarray]]:
     """The launches of a shape, and the arrays that they use."""
     square = (s.kernel,) * 2, (s.stride,) * 2, (s.pad,) * 2
-    g = cpu.ConvProblem(n=s.n, c=s.c, h=s.size, w=s.size, k=s.k, kernel=square[0], stride=square[1], pad=square[2])
+    g = conv_problem(n=s.n, c=s.c, h=s.size, w=s.size, k=s.k, kernel=square[0], stride=square[1], pad=square[2])
     x, w = aligned((s.n, s.size, s.size, s.c)), aligned((s.k, s.kernel, s.kernel, s.c))
-    y, dx, dw = aligned((s.n, g.ho, g.wo, s.k)), aligned(x.shape), aligned(w.shape)
-    sizes = (cpu.conv_fprop_workspace_bytes(g), cpu.conv_dgrad_workspace_bytes(g), cpu.conv_wgrad_workspace_bytes(g))
+    out = (s.size + 2 * s.pad - s.kernel) // s.stride + 1
+    y, dx, dw = aligned((s.n, out, out, s.k)), aligned(x.shape), aligned(w.shape)
+    sizes = (
+        query("conv_fprop_workspace_bytes", g),
+        query("conv_dgrad_workspace_bytes", g),
+        query("conv_wgrad_workspace_bytes", g),
+    )
     workspace = aligned((max(sizes) // 4,))
     launches: dict[str, Callable[[], object]] = {
-        "forward": cpu.conv_fprop(g, y=address(y), x=address(x), w=address(w), workspace=address(workspace)),
-        "weights": cpu.conv_wgrad(g, dw=address(dw), x=address(x), dy=address(y), workspace=address(workspace)),
-        "data": cpu.conv_dgrad(g, dx=address(dx), dy=address(y), w=address(w), workspace=address(workspace)),
+        "forward": launch("conv_fprop", g, y=address(y), x=address(x), w=address(w), workspace=address(workspace)),
+        "weights": launch("conv_wgrad", g, dw=address(dw), x=address(x), dy=address(y), workspace=address(workspace)),
+        "data": launch("conv_dgrad", g, dx=address(dx), dy=address(y), w=address(w), workspace=address(workspace)),
     }
     if s.first:
         del launches["data"]

@@ -13,12 +13,13 @@ import argparse
 import time
 from pathlib import Path
 
-from layermem.api import build_net, default_device, job_of_net
+from layermem.api import build_net, default_device
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.report.tables import print_table
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import format_bytes, format_change
 
 PROTOTXT = Path(__file__).resolve().parent.parent / "prototxt"
@@ -56,13 +57,13 @@ def row(path: Path, strategy: str, args: argparse.Namespace) -> list[str]:
     began = time.perf_counter()
     net = build_net(path)
     read = time.perf_counter()
-    job = job_of_net(net, get_device(args.device), model_costs(args.device))
+    job = net_job(net, StepOptions(device=get_device(args.device), costs=model_costs(args.device)))
     job = job.with_host_budget("1TiB")
     built = time.perf_counter()
     name = path.parent.name + path.name.removesuffix("train_val.prototxt").rstrip("_")
     times = [f"{read - began:.2f}", f"{built - read:.2f}"]
     try:
-        program = Compiler(job.graphs, strategy, job.costs, job.hints).compile(job.resolve_budget(args.budget))
+        program = Compiler(job.arena, strategy, job.hints).compile(job.resolve_budget(args.budget))
     except BudgetError as error:
         minimum = f"> {format_bytes(error.minimum_bytes)}"
         return [name, strategy, *times, f"{time.perf_counter() - built:.2f}", "", minimum, "", "", ""]

@@ -22,12 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench_strategies import machine, table
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.distributed.ranks import Ranks
+from layermem.graph.net import NetOptions
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.pipeline import compile
 from layermem.proto.read import SolverFile, read_solver
-from layermem.solver.build import job_of
-from layermem.solver.solver import nets_of_run
+from layermem.solver.jobs import StepOptions, solver_job
+from layermem.solver.noise import nets_of_run
 from layermem.utils.units import aligned
 
 SIZES = (1, 2, 4, 8, 16, 64, 256, 1024)
@@ -77,10 +78,10 @@ def step_of(net: str, batch: int, device: str, precision: str, network: Network,
     file.message.iter_size = size
     del file.message.test_iter[:]
     file.message.test_interval = 0
-    nets = nets_of_run(file, batch=batch, data="noise")
+    nets = nets_of_run(file, NetOptions.of(batch), "noise")
     nets = replace(nets, all=nets.all[:1], test_iterations=())
     costs = costs_between(made.title, network, size)
-    job = job_of(nets, file, made, costs=costs, ranks=Ranks(size - 1, size, size))
+    job = solver_job(file, nets, StepOptions(device=made, costs=costs), Ranks(size - 1, size, size))
     program = compile(job.graphs, strategy="liveness", costs=costs)
     state = sum(aligned(b.nbytes) for b in job.graphs[0].buffers.values() if b.kind == "history")
     return Step(program.timeline.seconds, program.timeline.compute_seconds, program.arena_bytes, state)

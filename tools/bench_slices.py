@@ -23,9 +23,9 @@ from bench_strategies import MODELLED, NETS, machine, mib, table
 from layermem import api
 from layermem.backends.base import get_device
 from layermem.graph.ops import FORWARD, UPDATE, Graph, Op
-from layermem.job import Job
 from layermem.ops.normalization import BatchNorm, BatchNormScale
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.utils.units import aligned, format_change
 

@@ -24,7 +24,7 @@ from bench_strategies import MODELLED, NETS, machine, mib, table
 
 from layermem import api
 from layermem.backends.base import STORAGES, get_device
-from layermem.job import Job
+from layermem.planning.job import Job
 from layermem.proto.read import read_solver
 from layermem.report.plan_report import evaluate
 from layermem.solver.solver import Solver

@@ -24,19 +24,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import BudgetError
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.graph.ops import Graph
 from layermem.graph.train import Rule, train_graph
-from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net
 from layermem.report.plan_report import evaluate
 from layermem.schedule.program import Program
-from layermem.solver.build import job_of_net
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import format_change
 
 NETS = Path(__file__).resolve().parents[1] / "prototxt"
@@ -97,13 +97,13 @@ def machine() -> str:
 
 
 def graph_of(name: str, batch: int, device: str = "cpu") -> tuple[Net, Graph]:
-    net = Net(read_net(NETS / name / "train_val.prototxt"), 0, batch=batch, probe=probe)
+    net = Net(read_net(NETS / name / "train_val.prototxt"), 0, NetOptions(batch=batch), probe=probe)
     return net, train_graph(net, get_device(device), Rule("SGD", 1))
 
 
 def job_of(name: str, batch: int, device: str = "cpu", hints: Hints = Hints()) -> Job:
-    net = Net(read_net(NETS / name / "train_val.prototxt"), 0, batch=batch, probe=probe)
-    return job_of_net(net, get_device(device), model_costs(device), hints=hints)
+    net = Net(read_net(NETS / name / "train_val.prototxt"), 0, NetOptions(batch=batch), probe=probe)
+    return net_job(net, StepOptions(device=device, hints=hints))
 
 
 def measure_minimum(job: Job, strategy: str) -> tuple[int, int, int, float]:

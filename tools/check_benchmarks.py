@@ -24,13 +24,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.compiler import compile
 from layermem.errors import BudgetError
-from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.graph_files.planner import GraphPlanner
 from layermem.planning.graph_files.text_format import read_graph
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
+from layermem.planning.pipeline import compile
 from layermem.planning.registry import STRATEGIES
 from layermem.planning.strategies import load_strategies
 from layermem.report.plan_report import evaluate

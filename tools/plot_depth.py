@@ -22,11 +22,11 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import Rule, train_graph
 from layermem.nets.resnet import imagenet, split
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 
 STRATEGIES = ["liveness", "sublinear", "recompute"]

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.backends.base import get_device
 from layermem.errors import InputError
-from layermem.job import NO_SLICES
+from layermem.planning.job import NO_SLICES
 from layermem.proto.read import SolverFile, net_of_message, read_net, read_solver, resolve_path
 from layermem.proto.schema import NetParameter
 from layermem.solver.solver import Solver

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.compiler import Compiler
+from layermem.planning.pipeline import Compiler
 from layermem.schedule.check import UnsafeSchedule
 from tools import bench_budgets
 from tools.bench_budgets import FAILS, MIB, case, cells
