@@ -17,18 +17,18 @@ one.  All graphs that share the arena have the same bands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import op_builder
-from layermem.graph.op_builder import role_map
+from layermem.graph.op_builder import priced, role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op, unique
 from layermem.graph.rewrite import offer_updates
-from layermem.graph.train import HOLD, with_updates
-from layermem.ops import BandRules, Concat, Fill, InnerProduct, RowBand, Tensor, Update
+from layermem.graph.train import with_updates_placed
+from layermem.ops import BandRules, Concat, InnerProduct, RowBand, Tensor, Update
 from layermem.utils.similar import did_you_mean
 
 ROWS = "/rows/"  # between the layer and the count, as users write bands
@@ -79,8 +79,8 @@ class BandedWeights:
         record = op.record
         if not isinstance(record, InnerProduct):
             raise _refusal(bands.layer, f"is of type {op.layer_type}, and only an InnerProduct has row bands")
-        if not record.by_rows:
-            raise _refusal(bands.layer, "has transposed weights, or a bottom that is reordered for the product")
+        if record.over_rows(op.step).refusal:
+            raise _refusal(bands.layer, record.over_rows(op.step).refusal)
         rules = device.row_bands(record)
         if rules is None:
             raise _refusal(
@@ -134,7 +134,6 @@ class _Bander:
         products = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
         if len(products) > 1:  # in a test net; BandedWeights.of looks at the training step
             raise _refusal(banded.layer, f"shares its weights with '{products[1].layer_name}'")
-        self.node = products[0].node if products else None
         self.tops = {op.roles["y0"] for op in products}
         self.buffers: dict[str, Buffer] = {}
 
@@ -153,16 +152,9 @@ class _Bander:
                 ops += self._backward(product) if op is product[0] else ()
             else:
                 ops += self._in_bands(op)
-        graph = replace(self.whole, buffers=self.buffers, ops=tuple(self._ordered(ops)), fused_updates=())
+        ordered = with_updates_placed(ops) if self.tops else ops
+        graph = replace(self.whole, buffers=self.buffers, ops=tuple(ordered), fused_updates=())
         return offer_updates(graph, self.device) if product else graph
-
-    def _ordered(self, ops: Sequence[Op]) -> Iterable[Op]:
-        """`ops` with each update where its band is done."""
-        if self.node is None:
-            return ops
-        updates = [op for op in ops if isinstance(op.record, Update)]
-        others = [op for op in ops if op not in updates and op.name != HOLD]
-        return [*with_updates(others, updates), *(op for op in ops if op.name == HOLD)]
 
     def _name(self, name: str, number: int) -> str:
         return f"{name}.rows{number + 1}/{self.count}"
@@ -197,40 +189,18 @@ class _Bander:
     def _in_bands(self, op: Op) -> Iterator[Op]:
         """An op that is none of the layer's backward: for each band, if it touches the weights."""
         if self.divided.isdisjoint(op.touches):
-            yield self._moved(op)
-        elif isinstance(op.record, (Update, Fill)):
+            yield op
+        elif op.kind != FORWARD and not op.record.over_rows(op.step).refusal:
             for number in range(self.count):
-                yield self._elementwise(op, number)
+                yield self._of_band(op, number)
         elif op.kind == FORWARD and isinstance(op.record, InnerProduct):
             for number in reversed(range(self.count)):
-                recompute = None if op.recompute is None else self._forward(op.recompute, number)
-                yield replace(self._forward(op, number), recompute=recompute)
+                recompute = None if op.recompute is None else self._of_band(op.recompute, number)
+                yield replace(self._of_band(op, number), recompute=recompute)
             yield self._join(op)
         else:
             what = "clip_gradients reads" if op.name == "clip" else f"'{op.name}' reads"
             raise _refusal(self.banded.layer, f"cannot have row bands where {what} all rows of them at once")
-
-    def _moved(self, op: Op) -> Op:
-        """An op that stays as it is: its node counts behind those of the bands."""
-        if self.node is None or op.node < self.node:
-            return op
-        recompute = None if op.recompute is None else replace(op.recompute, node=op.node + self.count)
-        return replace(op, node=op.node + self.count, recompute=recompute)
-
-    def _elementwise(self, op: Op, number: int) -> Op:
-        """An update of a band, or what sets its gradient to a value."""
-        name = self._name(self.banded.weights, number) + op.name.removeprefix(self.banded.weights)
-        record = op.record
-        if isinstance(record, Update):
-            record = replace(record, tensor=self.buffers[self._name(self.banded.weights, number)].tensor)
-        roles = {role: self._name(b, number) if b in self.divided else b for role, b in op.roles.items()}
-        band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
-        return self._of(band, roles, op.node, int(op.flops * self._share(number)))
-
-    def _forward(self, op: Op, number: int) -> Op:
-        y = op.roles["y0"]
-        roles = {**op.roles, "w0": self._name(op.roles["w0"], number), "y0": self._name(y, number)}
-        return self._of_band(op, roles, number)
 
     def _join(self, op: Op) -> Op:
         """The columns of all bands, side by side."""
@@ -251,11 +221,9 @@ class _Bander:
             reads=tuple(parts),
             overlays=(),
             flops=0,
-            workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()),
-            nbytes=2 * y.nbytes,
-            node=self._moved(op).node,
             recompute=None,
         )
+        join = replace(priced(join, self.buffers, self.device), nbytes=2 * y.nbytes)
         return replace(join, recompute=join)
 
     def _backward(self, product: Sequence[Op]) -> Iterator[Op]:
@@ -267,14 +235,13 @@ class _Bander:
         for number in range(self.count):
             for op in product:
                 if "dw0" in op.roles:
-                    roles = {"x0": op.roles["x0"], "dy0": op.roles["dy0"], "dw0": self._name(op.roles["dw0"], number)}
-                    yield self._of_band(op, roles, number)
+                    yield self._of_band(op, number)
             yield from (self._dgrad(op, number) for op in dgrads if sums_dx)
 
     def _bias(self, op: Op) -> Op:
         """The gradient of the bias, of all outputs at once."""
         roles = {role: op.roles[role] for role in ("dy0", "dw1")}
-        return self._of(op, roles, self._moved(op).node, self.buffers[op.roles["dy0"]].tensor.count)
+        return self._of(op, roles, self.buffers[op.roles["dy0"]].tensor.count)
 
     def _dgrad(self, op: Op, number: int) -> Op:
         if op.accumulates and not self.banded.rules.adds_dx:
@@ -283,50 +250,53 @@ class _Bander:
                 f"adds to '{op.roles['dx0']}' what other layers gave it, which row bands on device "
                 f"{self.device.title} cannot",
             )
-        band = self._of_band(op, {**op.roles, "w0": self._name(op.roles["w0"], number)}, number)
+        band = self._of_band(op, number)
         return replace(band, writes=(), updates=(op.roles["dx0"],), accumulates=("dx0",)) if number else band
 
     def _gathered(self, op: Op) -> Op:
         """One dgrad that reads the bands of all."""
         weights = role_map("w", [self._name(op.roles["w0"], number) for number in range(self.count)])
         roles = {"dy0": op.roles["dy0"], "dx0": op.roles["dx0"], **weights}
-        return self._of(replace(op, step="gathered_dgrad"), roles, self._moved(op).node, op.flops)
+        return self._of(replace(op, step="gathered_dgrad"), roles, op.flops)
 
     def _share(self, number: int) -> float:
         """Of all rows, those of a band."""
         return self.banded.sizes[number] / sum(self.banded.sizes)
 
-    def _of_band(self, op: Op, roles: Mapping[str, str], number: int) -> Op:
-        """forward, wgrad or dgrad of one band."""
-        record = op.record
-        assert isinstance(record, InnerProduct) and self.node is not None
-        if record.relu or record.residual:
-            raise _refusal(self.banded.layer, "has an epilogue, which row bands leave to an op of its own")
-        y = self._columns_of(record.y, number)
-        band = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
-        # Forward runs the bands from the last one to the first, as backward runs them from the first one on.
-        node = self.node + self.count - 1 - number
-        named = replace(op, name=self._name(op.name, number), record=band, share_of=(op.name, self._share(number)))
-        return self._of(named, roles, node, int(op.flops * self._share(number)))
+    def _of_band(self, op: Op, number: int) -> Op:
+        """An op on one band, without what is made of all bands at once."""
+        record, along, weights = op.record, op.record.over_rows(op.step), self.banded.weights
+        if along.refusal:
+            raise _refusal(self.banded.layer, along.refusal)
+        roles = {role: b if role in along.whole | along.sums else self._name(b, number) for role, b in op.roles.items()}
+        roles = {role: b for role, b in roles.items() if role not in along.whole or b in op.reads}
+        name = self._name(op.name, number)
+        if isinstance(record, InnerProduct):
+            y = self._columns_of(record.y, number)
+            record = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
+        else:
+            name = self._name(weights, number) + op.name.removeprefix(weights)
+            if isinstance(record, Update):
+                record = replace(record, tensor=self.buffers[self._name(weights, number)].tensor)
+        band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
+        return self._of(band, roles, int(op.flops * self._share(number))).of_turn(number)
 
-    def _of(self, op: Op, roles: Mapping[str, str], node: int, flops: int) -> Op:
+    def _of(self, op: Op, roles: Mapping[str, str], flops: int) -> Op:
         """`op` with other operands: each is read or written as that of its role is, further ones as w0."""
 
         def named(buffers: Sequence[str]) -> tuple[str, ...]:
             return unique(b for role, b in roles.items() if op.roles[role if role in op.roles else "w0"] in buffers)
 
         reads, updates, writes = named(op.reads), named(op.updates), named(op.writes)
-        return replace(
+        made = replace(
             op,
             roles=dict(roles),
             reads=reads,
             updates=updates,
             writes=writes,
-            node=node,
             flops=flops,
             recompute=None,
             accumulates=tuple(role for role in op.accumulates if role in roles),
             overlays=(),
-            workspace_bytes=self.device.workspace_bytes(op.record, op.step, roles.keys()),
-            nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)),
         )
+        return priced(made, self.buffers, self.device)

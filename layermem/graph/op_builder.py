@@ -7,6 +7,7 @@ buffer under `updates`, and the role under `accumulates`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from layermem.errors import InputError
@@ -89,7 +90,7 @@ class OpBuilder:
         updates = unique((*(used[r] for r in step.updates if r in used), *continued))
         reads = tuple(b for b in unique(used[r] for r in step.reads if r in used) if b not in updates)
         writes = unique(used[r] for r in step.writes if r in used and used[r] not in updates)
-        return Op(
+        op = Op(
             name,
             kind,
             record,
@@ -99,15 +100,14 @@ class OpBuilder:
             writes,
             updates,
             accumulates,
-            workspace_bytes=self.device.workspace_bytes(record, step.step, used.keys()),
             flops=step.flops,
-            nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)),
             node=node,
             overlays=self._overlays(step, used, accumulates, of) if of is not None else (),
             layer_name=of.emitter.name if of is not None else "",
             layer_type=of.emitter.type if of is not None else "",
             layers=tuple(layer.name for layer in of.layers) if of is not None else (),
         )
+        return priced(op, self.buffers, self.device)
 
     def _accumulates(self, used: Mapping[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Roles whose buffer holds an earlier part of the same gradient, from another reader, role or step; and
@@ -140,6 +140,18 @@ class OpBuilder:
             if a.nbytes == b.nbytes and not a.persistent and not b.persistent:
                 overlays.append(BufferOverlay(out, over, _overlay_kind(permission, node)))
         return tuple(overlays)
+
+
+def priced(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
+    """`op` with the bytes of memory that it moves, each operand once or, where it is updated, twice, and with those of
+    its workspaces."""
+    roles = op.roles.keys()
+    return replace(
+        op,
+        nbytes=sum(buffers[b].nbytes for b in (*op.reads, *op.updates, *op.updates, *op.writes)),
+        workspace_bytes=device.workspace_bytes(op.record, op.step, roles),
+        host_workspace_bytes=device.host_workspace_bytes(op.record, op.step, roles),
+    )
 
 
 def _overlay_kind(permission: Overlay, node: OpNode) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -69,6 +69,7 @@ class Op:
     joins        what it is launched together with, where they follow each other: ops with the same word; "" for none
     node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
                  layers  the names of all layers that the node stands for
+    turns        which run of the node it belongs to, where this runs in pieces
     """
 
     name: str
@@ -96,6 +97,7 @@ class Op:
     stream: str = COMPUTE
     passes: tuple[Pass, ...] = ()
     joins: str = ""
+    turns: tuple[int, ...] = ()
 
     @cached_property
     def view_of(self) -> dict[str, BatchSlice]:
@@ -103,6 +105,16 @@ class Op:
         viewed = {self.roles[role]: items for role, items in self.views.items()}
         whole = {buffer for role, buffer in self.roles.items() if role not in self.views}
         return {buffer: items for buffer, items in viewed.items() if buffer not in whole}
+
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """The node and its run: the same for an op of forward and for those of its backward."""
+        return self.node, *self.turns
+
+    def of_turn(self, turn: int) -> Op:
+        """This op in one run of its node, of several."""
+        again = None if self.recompute is None else self.recompute.of_turn(turn)
+        return replace(self, turns=(*self.turns, turn), recompute=again)
 
     @cached_property
     def launches(self) -> int:

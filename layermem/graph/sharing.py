@@ -32,7 +32,7 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.averages import Groups, agree, changes_alone, leaving_statistics, moved_by, movers_of
 from layermem.graph.net import Net
-from layermem.graph.op_builder import Device, role_map
+from layermem.graph.op_builder import Device, priced, role_map
 from layermem.graph.ops import (
     COMM,
     COMPUTE,
@@ -197,7 +197,7 @@ class _Sharing:
                 self._update_bucket(number, bucket, at)
         for op in zeroes:
             if op.roles["y0"] in self.buffers:
-                self._add(0, self._with_bytes(op))
+                self._add(0, priced(op, self.buffers, self.device))
         return self._graph()
 
     def _graph(self) -> Graph:
@@ -275,13 +275,7 @@ class _Sharing:
             flops=flops,
             stream=stream,
         )
-        return self._with_bytes(op)
-
-    def _with_bytes(self, op: Op) -> Op:
-        nbytes = sum(self.buffers[b].nbytes for b in (*op.reads, *op.updates, *op.updates, *op.writes))
-        workspace = self.device.workspace_bytes(op.record, op.step, op.roles.keys())
-        on_host = self.device.host_workspace_bytes(op.record, op.step, op.roles.keys())
-        return replace(op, nbytes=nbytes, workspace_bytes=workspace, host_workspace_bytes=on_host)
+        return priced(op, self.buffers, self.device)
 
     def _accumulate(self, update: Op, part: str, at: int) -> None:
         """The sum of micro-batches on one rank."""
@@ -317,7 +311,7 @@ class _Sharing:
             for each, names in moved_by(op):
                 op = leaving_statistics(op, own, names, begun, places[names].row(op, each))
                 begun.update(names)
-                self.base[index] = self._with_bytes(op)
+                self.base[index] = priced(op, self.buffers, self.device)
         size, at = self.ranks.size, 1 + max(i for i, op in enumerate(self.base) if op.kind == FORWARD)
         whole = {
             average: self._declare(f"{average}.batches", STASH, Tensor((size, *self.buffers[batch].tensor.shape)))

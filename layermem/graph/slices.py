@@ -30,7 +30,7 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import op_builder
-from layermem.graph.batch_norm_passes import in_two_passes, is_first_pass, runs_again, stages
+from layermem.graph.batch_norm_passes import in_two_passes, runs_again, stages
 from layermem.graph.net import Net
 from layermem.graph.ops import (
     BACKWARD,
@@ -46,8 +46,8 @@ from layermem.graph.ops import (
     Op,
     unique,
 )
-from layermem.graph.train import HOLD, with_updates
-from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor, Update
+from layermem.graph.train import with_updates_placed
+from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor
 from layermem.utils.similar import did_you_mean
 
 ALL = "whole"  # how a Cut of all layers is written
@@ -144,7 +144,6 @@ class _Slicer:
         whole, small = (in_two_passes(graph, *self._range(whole), device) for graph in (whole, small))
         self.whole, self.small, self.sizes = whole, small.by_name, small.buffers
         self.first, self.last = self._range(whole)
-        self.span = self.last - self.first + 1
         self.region = self._region()
         backward = list(whole.of_kind(BACKWARD))
         if backward and not any(op.name in self.region for op in backward):
@@ -155,12 +154,11 @@ class _Slicer:
         self.forward = [op for op in inside if op.kind == FORWARD]
         self.backward = [op for op in inside if op.kind == BACKWARD]
         outside = [op for op in whole.ops if op.name not in self.region]
-        self.staged = any(is_first_pass(op) for op in inside)
+        self.staged = any(len(stages(ops)) > 1 for ops in (self.forward, self.backward))
         self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > self.last for op in outside)
         self.touched_outside = {b for op in outside for b in op.touches}
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
-        self.passed = {b for op in inside if is_first_pass(op) for b in op.touches if b in self.summed}
         self.made = {b for op in inside for b in (*op.writes, *op.updates)}
         self.constants = {op.roles["y0"] for op in self.backward if isinstance(op.record, Fill)}
         self.pieces: set[str] = set()  # buffers that one slice alone touches
@@ -210,7 +208,7 @@ class _Slicer:
         for node in sorted(of_node, reverse=True):
             ops = of_node[node]
             needed = any(op.kind == BACKWARD for op in ops) or any(b in read for op in ops for b in op.writes)
-            if not needed and any(op.record.batch_sums(op.step) is None for op in ops):
+            if not needed and any(op.record.over_items(op.step).refusal for op in ops):
                 continue  # such as an Accuracy: it runs once, behind the slices
             region.update(op.name for op in ops)
             read.update(b for op in ops for b in op.reads)
@@ -254,10 +252,10 @@ class _Slicer:
 
     def _summed_gradients(self, op: Op) -> dict[str, str]:
         """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
-        sums = {role: op.roles[role] for role in op.record.batch_sums(op.step) or () if role in op.roles}
-        return (
-            sums if not is_first_pass(op) and all(name in sums.values() for name in (*op.writes, *op.updates)) else {}
-        )
+        sums = {role: op.roles[role] for role in op.record.over_items(op.step).sums if role in op.roles}
+        made = (*op.writes, *op.updates)
+        alone = all(name in sums.values() and self.whole.buffers[name].kind == GRADIENT for name in made)
+        return sums if alone else {}
 
     def _goes_on(self, op: Op, role: str) -> bool:
         """Whether the slices of `op` begin with what the result is added to."""
@@ -286,10 +284,10 @@ class _Slicer:
 
     def _sums(self, op: Op) -> frozenset[str]:
         """Roles of `op` whose result sums over the items."""
-        sums = op.record.batch_sums(op.step)
-        if sums is None:
-            raise self._refusal(op, "mixes the items of a batch, and cannot be sliced")
-        sums = frozenset(role for role in sums if role in op.roles)
+        along = op.record.over_items(op.step)
+        if along.refusal:
+            raise self._refusal(op, along.refusal)
+        sums = frozenset(role for role in along.sums if role in op.roles)
         if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
             raise self._refusal(
                 op,
@@ -313,9 +311,10 @@ class _Slicer:
         small = self.small.get(op.name)
         if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
             raise self._refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
+        along = op.record.over_items(op.step)
         for role, name in op.roles.items():
             buffer = self.whole.buffers[name]
-            if role in self.sums[op.name] or role in op.record.counted_whole or name in self.passed:
+            if role in self.sums[op.name] or role in along.counted or role in along.whole:
                 continue
             if name in self.summed:
                 raise self._refusal(op, f"reads '{name}', which is there only when all slices have run")
@@ -330,7 +329,7 @@ class _Slicer:
                 self.border.add(name)
             elif name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
                 raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
-        for role in op.record.counted_whole:
+        for role in along.counted:
             if op.roles[role] in self.made or not self._divided(op.roles[role]):
                 raise self._refusal(
                     op,
@@ -343,14 +342,16 @@ class _Slicer:
 
     def _slice(self, op: Op, number: int, runs_first: bool) -> Op:
         """Slice `number` (from 0) of `op`; `runs_first`: no other slice of it runs before."""
-        part, small, node = self.parts[number], self.small[op.name], self._node(op, number)
+        part, small = self.parts[number], self.small[op.name]
         form = self._form(op, small, part, number, runs_first)
         crosses = any(b in self.border for b in (*op.writes, *op.updates)) or self.sums[op.name]
         recompute = None
         if small.recompute is not None and op.recompute is not None and not crosses:
-            recompute = replace(self._form(op.recompute, small.recompute, part, number, runs_first), node=node)
-        form = replace(form, recompute=recompute, node=node)
-        return runs_again(form, self.whole.buffers, op) if self.staged and not crosses else form
+            recompute = self._form(op.recompute, small.recompute, part, number, runs_first)
+        form = replace(form, recompute=recompute)
+        if not self.staged:  # in stages, slices share the runs of a node
+            return form.of_turn(number)
+        return form if crosses else runs_again(form, self.whole.buffers, op)
 
     def _form(self, op: Op, small: Op, part: BatchSlice, number: int, runs_first: bool) -> Op:
         """One form of an op, first run or recomputation, on the items of `part`."""
@@ -367,7 +368,7 @@ class _Slicer:
                 roles[role] = self._name(buffer, number) if buffer in self.pieces else buffer
                 if buffer in self.border:
                     views[role] = part
-            if role in record.counted_whole:
+            if role in record.over_items(op.step).counted:
                 roles[role + WHOLE] = buffer
         carries = {role: roles[role + CARRY] for role in op.roles if role + CARRY in roles}
         carried = [*carries.values(), *(roles[role + OPEN] for role in carries if role + OPEN in roles)]
@@ -469,13 +470,6 @@ class _Slicer:
     def _name(self, name: str, number: int) -> str:
         return intern(f"{name}@{number + 1}/{self.cut.count}")  # ops repeat the names of their buffers
 
-    def _node(self, op: Op, number: int) -> int:
-        """Nodes count through the slices in the order in which their forward runs; in stages, slices share them."""
-        if self.staged:
-            return op.node
-        turn = number if self.interleaved else self.cut.count - 1 - number
-        return op.node + turn * self.span
-
     # -- the graph ---------------------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
@@ -489,7 +483,7 @@ class _Slicer:
             else:
                 buffers[name] = buffer
         buffers |= self.carries
-        fused = tuple(self._moved(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
+        fused = tuple(self._once(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
         return Graph(
             self.whole.name, buffers, tuple(ops), self.whole.device, self.whole.warnings, fused, slices=str(self.cut)
         )
@@ -507,22 +501,19 @@ class _Slicer:
             ops = [*before, *forward, *after, *first, *backward, *rest]
         elif self.interleaved:
             inside = [self._slice(op, i, i == 0) for i in slices for op in (*self.forward, *self.backward)]
-            ops = [*self._moved(before), *self._moved(first), *inside, *self._moved(after), *self._moved(rest)]
+            ops = [*self._once(before), *self._once(first), *inside, *self._once(after), *self._once(rest)]
         else:
             last = slices[-1]
             ops = [
-                *self._moved(before),
+                *self._once(before),
                 *(self._slice(op, i, i == last) for i in reversed(slices) for op in self.forward),
-                *self._moved(after),
-                *self._moved(first),
+                *self._once(after),
+                *self._once(first),
                 *(self._slice(op, i, i == 0) for i in slices for op in self.backward),
-                *self._moved(rest),
+                *self._once(rest),
             ]
-        others = [op for op in self.whole.ops if op.kind == UPDATE]
-        updates = [op for op in others if isinstance(op.record, Update)]
         sliced = {op.name for op in ops if op.record.part is not None} if self.staged else set()
-        ops += [op for op in others if op not in updates and op.name != HOLD]
-        return [*with_updates(ops, updates, sliced), *(op for op in others if op.name == HOLD)]
+        return with_updates_placed([*ops, *self.whole.of_kind(UPDATE)], sliced)
 
     def _forward_around(self) -> tuple[list[Op], list[Op]]:
         """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""
@@ -550,15 +541,13 @@ class _Slicer:
                 (early if position[op.name] < start or isinstance(op.record, Fill) else rest).append(op)
         return early, rest
 
-    def _moved(self, ops: Iterable[Op]) -> Iterator[Op]:
-        """Ops that run once, each with the number that its node has behind the slices, or in the one that runs last."""
-        shift = 0 if self.staged else (self.cut.count - 1) * self.span
+    def _once(self, ops: Iterable[Op]) -> Iterator[Op]:
+        """Ops that run once.  Those of the region's nodes are of the slice whose forward runs last; sums behind the
+        slices are of the last one."""
         behind = self.late & {op.name for op in self._backward_around()[1]}
         for op in ops:
-            if not behind.isdisjoint((op.name, *op.covers)):  # with the slice that runs last
-                yield replace(op, node=op.node + shift * self.interleaved)
-            elif op.node < self.first or (op.node <= self.last and op.kind == FORWARD and not op.reads):
+            is_late = not behind.isdisjoint((op.name, *op.covers))
+            if self.staged or not self.first <= op.node <= self.last or (op.kind == FORWARD and not op.reads):
                 yield op
             else:
-                recompute = None if op.recompute is None else replace(op.recompute, node=op.node + shift)
-                yield replace(op, node=op.node + shift, recompute=recompute)
+                yield op.of_turn(self.cut.count - 1 if is_late or self.interleaved else 0)

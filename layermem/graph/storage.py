@@ -113,12 +113,12 @@ class _Narrowing:
         self.dtype = NARROW[storage.device.storage]
         self.narrow = _narrow_buffers(graph)
         self._narrow_names = frozenset(map(whole_name, self.narrow))
-        self._counts: dict[int, int] = {}  # items of a part by node
+        self._counts: dict[tuple[int, ...], int] = {}  # items of a part by node
         self._converted_of: dict[object, frozenset[str]] = {}  # by what _taken() depends on
-        self._of_node: dict[int, list[Op]] = {}
+        self._of_node: dict[tuple[int, ...], list[Op]] = {}
         for op in graph.ops:
             if self._converted(op):
-                self._of_node.setdefault(op.node, []).append(op)
+                self._of_node.setdefault(op.unit, []).append(op)
         largest = max((self._wide_bytes(op) for ops in self._of_node.values() for op in ops), default=0)
         self.part_bytes = min(self.device.part_bytes, largest // self.device.least_parts)
 
@@ -255,12 +255,12 @@ class _Narrowing:
     def _count(self, op: Op, items: BatchSlice) -> int:
         """Items of a part of `op`, which are those of all ops of its node: as many as `part_bytes` hold of a number
         that divides the items, or one."""
-        if op.node not in self._counts:
-            wide = max(map(self._wide_bytes, self._of_node.get(op.node, [op])))
+        if op.unit not in self._counts:
+            wide = max(map(self._wide_bytes, self._of_node.get(op.unit, [op])))
             counts = (items.count // parts for parts in range(1, items.count + 1) if items.count % parts == 0)
             fitting = (count for count in counts if wide * count <= self.part_bytes * items.count)
-            self._counts[op.node] = next(fitting, 1)
-        return self._counts[op.node]
+            self._counts[op.unit] = next(fitting, 1)
+        return self._counts[op.unit]
 
     def _wide_bytes(self, op: Op) -> int:
         """Of the operands of `op` that are converted, in fp32."""
@@ -299,10 +299,10 @@ class _Narrowing:
         buffers: Mapping[str, Buffer],
         own: Mapping[str, int],
     ) -> Pass | None:
-        summed = op.record.batch_sums(op.step)
-        if summed is None:
+        along = op.record.over_items(op.step)
+        if along.refusal:
             return None
-        sums = frozenset(role for role in summed if role in op.roles or role + CARRY in op.roles)
+        sums = frozenset(role for role in along.sums if role in op.roles or role + CARRY in op.roles)
         operands: dict[str, Operand] = {}
         for role, buffer in op.roles.items():
             if buffer in own:
@@ -320,7 +320,7 @@ class _Narrowing:
             if divided and buffer not in self.narrow and part.nbytes % ALIGNED:
                 return None
             operands[role] = self._operand(op, role, part, layout, divided)
-        for role in op.record.counted_whole if op.record.part is None else ():
+        for role in along.counted if op.record.part is None else ():
             if op.roles[role] in self.narrow:
                 return None
             whole = self._operand_tensor(op, role)
@@ -415,7 +415,7 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
 
 def _is_activation(op: Op, buffer: Buffer) -> bool:
     """Whether what `op` writes is one value, or more, for each item and further axes."""
-    summed = op.record.batch_sums(op.step) or ()
+    summed = op.record.over_items(op.step).sums
     if buffer.persistent or buffer.tensor.dtype != "float32" or len(buffer.tensor.shape) < 2:
         return False
     return prod(buffer.tensor.shape) > 0 and all(op.roles[role] != buffer.name for role in summed if role in op.roles)

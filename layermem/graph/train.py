@@ -269,11 +269,11 @@ def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection
     """`ops_` and `updates`, each right after the last op that touches its parameter or what it reads; or after the last
     one of that op's layer, if it has one, since until then the layer's forward may be recomputed.  The ops of the names
     `together` are as one layer, since they may all run again until the last of them."""
-    end = {op.node: position for position, op in enumerate(ops_)}
+    end = {op.unit: position for position, op in enumerate(ops_)}
     end_together = max((position for position, op in enumerate(ops_) if op.name in together), default=-1)
     last: dict[str, int] = {}
     for position, op in enumerate(ops_):
-        of_layer = end[op.node] if op.node >= 0 else position
+        of_layer = end[op.unit] if op.node >= 0 else position
         last |= dict.fromkeys(op.touches, max(of_layer, end_together if op.name in together else -1))
     after: dict[int, list[Op]] = {}
     for update in updates:
@@ -283,6 +283,13 @@ def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection
     for position, op in enumerate(ops_):
         merged += [op, *after.get(position, ())]
     return merged
+
+
+def with_updates_placed(ops_: Sequence[Op], together: Collection[str] = ()) -> list[Op]:
+    """`ops_` in their order, but for the updates, and with what is held at the end (with_updates)."""
+    updates = [op for op in ops_ if isinstance(op.record, ops.Update)]
+    others = [op for op in ops_ if not isinstance(op.record, ops.Update) and op.name != HOLD]
+    return [*with_updates(others, updates, together), *(op for op in ops_ if op.name == HOLD)]
 
 
 def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, PerItem, Tensor
+from layermem.ops.base import PIECES, WEIGHTS, Along, OpRecord, PerItem, Tensor
 
 
 class Kind(Enum):
@@ -70,8 +70,8 @@ class PReLU(OpRecord):
     x: Tensor
     shared: bool
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return WEIGHTS if step == "backward" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return WEIGHTS if step == "backward" else PIECES
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from layermem.ops.base import NO_SUMS, Averages, OpRecord, Tensor
+from layermem.ops.base import MIXES, PIECES, Along, Averages, OpRecord, Tensor
 from layermem.ops.normalization import BatchNorm, BatchNormScale, Scale
 
 
@@ -52,5 +52,5 @@ class AffineNorm(OpRecord):
         count = self.fused.norm.per_channel
         return (count - 1) / count if count > 1 else 1.0
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.global_stats else None
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.global_stats else MIXES

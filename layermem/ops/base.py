@@ -165,6 +165,23 @@ class Averages:
 
 
 @dataclass(frozen=True)
+class Along:
+    """How the operands of a step lie along an axis on which it may run in pieces.  A piece of the step has its piece
+    of each operand, but for these roles:
+
+    sums     results that are sums along the axis, carried from piece to piece in rising order
+    whole    operands that each piece reads as they are, and results that depend on no piece
+    counted  operands of which a piece reads its own part and, as "x1.whole", all
+    refusal  why the step cannot run in pieces, "" where it can
+    """
+
+    sums: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
+    counted: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
 class OpRecord:
     """Base of all op records.
 
@@ -181,15 +198,13 @@ class OpRecord:
 
     part: BatchSlice | None = field(default=None, kw_only=True)
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        """Roles whose result sums over the items of the batch; every other result of an item depends on that item of
-        the operands and on parameters alone.  None: this step mixes items in other ways."""
-        return None
+    def over_items(self, step: str) -> Along:
+        """How a step is split over the items of the batch; parameters are whole."""
+        return MIXES
 
-    @property
-    def counted_whole(self) -> tuple[str, ...]:
-        """Roles of blobs that a slice also reads as a whole, as "x1.whole": what all of their items say counts."""
-        return ()
+    def over_rows(self, step: str) -> Along:
+        """How a step is split over the rows of a weight matrix, which are outputs."""
+        return Along(refusal="has an op that needs all rows at once")
 
     @property
     def indices(self) -> tuple[str, ...]:
@@ -225,16 +240,17 @@ class OpRecord:
         return None
 
 
-NO_SUMS: frozenset[str] = frozenset()  # what OpRecord.batch_sums returns for a step that computes item by item,
-WEIGHTS = frozenset({"dw0", "dw1"})  # for gradients of parameters,
-LOSS = frozenset({"y0"})  # and for a loss
+PIECES = Along()  # each item, or row, by itself
+WEIGHTS = Along(frozenset({"dw0", "dw1"}))  # gradients of parameters are sums
+LOSS = Along(frozenset({"y0"}))
+MIXES = Along(refusal="mixes the items of a batch, and cannot be sliced")
 
 
 class PerItem(OpRecord):
     """An op that computes each item of the batch by itself."""
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return PIECES
 
 
 @dataclass(frozen=True)
@@ -282,6 +298,6 @@ def roles(prefix: str, count: int) -> tuple[str, ...]:
     return tuple(f"{prefix}{i}" for i in range(count))
 
 
-def labels_to_count(normalizer: int | None) -> tuple[str, ...]:
-    """OpRecord.counted_whole of a loss that is divided by `normalizer`, or by the number of labels that count."""
-    return ("x1",) if normalizer is None else ()
+def loss_over_items(step: str, normalizer: int | None) -> Along:
+    """OpRecord.over_items of a loss that is divided by `normalizer`, or by the number of labels that count."""
+    return replace(LOSS if step == "forward" else PIECES, counted=("x1",) if normalizer is None else ())

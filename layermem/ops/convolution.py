@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, EndsInRelu, OpRecord, Tensor, Window, epilogue_name
+from layermem.ops.base import PIECES, WEIGHTS, Along, EndsInRelu, OpRecord, Tensor, Window, epilogue_name
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
@@ -126,8 +126,8 @@ class Conv(EndsInRelu):
     def fusion(self) -> str | None:
         return epilogue_name("Conv", residual=self.residual, relu=self.relu) if self.relu or self.residual else None
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return WEIGHTS if step == "wgrad" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return WEIGHTS if step == "wgrad" else PIECES
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ class Deconv(OpRecord):
     pairs: int = 1
     bias: bool = False
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return WEIGHTS if step == "wgrad" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return WEIGHTS if step == "wgrad" else PIECES
 
 
 # -- three spatial axes and more ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, ReadsLabels, Tensor
+from layermem.ops.base import PIECES, WEIGHTS, Along, ReadsLabels, Tensor
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Embed(Gather):
 
     bias: bool
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return WEIGHTS if step == "wgrad" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return WEIGHTS if step == "wgrad" else PIECES
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, PerItem, Tensor
+from layermem.ops.base import PIECES, Along, OpRecord, PerItem, Tensor
 
 
 @dataclass(frozen=True)
@@ -34,3 +34,6 @@ class Fill(PerItem):
 
     value: float
     scaled: bool = False
+
+    def over_rows(self, step: str) -> Along:
+        return PIECES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, OpRecord, Tensor, Window
+from layermem.ops.base import MIXES, PIECES, Along, OpRecord, Tensor, Window
 from layermem.ops.frames import image_frames, outer_taps
 
 
@@ -38,5 +38,5 @@ class Im2col(OpRecord):
         """Images of a frame."""
         return self.x.shape[0] // image_frames(self.outer)
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return None if self.outer else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return MIXES if self.outer else PIECES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, EndsInRelu, OpRecord, Tensor, epilogue_name
+from layermem.ops.base import PIECES, WEIGHTS, Along, EndsInRelu, OpRecord, Tensor, epilogue_name
 from layermem.ops.update import Update
 
 
@@ -87,8 +87,17 @@ class InnerProduct(EndsInRelu):
             else None
         )
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return WEIGHTS if step == "wgrad" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return WEIGHTS if step == "wgrad" else PIECES
+
+    def over_rows(self, step: str) -> Along:
+        if not self.by_rows:
+            return Along(refusal="has transposed weights, or a bottom that is reordered for the product")
+        if self.relu or self.residual:
+            return Along(refusal="has an epilogue, which row bands leave to an op of its own")
+        if step == "dgrad":
+            return Along(sums=frozenset({"dx0"}), whole=frozenset({"dy0"}))
+        return Along(whole=frozenset({"x0", "w1", "dy0", "dw1"}))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, OpRecord, Tensor
+from layermem.ops.base import PIECES, WEIGHTS, Along, OpRecord, Tensor
 
 
 @dataclass(frozen=True)
@@ -36,5 +36,5 @@ class L2Norm(OpRecord):
         """Pixels that share a norm."""
         return prod(self.x.shape[2:]) if self.across else 1
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return WEIGHTS if step == "backward" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return WEIGHTS if step == "backward" else PIECES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from layermem.ops.base import LOSS, NO_SUMS, BatchSlice, OpRecord, ReadsLabels, Tensor, labels_to_count
+from layermem.ops.base import LOSS, PIECES, Along, BatchSlice, OpRecord, ReadsLabels, Tensor, loss_over_items
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class EuclideanLoss(OpRecord):
     b: Tensor
     items: int
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return LOSS if step == "forward" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return LOSS if step == "forward" else PIECES
 
     def of_slice(self, part: BatchSlice, whole: EuclideanLoss) -> EuclideanLoss:
         return replace(self, part=part, items=whole.items)
@@ -38,8 +38,8 @@ class SmoothL1Loss(OpRecord):
     inside: bool
     outside: bool
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return LOSS if step == "forward" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return LOSS if step == "forward" else PIECES
 
     def of_slice(self, part: BatchSlice, whole: SmoothL1Loss) -> SmoothL1Loss:
         return replace(self, part=part, items=whole.items)
@@ -54,12 +54,8 @@ class SigmoidCrossEntropyLoss(OpRecord):
     ignore_label: int | None
     normalizer: int | None
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return LOSS if step == "forward" else NO_SUMS
-
-    @property
-    def counted_whole(self) -> tuple[str, ...]:
-        return labels_to_count(self.normalizer)
+    def over_items(self, step: str) -> Along:
+        return loss_over_items(step, self.normalizer)
 
     def of_slice(self, part: BatchSlice, whole: SigmoidCrossEntropyLoss) -> SigmoidCrossEntropyLoss:
         return replace(self, part=part, normalizer=whole.normalizer)
@@ -80,8 +76,8 @@ class ItemLoss(ReadsLabels):
         """Elements of one item."""
         return prod(self.x.shape[1:])
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return LOSS if step == "forward" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return LOSS if step == "forward" else PIECES
 
 
 @dataclass(frozen=True)
@@ -110,5 +106,5 @@ class ContrastiveLoss(OpRecord):
     def item_size(self) -> int:
         return self.a.count // self.items
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return LOSS if step == "forward" else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return LOSS if step == "forward" else PIECES

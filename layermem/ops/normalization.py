@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from layermem.ops.base import NO_SUMS, Averages, BatchSlice, EndsInRelu, OpRecord, PerItem, Tensor, epilogue_name
+from layermem.ops.base import (
+    MIXES,
+    PIECES,
+    Along,
+    Averages,
+    BatchSlice,
+    EndsInRelu,
+    OpRecord,
+    PerItem,
+    Tensor,
+    epilogue_name,
+)
 
-# What the first passes over the items make, for slices of a batch (graph/batch_norm_passes.py).
-FIRST_PASSES = {
-    "statistics": frozenset({"mean", "inv_std", "w0", "w1", "w2"}),
-    "gradient_sums": frozenset({"sums", "dw3", "dw4"}),
+# The passes over the items, for slices of a batch (graph/batch_norm_passes.py).
+OF_BATCH = frozenset({"mean", "inv_std"})
+PASSES = {
+    "statistics": Along(sums=OF_BATCH | {"w0", "w1", "w2"}),
+    "recompute": Along(whole=OF_BATCH),
+    "gradient_sums": Along(sums=frozenset({"sums", "dw3", "dw4"}), whole=OF_BATCH),
+    "input_gradient": Along(whole=OF_BATCH | {"sums"}),
 }
-SECOND_PASSES = frozenset({"recompute", "input_gradient"})
 
 
 @dataclass(frozen=True)
@@ -71,10 +84,8 @@ class BatchNorm(OpRecord):
     def of_one_batch(self) -> BatchNorm:
         return replace(self, fraction=0.0)
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        if self.global_stats or step in SECOND_PASSES:
-            return NO_SUMS
-        return FIRST_PASSES.get(step)
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.global_stats else PASSES.get(step, MIXES)
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ class Scale(OpRecord):
     summed: tuple[int, ...]
     bias: str | None = None
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
+    def over_items(self, step: str) -> Along:
         return sums_of_operands(self.operand, self.bias, self.summed, step)
 
 
@@ -107,7 +118,7 @@ class Bias(OpRecord):
     view: tuple[int, ...]
     summed: tuple[int, ...]
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
+    def over_items(self, step: str) -> Along:
         return sums_of_operands(self.operand, None, self.summed, step)
 
 
@@ -137,8 +148,8 @@ class BatchNormScale(EndsInRelu):
             return epilogue_name("BatchNormScale", residual=True, relu=self.relu)
         return "BatchNormScale"
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return self.norm.batch_sums(step)
+    def over_items(self, step: str) -> Along:
+        return self.norm.over_items(step)
 
     @property
     def averages(self) -> tuple[Averages, ...]:
@@ -152,10 +163,11 @@ class BatchNormScale(EndsInRelu):
         return replace(super().of_slice(part, whole), norm=norm, scale=scale)
 
 
-def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> frozenset[str] | None:
-    """OpRecord.batch_sums of an op whose `operand` spans all axes but `summed`, and its `bias` the same ones."""
+def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> Along:
+    """OpRecord.over_items of an op whose `operand` spans all axes but `summed`, and its `bias` the same ones."""
     if 0 not in summed:
-        return NO_SUMS if operand.startswith("x") else None
+        return PIECES if operand.startswith("x") else MIXES
     if operand.startswith("x"):
-        return None
-    return frozenset(f"d{role}" for role in (operand, bias) if role is not None) if step == "backward" else NO_SUMS
+        return MIXES
+    gradients = frozenset(f"d{role}" for role in (operand, bias) if role is not None)
+    return Along(gradients) if step == "backward" else PIECES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, OpRecord, Tensor
+from layermem.ops.base import MIXES, PIECES, Along, OpRecord, Tensor
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Permute(OpRecord):
         of_x, of_y = self.strides
         return all(size == 1 or a == b for size, a, b in zip(self.sizes, of_x, of_y, strict=True))
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
+    def over_items(self, step: str) -> Along:
         """Items stay where they are outermost on both sides; one side may join them with axes behind them."""
         fewer, more = sorted((self.x.shape[0], self.y.shape[0]))
-        return NO_SUMS if self.order[0] == 0 and self.sizes[0] == fewer and more % fewer == 0 else None
+        return PIECES if self.order[0] == 0 and self.sizes[0] == fewer and more % fewer == 0 else MIXES
 
 
 def cuts(tensor: Tensor, sizes: tuple[int, ...]) -> bool:

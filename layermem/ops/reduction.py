@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, OpRecord, Tensor
+from layermem.ops.base import MIXES, PIECES, Along, OpRecord, Tensor
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Reduction(OpRecord):
     along: int
     factor: float
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.along else None
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.along else MIXES
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,5 @@ class ArgMax(OpRecord):
     top_k: int
     with_values: bool
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return None if self.along == 0 else NO_SUMS
+    def over_items(self, step: str) -> Along:
+        return MIXES if self.along == 0 else PIECES

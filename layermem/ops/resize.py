@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, OpRecord, PerItem, Tensor
+from layermem.ops.base import MIXES, PIECES, Along, OpRecord, PerItem, Tensor
 
 
 @dataclass(frozen=True)
@@ -41,5 +41,5 @@ class Crop(OpRecord):
     y: Tensor
     offsets: tuple[int, ...]
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.x.shape[0] == self.y.shape[0] else None
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.x.shape[0] == self.y.shape[0] else MIXES

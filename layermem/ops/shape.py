@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, OpRecord, PerItem, Tensor
+from layermem.ops.base import MIXES, PIECES, Along, OpRecord, PerItem, Tensor
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Partition(OpRecord):
     def view(self) -> bool:
         return len(self.parts) == 1
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.along else None
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.along else MIXES
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Reshape(OpRecord):
     def view(self) -> bool:
         return self.y.ordered_like(self.x)
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.x.shape[:1] == self.y.shape[:1] else None
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.x.shape[:1] == self.y.shape[:1] else MIXES
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Tile(OpRecord):
     along: int
     tiles: int
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.along else None
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.along else MIXES
 
 
 @dataclass(frozen=True)

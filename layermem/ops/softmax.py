@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import log
 
-from layermem.ops.base import LOSS, NO_SUMS, BatchSlice, OpRecord, ReadsLabels, Tensor, labels_to_count
+from layermem.ops.base import MIXES, PIECES, Along, BatchSlice, OpRecord, ReadsLabels, Tensor, loss_over_items
 
 SMALLEST_SHARE = 1e-20  # that InfogainLoss takes the logarithm of: Caffe's kLOG_THRESHOLD
 LARGEST_LOSS = 126 * log(2)  # of one label: -log(FLT_MIN), as Caffe takes no share below FLT_MIN
@@ -40,8 +40,8 @@ class Scores(OpRecord):
 class Softmax(Scores):
     """forward   y0 from x0        backward   dx0 from y0, dy0"""
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if self.along else None
+    def over_items(self, step: str) -> Along:
+        return PIECES if self.along else MIXES
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,8 @@ class SoftmaxLoss(Scores, ReadsLabels):
         """Whether the labels lie in memory as the positions do."""
         return self.label.ordered_like(self.positions)
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return (LOSS if step == "forward" else NO_SUMS) if self.along else None
-
-    @property
-    def counted_whole(self) -> tuple[str, ...]:
-        return labels_to_count(self.normalizer)
+    def over_items(self, step: str) -> Along:
+        return loss_over_items(step, self.normalizer) if self.along else MIXES
 
     def of_slice(self, part: BatchSlice, whole: SoftmaxLoss) -> SoftmaxLoss:
         return replace(self, part=part, normalizer=whole.normalizer)
@@ -88,12 +84,8 @@ class InfogainLoss(Scores, ReadsLabels):
     def labels_in_order(self) -> bool:
         return self.label.ordered_like(self.positions)
 
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return (LOSS if step == "forward" else NO_SUMS) if self.along else None
-
-    @property
-    def counted_whole(self) -> tuple[str, ...]:
-        return labels_to_count(self.normalizer)
+    def over_items(self, step: str) -> Along:
+        return loss_over_items(step, self.normalizer) if self.along else MIXES
 
     def of_slice(self, part: BatchSlice, whole: InfogainLoss) -> InfogainLoss:
         return replace(self, part=part, normalizer=whole.normalizer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import OpRecord, Tensor
+from layermem.ops.base import Along, OpRecord, Tensor
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
 JOINED_UPDATES = "Update+Update"  # in Device.fusions: updates that follow each other are one launch
@@ -29,6 +29,9 @@ class Update(OpRecord):
     decay_mult: float = 1.0
     first_row: int = 0
     scaled: bool = False
+
+    def over_rows(self, step: str) -> Along:
+        return Along(whole=frozenset({"norm"}))
 
     @property
     def first_element(self) -> int:

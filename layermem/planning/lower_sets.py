@@ -16,7 +16,7 @@ source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -314,10 +314,10 @@ class LowerSetPlanner:
         for each in self.parts.orders():
             values[each] = native.add_value(0, True, False)
         time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / TIME_UNITS
-        node_of: dict[int | str, int] = {}  # index of a layer in the net, or its name -> native node
+        node_of: dict[object, int] = {}  # by unit, and by the name of a layer: the native node
         for node, group in enumerate(self.groups):
             self._add_node(native, group, values, time_unit)
-            node_of.update({each: node for op in group for each in (op.node, op.layer_name)})
+            node_of.update({each: node for op in group for each in (op.unit, op.layer_name)})
         gradients = {
             part: native.add_gradient(aligned(nbytes))
             for name, buffer in graph.buffers.items()
@@ -370,7 +370,7 @@ class LowerSetPlanner:
         op: Op,
         values: dict[str, int],
         gradients: dict[str, int],
-        node_of: dict[int | str, int],
+        node_of: Mapping[object, int],
     ) -> None:
         # A parameter's gradient is consumed right after it is final, so it counts as workspace of its op.
         consumed = sum(
@@ -381,7 +381,7 @@ class LowerSetPlanner:
         # the native model leaves its reads out, and the bytes of the plan count them.
         reads, writes = self.parts.of(op, op.reads), bool(op.writes or op.updates)
         native.add_step(
-            node_of.get(op.node, node_of.get(op.layer_name, len(self.groups) - 1)),
+            node_of.get(op.unit, node_of.get(op.layer_name, len(self.groups) - 1)),
             [values[b] for b in reads if b in values],
             [gradients[b] for b in reads if b in gradients and writes],
             [gradients[b] for b in self.parts.of(op, (*op.writes, *op.updates)) if b in gradients],
@@ -411,13 +411,13 @@ class BufferParts:
                 self.items.setdefault(buffer, {})[items] = None
             for buffer in self.written_by(op) if op.kind == FORWARD else ():
                 self.writers.setdefault(buffer, []).append(op.name)
-        ran_forward = {op.node: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
+        ran_forward = {op.unit: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
         self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
         for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
             for buffer in (*_carries(op), *self._shared_gradients(op)):
                 names = self.ordered.setdefault(buffer, [])
-                if ran_forward[op.node] not in names:  # slices that run in stages share the nodes
-                    names.insert(0, ran_forward[op.node])
+                if ran_forward[op.unit] not in names:  # slices that run in stages share their units
+                    names.insert(0, ran_forward[op.unit])
         self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
         for buffer, names in self.ordered.items():
             for name in names:

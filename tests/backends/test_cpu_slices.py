@@ -146,11 +146,11 @@ def sliceable() -> Iterator[Case]:
             continue
         layer, part = of_three.layer(), BatchSlice(0, 1, 3)
         results = [(step.record or layer.record, step) for step in steps_of(layer)]
-        sums = [(record, step, record.batch_sums(step.step)) for record, step in results]
-        if any(roles is None for _, _, roles in sums) or any(
+        sums = [(record, step, record.over_items(step.step)) for record, step in results]
+        if any(along.refusal for _, _, along in sums) or any(
             cpu_kernels.carry_bytes(replace(record, part=part), step.step, role) is None
-            for record, step, roles in sums
-            for role in roles & set(step.writes)
+            for record, step, along in sums
+            for role in along.sums & set(step.writes)
         ):
             continue
         shapes = [shape[1:] for shape in of_three.shapes("medium")]

@@ -18,6 +18,7 @@ from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations
 from layermem.schedule.text import parse, text
+from tests.graph.test_slices import mirrors_forward
 from tests.nets import DATA, LOSS, WIDE, conv, relu
 
 MOMENTUM = Rule("SGD", 1)
@@ -59,10 +60,7 @@ def test_forward_runs_the_bands_in_falling_and_backward_in_rising_order_each_wit
     assert names(graph, BACKWARD) == ["wide.wgrad", *order]
     position = graph.position
     assert position["wide.w0.rows1/2.update"] == position["wide.dgrad.rows1/2"] + 1 < position["wide.wgrad.rows2/2"]
-    nodes = [op.node for op in graph.of_kind(FORWARD)]
-    assert nodes == sorted(nodes)
-    backward = [op.node for op in graph.of_kind(BACKWARD)]
-    assert backward == sorted(backward, reverse=True)
+    assert mirrors_forward(graph)
 
 
 def test_each_band_of_a_parameter_has_its_gradient_and_its_optimizer_state():

@@ -16,6 +16,7 @@ from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations
 from layermem.schedule.text import parse, text
+from tests.graph.test_slices import mirrors_forward
 from tests.nets import DATA, LOSS, RESIDUAL, conv, norm, relu
 
 MOMENTUM = Rule("SGD", 1)
@@ -60,15 +61,13 @@ def test_a_batch_norm_is_two_ops_forward_and_two_backward():
     assert gradient.overlays == whole.by_name[f"{FIRST}.backward"].overlays and not sums.overlays
 
 
-def test_the_nodes_of_forward_rise_and_those_of_backward_fall():
+def test_backward_mirrors_the_two_runs_of_forward():
     graph = in_two_passes(graph_of(), 0, 99, ReferenceDevice())
-    nodes = [op.node for op in graph.of_kind(FORWARD)]
-    assert nodes == sorted(nodes) and len(set(nodes)) == max(nodes) + 1
-    nodes = [op.node for op in graph.of_kind(BACKWARD)]
-    assert nodes == sorted(nodes, reverse=True)
+    assert mirrors_forward(graph)
     statistics, gradient = graph.by_name["bn2.statistics"], graph.by_name["bn2.backward"]
-    assert statistics.node == gradient.node
-    assert graph.by_name["bn2.forward"].node == graph.by_name["bn2.gradient_sums"].node == statistics.node + 1
+    assert statistics.unit == gradient.unit
+    forward, sums = graph.by_name["bn2.forward"], graph.by_name["bn2.gradient_sums"]
+    assert forward.unit == sums.unit != statistics.unit and forward.node == statistics.node
 
 
 def test_only_the_batch_norms_of_a_range_are_divided():
@@ -95,11 +94,10 @@ def test_what_follows_a_residual_is_with_the_pass_that_it_runs_beside():
     graph = in_two_passes(whole, 0, 99, Fusing())
     layer = next(op.layer_name for op in graph.ops if op.step == "relu_backward")
     ops = [graph.by_name[f"{layer}.{step}"] for step in ("relu_backward", "gradient_sums")]
-    assert [op.node for op in ops] == [graph.by_name[f"{layer}.forward"].node] * 2
+    assert [op.unit for op in ops] == [graph.by_name[f"{layer}.forward"].unit] * 2
     later = [graph.by_name[f"{layer}.{step}"] for step in ("backward", "residual_backward")]
-    assert [op.node for op in later] == [graph.by_name[f"{layer}.statistics"].node] * 2
-    nodes = [op.node for op in graph.of_kind(BACKWARD)]
-    assert nodes == sorted(nodes, reverse=True)
+    assert [op.unit for op in later] == [graph.by_name[f"{layer}.statistics"].unit] * 2
+    assert mirrors_forward(graph)
 
 
 def test_a_stage_ends_where_a_sum_is_read():

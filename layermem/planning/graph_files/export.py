@@ -28,10 +28,10 @@ def graph_file(graph: Graph, costs: Costs | None = None) -> GraphFile:
     variables = [Variable(graph.buffers[name].nbytes, _name(graph, name, number)) for name in names]
     layers = [op for op in forward if op.reads and any(blob in ids for blob in op.writes)]
     gradients = _gradients(graph)
-    steps = {op.node: [b for b in graph.ops if b.kind == BACKWARD and b.node == op.node] for op in layers}
+    steps = {op.unit: [b for b in graph.ops if b.kind == BACKWARD and b.unit == op.unit] for op in layers}
     functions = [replace(_forward(op, ids), attributes=_seconds([op], costs)) for op in layers]
     backwards = [
-        replace(_backward(op, steps[op.node], ids, gradients), attributes=_seconds(steps[op.node], costs))
+        replace(_backward(op, steps[op.unit], ids, gradients), attributes=_seconds(steps[op.unit], costs))
         for op in layers
     ]
     return GraphFile(tuple(variables), tuple(functions), tuple(backwards))

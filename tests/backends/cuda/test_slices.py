@@ -215,11 +215,11 @@ def sliceable() -> Iterator[OpCase]:
         layer, part = of_four.layer(), BatchSlice(0, 1, 4)
         wants = wants_of(layer)
         steps = [first_step(layer, wants), *layer.backward(wants)]
-        sums = [(record_of(layer, step), step, record_of(layer, step).batch_sums(step.step)) for step in steps]
-        if any("mask" in step.writes or roles is None for _, step, roles in sums) or any(
+        sums = [(record_of(layer, step), step, record_of(layer, step).over_items(step.step)) for step in steps]
+        if any("mask" in step.writes or along.refusal for _, step, along in sums) or any(
             cuda_kernels.carry_bytes(replace(record, part=part), step.step, role) is None
-            for record, step, roles in sums
-            for role in roles & set(step.writes)
+            for record, step, along in sums
+            for role in along.sums & set(step.writes)
         ):
             continue
         if all(cuda_kernels.implements(record, step.step) for record, step, _ in sums):
@@ -231,7 +231,8 @@ def test_every_op_case_gives_the_bits_of_the_whole_batch_in_slices(case):
     """One item alone may lie otherwise than two.  All slices of a step have as many."""
     layer = case.layer()
     xs, ws = case.inputs(layer, np.random.default_rng(2))
-    whole = record_of(layer, first_step(layer, wants_of(layer))).counted_whole
+    step = first_step(layer, wants_of(layer))
+    whole = record_of(layer, step).over_items(step.step).counted
     for counts in ((1,) * 4, (2, 2)):
         Slices(case.text, case.shapes("medium"), counts, dict(enumerate(xs)), whole, weights=ws).check()
 

@@ -1,11 +1,11 @@
-"""What each op sums over the items of a batch, and which ops mix items in other ways."""
+"""How the steps of ops lie along the items of the batch, and along the rows of weights; which ops mix items."""
 
 from dataclasses import replace
 
 import pytest
 
 from layermem import ops
-from layermem.ops import BatchSlice, ConvNdProblem, ConvProblem, Tensor, Window
+from layermem.ops import Along, BatchSlice, ConvNdProblem, ConvProblem, Tensor, Window
 
 X, ROWS, SCALAR = Tensor((4, 6, 9, 5)), Tensor((4, 7)), Tensor(())
 LABEL = Tensor((4,))
@@ -90,12 +90,13 @@ MIXES = [
 
 @pytest.mark.parametrize(("record", "step", "sums"), SUMS, ids=lambda value: getattr(value, "family", None))
 def test_an_op_says_which_of_its_results_sum_over_the_batch(record, step, sums):
-    assert record.batch_sums(step) == sums
+    along = record.over_items(step)
+    assert along.sums == sums and not along.refusal
 
 
 @pytest.mark.parametrize(("record", "step"), MIXES, ids=lambda value: getattr(value, "family", None))
 def test_an_op_says_that_it_mixes_items(record, step):
-    assert record.batch_sums(step) is None
+    assert record.over_items(step).refusal == "mixes the items of a batch, and cannot be sliced"
 
 
 def test_a_slice_has_its_share_of_a_blob_and_of_its_bytes():
@@ -127,9 +128,9 @@ def test_a_slice_of_a_loss_is_divided_by_what_the_whole_loss_is_divided_by(whole
 
 
 def test_a_loss_that_is_divided_by_the_labels_that_count_reads_all_of_them():
-    assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, None).counted_whole == ("x1",)
-    assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, 4).counted_whole == ()
-    assert ops.Conv(PROBLEM).counted_whole == ()
+    assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, None).over_items("backward").counted == ("x1",)
+    assert ops.SoftmaxLoss(ROWS, 1, LABEL, None, 4).over_items("forward").counted == ()
+    assert ops.Conv(PROBLEM).over_items("wgrad").counted == ()
 
 
 def test_a_slice_of_a_batch_norm_counts_the_elements_of_the_whole_batch():
@@ -137,3 +138,28 @@ def test_a_slice_of_a_batch_norm_counts_the_elements_of_the_whole_batch():
     assert replace(NORM, part=part).per_channel == 4 * NORM.per_channel
     scaled = ops.BatchNormScale(NORM, ops.Scale(X, "w3", **PER_CHANNEL, bias="w4"))
     assert scaled.of_slice(part, scaled).norm.part == scaled.of_slice(part, scaled).part == part
+
+
+def test_the_passes_of_a_batch_norm_read_what_all_items_sum():
+    assert NORM.over_items("recompute").whole == {"mean", "inv_std"}
+    assert NORM.over_items("input_gradient").whole == {"mean", "inv_std", "sums"}
+
+
+# -- rows of weights ---------------------------------------------------------------------------------------------------
+
+
+def test_the_data_gradient_of_a_product_sums_over_the_rows_of_its_weights():
+    assert PRODUCT.over_rows("dgrad") == Along(sums=frozenset({"dx0"}), whole=frozenset({"dy0"}))
+    assert not PRODUCT.over_rows("wgrad").sums and "dw0" not in PRODUCT.over_rows("wgrad").whole
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (replace(PRODUCT, by_rows=False), "transposed weights"),
+        (replace(PRODUCT, relu=True), "an epilogue"),
+        (ops.GradientNorm(), "needs all rows at once"),
+    ],
+)
+def test_what_needs_all_rows_says_why(record, why):
+    assert why in record.over_rows("forward").refusal
