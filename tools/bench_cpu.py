@@ -4,7 +4,6 @@
     python tools/bench_cpu.py --net vgg16:8 --only 'layermem*' --rounds 2 --steps 6
     python tools/bench_cpu.py --net resnet50:8 --only layermem --only 'PyTorch NCHW*' --out cpu.md
     python tools/bench_cpu.py --net googlenet:32 --only 'layermem*' --ours "" --ours "--slices whole/4"
-    python tools/bench_cpu.py --net alexnet:64 --profile         # time by kind of op
 
 Each contestant runs as its users run it, alone on the machine.  A turn is a fresh process that runs --steps training
 steps in a row, of which the first two are not counted; the contestants alternate over --rounds turns, so that a change
@@ -40,7 +39,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -120,21 +118,6 @@ def peak_bytes() -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
-def profile(what: str, threads: int, steps: int) -> None:
-    """Time by kind of op, largest first."""
-    net = net_of(what)
-    report = report_of(net, "", CpuDevice(threads))
-    seconds = Benchmark(net, report.program, CpuDevice(threads)).ops(steps)
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0, 0])
-    for op in report.job.graphs[0].ops:
-        each = [1, seconds.get(op.name, 0.0), op.flops, op.nbytes]
-        sums[op.kernel] = [a + b for a, b in zip(sums[op.kernel], each)]
-    print(f"{what}: {1e3 * sum(s[1] for s in sums.values()):.0f} ms in {len(report.job.graphs[0].ops)} ops")
-    for kernel, (count, spent, flops, nbytes) in sorted(sums.items(), key=lambda item: -item[1][1]):
-        rates = f"{flops / spent / 1e9:6.0f} GFLOP/s {nbytes / spent / 1e9:6.1f} GB/s" if spent else ""
-        print(f"  {kernel:<34} {count:4.0f} ops {1e3 * spent:8.2f} ms {rates}")
-
-
 # -- all contestants ---------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +180,6 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="an allocator to run PyTorch with, beside those installed (may be repeated)",
     )
-    parser.add_argument("--profile", action="store_true", help="only print the time of layermem by kind of op")
     parser.add_argument("--out", type=Path, help="also write the tables to a file")
     parser.add_argument("--serve", nargs=3, metavar=("NET", "OPTIONS", "COSTS"), help=argparse.SUPPRESS)
     return parser
@@ -237,10 +219,6 @@ def main() -> None:
         net, words, costs = options.serve
         return serve(net, words, Path(costs), options.steps, options.threads)
     nets = options.net or NETS
-    if options.profile:
-        for what in nets:
-            profile(what, options.threads, options.steps)
-        return None
     check(options, parser)
     contestants = select(options, parser)
     began = time.time()

@@ -72,7 +72,7 @@ DEFAULTS = {
 }
 SETTINGS = {"net", "graph", *DEFAULTS}
 NUMBER = re.compile(r"[+-]?[\d,]+(\.\d+)?")
-NEITHER_BETTER = ("bound", "least, MiB", "base", "slices chosen", "run again")
+NEITHER_BETTER = ("bound", "least, MiB", "base", "slices chosen", "run again", "peak, MiB", "host, MiB")
 MIB = 2**20
 
 
@@ -295,7 +295,7 @@ class Comparison:
         if heading.startswith("`layermem ") or changes_of(heading)[1] in NEITHER_BETTER:
             return
         old, new = number_of(before), number_of(now)
-        verdict = "equal" if before == now else "worse" if new > old else "better"
+        verdict = "equal" if new == old else "worse" if new > old else "better"
         self.counts[verdict] += 1
         if verdict == "worse":
             print(f"worse: {where}, {heading}: {now}, was {before}", flush=True)
