@@ -299,7 +299,7 @@ LM_FN int channel_at(unsigned i, const Divider& by_inner, const Divider& by_chan
 // The first of the V elements of each of a thread's groups, whose loads are in flight together.
 template <class T>
 constexpr int NORMALIZE_GROUPS = 16 / sizeof(T);
-constexpr int SUM_GROUPS = 4, BACKWARD_GROUPS = 2;
+constexpr int BACKWARD_GROUPS = 2;
 
 template <int V, int GROUPS>
 LM_FN unsigned group_at(int g) {
@@ -360,86 +360,6 @@ LM_FN void normalize_of(const NormalizeArgs<T>& p) {
 LM_KERNEL_OF_ELEMENTS(normalize_v4, NormalizeArgs, 256, normalize_of<4>)
 LM_KERNEL_OF_ELEMENTS(normalize_v1, NormalizeArgs, 256, normalize_of<1>)
 
-// normalize_sum: y = relu(x_0 + x_1), each x normalized with mean and inv_std of its own, times factor, plus bias
-//   y [rows][C] written      x_0, x_1 read     mask as normalize
-//   launch   as normalize_v4
-//   overlay  y may lie on one of x
-//   traffic  2|x| read, |y| written
-//   between  what x_1 becomes is rounded to that type of 16 bits, as where it is a blob of its own
-struct ColumnNorm {
-    const float* mean;     // [C]
-    const float* inv_std;  // [C]
-    const float* factor;   // [C]
-    const float* bias;     // [C]
-};
-
-constexpr int IN_BF16 = 1, IN_FP16 = 2;  // values of `between`; 0: it is not rounded
-
-template <class T>
-struct NormalizeSumArgs {
-    T* y;
-    const T* x0;
-    const T* x1;
-    unsigned char* mask;  // or null
-    ColumnNorm norm0;
-    ColumnNorm norm1;
-    Divider by_channels;
-    int count, relu, between;
-    float largest_zero;
-};
-
-// x becomes what the norm of its V columns from c on makes of it.
-template <int V>
-LM_FN void normalize_columns(float (&x)[V], const ColumnNorm& norm, int c) {
-    float mean[V], inv_std[V], factor[V], bias[V];
-    load<V>(mean, norm.mean + c);
-    load<V>(inv_std, norm.inv_std + c);
-    load<V>(factor, norm.factor + c);
-    load<V>(bias, norm.bias + c);
-#pragma unroll
-    for (int v = 0; v < V; ++v) x[v] = (x[v] - mean[v]) * inv_std[v] * factor[v] + bias[v];
-}
-
-LM_FN float rounded(float x, int between) {
-    if (between == IN_BF16) return Bf16::low(Bf16::round(x));
-    return between == IN_FP16 ? Fp16::low(Fp16::round(x)) : x;
-}
-
-LM_FN int column_at(unsigned i, const Divider& by_channels) { return i - divide(i, by_channels) * by_channels.divisor; }
-
-template <int V, class T>
-LM_FN void normalize_sum_of(const NormalizeSumArgs<T>& p) {
-    const unsigned count = static_cast<unsigned>(p.count);
-    float x0[SUM_GROUPS][V], x1[SUM_GROUPS][V];
-#pragma unroll
-    for (int g = 0; g < SUM_GROUPS; ++g) {
-        const unsigned i = group_at<V, SUM_GROUPS>(g);
-        if (i >= count) continue;
-        load<V>(x0[g], p.x0 + i);
-        load<V>(x1[g], p.x1 + i);
-    }
-#pragma unroll
-    for (int g = 0; g < SUM_GROUPS; ++g) {
-        const unsigned i = group_at<V, SUM_GROUPS>(g);
-        unsigned bits = 0;
-        if (i < count) {
-            const int c = column_at(i, p.by_channels);
-            normalize_columns(x0[g], p.norm0, c);
-            normalize_columns(x1[g], p.norm1, c);
-#pragma unroll
-            for (int v = 0; v < V; ++v) {
-                float y = rounded(x1[g][v], p.between) + x0[g][v];
-                if (p.relu) y = positive(y);
-                if (y > p.largest_zero) bits |= 1u << v;
-                x0[g][v] = y;
-            }
-            store<V>(p.y + i, x0[g]);
-        }
-        if (p.mask != nullptr) put_bits<V>(p.mask, bits, i, count);
-    }
-}
-LM_KERNEL_OF_ELEMENTS(normalize_sum_v4, NormalizeSumArgs, 256, normalize_sum_of<4>)
-
 // gradient_sums: of dy, and of dy y, in each unit of rows (gradient_sums.cuh).  Over all units they are the gradients of
 // bias and factor, where a Scale follows.
 //   parts [units][2][C] float written     x, dy [outer][C][inner] read, mean, inv_std [C] float read
@@ -457,16 +377,8 @@ struct GradientSumsArgs {
     int across, units;  // blocks across the columns; units from at.first_part on
 };
 
-// The gradient of what BatchNorm and its Scale and ReLU make, at V elements; also of a blob that is pooled behind them
-// (batch_norm_pool.cuh).
 template <int V, class T>
-LM_FN void load_gradient(float (&dy)[V], const GradientSumsArgs<T>& p, const float* open, int row, int within,
-                         int column) {
-    load_row<V>(dy, p.dy, open, p.at, row, within, column);
-}
-
-template <int V, class Args>
-LM_FN void gradient_sums_of(const Args& p) {
+LM_FN void gradient_sums_of(const GradientSumsArgs<T>& p) {
     constexpr int LINES = UNIT_LINES, EACH = GROUP_ROWS / LINES, SUMS = GRADIENT_TERMS * GROUPS * V;
     LM_SHARED(float, lanes, [SUMS][COLUMN_THREADS]);
     const Columns& at = p.at;
@@ -482,7 +394,7 @@ LM_FN void gradient_sums_of(const Args& p) {
             const int within = GROUP_ROWS * g + LINES * i + unit.line, row = unit.begin + within;
             if (!unit.is_mine || row >= min(unit.rows, at.here)) continue;
             load_row<V>(x[i], p.x, at.open, at, row, within, unit.column);
-            load_gradient<V>(dy[i], p, open_dy, row, within, unit.column);
+            load_row<V>(dy[i], p.dy, open_dy, at, row, within, unit.column);
         }
         if (unit.is_mine && !unit.ends_here) {  // a later slice goes on
 #pragma unroll
@@ -565,12 +477,7 @@ LM_FN void gradient_of_columns(float (&dy)[V], const float (&x)[V], const TermsO
 }
 
 template <int V, class T>
-LM_FN void load_gradient(float (&dy)[V], const BatchNormBackwardArgs<T>& p, unsigned i) {
-    load<V>(dy, p.dy + i);
-}
-
-template <int V, class Args>
-LM_FN void batch_norm_backward_of(const Args& p) {
+LM_FN void batch_norm_backward_of(const BatchNormBackwardArgs<T>& p) {
     const unsigned count = static_cast<unsigned>(p.count);
     float inputs[BACKWARD_GROUPS][V], gradients[BACKWARD_GROUPS][V];
 #pragma unroll
@@ -578,7 +485,7 @@ LM_FN void batch_norm_backward_of(const Args& p) {
         const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
         if (i >= count) continue;
         load<V>(inputs[g], p.x + i);
-        load_gradient<V>(gradients[g], p, i);
+        load<V>(gradients[g], p.dy + i);
     }
 #pragma unroll
     for (int g = 0; g < BACKWARD_GROUPS; ++g) {
@@ -593,60 +500,5 @@ LM_FN void batch_norm_backward_of(const Args& p) {
 }
 LM_KERNEL_OF_ELEMENTS(batch_norm_backward_v4, BatchNormBackwardArgs, 256, batch_norm_backward_of<4>)
 LM_KERNEL_OF_ELEMENTS(batch_norm_backward_v1, BatchNormBackwardArgs, 256, batch_norm_backward_of<1>)
-
-// batch_norm_sum_backward: the gradients of both x of normalize_sum, from dy behind its ReLU
-//   dx0, dx1 [rows][C] written or added to; each may lie on dy or on its x      sums0, sums1 [2][C] float read
-//   launch   as batch_norm_backward_v4
-//   traffic  3|x| read, 2|x| written: one |x| less than by two launches of batch_norm_backward
-template <class T>
-struct BatchNormSumBackwardArgs {
-    T* dx0;
-    T* dx1;
-    const T* dy;
-    const T* x0;
-    const T* x1;
-    ColumnNorm norm0;
-    ColumnNorm norm1;
-    const float* sums0;
-    const float* sums1;
-    Divider by_channels;
-    int count, accumulate0, accumulate1;
-    float inv_count;  // 1 / elements of a channel
-};
-
-// Leaves in dx the gradient of V columns of x from c on.
-template <int V, class T>
-LM_FN void put_gradient(T* dx, const float (&dy)[V], const float (&x)[V], const ColumnNorm& norm, const float* sums,
-                        int c, int channels, float inv_count, bool accumulate) {
-    const TermsOfColumns<V> terms_of(norm.mean, norm.inv_std, {norm.factor, norm.bias, 0}, c, true);
-    float gradient[V];
-#pragma unroll
-    for (int v = 0; v < V; ++v) gradient[v] = dy[v];
-    gradient_of_columns(gradient, x, terms_of, norm.factor, sums, c, channels, inv_count);
-    put<V>(dx, gradient, accumulate);
-}
-
-template <int V, class T>
-LM_FN void batch_norm_sum_backward_of(const BatchNormSumBackwardArgs<T>& p) {
-    const unsigned count = static_cast<unsigned>(p.count);
-    float x0[BACKWARD_GROUPS][V], x1[BACKWARD_GROUPS][V], dy[BACKWARD_GROUPS][V];
-#pragma unroll
-    for (int g = 0; g < BACKWARD_GROUPS; ++g) {
-        const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
-        if (i >= count) continue;
-        load<V>(dy[g], p.dy + i);
-        load<V>(x0[g], p.x0 + i);
-        load<V>(x1[g], p.x1 + i);
-    }
-#pragma unroll
-    for (int g = 0; g < BACKWARD_GROUPS; ++g) {
-        const unsigned i = group_at<V, BACKWARD_GROUPS>(g);
-        if (i >= count) return;
-        const int channels = p.by_channels.divisor, c = column_at(i, p.by_channels);
-        put_gradient(p.dx0 + i, dy[g], x0[g], p.norm0, p.sums0, c, channels, p.inv_count, p.accumulate0);
-        put_gradient(p.dx1 + i, dy[g], x1[g], p.norm1, p.sums1, c, channels, p.inv_count, p.accumulate1);
-    }
-}
-LM_KERNEL_OF_ELEMENTS(batch_norm_sum_backward_v4, BatchNormSumBackwardArgs, 256, batch_norm_sum_backward_of<4>)
 
 }  // namespace lm

@@ -52,7 +52,6 @@ struct NaiveArgs {
     float* filter;
     ConvProblem problem;
     int count, every;  // elements of what is written, without parts; of their runs, one in `every` is computed
-    int accumulate;
 };
 
 LM_FN bool is_inside(int i, int size) { return i >= 0 && i < size; }
@@ -109,7 +108,7 @@ LM_FN void dgrad(const NaiveArgs<T>& p) {
                                    x.channel % conv.channels;
             for (int k = 0; k < conv.outputs; ++k) sum += widened(dy[k]) * weights[k * pitch];
         }
-    put(p.image + i, sum, p.accumulate);
+    store_one(p.image + i, sum);
 }
 LM_KERNEL_OF_ELEMENTS(naive_dgrad, NaiveArgs, THREADS, dgrad)
 

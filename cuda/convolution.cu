@@ -1,7 +1,6 @@
 // The sums over windows of conv.cuh in fp32.
 #include "ffma.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -9,4 +8,3 @@ using namespace lm;
 LM_CONV_TILES(Ffma)
 LM_DGRAD_SUMS_TILES(Ffma, float)
 LM_CONV_PATCH_TILES(, FfmaOfPatch, float)
-LM_CONV_POOL_TILES(Ffma, 4, FpropPoolArgs<float>)

@@ -1,8 +1,6 @@
 // The sums over windows of conv.cuh on tensor cores: operands rounded to bfloat16, sums in fp32.  For sm_80 and later.
 #include "mma.cuh"
-#include "conv_merged.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -18,8 +16,4 @@ LM_WGRAD_FEW(, 64x32, T64x32, MmaBf16, WgradArgs<float>)
 LM_DGRAD_SUMS(256x128, T256x128, MmaBf16, float)
 LM_DGRAD_SUMS(512x64, T512x64, MmaBf16, float)
 LM_DGRAD_SUMS_TILES(MmaBf16, float)
-LM_DGRAD_MERGED_TILES(MmaBf16, 4, MergedArgs<float>)
 LM_CONV_PATCH_TILES(, MmaBf16OfPatch, float)
-LM_CONV_POOL(256x128, T256x128, MmaBf16, 4, FpropPoolArgs<float>)
-LM_CONV_POOL(512x64, T512x64, MmaBf16, 4, FpropPoolArgs<float>)
-LM_CONV_POOL_TILES(MmaBf16, 4, FpropPoolArgs<float>)

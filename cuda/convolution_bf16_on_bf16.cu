@@ -1,9 +1,7 @@
 // The sums over windows of conv.cuh on tensor cores; blobs in bfloat16, and operands that are copied as they are, with
 // weights rounded before; of an image in fp32, operands are rounded to bfloat16 from fp32 tiles.  For sm_80 and later.
 #include "mma.cuh"
-#include "conv_merged.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -20,7 +18,4 @@ LM_WGRAD_FEW_TILES(data_, MmaBf16, DataWgradArgs<Bf16>)
 LM_DGRAD_SUMS_PACKED(256x128, T256x128, MmaBf16Packed, Bf16)
 LM_DGRAD_SUMS_PACKED(128x128, T128x128, MmaBf16Packed, Bf16)
 LM_DGRAD_SUMS_PACKED(128x64, T128x64, MmaBf16Packed, Bf16)
-LM_DGRAD_MERGED_TILES(MmaBf16Packed, 8, PackedMergedArgs<Bf16>)
 LM_CONV_PATCH_TILES(data_, MmaBf16OfPatch, Bf16)
-LM_CONV_POOL(256x128, T256x128, MmaBf16Packed, 8, PackedFpropPoolArgs<Bf16>)
-LM_CONV_POOL_TILES(MmaBf16Packed, 8, PackedFpropPoolArgs<Bf16>)

@@ -2,7 +2,6 @@
 // later.
 #include "mma.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -21,6 +20,5 @@ LM_TILES(LM_CONV, LM_CONV, MmaFp32x3, float)
 LM_WGRAD_FEW_TILES(, MmaFp32x3, WgradArgs<float>)
 LM_DGRAD_SUMS_TILES(MmaFp32x3, float)
 LM_CONV_PATCH(, 128x64, P128x64, MmaFp32x3OfPatch, float)
-LM_CONV_POOL_TILES(MmaFp32x3, 4, FpropPoolArgs<float>)
 
 }  // namespace fp32x3

@@ -1,7 +1,6 @@
 // The sums over windows of conv.cuh in fp32; blobs in bfloat16.
 #include "ffma.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -9,4 +8,3 @@ using namespace lm;
 LM_CONV_NARROW_TILES(Ffma, Bf16)
 LM_DGRAD_SUMS_TILES(Ffma, Bf16)
 LM_CONV_PATCH_TILES(data_, FfmaOfPatch, Bf16)
-LM_CONV_POOL_TILES(Ffma, 4, FpropPoolArgs<Bf16>)

@@ -1,8 +1,6 @@
 // The sums over windows of conv.cuh on tensor cores: operands rounded to tf32, sums in fp32.  For sm_80 and later.
 #include "mma.cuh"
-#include "conv_merged.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -14,8 +12,4 @@ LM_CONV_TILES(MmaTf32)
 LM_DGRAD_SUMS(256x128, T256x128, MmaTf32, float)
 LM_DGRAD_SUMS(512x64, T512x64, MmaTf32, float)
 LM_DGRAD_SUMS_TILES(MmaTf32, float)
-LM_DGRAD_MERGED_TILES(MmaTf32, 4, MergedArgs<float>)
 LM_CONV_PATCH_TILES(, MmaTf32OfPatch, float)
-LM_CONV_POOL(256x128, T256x128, MmaTf32, 4, FpropPoolArgs<float>)
-LM_CONV_POOL(512x64, T512x64, MmaTf32, 4, FpropPoolArgs<float>)
-LM_CONV_POOL_TILES(MmaTf32, 4, FpropPoolArgs<float>)

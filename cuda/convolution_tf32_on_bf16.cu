@@ -2,7 +2,6 @@
 // sm_80 and later.
 #include "mma.cuh"
 #include "conv_patch.cuh"
-#include "conv_pool.cuh"
 #include "conv_sums.cuh"
 
 using namespace lm;
@@ -10,4 +9,3 @@ using namespace lm;
 LM_CONV_NARROW_TILES(MmaTf32, Bf16)
 LM_DGRAD_SUMS_TILES(MmaTf32, Bf16)
 LM_CONV_PATCH_TILES(data_, MmaTf32OfPatch, Bf16)
-LM_CONV_POOL_TILES(MmaTf32, 4, FpropPoolArgs<Bf16>)

@@ -129,23 +129,6 @@ LM_FN void put(T* to, float value, bool accumulate) {
     *to = T{T::round(accumulate ? widened(*to) + value : value)};
 }
 
-// As put, but where `relu` is, element i becomes zero unless is_positive(i): the backward of a ReLU.
-template <int V, class T, class IsPositive>
-LM_FN void put_through_relu(T* to, float (&values)[V], bool accumulate, bool relu, IsPositive is_positive) {
-    if (accumulate) {
-        float before[V];
-        load<V>(before, to);
-#pragma unroll
-        for (int i = 0; i < V; ++i) values[i] = before[i] + values[i];
-    }
-    if (relu) {
-#pragma unroll
-        for (int i = 0; i < V; ++i)
-            if (!is_positive(i)) values[i] = 0.0f;
-    }
-    store<V>(to, values);
-}
-
 }  // namespace lm
 
 // The instances of kernel `name`, whose body is a function of Args<T>: for floats, and for each type of 16 bits.

@@ -9,7 +9,6 @@
 //              workspace
 //   traffic  8 bytes per element forward, 12 backward, half in 16 bits; roots or a power each: bound by memory, nearly by arithmetic
 //   assumes  _v4: C a multiple of 4, buffers aligned to four elements
-//   bottom_relu   backward ends with that of the ReLU that made x: the sum in dx is cleared where x <= 0
 //   order    a sum goes from the first channel to the last, and from row to row
 //   source   Caffe lrn_layer.cu, which keeps s; here it is rebuilt
 #pragma once
@@ -27,7 +26,7 @@ struct LrnArgs {
     int size;
     Divider by_channels, by_width, by_height;
     float alpha, k, beta;  // alpha: Caffe's, over the number of elements summed
-    int accumulate, bottom_relu;
+    int accumulate;
 };
 
 // s^-beta; by roots where beta has Caffe's default: they round alike on a GPU and under the emulator.
@@ -143,8 +142,7 @@ LM_FN void lrn_across_backward_of(const LrnArgs<T>& p) {
         sum_across<V, false>(p, ratio, i, around);
 #pragma unroll
         for (int v = 0; v < V; ++v) dx[v] = dx[v] - 2.0f * p.alpha * p.beta * own[v] * around[v];
-        put_through_relu<V>(p.y + mine.first + i, dx, p.accumulate, p.bottom_relu,
-                            [&](int v) { return own[v] > 0.0f; });
+        put<V>(p.y + mine.first + i, dx, p.accumulate);
     });
 }
 LM_KERNEL_OF_ELEMENTS(lrn_across_backward_v4, LrnArgs, 256, lrn_across_backward_of<4>)
@@ -235,7 +233,7 @@ LM_FN void lrn_within_backward_of(const LrnArgs<T>& p) {
 #pragma unroll
     for (int v = 0; v < V; ++v)
         dy[v] = dy[v] * inverse_power(s[v], p.beta) - 2.0f * p.alpha * p.beta * x[v] * around[v];
-    put_through_relu<V>(p.y + i, dy, p.accumulate, p.bottom_relu, [&](int v) { return x[v] > 0.0f; });
+    put<V>(p.y + i, dy, p.accumulate);
 }
 LM_KERNEL_OF_ELEMENTS(lrn_within_backward_v4, LrnArgs, 256, lrn_within_backward_of<4>)
 LM_KERNEL_OF_ELEMENTS(lrn_within_backward_v1, LrnArgs, 256, lrn_within_backward_of<1>)

@@ -12,16 +12,21 @@ A strategy counts live bytes; placed, its plan may need a few more.  planning/bu
 fewer.  Where a strategy has further plans, the faster program of both counts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from functools import cached_property
 from math import inf
 
+from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
+from layermem.planning.bounds import least_seconds_once
 from layermem.planning.budget_search import HOPEFUL, BudgetSearch
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.joined_updates import with_joined_updates
 from layermem.planning.plan import Plan
-from layermem.planning.registry import Choice, as_entry, default_strategy
+from layermem.planning.registry import SAVED_PLAN, Choice, as_entry, default_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import check
 from layermem.schedule.lower import lower
@@ -29,6 +34,8 @@ from layermem.schedule.place import place
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import simulate
 
+NEAR_BOUND = 1.1  # times the lower bound of the seconds: a program that none with fewer fusions is compared with
+FUSIONS_SAVE = 1.001  # times the seconds of a step with fewer fusions: what these save is not all in its costs
 JOINED_SHARE = 64  # of the live bytes, which updates that wait for each other leave free if need be
 
 
@@ -64,7 +71,55 @@ class Compiler:
         self.arena = arena or ArenaPlanner(graphs, costs)
         self.search = BudgetSearch(as_entry(strategy), graphs[0], costs, self.arena, hints, self.build)
 
+    @cached_property
+    def less_fused(self) -> Compiler | None:
+        """That of the step with fewer fusions; None where it has none to do without, or a plan was made before."""
+        arena, search = self.arena.less_fused, self.search
+        if arena is None or search.entry.name == SAVED_PLAN:
+            return None
+        return Compiler(arena.graphs, search.entry, search.costs, search.hints, arena)
+
+    @property
+    def smallest(self) -> Compiler:
+        """The one whose smallest program takes the fewest bytes, of this one and those with fewer fusions."""
+        others = [] if self.less_fused is None else [self.less_fused.smallest]
+        return min(self, *others, key=lambda each: each.search.min_memory_program.arena_bytes) if others else self
+
     def compile(
+        self,
+        budget_bytes: int | None,
+        *,
+        search_minimum: bool = True,
+        looks_further: bool = True,
+        known: Program | None = None,
+    ) -> Program:
+        """The fastest program that was found, with all fusions unless their bytes do not fit, or fewer of them are
+        faster.  `known`: the result of compile_fused()."""
+        less = self.less_fused
+        try:
+            program = known or self.compile_fused(
+                budget_bytes, search_minimum=search_minimum, looks_further=looks_further
+            )
+        except BudgetError as error:
+            if less is None:
+                raise
+            try:
+                return less.compile(budget_bytes, search_minimum=search_minimum, looks_further=looks_further)
+            except BudgetError as other:
+                raise min(error, other, key=lambda each: each.minimum_bytes) from None
+        if less is None or budget_bytes is None or not looks_further or self.search.graph.not_fused:
+            return program
+        search = self.search
+        bound = least_seconds_once(search.graph, search.costs, budget_bytes, search.hints.host_budget_bytes, self.arena)
+        if program.seconds <= NEAR_BOUND * bound():
+            return program
+        try:
+            faster = less.compile_fused(budget_bytes)
+        except BudgetError:
+            return program
+        return faster if FUSIONS_SAVE * faster.seconds < program.seconds else program
+
+    def compile_fused(
         self,
         budget_bytes: int | None,
         *,
@@ -72,7 +127,8 @@ class Compiler:
         looks_further: bool = True,
         hoped_seconds: float = inf,
     ) -> Program:
-        """The fastest program that was found; one that takes much longer than `hoped_seconds` has no further plans."""
+        """The fastest program that was found with all fusions; one that takes much longer than `hoped_seconds` has no
+        further plans."""
         found = self.search.program(budget_bytes, search_minimum=search_minimum)
         is_near = found.seconds <= HOPEFUL * hoped_seconds
         further = self.search.further_program(budget_bytes, found) if looks_further and is_near else None

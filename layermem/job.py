@@ -9,7 +9,7 @@ costs    measured times, or a model of the device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -24,7 +24,7 @@ from layermem.graph.step_slicer import Slices, StepSlicer
 from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.gpus import TargetGpu
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
-from layermem.planning.plan import Plan, saved_apart, saved_slices
+from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
 from layermem.planning.strategies import get_strategy
 from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -37,15 +37,6 @@ AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Sli
 PathName = str | PathLike[str]
 
 
-@dataclass(frozen=True)
-class StepApart:
-    """A training step that does without the optional fusions `names` (graph/optional_fusions.py); `slicer` returns what
-    makes it in slices."""
-
-    names: tuple[str, ...]
-    slicer: Callable[[], StepSlicer]
-
-
 @dataclass(frozen=True, repr=False)
 class Job:
     """`nets` are those of `graphs`, the train net first; the first graph trains.
@@ -56,7 +47,6 @@ class Job:
     slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Slices as text; test
                 nets run in the same ones, where they have these layers
     ranks       which of the ranks that train together the graphs are of
-    steps_apart    the same step without more and more of its optional fusions, if it has some
     """
 
     title: str
@@ -69,7 +59,6 @@ class Job:
     slicer: StepSlicer | None = None
     slices: str = NO_SLICES
     ranks: Ranks = field(default_factory=Ranks)
-    steps_apart: tuple[StepApart, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Job: {self.title} on {self.graphs[0].device}, {len(self.graphs)} graphs>"
@@ -114,29 +103,16 @@ class Job:
         return self.graphs if self.slicer is None else (self.slicer.whole, *self.slicer.beside)
 
     @property
-    def has_optional_fusions(self) -> bool:
-        """Whether the step has fusions that it may do without (graph/optional_fusions.py)."""
-        return bool(self._further_apart)
-
-    @property
     def candidate_ops(self) -> int:
         """Ops of the steps in other slices that a search has looked at."""
         own = len(self.graphs[0].ops) if self.graphs[0].slices else 0
         return 0 if self.slicer is None else max(0, self.slicer.ops_made - own)
 
     @cached_property
-    def apart(self) -> Job | None:
-        """The same job in the same slices, without some of its optional fusions; None where it has none."""
-        if not self._further_apart:
-            return None
-        slicer, slices = self._further_apart[0].slicer(), self.graphs[0].slices
-        whole = slicer.whole, *slicer.beside
-        return replace(self, graphs=slicer.graphs(Slices.parse(slices)) if slices else whole)
-
-    @property
-    def _further_apart(self) -> tuple[StepApart, ...]:
-        """The steps with fewer optional fusions than this one has."""
-        return tuple(step for step in self.steps_apart if len(step.names) > len(self.graphs[0].apart))
+    def less_fused(self) -> Job | None:
+        """The same job with a step that does without some of its fusions (graph/rewrite.py); None where it has none."""
+        less = self.graphs[0].less_fused
+        return None if less is None else replace(self, graphs=(less, *self.graphs[1:]))
 
     @cached_property
     def bvlc_bytes(self) -> int:
@@ -178,8 +154,6 @@ class Job:
         """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4",
         "whole/4", rows of weights as "fc6/rows/8", or several of these; None is "off".  InputError where it cannot be
         cut so."""
-        if self.graphs[0].apart:
-            return replace(self, graphs=self.unsliced).with_slices(slices).without_fusions(self.graphs[0].apart)
         if slices is None or slices in (NO_SLICES, AUTO_SLICES):
             return replace(self, graphs=self.unsliced, slices=slices or NO_SLICES)
         chosen = Slices.parse(slices)
@@ -189,15 +163,16 @@ class Job:
 
     def with_step(self, graphs: tuple[Graph, ...]) -> Job:
         """The same job with the graphs of with_slices(), which a copy of this process may have made."""
-        if self.slicer is not None and not graphs[0].apart:
+        if self.slicer is not None:
             self.slicer.keep(graphs)
         return replace(self, graphs=graphs, slices=graphs[0].slices)
 
-    def without_fusions(self, names: Collection[str]) -> Job:
-        """The same job, where it can be, without these of its optional fusions."""
-        if self.apart is None or set(names) <= set(self.graphs[0].apart):
-            return self
-        return self.apart.without_fusions(names)
+    def with_fingerprint(self, fingerprint: str) -> Job:
+        """The same job with the step of this fingerprint, which may have fewer fusions; itself where there is none."""
+        job: Job | None = self
+        while job is not None and job.graphs[0].fingerprint != fingerprint:
+            job = job.less_fused
+        return job or self
 
     def with_plan(self, plan: Plan | PathName | None) -> tuple[Job, Plan | None]:
         """A saved plan, or the one in a file, with the job in its slices and with its fusions; InputError if it was
@@ -205,10 +180,10 @@ class Job:
         if plan is None:
             return self, None
         if isinstance(plan, Plan):
-            return self._in_slices_of(plan.slices, None).without_fusions(plan.apart), plan
+            return self._in_slices_of(plan.slices, None).with_fingerprint(plan.fingerprint), plan
         check_path(plan, "saved plan")
         text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
-        job = self._in_slices_of(saved_slices(text), str(plan)).without_fusions(saved_apart(text))
+        job = self._in_slices_of(saved_slices(text), str(plan)).with_fingerprint(saved_fingerprint(text))
         saved = Plan.from_json(text, job.graphs[0], str(plan))
         if saved.spill and self.costs.spill is None and self.hints.host_budget_bytes == 0:
             raise InputError(f"offloads to a spill file, on {saved.spill}; give --spill DIR as well", path=str(plan))

@@ -63,7 +63,7 @@ class Attempt:
 
     def program(self) -> Program:
         """The program within the budget; BudgetError if none fits."""
-        return self.compiled or self.compiler.compile(self.budget_bytes)
+        return self.compiler.compile(self.budget_bytes, known=self.compiled)
 
 
 def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
@@ -246,7 +246,7 @@ def compiled(attempt: Attempt, seconds: float = inf) -> Attempt | None:
     """The attempt with its program, or None if nothing fits; one that takes much longer than `seconds` may not be the
     fastest."""
     try:
-        program = attempt.compiled or attempt.compiler.compile(attempt.budget_bytes, hoped_seconds=seconds)
+        program = attempt.compiled or attempt.compiler.compile_fused(attempt.budget_bytes, hoped_seconds=seconds)
     except BudgetError:
         return None
     return replace(attempt, compiled=program)

@@ -741,18 +741,6 @@ add("BatchNorm + Scale + residual", "", medium=SLIVER, residual=True, **NORMALIZ
 add("BatchNorm + Scale + residual from y", "", medium=SLIVER, saved="y0", residual=True, **NORMALIZED)
 add("BatchNorm + Scale + residual + ReLU", "", small=ODD, gpu=MAPS, residual=True, relu=True, **NORMALIZED)
 add("BatchNorm + Scale + residual + ReLU from y", "", small=QUADS, saved="y0", residual=True, relu=True, **NORMALIZED)
-TWICE = {"twice": True, **NORMALIZED}
-add("BatchNorm + Scale, twice, and their sum", "", small=QUADS, medium=SLIVER, **TWICE)
-add(
-    "BatchNorm + Scale, twice, and their sum + ReLU",
-    "",
-    small=(2, 8, 9, 7),
-    medium=SLIVER,
-    gpu=MAPS,
-    relu=True,
-    **TWICE,
-)
-add("BatchNorm + Scale, twice, and their sum + ReLU from y", "", medium=SLIVER, saved="y0", relu=True, **TWICE)
 add("MVN", 'type: "MVN"', small=ODD, medium=IMAGE, timing=BATCH, **LOOSE)
 add("MVN by quads", 'type: "MVN"', small=(2, 36, 3, 3), **LOOSE)
 add("MVN of maps larger than a run", 'type: "MVN"', medium=(1, 70, 17, 19), small=(1, 1, 24, 17))

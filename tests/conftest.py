@@ -15,10 +15,12 @@ from hypothesis import settings
 import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem.backends.reference.blas import use_one_thread
 from layermem.cli.main import GC_THRESHOLDS
+from layermem.graph import validate
 from tests.numbers import SEED, numbers_for
 from tests.speed import is_slow, needs_emulator
 from tests.thinning import thin
 
+validate.is_on = True  # of graphs, between passes
 # Hypothesis runs the same examples every time unless LAYERMEM_TEST_SEED changes them, and sets no deadline.
 settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
 settings.load_profile("steady")

@@ -10,7 +10,7 @@ import numpy as np
 from layermem.backends.registry import StepContext
 from layermem.layers import Layer
 from layermem.ops import OpRecord, Tensor
-from tests.layers.harness import TRAIN, batch_norm_scale, batch_norm_sum, layer_of, with_epilogue, with_saved
+from tests.layers.harness import TRAIN, batch_norm_scale, layer_of, with_epilogue, with_saved
 
 Shape = tuple[int, ...]
 Formula = Callable[..., np.ndarray]  # y0 from the bottoms, in double precision
@@ -26,8 +26,7 @@ class OpCase:
     labels       the bottom that holds labels, drawn from range(classes)
     drawn        bottoms with values of their own
     saved        roles that other ops keep anyway, which backward may then read
-    normalized   the layer is a BatchNorm and its Scale with bias; `residual`, `relu`: its epilogue; `twice`: two of
-                 them and their sum
+    normalized   the layer is a BatchNorm and its Scale with bias; `residual`, `relu`: its epilogue
     positive     bottoms are above zero
     formula      y0 in closed form
     tolerance    of central differences
@@ -43,7 +42,6 @@ class OpCase:
     drawn: Mapping[int, Draw] = field(default_factory=dict)
     saved: frozenset[str] = frozenset()
     normalized: bool = False
-    twice: bool = False
     residual: bool = False
     relu: bool = False
     positive: bool = False
@@ -70,10 +68,8 @@ class OpCase:
 
     def layer(self, size: str = "medium") -> Layer:
         shapes = self.shapes(size)
-        if self.twice:
-            layer: Layer = batch_norm_sum(shapes[0], relu=self.relu)
-        elif self.normalized:
-            layer = batch_norm_scale(shapes[0], relu=self.relu and not self.residual)
+        if self.normalized:
+            layer: Layer = batch_norm_scale(shapes[0], relu=self.relu and not self.residual)
         else:
             layer = layer_of(self.text, *shapes, phase=self.phase)
         if self.residual or (self.relu and not self.normalized):

@@ -86,7 +86,6 @@ def test_every_kernel_of_the_reference_has_a_case():
         for step in filter(None, (layer.forward(), layer.recompute(), *layer.backward(wants_of(layer)))):
             steps.add(f"{type(step.record or layer.record).__name__}.{step.step}")
     passes = {f"{name}.{step}" for name in ("BatchNorm", "BatchNormScale") for step in PASSES}
-    passes.add("BatchNormSum.input_gradient")
     of_ranks = {"ReduceScatter.reduce", "AllGather.gather", "AllGather.collect", "MovingAverage.average"}
     of_ranks |= {"RowSquares.forward", "NormOfRows.forward"}  # tests/graph/test_sharing.py
     of_slices = {*passes, *of_ranks, "InnerProduct.gathered_dgrad"}  # of graphs that no layer alone has

@@ -31,7 +31,6 @@ LAYERS = (
     {"schedule"},
     {"compiler", "job"},
     {"slicing"},
-    {"fusions"},
     {"report"},
     {"backends", "data"},
     {"runtime", "io"},

@@ -110,11 +110,6 @@ class Device:
         are converted (graph/storage.py).  Both ways have the same bits."""
         return frozenset()
 
-    def runs_fused(self, record: OpRecord, dtypes: Mapping[str, str]) -> bool:
-        """Whether a kernel computes the forward of this op of two layers on operands of these element types, by role,
-        and that takes no longer than both apart.  It does not depend on the number of items."""
-        return False
-
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         """How this device computes `record`, the whole one, in bands of the rows of its weights (graph/bands.py); None
         where their bits would not be those of the whole."""

@@ -182,7 +182,7 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
             {
                 "strategy": report.strategy,
                 "slices": report.job.graphs[0].slices or None,
-                "apart": list(report.apart),
+                "not_fused": list(report.not_fused),
                 "feasible": report.feasible,
                 "peak_bytes": report.peak_bytes,
                 "share_of_caffe": report.peak_bytes / job.baseline_bytes,

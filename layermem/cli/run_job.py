@@ -22,17 +22,7 @@ if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record, Value
 
-PLANNED = (
-    "solver_file",
-    "device",
-    "strategy",
-    "slices",
-    "apart",
-    "budget_bytes",
-    "host_budget_bytes",
-    "fingerprint",
-    "job",
-)
+PLANNED = ("solver_file", "device", "strategy", "slices", "budget_bytes", "host_budget_bytes", "fingerprint", "job")
 
 
 def job_record(arguments: argparse.Namespace, spill: Spill | None) -> dict[str, Value]:
@@ -81,7 +71,7 @@ def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
     try:
         job = _job(start, given, allow_python)
         if not saved:
-            job = job.with_slices(str(start.get("slices") or "off")).without_fusions(_names(start.get("apart")))
+            job = job.with_slices(str(start.get("slices") or "off")).with_fingerprint(str(start.get("fingerprint")))
         elif isinstance(saved, str):
             job = job.with_plan(saved)[0]
         if job.graphs[0].fingerprint != start.get("fingerprint"):
@@ -90,10 +80,6 @@ def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
         return evaluate(job, None if saved else str(start["strategy"]), budget_bytes, saved)  # type: ignore[arg-type]
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise InputError(f"what it says of its run cannot be read ({error}); use a log as `train` wrote it") from None
-
-
-def _names(value: Value | None) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, list) else []
 
 
 def _enter(folder: str) -> None:

@@ -24,9 +24,9 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import op_builder
-from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.op_builder import role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op, unique
+from layermem.graph.rewrite import offer_updates
 from layermem.graph.train import HOLD, with_updates
 from layermem.ops import BandRules, Concat, Fill, InnerProduct, RowBand, Tensor, Update
 from layermem.utils.similar import did_you_mean
@@ -154,7 +154,7 @@ class _Bander:
             else:
                 ops += self._in_bands(op)
         graph = replace(self.whole, buffers=self.buffers, ops=tuple(self._ordered(ops)), fused_updates=())
-        return offer_fused_updates(graph, self.device) if product else graph
+        return offer_updates(graph, self.device) if product else graph
 
     def _ordered(self, ops: Sequence[Op]) -> Iterable[Op]:
         """`ops` with each update where its band is done."""

@@ -22,12 +22,12 @@ from dataclasses import replace
 
 from layermem.graph.op_builder import Device
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, Buffer, Graph, Op, unique
-from layermem.ops import OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, OpRecord, Tensor
+from layermem.ops import BatchNorm, BatchNormScale, Tensor
 from layermem.ops.normalization import FIRST_PASSES
 
 AVERAGES = ("w0", "w1", "w2")
 OF_BATCH = ("mean", "inv_std")
-NORMS = (BatchNorm, BatchNormScale, BatchNormSum)  # records with averages
+NORMS = (BatchNorm, BatchNormScale)  # records with averages
 
 
 def needs_two_passes(op: Op) -> bool:
@@ -39,13 +39,6 @@ def needs_two_passes(op: Op) -> bool:
 def is_first_pass(op: Op) -> bool:
     """Whether an op behind `op` in the slices reads what it sums over the items."""
     return isinstance(op.record, NORMS) and op.step in FIRST_PASSES
-
-
-def norms_in(record: OpRecord) -> list[tuple[BatchNorm | BatchNormScale, Mapping[str, str]]]:
-    """The BatchNorms of an op; for each, the roles that it has there in place of its own, where these differ."""
-    if isinstance(record, BatchNormSum):
-        return list(zip(record.norms, ({}, OF_SECOND)))
-    return [(record, {})] if isinstance(record, (BatchNorm, BatchNormScale)) else []
 
 
 def in_two_passes(graph: Graph, first: int, last: int, device: Device) -> Graph:
@@ -115,58 +108,35 @@ def _at_node(op: Op, node: int) -> Op:
 
 def _forward_passes(op: Op, node: int, buffers: dict[str, Buffer], device: Device) -> list[Op]:
     """Statistics, and what `op` recomputes from them; without a backward, they have had no stash."""
-    assert op.recompute is not None
-    passes: list[Op] = []
-    stash: dict[str, str] = {}
-    for record, roles in norms_in(op.record):
-        channels = Tensor((record.x.shape[1],))
-        own = {role: roles.get(role, role) for role in OF_BATCH}
-        made = {
-            role: op.roles.get(its) or _declare(buffers, f"{op.name}.{its}", STASH, channels, device)
-            for role, its in own.items()
-        }
-        read = {role: op.roles[roles.get(role, role)] for role in ("x0", *AVERAGES)}
-        form = replace(op, record=record, node=node - 1)
-        passes.append(_step(form, roles, "statistics", {**read, **made}, [*made.values()], buffers, device))
-        stash |= {own[role]: buffer for role, buffer in made.items()}
+    assert op.recompute is not None and isinstance(op.record, NORMS)
+    channels = Tensor((op.record.x.shape[1],))
+    made = {
+        role: op.roles.get(role) or _declare(buffers, f"{op.name}.{role}", STASH, channels, device) for role in OF_BATCH
+    }
+    read = {role: op.roles[role] for role in ("x0", *AVERAGES)}
+    statistics = _step(op, node - 1, "statistics", {**read, **made}, [*made.values()], buffers, device)
     again = replace(
         op.recompute,
-        roles={**op.recompute.roles, **stash},
-        reads=unique((*op.recompute.reads, *stash.values())),
+        roles={**op.recompute.roles, **made},
+        reads=unique((*op.recompute.reads, *made.values())),
         node=node,
     )
     again = _with_bytes(again, buffers, device)
-    flops = max(0, op.flops - op.recompute.flops) // len(passes)
-    return [*(replace(each, flops=flops) for each in passes), replace(again, recompute=again)]
+    return [replace(statistics, flops=max(0, op.flops - op.recompute.flops)), replace(again, recompute=again)]
 
 
 def _backward_passes(op: Op, node: int, buffers: dict[str, Buffer], device: Device) -> list[Op]:
     """The sums over the batch, and where it is wanted the gradient of x."""
-    passes: list[Op] = []
-    sums: dict[str, str] = {}
-    for record, roles in norms_in(op.record):
-        role = roles.get("sums", "sums")
-        sums[role] = _declare(buffers, f"{op.name}.{role}", DIFF, Tensor((2, record.x.shape[1])), device)
-        first = {"sums": sums[role]} | _own_roles(op, roles)
-        first.pop("dx0", None)
-        made = [first["sums"], *(buffer for each, buffer in first.items() if each.startswith("dw"))]
-        form = replace(op, record=record, node=node + 1)
-        passes.append(_step(form, roles, "gradient_sums", first, made, buffers, device))
-    gradients = [buffer for role, buffer in op.roles.items() if role.startswith("dx")]
-    if gradients:
-        second = {role: b for role, b in op.roles.items() if not role.startswith("dw")}
-        gradient = _step(op, {}, "input_gradient", {**second, **sums}, gradients, buffers, device)
-        passes.append(replace(gradient, name=op.name, overlays=op.overlays, node=node))
+    assert isinstance(op.record, NORMS)
+    sums = {"sums": _declare(buffers, f"{op.name}.sums", DIFF, Tensor((2, op.record.x.shape[1])), device)}
+    first = sums | {role: buffer for role, buffer in op.roles.items() if role != "dx0"}
+    made = [buffer for role, buffer in first.items() if role == "sums" or role.startswith("dw")]
+    passes = [_step(op, node + 1, "gradient_sums", first, made, buffers, device)]
+    if "dx0" in op.roles:
+        second = {role: buffer for role, buffer in op.roles.items() if not role.startswith("dw")}
+        gradient = _step(op, node, "input_gradient", {**second, **sums}, [op.roles["dx0"]], buffers, device)
+        passes.append(replace(gradient, name=op.name, overlays=op.overlays))
     return [replace(each, flops=op.flops // len(passes)) for each in passes]
-
-
-def _own_roles(op: Op, roles: Mapping[str, str]) -> dict[str, str]:
-    """The roles of one BatchNorm of `op`, which has them there in place of its own."""
-    if not roles:
-        of_other = OF_SECOND.values() if isinstance(op.record, BatchNormSum) else ()
-        return {role: buffer for role, buffer in op.roles.items() if role not in of_other}
-    own = {theirs: role for role, theirs in roles.items()} | {"dy0": "dy0"}
-    return {own[role]: buffer for role, buffer in op.roles.items() if role in own}
 
 
 def _declare(buffers: dict[str, Buffer], name: str, kind: str, tensor: Tensor, device: Device) -> str:
@@ -176,24 +146,24 @@ def _declare(buffers: dict[str, Buffer], name: str, kind: str, tensor: Tensor, d
 
 def _step(
     op: Op,
-    theirs: Mapping[str, str],
+    node: int,
     step: str,
     roles: Mapping[str, str],
     made: Collection[str],
     buffers: Mapping[str, Buffer],
     device: Device,
 ) -> Op:
-    """A pass of `op`, with these roles, which are those of one of its BatchNorms where `theirs` says how the op has
-    them, that writes the buffers `made` or adds to them."""
+    """A pass of `op` with these roles, which writes the buffers `made` or adds to them."""
     updates = tuple(b for b in op.updates if b in roles.values())
     writes = tuple(b for b in made if b not in updates)
     reads = unique(b for b in roles.values() if b not in (*made, *updates))
-    accumulates = tuple(role for role in roles if theirs.get(role, role) in op.accumulates)
-    name = f"{op.name.rpartition('.')[0]}.{step}{'1' if theirs else ''}"
+    accumulates = tuple(role for role in roles if role in op.accumulates)
+    name = f"{op.name.rpartition('.')[0]}.{step}"
     divided = replace(
         op,
         name=name,
         step=step,
+        node=node,
         roles=roles,
         reads=reads,
         writes=writes,

@@ -1,17 +1,13 @@
 """Fusion: chains of layers whose ops become one op, where no other op reads the blobs between them.
 
-    BatchNorm + Scale (+ ReLU) (+ MAX Pooling)                                  one BatchNormScale
+    BatchNorm + Scale (+ ReLU)                                                  one BatchNormScale
     Convolution, InnerProduct or an Eltwise sum + ReLU                          relu in the epilogue
     BatchNorm + Scale, Convolution or InnerProduct + the sum with another blob (+ ReLU)     residual, relu
-    Convolution + BatchNorm + Scale, the same again + the sum of both (+ ReLU)              one BatchNormSum, behind
-                                                                                            the convolutions
 
 Fusion rewrites op records: the first layer of a chain emits the steps, and what follows becomes a field of their
 records (relu, residual).  Backward of BatchNorm + Scale + ReLU reads x and the statistics; the sign that ReLU needs is
-recomputed from them, so that neither the normalized blob nor the scaled one takes a byte; nor does what a Pooling reads
-behind them, nor its gradient.  The other forms keep one bit per element, or read y where another op's backward keeps
-it.  Backward of a BatchNormSum makes both gradients from one read of dy; it needs the inputs of both, one of them
-earlier than that one's own backward would.
+recomputed from them, so that neither the normalized blob nor the scaled one takes a byte.  The other forms keep one
+bit per element, or read y where another op's backward keeps it.
 
 The net and the device decide, never a budget or a plan, so results do not depend on how memory is managed.
 """
@@ -30,18 +26,14 @@ from layermem.layers.convolution import Convolution
 from layermem.layers.eltwise import Eltwise
 from layermem.layers.inner_product import InnerProduct
 from layermem.layers.normalization import BatchNorm, Scale
-from layermem.layers.pooling import Pooling
 from layermem.ops import OpRecord
 from layermem.proto.names import FreeNames
-
-POOLED_CHANNELS = 4  # of which those of a BatchNorm with a Pooling are a multiple: kernels take so many at once
 
 # ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
 class BatchNormScale:
-    """Emits the ops of a training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU and the MAX
-    Pooling that read that.
+    """Emits the ops of a training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU that reads that.
 
     Parameters: the three averages of the BatchNorm, then factor and bias of the Scale, w0 .. w4.
     scale   None for a BatchNorm with scale and bias of its own
@@ -50,14 +42,13 @@ class BatchNormScale:
     type = "BatchNormScale"
     recompute_kind = "exact"
 
-    def __init__(self, norm: BatchNorm, scale: Scale | None, relu: ReLU | None, pool: Pooling | None = None):
-        chain: list[Layer] = [layer for layer in (norm, scale, relu, pool) if layer is not None]
+    def __init__(self, norm: BatchNorm, scale: Scale | None, relu: ReLU | None):
+        chain: list[Layer] = [layer for layer in (norm, scale, relu) if layer is not None]
         self.name = "+".join(layer.name for layer in chain)
         self.bottoms, self.tops = norm.bottoms, chain[-1].tops
         self.bottom_names, self.top_names = norm.bottom_names, chain[-1].top_names
         self.params = norm.params if scale is None else (*norm.params, *scale.params)
-        self.statistics = tuple(norm.stash)
-        self.stash = {**norm.stash, **({} if pool is None else pool.stash)}
+        self.stash = dict(norm.stash)
         self.flops = sum(layer.forward().flops for layer in chain)
         if scale is None:
             assert isinstance(norm.record, ops.BatchNormScale)
@@ -65,24 +56,19 @@ class BatchNormScale:
         else:
             assert isinstance(norm.record, ops.BatchNorm)
             scaled = ops.BatchNormScale(norm.record, scale.record)
-        pooling = None if pool is None else pool.record
-        self.record: OpRecord = replace(scaled, relu=relu is not None, pool=pooling)
-        by_element = pool is None
-        self.over = (Overlay("y0", "x0", "forward"),) * by_element
-        self.gradient_over = (Overlay("dx0", "dy0", "gradient"),) * by_element
+        self.record: OpRecord = replace(scaled, relu=relu is not None)
 
     def forward(self) -> Step:
         writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
-        return Step("forward", ("x0", "w3", "w4"), writes, averages, self.over, self.flops)
+        return Step("forward", ("x0", "w3", "w4"), writes, averages, (Overlay("y0", "x0", "forward"),), self.flops)
 
     def recompute(self) -> Step:
-        writes = ("y0", *(name for name in self.stash if name not in self.statistics))
-        flops = 4 * self.bottoms[0].count
-        return Step("recompute", ("x0", *self.statistics, "w3", "w4"), writes, overlays=self.over, flops=flops)
+        overlays, flops = (Overlay("y0", "x0", "forward"),), 4 * self.bottoms[0].count
+        return Step("recompute", ("x0", *self.stash, "w3", "w4"), ("y0",), overlays=overlays, flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
-        overlays = (*self.gradient_over, Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
+        overlays = (Overlay("dx0", "dy0", "gradient"), Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
         reads = ("x0", *self.stash, "w3", "w4", "dy0")
         return (Step("backward", reads, writes, overlays=overlays, flops=14 * self.bottoms[0].count),)
 
@@ -137,74 +123,14 @@ class Epilogue:
             data = ("y0",) if sign == "y0" else ()
             overlays = tuple(o for role in steps[0].writes for o in elementwise_overlays(role, "dy0", *data))
             return (Step("backward", (sign, "dy0"), steps[0].writes, overlays=overlays, flops=steps[0].flops + count),)
-        return self._behind_relu(steps, saved)
-
-    def _behind_relu(self, steps: Sequence[Step], saved: Collection[str]) -> Sequence[Step]:
-        """`steps` of backward, and that of the ReLU before them."""
         if not self.relu or not steps:
             return steps
-        record, count = ops.ReluMask(self.tops[0]), self.tops[0].count
-        return [Step("relu_backward", (self._sign(saved),), (), ("dy0",), flops=count, record=record), *steps]
+        mask, count = ops.ReluMask(self.tops[0]), self.tops[0].count
+        return [Step("relu_backward", (self._sign(saved),), (), ("dy0",), flops=count, record=mask), *steps]
 
     def _sign(self, saved: Collection[str]) -> str:
         """The role that says where the ReLU lets a gradient through."""
         return "y0" if "y0" in saved else "mask"
-
-
-class BatchNormSum(Epilogue):
-    """Emits the ops of `base` and of `second`, BatchNorms with their Scales, with their sum and maybe a ReLU.
-
-    The roles of `second` are those that ops.OF_SECOND gives them; its parameters are w5 .. w9.
-    """
-
-    def __init__(self, base: BatchNormScale, second: BatchNormScale, total: Eltwise, relu: ReLU | None):
-        super().__init__(base, total, 1, relu)
-        self.second, self.type = second, "BatchNormSum" + "ReLU" * self.relu
-        self.name = f"{second.name}+{self.name}"
-        self.bottom_names = (*base.bottom_names, *second.bottom_names)
-        self.params = (*base.params, *second.params)
-        self.stash |= {_of_second(role): tensor for role, tensor in second.stash.items()}
-        assert isinstance(base.record, ops.BatchNormScale) and isinstance(second.record, ops.BatchNormScale)
-        self.record = ops.BatchNormSum((base.record, second.record), self.relu)
-
-    def forward(self) -> Step:
-        return self._with_second(super().forward(), self.second.forward())
-
-    def recompute(self) -> Step | None:
-        step = super().recompute()
-        return None if step is None else self._with_second(step, self.second.recompute())
-
-    def _with_second(self, step: Step, second: Step) -> Step:
-        """A step of the first with that of the second."""
-        reads, writes, updates = (
-            tuple(map(_of_second, each)) for each in (second.reads, second.writes, second.updates)
-        )
-        return replace(
-            step,
-            reads=tuple(dict.fromkeys((*step.reads, *reads))),
-            writes=tuple(dict.fromkeys((*step.writes, *writes))),
-            updates=(*step.updates, *updates),
-            flops=step.flops + second.flops,
-        )
-
-    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        writes = tuple(role for role in ("dx0", "dx1", "dw3", "dw4", "dw8", "dw9") if role in wants)
-        if not writes:
-            return ()
-        first = ("x0", *self.base.stash, "w3")
-        overlays = [
-            overlay
-            for dx, x in (("dx0", "x0"), ("dx1", "x1"))
-            for overlay in (Overlay(dx, "dy0", "gradient"), Overlay(dx, x, "intra"))
-            if dx in wants
-        ]
-        reads = (*first, *map(_of_second, first), "dy0")
-        flops = 28 * self.tops[0].count
-        return self._behind_relu([Step("backward", reads, writes, overlays=tuple(overlays), flops=flops)], saved)
-
-
-def _of_second(role: str) -> str:
-    return ops.OF_SECOND.get(role, role)
 
 
 def with_epilogue(record: OpRecord, *, residual: bool, relu: bool) -> OpRecord:
@@ -235,17 +161,12 @@ def fuse(nodes: Sequence[OpNode], fusions: Collection[str], outputs: Collection[
             return None
         return reading[0]
 
-    def is_plain(node: OpNode) -> bool:
-        """Whether the gradient of a BatchNormSum has the type that it would have between two ops: Python's is fp32."""
-        reading = readers.get(node.tops[0], []) if isinstance(node.emitter, BatchNormSum) else []
-        return all(nodes[index].emitter.type != "Python" for index in reading)
-
     names = FreeNames(layer.name for node in nodes for layer in node.layers)
     replaced: dict[int, OpNode | None] = {}
     for index in range(len(nodes)):
         for chain in _chains(nodes, index, follower):
             fused = _fused([nodes[i] for i in chain])
-            if fused.emitter.record.fusion in fusions and not replaced.keys() & set(chain) and is_plain(fused):
+            if fused.emitter.record.fusion in fusions and not replaced.keys() & set(chain):
                 assert isinstance(fused.emitter, (BatchNormScale, Epilogue))
                 fused.emitter.name = names.take(fused.emitter.name)  # a layer may be called "conv1+relu1"
                 replaced |= dict.fromkeys(chain)
@@ -258,18 +179,15 @@ def _chains(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[lis
     """Indices of nodes that may be one op, the first of them `index`; the longest chain first."""
     layer = nodes[index].emitter
     chains: list[list[int]] = []
-    both: list[list[int]] = []
     if isinstance(layer, BatchNorm):
         chains = _batch_norm_scale(nodes, index, follower)
-        both = [each for chain in chains for each in _with_norm(nodes, chain, follower)]
     elif isinstance(layer, (Convolution, InnerProduct)) and len(layer.tops) == 1:
         chains = [[index]]
     elif isinstance(layer, Eltwise) and layer.record.operation == "SUM":
         return _with_relu(nodes, [index], follower)
     for chain in chains:
-        longer = [*_with_residual(nodes, chain, follower), *_with_relu(nodes, chain, follower)]
-        chains = [*_with_pool(nodes, chain, follower), *longer, *chains]
-    return [*both, *(chain for chain in chains if len(chain) > 1)]
+        chains = [*_with_residual(nodes, chain, follower), *_with_relu(nodes, chain, follower), *chains]
+    return [chain for chain in chains if len(chain) > 1]
 
 
 def _with_relu(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
@@ -277,19 +195,6 @@ def _with_relu(nodes: Sequence[OpNode], chain: list[int], follower: Follower) ->
     last = follower(nodes[chain[-1]])
     relu = nodes[last].emitter if last is not None else None
     return [[*chain, last]] if last is not None and isinstance(relu, ReLU) and not relu.negative_slope else []
-
-
-def _with_pool(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
-    """The chain of a BatchNorm, its ReLU if there is one, and the MAX Pooling that alone reads them."""
-    if not isinstance(nodes[chain[0]].emitter, BatchNorm):
-        return []
-    [chain] = _with_relu(nodes, chain, follower) or [chain]
-    last = follower(nodes[chain[-1]])
-    pool = nodes[last].emitter if last is not None else None
-    if last is None or not isinstance(pool, Pooling) or len(pool.tops) > 1 or pool.record.method != "MAX":
-        return []
-    fits = pool.record.argmax.dtype == "uint8" and pool.bottoms[0].shape[1] % POOLED_CHANNELS == 0
-    return [[*chain, last]] if fits else []
 
 
 def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
@@ -310,8 +215,11 @@ def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -
 
 def _with_residual(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
     """The chain, the plain sum of its top and of another blob that exists already, and with the sum's ReLU too."""
-    total = _sum_behind(nodes, chain, follower)
-    if total is None:
+    total = follower(nodes[chain[-1]])
+    layer = nodes[total].emitter if total is not None else None
+    if total is None or not isinstance(layer, Eltwise):
+        return []
+    if layer.record.operation != "SUM" or layer.record.coeffs != (1.0, 1.0):
         return []
     (other,) = [blob for blob in nodes[total].bottoms if blob not in nodes[chain[-1]].tops]
     if any(other in node.tops for node in nodes[chain[-1] + 1 : total]):  # its own producer takes the sum
@@ -319,78 +227,16 @@ def _with_residual(nodes: Sequence[OpNode], chain: list[int], follower: Follower
     return [*_with_relu(nodes, [*chain, total], follower), [*chain, total]]
 
 
-def _sum_behind(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> int | None:
-    """The plain sum of the chain's top and of another blob, if that alone reads it."""
-    total = follower(nodes[chain[-1]])
-    layer = nodes[total].emitter if total is not None else None
-    is_plain = isinstance(layer, Eltwise) and layer.record.operation == "SUM" and layer.record.coeffs == (1.0, 1.0)
-    return total if is_plain else None
-
-
-def _with_norm(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
-    """A BatchNorm and its Scale with another such chain and the sum of both, and with the sum's ReLU too."""
-    total = _sum_behind(nodes, chain, follower)
-    if total is None or not _reads_convolution(nodes, chain[0], follower):
-        return []
-    others = (each for i in range(total) if i not in chain for each in _batch_norm_scale(nodes, i, follower))
-    for other in others:
-        if follower(nodes[other[-1]]) == total and _reads_convolution(nodes, other[0], follower):
-            both = sorted((*chain, *other, total))
-            return [*_with_relu(nodes, both, follower), both]
-    return []
-
-
-def _reads_convolution(nodes: Sequence[OpNode], index: int, follower: Follower) -> bool:
-    """Whether node `index` alone reads a convolution, of channels that kernels take four at a time."""
-    (blob,), (x,) = nodes[index].bottoms, nodes[index].emitter.bottoms
-    makers = (node for node in nodes[:index] if blob in node.tops)
-    is_convolution = any(isinstance(node.emitter, Convolution) and follower(node) == index for node in makers)
-    return is_convolution and len(x.shape) == 4 and x.shape[1] % 4 == 0
-
-
 def _fused(chain: list[OpNode]) -> OpNode:
-    """One node for a chain."""
-    norms = [node for node in chain if isinstance(node.emitter, BatchNorm)]
-    return _fused_norms(chain, *norms) if len(norms) == 2 else _fused_chain(chain)
-
-
-def _fused_norms(chain: list[OpNode], second: OpNode, first: OpNode) -> OpNode:
-    """One node for two BatchNorms and what follows them; the residual of a sum exists before what it is added to."""
-
-    def scaled(norm: OpNode) -> tuple[BatchNormScale, tuple[str, ...]]:
-        assert isinstance(norm.emitter, BatchNorm)
-        for node in chain:
-            if isinstance(node.emitter, Scale) and node.bottoms == norm.tops:
-                return BatchNormScale(norm.emitter, node.emitter, None), (*norm.params, *node.params)
-        return BatchNormScale(norm.emitter, None, None), norm.params
-
-    (base, params), (other, more_params) = scaled(first), scaled(second)
-    total = next(node.emitter for node in chain if isinstance(node.emitter, Eltwise))
-    last = chain[-1].emitter
-    node = BatchNormSum(base, other, total, last if isinstance(last, ReLU) else None)
-    return OpNode(
-        node,
-        tuple(layer for each in chain for layer in each.layers),
-        (*first.bottoms, *second.bottoms),
-        chain[-1].tops,
-        (*params, *more_params),
-        (*first.propagate, *second.propagate),
-        chain[-1].loss_weights,
-    )
-
-
-def _fused_chain(chain: list[OpNode]) -> OpNode:
     """One node for layers each of which reads the one before."""
     layers = [layer for node in chain for layer in node.layers]
-    pool = layers[-1] if isinstance(layers[-1], Pooling) else None
-    layers = layers if pool is None else layers[:-1]
     relu = layers[-1] if isinstance(layers[-1], ReLU) else None
     at = next((i for i, layer in enumerate(layers) if i and isinstance(layer, Eltwise)), None)
     bottoms, propagate = chain[0].bottoms, chain[0].propagate
     first, emitter = layers[0], None
     if isinstance(first, BatchNorm):
         scale = next((layer for layer in layers[1:2] if isinstance(layer, Scale)), None)
-        emitter = BatchNormScale(first, scale, relu if at is None else None, pool)
+        emitter = BatchNormScale(first, scale, relu if at is None else None)
     if at is not None:
         total = layers[at]
         assert isinstance(total, Eltwise)
@@ -400,5 +246,4 @@ def _fused_chain(chain: list[OpNode]) -> OpNode:
     else:
         node = emitter or Epilogue(first, None, 0, relu)
     params = tuple(name for each in chain for name in each.params)
-    layers = [layer for each in chain for layer in each.layers]
     return OpNode(node, tuple(layers), bottoms, chain[-1].tops, params, propagate, chain[-1].loss_weights)

@@ -22,7 +22,6 @@ class Device(Protocol):
     fusions   names of the fused ops that it runs (OpRecord.fusion)
     storage   of activations; gradients are scaled for one of SCALED
     takes     which roles of an op, by their element types, its kernel takes in 16 bits
-    runs_fused   whether it runs the forward of this fused op, of one of `fusions`, on operands of these element types
     """
 
     fusions: frozenset[str]
@@ -36,8 +35,6 @@ class Device(Protocol):
     def takes(
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]: ...
-
-    def runs_fused(self, record: OpRecord, dtypes: Mapping[str, str]) -> bool: ...
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
 
@@ -92,7 +89,6 @@ class OpBuilder:
         updates = unique((*(used[r] for r in step.updates if r in used), *continued))
         reads = tuple(b for b in unique(used[r] for r in step.reads if r in used) if b not in updates)
         writes = unique(used[r] for r in step.writes if r in used and used[r] not in updates)
-        moved = [b for b in reads if b not in {used.get(r) for r in step.uncounted}]
         return Op(
             name,
             kind,
@@ -105,7 +101,7 @@ class OpBuilder:
             accumulates,
             workspace_bytes=self.device.workspace_bytes(record, step.step, used.keys()),
             flops=step.flops,
-            nbytes=sum(self.buffers[b].nbytes for b in (*moved, *updates, *updates, *writes)),
+            nbytes=sum(self.buffers[b].nbytes for b in (*reads, *updates, *updates, *writes)),
             node=node,
             overlays=self._overlays(step, used, accumulates, of) if of is not None else (),
             layer_name=of.emitter.name if of is not None else "",

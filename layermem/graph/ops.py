@@ -148,10 +148,11 @@ class Graph:
     """Ops in the order of the net (forward, then backward in reverse, updates as soon as they can run).
 
     fused_updates  ops that a plan may run in place of those that they cover, where the last of these runs
-                   (fused_update.py)
+                   (rewrite.py)
     slices         which ops run in slices of the batch, and which weights are in bands of rows, as a Slices writes it
                    (step_slicer.py); "" without
-    apart          names of the optional fusions that this step does without (optional_fusions.py)
+    less_fused     the same step with fewer of the fusions that take bytes of their own, if it has some (rewrite.py);
+                   not_fused  names of those that this step does without
     """
 
     name: str
@@ -161,7 +162,8 @@ class Graph:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     fused_updates: tuple[Op, ...] = ()
     slices: str = ""
-    apart: tuple[str, ...] = ()
+    less_fused: Graph | None = field(default=None, compare=False)
+    not_fused: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Graph: {self.name} on {self.device}, {len(self.ops)} ops, {len(self.buffers)} buffers>"
@@ -182,7 +184,7 @@ class Graph:
             used = {b for op in ops for b in op.touches}
             buffers = {b.name: b for b in self.buffers.values() if b.persistent or b.name in used}
             self._fused[names] = Graph(
-                self.name, buffers, ops, self.device, self.warnings, slices=self.slices, apart=self.apart
+                self.name, buffers, ops, self.device, self.warnings, slices=self.slices, not_fused=self.not_fused
             )
         return self._fused[names]
 

@@ -54,6 +54,9 @@ class ResizedGraph:
                 raise NoLine
         self._ops = self._lines_of(first, second, first.ops, second.ops, lines)
         self._fused = self._lines_of(first, second, first.fused_updates, second.fused_updates, lines)
+        self._less = None
+        if first.less_fused is not None and second.less_fused is not None:
+            self._less = ResizedGraph(first.less_fused, second.less_fused, sizes, device)
 
     def at(self, size: int) -> Graph:
         """The graph of `size`; NoLine where it would have a tensor of more elements than there may be."""
@@ -64,7 +67,8 @@ class ResizedGraph:
         ops = tuple(op.at(size, buffers) for op in self._ops)
         fused = tuple(op.at(size, buffers) for op in self._fused)
         second = self.second
-        return Graph(second.name, buffers, ops, second.device, second.warnings, fused, second.slices, second.apart)
+        less = None if self._less is None else self._less.at(size)
+        return replace(second, buffers=buffers, ops=ops, fused_updates=fused, less_fused=less)
 
     def _buffer(self, buffer: Buffer, tensor: Any) -> Buffer:
         if tensor.count > MAX_COUNT:

@@ -20,6 +20,7 @@ from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
 from layermem.graph.op_builder import Device
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, STATE, Graph
+from layermem.graph.rewrite import rewrite
 from layermem.graph.train import GraphBuilder, diff_buffer
 from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
@@ -84,8 +85,7 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
     held = tuple(dict.fromkeys((*section.data, *section_outputs(nodes))))
     nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.apart, *_borders(net, section)})
     needs = _needs(net, nodes, section)
-    fed = () if section.backward is None else section.backward.fed
-    build = _SectionBuilder(net, nodes, device, needs, True, fed)
+    build = _SectionBuilder(net, nodes, device, needs, True)
     build.declare(gradients)
     build.feed_outside()
     build.forward(section.copied)
@@ -96,7 +96,7 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
         for name in section.copied_diffs:
             build.copy_diff(name)
         build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs)), len(nodes) - 1)
-    return build.graph("step" if section.backward else "forward", net_warnings(net))
+    return rewrite(build.graph("step" if section.backward else "forward", net_warnings(net)), device)
 
 
 def section_outputs(nodes: Sequence[OpNode]) -> list[str]:

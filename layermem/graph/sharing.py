@@ -31,7 +31,6 @@ from dataclasses import replace
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.averages import Groups, agree, changes_alone, leaving_statistics, moved_by, movers_of
-from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.net import Net
 from layermem.graph.op_builder import Device, role_map
 from layermem.graph.ops import (
@@ -49,6 +48,7 @@ from layermem.graph.ops import (
     Op,
     unique,
 )
+from layermem.graph.rewrite import offer_updates
 from layermem.graph.train import HOLD
 from layermem.ops import (
     ACCUMULATE,
@@ -211,7 +211,7 @@ class _Sharing:
         used = {b for op in ops for b in op.touches}
         buffers = {b.name: b for b in self.buffers.values() if b.name in used}
         shared = replace(self.graph, buffers=buffers, ops=tuple(ops), fused_updates=(), slices=self.graph.slices)
-        return offer_fused_updates(shared, self.device)
+        return offer_updates(shared, self.device)
 
     # -- places ------------------------------------------------------------------------------------------------
 

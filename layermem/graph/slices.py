@@ -46,7 +46,6 @@ from layermem.graph.ops import (
     Op,
     unique,
 )
-from layermem.graph.optional_fusions import without_partial_sums
 from layermem.graph.train import HOLD, with_updates
 from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor, Update
 from layermem.utils.similar import did_you_mean
@@ -142,7 +141,6 @@ class _Slicer:
         self.cut, self.device = cut, device
         each = items // cut.count
         self.parts = [BatchSlice(i * each, each, items) for i in range(cut.count)]
-        whole, small = (without_partial_sums(graph, *self._range(whole), device) for graph in (whole, small))
         whole, small = (in_two_passes(graph, *self._range(whole), device) for graph in (whole, small))
         self.whole, self.small, self.sizes = whole, small.by_name, small.buffers
         self.first, self.last = self._range(whole)

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import bands, storage
 from layermem.graph.bands import ROWS, BandedWeights, Bands
-from layermem.graph.conv_pool import with_conv_pools
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
+from layermem.graph.rewrite import rewrite
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.storage import Storage
+from layermem.graph.validate import validated
 
 
 class Device(storage.Device, bands.Device, Protocol):
@@ -69,7 +71,6 @@ class StepSlicer:
 
     graphs  of the step without slices, and of what shares its arena: those of `tests` at the end
     share   makes all graphs those of one rank (sharing.py)
-    apart   the fusions that the step does without (optional_fusions.py)
     step    makes that of another net; `beside` the other graphs, with the layers of some names unfused; `test` the
             forward pass of a test net
     """
@@ -84,9 +85,7 @@ class StepSlicer:
         tests: Sequence[Net] = (),
         test: MakeStep | None = None,
         share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple,
-        apart: tuple[str, ...] = (),
     ):
-        self._apart = apart
         self.net, self._of_one_machine, self._share = net, tuple(graphs), share
         self._step, self._make_beside, self._device = step, beside, device
         self._tests, self._test = tests, test or step
@@ -99,12 +98,13 @@ class StepSlicer:
         self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
 
-    @property
+    @cached_property
     def of_one_machine(self) -> Graph:
         """The step without slices, before ranks share it: what costs are measured with."""
         alone = self._of_one_machine[0]
-        storage = self._storage if self._storage.has(alone) else Storage(self.net, self._step, self._device)
-        return with_conv_pools(storage.of(alone), self._device)
+        if self._storage.has(alone):
+            return self.whole
+        return self._finished(alone, Storage(self.net, self._step, self._device))
 
     @property
     def items(self) -> int:
@@ -135,14 +135,15 @@ class StepSlicer:
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         """The step, what shares its arena, and the test nets, with their activations as the device stores them, and
-        what it fuses of these (conv_pool.py)."""
+        rewritten for it."""
         step, *beside = graphs
         first_test = len(beside) - len(self._tests)
         passes = zip(self._storages, beside[first_test:])
-        tests = (with_conv_pools(storage.of(graph), self._device) for storage, graph in passes)
-        stored = with_conv_pools(self._storage.of(step), self._device)
-        stored = replace(stored, apart=self._apart) if self._apart else stored
-        return stored, *beside[:first_test], *tests
+        tests = (self._finished(graph, storage) for storage, graph in passes)
+        return self._finished(step, self._storage), *beside[:first_test], *tests
+
+    def _finished(self, graph: Graph, storage: Storage) -> Graph:
+        return validated(rewrite(validated(storage.of(validated(graph))), self._device))
 
     def _graphs(self, slices: Slices) -> tuple[Graph, ...]:
         def make(net: Net) -> Graph:

@@ -12,9 +12,6 @@ size of a part: sums are carried, and a BatchNorm takes its two passes.
     conv1.wgrad            dw0 is carried in the workspace from part to part; the last one makes it
     an op that mixes items, or has too few to divide: one part, with copies of its whole operands
 
-Partial sums that an op leaves for a BatchNorm (optional_fusions.py) are of values as they are stored.  Where one of the
-two ops runs in passes, the BatchNorm takes them from memory.
-
 In 16 bits are blobs, gradients and stashes of two axes or more in fp32 that depend on a parameter.  In fp32 stay
 
     parameters, their gradients, optimizer state, sums, statistics, losses
@@ -39,25 +36,10 @@ from layermem.graph import slices
 from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_passes, passes_of
 from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
-from layermem.graph.norm_sums import NORM_SUMS
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
-from layermem.graph.optional_fusions import partial_sums_of, without_partial_sums, without_sums_of
 from layermem.graph.passes import Operand, Pass
 from layermem.graph.slices import whole_name
-from layermem.ops import (
-    CARRY,
-    NARROW,
-    NORM_OPERANDS,
-    OPEN,
-    WHOLE,
-    BatchSlice,
-    Communication,
-    CopyOut,
-    Feed,
-    Python,
-    Silence,
-    Tensor,
-)
+from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, Communication, CopyOut, Feed, Python, Silence, Tensor
 from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
@@ -121,7 +103,6 @@ class _Narrowing:
         self._counts: dict[int, int] = {}  # items of a part by node
         self._converted_of: dict[object, frozenset[str]] = {}  # by what _taken() depends on
         self._of_node: dict[int, list[Op]] = {}
-        self.whole = graph = without_sums_of(graph, filter(self._converted, graph.ops), self.device)
         for op in graph.ops:
             if self._converted(op):
                 self._of_node.setdefault(op.node, []).append(op)
@@ -165,11 +146,10 @@ class _Narrowing:
         )
 
     def _type_of_top(self, op: Op) -> str:
-        """The element type of the top; in backward of the blob whose gradient it reads, or adds up for a BatchNorm."""
-        role = next((role for role in ("y0", NORM_SUMS, "dy0") if role in op.roles), None)
-        if role is None:
+        """The element type of the top; in backward of the blob whose gradient it reads."""
+        buffer = op.roles.get("y0") or op.roles.get("dy0")
+        if buffer is None:
             return self.dtype
-        buffer = op.roles["dx0" if role == NORM_SUMS else role]
         blob = whole_name(buffer).removesuffix(".diff")
         return self.dtype if blob in self._narrow_names else "float32"
 
@@ -204,9 +184,8 @@ class _Narrowing:
         """Bytes that the op moves beside those on operands in fp32: conversions read and write, and a kernel that takes
         16 bits moves less."""
         converted, total = self._converted(op), 0
-        uncounted = {op.roles[role] for role in NORM_OPERANDS if role in op.roles}
         for b in (*op.reads, *op.updates, *op.updates, *op.writes):
-            if b in self.narrow and b not in uncounted:
+            if b in self.narrow:
                 tensor = self._viewed(op, b)
                 wide, narrow = tensor.nbytes, tensor.of(self.dtype).nbytes
                 total += wide + narrow if b in converted else narrow - wide
@@ -373,7 +352,6 @@ class _PartGraph:
 
     def __init__(self, graph: Graph, device: Device):
         nodes = max((op.node for op in graph.ops), default=0)
-        graph = without_partial_sums(graph, 0, nodes, device)
         both = (graph, in_two_passes(graph, 0, nodes, device))
         self.buffers = {name: buffer for each in both for name, buffer in each.buffers.items()}
         self._ops = {op.name: op for each in reversed(both) for op in each.ops}
@@ -424,8 +402,6 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
 def _is_activation(op: Op, buffer: Buffer) -> bool:
     """Whether what `op` writes is one value, or more, for each item and further axes."""
     summed = op.record.batch_sums(op.step) or ()
-    if buffer.name in partial_sums_of(op):
-        return False
     if buffer.persistent or buffer.tensor.dtype != "float32" or len(buffer.tensor.shape) < 2:
         return False
     return prod(buffer.tensor.shape) > 0 and all(op.roles[role] != buffer.name for role in summed if role in op.roles)

@@ -15,25 +15,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from layermem import ops
-from layermem.graph.bottom_relu import RELU_MASK, bottom_relus, clears_gradient, with_bottom_relu, without_masks
-from layermem.graph.conv_moments import moments_of, with_moments
-from layermem.graph.fused_update import offer_fused_updates
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
-from layermem.graph.masked_dgrad import (
-    BOTTOM_MASK,
-    MASK,
-    masked_dgrads,
-    masks_gradient,
-    with_masks,
-    with_relu,
-    without_relu,
-)
-from layermem.graph.merged_dgrads import Merged, merged_dgrads, merged_roles, merged_step, without_dgrad
 from layermem.graph.needs import Needs, needs_of, wants_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
-from layermem.graph.norm_sums import NORM_SUMS, leaving_sums, norm_sums_of, operands_of, reading_sums, sums_tensor
 from layermem.graph.op_builder import Device, OpBuilder, role_map
 from layermem.graph.ops import (
     BACKWARD,
@@ -49,6 +35,7 @@ from layermem.graph.ops import (
     Graph,
     Op,
 )
+from layermem.graph.rewrite import BOTTOM_MASK, offer_updates
 from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 from layermem.ops import Tensor
@@ -99,7 +86,7 @@ def train_graph(
         build.zero_gradients()
         build.updates(rule, clip)
     build.hold_blobs(keep, UPDATE, gradients)
-    return offer_fused_updates(build.graph("train", warnings), device)
+    return offer_updates(build.graph("train", warnings), device)
 
 
 def forward_graph(
@@ -139,19 +126,9 @@ def _tops(net: Net, layers: Collection[str]) -> set[str]:
 class GraphBuilder:
     """Walks the nodes of `net` forward, backward, and over the parameters."""
 
-    def __init__(
-        self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool, fed: Collection[str] = ()
-    ):
+    def __init__(self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool):
         self.net, self.nodes, self.device, self.held = net, nodes, device, held
-        self.moments = moments_of(nodes, device)
-        self.masked = masked_dgrads(nodes, needs, device)
-        self.cleared = bottom_relus(nodes, needs, device, fed)
-        self.relus = {*self.masked.values(), *(each.relu for each in self.cleared.values())}  # gradient comes masked
-        self.merged = merged_dgrads(nodes, needs, device)
-        self.together = {node for pairs in self.merged.values() for pair in pairs for node in pair}
-        self.summed = norm_sums_of(nodes, needs, self.masked, self.together, device)
-        self.makers = {norm: maker for maker, norm in self.summed.items()}  # of sums, by the node that reads them
-        self.needs = without_masks(with_masks(needs, self.masked.values(), nodes), self.cleared.values())
+        self.needs = needs
         self.ops = OpBuilder(device, str(net.path))
         self.scaled = device.storage in ops.SCALED
         self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
@@ -177,7 +154,7 @@ class GraphBuilder:
             for name in node.params:
                 param = self.net.params[name].param
                 self.ops.buffer(name, STATE if param.carried else PARAMETER, param.tensor, persistent=True)
-            self._forward_op(index, node, {**_roles(node), **stash, **self._moments_of(index)})
+            self._forward_op(index, node, {**_roles(node), **stash})
             for top in node.tops:
                 if top in delivered:
                     step = Step("forward", ("x0",), (), record=ops.CopyOut(top))
@@ -186,32 +163,15 @@ class GraphBuilder:
     def _forward_op(self, index: int, node: OpNode, roles: dict[str, str]) -> None:
         name = f"{node.emitter.name}.forward"
         step, forward = node.emitter.recompute(), node.emitter.forward()
-        if index in self.cleared:
-            forward = with_bottom_relu(forward, self.cleared[index])
-            step = None if step is None else with_bottom_relu(step, self.cleared[index])
         recompute = None if step is None else self.ops.make_step(name, FORWARD, step, roles, node, index)
-        if index in self.moments:
-            forward = with_moments(forward, index, self.moments[index])
         op = self.ops.make_step(name, FORWARD, forward, roles, node, index)
         self.ops.ops.append(replace(op, recompute=recompute))
-
-    def _moments_of(self, index: int) -> dict[str, str]:
-        """The buffers of the moments that a node leaves or reads, by role."""
-        return {role: self._moments(maker) for role, maker in self.moments.get(index, {}).items()}
-
-    def _moments(self, index: int) -> str:
-        """The buffer of the moments that a convolution leaves."""
-        maker = self.nodes[index].emitter
-        assert isinstance(maker.record, ops.Conv)
-        return self.ops.buffer(f"{maker.name}.moments", STASH, maker.record.problem.moments)
 
     # -- backward ----------------------------------------------------------------------------------------------
 
     def backward(self) -> None:
         for index in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[index]
-            for pair in self.merged.get(index, ()):
-                self._merged_dgrad(pair, index)
             for i, weight in enumerate(node.loss_weights):
                 if weight and self.needs.flows[index] and node.tops[i] not in self.seeded:
                     self._seed(node.tops[i], weight, index)
@@ -224,42 +184,11 @@ class GraphBuilder:
         step = Step("fill", (), ("y0",), record=ops.Fill(weight, self.scaled))
         self.ops.add(f"{blob}.seed", BACKWARD, step, {"y0": diff}, node=index)
 
-    def _merged_dgrad(self, pair: Merged, index: int) -> None:
-        """The data gradients of two nodes, as an op of node number `index`."""
-        first, last = self.nodes[pair.first], self.nodes[pair.last]
-        diff = self.ops.buffer(f"{last.bottoms[0]}.diff", DIFF, last.emitter.bottoms[0])
-        roles, steps = {"dx0": diff, **merged_roles(first, last)}, [merged_step(first, last)]
-        if pair.last in self.masked:
-            steps = list(with_relu(steps))
-            roles[BOTTOM_MASK] = self._mask_of(pair.last)
-        self.ops.add_step(BACKWARD, steps[0], roles, last, index)
-
-    def _mask_of(self, index: int) -> str:
-        """The buffer of the mask that the dgrad of a node applies."""
-        return f"{self.nodes[self.masked[index]].emitter.name}.{MASK}"
-
     def _backward_ops(self, index: int, node: OpNode, wants: Collection[str]) -> None:
         emitter = node.emitter
-        steps = list(emitter.backward(wants, self.needs.saved[index]))
-        if index in self.relus:
-            steps = without_relu(steps)
-        if index in self.together:
-            steps = without_dgrad(steps)
-        if index in self.masked:
-            steps = list(with_relu(steps))
-        if index in self.cleared:
-            steps = [with_bottom_relu(step, self.cleared[index]) for step in steps]
-        if index in self.summed:
-            steps = [leaving_sums(step) for step in steps]
-        if index in self.makers:
-            steps = [reading_sums(step) for step in steps]
+        steps = emitter.backward(wants, self.needs.saved[index])
         read = {role for step in steps for role in step.reads}
         roles = {**_roles(node), **{name: f"{emitter.name}.{name}" for name in self.needs.stash[index]}}
-        if index in self.masked:
-            roles[BOTTOM_MASK] = self._mask_of(index)
-        if index in self.cleared:
-            roles[RELU_MASK] = f"{self.nodes[self.cleared[index].relu].emitter.name}.{MASK}"
-        roles |= self._sums_of(index)
         for i, top in enumerate(node.tops):
             diff = roles[f"dy{i}"] = f"{top}.diff"
             if f"dy{i}" in read and diff not in self.ops.written:  # no gradient reaches this top
@@ -273,14 +202,6 @@ class GraphBuilder:
                 roles[role] = self.gradient(node.params[i])
         for step in steps:
             self.ops.add_step(BACKWARD, step, roles, node, index)
-
-    def _sums_of(self, index: int) -> dict[str, str]:
-        """The buffer of the sums that a dgrad leaves, with what it reads for them, or that a BatchNorm reads."""
-        maker = self.makers.get(index, index)
-        if maker not in self.summed:
-            return {}
-        sums = self.ops.buffer(f"{self.nodes[maker].emitter.name}.{NORM_SUMS}", DIFF, sums_tensor(self.nodes[maker]))
-        return {NORM_SUMS: sums} | (operands_of(self.nodes[self.summed[index]]) if maker == index else {})
 
     # -- updates -----------------------------------------------------------------------------------------------
 
@@ -372,14 +293,13 @@ def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
     first, *later = (f"{version}.diff" for version in net.versions[name])
     if first in graph.buffers:
         return first
-    changed = [diff for diff in later[:1] if any(_masks(op, diff) for op in graph.ops)]
+    changed = [diff for diff in later[:1] if any(_clears(op, diff) for op in graph.ops)]
     return changed[0] if len(later) == 1 and changed else None
 
 
-def _masks(op: Op, diff: str) -> bool:
+def _clears(op: Op, diff: str) -> bool:
     """Whether `op` ends the gradient `diff` with the backward of a ReLU."""
-    masks = masks_gradient(op.step, op.roles) or clears_gradient(op.record, op.step, op.roles)
-    return masks and diff in (*op.updates, *op.writes)
+    return (isinstance(op.record, ops.ReluMask) or BOTTOM_MASK in op.roles) and diff in (*op.updates, *op.writes)
 
 
 def _roles(node: OpNode) -> dict[str, str]:

@@ -78,7 +78,6 @@ class Step:
     overlays: tuple[Overlay, ...] = ()
     flops: int = 0
     record: OpRecord | None = None  # None: the layer's own
-    uncounted: tuple[str, ...] = ()  # roles whose bytes are no traffic of this op's
 
 
 class Layer:

@@ -26,21 +26,16 @@ from layermem.ops.base import (
 from layermem.ops.communication import AllGather, Communication, MovingAverage, NormOfRows, ReduceScatter, RowSquares
 from layermem.ops.convolution import (
     CONV_MOMENTS,
-    CONV_POOL,
     DGRAD_SUMS,
     MASKED_DGRAD,
-    MERGED_DGRADS,
-    MERGED_OPERANDS,
     MOMENTS_ROWS,
     NORM_OPERANDS,
     Conv,
     ConvNd,
     ConvNdProblem,
-    ConvPool,
     ConvProblem,
     Deconv,
     DeconvNd,
-    MergedDgrads,
 )
 from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
@@ -62,20 +57,10 @@ from layermem.ops.loss import (
     SmoothL1Loss,
 )
 from layermem.ops.mvn import MVN
-from layermem.ops.normalization import (
-    BATCH_NORM_SUM,
-    LRN,
-    LRN_RELU,
-    OF_SECOND,
-    BatchNorm,
-    BatchNormScale,
-    BatchNormSum,
-    Bias,
-    Scale,
-)
+from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
 from layermem.ops.parameter import Parameter
 from layermem.ops.permute import Permute
-from layermem.ops.pooling import MASKED_POOL, POOL_RELU, Pool, StochasticPool
+from layermem.ops.pooling import Pool, StochasticPool
 from layermem.ops.prior_box import PriorBox
 from layermem.ops.python import Python
 from layermem.ops.recurrent import Carry, LstmUnit
@@ -90,30 +75,22 @@ from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss
 
 __all__ = [
     "ACCUMULATE",
-    "BATCH_NORM_SUM",
     "CARRY",
     "CONV_MOMENTS",
-    "CONV_POOL",
     "DGRAD_SUMS",
     "FP32",
     "ITEMSIZE",
     "JOINED_UPDATES",
     "LARGEST_ZERO",
     "LRN",
-    "LRN_RELU",
     "MASKED_DGRAD",
-    "MASKED_POOL",
     "MAX_COUNT",
-    "MERGED_DGRADS",
-    "MERGED_OPERANDS",
     "MOMENTS_ROWS",
     "MOST_JOINED",
     "MVN",
     "NARROW",
     "NORM_OPERANDS",
-    "OF_SECOND",
     "OPEN",
-    "POOL_RELU",
     "RULES",
     "SCALED",
     "WHOLE",
@@ -126,7 +103,6 @@ __all__ = [
     "BandRules",
     "BatchNorm",
     "BatchNormScale",
-    "BatchNormSum",
     "BatchReindex",
     "BatchSlice",
     "Bias",
@@ -138,7 +114,6 @@ __all__ = [
     "Conv",
     "ConvNd",
     "ConvNdProblem",
-    "ConvPool",
     "ConvProblem",
     "CopyOut",
     "Crop",
@@ -168,7 +143,6 @@ __all__ = [
     "Kind",
     "L2Norm",
     "LstmUnit",
-    "MergedDgrads",
     "MovingAverage",
     "MultiBoxLoss",
     "MultinomialLogisticLoss",

@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import NO_SUMS, WEIGHTS, EndsInRelu, OpRecord, PerItem, Tensor, Window, epilogue_name
+from layermem.ops.base import NO_SUMS, WEIGHTS, EndsInRelu, OpRecord, Tensor, Window, epilogue_name
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
-from layermem.ops.pooling import Pool
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
 CONV_MOMENTS = "Conv.forward+moments"  # forward may write moments
 DGRAD_SUMS = "Conv.dgrad+sums"  # dgrad may write norm_sums
-MERGED_DGRADS = "Conv.dgrad+dgrad"  # MergedDgrads
-CONV_POOL = "Conv+pool"  # ConvPool
 MOMENTS_ROWS = 128  # of a unit of them, and of sums
 NORM_OPERANDS = ("norm_x", "norm_mean", "norm_inv_std", "norm_factor", "norm_bias")  # roles: of what norm_sums needs
-MERGED_OPERANDS = ("first_dy", "first_w")  # roles: of the first dgrad of MergedDgrads
 
 
 @dataclass(frozen=True)
@@ -132,44 +128,6 @@ class Conv(EndsInRelu):
 
     def batch_sums(self, step: str) -> frozenset[str] | None:
         return WEIGHTS if step == "wgrad" else NO_SUMS
-
-
-@dataclass(frozen=True)
-class ConvPool(PerItem):
-    """A convolution and the MAX pooling that alone reads what it makes, which is not stored.
-
-    forward   y0, and argmax where it is declared, from x0, w0 [, w1]: what `pool` makes of what `conv` makes of these
-    """
-
-    conv: Conv
-    pool: Pool
-
-    @property
-    def fusion(self) -> str | None:
-        return CONV_POOL
-
-
-@dataclass(frozen=True)
-class MergedDgrads(PerItem):
-    """The data gradients of two convolutions that read one blob.
-
-    dgrad   dx0 from first_dy and first_w by the problem `first`, as it is stored, + that from dy0 and w0 by `problem`;
-            bottom_mask as in Conv
-    """
-
-    problem: ConvProblem
-    first: ConvProblem
-
-    @property
-    def fusion(self) -> str | None:
-        return MERGED_DGRADS
-
-    @property
-    def is_one_sum(self) -> bool:
-        """Whether both are sums over the same pixels in the same phases."""
-        both = self.problem, self.first
-        alike = self.problem.image == self.first.image and self.problem.stride == self.first.stride
-        return alike and all(each.groups == 1 for each in both)
 
 
 @dataclass(frozen=True)

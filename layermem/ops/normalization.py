@@ -1,11 +1,10 @@
-"""LRN, BatchNorm, Scale, Bias, the BatchNorm with the Scale, residual and ReLU that follow it, and the sum of two."""
+"""LRN, BatchNorm, Scale, Bias, the BatchNorm with the Scale, residual and ReLU that follow it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from layermem.ops.base import NO_SUMS, Averages, BatchSlice, EndsInRelu, OpRecord, PerItem, Tensor, epilogue_name
-from layermem.ops.pooling import Pool
 
 # What the first passes over the items make, for slices of a batch (graph/batch_norm_passes.py).
 FIRST_PASSES = {
@@ -13,22 +12,6 @@ FIRST_PASSES = {
     "gradient_sums": frozenset({"sums", "dw3", "dw4"}),
 }
 SECOND_PASSES = frozenset({"recompute", "input_gradient"})
-LRN_RELU = "LRN+bottom_relu"
-
-BATCH_NORM_SUM = "BatchNorm+BatchNorm"  # in Device.fusions
-# Roles of the second of two BatchNormScale ops in one op, by those that it has alone; others are the same.
-OF_SECOND = {
-    "x0": "x1",
-    "w0": "w5",
-    "w1": "w6",
-    "w2": "w7",
-    "w3": "w8",
-    "w4": "w9",
-    "dx0": "dx1",
-    "dw3": "dw8",
-    "dw4": "dw9",
-    **{role: f"{role}1" for role in ("mean", "inv_std", "moments", "norm_sums", "sums")},
-}
 
 
 @dataclass(frozen=True)
@@ -37,7 +20,6 @@ class LRN(PerItem):
     pixels.  alpha is Caffe's divided by the number of elements summed.
 
     forward   y0 from x0        backward   dx0 from x0, dy0
-    bottom_relu   backward ends with that of the ReLU that made x0: the sum in dx0 is cleared where x0 <= 0
     """
 
     x: Tensor
@@ -46,11 +28,6 @@ class LRN(PerItem):
     alpha: float
     beta: float
     k: float
-    bottom_relu: bool = False
-
-    @property
-    def fusion(self) -> str | None:
-        return LRN_RELU if self.bottom_relu else None
 
 
 @dataclass(frozen=True)
@@ -136,23 +113,19 @@ class Bias(OpRecord):
 
 @dataclass(frozen=True)
 class BatchNormScale(EndsInRelu):
-    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU, or a MAX pooling behind it.
+    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU.
 
     forward     y0, mean, inv_std from x0, w3 (factor), w4 (bias) [, x1]; moves w0, w1, w2; writes mask where declared
                 where norm has global_stats: y0 from x0, w0 .. w4; there is no residual, relu or backward then
     recompute   y0 [, mask] from x0, mean, inv_std, w3, w4 [, x1]
     backward    dx0, dw3, dw4 from x0, mean, inv_std, w3, w4, dy0; the sign that a relu needs is recomputed from them
 
-    In two passes as BatchNorm, with w3 and w4 in both steps of backward; gradient_sums also makes dw3 and dw4.
-    With `pool`, y0 and dy0 are of the pooled blob, without a residual; forward and recompute also write argmax, which
-    the steps that have dy0 read.
-    """
+    In two passes as BatchNorm, with w3 and w4 in both steps of backward; gradient_sums also makes dw3 and dw4."""
 
     norm: BatchNorm
     scale: Scale
     relu: bool = False
     residual: bool = False
-    pool: Pool | None = None
 
     @property
     def x(self) -> Tensor:
@@ -160,8 +133,6 @@ class BatchNormScale(EndsInRelu):
 
     @property
     def fusion(self) -> str | None:
-        if self.pool is not None:
-            return "BatchNormScale+pool"
         if self.residual:
             return epilogue_name("BatchNormScale", residual=True, relu=self.relu)
         return "BatchNormScale"
@@ -179,58 +150,6 @@ class BatchNormScale(EndsInRelu):
     def of_slice(self, part: BatchSlice, whole: BatchNormScale) -> BatchNormScale:
         norm, scale = replace(self.norm, part=part), replace(self.scale, part=part)
         return replace(super().of_slice(part, whole), norm=norm, scale=scale)
-
-    def stored_in(self, dtype: str, y: str) -> BatchNormScale:
-        return super().stored_in(dtype, dtype if self.pool is not None else y)  # what is pooled is no blob
-
-
-@dataclass(frozen=True)
-class BatchNormSum(EndsInRelu):
-    """The sum of two training BatchNorms with their Scales, over blobs of one shape, and maybe a ReLU.
-
-    forward     y0, mean, inv_std, mean1, inv_std1 from x0, w3, w4, x1, w8, w9; moves w0 .. w2 and w5 .. w7; writes mask
-                where declared
-    recompute   y0 [, mask] from x0, mean, inv_std, w3, w4 and x1, mean1, inv_std1, w8, w9
-    backward    dx0, dx1, dw3, dw4, dw8, dw9 from x0, mean, inv_std, w3, x1, mean1, inv_std1, w8, dy0
-
-    In two passes as BatchNorm: statistics and gradient_sums are those of each of `norms`, and input_gradient makes dx0
-    and dx1 from sums and sums1.
-
-    norms     those of x0 and of x1, which run as the op of x0 with the result of the other as its residual
-    between   the element type of that result, where they run so
-    """
-
-    norms: tuple[BatchNormScale, BatchNormScale]
-    relu: bool = False
-    between: str = "float32"
-
-    @property
-    def x(self) -> Tensor:
-        return self.norms[0].x
-
-    @property
-    def fusion(self) -> str | None:
-        return BATCH_NORM_SUM
-
-    def batch_sums(self, step: str) -> frozenset[str] | None:
-        return NO_SUMS if step in SECOND_PASSES else None
-
-    @property
-    def averages(self) -> tuple[Averages, ...]:
-        first, second = self.norms
-        theirs = (replace(each, roles=tuple(OF_SECOND[role] for role in each.roles)) for each in second.averages)
-        return (*first.averages, *theirs)
-
-    def of_one_batch(self) -> BatchNormSum:
-        first, second = self.norms
-        return replace(self, norms=(first.of_one_batch(), second.of_one_batch()))
-
-    def of_slice(self, part: BatchSlice, whole: BatchNormSum) -> BatchNormSum:
-        first, second = (mine.of_slice(part, its) for mine, its in zip(self.norms, whole.norms))
-        return replace(super().of_slice(part, whole), norms=(first, second), between=whole.between)
-
-    def stored_in(self, dtype: str, y: str) -> BatchNormSum:
-        return replace(super().stored_in(dtype, y), between=dtype)
 
 
 def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> frozenset[str] | None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from layermem.ops.base import PerItem, Tensor, Window
-
-MASKED_POOL = "Pool.backward+relu"  # in Device.fusions: backward may read relu_mask
-POOL_RELU = "Pool+bottom_relu"
 
 
 @dataclass(frozen=True)
@@ -17,11 +14,6 @@ class Pool(PerItem):
     forward    y0 from x0; MAX writes argmax (index within the window) and y1 (index within the plane H x W, the mask of
                Caffe) where they are declared
     backward   dx0 from dy0 and, for MAX, argmax
-    bottom_relu   MAX ends with the backward of the ReLU that made x0: argmax is the number of taps where the maximum is
-               not positive, and no gradient goes there.  There is no y1 then, and x0 has no other gradient
-
-    With the role relu_mask, backward ends with that of the ReLU too: the sum in dx0 is cleared where the bit is not
-    set.
     """
 
     method: str
@@ -29,16 +21,11 @@ class Pool(PerItem):
     y: Tensor
     rows: Window
     columns: Window
-    bottom_relu: bool = field(default=False, kw_only=True)
-
-    @property
-    def fusion(self) -> str | None:
-        return POOL_RELU if self.bottom_relu else None
 
     @property
     def argmax(self) -> Tensor:
         """The index of an element within its window, one for each window."""
-        return self.y.of("uint8" if self.taps + self.bottom_relu <= 256 else "int32")
+        return self.y.of("uint8" if self.taps <= 256 else "int32")
 
     @property
     def indices(self) -> tuple[str, ...]:

@@ -179,9 +179,9 @@ class BudgetSearch(Generic[P]):
         if key not in self._plans:
             hints = replace(self.hints, copy_limit_bytes=copy_limit_bytes)
             plan = entry.make(self.graph, self.costs, budget_bytes, self.evaluator, hints)
-            slices, apart = self.graph.slices, self.graph.apart
-            is_of_graph = (plan.slices, plan.apart) == (slices, apart)
-            self._plans[key] = plan if is_of_graph else replace(plan, slices=slices, apart=apart)
+            slices, fingerprint = self.graph.slices, self.graph.fingerprint
+            is_of_graph = (plan.slices, plan.fingerprint) == (slices, fingerprint)
+            self._plans[key] = plan if is_of_graph else replace(plan, slices=slices, fingerprint=fingerprint)
         return self._plans[key]
 
     def own_plan(self, budget_bytes: int) -> Plan:

@@ -57,7 +57,7 @@ class Plan:
     base       strategy that this plan began with, where `strategy` combines others; "" where it does not
     slices     the slices of the graph that it was made for (graph/slices.py); "" without
     spill      the file system of the spill file whose rates it was made with; "" without
-    apart      the fusions that this graph does without (graph/optional_fusions.py)
+    fingerprint   of the graph that it was made for; "" where nothing says so
 
     copy_limit_bytes  live bytes of the graph up to which copies hold theirs; beyond, ops wait for them; None: no limit
     """
@@ -71,7 +71,7 @@ class Plan:
     base: str = field(default="", compare=False)
     slices: str = ""
     spill: str = field(default="", compare=False)
-    apart: tuple[str, ...] = ()
+    fingerprint: str = field(default="", compare=False)
 
     def to_json(self, graph: Graph, spill: Mapping[str, object] | None = None) -> str:
         """The text of a saved plan; `spill`: the spill file that it was planned with (spill.py)."""
@@ -80,7 +80,6 @@ class Plan:
                 "strategy": self.strategy,
                 "fingerprint": graph.fingerprint,
                 **({"slices": graph.slices} if graph.slices else {}),
-                **({"apart": graph.apart} if graph.apart else {}),
                 "order": self.order,
                 "decisions": [[gap.buffer, gap.use, decision.value] for gap, decision in self.decisions.items()],
                 "overlays": sorted(self.overlays),
@@ -116,7 +115,7 @@ class Plan:
                 str(saved.get("base", "")),
                 graph.slices,
                 str(saved["spill"]["file_system"]) if "spill" in saved else "",
-                graph.apart,
+                graph.fingerprint,
             )
             fingerprint = saved["fingerprint"]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -178,12 +177,12 @@ def saved_slices(text: str) -> str:
     return slices if isinstance(slices, str) else ""
 
 
-def saved_apart(text: str) -> tuple[str, ...]:
-    """The optional fusions that the step of a saved plan does without; () if it is no such plan."""
+def saved_fingerprint(text: str) -> str:
+    """The fingerprint of the graph that a saved plan is for; "" if it is no such plan."""
     try:
-        return tuple(str(name) for name in json.loads(text).get("apart", ()))
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return ()
+        return str(json.loads(text)["fingerprint"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 def ops_in_order(graph: Graph, order: tuple[str, ...]) -> list[Op]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -67,46 +68,47 @@ class Fitting:
         self.make, self.sizes, self.budget_bytes, self.same_ops = make, sizes, budget_bytes, same_ops
         self.ops: list[str] = []  # names of those of the first size that was looked at
         self.recent: list[int] = []  # numbers whose jobs were made last
-        self._apart: dict[tuple[str, ...], Fitting] = {}  # by what their jobs do without
+        self._less: Fitting | None = None  # over jobs with fewer fusions
         self.reached = 1  # the largest number that a strategy has reached: the next one begins there
 
     def fit(self, strategy: str, at_least: int = 0, *, is_largest: bool = False) -> Fit:
         """The fit of `strategy`; the first `at_least` of the sizes are known to fit, and no others if `is_largest`."""
-        fit = self._fit_same_ops(strategy, at_least, is_largest)
-        number = self.sizes.index(fit.size) + 1 if fit.size else 0
-        for names in self._steps_apart(number):
-            if number < len(self.sizes) and self._fits_without(names, strategy, number + 1):
-                larger = self._without(names)._fit_same_ops(strategy, number + 1)
-                if larger.size > fit.size:
-                    fit, number = larger, self.sizes.index(larger.size) + 1
-        return fit
+        return self._larger(self._fit_same_ops(strategy, at_least, is_largest), strategy)
 
-    def _without(self, names: tuple[str, ...]) -> Fitting:
-        """The same over jobs without these optional fusions."""
-        if names not in self._apart:
-            self._apart[names] = Fitting(
-                lambda size: self.make(size).without_fusions(names),
+    def _larger(self, fit: Fit, strategy: str) -> Fit:
+        """`fit`, or that of steps with fewer fusions (graph/rewrite.py) where these reach further."""
+        number = self.sizes.index(fit.size) + 1 if fit.size else 0
+        less = self._less_fused(number)
+        if less is None or number == len(self.sizes):
+            return fit
+        if less._measure(number + 1, strategy) <= self.budget_bytes:
+            fit = max(fit, less._fit_same_ops(strategy, number + 1), key=lambda each: each.size)
+        return less._larger(fit, strategy)
+
+    def _less_fused(self, number: int) -> Fitting | None:
+        """The same over jobs with fewer fusions, if those of this size, or the first one, have some: that follows from
+        the types of layers."""
+        if self._less is None and self._has_less(number):
+            self._less = Fitting(
+                lambda size: self.make(size).less_fused or self.make(size),
                 self.sizes,
                 self.budget_bytes,
                 same_ops=self.same_ops,
             )
-        return self._apart[names]
+        return self._less
 
-    def _steps_apart(self, number: int) -> list[tuple[str, ...]]:
-        """What steps of other sizes may do without, as that of this one, or the first, may: it follows from the types
-        of layers."""
+    def _has_less(self, number: int) -> bool:
         try:
-            return [step.names for step in self.make(self.sizes[max(0, number - 1)]).steps_apart]
-        except InputError:  # a blob exceeds 2^31 - 1 values
-            return []
-
-    def _fits_without(self, names: tuple[str, ...], strategy: str, number: int) -> bool:
-        """Whether the live bytes of a size without these optional fusions fit."""
-        try:
-            job = self.make(self.sizes[number - 1])
+            return self.make(self.sizes[max(0, number - 1)]).less_fused is not None
         except InputError:  # a blob exceeds 2^31 - 1 values
             return False
-        return min_live_bytes(job.without_fusions(names), strategy) <= self.budget_bytes
+
+    def _measure(self, number: int, strategy: str) -> int:
+        """The fewest live bytes of a size."""
+        try:
+            return min_live_bytes(self._job(number), strategy)
+        except InputError:  # a blob exceeds 2^31 - 1 values
+            return TOO_LARGE
 
     def _fit_same_ops(self, strategy: str, at_least: int, is_largest: bool = False) -> Fit:
         try:
@@ -116,13 +118,7 @@ class Fitting:
             return self._fit(strategy, at_least, is_largest)
 
     def _fit(self, strategy: str, at_least: int, is_largest: bool) -> Fit:
-
-        def measure(number: int) -> int:
-            try:
-                return min_live_bytes(self._job(number), strategy)
-            except InputError:  # a blob exceeds 2^31 - 1 values
-                return TOO_LARGE
-
+        measure = partial(self._measure, strategy=strategy)
         if at_least and is_largest:
             number = at_least
         elif self.same_ops:

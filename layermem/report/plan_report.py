@@ -14,7 +14,6 @@ from importlib import import_module
 
 from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
-from layermem.fusions import choose_fusions
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.job import NO_SLICES, Budget, Job, PathName
@@ -23,7 +22,7 @@ from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.plan import Decision, Plan
-from layermem.planning.registry import SAVED_PLAN, STRATEGIES, Choice, as_entry, default_strategy
+from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
 from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
@@ -58,19 +57,22 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    attempt = choose_fusions(choose_slices(job, choice, budget_bytes), choice)
+    attempt = choose_slices(job, choice, budget_bytes)
     job, compiler = attempt.job, attempt.compiler
     try:
         if saved is not None:
             saved.validate(job.graphs[0])
-        report = PlanReport(job, name, budget_bytes, attempt.program(), search=compiler.search)
+        program = attempt.program()
+        job = job.with_fingerprint(program.train.graph.fingerprint)
+        report = PlanReport(job, name, budget_bytes, program, search=compiler.search)
         report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
         return report
     except BudgetError as error:
         if error.host:
             raise describe_host_refusal(error, name) from None
-        refusal = describe_refusal(error, compiler.search)
-        return PlanReport(job, name, budget_bytes, compiler.search.min_memory_program, refusal, compiler.search)
+        search = compiler.smallest.search
+        job, refusal = job.with_fingerprint(search.graph.fingerprint), describe_refusal(error, search)
+        return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
     except (ValueError, UnsafeSchedule) as error:
         if saved is None:
             raise
@@ -84,16 +86,8 @@ def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> 
 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     """The report of evaluate(), without a search for slices; where neither the plan for the budget nor the one of least
-    memory fits, with optional fusions or without, the fewest bytes of these: no minimum is searched, and no further
-    plans of the strategy (StrategyEntry.further), which fit wherever its other plans do."""
-    outcome = _report_if_fits(job, strategy, budget_bytes)
-    if isinstance(outcome, PlanReport) or job.apart is None:
-        return outcome
-    apart = evaluate_if_fits(job.apart, strategy, budget_bytes)
-    return apart if isinstance(apart, PlanReport) else min(outcome, apart)
-
-
-def _report_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
+    memory fits, the fewest bytes of these: no minimum is searched, and no further plans of the strategy
+    (StrategyEntry.further), which fit wherever its other plans do."""
     compiler = Compiler(job.graphs, strategy, job.costs, job.hints, job.arena)
     try:
         program = compiler.compile(budget_bytes, search_minimum=False, looks_further=False)
@@ -102,6 +96,7 @@ def _report_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | 
             raise describe_host_refusal(error, strategy) from None
         return error.minimum_bytes
     report_step("planned %s, strategy %s: peak %s", job.title, strategy, format_bytes(program.arena_bytes))
+    job = job.with_fingerprint(program.train.graph.fingerprint)
     return PlanReport(job, strategy, budget_bytes, program, search=compiler.search)
 
 
@@ -165,13 +160,12 @@ class PlanReport:
 
     @cached_property
     def minimum_program(self) -> Program:
-        """The program of the least budget: this one, or the smallest that a search finds, with optional fusions or
-        without."""
-        programs, job, search = [self.program, self._search.min_memory_program], self.job, self._search
-        while job.apart is not None and search.entry.name != SAVED_PLAN:
-            job = job.apart
-            compiler = Compiler(job.graphs, search.entry, job.costs, job.hints, job.arena)
-            programs.append(compiler.search.min_memory_program)
+        """The program of the least budget: this one, or the smallest that a search finds."""
+        job, search = self.job, self._search
+        programs = [self.program, search.min_memory_program]
+        less = Compiler(job.graphs, search.entry, job.costs, job.hints, job.arena).less_fused
+        if less is not None:
+            programs.append(less.smallest.search.min_memory_program)
         return min(programs, key=lambda program: program.arena_bytes)
 
     @property
@@ -242,9 +236,9 @@ class PlanReport:
         return Slices.parse(slices) if slices else None
 
     @property
-    def apart(self) -> tuple[str, ...]:
-        """The optional fusions that the step does without."""
-        return self.job.graphs[0].apart
+    def not_fused(self) -> tuple[str, ...]:
+        """The fusions that the step does without, for their bytes."""
+        return self.job.graphs[0].not_fused
 
     @property
     def device(self) -> str:

@@ -80,7 +80,7 @@ def start_record(report: PlanReport) -> Record:
         "device": report.device,
         "strategy": report.strategy,
         "slices": job.graphs[0].slices or None,
-        "apart": list(report.apart),
+        "not_fused": list(report.not_fused),
         "budget_bytes": report.budget_bytes,
         "host_budget_bytes": job.hints.host_budget_bytes,
         "predicted_peak_bytes": report.peak_bytes,

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from layermem.distributed.ranks import Ranks
 from layermem.graph.op_builder import Device
 from layermem.graph.resized import Lines, NoLine, ResizedGraph
-from layermem.graph.step_slicer import StepSlicer
-from layermem.job import NO_SLICES, Job, StepApart
+from layermem.job import NO_SLICES, Job
 from layermem.ops import MAX_COUNT, Tensor
 
 JOBS_KEPT = 12  # of the last sizes
@@ -98,14 +96,7 @@ class ResizedJob:
             raise NoLine
         graphs = tuple(graph.at(size) for graph in self._graphs)
         title = f"{self._name} x{self._items(size)}" if self._items is not None else self.job.title
-
-        def slicer(number: int) -> StepSlicer:
-            return self._make(size).steps_apart[number].slicer()  # there, as at other sizes
-
-        apart = tuple(
-            StepApart(step.names, partial(slicer, number)) for number, step in enumerate(self.job.steps_apart)
-        )
-        return replace(self.job, title=title, nets=(), graphs=graphs, slicer=None, steps_apart=apart)
+        return replace(self.job, title=title, nets=(), graphs=graphs, slicer=None)
 
 
 def _blobs(job: Job) -> tuple[Tensor, ...]:

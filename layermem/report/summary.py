@@ -80,7 +80,7 @@ def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
 
 
 def _fusions_facts(report: PlanReport) -> list[tuple[str, str]]:
-    return [("not fused", f"{', '.join(report.apart)}: their bytes do not fit")] if report.apart else []
+    return [("not fused", f"{', '.join(report.not_fused)}: their bytes do not fit")] if report.not_fused else []
 
 
 def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
@@ -166,7 +166,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
     """The same for programs.
 
     caffe_bytes     strategy `caffe`, the baseline      bvlc_bytes     BVLC Caffe, computed
-    apart           optional fusions that the step does without, since their bytes do not fit
+    not_fused       fusions that the step does without, since their bytes do not fit
     base            strategy that the plan of a strategy that combines others began with, else null
     lower_bound_bytes      of any plan of this graph    lower_bound_seconds   of any within the budget
     optimality_gap  share of the baseline's time by which a better plan could be faster, at most
@@ -180,7 +180,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "strategy": report.strategy,
         "base": report.base or None,
         "slices": report.job.graphs[0].slices or None,
-        "apart": list(report.apart),
+        "not_fused": list(report.not_fused),
         "device": report.device,
         "storage": report.storage,
         "gpu": report.job.costs.gpu.name if report.job.costs.gpu is not None else None,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeVar, cast
 
 from layermem.graph.ops import Graph, uses_of
@@ -44,6 +45,13 @@ class ArenaPlanner:
         self._ruled_out: dict[str, int] = {}  # strategy -> a budget that none of its plans fits
         # by all that they depend on
         self._others_live_bytes: dict[tuple[OffloadedState, str, float, int | None], int] = {}
+
+    @cached_property
+    def less_fused(self) -> ArenaPlanner | None:
+        """That of the same graphs with fewer fusions (Graph.less_fused); None where the step has none to do without."""
+        if self.graphs[0].less_fused is None:
+            return None
+        return ArenaPlanner([graph.less_fused or graph for graph in self.graphs], self.costs)
 
     # -- answers to strategies ---------------------------------------------------------------------------------
 

@@ -5,24 +5,23 @@ graphs   train step, updates (only with iter_size > 1, when gradients are held o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import partial
 
 from layermem.backends.base import Device
 from layermem.data import probe
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
-from layermem.graph.conv_pool import with_conv_pools
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.optional_fusions import fused_in, steps_apart, without_fusions
+from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import MakeStep, StepSlicer
 from layermem.graph.storage import Storage
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
-from layermem.job import Job, PathName, StepApart, resolve_costs, resolve_hints, title_of
+from layermem.job import Job, PathName, resolve_costs, resolve_hints, title_of
 from layermem.layers.data import Probe, stated_batch
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
@@ -244,20 +243,16 @@ def job_of(
     ranks = ranks_of(solver) if ranks is None else ranks
     known = resolve_costs(costs, device.title, device.gpu).with_spill(spill)
 
-    def slicer_on(device: Device, apart: tuple[str, ...] = ()) -> StepSlicer:
-        return StepSlicer(
-            nets.train,
-            _of_one_machine(nets, solver, device, keep, ranks),
-            step_of(solver, device, keep),
-            device,
-            lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1),
-            nets.tests,
-            test_of(device, keep),
-            lambda graphs: shared_graphs(graphs, nets.train, device, ranks),
-            apart,
-        )
-
-    slicer = slicer_on(device)
+    slicer = StepSlicer(
+        nets.train,
+        _of_one_machine(nets, solver, device, keep, ranks),
+        step_of(solver, device, keep),
+        device,
+        lambda unfused: graphs_beside(nets, solver, device, keep, unfused, apart=ranks.sub_steps > 1),
+        nets.tests,
+        test_of(device, keep),
+        lambda graphs: shared_graphs(graphs, nets.train, device, ranks),
+    )
     graphs = (slicer.whole, *slicer.beside)
     known.check(slicer.of_one_machine, title_of(nets.train))
     return Job(
@@ -270,18 +265,6 @@ def job_of(
         device.free_bytes,
         slicer,
         ranks=ranks,
-        steps_apart=_steps_apart(slicer, device, slicer_on),
-    )
-
-
-MakeSlicer = Callable[[Device, tuple[str, ...]], StepSlicer]
-
-
-def _steps_apart(slicer: StepSlicer, device: Device, make: MakeSlicer) -> tuple[StepApart, ...]:
-    """The steps without more and more of the optional fusions, each made once."""
-    return tuple(
-        StepApart(names, cache(partial(make, without_fusions(device, names), names)))
-        for names in steps_apart(fused_in(slicer.whole))
     )
 
 
@@ -297,27 +280,23 @@ def job_of_net(
     """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
     costs = costs.with_spill(spill)
 
-    def slicer_on(device: Device, apart: tuple[str, ...] = ()) -> StepSlicer:
-        def step(net: Net, unfused: Collection[str] = ()) -> Graph:
-            return train_graph(net, device, MOMENTUM, unfused=unfused)
+    def step(net: Net, unfused: Collection[str] = ()) -> Graph:
+        return train_graph(net, device, MOMENTUM, unfused=unfused)
 
-        def beside(unfused: Collection[str] = ()) -> list[Graph]:
-            return [update_graph(net, device, MOMENTUM)] if ranks.sub_steps > 1 else []
+    def beside(unfused: Collection[str] = ()) -> list[Graph]:
+        return [update_graph(net, device, MOMENTUM)] if ranks.sub_steps > 1 else []
 
-        return StepSlicer(
+    slicer = None
+    if net.phase == PHASES["TRAIN"]:
+        check_shareable(net, ranks)
+        slicer = StepSlicer(
             net,
             [step(net), *beside()],
             step,
             device,
             beside,
             share=lambda graphs: shared_graphs(graphs, net, device, ranks),
-            apart=apart,
         )
-
-    slicer = None
-    if net.phase == PHASES["TRAIN"]:
-        check_shareable(net, ranks)
-        slicer = slicer_on(device)
     elif ranks != Ranks():
         raise InputError(
             "ranks share the training of a net, and this is its TEST phase; leave --ranks and --iter-size out",
@@ -325,7 +304,7 @@ def job_of_net(
         )
     if slicer is None:
         storage = Storage(net, lambda each: forward_graph(each, device), device)
-        graphs = [with_conv_pools(storage.of(forward_graph(net, device)), device)]
+        graphs = [rewrite(storage.of(forward_graph(net, device)), device)]
     else:
         graphs = [slicer.whole, *slicer.beside]
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
@@ -340,5 +319,4 @@ def job_of_net(
         device.free_bytes,
         slicer,
         ranks=ranks,
-        steps_apart=() if slicer is None else _steps_apart(slicer, device, slicer_on),
     )

@@ -124,7 +124,7 @@ def measure_step(
     warm_seconds     of whole steps before ops are timed
     """
     report = evaluate(job, strategy, budget, plan)
-    program, job = report.feasible_program(), report.job if report.slices or report.apart else job
+    program, job = report.feasible_program(), report.job if report.slices or report.not_fused else job
     spill = job.costs.spill
     folder = None if spill is None else Path(spill.folder)
     _check_memory(program, device, spills=spill is not None)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import CudaDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.compiler import compile
 from layermem.data import probe
@@ -168,28 +167,3 @@ def test_statistics_that_are_read_too_early_are_found():
     )
     order[a], order[b] = order[b]._replace(tick=a), order[a]._replace(tick=b)
     assert any(f"{FIRST}.mean" in sentence for sentence in violations(replace(schedule, instructions=tuple(order))))
-
-
-TWO = f"""
-    {DATA} {conv("p", "data", 8, 1)} {norm("p")} {conv("a", "data", 8, 3)} {norm("a")}
-    layer {{ name: "sum" type: "Eltwise" bottom: "p" bottom: "a" top: "sum" }} {relu("sum")} {LOSS % "sum"}
-"""
-BOTH = "p_bn+p_scale+a_bn+a_scale+sum+sum_relu"
-
-
-def test_two_batch_norms_in_one_op_have_first_passes_of_their_own():
-    whole = train_graph(net_of(TWO), CudaDevice(), MOMENTUM)
-    graph = in_two_passes(whole, 0, 99, CudaDevice())
-    forward, backward = whole.by_name[f"{BOTH}.forward"], whole.by_name[f"{BOTH}.backward"]
-    statistics = [graph.by_name[f"{BOTH}.statistics{number}"] for number in ("", "1")]
-    assert [op.roles["x0"] for op in statistics] == ["a", "p"]
-    assert [op.record for op in statistics] == [*forward.record.norms]
-    assert tuple(b for op in statistics for b in op.updates) == forward.updates
-    again = graph.by_name[f"{BOTH}.forward"]
-    assert again.step == "recompute" and again.writes == ("sum'",)
-    assert {b for op in statistics for b in op.writes} <= set(again.reads)
-    sums = [graph.by_name[f"{BOTH}.gradient_sums{number}"] for number in ("", "1")]
-    gradient = graph.by_name[f"{BOTH}.backward"]
-    assert gradient.step == "input_gradient" and gradient.writes == ("a.diff", "p.diff")
-    assert {op.roles["sums"] for op in sums} == {gradient.roles["sums"], gradient.roles["sums1"]}
-    assert {b for op in (*sums, gradient) for b in op.writes} - {op.roles["sums"] for op in sums} == {*backward.writes}

@@ -3,7 +3,6 @@
 import pytest
 
 from layermem.backends.cpu import CpuDevice
-from layermem.backends.cuda import CudaDevice
 from layermem.compiler import compile
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
@@ -107,56 +106,6 @@ def test_of_two_normalized_blobs_the_later_one_takes_the_sum_along(tmp_path):
     nodes = fuse(op_nodes(Net(read_net(path), 0)), ALL | SUMS)[1:]
     assert [(node.emitter.name, node.bottoms) for node in nodes] == [("nl+sl", ("x",)), ("nr+sr+sum+r", ("x", "yl"))]
     assert nodes[1].emitter.bottom_names == ("x", "yl")
-
-
-TWO = "".join(
-    f"""layer {{ name: "c{i}" type: "Convolution" bottom: "x" top: "c{i}"
-                convolution_param {{ num_output: 8 kernel_size: 1 }} }}
-        layer {{ name: "n{i}" type: "BatchNorm" bottom: "c{i}" top: "n{i}" }}
-        layer {{ name: "s{i}" type: "Scale" bottom: "n{i}" top: "s{i}" scale_param {{ bias_term: true }} }}
-    """
-    for i in (1, 2)
-)
-BOTH = TWO + TOTAL % ("s1", "s2") + END
-
-
-def test_two_normalized_convolutions_and_their_sum_become_one_op_behind_them(tmp_path):
-    path = tmp_path / "net.prototxt"
-    path.write_text(HEAD + BOTH)
-    nodes = fuse(op_nodes(Net(read_net(path), 0)), CudaDevice.fusions)[1:]
-    assert [node.emitter.type for node in nodes] == ["Convolution", "Convolution", "BatchNormSumReLU"]
-    last = nodes[-1]
-    assert last.emitter.name == "n1+s1+n2+s2+sum+r" and last.bottoms == ("c2", "c1")
-    assert [layer.name for layer in last.layers] == ["n1", "s1", "n2", "s2", "sum", "r"]
-    assert last.params == ("n2.w0", "n2.w1", "n2.w2", "s2.w0", "s2.w1", "n1.w0", "n1.w1", "n1.w2", "s1.w0", "s1.w1")
-    without_relu = TWO + TOTAL % ("s2", "s1")
-    assert types(tmp_path, without_relu, CudaDevice.fusions) == ["Convolution", "Convolution", "BatchNormSum"]
-    assert types(tmp_path, BOTH, ALL | SUMS)[-1] == "BatchNormScaleSumReLU"
-
-
-def other_reader(blob: str) -> str:
-    return f'layer {{ name: "other" type: "TanH" bottom: "{blob}" top: "o" }}'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        BOTH + other_reader("s1"),
-        BOTH + other_reader("c1"),
-        BOTH.replace("num_output: 8", "num_output: 6"),
-        BOTH.replace('bottom: "c1"', 'bottom: "x"').replace("num_output: 8", "num_output: 4"),
-        BOTH.replace("propagate_down", "").replace('bottom: "n1"', 'bottom: "n1" propagate_down: false'),
-        BOTH.replace('"sum" type: "Eltwise"', '"sum" type: "Eltwise" eltwise_param { coeff: 1 coeff: 2 }'),
-    ],
-    ids=["the sum is not alone", "a reader of an input", "no quads", "no convolution", "no gradient", "a coefficient"],
-)
-def test_two_normalized_blobs_are_two_ops_where_one_matters_elsewhere(text, tmp_path):
-    assert not any(type.startswith("BatchNormSum") for type in types(tmp_path, text, CudaDevice.fusions))
-
-
-def test_two_normalized_blobs_are_two_ops_where_their_results_are_outputs(tmp_path):
-    for blob in ("s1", "c1", "n2"):
-        assert "BatchNormSumReLU" not in types(tmp_path, BOTH, CudaDevice.fusions, {blob})
 
 
 @pytest.mark.parametrize(

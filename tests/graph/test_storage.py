@@ -12,6 +12,7 @@ from layermem.data import probe
 from layermem.distributed.ranks import Ranks
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph, Op
+from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import shared_graphs
 from layermem.graph.slices import Cut, sliced_graph, whole_name
 from layermem.graph.storage import Storage
@@ -175,13 +176,17 @@ NORMED = f"{DATA} {conv('a', 'data', 8, 3)} {norm('a')} {relu('a')} {conv('b', '
 ALL_SUMS = {"a.moments", "b.moments", "b.norm_sums"}
 
 
+def rewritten(text: str, device: Device) -> Graph:
+    return rewrite(stored(text, device), device)
+
+
 def partial_sums(graph: Graph) -> set[str]:
     return {b for b in graph.buffers if b.endswith((".moments", ".norm_sums"))}
 
 
 @pytest.mark.parametrize(("precision", "word"), [("fp32", "bf16"), ("tf32", "fp16"), ("bf16", "bf16")])
 def test_ops_that_take_16_bits_leave_partial_sums_in_32_bits(precision, word):
-    graph = stored(NORMED, CudaDevice(precision=precision, storage=word))
+    graph = rewritten(NORMED, CudaDevice(precision=precision, storage=word))
     assert partial_sums(graph) == ALL_SUMS and ALL_SUMS.isdisjoint(narrow_names(graph))
     pairs = [op for op in graph.ops if ALL_SUMS.intersection(op.touches)]
     assert len(pairs) == 2 * len(ALL_SUMS) and not any(op.passes for op in pairs)
@@ -191,7 +196,7 @@ def test_ops_that_take_16_bits_leave_partial_sums_in_32_bits(precision, word):
 
 @pytest.mark.parametrize(("precision", "word"), [("fp32x3", "bf16"), ("bf16", "fp16")])
 def test_ops_in_passes_leave_none(precision, word):
-    graph = stored(NORMED, CudaDevice(precision=precision, storage=word))
+    graph = rewritten(NORMED, CudaDevice(precision=precision, storage=word))
     assert partial_sums(graph) == set()
     assert any(op.passes for op in graph.ops if op.name.startswith("b.")) and "norm_x" not in {
         role for op in graph.ops for role in op.roles
@@ -201,7 +206,7 @@ def test_ops_in_passes_leave_none(precision, word):
 def test_a_pair_of_which_one_op_has_passes_leaves_none_and_others_do():
     """The channels of `a` are no runs of 16 bytes, so the product of `b` is converted; that of the data is not."""
     few = NORMED.replace("num_output: 8", "num_output: 4", 1)
-    graph = stored(few, CudaDevice(precision="bf16", storage="bf16"))
+    graph = rewritten(few, CudaDevice(precision="bf16", storage="bf16"))
     assert partial_sums(graph) == {"a.moments"}
     converted = {op.name for op in graph.ops if op.passes and op.name.startswith(("a", "b"))}
     assert converted == {"b.forward", "b.wgrad", "b.dgrad"}
@@ -210,13 +215,13 @@ def test_a_pair_of_which_one_op_has_passes_leaves_none_and_others_do():
 def test_sums_of_an_input_in_32_bits_are_left_to_the_batch_norm():
     """Its dgrad would read x in fp32 beside gradients in 16 bits."""
     text = f"{DATA} {norm('data')} {conv('a', 'data', 8, 3)} {norm('a')} {LOSS % 'a'}"
-    graph = stored(text, CudaDevice(storage="bf16"))
+    graph = rewritten(text, CudaDevice(storage="bf16"))
     assert partial_sums(graph) == {"a.moments"}
     assert not any(op.passes for op in graph.ops if op.name.startswith("a."))
 
 
 def test_bytes_of_partial_sums_are_those_of_the_step_in_fp32():
-    narrow, wide = (stored(NORMED, CudaDevice(storage=word)) for word in ("bf16", "fp32"))
+    narrow, wide = (rewritten(NORMED, CudaDevice(storage=word)) for word in ("bf16", "fp32"))
     assert {b: narrow.buffers[b].nbytes for b in ALL_SUMS} == {b: wide.buffers[b].nbytes for b in ALL_SUMS}
 
 

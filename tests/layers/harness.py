@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf import text_format
 
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe, stored
-from layermem.graph.fusion import BatchNormScale, BatchNormSum, Epilogue
+from layermem.graph.fusion import BatchNormScale, Epilogue
 from layermem.layers.base import LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
 from layermem.ops import ITEMSIZE
 from layermem.proto import schema
@@ -46,13 +46,6 @@ def batch_norm_scale(shape: Sequence[int], *, relu: bool = False) -> BatchNormSc
     norm = layer_of('type: "BatchNorm" name: "norm"', shape)
     scale = layer_of('type: "Scale" name: "scale" scale_param { bias_term: true }', shape)
     return BatchNormScale(norm, scale, layer_of('type: "ReLU" name: "relu"', shape) if relu else None)
-
-
-def batch_norm_sum(shape: Sequence[int], *, relu: bool = False) -> BatchNormSum:
-    """Two BatchNorms with their Scales and their sum as one op, maybe with the ReLU behind it."""
-    total = layer_of('type: "Eltwise" name: "sum"', shape, shape)
-    after = layer_of('type: "ReLU" name: "relu"', shape) if relu else None
-    return BatchNormSum(batch_norm_scale(shape), batch_norm_scale(shape), total, after)
 
 
 def with_epilogue(inner: Layer, *, residual: bool, relu: bool) -> Layer:

@@ -43,8 +43,6 @@ def test_records_are_frozen_values():
         (ops.BatchNormScale(NORM, SCALE), "BatchNormScale"),
         (ops.BatchNormScale(NORM, SCALE, relu=True), "BatchNormScale"),
         (ops.BatchNormScale(NORM, SCALE, residual=True), "BatchNormScale+residual"),
-        (ops.MergedDgrads(PROBLEM, PROBLEM), "Conv.dgrad+dgrad"),
-        (ops.ConvPool(Conv(PROBLEM, relu=True), ops.Pool("MAX", X, X, Window(9, 1), Window(5, 1))), "Conv+pool"),
         (ops.InnerProductUpdate(PRODUCT, ops.Update("SGD", "w", Tensor((8, 6)))), "InnerProduct+update"),
     ],
 )

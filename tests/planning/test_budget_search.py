@@ -204,7 +204,7 @@ def test_where_placement_misses_copies_hold_as_much_as_can_be_placed(most_units)
 
     plan = Plan("held", (), copy_limit_bytes=budget)
     evaluator = SimpleNamespace(live_bytes=lambda plan: budget, estimate_seconds=lambda plan: 0)
-    graph = SimpleNamespace(slices="", apart=())
+    graph = SimpleNamespace(slices="", fingerprint="")
     search = BudgetSearch(as_entry(plan), graph, None, evaluator, Hints(), build)
     held = search.program(budget).plan.copy_limit_bytes
     assert held <= most_units * ALIGN < held + 8 * ALIGN + ALIGN
@@ -227,7 +227,7 @@ def test_a_plan_made_for_the_limit_that_could_be_placed_is_taken_where_it_is_qui
 
     evaluator = SimpleNamespace(live_bytes=lambda plan: budget, estimate_seconds=lambda plan: 1.0)
     entry = SimpleNamespace(name="held", combines_others=False, make=make)
-    search = BudgetSearch(entry, SimpleNamespace(slices="", apart=()), None, evaluator, Hints(), build)
+    search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint=""), None, evaluator, Hints(), build)
     program = search.program(budget)
     assert (program.plan.order, program.seconds) == (("second",), 2.0)
     assert requests == [None, program.plan.copy_limit_bytes]
@@ -306,7 +306,7 @@ def test_a_further_plan_is_placed_where_the_program_is_far_from_its_bound(
 
     evaluator = SimpleNamespace(live_bytes=lambda plan: 9 * ALIGN, estimate_seconds=lambda plan: placed)
     entry = StrategyEntry("stepwise", "", lambda *_: first, further=lambda plan: lambda *_: further)
-    search = BudgetSearch(entry, SimpleNamespace(slices="", apart=(), ops=[]), None, evaluator, Hints(), build)
+    search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint="", ops=[]), None, evaluator, Hints(), build)
     program = search.further_program(10 * ALIGN, SimpleNamespace(plan=first, seconds=known))
     assert (None if program is None else (program.plan, program.seconds)) == (found and (further, found))
 
@@ -316,14 +316,14 @@ def test_without_further_plans_or_with_the_same_one_there_is_no_further_program(
     known = SimpleNamespace(plan=Plan("stepwise", ("a",)), seconds=3.0)
     for further in (None, lambda plan: lambda *_: plan):
         entry = StrategyEntry("stepwise", "", lambda *_: known.plan, further=further)
-        search = BudgetSearch(entry, SimpleNamespace(slices="", apart=(), ops=[]), None, None, Hints(), None)
+        search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint="", ops=[]), None, None, Hints(), None)
         assert search.further_program(10 * ALIGN, known) is None
 
 
 def test_a_plan_that_another_process_has_made_is_not_made_again():
     made = []
     entry = StrategyEntry("stepwise", "", lambda *_: made.append(1) or Plan("stepwise", ("a",)))
-    search = BudgetSearch(entry, SimpleNamespace(slices="", apart=()), None, None, Hints(), None)
+    search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint=""), None, None, Hints(), None)
     theirs = Plan("stepwise", ("a", "b"))
     search.know(10 * ALIGN + 1, theirs)
     assert search.own_plan(10 * ALIGN + 2) is theirs and not made

@@ -165,8 +165,6 @@ OF_TILE = {  # checks that launch a kernel of 128 x 64 and four elements an acce
     "large fprop, octets, 128x64 fp32": "convolution.conv_fprop_128x64_v4",
     "large dgrad, octets in fp16, 128x64 tf32": "convolution_tf32_on_fp16.conv_dgrad_128x64_v4",
     "large dgrad + sums, octets, 128x64 bf16": "convolution_bf16.conv_dgrad_sums_128x64_v4",
-    "large fprop + pool, octets, 128x64 fp32x3": "convolution_fp32x3.conv_fprop_pool_128x64_v4",
-    "large two dgrads, octets, 128x64 tf32": "convolution_tf32.conv_dgrad_merged_128x64_v4",
     "large wgrad, octets, 128x64 tf32": "convolution_tf32.conv_wgrad_128x64_v4",
     "large fprop + moments, octets, warpgroups 128x64 tf32": "convolution_tf32_sm90a.conv_fprop_moments_128x64_v4",
 }

@@ -80,19 +80,24 @@ ITEM = {"name": "x", "passed": False, "says": "DeviceError: misaligned", "runnin
             {"kernel": "a.b", "family": "", "fatal": HUNG, "says": "hung in x fp32: its time limit ended it"},
         ),
         (
-            {"kernel": "a.b", "family": "pool", "families": ["pool", "sums"]},
+            {"kernel": "a.b", "family": "moments", "families": ["moments", "sums"]},
             1,
-            {"kernel": "a.b", "family": "pool", "fatal": FAULTED, "says": "faulted in x fp32: DeviceError: misaligned"},
+            {
+                "kernel": "a.b",
+                "family": "moments",
+                "fatal": FAULTED,
+                "says": "faulted in x fp32: DeviceError: misaligned",
+            },
         ),
         (
-            {"families": ["pool", "warpgroups"]},
+            {"families": ["moments", "warpgroups"]},
             1,
             {"suspects": ["warpgroups"], "fatal": FAULTED, "says": "faulted in x fp32: DeviceError: misaligned"},
         ),
         (
-            {"families": ["pool", "sums"]},
+            {"families": ["moments", "sums"]},
             -signal.SIGALRM,
-            {"suspects": ["pool", "sums"], "fatal": HUNG, "says": "hung in x fp32: its time limit ended it"},
+            {"suspects": ["moments", "sums"], "fatal": HUNG, "says": "hung in x fp32: its time limit ended it"},
         ),
         ({}, -signal.SIGALRM, {"name": "x", "says": "its time limit ended it"}),
         (
@@ -108,10 +113,10 @@ def test_a_kernel_is_blamed_only_for_what_ended_the_process_itself(known, code, 
 
 
 def test_whole_nets_do_without_the_families_of_what_failed():
-    rows = [*failing(HUNG, "a.b"), {"fatal": HUNG, "kernel": "c.d", "family": "pool"}]
-    assert without(rows, {}) == "pool" and without([{"family": "patch"}], {}) == ""
+    rows = [*failing(HUNG, "a.b"), {"fatal": HUNG, "kernel": "c.d", "family": "moments"}]
+    assert without(rows, {}) == "moments" and without([{"family": "patch"}], {}) == ""
     rows += [{"fatal": FAULTED, "suspects": ["warpgroups", "sums"]}]
-    assert without(rows, {"LAYERMEM_WITHOUT": "grouped"}) == "grouped,pool,sums,warpgroups"
+    assert without(rows, {"LAYERMEM_WITHOUT": "grouped"}) == "grouped,moments,sums,warpgroups"
 
 
 def test_what_failed_in_a_call_before_counts_while_the_sources_are_the_same(tmp_path):
@@ -163,9 +168,9 @@ words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 results = Results(Path(words["--into"]), Options(False, True, 60.0, call=Call(Path(words["--results"]))))
 
 def net():
-    for family in {{"warpgroups", "pool", "sums"}}.difference(os.environ.get("LAYERMEM_WITHOUT", "").split(",")):
+    for family in {{"warpgroups", "moments", "sums"}}.difference(os.environ.get("LAYERMEM_WITHOUT", "").split(",")):
         results.binds(f"module.{{family}}", family)
-    if "pool" in results.rows[-1]["running"].get("families", ()):
+    if "moments" in results.rows[-1]["running"].get("families", ()):
         os._exit(9)
     results.add(net="a", ms=1.0)
 
@@ -184,10 +189,10 @@ def test_a_net_that_ends_its_process_is_run_without_families_of_kernels_that_it_
     step = gpu_check.one_step("nets", 60, 60, argparse.Namespace(**usual), os.environ, call)
     first, second, last = step["rows"]
     assert first["suspects"] == ["warpgroups"] and first["says"].startswith("faulted in a: ")
-    assert second["suspects"] == ["pool", "sums"]
-    assert last == {"net": "a", "ms": 1.0, "without": "pool,sums,warpgroups"}
+    assert second["suspects"] == ["moments", "sums"]
+    assert last == {"net": "a", "ms": 1.0, "without": "moments,sums,warpgroups"}
     assert gpu_check.unused_families("ops", argparse.Namespace(earlier=[]), call) == {
-        "LAYERMEM_WITHOUT": "pool,sums,warpgroups"
+        "LAYERMEM_WITHOUT": "moments,sums,warpgroups"
     }
     assert gpu_check.unused_families("smoke", argparse.Namespace(earlier=[]), call) == {}
 

@@ -18,26 +18,16 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from layermem.backends.cuda import implicit_gemm, narrow_products, warpgroup
+from layermem.backends.cuda import implicit_gemm, warpgroup
 from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, PACES_OF_FEW, PACKED_BF16, Tile
 from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
-from layermem.ops import FP32, MOMENTS_ROWS, NARROW
+from layermem.ops import MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
 from tests.backends.cuda.on_gpu import Gpu
 from tests.backends.cuda.single_ops import Triple, single_ops
 from tests.cases import CASES, conv_text, select
 from tests.op_case import OpCase
-from tools.gpu.exact import (
-    Exact,
-    by_patch,
-    exact_cases,
-    in_16_bits,
-    stored,
-    two_dgrads,
-    with_moments,
-    with_pool,
-    with_sums,
-)
+from tools.gpu.exact import Exact, by_patch, exact_cases, in_16_bits, stored, with_moments, with_sums
 
 BY_WARPGROUPS = (
     "Convolution by quads",
@@ -188,10 +178,6 @@ def of_tile(precision: str, word: str, tile: Tile) -> Iterator[tuple[str, Callab
             yield name, partial(case_of, CASES[name])
     if tile.m % MOMENTS_ROWS == 0:
         yield "dgrad + sums", partial(Exact, partial(with_sums, "octets", word=word))
-    if implicit_gemm.FPROP_POOL in tile.products:
-        yield "fprop + pool", partial(Exact, partial(with_pool, "even", word=word))
-    if implicit_gemm.MERGED_DGRADS in tile.products and narrow_products.merges_dgrads(precision, word or FP32):
-        yield "two dgrads", partial(Exact, partial(two_dgrads, "with a stride", word=word))
 
 
 def warpgroup_checks(brief: bool) -> Iterator[Check]:

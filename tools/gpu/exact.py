@@ -13,15 +13,10 @@ from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP
 from layermem.backends.narrow import narrowed, widened
 from layermem.ops import NARROW
-from tests.backends.cuda.batch_norm_pool import CASES as NORMS
-from tests.backends.cuda.batch_norm_pool import Steps
 from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem_of
-from tests.backends.cuda.conv_pool import PROBLEMS as POOLED
-from tests.backends.cuda.conv_pool import Operands, records
 from tests.backends.cuda.conversions import run_narrow, run_widen
 from tests.backends.cuda.harness import Way
 from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
-from tests.backends.cuda.merged_dgrads import merged
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
 from tests.backends.cuda.norm_sums import DGRADS, dgrad
 from tests.backends.cuda.weight_tiles import PROBLEMS as TILED
@@ -30,12 +25,7 @@ from tests.cases import CASES
 from tests.op_case import OpCase
 
 Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, as a kernel leaves it, as it must be
-PRODUCTS = (
-    "dgrad + mask",
-    "fprop + moments",
-    "dgrad + sums",
-    "fprop + pool",
-)  # cases that depend on the precision of products
+PRODUCTS = ("dgrad + mask", "fprop + moments", "dgrad + sums")  # cases that depend on the precision of products
 CONVERTED = ((1, 0), (1025, 1), (4100, 4), (100_000, 0))  # elements, and elements in front of the first one
 
 
@@ -70,15 +60,10 @@ def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
         yield f"{PRODUCTS[1]}: {name}", partial(Exact, partial(with_moments, name))
     for name in [*DGRADS][few]:
         yield f"{PRODUCTS[2]}: {name}", partial(Exact, partial(with_sums, name))
-    for name in [*POOLED][few]:
-        yield f"{PRODUCTS[3]}: {name}", partial(Exact, partial(with_pool, name))
     for word, dtype in NARROW.items():
         yield f"conversions of {word}", partial(Exact, partial(conversions, dtype, CONVERTED[: 2 if brief else None]))
         for name in TAKING[few]:
             yield f"{name} in {word}", partial(Exact, partial(in_16_bits, name, word))
-    for word in ("", *NARROW):
-        for name in [*NORMS][few]:
-            yield f"BatchNorm and pooling: {name}{stored(word)}", partial(Exact, partial(pooled, name, word))
     for name in [*TILED][few]:
         yield f"tiles of weights: {name}", partial(Exact, partial(tiles_of_weights, name))
 
@@ -104,18 +89,6 @@ def with_sums(name: str, way: Way, word: str = "") -> Iterator[Pair]:
     yield "sums", sums, wanted + np.float32(0)  # a sum begins with 0, so that none is -0
 
 
-def with_pool(name: str, way: Way, word: str = "") -> Iterator[Pair]:
-    both, operands = records(POOLED[name]), Operands(POOLED[name], np.random.default_rng(3), word)
-    (together, _), (apart, _) = (operands.results(both, way, pooled=each) for each in (True, False))
-    for role, want in apart.items():
-        yield role, together[role], want
-
-
-def two_dgrads(name: str, way: Way, word: str = "") -> Iterator[Pair]:
-    together, apart, _ = merged(name, way, np.random.default_rng(3), storage=word)
-    yield "dx0", together, apart
-
-
 def by_patch(outputs: int, way: Way, word: str = "") -> Iterator[Pair]:
     """conv_fprop of an image of few channels, which is in fp32, beside the kernel that copies every window."""
     problem = problem_of(2, 3, outputs, 19, 5, 2)
@@ -123,13 +96,6 @@ def by_patch(outputs: int, way: Way, word: str = "") -> Iterator[Pair]:
     with patch.object(conv_patch, "pays", lambda *given: False):
         wanted = forward(problem, way, np.random.default_rng(3), word, wide_image=bool(word))
     yield from zip(("y0", "moments"), found, wanted[:2])
-
-
-def pooled(name: str, word: str, way: Way) -> Iterator[Pair]:
-    """BatchNorm with the pooling behind it, beside the two ops."""
-    found, wanted = (Steps(name, way, word, np.random.default_rng(3)).results(pooled=each) for each in (True, False))
-    for role, array in found.items():
-        yield role, array, wanted[role]
 
 
 def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Iterator[Pair]:

@@ -16,34 +16,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.backends.cuda import check, implicit_gemm, pooling
+from layermem.backends.cuda import implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall, suffix
-from layermem.backends.cuda.conv_pool import conv_fprop_pool
 from layermem.backends.cuda.implicit_gemm import (
     ALL_TILES,
     DGRAD,
     ENGINES,
     FPROP,
-    FPROP_POOL,
-    MERGED_DGRADS,
     PACES_OF_FEW,
     PACKED_BF16,
     WGRAD,
-    DgradPart,
     Engine,
     Split,
     conv_dgrad,
-    conv_dgrad_merged,
     conv_fprop,
     conv_wgrad,
     engine_for,
 )
 from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
-from layermem.backends.cuda.narrow_products import merges_dgrads
 from layermem.backends.cuda.warpgroup import PACKED_TILES, PRECISIONS, WARPGROUP_TILES, WarpgroupTile, engine_of
-from layermem.ops import FP32, MOMENTS_ROWS, ConvProblem, Window
-from tests.backends.cuda.conv_pool import records
+from layermem.ops import MOMENTS_ROWS, ConvProblem, Window
 from tests.backends.cuda.harness import Way
 from tools.gpu.every_kernel import Check, words
 from tools.gpu.exact import stored
@@ -150,38 +143,6 @@ def wgrad(operands: Operands, engine: Engine, at: Places) -> Wrong:
     return operands.judged(WGRAD, launches, split.parts)
 
 
-def two_dgrads(operands: Operands, engine: Engine, at: Places) -> Wrong:
-    """Of the problem, and of one of a single tap before it."""
-    last = operands.problem
-    rows, columns = Window(last.h, 1), Window(last.w, 1)
-    one_tap = ConvProblem(last.n, last.c, above(last.k // 2, 8), rows, columns)
-    first = operands_of(operands.gpu, one_tap, operands.storage)
-
-    def both(image: int, every: int) -> Iterator[Launch]:
-        how = {"storage": operands.storage, "every": every}
-        yield check.naive_dgrad(first.problem, image, first.maps, first.filter, **how)
-        yield check.naive_dgrad(last, image, operands.maps, operands.filter, accumulate=True, **how)
-
-    operands.naive[MERGED_DGRADS] = both
-    parts = [DgradPart(each.problem, each.maps, each.weights(engine, DGRAD)) for each in (first, operands)]
-    return operands.judged(MERGED_DGRADS, [conv_dgrad_merged(engine, at.out, *parts)])
-
-
-def fprop_with_pool(operands: Operands, engine: Engine, at: Places) -> Wrong:
-    op = records(operands.problem, relu=False, bottom_relu=False)
-    count, word = op.pool.y.count, operands.storage
-    nbytes = count * operands.width(FPROP)
-    y, wanted = (operands.buffer(role, nbytes) for role in ("pooled", "wanted pooled"))
-    argmax, wanted_argmax = (operands.buffer(role, count) for role in ("argmax", "wanted argmax"))
-    launch = conv_fprop_pool(engine, op, y, argmax, at.image, at.weights(engine, FPROP))
-    maps = operands.whole(FPROP)
-    operands.run(
-        [launch, pooling.pool(op.pool, "forward", op.pool.y, wanted, maps, wanted_argmax, suffix=suffix(word))]
-    )
-    wrong = _differing(operands, launch, y, wanted, nbytes // FLOAT, "maxima")
-    return _differing(operands, launch, argmax, wanted_argmax, count // FLOAT, "places of maxima") | wrong
-
-
 def _differing(operands: Operands, launch: Launch, got: int, wanted: int, words: int, what: str) -> Wrong:
     """Whether that many words of 32 bits are those that a pass over memory leaves."""
     found = operands.compare(got, wanted, words, FLOAT)
@@ -240,7 +201,6 @@ class Variant(NamedTuple):
 PLAIN = (Variant("fprop", FPROP, fprop), Variant("dgrad", DGRAD, dgrad), Variant("wgrad", WGRAD, wgrad))
 OF_DATA = (PLAIN[0], PLAIN[2])
 MOMENTS, SUMS = Variant("fprop + moments", FPROP, fprop_with_moments), Variant("dgrad + sums", DGRAD, dgrad_with_sums)
-POOL, MERGED = Variant("fprop + pool", FPROP, fprop_with_pool), Variant("two dgrads", DGRAD, two_dgrads)
 
 
 @dataclass(frozen=True)
@@ -292,9 +252,6 @@ def of_every_gpu(blobs: Blobs) -> Iterator[Check]:
     tiles = engine.tiles
     yield from blobs.checks(PLAIN, OCTETS, tiles)
     yield from blobs.checks((MOMENTS, SUMS), OCTETS, [tile for tile in tiles if tile.m % MOMENTS_ROWS == 0])
-    yield from blobs.checks((POOL,), OCTETS, [tile for tile in tiles if FPROP_POOL in tile.products])
-    if merges_dgrads(blobs.precision, blobs.word or FP32):
-        yield from blobs.checks((MERGED,), OCTETS, [tile for tile in tiles if MERGED_DGRADS in tile.products])
     if not engine.is_packed:
         yield from blobs.checks(PLAIN, ODD, [tile for tile in tiles if tile.threads])
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from layermem.backends.cuda import check
 from layermem.backends.cuda.base import FLOAT, itemsize
-from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, MERGED_DGRADS, WGRAD, Engine
+from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, WGRAD, Engine
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.weight_tiles import operand_weights, tiles_bytes
 from layermem.ops import ConvProblem, Tensor
@@ -23,7 +23,7 @@ from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
 
 MOST_MACS = 1 << 30  # of the part that a naive kernel computes
-WRITTEN = {FPROP: "maps", DGRAD: "image", WGRAD: "filter", MERGED_DGRADS: "image"}
+WRITTEN = {FPROP: "maps", DGRAD: "image", WGRAD: "filter"}
 SEEDS = {"image": 1, "maps": 2, "filter": 3}
 GUARD, GUARDED, CLEARED = 256, 0xAB, 0xFF  # bytes behind a result, and what they and the result hold before: NaN
 Naive = Callable[[int, int], Iterable[Launch]]  # of an address and `every`
@@ -173,12 +173,6 @@ class Operands:
             self._references[product] = self._computed(product, 1)
         both = {function: self.out, wanted.function: wanted.at} if wanted.function else {function: self.out}
         return {name: says for name, at in both.items() if (says := self._says(product, at))}
-
-    def whole(self, product: str) -> int:
-        """The address of all of a result that is right."""
-        if self._reference(product).every > 1:
-            self._references[product] = self._computed(product, 1)
-        return self._references[product].at
 
     def compare(self, got: int, wanted: int, count: int, width: int, every: int = 1) -> check.Differences:
         """Of two results of elements of so many bytes."""

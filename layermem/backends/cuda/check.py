@@ -39,17 +39,10 @@ def naive_fprop(
 
 
 def naive_dgrad(
-    problem: ConvProblem,
-    image: int,
-    maps: int,
-    weights: int,
-    *,
-    storage: str = "",
-    every: int = 1,
-    accumulate: bool = False,
+    problem: ConvProblem, image: int, maps: int, weights: int, *, storage: str = "", every: int = 1
 ) -> Launch:
     places = {"maps": maps, "image": image, "filter": weights}
-    return _naive("naive_dgrad", problem, places, problem.image.count, storage, every, accumulate=accumulate)
+    return _naive("naive_dgrad", problem, places, problem.image.count, storage, every)
 
 
 def naive_wgrad(
@@ -74,15 +67,7 @@ def _parts(problem: ConvProblem) -> int:
 
 
 def _naive(
-    function: str,
-    problem: ConvProblem,
-    places: dict[str, int],
-    count: int,
-    storage: str,
-    every: int,
-    *,
-    parts: int = 1,
-    accumulate: bool = False,
+    function: str, problem: ConvProblem, places: dict[str, int], count: int, storage: str, every: int, *, parts: int = 1
 ) -> Launch:
     return launch(
         "check",
@@ -93,7 +78,6 @@ def _naive(
         problem=problem_struct(problem),
         count=count,
         every=every,
-        accumulate=accumulate,
     )
 
 

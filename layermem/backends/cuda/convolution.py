@@ -2,8 +2,7 @@
 
 A residual, a ReLU and its mask are part of the epilogue of conv_fprop, except where channels are not a multiple of
 eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.  The
-backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py), and two dgrads of one
-blob may be one launch (graph/merged_dgrads.py).  Moments for the
+backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).  Moments for the
 BatchNorm behind it are part of that of conv_fprop, and sums for the one before it of that of conv_dgrad, whose tiles
 then have the rows of a unit.
 
@@ -25,10 +24,8 @@ from layermem.backends.cuda.grouped import GroupedWgrad
 from layermem.backends.cuda.implicit_gemm import (
     DGRAD,
     FPROP,
-    DgradPart,
     Epilogue,
     conv_dgrad,
-    conv_dgrad_merged,
     conv_fprop,
     epilogue_of,
     masks_bytes,
@@ -36,8 +33,8 @@ from layermem.backends.cuda.implicit_gemm import (
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.cuda.struct_layout import StructValues
-from layermem.backends.cuda.warpgroup import engine_of, leaves_moments, leaves_norm_sums, merges_dgrads
-from layermem.backends.cuda.weight_tiles import operand_weights, rounded_weights_bytes
+from layermem.backends.cuda.warpgroup import engine_of, leaves_moments, leaves_norm_sums
+from layermem.backends.cuda.weight_tiles import operand_weights
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -45,7 +42,7 @@ from layermem.backends.cuda.wgrad_slices import (
     conv_wgrad_open_bytes,
     conv_wgrad_workspace_bytes_of,
 )
-from layermem.ops import MERGED_OPERANDS, NORM_OPERANDS, Conv, ConvProblem, Deconv, MergedDgrads
+from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Deconv
 
 # -- direct convolutions ----------------------------------------------------------------------------------------------
 
@@ -124,25 +121,6 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
             yield conv_dgrad(engine, problem, dx, dy, weights, accumulate=adds, kept=kept, norm=in_epilogue)
     if sums and in_epilogue is None:
         yield from gradient_sums(Units.of(problem.image), call["dx0"], norm, sums, call.suffix)
-
-
-@kernel(MergedDgrads, "dgrad", narrow="dx0|dy0|first_dy")
-def merged_dgrads(op: MergedDgrads, call: CudaCall) -> Iterator[Launch]:
-    """One launch, or one for each of the two."""
-    dx, adds, kept = call["dx0"], call.accumulates("dx0"), call["bottom_mask"]
-    engines = [engine_of(call, "dy0", problem) for problem in (op.first, op.problem)]
-    parts, place = [], call.workspace
-    for engine, problem, (dy, w) in zip(engines, (op.first, op.problem), (MERGED_OPERANDS, ("dy0", "w0")), strict=True):
-        weights, rounding = operand_weights(engine, DGRAD, problem, call[w], place)
-        yield from rounding
-        parts.append(DgradPart(problem, call[dy], weights))
-        place += rounded_weights_bytes(call.precision, problem, DGRAD, engine.storage)
-    first, last = parts
-    if merges_dgrads(engines, op.first, op.problem):
-        yield conv_dgrad_merged(engines[0], dx, first, last, accumulate=adds, kept=kept)
-        return
-    yield conv_dgrad(engines[0], op.first, dx, first.maps, first.weights, accumulate=adds)
-    yield conv_dgrad(engines[1], op.problem, dx, last.maps, last.weights, accumulate=True, kept=kept)
 
 
 def norm_operands_of(op: Conv, call: CudaCall) -> NormOperands:

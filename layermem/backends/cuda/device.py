@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
-from layermem.backends.cuda import conv_pool, narrow_products
+from layermem.backends.cuda import narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_off
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
@@ -37,21 +37,14 @@ from layermem.distributed.transport import Transport
 from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import (
-    BATCH_NORM_SUM,
     CONV_MOMENTS,
-    CONV_POOL,
     DGRAD_SUMS,
     FP32,
     JOINED_UPDATES,
-    LRN_RELU,
     MASKED_DGRAD,
-    MASKED_POOL,
-    MERGED_DGRADS,
-    POOL_RELU,
     AllGather,
     BandRules,
     Communication,
-    ConvPool,
     CopyOut,
     Feed,
     InnerProduct,
@@ -66,11 +59,10 @@ from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, r
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
-FUSIONS = ("BatchNormScale", "BatchNormScale+pool", BATCH_NORM_SUM, "BatchNormScale+residual",
-           "BatchNormScale+residual+relu", CONV_POOL, "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
-           MERGED_DGRADS, CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
-           "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES, LRN_RELU, MASKED_POOL,
-           POOL_RELU)  # fmt: skip
+FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
+           "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
+           CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
+           "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
 POLL_SECONDS = 1e-4  # between looks at what NCCL does
@@ -105,8 +97,6 @@ class CudaDevice(Device):
         self.planned_spec = None if planned_gpu is None else find_gpu(planned_gpu)
         if self.planned_spec is not None:
             self.planned_spec.peak(precision)  # InputError without such tensor cores
-        if not narrow_products.merges_dgrads(precision, storage):
-            self.fusions = self.fusions - {MERGED_DGRADS}
         self.nccl: Nccl | None = None
         self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
         self.says = True  # whether it reports what takes long, of the ranks of a host
@@ -251,9 +241,6 @@ class CudaDevice(Device):
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]:
         return narrow_products.takes(self.precision, record, step, dtypes, accumulates)
-
-    def runs_fused(self, record: OpRecord, dtypes: Mapping[str, str]) -> bool:
-        return isinstance(record, ConvPool) and conv_pool.pays(self.precision, record, dtypes)
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         if self.storage != FP32:

@@ -5,9 +5,8 @@ The table has a row for each family that other kernels can stand in for; every o
 own, which no step can do without.  Each family is decided at one place, which reads `is_on`:
 
     warpgroups  warpgroup.engine_of        packed     implicit_gemm.takes_narrow
-    patch       conv_patch.pays            pool       conv_pool.pays
-    sums        warpgroup.leaves_norm_sums moments    warpgroup.leaves_moments
-    merged      warpgroup.merges_dgrads    depthwise, grouped   direct_problems
+    patch       conv_patch.pays            moments    warpgroup.leaves_moments
+    sums        warpgroup.leaves_norm_sums depthwise, grouped   direct_problems
 
 The families that are off are the same for all devices of a process, and known before a plan is made: conversions and
 parts of sums take workspace.
@@ -47,8 +46,6 @@ FAMILIES = {
     family.name: family
     for family in (  # a kernel is of the first family that matches
         Family("warpgroups", r"\w+_sm90a\.\w+|weight_tiles\.\w+", "products by warpgroups", "the engine of every GPU"),
-        Family("pool", r"\w+\.conv_fprop_pool_\w+", "convolutions with pooling", "one kernel for each"),
-        Family("merged", r"\w+\.conv_dgrad_merged_\w+", "merged data gradients", "one kernel for each"),
         Family("sums", r"\w+\.conv_dgrad_sums_\w+", "sums in data gradients", "a kernel for the sums", "norm_sums"),
         Family("patch", r"\w+\.conv_fprop\w*_patch_\w+", "convolutions by patches", "convolutions by windows"),
         Family("moments", r"", "moments in convolutions", "a kernel for the moments", "moments"),

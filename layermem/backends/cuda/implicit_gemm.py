@@ -50,7 +50,7 @@ FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as
 
 
 FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
-DGRAD_SUMS, MERGED_DGRADS, FPROP_POOL = "conv_dgrad_sums", "conv_dgrad_merged", "conv_fprop_pool"
+DGRAD_SUMS = "conv_dgrad_sums"
 PRODUCTS = FPROP, DGRAD, WGRAD
 
 
@@ -68,21 +68,20 @@ class Tile(NamedTuple):
 
 
 COMMON_TILES = (  # of all precisions
-    Tile(128, 128, 256, 128, 256, (*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
-    Tile(128, 64, 128, products=(*PRODUCTS, MERGED_DGRADS, FPROP_POOL)),
+    Tile(128, 128, 256, 128, 256),
+    Tile(128, 64, 128),
     Tile(64, 64, 64),
     Tile(128, 32, 128),
 )
-TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD, FPROP_POOL))
+TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD))
 WIDE_TILES = (
     Tile(128, 256, 0, 256, products=(WGRAD,)),
     Tile(128, 192, 0, 384, products=(WGRAD,)),
     Tile(64, 192, 0, 192, products=(WGRAD,)),
 )
-LARGE_TILE = Tile(256, 128, 0, 256, products=(*PRODUCTS, FPROP_POOL))
+LARGE_TILE = Tile(256, 128, 0, 256)
 ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64, 64))
 TILES = ALL_TILES  # that are tried, where an engine has them
-MERGED_MODULES = ("convolution_tf32", "convolution_bf16", "convolution_bf16_on_bf16")  # that have it
 PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # of images of few channels
 
 
@@ -573,62 +572,6 @@ def conv_dgrad(
     if norm is None:
         return engine.launch(DGRAD, width, "ConvDgradArgs", matrices, depth, rows=rows, **dgrad)
     return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", matrices, depth, rows=rows, dgrad=dgrad, norm=norm)
-
-
-class DgradPart(NamedTuple):
-    """One of two data gradients that are merged."""
-
-    problem: ConvProblem
-    maps: int
-    weights: int
-
-    @property
-    def struct(self) -> StructValues:
-        """That of the same name in cuda/conv_merged.cuh."""
-        _, outputs = group_channels(self.problem)
-        return {
-            "maps": self.maps,
-            "filter": self.weights,
-            "problem": problem_struct(self.problem),
-            "by_outputs": divider(outputs),
-        }
-
-
-def conv_dgrad_merged(
-    engine: Engine, image: int, first: DgradPart, last: DgradPart, *, accumulate: bool = False, kept: int = 0
-) -> Launch:
-    """Where merges_dgrads(): the image holds the sum of both, the first of which is stored before."""
-    problem, both = last.problem, (first.problem, last.problem)
-    (stride_h, stride_w), axes = problem.stride, ((problem.h, 0), (problem.w, 1))
-    rows, columns = (ceil_div(size, problem.stride[axis]) for size, axis in axes)  # of the largest phase
-    matrices = problem.n * rows * columns, problem.c, stride_h * stride_w
-    depth = ceil_div(sum(prod(each.kernel) * each.k for each in both), stride_h * stride_w)
-    return engine.launch(
-        MERGED_DGRADS,
-        _merged_width(engine, both),
-        "ConvDgradMergedArgs",
-        matrices,
-        depth,
-        image=image,
-        kept=kept,
-        first=first.struct,
-        last=last.struct,
-        accumulate=accumulate,
-    )
-
-
-def merges_dgrads(engine: Engine, first: ConvProblem, last: ConvProblem) -> bool:
-    """Whether conv_dgrad_merged computes both: its kernels are those of 16-byte accesses, in some precisions."""
-    is_wide = _merged_width(engine, (first, last)) in (VECTOR, PACKED)
-    return is_wide and engine.module in MERGED_MODULES and bool(_merged_tiles(engine))
-
-
-def _merged_width(engine: Engine, problems: Sequence[ConvProblem]) -> int:
-    return min(engine.vector_width(each, *group_channels(each)) for each in problems)
-
-
-def _merged_tiles(engine: Engine) -> list[Tile]:
-    return [tile for tile in engine.tiles if MERGED_DGRADS in tile.products]
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:

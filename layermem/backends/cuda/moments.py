@@ -55,8 +55,7 @@ def batch_moments(at: Units, x: int, memory: int, suffix: str = "") -> Iterator[
 
 
 class NormOperands(NamedTuple):
-    """What the gradient of a BatchNorm is computed from, beside its dy; factor and bias where a Scale follows.  `pool`:
-    the pooling behind it whose gradient is there in place of dy (cuda/batch_norm_pool.cuh)."""
+    """What the gradient of a BatchNorm is computed from, beside its dy; factor and bias where a Scale follows."""
 
     x: int
     mean: int
@@ -65,7 +64,6 @@ class NormOperands(NamedTuple):
     bias: int = 0
     relu: bool = False
     largest_zero: float = 0.0  # of the record (ops.EndsInRelu)
-    pool: StructValues | None = None
 
     @property
     def struct(self) -> StructValues:
@@ -83,9 +81,5 @@ def gradient_sums(at: Units, dy: int, norm: NormOperands, memory: int, suffix: s
     parts, open_rows = at.carried(memory, SUMS) if at.here else (memory, 0)
     for blocks, units in at.unit_runs(open_rows):
         base = {**units, **norm.struct, "parts": parts}
-        if norm.pool is not None:
-            function = f"pooled_gradient_sums_v{at.v}{suffix}"
-            yield launch("normalization", function, "PooledSumsArgs", blocks, base=base, pool=norm.pool)
-        else:
-            function = f"gradient_sums_v{at.v}{suffix}"
-            yield launch("normalization", function, "GradientSumsArgs", blocks, base=base, dy=dy)
+        function = f"gradient_sums_v{at.v}{suffix}"
+        yield launch("normalization", function, "GradientSumsArgs", blocks, base=base, dy=dy)

@@ -18,30 +18,11 @@ from layermem.backends.cuda.direct_problems import is_direct
 from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, takes_narrow
 from layermem.backends.cuda.inner_product import conv_problem, is_in_parts
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
-from layermem.ops import (
-    FP32,
-    NARROW,
-    Conv,
-    ConvPool,
-    ConvProblem,
-    Deconv,
-    InnerProduct,
-    InnerProductUpdate,
-    MergedDgrads,
-    OpRecord,
-)
+from layermem.ops import NARROW, Conv, ConvProblem, Deconv, InnerProduct, InnerProductUpdate, OpRecord
 
-PRODUCTS = (
-    Conv,
-    ConvPool,
-    Deconv,
-    MergedDgrads,
-    InnerProduct,
-    InnerProductUpdate,
-)  # records that compute in the device's precision
+PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
 WORDS = {dtype: word for word, dtype in NARROW.items()}
 NO_ROLES: frozenset[str] = frozenset()
-MERGED = (("tf32", FP32), ("bf16", FP32), ("bf16", "bf16"))  # products and storage of cuda/conv_merged.cuh
 
 
 def takes(
@@ -74,11 +55,6 @@ def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) ->
     return sum(rounded_weights_bytes(precision, each, product, storage, has_bias=has_bias) for each in problems)
 
 
-def merges_dgrads(precision: str, storage: str) -> bool:
-    """Whether there are kernels for two data gradients of blobs in this storage."""
-    return (precision, storage) in MERGED
-
-
 def _is_direct(record: OpRecord, step: str, problem: ConvProblem, precision: str) -> bool:
     return is_direct(step, problem, precision, transposed=isinstance(record, Deconv))
 
@@ -86,10 +62,6 @@ def _is_direct(record: OpRecord, step: str, problem: ConvProblem, precision: str
 def _problems_of(record: OpRecord) -> tuple[ConvProblem, ...]:
     if isinstance(record, (Conv, Deconv)):
         return (record.problem,)
-    if isinstance(record, ConvPool):
-        return (record.conv.problem,)
-    if isinstance(record, MergedDgrads):
-        return record.first, record.problem
     if isinstance(record, InnerProductUpdate):
         return (conv_problem(record.product),)
     return (conv_problem(record),) if isinstance(record, InnerProduct) else ()

@@ -1,30 +1,26 @@
-"""LRN, and BatchNorm with the Scale, residual and ReLU that follow it; and the sum of two.
+"""LRN, and BatchNorm with the Scale, residual and ReLU that follow it.
 
 The statistics of a batch are computed once and stashed; everything else is one launch over the blob, or two.  A Scale,
 a residual and a ReLU run in the same launches: the gradients of factor and bias are the sums that BatchNorm's own
-backward needs.  The residual may be a BatchNorm with its Scale itself: a thread normalizes both of its inputs, and
-makes both of their gradients.
+backward needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, kernel, suffix
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
-from layermem.backends.cuda.pooling import arguments
 from layermem.backends.cuda.struct_layout import StructValues
 from layermem.errors import InputError
-from layermem.ops import LRN, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, MovingAverage, Pool
+from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 
-NORMALIZE_BYTES, SUM_GROUPS, BACKWARD_GROUPS = 16, 4, 2  # of V elements: of a thread, as in cuda/batch_norm.cuh
+NORMALIZE_BYTES, BACKWARD_GROUPS = 16, 2  # of V elements: of a thread, as in cuda/batch_norm.cuh
 MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
 FORWARD_BLOBS, BACKWARD_BLOBS = "x0|x1|y0", "x0|x1|dx0|dx1|dy0"  # roles that may be in 16 bits
-BETWEEN = {"float32": 0, "bfloat16": 1, "float16": 2}  # as in cuda/batch_norm.cuh
 LRN_ELEMENTS = 2048  # of the pixels that a block takes
 
 # -- launches ----------------------------------------------------------------------------------------------------------
@@ -139,14 +135,8 @@ def moments_address(op: BatchNorm, call: CudaCall, workspace: Workspace) -> int:
 
 def norm_operands(call: CudaCall, op: BatchNormScale | None = None) -> NormOperands:
     """`op`: where a Scale follows."""
-    pool = None if op is None or op.pool is None else pool_of(op.pool, call["dy0"], call["argmax"])
     relu, largest_zero = (False, 0.0) if op is None else (op.relu, op.largest_zero)
-    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero, pool)
-
-
-def pool_of(op: Pool, dy: int, argmax: int) -> StructValues:
-    """The gradient dy of what is pooled, from the place of each element."""
-    return arguments(op, op.x, vector_width(op.x.shape[1]), 0, dy, argmax)
+    return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero)
 
 
 def whole_gradient_sums(
@@ -194,9 +184,6 @@ def input_gradient(op: BatchNorm, call: CudaCall, sums: int, norm: NormOperands)
         "accumulate": call.accumulates("dx0"),
         "inv_count": 1 / op.per_channel,
     }
-    if norm.pool is not None:
-        function = f"pooled_norm_backward_v{at.v}{call.suffix}"
-        return launch("normalization", function, "PooledBackwardArgs", blocks, base=base, pool=norm.pool)
     function = f"batch_norm_backward_v{at.v}{call.suffix}"
     return launch("normalization", function, "BatchNormBackwardArgs", blocks, base=base, dy=call["dy0"])
 
@@ -266,21 +253,8 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: CudaCall) -> Iterator[L
 
 
 def apply_statistics(op: BatchNormScale, call: CudaCall, mean: int, inv_std: int) -> Iterator[Launch]:
-    """y = relu(factor (x - mean) inv_std + bias + residual), or the largest of these of each window"""
+    """y = relu(factor (x - mean) inv_std + bias + residual)"""
     epilogue, residual = affine_relu(call, op.relu, op.largest_zero), call["x1"]
-    if op.pool is not None:
-        v = vector_width(op.x.shape[1])
-        yield launch(
-            "normalization",
-            f"normalize_pool_v{v}{call.suffix}",
-            "NormalizePoolArgs",
-            ceil_div(op.pool.y.count, THREADS * v),
-            mean=mean,
-            inv_std=inv_std,
-            epilogue=epilogue,
-            pool=arguments(op.pool, op.pool.y, v, call["y0"], call["x0"], call["argmax"]),
-        )
-        return
     yield normalize(
         op.norm,
         call["y0"],
@@ -306,135 +280,6 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[La
     yield from scale_gradients(op, call, sums)
     if "dx0" in call:
         yield input_gradient(op.norm, call, sums, norm)
-
-
-# -- BatchNormSum ------------------------------------------------------------------------------------------------------
-
-
-def own_role(number: int, role: str) -> str:
-    """In the op of two, the role of one of them by the role that it has alone."""
-    return OF_SECOND.get(role, role) if number else role
-
-
-def own_roles(roles: Collection[str], number: int) -> list[str]:
-    """The roles that one of the two has alone, of the roles of the op of both."""
-    return [role for role in (*OF_SECOND, "dy0") if own_role(number, role) in roles]
-
-
-def own_call(call: CudaCall, number: int) -> CudaCall:
-    """The call of one of the two alone."""
-    addresses = {role: call[own_role(number, role)] for role in own_roles(call.addresses, number)}
-    accumulated = [role for role in OF_SECOND if call.accumulates(own_role(number, role))]
-    return replace(call, addresses={**addresses, "workspace": call.workspace}, accumulated=accumulated)
-
-
-def each_norm(op: BatchNormSum, call: CudaCall) -> Iterator[tuple[BatchNormScale, CudaCall]]:
-    return zip(op.norms, (own_call(call, number) for number in range(2)))
-
-
-def column_norm(call: CudaCall, statistics: tuple[int, int]) -> StructValues:
-    mean, inv_std = statistics
-    return {"mean": mean, "inv_std": inv_std, "factor": call["w3"], "bias": call["w4"]}
-
-
-def normalize_sum(op: BatchNormSum, call: CudaCall, statistics: Iterable[tuple[int, int]]) -> Launch:
-    """y0 from both inputs, by mean and inv_std of each."""
-    norm0, norm1 = (column_norm(own, each) for (_, own), each in zip(each_norm(op, call), statistics))
-    at = Columns.of(op.x)
-    return launch(
-        "normalization",
-        f"normalize_sum_v{at.v}{call.suffix}",
-        "NormalizeSumArgs",
-        ceil_div(op.x.count, THREADS * at.v * SUM_GROUPS),
-        y=call["y0"],
-        x0=call["x0"],
-        x1=call["x1"],
-        mask=call["mask"],
-        norm0=norm0,
-        norm1=norm1,
-        by_channels=divider(at.columns),
-        count=op.x.count,
-        relu=op.relu,
-        between=BETWEEN[op.between],
-        largest_zero=op.largest_zero,
-    )
-
-
-def input_gradients(op: BatchNormSum, call: CudaCall, sums: Iterable[int]) -> Iterator[Launch]:
-    """dx0 and dx1, or the one that is wanted, by the sums of each."""
-    (first, own0), (second, own1) = each_norm(op, call)
-    sums0, sums1 = sums
-    if "dx0" not in call or "dx1" not in call:
-        for record, own, its in ((first, own0, sums0), (second, own1, sums1)):
-            if "dx0" in own:
-                yield input_gradient(record.norm, own, its, norm_operands(own))
-        return
-    at = Columns.of(op.x)
-    norm0, norm1 = (column_norm(own, (own["mean"], own["inv_std"])) for own in (own0, own1))
-    yield launch(
-        "normalization",
-        f"batch_norm_sum_backward_v{at.v}{call.suffix}",
-        "BatchNormSumBackwardArgs",
-        ceil_div(op.x.count, THREADS * at.v * BACKWARD_GROUPS),
-        dx0=call["dx0"],
-        dx1=call["dx1"],
-        dy=call["dy0"],
-        x0=call["x0"],
-        x1=call["x1"],
-        norm0=norm0,
-        norm1=norm1,
-        sums0=sums0,
-        sums1=sums1,
-        by_channels=divider(at.columns),
-        count=op.x.count,
-        accumulate0=call.accumulates("dx0"),
-        accumulate1=call.accumulates("dx1"),
-        inv_count=1 / first.norm.per_channel,
-    )
-
-
-def batch_norm_sum_forward_workspace_bytes(op: BatchNormSum, roles: Collection[str]) -> int:
-    needed = (
-        batch_norm_forward_workspace_bytes(record.norm, own_roles(roles, number))
-        for number, record in enumerate(op.norms)
-    )
-    return sum(map(aligned, needed))
-
-
-@kernel(BatchNormSum, "forward", workspace=batch_norm_sum_forward_workspace_bytes, narrow=FORWARD_BLOBS)
-def batch_norm_sum_forward(op: BatchNormSum, call: CudaCall) -> Iterator[Launch]:
-    workspace, statistics = Workspace(call.workspace), []
-    for record, own in each_norm(op, call):
-        mean, inv_std = statistics_addresses(record.norm, own, workspace)
-        memory = moments_address(record.norm, own, workspace)
-        yield from batch_statistics(record.norm, own, mean, inv_std, memory)
-        statistics.append((mean, inv_std))
-    yield normalize_sum(op, call, statistics)
-
-
-@kernel(BatchNormSum, "recompute", narrow=FORWARD_BLOBS)
-def batch_norm_sum_recompute(op: BatchNormSum, call: CudaCall) -> Iterator[Launch]:
-    yield normalize_sum(op, call, [(own["mean"], own["inv_std"]) for _, own in each_norm(op, call)])
-
-
-def batch_norm_sum_backward_workspace_bytes(op: BatchNormSum, roles: Collection[str]) -> int:
-    return sum(gradient_bytes(record.norm, own_roles(roles, number)) for number, record in enumerate(op.norms))
-
-
-@kernel(BatchNormSum, "backward", workspace=batch_norm_sum_backward_workspace_bytes, narrow=BACKWARD_BLOBS)
-def batch_norm_sum_backward(op: BatchNormSum, call: CudaCall) -> Iterator[Launch]:
-    workspace, sums_of = Workspace(call.workspace), []
-    for record, own in each_norm(op, call):
-        sums, launches = whole_gradient_sums(record.norm, own, norm_operands(own), workspace)
-        yield from launches
-        yield from scale_gradients(record, own, sums)
-        sums_of.append(sums)
-    yield from input_gradients(op, call, sums_of)
-
-
-@kernel(BatchNormSum, "input_gradient", narrow=BACKWARD_BLOBS)
-def batch_norm_sum_input_gradient(op: BatchNormSum, call: CudaCall) -> Iterator[Launch]:
-    yield from input_gradients(op, call, (call["sums"], call["sums1"]))
 
 
 # -- in two passes over slices of a batch ------------------------------------------------------------------------------
@@ -550,7 +395,6 @@ def lrn(
         k=op.k,
         beta=op.beta,
         accumulate=accumulate,
-        bottom_relu=op.bottom_relu,
     )
 
 

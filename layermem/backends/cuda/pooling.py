@@ -36,46 +36,27 @@ def pool_forward(op: Pool, call: CudaCall) -> Iterator[Launch]:
 @kernel(Pool, "backward", narrow="dx0|dy0")
 def pool_backward(op: Pool, call: CudaCall) -> Iterator[Launch]:
     yield pool(
-        op,
-        "backward",
-        op.x,
-        call["dx0"],
-        call["dy0"],
-        call["argmax"],
-        call["relu_mask"],
-        call.accumulates("dx0"),
-        suffix=call.suffix,
+        op, "backward", op.x, call["dx0"], call["dy0"], call["argmax"], call.accumulates("dx0"), suffix=call.suffix
     )
 
 
-def arguments(
-    op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, kept: int = 0, accumulate: bool = False
-) -> StructValues:
+def arguments(op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, accumulate: bool = False) -> StructValues:
     """A PoolArgs; y has the shape `written`: windows forward, pixels backward."""
     rows, columns = op.windows
     _, channels, out_h, out_w = op.y.shape
     return {
-        "y": y, "x": x, "argmax": argmax, "kept": kept, "height": rows.size, "width": columns.size,
+        "y": y, "x": x, "argmax": argmax, "height": rows.size, "width": columns.size,
         "channels": channels, "rows": out_h, "columns": out_w, "kernel_h": rows.kernel, "kernel_w": columns.kernel,
         "stride_h": rows.stride, "stride_w": columns.stride, "pad_h": rows.pad, "pad_w": columns.pad,
         "by_runs": divider(channels // v), "by_columns": divider(written.shape[3]),
         "by_rows": divider(written.shape[2]), "by_stride_h": divider(rows.stride),
         "by_stride_w": divider(columns.stride), "count": written.count // v,
-        "wide": op.taps > NARROW_TAPS, "accumulate": accumulate, "bottom_relu": op.bottom_relu,
+        "wide": op.taps > NARROW_TAPS, "accumulate": accumulate,
     }  # fmt: skip
 
 
 def pool(
-    op: Pool,
-    step: str,
-    written: Tensor,
-    y: int,
-    x: int,
-    argmax: int,
-    kept: int = 0,
-    accumulate: bool = False,
-    *,
-    suffix: str,
+    op: Pool, step: str, written: Tensor, y: int, x: int, argmax: int, accumulate: bool = False, *, suffix: str
 ) -> Launch:
     v = vector_width(op.y.shape[1])
     return launch(
@@ -83,7 +64,7 @@ def pool(
         f"pool_{'max' if op.method == 'MAX' else 'average'}_{step}_v{v}{suffix}",
         "PoolArgs",
         ceil_div(written.count // v, THREADS),
-        base=arguments(op, written, v, y, x, argmax, kept, accumulate),
+        base=arguments(op, written, v, y, x, argmax, accumulate),
     )
 
 

@@ -12,7 +12,6 @@ from layermem.backends.cuda.families import family_of, is_on
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.backends.storage import bind_op
-from layermem.graph.conv_moments import MOMENTS
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, CopyOut, Feed, Python
 
@@ -58,7 +57,7 @@ def keys_of(op: Op, launches: Iterable[Launch]) -> frozenset[str]:
     """The kernels of an op as records name them: families, each with the module of its kernels."""
     found = {key_of(family_of(each.module, each.function), each.module) for each in launches}
     products = [each.module for each in launches if each.module.startswith(PRODUCT)]
-    if MOMENTS in op.roles and op.step == "forward" and is_on("moments"):  # by kernels of products
+    if "moments" in op.roles and op.step == "forward" and is_on("moments"):  # by kernels of products
         found |= {key_of("moments", module) for module in products}
     return frozenset(found)
 

@@ -39,24 +39,13 @@ from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, Graph, Op
 from layermem.graph.step_slicer import StepSlicer
 from layermem.graph.train import Rule, train_graph
-from layermem.ops import (
-    CONV_MOMENTS,
-    CONV_POOL,
-    DGRAD_SUMS,
-    MERGED_DGRADS,
-    MERGED_OPERANDS,
-    Conv,
-    ConvPool,
-    MergedDgrads,
-    OpRecord,
-    ReadsLabels,
-)
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, Conv, OpRecord, ReadsLabels
 from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned
 
 Array = npt.NDArray[Any]
 
-FUSIONS = {"BatchNormScale", CONV_MOMENTS, CONV_POOL, DGRAD_SUMS, MERGED_DGRADS}  # that the reference or a pair of its
+FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS}  # that the reference or a pair of its
 MOMENTUM = Rule("SGD", 1)
 CONTEXT = StepContext(
     seed=1,
@@ -290,18 +279,7 @@ ROLES = {family.role: name for name, family in FAMILIES.items() if family.role}
 
 def reference(record: OpRecord, step: str, arrays: Mapping[str, Array]) -> None:
     """The kernels of the reference, one after the other where the op is several of its ops."""
-    if isinstance(record, ConvPool):
-        maps = axes_of_caffe(np.empty(record.conv.problem.maps.stored, np.float32))
-        reference(record.conv, step, {**{r: arrays[r] for r in ("x0", "w0", "w1") if r in arrays}, "y0": maps})
-        reference(record.pool, step, {"x0": maps, **{r: arrays[r] for r in ("y0", "argmax") if r in arrays}})
-    elif isinstance(record, MergedDgrads):
-        dy, w = MERGED_OPERANDS
-        first = np.zeros_like(arrays["dx0"])
-        reference(Conv(record.first), step, {"dx0": first, "dy0": arrays[dy], "w0": arrays[w]})
-        reference(Conv(record.problem), step, {role: arrays[role] for role in ("dx0", "dy0", "w0")})
-        arrays["dx0"][...] += first
-    else:
-        REGISTRY.bind(record, step, ReferenceCall(arrays, CONTEXT))
+    REGISTRY.bind(record, step, ReferenceCall(arrays, CONTEXT))
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------

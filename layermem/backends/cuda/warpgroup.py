@@ -253,9 +253,3 @@ def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
     leaves = implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
     return leaves and is_on("sums")
-
-
-def merges_dgrads(engines: Sequence[Engine], first: ConvProblem, last: ConvProblem) -> bool:
-    """Whether one kernel computes the sum of two data gradients, whose engines these are."""
-    by_warpgroups = any("conv_dgrad" in each.by_warpgroups for each in engines)
-    return implicit_gemm.merges_dgrads(engines[0], first, last) and not by_warpgroups and is_on("merged")

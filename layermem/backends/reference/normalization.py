@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
 
-from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel, sum_of_items
 from layermem.backends.reference.epilogue import finish_epilogue
-from layermem.ops import CARRY, LRN, OF_SECOND, BatchNorm, BatchNormScale, BatchNormSum, Bias, MovingAverage, Scale
+from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, MovingAverage, Scale
 
 # ---- LRN -----------------------------------------------------------------------------------------------------------
 
@@ -307,60 +306,6 @@ def batch_norm_scale_backward(op: BatchNormScale, call: ReferenceCall) -> None:
     batch_norm_scale_gradient_sums(op, call.part(*reads, "dw3", "dw4", **whole))
     if "dx0" in call:
         batch_norm_scale_input_gradient(op, call.part(*reads, "dx0", **whole))
-
-
-# ---- two of them and their sum in one op -----------------------------------------------------------------------------
-
-
-def second_of(call: ReferenceCall, *roles: str, **others: Array) -> ReferenceCall:
-    """The call of the second BatchNormScale alone, with some of its roles, as part() is that of the first."""
-    its = {role: call[OF_SECOND.get(role, role)] for role in roles if OF_SECOND.get(role, role) in call}
-    return call.part(**its, **others)
-
-
-def add_results(op: BatchNormSum, call: ReferenceCall, step: str, *roles: str) -> None:
-    """What a step of each BatchNormScale gives, added up."""
-    y, other = np.empty_like(call["x0"]), np.empty_like(call["x1"])
-    run = {"forward": batch_norm_scale_forward, "recompute": batch_norm_scale_recompute}[step]
-    for record, part in zip(op.norms, (call.part(*roles, y0=y), second_of(call, *roles, y0=other)), strict=True):
-        run(record, part)
-    if op.between in BITS:
-        other = widened(narrowed(other.astype(np.float32), op.between), op.between).astype(other.dtype)
-    finish_epilogue(op, call.part("y0", "mask", x1=other), y, relu=op.relu, residual=True)
-
-
-@kernel(BatchNormSum, "forward")
-def batch_norm_sum_forward(op: BatchNormSum, call: ReferenceCall) -> None:
-    add_results(op, call, "forward", "x0", "w0", "w1", "w2", "mean", "inv_std", "w3", "w4")
-
-
-@kernel(BatchNormSum, "recompute")
-def batch_norm_sum_recompute(op: BatchNormSum, call: ReferenceCall) -> None:
-    add_results(op, call, "recompute", "x0", "mean", "inv_std", "w3", "w4")
-
-
-def each_gradient(op: BatchNormSum, call: ReferenceCall, *roles: str) -> Iterator[tuple[BatchNormScale, ReferenceCall]]:
-    """Both BatchNormScale ops, each with its call in which its gradients are new: they may lie on what both read."""
-    made = []
-    for record, part in zip(op.norms, (call.part(*roles), second_of(call, *roles)), strict=True):
-        own = {"dx0": np.empty_like(call["dy0"])} if "dx0" in part else {}
-        made.append((part, own))
-        yield record, part.part(*(role for role in part.arrays if role != "dx0"), **own)
-    for part, own in made:
-        for role, gradient in own.items():
-            part[role][...] = gradient
-
-
-@kernel(BatchNormSum, "backward")
-def batch_norm_sum_backward(op: BatchNormSum, call: ReferenceCall) -> None:
-    for record, part in each_gradient(op, call, "x0", "mean", "inv_std", "w3", "dy0", "dx0", "dw3", "dw4"):
-        batch_norm_scale_backward(record, part)
-
-
-@kernel(BatchNormSum, "input_gradient")
-def batch_norm_sum_input_gradient(op: BatchNormSum, call: ReferenceCall) -> None:
-    for record, part in each_gradient(op, call, "x0", "mean", "inv_std", "w3", "dy0", "dx0", "sums"):
-        batch_norm_scale_input_gradient(record, part)
 
 
 @kernel(MovingAverage, "average")

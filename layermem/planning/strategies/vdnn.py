@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from layermem.graph.ops import DATA, FORWARD, Graph, Op
-from layermem.ops import Conv, ConvNd, ConvPool
+from layermem.ops import Conv, ConvNd
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.offloading import HostBudget, crossing_gaps, with_longest_copy_lead
@@ -38,7 +38,7 @@ def vdnn_all(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: Pl
     offloads=True,
 )
 def vdnn_conv(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-    convolutions = [op for op in graph.of_kind(FORWARD) if isinstance(op.record, (Conv, ConvNd, ConvPool))]
+    convolutions = [op for op in graph.of_kind(FORWARD) if isinstance(op.record, (Conv, ConvNd))]
     return _offload_inputs("vdnn-conv", graph, convolutions, budget_bytes, evaluator, hints)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from layermem.ops import ReluMask
 from tests.backends.cuda.harness import Memory, Way, layer_of, run_op
-from tests.backends.cuda.merged_dgrads import stored
 
 MASKS = {
     "whole bytes of two tiles": ("kernel_size: 1", 40, (3, 136, 9, 5)),
@@ -20,6 +19,14 @@ MASKS = {
     "groups of eight, by two": ("kernel_size: 3 pad: 1 stride: 2 group: 3", 24, (1, 24, 7, 5)),
     "one float at a time": ("kernel_size: 3 pad: 1", 5, (1, 7, 6, 5)),
 }
+
+
+def stored(memory: Memory, values: np.ndarray, storage: str) -> np.ndarray:
+    """In fp32, or the upper halves of these: bfloat16."""
+    wide = np.asarray(values, np.float32)
+    return memory.stored(
+        (wide.view(np.uint32) >> 16).astype(np.uint16) if storage else wide, np.uint16 if storage else np.float32
+    )
 
 
 def masked_dgrad(

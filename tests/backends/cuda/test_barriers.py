@@ -19,10 +19,9 @@ from layermem.backends.cuda.implicit_gemm import COMMON_TILES, sum_parts
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
-from tests.backends.cuda import conv_moments, conv_pool
+from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, layer_of
 from tests.backends.cuda.masked_dgrad import masked_dgrad
-from tests.backends.cuda.merged_dgrads import merged
 from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.test_channel_sums import in_order
@@ -110,19 +109,6 @@ def sums() -> None:
     np.testing.assert_array_equal(left, stated)
 
 
-def two_dgrads() -> None:
-    together, apart, _ = merged("with a stride", replace(RACE, precision="bf16"), np.random.default_rng(3))
-    np.testing.assert_array_equal(together, apart)
-
-
-def pooled() -> None:
-    problem, way = conv_pool.PROBLEMS["even"], replace(RACE, precision="tf32")
-    operands = conv_pool.Operands(problem, np.random.default_rng(3))
-    together, apart = (operands.results(conv_pool.records(problem), way, pooled=each)[0] for each in (True, False))
-    for role, want in apart.items():
-        np.testing.assert_array_equal(together[role], want)
-
-
 def packed() -> None:
     """Blobs in bfloat16, by warpgroups."""
     way = replace(RACE, precision="bf16", capability=warpgroup.CAPABILITY)
@@ -190,9 +176,7 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "channel_sums.cuh": [layer("Convolution by quads")],
     "common.cuh": [layer("Normalize of items, by blocks")],
     "conv.cuh": [moments, sums, layer("Convolution by quads", "tf32"), layer("Convolution"), patch],
-    "conv_merged.cuh": [two_dgrads],
     "conv_patch.cuh": [patch],
-    "conv_pool.cuh": [pooled],
     "conv_sums.cuh": [sums],
     "conv_warpgroup.cuh": [PHASES_WITHOUT_TAPS, DEEP, packed, packed_and_masked],
     "depthwise.cu": [layer("Convolution, depthwise 3x3"), of_images],

@@ -79,11 +79,8 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
     assert len(rules) == 6
     checking = {name for name in declared if name.startswith("check.")}  # test_check.py
     with_sums = {name for name in declared if ".conv_dgrad_sums_" in name}  # test_norm_sums.py
-    pooled = {name for name in declared if ".pooled_" in name or ".normalize_pool_" in name}  # test_batch_norm_pool.py
-    merged = {name for name in declared if ".conv_dgrad_merged_" in name}  # test_merged_dgrads.py
-    with_pool = {name for name in declared if ".conv_fprop_pool_" in name}  # test_conv_pool.py
     by_patch = {name for name in declared if "_patch_" in name}  # test_conv_patch.py
-    assert found | rules | with_sums | pooled | merged | with_pool | by_patch | checking | BESIDE == declared
+    assert found | rules | with_sums | by_patch | checking | BESIDE == declared
 
 
 @pytest.mark.exhaustive(4)

@@ -18,9 +18,6 @@ from layermem.planning.costs import model_costs, precision_of
         ("convolution_bf16_sm90a.conv_dgrad_sums_128x64_v4", "warpgroups"),
         ("convolution_bf16_on_bf16_sm90a.conv_wgrad_256x192_v8", "warpgroups"),
         ("weight_tiles.tile_rows", "warpgroups"),
-        ("convolution_tf32.conv_fprop_pool_128x64_v4", "pool"),
-        ("convolution_bf16_on_bf16.conv_fprop_pool_128x64_v8", "pool"),
-        ("convolution_tf32.conv_dgrad_merged_128x64_v4", "merged"),
         ("convolution.conv_dgrad_sums_128x64_v4", "sums"),
         ("convolution_tf32.conv_fprop_patch_128x96_v1", "patch"),
         ("convolution_tf32_on_bf16.conv_fprop_data_patch_128x64_v1", "patch"),
@@ -38,25 +35,25 @@ def test_a_kernel_is_of_one_family(kernel, family):
 
 
 def test_families_are_switched_off_by_name(monkeypatch):
-    monkeypatch.setenv(VARIABLE, " pool, patch,")
-    assert families_off() == ("pool", "patch")  # in the order of the table
+    monkeypatch.setenv(VARIABLE, " patch, sums,")
+    assert families_off() == ("sums", "patch")  # in the order of the table
     assert not is_on("patch") and is_on("moments")
     monkeypatch.setattr(families, "_failed", frozenset())
-    families.switch_off(["sums"])
-    assert families_off() == ("pool", "sums", "patch")
+    families.switch_off(["moments"])
+    assert families_off() == ("sums", "patch", "moments")
 
 
 def test_an_unknown_family_is_an_error_that_lists_all(monkeypatch):
     monkeypatch.setenv(VARIABLE, "patch,warpgroup")
-    with pytest.raises(InputError, match=r"unknown family of kernels 'warpgroup' .choose from warpgroups, pool"):
+    with pytest.raises(InputError, match=r"unknown family of kernels 'warpgroup' .choose from warpgroups, sums"):
         CudaDevice()
 
 
 def test_plans_and_costs_name_what_is_off(monkeypatch):
     assert CudaDevice(precision="tf32").title == "cuda tf32"
-    monkeypatch.setenv(VARIABLE, "patch,pool")
+    monkeypatch.setenv(VARIABLE, "patch,sums")
     title = CudaDevice(precision="tf32").title
-    assert title == "cuda tf32 without pool, patch"
+    assert title == "cuda tf32 without sums, patch"
     assert precision_of(title) == "tf32" and precision_of("cuda without patch") == "fp32"
     assert model_costs(title).rates == model_costs("cuda tf32").rates
 

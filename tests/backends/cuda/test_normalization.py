@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from layermem.backends.narrow import narrowed
-from layermem.ops import (
-    NARROW,
-    OF_SECOND,
-    AffineNorm,
-    BatchNorm,
-    BatchNormScale,
-    BatchNormSum,
-    MovingAverage,
-    Scale,
-    Tensor,
-)
+from layermem.ops import AffineNorm, BatchNorm, MovingAverage, Tensor
 from tests.backends.cuda.harness import Case, Memory, Way, layer_of, run_op
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale
@@ -61,74 +48,6 @@ def test_a_scale_and_a_relu_run_in_the_launches_of_their_batch_norm(shape, relu,
     ws += [rng.standard_normal(channels), rng.standard_normal(channels)]
     bounds = {**LOOSE, "dw3": 1e-5, "dw4": 1e-5}
     Case(layer, [rng.standard_normal(shape) * 3 + 1], ws, way=way, bounds=bounds, rng=rng).check()
-
-
-def two_norms(shape: tuple[int, ...], rng: np.random.Generator, word: str) -> tuple[BatchNormSum, dict, Memory]:
-    """The op of two, and all that it and each of them read and write, in 16 bits where `word` says so."""
-    memory, channels = Memory(), shape[1]
-    view = (1, channels, 1, 1)
-    first, second = (
-        BatchNormScale(BatchNorm(Tensor(shape), eps, 0.9), Scale(Tensor(shape), "w0", view, (0, 2, 3), "w1"))
-        for eps in (1e-5, 1e-3)
-    )
-    arrays = {}
-    for role in ("x0", "x1", "dy0", "y0", "y", "dx0", "dx1"):
-        value = np.float32(rng.standard_normal(shape) * 2 + 0.5)
-        arrays[role] = memory.stored(
-            narrowed(value, NARROW[word]) if word else value, np.uint16 if word else np.float32
-        )
-    numbers = [*(f"w{i}" for i in range(10)), "mean", "inv_std", "mean1", "inv_std1", "dw3", "dw4", "dw8", "dw9"]
-    for role in numbers:
-        size = 1 if role in ("w2", "w7") else channels
-        arrays[role] = memory.stored(np.float32(rng.random(size) + 0.5), np.float32)
-    arrays["mask"] = memory.bytes(-(-Tensor(shape).count // 8))
-    return BatchNormSum((first, second), True, NARROW.get(word, "float32")), arrays, memory
-
-
-def roles_of(arrays: dict, number: int, *roles: str) -> dict:
-    return {role: arrays[OF_SECOND.get(role, role) if number else role] for role in roles}
-
-
-@pytest.mark.parametrize("word", ["", *NARROW])
-@pytest.mark.parametrize("shape", [(2, 4, 7, 5), (6, 72, 9, 11), (3, 132, 4, 8)], ids=str)
-def test_two_batch_norms_and_their_sum_have_the_bits_of_two_ops(shape, word, rng):
-    state = rng.bit_generator.state
-    both, together, memory = two_norms(shape, rng, word)
-    rng.bit_generator.state = state
-    _, apart, others = two_norms(shape, rng, word)
-    own = ("x0", "w0", "w1", "w2", "w3", "w4", "mean", "inv_std")
-    second = {**roles_of(apart, 1, *own), "y0": apart["y"]}
-    run_op(both.norms[1], "forward", second, storage=word)
-    first = {**roles_of(apart, 0, *own, "y0", "mask"), "x1": apart["y"]}
-    run_op(replace(both.norms[0], residual=True, relu=True), "forward", first, storage=word)
-    backward = ("x0", "mean", "inv_std", "w3", "dy0", "dx0", "dw3", "dw4")
-    for number, record in enumerate(both.norms):
-        run_op(record, "backward", roles_of(apart, number, *backward), storage=word)
-    forward = [role for role in together if not role.startswith("d") and role != "y"]
-    run_op(both, "forward", {role: together[role] for role in forward}, storage=word)
-    back = [OF_SECOND.get(role, role) for role in backward]
-    run_op(both, "backward", {role: together[role] for role in dict.fromkeys((*backward, *back))}, storage=word)
-    memory.check()
-    others.check()
-    for role in together.keys() - {"y"}:
-        assert together[role].tobytes() == apart[role].tobytes(), role
-    again = {role: together[role] for role in forward if role not in {f"w{i}" for i in (0, 1, 2, 5, 6, 7)}}
-    again |= {"y0": memory.stored(np.zeros(shape), together["y0"].dtype)}
-    run_op(both, "recompute", again, storage=word)
-    assert again["y0"].tobytes() == together["y0"].tobytes()
-
-
-@pytest.mark.parametrize("wanted", ["dx0", "dx1", ""])
-def test_a_gradient_of_two_batch_norms_is_the_same_without_the_other(wanted, rng):
-    both, arrays, memory = two_norms((2, 8, 5, 7), rng, "")
-    read = {role: arrays[role] for role in ("x0", "x1", "dy0", "mean", "inv_std", "mean1", "inv_std1", "w3", "w8")}
-    every = {role: arrays[role] for role in ("dx0", "dx1", "dw3", "dw4", "dw8", "dw9")}
-    run_op(both, "backward", {**read, **every})
-    one = {role: np.full_like(array, np.nan) for role, array in every.items() if role == wanted or role[1] == "w"}
-    run_op(both, "backward", {**read, **one})
-    memory.check()
-    for role, array in one.items():
-        np.testing.assert_array_equal(array, every[role], err_msg=role)
 
 
 @pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])

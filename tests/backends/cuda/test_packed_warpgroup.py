@@ -27,8 +27,7 @@ from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES, P
 from layermem.backends.narrow import narrowed
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory, Way, kernel_names, layer_of, run_op
-from tests.backends.cuda.masked_dgrad import masked_dgrad
-from tests.backends.cuda.merged_dgrads import stored
+from tests.backends.cuda.masked_dgrad import masked_dgrad, stored
 from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import OCTETS, assert_same, check

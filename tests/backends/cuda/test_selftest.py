@@ -44,11 +44,9 @@ NET = f"""
     layer {{ name: "both" type: "Concat" bottom: "left" bottom: "right" top: "both" }}
     {grouped("depthwise", "both", 16)} {grouped("grouped", "depthwise", 4)} {LOSS % "grouped"}
 """
-SAME_BITS = ("pool", "merged", "sums", "patch", "moments")
+SAME_BITS = ("sums", "patch", "moments")
 OTHER_BITS = ("depthwise", "grouped")
 KERNELS = {  # of which a bit is flipped
-    "pool": "*.conv_fprop_pool_*",
-    "merged": "*.conv_dgrad_merged_*",
     "sums": "*.conv_dgrad_sums_*",
     "patch": "*.conv_fprop*_patch_*",
     "depthwise": "depthwise.*fprop*",
@@ -135,7 +133,7 @@ def test_no_family_but_those_of_other_sums_changes_a_bit_and_each_may_be_off(mon
 
 @needs_pycuda
 def test_families_that_are_wrong_are_named_once_and_others_take_their_place(checking, monkeypatch):
-    wrong = ("pool", "merged", "sums", "patch", "depthwise", "grouped")
+    wrong = ("sums", "patch", "depthwise", "grouped")
     (answer,) = trained("tf32", flip=any_of(*wrong))
     (note,) = answer.pop("notes")
     assert "kernels checked (" in note and note.endswith(f". Please report {next(checking.glob('*.json'))}")

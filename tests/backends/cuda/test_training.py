@@ -7,7 +7,6 @@ import ast
 import math
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import compress, product
 from pathlib import Path
 
@@ -20,27 +19,16 @@ from layermem.backends.cuda.device import CudaDevice
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
+from layermem.graph.rewrite import rewrite
 from layermem.graph.train import Rule, train_graph
-from layermem.ops import (
-    BATCH_NORM_SUM,
-    CONV_MOMENTS,
-    CONV_POOL,
-    DGRAD_SUMS,
-    JOINED_UPDATES,
-    LRN_RELU,
-    MASKED_DGRAD,
-    MASKED_POOL,
-    MERGED_DGRADS,
-    NARROW,
-    POOL_RELU,
-    BatchNormSum,
-)
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, JOINED_UPDATES, MASKED_DGRAD, NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from tests.backends.cuda.on_fake_driver import run, trained
 from tests.emulator import fake_driver
 from tests.nets import DATA, LOSS, NETS, NOT_ON_CUDA, conv, norm, relu, solver_text
+from tests.test_fusions import alone
 
 pytestmark = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
@@ -257,10 +245,9 @@ MASKED = f"""
 
 def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_strategy(tmp_path):
     net = Net(read_net_text(MASKED), 0)
-    graph = train_graph(net, CudaDevice(), Rule("SGD", 1))
+    graph = rewrite(train_graph(net, CudaDevice(), Rule("SGD", 1)), CudaDevice())
     assert sum("bottom_mask" in op.roles for op in graph.ops) == 4
     assert sum(role.startswith("moments") for op in graph.ops for role in op.roles) == 2 * 4
-    assert [op.layers[0] for op in graph.ops if isinstance(op.record, BatchNormSum)] == ["p_bn", "p_bn"]
     left = [op.name.partition(".")[0] for op in graph.ops if "norm_sums" in op.roles and op.step == "dgrad"]
     assert left == ["d", "b"]  # for b behind a masked sum, and for a
     assert all(op.step != "relu_backward" for op in graph.ops)
@@ -270,62 +257,12 @@ def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_
     cuts = ["..c_relu/2", "..one_relu/4", "p..two_relu/2", "..b/2", "whole/2"]
     jobs += [{**job, "slices": cut, "strategy": "nested"} for cut in cuts]
     jobs += [{**job, "slices": cut, "strategy": "hybrid"} for cut in cuts[::2]]
-    every = [BATCH_NORM_SUM, MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS]
+    every = [MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS]
     apart = [*([fusion] for fusion in every), every]
     jobs += [{**job, "without": fusions, "strategy": "recompute"} for fusions in apart]
     reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
     for answer in answers:
         same_numbers(answer, reference, 1e-5)
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
-
-
-POOLED = f"""
-    {DATA} {conv("a", "data", 8, 3)} {relu("a")}
-    layer {{ name: "lrn" type: "LRN" bottom: "a" top: "lrn" lrn_param {{ local_size: 3 alpha: 0.5 }} }}
-    {conv("b", "lrn", 8, 3)} {relu("b")}
-    layer {{ name: "most" type: "Pooling" bottom: "b" top: "most" pooling_param {{ kernel_size: 3 stride: 2 }} }}
-    {conv("c", "most", 8, 1)} {relu("c")}
-    layer {{ name: "kept" type: "Pooling" bottom: "c" top: "kept"
-            pooling_param {{ kernel_size: 3 stride: 1 pad: 1 }} }}
-    layer {{ name: "sum" type: "Eltwise" bottom: "c" bottom: "kept" top: "sum" }}
-    {conv("d", "sum", 8, 1)} {norm("d")}
-    layer {{ name: "total" type: "Eltwise" bottom: "d" bottom: "sum" top: "total" }} {relu("total")}
-    layer {{ name: "mean" type: "Pooling" bottom: "total" top: "mean"
-            pooling_param {{ pool: AVE global_pooling: true }} }}
-    {LOSS % "mean"}
-"""
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize("storage", ["fp32", *NARROW])
-def test_relus_in_the_backward_of_poolings_and_of_an_lrn_change_no_bit(storage, tmp_path):
-    graph = train_graph(Net(read_net_text(POOLED), 0), CudaDevice(), Rule("SGD", 1))
-    assert {op.name for op in graph.ops if getattr(op.record, "bottom_relu", False) and op.step == "backward"} == {
-        "lrn.backward",
-        "most.backward",
-    }
-    assert [op.name for op in graph.ops if "relu_mask" in op.roles] == ["mean.backward", "kept.backward"]
-    assert all(op.step != "relu_backward" for op in graph.ops)
-    solver = solver_of(tmp_path, POOLED)
-    job = {"net": str(solver), "steps": 2, "storage": storage}
-    ways = [{"strategy": strategy, "poison": True} for strategy in ("recompute", "nested", "hybrid", "vdnn-all")]
-    ways += [{"strategy": "nested", "slices": cut} for cut in ("..lrn/2", "b..most/4", "most..kept/2", "whole/4")]
-    ways += [{"without": [fusion]} for fusion in (LRN_RELU, MASKED_POOL, POOL_RELU)]
-    reference, *answers = trained([{**job, "device": "reference"}, *({**job, **way} for way in ways)])
-    for answer in answers:
-        same_numbers(answer, reference, 1e-5 if storage == "fp32" else 0.01)
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize("storage", NARROW)
-def test_two_batch_norms_in_one_op_round_as_two_ops_where_blobs_are_in_16_bits(storage, tmp_path):
-    solver = solver_of(tmp_path, MASKED)
-    job = {"net": str(solver), "steps": 2, "storage": storage, "poison": True}
-    ways = [{}, {"strategy": "recompute"}, {"slices": "whole/2"}, {"slices": "p..two_relu/2"}, {"part_bytes": 2048}]
-    jobs = [{**job, "without": without, **way} for without in ([], [BATCH_NORM_SUM]) for way in ways]
-    answers = trained(jobs, streams="random")
-    assert all("error" not in answer for answer in answers), answers
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
@@ -349,43 +286,12 @@ def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_k
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-NORMED = f"""
-    {DATA} {conv("a", "data", 8, 3)} {norm("a")} {relu("a")}
-    layer {{ name: "first" type: "Pooling" bottom: "a" top: "first" pooling_param {{ kernel_size: 3 stride: 2 }} }}
-    {conv("b", "first", 8, 1)} {conv("c", "first", 12, 3)} {norm("c")}
-    layer {{ name: "second" type: "Pooling" bottom: "c" top: "second"
-            pooling_param {{ kernel_size: 3 stride: 1 pad: 1 }} }}
-    {conv("d", "second", 8, 1)}
-    layer {{ name: "sum" type: "Eltwise" bottom: "b" bottom: "d" top: "sum" }}
-    {LOSS % "sum"}
-"""
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize("storage", ["fp32", *NARROW])
-def test_poolings_behind_batch_norms_in_their_launches_change_no_bit(storage, tmp_path):
-    graph = train_graph(Net(read_net_text(NORMED), 0), CudaDevice(), Rule("SGD", 1))
-    assert [op.layers[-1] for op in graph.ops if op.kernel == "BatchNormScale.backward"] == ["second", "first"]
-    solver = solver_of(tmp_path, NORMED)
-    job = {"net": str(solver), "steps": 2, "storage": storage}
-    ways = [{"strategy": strategy, "poison": True} for strategy in ("recompute", "nested", "hybrid", "vdnn-all")]
-    cuts = ("..first/2", "a..a_relu/2", "b..c/2", "first..second/4", "whole/4")
-    ways += [{"strategy": strategy, "slices": cut} for strategy, cut in zip(("nested", "hybrid") * 3, cuts)]
-    ways += [{"without": ["BatchNormScale+pool"], "slices": cut} for cut in (None, "whole/2")]
-    ways += [{"part_bytes": 4096}, {"graph": True}]
-    reference, *answers = trained([{**job, "device": "reference"}, *({**job, **way} for way in ways)])
-    for way, answer in zip(ways, answers, strict=True):
-        assert "error" not in answer, (way, answer)
-        same_numbers(answer, reference, 1e-5 if storage == "fp32" else 0.01)
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
-
-
 def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
     solver = solver_of(tmp_path, MASKED)
     planned, between = job_of(None, solver=solver, device="cuda"), {}
     for strategy in STRATEGIES:
-        steps = (planned, planned.apart, planned.apart.apart)
-        fused, *apart = (evaluate(replace(each, steps_apart=()), strategy, 1).minimum_bytes for each in steps)
+        steps = (planned, planned.less_fused, planned.less_fused.less_fused)
+        fused, *apart = (evaluate(alone(each), strategy, 1).minimum_bytes for each in steps)
         if min(apart) < fused:
             between[strategy] = min(apart)
     assert {"vdnn-all", "liveness"} <= between.keys()
@@ -397,65 +303,6 @@ def test_a_step_without_fusions_that_do_not_fit_has_the_same_bits(tmp_path):
     for budget, answer in zip(between.values(), answers, strict=True):
         assert answer.get("arena", budget + 1) <= budget, answer
     assert len({(*answer["losses"], answer["parameters"]) for answer in (fused, *answers)}) == 1
-
-
-SHORTCUTS = f"""
-    {DATA} {conv("stem", "data", 16, 3)} {relu("stem")}
-    {conv("p", "stem", 24, 1).replace("kernel_size: 1", "kernel_size: 1 stride: 2")} {norm("p")}
-    {conv("a", "stem", 16, 1).replace("kernel_size: 1", "kernel_size: 1 stride: 2")} {norm("a")} {relu("a")}
-    {conv("b", "a", 24, 3)} {norm("b")}
-    layer {{ name: "one" type: "Eltwise" bottom: "p" bottom: "b" top: "one" }} {relu("one")}
-    {conv("q", "one", 16, 1)} {norm("q")} {conv("c", "one", 8, 1)} {norm("c")} {relu("c")}
-    {conv("d", "c", 16, 1)} {norm("d")}
-    layer {{ name: "two" type: "Eltwise" bottom: "q" bottom: "d" top: "two" }} {relu("two")} {LOSS % "two"}
-"""
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize(("precision", "storage"), [("bf16", "bf16"), ("tf32", "fp32")])
-def test_merged_data_gradients_change_no_bit_under_any_kind_of_plan(precision, storage, tmp_path):
-    net, rule = Net(read_net_text(SHORTCUTS), 0), Rule("SGD", 1)
-    graph = train_graph(net, CudaDevice(precision="tf32"), rule)
-    found = [op for op in graph.ops if "first_w" in op.roles]
-    assert [op.name for op in found] == ["q.dgrad", "p.dgrad"] and all("bottom_mask" in op.roles for op in found)
-    solver = solver_of(tmp_path, SHORTCUTS)
-    job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
-    apart, cuts = [[MERGED_DGRADS], [MERGED_DGRADS, MASKED_DGRAD]], ["..stem_relu/2", "p..one_relu/4", "whole/2"]
-    jobs = [{**job, "without": fusions, "strategy": "liveness"} for fusions in apart]
-    jobs += [{**job, "strategy": strategy, "poison": True} for strategy in KINDS]
-    jobs += [{**job, "slices": cut, "strategy": "nested"} for cut in cuts]
-    answers = trained(jobs, streams="random")
-    assert all("error" not in answer for answer in answers), answers
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
-
-
-CONV_POOLED = f"""
-    {DATA.replace("dim: 6 dim: 5", "dim: 8 dim: 8")} {conv("stem", "data", 8, 3)} {relu("stem")}
-    {conv("a", "stem", 16, 3)} {relu("a")}
-    layer {{ name: "first" type: "Pooling" bottom: "a" top: "first" pooling_param {{ kernel_size: 2 stride: 2 }} }}
-    {conv("b", "first", 24, 3)}
-    layer {{ name: "second" type: "Pooling" bottom: "b" top: "second" pooling_param {{ kernel_size: 2 stride: 2 }} }}
-    {LOSS % "second"}
-"""
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize(
-    ("precision", "storage"), [("tf32", "fp32"), ("fp32", "fp32"), ("bf16", "bf16"), ("fp32", "fp16")]
-)
-def test_poolings_in_the_launches_of_their_convolutions_change_no_bit(precision, storage, tmp_path):
-    solver = solver_of(tmp_path, CONV_POOLED, test_iter=1, test_interval=4)
-    graphs = job_of(None, solver=solver, device=CudaDevice(precision=precision, storage=storage)).graphs
-    for graph in graphs:  # of training and of the test net
-        assert [op.layers[-1] for op in graph.ops if op.kernel == "ConvPool.forward"] == ["first", "second"]
-    job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
-    ways = [{"without": [CONV_POOL], "strategy": "liveness"}, {"graph": True}]
-    ways += [{"strategy": strategy, "poison": True} for strategy in ("recompute", "nested", "hybrid", "vdnn-conv")]
-    ways += [{"strategy": "hybrid", "slices": cut} for cut in ("a..a_relu/2", "..second/4", "whole/2")]
-    answers = trained([{**job, **way} for way in ways], streams="random")
-    for way, answer in zip(ways, answers, strict=True):
-        assert "error" not in answer, (way, answer)
-    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
 WEIGHTED_TWICE = f"""

@@ -12,7 +12,7 @@ from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, PACKED_BF16, ConvProblem
 from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes, tiles_bytes
-from layermem.ops import Conv, Deconv, MergedDgrads, Window
+from layermem.ops import Conv, Deconv, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.weight_tiles import COLUMNS, DEPTH, PROBLEMS, run_tile_weights, tiled, weights_of
 from tests.emulator.emulate import WAYS
@@ -97,23 +97,3 @@ def test_a_deconvolution_reads_the_weights_that_its_kernel_takes(has_bias, monke
     modules = [each.module for each in cuda_kernels.bind(Deconv(problem_of(32, 64), bias=has_bias), "forward", call)]
     packed = PACKED_BF16.module
     assert modules == (["half", packed] if has_bias else ["weight_tiles", f"{packed}_sm90a"])
-
-
-@pytest.mark.parametrize("capability", ["80", CAPABILITY])
-def test_two_data_gradients_have_their_weights_one_behind_the_other(capability, monkeypatch):
-    """As tiles, or rounded alone, within the workspace that both have."""
-    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
-    first, last = problem_of(288, 64, kernel=1), problem_of(288, 128)
-    record, roles = MergedDgrads(last, first), ("dx0", "dy0", "w0", "first_dy", "first_w")
-    workspace = 1 << 20
-    addresses = {role: 256 * (i + 1) for i, role in enumerate(roles)} | {"workspace": workspace}
-    call = CudaCall(
-        addresses, precision="bf16", capability=capability, storage="bf16", narrow=("dx0", "dy0", "first_dy")
-    )
-    launches = list(cuda_kernels.bind(record, "dgrad", call))
-    by_tiles = capability == CAPABILITY
-    assert [each.module == "weight_tiles" for each in launches[:2]] == [by_tiles] * 2
-    size = narrow_products.rounding_bytes("bf16", record, "dgrad", "bf16")
-    assert size == tiles_bytes(first, DGRAD) + tiles_bytes(last, DGRAD)
-    places = [int.from_bytes(each.args[:8], "little") - workspace for each in launches[:2]]
-    assert places == [0, tiles_bytes(first, DGRAD)]
