@@ -7,36 +7,29 @@ program = layermem.compile(solver="solver.prototxt", strategy="liveness")       
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from os import PathLike
+from typing import ParamSpec
 
 from layermem.backends.base import Device
 from layermem.graph import net as graph_net
 from layermem.graph.deploy import deploy_net
-from layermem.interactive.building import Source, build_net
-from layermem.interactive.jobs import default_device, job_of, job_of_net, job_of_solver
+from layermem.graph.net import NetOptions
+from layermem.interactive.building import Source, build_net, built_net
+from layermem.interactive.jobs import default_device, job_of, make_job
 from layermem.interactive.net import Net
 from layermem.interactive.solver import Solver
-from layermem.job import Budget
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Budget
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
+from layermem.solver.jobs import StepOptions
 
-__all__ = [
-    "Net",
-    "Solver",
-    "build_net",
-    "compile",
-    "default_device",
-    "deploy",
-    "job_of",
-    "job_of_net",
-    "job_of_solver",
-    "plan",
-]
+__all__ = ["Net", "Solver", "build_net", "compile", "default_device", "deploy", "job_of", "plan"]
 
 Path = str | PathLike[str]
 
@@ -74,59 +67,29 @@ def plan(
     ranks      the step is that of the first of so many ranks, which train together (docs/ranks.md)
     iter_size  micro-batches of an iteration, instead of the solver's; of a net one for each rank
     """
-    job = job_of(
-        net,
-        solver=solver,
-        device=device,
-        costs=costs,
-        batch=batch,
-        hints=hints,
-        allow_python=allow_python,
-        ranks=ranks,
-        iter_size=iter_size,
-        spill=spill,
+    step = StepOptions(
+        device=device or default_device(), costs=costs, hints=hints, ranks=ranks, iter_size=iter_size, spill=spill
     )
-    job = job.with_host_budget(host_budget).with_slices(slices)
-    return evaluate(job, strategy, budget, saved)
+    job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
+    return evaluate(job.with_host_budget(host_budget).with_slices(slices), strategy, budget, saved)
 
 
-def compile(
-    net: Source | Net | graph_net.Net | None = None,
-    *,
-    solver: Path | SolverFile | None = None,
-    strategy: str | None = None,
-    budget: Budget = None,
-    host_budget: Budget = None,
-    spill: Path | None = None,
-    device: str | Device | None = None,
-    costs: Costs | Path | None = None,
-    batch: int | None = None,
-    hints: Hints = Hints(),
-    slices: str | None = None,
-    saved: Path | None = None,
-    allow_python: bool = False,
-    ranks: int = 1,
-    iter_size: int | None = None,
-) -> Program:
-    """The checked schedules that `plan` describes, ready for a runtime.Runner; BudgetError if nothing fits."""
-    report = plan(
-        net,
-        solver=solver,
-        strategy=strategy,
-        budget=budget,
-        host_budget=host_budget,
-        device=device,
-        costs=costs,
-        batch=batch,
-        hints=hints,
-        slices=slices,
-        saved=saved,
-        allow_python=allow_python,
-        ranks=ranks,
-        iter_size=iter_size,
-        spill=spill,
-    )
-    return report.feasible_program()
+P = ParamSpec("P")
+
+
+def _program_of(plan: Callable[P, PlanReport]) -> Callable[P, Program]:
+    @wraps(plan)
+    def compile(*arguments: P.args, **options: P.kwargs) -> Program:
+        return plan(*arguments, **options).feasible_program()
+
+    return compile
+
+
+compile = _program_of(plan)
+compile.__name__ = compile.__qualname__ = "compile"
+compile.__doc__ = """The checked schedules of what `plan` describes by the same arguments, ready for a runtime.Runner.
+
+BudgetError if nothing fits."""
 
 
 def deploy(
@@ -143,6 +106,4 @@ def deploy(
 
     The arguments are those of layermem.Net, which takes the result: layermem.Net(layermem.deploy("lenet.prototxt")).
     """
-    return deploy_net(
-        build_net(source, "TEST", batch=batch, inputs=inputs, level=level, stages=stages, allow_python=allow_python)
-    )
+    return deploy_net(built_net(source, "TEST", NetOptions.of(batch, inputs, level, stages, allow_python)))

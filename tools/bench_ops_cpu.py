@@ -30,11 +30,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from layermem._native import cpu
 from layermem.api import build_net
 from layermem.backends.cpu import CpuDevice
-from layermem.compiler import compile
+from layermem.backends.cpu.launch import launch
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.layers import LAYERS
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
 from tests.cases import select
@@ -190,8 +191,8 @@ def seconds_of(run: Callable[[], object]) -> float:
 def copy_rate(rounds: int) -> float:
     """Bytes per second, read and written, of a copy."""
     x, y = np.ones(COPIED // 4, np.float32), np.empty(COPIED // 4, np.float32)
-    launch = cpu.pointwise("scale", x.size, out=y.ctypes.data, a=x.ctypes.data, alpha=1.0)
-    return 2 * COPIED / statistics.median(seconds_of(launch) for _ in range(rounds))
+    copy = launch("pointwise", "scale", x.size, out=y.ctypes.data, a=x.ctypes.data, alpha=1.0)
+    return 2 * COPIED / statistics.median(seconds_of(copy) for _ in range(rounds))
 
 
 def make_parser() -> argparse.ArgumentParser:

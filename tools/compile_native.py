@@ -249,7 +249,7 @@ def kernel_compilations() -> list[Compilation]:
 
 
 def is_binding(path: Path) -> bool:
-    return (path.parent.name == "bindings" and path.stem != "kernel_docs") or path == INCLUDE / "bindings.cpp"
+    return path.parent.name == "bindings" or path == INCLUDE / "bindings.cpp"
 
 
 def binding_compilations() -> list[Compilation]:

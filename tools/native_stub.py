@@ -15,12 +15,10 @@ from types import ModuleType
 
 PACKAGE = Path(__file__).resolve().parents[1] / "layermem"
 HEADS = {
-    "_native_cpu.pyi": '''"""Types of the native kernels of the cpu backend; layermem._native.cpu.__doc__ explains them.
+    "_native_cpu.pyi": '''"""Types of layermem._native.cpu, which layermem/backends/cpu/launch.py calls.
 
 Written by tools/native_stub.py.
 """
-
-from collections.abc import Sequence
 ''',
     "_native.pyi": '''"""Types of native planning; the docstrings of the module explain it, and native/planning.
 

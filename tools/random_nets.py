@@ -39,15 +39,16 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, DivergenceError, InputError
 from layermem.graph.ops import FORWARD
-from layermem.job import NO_SLICES, Job
 from layermem.ops import NARROW, SCALED
+from layermem.planning.job import NO_SLICES, Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_net, read_solver_text
 from layermem.proto.schema import NetParameter
 from layermem.report.events import Event, Stepped, Tested
 from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Schedule
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import build_nets
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.solver import Solver
 from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.units import aligned
@@ -251,7 +252,9 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
 def check_budgets(run: Run, file: SolverFile, device: Device, options: dict[str, object]) -> int | None:
     """The budget of the run in bytes; Different where one below the minimum is not refused."""
     spill = resolve_spill(str(options["spill"]) if "spill" in options else None, device)
-    job = job_of(build_nets(file), file, device, spill=spill).with_host_budget(options.get("host_budget"))
+    job = solver_job(file, build_nets(file), StepOptions(device=device, spill=spill)).with_host_budget(
+        options.get("host_budget")
+    )
     job = job.with_slices(run.slices)
     report = evaluate(job, run.strategy)
     if run.budget == "none":
@@ -323,7 +326,8 @@ def try_net(
                 bits = train(text, run, device, iterations, folder)
             if expected is None:
                 expected = bits
-                job = job_of(build_nets(file := read_solver_text(text, "solver.prototxt")), file, device)
+                file = read_solver_text(text, "solver.prototxt")
+                job = solver_job(file, build_nets(file), StepOptions(device=device))
                 runs = in_slices(runs, rng, job, sliced)
                 campaign.count("nets in slices", any(each.slices != NO_SLICES for each in runs))
             if bits != expected:

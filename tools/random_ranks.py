@@ -31,12 +31,13 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.errors import DivergenceError, InputError
-from layermem.job import NO_SLICES
+from layermem.planning.job import NO_SLICES
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.report.events import Event, Stepped
 from layermem.report.plan_report import evaluate
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import build_nets
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.sharing import ranks_of
 from layermem.solver.solver import Solver
 from tools.campaign.session import Campaign, add_arguments, time_limit
@@ -74,7 +75,7 @@ def of_iteration(file: Path, iteration: int) -> list[str]:
 def slices_for(run: RankRun, solver: SolverFile, device: Device) -> str:
     """The whole step in two slices, if it can be."""
     try:
-        job_of(build_nets(solver), solver, device).with_slices("whole/2")
+        solver_job(solver, build_nets(solver), StepOptions(device=device)).with_slices("whole/2")
     except InputError:
         return NO_SLICES
     return "whole/2" if run.sliced else NO_SLICES
@@ -93,7 +94,11 @@ def train_rank(
 
     if run.budget is not None:
         ranks = ranks_of(file, 1, 0) if transport is None else ranks_of(file, transport.size, transport.rank)
-        job = job_of(build_nets(file), file, device, ranks=ranks).with_host_budget(HOST_BYTES).with_slices(slices)
+        job = (
+            solver_job(file, build_nets(file), StepOptions(device=device), ranks)
+            .with_host_budget(HOST_BYTES)
+            .with_slices(slices)
+        )
         report = evaluate(job, run.strategy)
         budget = report.minimum_bytes + int((report.peak_bytes - report.minimum_bytes) * run.budget)
     with Solver(

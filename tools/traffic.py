@@ -34,6 +34,7 @@ from layermem.backends.cuda.launch import Launch  # noqa: E402
 from layermem.backends.cuda.struct_layout import Layout, layout  # noqa: E402
 from layermem.backends.cuda.update import update_parameters  # noqa: E402
 from layermem.backends.registry import narrow_roles, storage_of  # noqa: E402
+from layermem.backends.struct_layout import Scalar  # noqa: E402
 from layermem.graph.ops import Op  # noqa: E402
 from layermem.ops import ITEMSIZE, Update  # noqa: E402
 from layermem.schedule.ir import Instruction, Schedule  # noqa: E402
@@ -177,10 +178,10 @@ def _most_of(launch: Launch) -> Iterator[int]:
     at = next(member for member in members if member.name == "at")
     assert isinstance(at.kind, Layout)
     rows, columns = (
-        int(unpack_from(str(member.kind), launch.args, at.offset + member.offset)[0])
+        int(unpack_from(member.kind.code, launch.args, at.offset + member.offset)[0])
         for name in ("rows", "columns")
         for member in at.kind.members
-        if member.name == name
+        if member.name == name and isinstance(member.kind, Scalar)
     )
     row = ITEMSIZE["float32"] * columns
     return chain([row * launch.grid[1]], repeat(row * rows))

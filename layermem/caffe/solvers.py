@@ -112,7 +112,6 @@ class Solver(solver.Solver):
         self._bounded = chosen.get("budget") is not None
         if not self._bounded:
             chosen.setdefault("keep", ("*", "*.diff"))
-        self._allow_python = bool(chosen.get("allow_python"))
         super().__init__(file, **chosen)
 
     @made_once
@@ -130,16 +129,14 @@ class Solver(solver.Solver):
     def _net_apart(self, number: int) -> Pycaffe:
         """Net `number` in an arena of its own, with the parameters of the solver."""
         definition = self.nets.all[number]
-        states = [self.param.train_state, *self.param.test_state]
-        level = states[number].level if number < len(states) else 0
         apart = Pycaffe(
             definition.file,
             "TEST" if number else "TRAIN",
-            level=level,
-            stages=definition.stages,
+            level=definition.options.level,
+            stages=definition.options.stages,
             device=self.device,
             seed=self.seed,
-            allow_python=self._allow_python,
+            allow_python=definition.options.allow_python,
         )
         apart._lock = self._lock  # it reads the parameters of the solver: one lock for all of them
         apart.share_with(self.net)

@@ -27,7 +27,7 @@ from layermem.errors import InputError
 from layermem.utils.progress import show_progress, track_progress
 
 if TYPE_CHECKING:
-    from layermem.job import Job
+    from layermem.planning.job import Job
     from layermem.report.plan_report import PlanReport
     from layermem.solver.benchmark import Measured
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure
-from layermem.cli.old_names import stages
 from layermem.cli.options import (
     Verbs,
     add_budget,
@@ -25,13 +25,11 @@ from layermem.cli.options import (
     add_verb,
     budget_of,
     device_of,
-    hints_of,
+    make_job,
+    net_options,
     print_json,
     print_warnings,
-    ranks_options,
-    read_shapes,
-    solver_job,
-    spill_of,
+    step_options,
     strategies_text,
 )
 from layermem.errors import BudgetError, InputError
@@ -40,10 +38,8 @@ from layermem.utils.units import FREE, free_share
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
-    from layermem.graph.net import Net
-    from layermem.job import Job
+    from layermem.planning.job import Job
     from layermem.report.fitting import Fit
-    from layermem.report.sized_jobs import SizedJobs
 
 EXAMPLE = """\
   layermem examples vgg16 digits resnet20
@@ -54,8 +50,7 @@ EXAMPLE = """\
 """
 PROMISE = """\
 The plan of each size that is printed is placed and checked. Where bytes are lost to fragmentation,
-smaller sizes are placed one by one; of steps with thousands of ops few are, and a larger size may
-fit.
+smaller sizes are placed one by one.
 """
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
 FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names of the nets in nets/resnet.py
@@ -101,17 +96,13 @@ def run_fit(arguments: argparse.Namespace) -> int:
     make, sizes = _sliced(arguments, make, sizes)
     names = select_strategies(arguments.strategies)
     with show_progress(len(names), "fitting") as show:
-
-        def show_size(name: str, size: int, done: int) -> None:
-            show(f"{name}: {what} {size}", done)
-
-        rows = _fits(names, make, sizes, arguments, show_size)
-    rows.sort(key=lambda row: (-row.size, row.seconds or 0.0))
+        fits = _fits(names, make, sizes, arguments, lambda name, size, done: show(f"{name}: {what} {size}", done))
+    fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
     if arguments.json:
-        print_json(_values(rows, what, words, arguments.budget, arguments.ranks))
+        print_json(_values(fits, what, words, arguments.budget, arguments.ranks))
     else:
-        _print(rows, what, words, arguments, sizes[-1])
-    return 0 if any(row.size for row in rows) else BudgetError.exit_code
+        _print(fits, what, words, arguments, sizes[-1])
+    return 0 if any(fit.size for fit in fits) else BudgetError.exit_code
 
 
 def _amount(arguments: argparse.Namespace) -> str:
@@ -124,83 +115,47 @@ def _amount(arguments: argparse.Namespace) -> str:
 
 # -- jobs by size ------------------------------------------------------------------------------------------------
 
+MakeJob = Callable[[int], "Job"]
 Words = Callable[[int], list[str]]  # the options with which `plan` has a size
+JOBS_KEPT = 32  # of the last sizes: strategies look at the same ones
 
 
-def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, range, Words]:
+def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
     """Functions from batch size to job, and to the options of `plan`, and the sizes to try.  Of a recurrent net the
     sequences are the batch."""
-    from layermem.graph.warnings import net_warnings
-    from layermem.interactive.building import build_net, read_source
-    from layermem.report.sized_jobs import SizedJobs
+    step, given = step_options(arguments), net_options(arguments)
 
-    given = read_shapes(arguments.input)
-    source = read_source(arguments.net) if arguments.net else None  # once for all sizes
-    whole: Net | None = None  # the net as it is, if it is recurrent
+    def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
+        return make_job(arguments, replace(given, batch=batch, inputs=shapes), step)
+
+    inputs = given.inputs or {}
+    first = make(1, {name: (1, *shape[1:]) for name, shape in inputs.items()})  # errors are raised here
+    whole = make(None, inputs).nets[0] if first.nets[0].shapes_with_streams(1) else None
 
     def shapes(batch: int) -> tuple[int | None, dict[str, tuple[int, ...]]]:
         if whole is not None:
             return None, whole.shapes_with_streams(batch)
-        return batch, {name: (batch, *shape[1:]) for name, shape in given.items()}
+        return batch, {name: (batch, *shape[1:]) for name, shape in inputs.items()}
 
     def words(batch: int) -> list[str]:
         axis_0, by_name = shapes(batch)
-        inputs = [("--input", f"{name}={','.join(map(str, shape))}") for name, shape in by_name.items()]
-        return [*([] if axis_0 is None else ["--batch", str(axis_0)]), *chain.from_iterable(inputs)]
+        shown = [("--input", f"{name}={','.join(map(str, shape))}") for name, shape in by_name.items()]
+        return [*([] if axis_0 is None else ["--batch", str(axis_0)]), *chain.from_iterable(shown)]
 
-    def net_in(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Net:
-        return build_net(
-            source,
-            arguments.phase or "TRAIN",
-            batch=batch,
-            inputs=shapes,
-            level=arguments.level,
-            stages=stages(arguments.stage),
-            allow_python=arguments.allow_python,
-        )
-
-    if arguments.solver:
-        device, hints = device_of(arguments), hints_of(arguments)
-        spill = spill_of(arguments, device)
-
-        def job(batch: int) -> Job:
-            return solver_job(arguments, device, *shapes(batch), hints=hints, spill=spill)
-
-        jobs = SizedJobs(job, _resizing_device(arguments))
-        first = jobs(1)
-        if first.nets[0].shapes_with_streams(1):
-            whole = solver_job(arguments, device, None, given, hints=hints).nets[0]
-            jobs = SizedJobs(job, _resizing_device(arguments))
-        print_warnings(first.warnings)
-        return jobs, range(1, max_size + 1), words
-    smallest = net_in(*shapes(1))  # an error is raised here; during the search an InputError means "too large"
-    print_warnings(net_warnings(smallest))
-    if smallest.shapes_with_streams(1):
-        whole = net_in(None, given)
-
-    def net(batch: int) -> Net:
-        return smallest if batch == 1 and whole is None else net_in(*shapes(batch))
-
-    return _jobs(arguments, net, _resizing_device(arguments)), range(1, max_size + 1), words
+    print_warnings(warning for graph in first.graphs for warning in graph.warnings)
+    return lru_cache(JOBS_KEPT)(lambda batch: make(*shapes(batch))), range(1, max_size + 1), words
 
 
-def _resizing_device(arguments: argparse.Namespace) -> Device | None:
-    """The device for SizedJobs; None where jobs need their nets: to be cut into slices, or run."""
-    from layermem.job import NO_SLICES
-
-    needs_nets = arguments.measure or (arguments.slices or NO_SLICES) != NO_SLICES
-    return None if needs_nets else device_of(arguments)
-
-
-def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, range, Words]:
+def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
     """A function from depth to job, in the family of --net, and the depths to try.  No option of `plan` gives a
     depth."""
     from layermem.cli.options import net_of
-    from layermem.graph.net import Net
+    from layermem.graph.net import Net, NetOptions
     from layermem.graph.warnings import net_warnings
-    from layermem.job import title_of
     from layermem.nets import resnet
+    from layermem.planning.job import title_of
     from layermem.proto.read import read_net_text
+    from layermem.solver.jobs import net_job
 
     if arguments.solver:
         raise InputError("--grow depth needs --net; give the net of the solver")
@@ -215,31 +170,21 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[SizedJobs, ra
     print_warnings(net_warnings(base))
     batch = int(title_of(base).rpartition(" x")[2])
 
-    def net(depth: int) -> Net:
+    step = step_options(arguments)
+
+    @lru_cache(JOBS_KEPT)
+    def make(depth: int) -> Job:
         text = resnet.cifar(depth, batch, 1) if match[2] else resnet.imagenet(depth, resnet.split(depth), batch, 1)
-        return Net(read_net_text(str(text)), 0, stages=("dummy",))
+        return net_job(Net(read_net_text(str(text)), 0, NetOptions(stages=("dummy",))), step)
 
     depths = range(8, max_size + 1, 6) if match[2] else range(38, max_size + 1, 3)
-    return _jobs(arguments, net), depths, lambda depth: []
+    return make, depths, lambda depth: []
 
 
-def _jobs(arguments: argparse.Namespace, net: Callable[[int], Net], resizing_device: Device | None = None) -> SizedJobs:
-    from layermem.interactive import jobs
-    from layermem.report.sized_jobs import SizedJobs
-
-    device, hints = device_of(arguments), hints_of(arguments)
-    spill = spill_of(arguments, device)
-    return SizedJobs(
-        lambda size: jobs.job_of(net(size), device=device, hints=hints, spill=spill, **ranks_options(arguments)),
-        resizing_device,
-    )
-
-
-def _sliced(arguments: argparse.Namespace, make: SizedJobs, sizes: range) -> tuple[SizedJobs, range]:
+def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple[MakeJob, range]:
     """The jobs in the slices of --slices, and the batch sizes that these share equally."""
     from layermem.graph.step_slicer import Slices
-    from layermem.job import AUTO_SLICES, NO_SLICES
-    from layermem.report.sized_jobs import SizedJobs
+    from layermem.planning.job import AUTO_SLICES, NO_SLICES
 
     slices: str = arguments.slices or NO_SLICES
     if slices == NO_SLICES:
@@ -252,158 +197,33 @@ def _sliced(arguments: argparse.Namespace, make: SizedJobs, sizes: range) -> tup
         raise InputError(f"--max {sizes[-1]} is too small for {count} slices; give {count} or more")
     sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
     make(sizes[0]).with_slices(slices)  # during the search an InputError means "too large"
-
-    return SizedJobs(lambda size: make(size).with_slices(slices)), sizes
+    return lru_cache(JOBS_KEPT)(lambda size: make(size).with_slices(slices)), sizes
 
 
 # -- search ------------------------------------------------------------------------------------------------
 
 
-Show = Callable[[str, int, int], None]  # the strategy and the size that are planned, and the strategies done
-
-
-@dataclass(frozen=True)
-class Row:
-    """A fit as it is printed, None where nothing fits; `facts` are those of its job's costs, with their labels."""
-
-    strategy: str
-    size: int
-    peak_bytes: int | None = None
-    host_bytes: int | None = None
-    seconds: float | None = None
-    overhead: float | None = None
-    target: str = ""
-    facts: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def of(cls, fit: Fit) -> Row:
-        from layermem.report.summary import costs_facts, spill_facts
-
-        report = fit.report
-        if report is None:
-            return cls(fit.strategy, fit.size)
-        warnings = (("warning", warning) for warning in report.job.costs.warnings(report.job.graphs[0]))
-        return cls(
-            fit.strategy,
-            fit.size,
-            report.peak_bytes,
-            report.program.host_bytes,
-            report.seconds,
-            report.overhead,
-            report.target,
-            (*costs_facts(report.job), *spill_facts(report.job), *warnings),
-        )
-
-
-def _fits(names: list[str], make: SizedJobs, sizes: range, arguments: argparse.Namespace, show: Show) -> list[Row]:
-    """The fits of all strategies.  Those that fuse updates prepare nothing for the others: they are searched at the
-    same time.  What combines others comes last: its search begins at their largest size."""
-    from layermem.planning.registry import candidates_of_auto, get_strategy
+def _fits(
+    names: list[str], make: MakeJob, sizes: range, arguments: argparse.Namespace, show: Callable[[str, int, int], None]
+) -> list[Fit]:
+    """The fits of all strategies.  Each search begins at the size of the one before; what combines others comes last,
+    at the largest size."""
+    from layermem.planning.registry import get_strategy
+    from layermem.report.fitting import find_fit
     from layermem.utils.units import parse_bytes
 
-    same_ops = arguments.grow == "batch"
+    fits: dict[str, Fit] = {}
+    for name in sorted(names, key=lambda each: get_strategy(each).combines_others):
 
-    def search(names: Iterable[str], done: int = 0, at_least: int = 0, is_largest: bool = False) -> dict[str, Row]:
-        def show_more(name: str, size: int, more: int) -> None:
-            show(name, size, done + more)
+        def make_and_show(size: int, name: str = name) -> Job:
+            show(name, size, len(fits))
+            return make(size)
 
-        return _search(names, make, sizes, arguments, show_more, at_least, is_largest)
-
-    def search_silently(names: Iterable[str], done: int) -> dict[str, Row]:
-        return _search(names, make, sizes, arguments, lambda name, size, done: None)
-
-    combining = [name for name in names if get_strategy(name).combines_others]
-    offloading = (entry.name for entry in candidates_of_auto() if entry.offloads) if combining else ()
-    single = dict.fromkeys([*(name for name in names if name not in combining), *islice(offloading, 1)])
-    fusing = {name for name in single if get_strategy(name).fuses_updates}
-    fusing |= {get_strategy(name).fit_after for name in fusing} & single.keys() if same_ops else set()
-    others = [name for name in single if name not in fusing]
-    # A copy of the process cannot use what a device holds beside the host's memory, and its results have no jobs.
-    beside = bool(fusing and others) and device_of(arguments).shares_host_memory and not arguments.measure
-    if not beside:
-        rows = search([name for name in single if name in fusing])
-        rows |= search(others, len(rows))
-    else:
-        rows = _fits_of_both([name for name in single if name in fusing], others, search, search_silently)
-    largest = max((row.size for row in rows.values()), default=0)
-    # Without copies, what combines others reaches no further than the furthest of these.
-    knows_all = {entry.name for entry in candidates_of_auto()} <= rows.keys()
-    is_largest = bool(largest) and knows_all and make(largest).hints.host_budget_bytes == 0
-    for name, row in rows.items():
-        make.rule_out(name, row.size, parse_bytes(arguments.budget))
-    rows |= search(combining, len(rows), largest, is_largest)
-    return [rows[name] for name in names]
-
-
-def _fits_of_both(
-    fusing: list[str],
-    others: list[str],
-    search: Callable[[Iterable[str], int], dict[str, Row]],
-    search_silently: Callable[[Iterable[str], int], dict[str, Row]],
-) -> dict[str, Row]:
-    """The fits of both kinds, those of `others` in a copy of the process: first the ones that begin at each other's
-    sizes.  Each of the rest, which are quick, falls to the process that is the first to be free: it begins at no other
-    one's size, so the answers are the same."""
-    from layermem.planning.registry import get_strategy
-    from layermem.utils.parallel import Once, begin_beside
-
-    before = {get_strategy(name).fit_after for name in others}
-    rest = [name for name in others if not get_strategy(name).fit_after and name not in before]
-    is_left = {name: Once() for name in rest}
-
-    def search_rest(search: Callable[[Iterable[str], int], dict[str, Row]], rows: dict[str, Row]) -> dict[str, Row]:
-        for name in rest:
-            if is_left[name].take():
-                rows |= search([name], len(rows))
-        return rows
-
-    def search_others() -> dict[str, Row]:
-        return search_rest(search_silently, search_silently([name for name in others if name not in rest], 0))
-
-    rows_of_others = begin_beside(search_others)
-    rows = search_rest(search, search(fusing, 0))
-    rows |= rows_of_others()
-    return rows | search([name for name in rest if name not in rows], len(rows))  # if the copy failed with some
-
-
-def _search(
-    names: Iterable[str],
-    make: SizedJobs,
-    sizes: range,
-    arguments: argparse.Namespace,
-    show: Show,
-    at_least: int = 0,
-    is_largest: bool = False,
-) -> dict[str, Row]:
-    """The fits of strategies over the same jobs, each after the one that finds it a good place to begin at.  A size of
-    `at_least`, if it is not 0, is known to fit, and no larger one if `is_largest`."""
-    from layermem.planning.registry import get_strategy
-    from layermem.report.fitting import Fitting
-    from layermem.utils.units import parse_bytes
-
-    rows: dict[str, Row] = {}
-    name = ""  # of the strategy at work
-
-    def make_and_show(size: int) -> Job:
-        show(name, size, len(rows))
-        return make(size)
-
-    fitting = Fitting(make_and_show, sizes, parse_bytes(arguments.budget), same_ops=arguments.grow == "batch")
-    waiting = list(names)
-    waiting.sort(key=lambda each: bool(get_strategy(each).fit_after))
-    while waiting:
-        before = get_strategy(waiting[0]).fit_after if fitting.same_ops else ""
-        if before and before not in rows:
-            waiting = [before, *(each for each in waiting if each != before)]
-            continue
-        name = waiting.pop(0)
-        fit = fitting.fit(name, sizes.index(at_least) + 1 if at_least else 0, is_largest=is_largest)
-        if arguments.measure:
-            fit = _measure(fit, device_of(arguments), arguments.budget)
-        if fit.size:
-            make.keep(fit.size)
-        rows[name] = Row.of(fit)
-    return rows
+        sizes_so_far = [fit.size for fit in fits.values()] or [0]
+        start = max(sizes_so_far) if get_strategy(name).combines_others else sizes_so_far[-1]
+        fit = find_fit(make_and_show, sizes, name, parse_bytes(arguments.budget), start)
+        fits[name] = _measure(fit, device_of(arguments), arguments.budget) if arguments.measure else fit
+    return [fits[name] for name in names]
 
 
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:
@@ -422,34 +242,40 @@ def _measure(fit: Fit, device: Device, budget: str) -> Fit:
 # -- output -------------------------------------------------------------------------------------------------------
 
 
-def _print(rows: list[Row], what: str, words: Words, arguments: argparse.Namespace, most: int) -> None:
+def _print(fits: list[Fit], what: str, words: Words, arguments: argparse.Namespace, most: int) -> None:
+    from layermem.report.summary import costs_facts, spill_facts
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_change, format_seconds, parse_bytes
 
     lines = []
-    for row in rows:
-        if row.peak_bytes is None or row.seconds is None or row.overhead is None:
-            lines.append([row.strategy, "none", "", "", "", ""])
+    for fit in fits:
+        if fit.report is None:
+            lines.append([fit.strategy, "none", "", "", "", ""])
             continue
-        size = f">= {row.size:,}" if row.size == most else f"{row.size:,}"
-        places = [format_bytes(row.peak_bytes), format_bytes(row.host_bytes) if row.host_bytes else ""]
-        lines.append([row.strategy, size, *places, format_seconds(row.seconds), format_change(row.overhead)])
+        size, host_bytes = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}", fit.report.program.host_bytes
+        places = [format_bytes(fit.report.peak_bytes), format_bytes(host_bytes) if host_bytes else ""]
+        times = [format_seconds(fit.report.seconds), format_change(fit.report.overhead)]
+        lines.append([fit.strategy, size, *places, *times])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
-    fitting = next((row for row in rows if row.size), Row("", 0))
-    device, file, budget = fitting.target, arguments.solver or arguments.net, arguments.budget
+    first = next((fit for fit in fits if fit.report), None)
+    device = first.report.target if first and first.report else ""
+    file, budget = arguments.solver or arguments.net, arguments.budget
     if arguments.gpu:
         budget = format_bytes(parse_bytes(budget))
     ranks = f", first of {arguments.ranks} ranks" if (arguments.ranks or 1) > 1 else ""
     print_table(headings, lines, title=f"{file}{f' on {device}' if device else ''}, budget {budget}{ranks}")
-    options = words(fitting.size) if fitting.size else []
+    if first is None or first.report is None:
+        return
+    options, job = words(first.size), first.report.job
     if options and "--batch" not in options:  # what is a batch of sequences has its shapes
         print(f"{'plan with':<10}{shlex.join(options)}")
-    for label, text in fitting.facts:
+    warnings = (("warning", warning) for warning in job.costs.warnings(job.graphs[0]))
+    for label, text in (*costs_facts(job), *spill_facts(job), *warnings):
         print(wrap(f"{label:<12}{text}"))
 
 
-def _values(rows: list[Row], what: str, words: Words, budget: str, ranks: int | None) -> dict[str, object]:
+def _values(fits: list[Fit], what: str, words: Words, budget: str, ranks: int | None) -> dict[str, object]:
     from layermem.utils.units import parse_bytes
 
     return {
@@ -457,14 +283,14 @@ def _values(rows: list[Row], what: str, words: Words, budget: str, ranks: int | 
         "ranks": ranks or 1,
         "strategies": [
             {
-                "strategy": row.strategy,
-                what: row.size,
-                "options": words(row.size) if row.size else [],
-                "peak_bytes": row.peak_bytes,
-                "host_bytes": row.host_bytes,
-                "predicted_seconds": row.seconds,
-                "overhead": row.overhead,
+                "strategy": fit.strategy,
+                what: fit.size,
+                "options": words(fit.size) if fit.size else [],
+                "peak_bytes": fit.report.peak_bytes if fit.report else None,
+                "host_bytes": fit.report.program.host_bytes if fit.report else None,
+                "predicted_seconds": fit.report.seconds if fit.report else None,
+                "overhead": fit.report.overhead if fit.report else None,
             }
-            for row in rows
+            for fit in fits
         ],
     }

@@ -9,7 +9,7 @@ from layermem.cli.options import Options, device_of, print_warnings
 from layermem.utils.files import check_folder, write_atomically
 
 if TYPE_CHECKING:
-    from layermem.job import Job
+    from layermem.planning.job import Job
 
 
 def add_measure(parser: Options, *, keeps: bool = True) -> None:

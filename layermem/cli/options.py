@@ -18,11 +18,12 @@ from layermem.utils.units import FREE, parse_bytes
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
-    from layermem.graph.net import Net
-    from layermem.job import Job
+    from layermem.graph.net import Net, NetOptions
     from layermem.planning.hints import Hints
+    from layermem.planning.job import Job
     from layermem.planning.spill import Spill
-    from layermem.proto.read import SolverFile
+    from layermem.proto.read import NetFile, SolverFile
+    from layermem.solver.jobs import StepOptions
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
@@ -333,19 +334,19 @@ def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def net_options(arguments: argparse.Namespace) -> NetOptions:
+    """--batch, --input, --stage, --level and --allow-python."""
+    from layermem.graph.net import NetOptions
+
+    shapes = read_shapes(arguments.input)
+    return NetOptions(arguments.batch, shapes, arguments.level, tuple(stages(arguments.stage)), arguments.allow_python)
+
+
 def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
     """The net that --net, --batch, --input, --stage and --level describe."""
-    from layermem.interactive.building import build_net
+    from layermem.interactive.building import built_net
 
-    return build_net(
-        arguments.net,
-        phase or arguments.phase or "TRAIN",
-        batch=arguments.batch,
-        inputs=read_shapes(arguments.input),
-        level=arguments.level,
-        stages=stages(arguments.stage),
-        allow_python=arguments.allow_python,
-    )
+    return built_net(net_file(arguments), phase or arguments.phase or "TRAIN", net_options(arguments))
 
 
 def hints_of(arguments: argparse.Namespace) -> Hints:
@@ -386,19 +387,35 @@ def device_of(arguments: argparse.Namespace) -> Device:
     return get_device(name, **settings)
 
 
+def step_options(arguments: argparse.Namespace) -> StepOptions:
+    """What --device, --costs, --spill, --ranks and the hints say of a step."""
+    from layermem.solver.jobs import StepOptions
+
+    device, ranks = device_of(arguments), getattr(arguments, "ranks", None)
+    return StepOptions(
+        device=device,
+        spill=spill_of(arguments, device),
+        costs=costs_of(arguments),
+        hints=hints_of(arguments),
+        ranks=1 if ranks is None else ranks,
+        iter_size=getattr(arguments, "iter_size", None),
+    )
+
+
 def job_of(arguments: argparse.Namespace) -> Job:
     """The job that --net or --solver, --device, --costs and the hints describe."""
+    return make_job(arguments, net_options(arguments), step_options(arguments)).with_slices(
+        getattr(arguments, "slices", None)
+    )
+
+
+def make_job(arguments: argparse.Namespace, options: NetOptions, step: StepOptions) -> Job:
+    """The job of --net or --solver with these options, without slices."""
     from layermem.interactive import jobs
 
-    device, hints, costs = device_of(arguments), hints_of(arguments), costs_of(arguments)
-    spill = spill_of(arguments, device)
     if arguments.solver:
-        shapes = read_shapes(arguments.input)
-        job = solver_job(arguments, device, arguments.batch, shapes, costs=costs, hints=hints, spill=spill)
-    else:
-        net, ranks = net_of(arguments), ranks_options(arguments)
-        job = jobs.job_of(net, device=device, costs=costs, hints=hints, spill=spill, **ranks)
-    return job.with_slices(getattr(arguments, "slices", None))
+        return jobs.make_job(None, solver_file(arguments), options, step)
+    return jobs.make_job(net_file(arguments), None, options, step, arguments.phase or "TRAIN")
 
 
 def spill_of(arguments: argparse.Namespace, device: Device) -> Spill | None:
@@ -413,6 +430,16 @@ def costs_of(arguments: argparse.Namespace) -> str | None:
     return None if getattr(arguments, "measure", False) else arguments.costs
 
 
+def net_file(arguments: argparse.Namespace) -> NetFile:
+    """The net of --net, read once."""
+    from layermem.interactive.building import read_source
+
+    if not hasattr(arguments, "net_file"):
+        arguments.net_file = read_source(arguments.net)
+    file: NetFile = arguments.net_file
+    return file
+
+
 def solver_file(arguments: argparse.Namespace) -> SolverFile:
     """The solver of --solver, read once."""
     from layermem.proto.read import read_solver
@@ -421,32 +448,6 @@ def solver_file(arguments: argparse.Namespace) -> SolverFile:
         arguments.solver_file = read_solver(arguments.solver)
     file: SolverFile = arguments.solver_file
     return file
-
-
-def solver_job(
-    arguments: argparse.Namespace, device: Device, batch: int | None, shapes: Mapping[str, tuple[int, ...]], **more: Any
-) -> Job:
-    """The job of --solver with a batch size and shapes of inputs; `more` are arguments of jobs.job_of."""
-    from layermem.interactive import jobs
-
-    return jobs.job_of(
-        None,
-        solver=solver_file(arguments),
-        device=device,
-        batch=batch,
-        inputs=shapes,
-        level=arguments.level,
-        stages=stages(arguments.stage),
-        allow_python=arguments.allow_python,
-        **ranks_options(arguments),
-        **more,
-    )
-
-
-def ranks_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """--ranks and --iter-size as arguments of jobs.job_of, for verbs that have them."""
-    ranks, iter_size = getattr(arguments, "ranks", None), getattr(arguments, "iter_size", None)
-    return {"ranks": 1 if ranks is None else ranks, "iter_size": iter_size}
 
 
 def print_warnings(warnings: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from layermem.cli.options import hints_of, read_shapes
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
-    from layermem.job import Job
+    from layermem.planning.job import Job
     from layermem.planning.spill import Spill
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record, Value
@@ -107,12 +107,13 @@ def differences(start: Record, report: PlanReport) -> Iterable[str]:
 
 def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
     from layermem.backends.base import get_device
+    from layermem.graph.net import NetOptions
     from layermem.planning.hints import Hints
     from layermem.proto.read import read_solver
-    from layermem.solver.build import job_of
     from layermem.solver.checks import check_solver
+    from layermem.solver.jobs import StepOptions, solver_job
+    from layermem.solver.noise import nets_of_run
     from layermem.solver.sharing import ranks_of, with_iter_size
-    from layermem.solver.solver import nets_of_run
 
     if not isinstance(start.get("solver_file"), str):
         raise InputError("the log does not name the solver of its run; give --solver F or --net F")
@@ -121,26 +122,12 @@ def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
     ranks = ranks_of(file, given.get("ranks", 1))
     settings = {name: given[name] for name in ("precision", "storage") if given.get(name)}
     device = get_device(str(start.get("device")), **settings)
-    nets = nets_of_run(
-        file,
-        batch=given.get("batch"),
-        data=given.get("data"),
-        inputs=given.get("inputs") or {},
-        level=given.get("level", 0),
-        stages=given.get("stages") or (),
-        allow_python=allow_python,
-    )
+    state = given.get("level", 0), given.get("stages") or (), allow_python
+    nets = nets_of_run(file, NetOptions.of(given.get("batch"), given.get("inputs"), *state), given.get("data"))
     globs = {name: tuple(words) for name, words in (given.get("hints") or {}).items()}
     hints = Hints(**globs, host_budget_bytes=start.get("host_budget_bytes"))  # type: ignore[arg-type]
-    return job_of(
-        nets,
-        file,
-        device,
-        costs=given.get("costs"),
-        hints=hints,
-        ranks=ranks,
-        spill=_spill(given.get("spill"), device.title),
-    )
+    spill = _spill(given.get("spill"), device.title)
+    return solver_job(file, nets, StepOptions(device=device, spill=spill, costs=given.get("costs"), hints=hints), ranks)
 
 
 def _spill(given: object, device: str) -> Spill | None:

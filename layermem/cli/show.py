@@ -11,11 +11,11 @@ from layermem.cli.options import (
     add_nets,
     add_verb,
     device_of,
+    make_job,
     net_of,
+    net_options,
     print_json,
     print_warnings,
-    read_shapes,
-    solver_job,
 )
 
 EXAMPLE = """\
@@ -46,10 +46,11 @@ def run_show(arguments: argparse.Namespace) -> int:
     from layermem.graph.warnings import net_warnings
     from layermem.report.net_table import FUSED_HEADINGS, HEADINGS, fused_rows, fused_values, net_rows, net_values
     from layermem.report.tables import print_table
+    from layermem.solver.jobs import StepOptions
 
     device = device_of(arguments)
     if arguments.solver:
-        job = solver_job(arguments, device, arguments.batch, read_shapes(arguments.input))
+        job = make_job(arguments, net_options(arguments), StepOptions(device=device))
         nets, graphs = job.nets, (job.graphs[0], *job.graphs[len(job.graphs) - len(job.nets) + 1 :])
     else:
         nets = (net_of(arguments),)

@@ -28,7 +28,7 @@ from layermem.utils.text import wrap
 if TYPE_CHECKING:
     from layermem.distributed.group import Group
     from layermem.distributed.network_rates import NetworkRates
-    from layermem.job import Job
+    from layermem.planning.job import Job
     from layermem.solver.measure import MeasuredStep
 
 TIME_EXAMPLE = """\

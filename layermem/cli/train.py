@@ -282,7 +282,7 @@ def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
 def run_test(arguments: argparse.Namespace) -> int:
     from layermem import _native, api
     from layermem.data import probe_files
-    from layermem.graph.net import Net
+    from layermem.graph.net import Net, NetOptions
     from layermem.proto.read import read_net
     from layermem.proto.schema import PHASES
     from layermem.report.plan_report import evaluate
@@ -291,15 +291,9 @@ def run_test(arguments: argparse.Namespace) -> int:
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
-    net = Net(
-        read_net(arguments.net),
-        PHASES["TEST"],
-        batch=arguments.batch,
-        probe=probe_files,
-        level=arguments.level,
-        stages=stages(arguments.stage),
-        allow_python=arguments.allow_python,
-    )
+    state = arguments.level, tuple(stages(arguments.stage)), arguments.allow_python
+    options = NetOptions(arguments.batch, None, *state)
+    net = Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe_files)
     device = device_of(arguments)
     _native.exit_on_bus_error()
     report = evaluate(api.job_of(net, device=device), None, arguments.budget)

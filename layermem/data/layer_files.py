@@ -28,8 +28,8 @@ def resolver(path: str, remedy: str = "") -> ResolvePath:
 
 
 def batch_size(param: Message) -> int:
-    block, field = FROM_FILES[param.type]
-    batch: int = getattr(getattr(param, block), field)
+    block = FROM_FILES[param.type]
+    batch: int = getattr(param, block).batch_size
     if batch < 1:
         raise InputError(f"has batch_size {batch}; set {block} {{ batch_size }} to at least 1")
     return batch

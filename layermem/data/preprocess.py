@@ -23,11 +23,11 @@ import numpy as np
 from layermem.data.images import resize
 from layermem.data.transform import OF_BOXES, Transform, read_mean
 from layermem.errors import InputError
+from layermem.layers.data import FEED_LAYERS
 from layermem.proto.schema import TEST, Message, TransformationParameter
 from layermem.utils.input_files import Read, read_bytes
 from layermem.utils.open_file import OpenFile
 
-TRANSFORMED = ("Data", "ImageData", "WindowData", "AnnotatedData")  # data layers that obey their transform_param
 Size = tuple[int, int]  # height, width
 
 
@@ -72,7 +72,7 @@ class Preprocess:
                 ".npy or .npz files"
             )
         param = TransformationParameter()
-        if layer is not None and layer.type in TRANSFORMED:
+        if layer is not None and FEED_LAYERS[layer.type].is_transformed:
             param.CopyFrom(layer.transform_param)
         warped = _warped(param)
         for field in ("mirror", *OF_BOXES):

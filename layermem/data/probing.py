@@ -21,7 +21,7 @@ def probe(param: Message, phase: int, path: str, files: Files | None = None) -> 
     """
     if param.type not in FROM_FILES:
         return tuple(stated_shapes(param))
-    block, _ = FROM_FILES[param.type]
+    block = FROM_FILES[param.type]
     resolve = resolver(path)
     try:
         resolve(getattr(param, block).source)
@@ -42,7 +42,7 @@ def probe_files(
 ) -> Shapes:
     """The same for a net that will run, so that its data must exist; `remedy` is what else would work."""
     if param.type in FROM_FILES:
-        resolver(path, f"; create it, or {remedy}")(getattr(param, FROM_FILES[param.type][0]).source)
+        resolver(path, f"; create it, or {remedy}")(getattr(param, FROM_FILES[param.type]).source)
     return probe(param, phase, path, files)
 
 

@@ -17,15 +17,11 @@ from collections.abc import Iterable, Sequence
 
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.layers import LAYERS
+from layermem.layers.base import LAYERS, Layer
 from layermem.layers.data import FEEDS
 from layermem.proto.schema import LayerParameter, Message, NetParameter
 
 PROB = "prob"
-PROBABILITIES = {"SoftmaxWithLoss": "Softmax", "InfogainLoss": "Softmax", "SigmoidCrossEntropyLoss": "Sigmoid"}
-TRUTH = ("Accuracy", "DetectionEvaluate", "Silence", "HDF5Output")  # beside losses
-SCORED = ("Accuracy", "DetectionEvaluate")
-COMPARED = {"ContrastiveLoss": 2}  # bottoms of a loss that are no truth, where it is not the first one alone
 OF_TRAINING = ("include", "exclude", "phase", "loss_weight", "propagate_down")
 
 
@@ -38,18 +34,23 @@ def deploy_net(net: Net) -> Message:
     }
     kept = [layer for layer in layers if not _is_truth(layer)]
     losses = [layer for layer in layers if _is_truth(layer)]
-    scored = [layer for layer in losses if layer.type in PROBABILITIES]
+    scored = [layer for layer in losses if _type(layer).deploys_as]
     top_weight = max((weights[layer.name] for layer in scored), default=0)
     main = [layer for layer in scored if weights[layer.name] == top_weight]
     probabilities = _probabilities(main, [blob for layer in layers for blob in layer.top])
     outputs = [blob for layer in probabilities for blob in layer.top]
-    outputs += [blob for layer in losses if layer.type not in (*PROBABILITIES, *TRUTH) for blob in _compared(layer)]
+    outputs += [
+        blob
+        for layer in losses
+        if not (_type(layer).deploys_as or _type(layer).takes_truth)
+        for blob in _compared(layer)
+    ]
     read = {blob for layer in layers for blob in layer.bottom}
     outputs += [
         blob for layer in kept if layer.type not in FEEDS for blob in layer.top if blob not in {*read, *layer.bottom}
     ]
     if not outputs:
-        outputs = [blob for layer in losses if layer.type in SCORED for blob in _compared(layer)]
+        outputs = [blob for layer in losses if _type(layer).is_score for blob in _compared(layer)]
     needed = _needed([*kept, *probabilities], outputs)
     shapes = {top: net.blobs[net.blob_version(top)].shape for layer in layers for top in layer.top}
     result = NetParameter(name=net.message.name)
@@ -79,13 +80,18 @@ def _needed(layers: Sequence[Message], outputs: Iterable[str]) -> _Needed:
     return _Needed(needed[::-1], blobs)
 
 
+def _type(layer: Message) -> type[Layer]:
+    """The class of a layer, which says what becomes of it; input layers and layers made of parts stay as they are."""
+    return LAYERS.get(layer.type, Layer)
+
+
 def _is_truth(layer: Message) -> bool:
-    return layer.type in TRUTH or (layer.type in LAYERS and LAYERS[layer.type].is_loss)
+    return _type(layer).takes_truth or _type(layer).is_loss
 
 
 def _compared(layer: Message) -> list[str]:
     """The bottoms that a loss, or an accuracy, compares with the truth."""
-    return list(layer.bottom[: COMPARED.get(layer.type, 1)])
+    return list(layer.bottom[: _type(layer).compared_bottoms])
 
 
 def _probabilities(losses: Sequence[Message], blobs: Sequence[str]) -> list[Message]:
@@ -95,7 +101,7 @@ def _probabilities(losses: Sequence[Message], blobs: Sequence[str]) -> list[Mess
         wanted = PROB if index == len(losses) - 1 else f"{loss.name}_{PROB}"
         names = (name for name in (wanted, f"{loss.name}_{PROB}", f"{loss.name}_{PROB}_1") if name not in blobs)
         name = next(names, f"{wanted}_{index}")
-        layer = LayerParameter(name=name, type=PROBABILITIES[loss.type], bottom=loss.bottom[:1], top=[name])
+        layer = LayerParameter(name=name, type=_type(loss).deploys_as, bottom=loss.bottom[:1], top=[name])
         if loss.HasField("softmax_param"):
             layer.softmax_param.CopyFrom(loss.softmax_param)
         made.append(layer)

@@ -12,30 +12,10 @@ source  Caffe's layers, forward and backward; BVLC/caffe issues 2015, 2853, 4388
 
 from __future__ import annotations
 
-from layermem.graph.caffe_bytes import DATA_SHARED
 from layermem.graph.needs import Wants
 from layermem.graph.net import Net, Node
 
-# What Caffe's backward reads in the arrays of bottoms (x) and tops (y); copies that a layer keeps are safe.
-CAFFE_READS = {
-    "LRN": "xy", "MVN": "xy", "ELU": "xy", "Swish": "y", "Softmax": "y", "Sigmoid": "y", "TanH": "y", "Exp": "y",
-    "ReLU": "x", "PReLU": "x", "AbsVal": "x", "Log": "x", "BNLL": "x", "Clip": "x", "Scale": "x", "LSTMUnit": "xy",
-    "HingeLoss": "x", "MultinomialLogisticLoss": "x",
-}  # fmt: skip
-FOR_WEIGHTS = {  # read x for the gradient of their weights
-    "Convolution",
-    "ConvolutionDepthwise",
-    "DepthwiseConvolution",
-    "Deconvolution",
-    "InnerProduct",
-    "Embed",
-}
-RIGHT_IN_PLACE = {
-    "ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "Exp", "Swish", "Softmax", "Dropout", "BatchNorm", "Scale",
-    "Bias", "BN", "Python",
-}  # fmt: skip
 REMEDY = "the gradient is right here and wrong in BVLC Caffe; give the top a name of its own to have it right in both"
-KEEP_SIGNS = {"ReLU", "Dropout"}  # harmless after a ReLU, whose backward reads signs only
 
 
 def inplace_hazards(net: Net, wants: Wants) -> tuple[str, ...]:
@@ -49,7 +29,7 @@ def inplace_hazards(net: Net, wants: Wants) -> tuple[str, ...]:
     for index, node in enumerate(net.nodes):
         if not wants[index]:
             continue
-        if _in_place(node) and node.layer.type not in RIGHT_IN_PLACE:
+        if _in_place(node) and not node.layer.right_in_place:
             hazards.append(f"{_name(node)} works in place, but its backward needs what it overwrites: {REMEDY}")
             continue
         for role in _caffe_reads(node, wants[index]):
@@ -57,7 +37,7 @@ def inplace_hazards(net: Net, wants: Wants) -> tuple[str, ...]:
             blob = (node.bottoms if stem == "x" else node.tops)[number]
             later = [net.nodes[i] for i in writers.get(array[blob], ()) if i > index]
             if node.layer.type == "ReLU":
-                later = [writer for writer in later if writer.layer.type not in KEEP_SIGNS]
+                later = [writer for writer in later if not writer.layer.keeps_signs]
             if later:
                 side, names = ("bottom", node.layer.bottom_names) if stem == "x" else ("top", node.layer.top_names)
                 hazards.append(
@@ -76,7 +56,7 @@ def _arrays(net: Net) -> dict[str, str]:
         for number, (name, top) in enumerate(zip(node.layer.top_names, node.tops)):
             if name in node.layer.bottom_names:
                 array[top] = array[node.bottoms[node.layer.bottom_names.index(name)]]
-            elif node.layer.type in DATA_SHARED or (alone and number == 0):
+            elif node.layer.shares_data or (alone and number == 0):
                 array[top] = array[node.bottoms[0]]
             else:
                 array[top] = top
@@ -95,16 +75,6 @@ def _in_place(node: Node) -> list[str]:
 def _caffe_reads(node: Node, wants: tuple[str, ...]) -> list[str]:
     """Roles whose arrays Caffe's backward reads: x0, x1 .., y0 .."""
     layer = node.layer
-    stems = CAFFE_READS.get(layer.type, "")
-    if layer.type in FOR_WEIGHTS and any(role.startswith("dw") for role in wants):
-        stems = "x"
-    if layer.type == "Eltwise" and layer.param.eltwise_param.operation == 0:  # PROD; its unstable form divides y
-        stems = "x" if layer.param.eltwise_param.stable_prod_grad else "xy"
-    if layer.type == "Power" and layer.param.power_param.power not in (0, 1):
-        stems = "xy"
-    if layer.type == "Reduction" and layer.param.reduction_param.operation in (2, 3):  # ASUM, SUMSQ
-        stems = "x"
-    copies = {"PReLU", "Scale"}  # of a bottom that they overwrite
-    if layer.type in copies and _in_place(node):
-        stems = ""
+    of_weights = layer.reads_x_for_weights and any(role.startswith("dw") for role in wants)
+    stems = "x" if of_weights else layer.caffe_reads
     return [f"{stem}{i}" for stem in stems for i in range(len(node.bottoms if stem == "x" else node.tops))]

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
+from layermem.layers.base import has_gradient
 
-NO_GRADIENT = {  # nothing flows back through these
-    "Accuracy", "ArgMax", "DetectionEvaluate", "DetectionOutput", "Exposed", "HDF5Output", "PriorBox", "Silence",
-    "Threshold", "YoloDetectionOutput", "Yolov3DetectionOutput",
-}  # fmt: skip
 Wants = tuple[tuple[str, ...], ...]  # roles per node
 
 
@@ -93,7 +90,7 @@ def _candidates(net: Net, nodes: Sequence[OpNode], force: bool) -> Wants:
     candidates = []
     for node in nodes:
         roles = []
-        if node.emitter.type not in NO_GRADIENT:
+        if has_gradient(node.emitter.type):
             roles += [f"dx{i}" for i, b in enumerate(node.bottoms) if node.propagate[i] and (force or carries[b])]
             roles += [f"dw{i}" for i, name in enumerate(node.params) if _is_updated(net, name)]
         candidates.append(tuple(roles))

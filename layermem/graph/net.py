@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
-from layermem.layers.data import FEEDS, NO_ITEMS, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.known_types import known_types
 from layermem.layers.python import make_python_layer
 from layermem.layers.recurrent import RECURRENT
@@ -80,14 +80,42 @@ class NetParam:
     index: int
 
 
-class Net:
-    """The layers of `file` that take part in `phase` (0 TRAIN, 1 TEST), in order.
+@dataclass(frozen=True)
+class NetOptions:
+    """What decides the layers and shapes of a net beside its file and phase.
 
     batch   replaces the batch size of every input layer
     inputs  shapes for tops of input layers, NCHW; None where a user cannot give any, so that no error advises it
-    probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
+    level, stages   of the net's state, as the NetStateRules of the file ask for them
     allow_python   import and run the classes of its Python layers
     noise   sources of type Python are run for their shapes alone, since noise takes their place
+    """
+
+    batch: int | None = None
+    inputs: Mapping[str, tuple[int, ...]] | None = None
+    level: int = 0
+    stages: tuple[str, ...] = ()
+    allow_python: bool = False
+    noise: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        batch: int | None = None,
+        inputs: Mapping[str, Iterable[int]] | None = None,
+        level: int = 0,
+        stages: Iterable[str] = (),
+        allow_python: bool = False,
+    ) -> NetOptions:
+        """The options that a user gives as any sequences."""
+        shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
+        return cls(batch, shapes, level, tuple(stages), allow_python)
+
+
+class Net:
+    """The layers of `file` that take part in `phase` (0 TRAIN, 1 TEST), in order.
+
+    probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
     number  of a test net among the test nets of its solver, from 1; its layers have states of their own
 
     names_in_file   the names in the prototxt of layers without one, and of later layers of one name
@@ -97,21 +125,14 @@ class Net:
         self,
         file: NetFile,
         phase: int,
+        options: NetOptions = NetOptions(),
         *,
-        batch: int | None = None,
-        inputs: dict[str, tuple[int, ...]] | None = None,
         probe: Probe | None = None,
-        level: int = 0,
-        stages: Iterable[str] = (),
-        allow_python: bool = False,
-        noise: bool = False,
         number: int = 0,
     ):
-        self.file, self.phase = file, phase
-        self._allow_python, self._noise = allow_python, noise
+        self.file, self.phase, self.options = file, phase, options
         self.path = file.path
-        self.stages, self.level = tuple(stages), level
-        filtered = filter_net(file, phase, level=level, stages=self.stages)
+        filtered = filter_net(file, phase, level=options.level, stages=options.stages)
         self.message = filtered.message
         self.names_in_file = dict.fromkeys(file.nameless, "") | number_repeated(self.message)
         _name_tops_of_losses(self.message)
@@ -123,8 +144,7 @@ class Net:
         self.params: dict[str, NetParam] = {}
         self._makers: dict[str, Layer] = {}  # by blob
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
-        self._batch, self._inputs, self._probe = batch, inputs or {}, probe
-        self._takes_inputs, self._number = inputs is not None, number
+        self._inputs, self._probe, self._number = options.inputs or {}, probe, number
         for index, message in enumerate(self.message.layer):
             line = filtered.line_of(index)
             try:
@@ -193,23 +213,23 @@ class Net:
                 bottoms,
                 self._inputs,
                 path=str(self.path),
-                allowed=self._allow_python,
-                batch=self._batch,
-                sources=not self._noise,
-                takes_inputs=self._takes_inputs,
+                allowed=self.options.allow_python,
+                batch=self.options.batch,
+                sources=not self.options.noise,
+                takes_inputs=self.options.inputs is not None,
             )
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
-            source = bool(message.top) and not message.bottom and self._takes_inputs
+            source = bool(message.top) and not message.bottom and self.options.inputs is not None
             remedy = f"give {shape_options(message)}, or use Input; " if source else ""
             return make_layer(message, self.phase, bottoms, more=known_types(), remedy=remedy)
         return make_feed_layer(
             message,
             self.phase,
             path=str(self.path),
-            batch=self._batch,
+            batch=self.options.batch,
             inputs=self._inputs,
             probe=self._probe,
-            takes_inputs=self._takes_inputs,
+            takes_inputs=self.options.inputs is not None,
             files=self.file.files,
         )
 
@@ -272,20 +292,11 @@ class Net:
         shapes = {
             top: (size // self.items * items, *rest) if size % self.items == 0 else (size, *rest)
             for node in self.nodes
-            if not node.bottoms and node.layer.type not in NO_ITEMS
+            if not node.bottoms and node.layer.has_items
             for top, (size, *rest) in ((t, b.shape) for t, b in zip(node.tops, node.layer.tops) if b.shape)
         }
-        return Net(
-            self.file,
-            self.phase,
-            inputs={**self._inputs, **shapes},
-            probe=self._probe,
-            level=self.level,
-            stages=self.stages,
-            allow_python=self._allow_python,
-            noise=self._noise,
-            number=self._number,
-        )
+        options = replace(self.options, batch=None, inputs={**self._inputs, **shapes})
+        return Net(self.file, self.phase, options, probe=self._probe, number=self._number)
 
     def shapes_with_streams(self, streams: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the tops from outside for so many sequences side by side, where a recurrent layer reads T steps of
@@ -293,7 +304,7 @@ class Net:
         sources = {
             top: self.blobs[top].shape
             for layer in self.layers
-            if not layer.bottoms and layer.type not in NO_ITEMS
+            if not layer.bottoms and layer.nodes[0].layer.has_items
             for top in layer.tops
         }
         marks = (layer.bottoms[1] for layer in self.layers if layer.type in RECURRENT)  # [T,N]: what goes on
@@ -321,7 +332,7 @@ class Net:
     @property
     def items(self) -> int:
         """Items of a batch: axis 0 of the first blob that comes from outside; 1 where there is none."""
-        sources = (node for node in self.nodes if not node.bottoms and node.layer.type not in NO_ITEMS)
+        sources = (node for node in self.nodes if not node.bottoms and node.layer.has_items)
         return next((top.shape[0] for node in sources for top in node.layer.tops if top.shape), 1)
 
     @cached_property

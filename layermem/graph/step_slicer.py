@@ -57,41 +57,49 @@ class Slices:
         return 1 if self.cut is None else self.cut.count
 
 
-MakeBeside = Callable[[Collection[str]], Sequence[Graph]]
-
-
 class MakeStep(Protocol):
     """Makes the step of a net, with the layers of some names unfused."""
 
     def __call__(self, net: Net, unfused: Collection[str] = ()) -> Graph: ...
 
 
-class StepSlicer:
-    """The training step of a net in any slices, each made once; its test nets run in the same ones.
+@dataclass(frozen=True)
+class StepParts:
+    """How the graphs of a training step are made.
 
-    graphs  of the step without slices, and of what shares its arena: those of `tests` at the end
+    step    makes the step of `net`, or of the same net with fewer items
+    update  makes the graph of updates, where gradients are held over several steps
+    test    makes the forward pass of one of `tests`
     share   makes all graphs those of one rank (sharing.py)
-    step    makes that of another net; `beside` the other graphs, with the layers of some names unfused; `test` the
-            forward pass of a test net
     """
 
-    def __init__(
-        self,
-        net: Net,
-        graphs: Sequence[Graph],
-        step: MakeStep,
-        device: Device,
-        beside: MakeBeside = lambda unfused: (),
-        tests: Sequence[Net] = (),
-        test: MakeStep | None = None,
-        share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple,
-    ):
-        self.net, self._of_one_machine, self._share = net, tuple(graphs), share
-        self._step, self._make_beside, self._device = step, beside, device
-        self._tests, self._test = tests, test or step
-        self._storages = [Storage(each, self._test, device) for each in tests]
-        self._storage = Storage(net, self._shared_step, device)
-        self.whole, *others = self._stored(share(graphs))
+    net: Net
+    device: Device
+    step: MakeStep
+    update: Callable[[], Graph] | None = None
+    tests: Sequence[Net] = ()
+    test: MakeStep | None = None
+    share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple
+
+    def beside(self, unfused: Collection[str] = ()) -> list[Graph]:
+        """The other graphs of the arena, with the layers of some names unfused."""
+        updates = [self.update()] if self.update is not None else []
+        return [*updates, *(self.forward(net, unfused) for net in self.tests)]
+
+    def forward(self, net: Net, unfused: Collection[str] = ()) -> Graph:
+        """The forward pass of a test net."""
+        return (self.test or self.step)(net, unfused)
+
+
+class StepSlicer:
+    """The training step of a net in any slices, each made once; its test nets run in the same ones."""
+
+    def __init__(self, parts: StepParts):
+        self._parts, self.net, self._device = parts, parts.net, parts.device
+        self._of_one_machine = (parts.step(parts.net), *parts.beside())
+        self._storages = [Storage(each, parts.forward, parts.device) for each in parts.tests]
+        self._storage = Storage(parts.net, self._shared_step, parts.device)
+        self.whole, *others = self._stored(parts.share(self._of_one_machine))
         self.beside = tuple(others)
         self._small: dict[int, Net] = {}  # by the items of a slice
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
@@ -104,7 +112,7 @@ class StepSlicer:
         alone = self._of_one_machine[0]
         if self._storage.has(alone):
             return self.whole
-        return self._finished(alone, Storage(self.net, self._step, self._device))
+        return self._finished(alone, Storage(self.net, self._parts.step, self._device))
 
     @property
     def items(self) -> int:
@@ -120,7 +128,7 @@ class StepSlicer:
         """All graphs, the step in `slices`; InputError, with the layer and its line, where it cannot be."""
         if slices not in self._sliced:
             try:
-                self._sliced[slices] = self._stored(self._share(self._graphs(slices)))
+                self._sliced[slices] = self._stored(self._parts.share(self._graphs(slices)))
             except InputError as error:
                 raise self.net.placed(error) from None
         return self._sliced[slices]
@@ -131,13 +139,13 @@ class StepSlicer:
 
     def _shared_step(self, net: Net) -> Graph:
         """The step of a net in the form in which ranks share it."""
-        return self._share([self._step(net), *self._of_one_machine[1:]])[0]
+        return self._parts.share([self._parts.step(net), *self._of_one_machine[1:]])[0]
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         """The step, what shares its arena, and the test nets, with their activations as the device stores them, and
         rewritten for it."""
         step, *beside = graphs
-        first_test = len(beside) - len(self._tests)
+        first_test = len(beside) - len(self._parts.tests)
         passes = zip(self._storages, beside[first_test:])
         tests = (self._finished(graph, storage) for storage, graph in passes)
         return self._finished(step, self._storage), *beside[:first_test], *tests
@@ -153,9 +161,9 @@ class StepSlicer:
         step = make(self.net) if cut is None else sliced_graph(self.net, make, cut, self._device, self._with_items)
         beside = self._of_one_machine[1:]
         if slices.bands:
-            beside = tuple(self._divide(graph, slices.bands) for graph in self._make_beside(_layers(slices.bands)))
-        first_test = len(beside) - len(self._tests)
-        tests = (self._in_slices(net, whole, slices) for net, whole in zip(self._tests, beside[first_test:]))
+            beside = tuple(self._divide(graph, slices.bands) for graph in self._parts.beside(_layers(slices.bands)))
+        first_test = len(beside) - len(self._parts.tests)
+        tests = (self._in_slices(net, whole, slices) for net, whole in zip(self._parts.tests, beside[first_test:]))
         return replace(step, slices=str(slices)), *beside[:first_test], *tests
 
     def _with_items(self, items: int) -> Net:
@@ -173,7 +181,7 @@ class StepSlicer:
             return whole
 
         def make(each: Net) -> Graph:
-            return whole if each is net else self._divide(self._test(each, _layers(bands)), bands)
+            return whole if each is net else self._divide(self._parts.forward(each, _layers(bands)), bands)
 
         try:
             return sliced_graph(net, make, replace(cut, count=count), self._device)
@@ -185,9 +193,9 @@ class StepSlicer:
         key = self.net.items // net.items, bands
         if key not in self._made:
             of_net = net is self.net and not bands
-            whole = self._of_one_machine[0] if of_net else self._step(net, _layers(bands))
+            whole = self._of_one_machine[0] if of_net else self._parts.step(net, _layers(bands))
             if bands and bands not in self._banded:
-                whole_batch = whole if net is self.net else self._step(self.net, _layers(bands))
+                whole_batch = whole if net is self.net else self._parts.step(self.net, _layers(bands))
                 self._banded[bands] = [BandedWeights.of(whole_batch, each, self._device) for each in bands]
             self._made[key] = self._divide(whole, bands)
         return self._made[key]

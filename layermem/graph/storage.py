@@ -34,11 +34,11 @@ from typing import Protocol
 from layermem.errors import InputError
 from layermem.graph import slices
 from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_passes, passes_of
-from layermem.graph.needs import NO_GRADIENT
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
 from layermem.graph.passes import Operand, Pass
 from layermem.graph.slices import whole_name
+from layermem.layers.base import has_gradient
 from layermem.ops import CARRY, NARROW, OPEN, WHOLE, BatchSlice, Communication, CopyOut, Feed, Python, Silence, Tensor
 from layermem.utils.units import aligned
 
@@ -384,7 +384,7 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
     learned = {b.name for b in graph.buffers.values() if b.kind == PARAMETER}
     narrow: set[str] = set()  # base names
     for op in graph.ops:
-        for name in op.writes if op.layer_type not in NO_GRADIENT else ():
+        for name in op.writes if has_gradient(op.layer_type) else ():
             buffer, base = graph.buffers[name], whole_name(name)
             if any(op.roles.get(role) == name for role in op.record.indices):
                 continue

@@ -32,15 +32,15 @@ def _unknown_stages(net: Net) -> list[str]:
     names = f"its stages are {' '.join(known)}" if known else "it has none"
     return [
         f"no rule of the net names stage '{stage}'; {did_you_mean(stage, known) or names}"
-        for stage in dict.fromkeys(net.stages)
+        for stage in dict.fromkeys(net.options.stages)
         if stage not in known
     ]
 
 
 def _unused_level(net: Net) -> list[str]:
-    if not net.level or has_level_rules(net.file):
+    if not net.options.level or has_level_rules(net.file):
         return []
-    return [f"no rule of the net has a level, so level {net.level} changes nothing"]
+    return [f"no rule of the net has a level, so level {net.options.level} changes nothing"]
 
 
 def _missing_loss(net: Net) -> list[str]:

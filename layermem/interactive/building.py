@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from layermem.data import probe
 from layermem.errors import InputError
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.layers import LAYERS
 from layermem.proto.filter import filter_net
 from layermem.proto.read import NetFile, read_net, read_net_text
@@ -58,6 +58,12 @@ def phase_of(file: NetFile, phase: str | None, level: int = 0, stages: Iterable[
     return PHASES[phase]
 
 
+def built_net(source: Source, phase: str | None, options: NetOptions) -> Net:
+    """The layers of a net in one phase, with every shape known."""
+    file = read_source(source)
+    return Net(file, phase_of(file, phase, options.level, options.stages), options, probe=probe)
+
+
 def build_net(
     source: Source,
     phase: str | None = None,
@@ -69,16 +75,4 @@ def build_net(
     allow_python: bool = False,
 ) -> Net:
     """The layers of a net in one phase, with every shape known; the arguments are those of layermem.Net."""
-    file = read_source(source)
-    stages = tuple(stages)
-    shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
-    return Net(
-        file,
-        phase_of(file, phase, level, stages),
-        batch=batch,
-        inputs=shapes,
-        probe=probe,
-        level=level,
-        stages=stages,
-        allow_python=allow_python,
-    )
+    return built_net(source, phase, NetOptions.of(batch, inputs, level, stages, allow_python))

@@ -5,30 +5,30 @@ Apart from nets and solvers that run (net.py, solver.py), so that a plan loads n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeGuard
 
-from layermem.backends.base import Device, get_device
-from layermem.distributed.ranks import Ranks
+from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
-from layermem.interactive.building import PathName, Source, build_net
-from layermem.job import Job, resolve_costs
+from layermem.graph.net import NetOptions
+from layermem.interactive.building import PathName, Source, built_net
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
 from layermem.planning.spill import Spill
 from layermem.proto.read import SolverFile, read_solver
-from layermem.solver import build
+from layermem.solver.build import build_nets
 from layermem.solver.checks import check_solver
-from layermem.solver.sharing import ranks_of, ranks_of_net, with_iter_size
-from layermem.solver.spill_rates import resolve_spill
+from layermem.solver.jobs import StepOptions, net_job, solver_job
+from layermem.solver.sharing import with_iter_size
 
 if TYPE_CHECKING:
     from layermem.interactive.net import Net
 
 
 def job_of(
-    net: Source | Net | graph_net.Net | None,
+    net: Source | Net | graph_net.Net | None = None,
     *,
     solver: PathName | SolverFile | None = None,
     device: str | Device | None = None,
@@ -36,8 +36,8 @@ def job_of(
     batch: int | None = None,
     hints: Hints = Hints(),
     level: int = 0,
-    stages: Sequence[str] = (),
-    inputs: Mapping[str, tuple[int, ...]] | None = None,
+    stages: Iterable[str] = (),
+    inputs: Mapping[str, Iterable[int]] | None = None,
     allow_python: bool = False,
     ranks: int = 1,
     iter_size: int | None = None,
@@ -46,76 +46,35 @@ def job_of(
     """The job of a net or of a solver: exactly one of them.
 
     level, stages   for the train net
-    inputs          shapes by name of the tops of a solver's input layers; its data sets are then not opened
+    inputs          shapes by name of the tops of input layers; data sets with shapes are not opened
     ranks, iter_size, spill   as for plan(); a Spill has its rates
     """
+    step = StepOptions(
+        device=device or default_device(), spill=spill, costs=costs, hints=hints, ranks=ranks, iter_size=iter_size
+    )
+    return make_job(net, solver, NetOptions.of(batch, inputs, level, stages, allow_python), step)
+
+
+def make_job(
+    net: Source | Net | graph_net.Net | None,
+    solver: PathName | SolverFile | None,
+    options: NetOptions,
+    step: StepOptions,
+    phase: str | None = None,
+) -> Job:
+    """The job of a net, or of a solver with its test nets, without slices."""
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")
-    target = device if isinstance(device, Device) else get_device(device or default_device())
-    known = resolve_costs(costs, target.title, target.gpu)
-    file = spill if isinstance(spill, Spill) else resolve_spill(spill, target)
     if solver is not None:
-        return job_of_solver(
-            solver,
-            target,
-            known,
-            batch=batch,
-            hints=hints,
-            level=level,
-            stages=stages,
-            inputs=inputs,
-            allow_python=allow_python,
-            ranks=ranks,
-            iter_size=iter_size,
-            spill=file,
-        )
-    shared = ranks_of_net(ranks, iter_size)
+        file = with_iter_size(solver if isinstance(solver, SolverFile) else read_solver(solver), step.iter_size)
+        check_solver(file)
+        return solver_job(file, build_nets(file, options), step)
     if _is_net(net):
-        if batch is not None:
+        if options.batch is not None:
             raise InputError("batch applies to a net file; a Net object has its batch already")
-        return job_of_net(net, target, known, hints=hints, ranks=shared, spill=file)
+        return net_job(net if isinstance(net, graph_net.Net) else net.definition, step)
     assert net is not None
-    built = build_net(net, batch=batch, level=level, stages=stages, allow_python=allow_python)
-    return job_of_net(built, target, known, hints=hints, ranks=shared, spill=file)
-
-
-def job_of_net(
-    net: Net | graph_net.Net,
-    device: Device,
-    costs: Costs,
-    *,
-    hints: Hints = Hints(),
-    ranks: Ranks = Ranks(),
-    spill: Spill | None = None,
-) -> Job:
-    """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
-    definition = net if isinstance(net, graph_net.Net) else net.definition
-    return build.job_of_net(definition, device, costs, hints=hints, ranks=ranks, spill=spill)
-
-
-def job_of_solver(
-    solver: PathName | SolverFile,
-    device: Device,
-    costs: Costs,
-    *,
-    batch: int | None = None,
-    hints: Hints = Hints(),
-    level: int = 0,
-    stages: Sequence[str] = (),
-    inputs: Mapping[str, tuple[int, ...]] | None = None,
-    allow_python: bool = False,
-    ranks: int = 1,
-    iter_size: int | None = None,
-    spill: Spill | None = None,
-) -> Job:
-    """A step of a solver's train net with the solver's update, and its test nets in the same arena."""
-    file = with_iter_size(solver if isinstance(solver, SolverFile) else read_solver(solver), iter_size)
-    check_solver(file)
-    shared = ranks_of(file, ranks)
-    nets = build.build_nets(
-        file, batch=batch, level=level, stages=stages, inputs=dict(inputs or {}), allow_python=allow_python
-    )
-    return build.job_of(nets, file, device, costs=costs, hints=hints, ranks=shared, spill=spill)
+    return net_job(built_net(net, phase, options), step)
 
 
 def default_device() -> str:

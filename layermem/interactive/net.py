@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from threading import RLock
 from typing import Any
@@ -14,17 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layermem.backends.base import Device, get_device
+from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
+from layermem.graph.net import NetOptions
 from layermem.interactive.batching import batches_of, joined
 from layermem.interactive.blob import Array, Blob, Named, NetBlob
-from layermem.interactive.building import Source, build_net, read_source
+from layermem.interactive.building import Source, built_net, read_source
 from layermem.interactive.passes import Batch, Passes
-from layermem.interactive.session import Memory, Session
+from layermem.interactive.session import Session
 from layermem.interactive.shadows import Shadows
 from layermem.interactive.weights import matched_weights
-from layermem.job import Budget
+from layermem.planning.job import Budget
 from layermem.proto.blobs import Blob as Values
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import PHASES
@@ -34,6 +36,7 @@ from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
 from layermem.solver.build import check_keep, reported
 from layermem.solver.feeds import Feeds
+from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
 from layermem.utils.exclusive import exclusive
 from layermem.utils.open_file import OpenFile
@@ -99,23 +102,13 @@ class Net:
     ):
         self._lock = RLock()  # of all methods that read or change what follows (utils/exclusive.py)
         self._file = read_source(source)
-        self._level, self._stages, self._allow_python = level, tuple(stages), allow_python
-        self._batch = batch
-        self._input_shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
-        self._memory = Memory(budget, host_budget, strategy)
-        self._device, self._seed = device, seed
+        self._options = NetOptions.of(batch, inputs, level, stages, allow_python)
+        self._step = StepOptions(device=device, budget=budget, host_budget=host_budget, strategy=strategy)
+        self._seed = seed
         if isinstance(keep, str):
             keep = (keep,)
         self._keep = tuple(keep) if keep is not None else None if budget is None else ()
-        self._definition = build_net(
-            self._file,
-            phase,
-            batch=batch,
-            inputs=self._input_shapes,
-            level=level,
-            stages=self._stages,
-            allow_python=allow_python,
-        )
+        self._definition = built_net(self._file, phase, self._options)
         check_keep((self._definition,), self._keep or ())
         self._inputs: dict[str, Array] = {}  # of Input layers, by blob
         self._diffs: dict[str, Array] = {}  # that a user sets, by blob
@@ -125,14 +118,8 @@ class Net:
         self._feeds: Feeds | None = None
         self._session: Session | None = None
         self._passes: Passes | None = None
-        self._initial: list[Mapping[str, Values]] = (
-            []
-            if weights is None
-            else [
-                matched_weights(self._definition, path)
-                for path in ([weights] if isinstance(weights, (str, PathLike)) else weights)
-            ]
-        )
+        files = [weights] if isinstance(weights, (str, PathLike)) else weights or ()
+        self._initial: list[Mapping[str, Values]] = [matched_weights(self._definition, path) for path in files]
         self._make_views()
 
     @classmethod
@@ -443,8 +430,8 @@ class Net:
     def _ready(self) -> tuple[Session, Passes]:
         """The session and its passes, made when they are first needed."""
         if self._session is None or self._passes is None:
-            device = get_device(self._device) if isinstance(self._device, str) else self._device
-            session = Session(self._definition, device, self._memory, self._seed)
+            device = self._step.target
+            session = Session(self._definition, device, self._step, self._seed)
             session.initial = list(self._initial)
             trains = self._definition.phase == PHASES["TRAIN"] and any(self.blob_loss_weights.values())
             passes = Passes(
@@ -606,15 +593,8 @@ class Net:
             return
         old = self._definition
         try:
-            new = build_net(
-                self._file,
-                self.phase,
-                batch=self._batch,
-                inputs={**self._input_shapes, **wanted},
-                level=self._level,
-                stages=self._stages,
-                allow_python=self._allow_python,
-            )
+            options = replace(self._options, inputs={**(self._options.inputs or {}), **wanted})
+            new = built_net(self._file, self.phase, options)
             _check_same_parameters(old, new)
         except InputError:
             self._shapes.clear()

@@ -28,11 +28,12 @@ from layermem.data.preprocess import Preprocess, Stated
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.deploy import deploy_net
-from layermem.interactive.building import Source, build_net, read_source
+from layermem.graph.net import NetOptions
+from layermem.interactive.building import Source, built_net, read_source
 from layermem.interactive.net import Net
-from layermem.job import Budget
 from layermem.layers import LAYERS
 from layermem.layers.data import FEEDS
+from layermem.planning.job import Budget
 from layermem.proto.read import NetFile, read_net_text
 from layermem.proto.schema import PHASES, Message
 from layermem.proto.weights import WHAT, open_weights
@@ -78,15 +79,15 @@ class Predictor:
         at_most: int | None = None,
     ):
         file = read_source(source)
-        state: dict[str, Any] = {"level": level, "stages": tuple(stages), "allow_python": allow_python}
-        written = build_net(file, "TEST", batch=batch, inputs=inputs, **state)
+        options = NetOptions.of(batch, inputs, level, stages, allow_python)
+        written = built_net(file, "TEST", options)
         if batch is None and at_most and _batch_of(written) > at_most:
-            batch = at_most
-            written = build_net(file, "TEST", batch=batch, inputs=inputs, **state)
+            options = replace(options, batch=at_most)
+            written = built_net(file, "TEST", options)
         self.source = next((layer.message for layer in written.layers if layer.type in FEEDS), None)
         self._stated, self._path, self._files = stated or Stated(), file.path, file.files
         if needs_deploy(written):
-            file, inputs = _as_file(deploy_net(written), file), None
+            file, options = _as_file(deploy_net(written), file), replace(options, inputs={})
         tops = [top for layer in file.message.layer for top in layer.top]
         for name in blobs:
             if name not in tops:
@@ -97,12 +98,14 @@ class Predictor:
             file,
             "TEST",
             weights=files,
-            batch=batch,
-            inputs=inputs,
             budget=budget,
             device=device,
             keep=blobs or None,
-            **state,
+            batch=options.batch,
+            inputs=options.inputs,
+            level=level,
+            stages=options.stages,
+            allow_python=allow_python,
         )
         if not self.net.inputs:
             raise InputError("has no input to predict on; give a net with an Input or data layer", path=self._path)

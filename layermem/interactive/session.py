@@ -7,7 +7,7 @@ new arena takes its place, and the parameters are carried over through the memor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
@@ -18,27 +18,18 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
 from layermem.graph.sections import BACKWARD_HOLD, FORWARD_HOLD, Section, section_graph
-from layermem.job import Budget, Job, resolve_costs, resolve_hints, title_of
 from layermem.ops import FP32
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job, resolve_costs, resolve_hints, title_of
 from layermem.proto.blobs import Blob
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.runtime.held import Held
 from layermem.runtime.runner import Runner
 from layermem.schedule.ir import Schedule
-from layermem.solver.build import job_of_net
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.solver.parameters import Parameters
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What a user says of memory: budgets in bytes, a strategy; None is no limit, and the default."""
-
-    budget: Budget = None
-    host_budget: Budget = None
-    strategy: str | None = None
 
 
 class Bound:
@@ -78,12 +69,13 @@ class Session:
     runner    the program that made the arena, None before the first one is bound
     """
 
-    def __init__(self, net: Net, device: Device, memory: Memory, seed: int):
+    def __init__(self, net: Net, device: Device, step: StepOptions, seed: int):
         net.check_runnable(device.name, device.implements)
         if device.storage != FP32:
             what = f"is run by hand, where blobs are in fp32; leave the storage {device.storage} out"
             raise InputError(what, path=str(net.path))
-        self.net, self.device, self.memory, self.seed = net, device, memory, seed
+        self.net, self.device, self.seed = net, device, seed
+        self.step = replace(step, device=device)
         self.context: StepContext = {"seed": seed, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner: Runner | None = None
         self.initial: list[Mapping[str, Blob]] = []  # values of parameters, written after those of the fillers
@@ -101,8 +93,8 @@ class Session:
             hints = resolve_hints(Hints(), self.net, self.device.default_host_bytes())
             costs = resolve_costs(None, self.device.title, self.device.gpu)
             job = Job(title_of(self.net), (self.net,), (graph,), costs, 0, hints, self.device.free_bytes)
-            job = job.with_host_budget(self.memory.host_budget)
-            report = evaluate(job, self.memory.strategy, self._resolved_budget())
+            job = job.with_host_budget(self.step.host_budget)
+            report = evaluate(job, self.step.strategy, self._resolved_budget())
             report.feasible_program()
             self._reports[section] = report
         return self._reports[section]
@@ -161,7 +153,6 @@ class Session:
 
     def _resolved_budget(self) -> int | None:
         """The budget in bytes; shares are of what `plan` says for the net."""
-        if self._budget_bytes is None and self.memory.budget is not None:
-            job = job_of_net(self.net, self.device, resolve_costs(None, self.device.title, self.device.gpu))
-            self._budget_bytes = job.resolve_budget(self.memory.budget)
+        if self._budget_bytes is None and self.step.budget is not None:
+            self._budget_bytes = net_job(self.net, self.step).resolve_budget(self.step.budget)
         return self._budget_bytes

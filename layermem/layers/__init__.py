@@ -1,75 +1,11 @@
-"""Layers: shapes, memory and cost of every family.  Importing this package registers them all."""
+"""Layers: shapes, memory and cost of every family.  Importing this package imports, and so registers, them all."""
 
-from layermem.layers import (
-    activation,
-    affine_norm,
-    axpy,
-    convolution,
-    detection,
-    dropout,
-    eltwise,
-    filter,
-    gather,
-    im2col,
-    images,
-    inner_product,
-    l2norm,
-    loss,
-    mvn,
-    normalization,
-    output,
-    parameter,
-    permute,
-    pooling,
-    prior_box,
-    python,
-    recurrent,
-    reduction,
-    resize,
-    roi_pooling,
-    shape,
-    softmax,
-    upsample,
-    yolo,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
 
-__all__ = [
-    "LAYERS",
-    "Layer",
-    "Overlay",
-    "Param",
-    "Step",
-    "Tensor",
-    "activation",
-    "affine_norm",
-    "axpy",
-    "convolution",
-    "detection",
-    "dropout",
-    "eltwise",
-    "filter",
-    "gather",
-    "im2col",
-    "images",
-    "inner_product",
-    "l2norm",
-    "loss",
-    "make_layer",
-    "mvn",
-    "normalization",
-    "output",
-    "parameter",
-    "permute",
-    "pooling",
-    "prior_box",
-    "python",
-    "recurrent",
-    "reduction",
-    "resize",
-    "roi_pooling",
-    "shape",
-    "softmax",
-    "upsample",
-    "yolo",
-]
+__all__ = ["LAYERS", "Layer", "Overlay", "Param", "Step", "Tensor", "make_layer"]
+
+for module in iter_modules(__path__, f"{__name__}."):
+    import_module(module.name)

@@ -87,6 +87,8 @@ class Activation(Layer):
 
 @layer("ReLU")
 class ReLU(Activation):
+    caffe_reads = "x"
+    right_in_place = keeps_signs = True
     kind = Kind.RELU
 
     def configure(self) -> None:
@@ -102,6 +104,7 @@ class ReLU(Activation):
 
 @layer("Clip")
 class Clip(Activation):
+    caffe_reads = "x"
     kind = Kind.CLIP
 
     def configure(self) -> None:
@@ -125,6 +128,9 @@ class Clip(Activation):
 class ReLU6(Clip):
     """Of the forks for MobileNets (chuanqi305/ssd), without parameters."""
 
+    caffe_reads = ""
+    right_in_place = True
+
     def bounds(self) -> tuple[float, float]:
         return 0.0, 6.0
 
@@ -133,14 +139,22 @@ class ReLU6(Clip):
 class PReLU(Activation):
     """One slope per channel, w0 [C], or one for all channels, where w0 is a scalar."""
 
+    right_in_place = True
+
     def configure(self) -> None:
         p = self.param.prelu_param
+        self.caffe_reads = "" if self.works_in_place else "x"
         if len(self.bottoms[0].shape) < 2:
             raise InputError(f"has a bottom of shape {self.bottoms[0]}; PReLU takes at least 2 axes: N x C ...")
         filler = p.filler if p.HasField("filler") else FillerParameter(type="constant", value=0.25)
         shape = () if p.channel_shared else (self.bottoms[0].shape[1],)
         self.params: tuple[Param, ...] = (self.make_param(0, shape, filler),)
         self.record = ops.PReLU(self.bottoms[0], p.channel_shared)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The input, which the output overwrites where the layer works in place."""
+        return self.bottoms[0].nbytes if self.works_in_place else 0
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)
@@ -156,6 +170,8 @@ class PReLU(Activation):
 
 @layer("ELU")
 class ELU(Activation):
+    caffe_reads = "xy"
+    right_in_place = True
     kind = Kind.ELU
     operations = 8
 
@@ -165,6 +181,8 @@ class ELU(Activation):
 
 @layer("Sigmoid")
 class Sigmoid(Activation):
+    caffe_reads = "y"
+    right_in_place = True
     kind = Kind.SIGMOID
     derivative_reads = ("y0",)
     operations = 8
@@ -172,6 +190,8 @@ class Sigmoid(Activation):
 
 @layer("TanH")
 class TanH(Activation):
+    caffe_reads = "y"
+    right_in_place = True
     kind = Kind.TANH
     derivative_reads = ("y0",)
     operations = 8
@@ -179,6 +199,7 @@ class TanH(Activation):
 
 @layer("AbsVal")
 class AbsVal(Activation):
+    caffe_reads = "x"
     kind = Kind.ABSVAL
 
 
@@ -191,6 +212,7 @@ class Power(Activation):
         p = self.param.power_param
         power = Pointwise(self.kind, self.bottoms[0], p.power, p.scale, p.shift)
         self.record, self.linear = power, power.has_constant_slope
+        self.caffe_reads = "" if p.power in (0, 1) else "xy"
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
         return () if self.linear else ("x0",)
@@ -200,6 +222,8 @@ class Power(Activation):
 class Exp(Activation):
     """y = outer exp(inner x):  inner = scale ln(base), outer = base^shift."""
 
+    caffe_reads = "y"
+    right_in_place = True
     kind = Kind.EXP
     derivative_reads = ("y0",)
     operations = 8
@@ -219,6 +243,7 @@ class Exp(Activation):
 class Log(Activation):
     """y = factor ln(shift + scale x):  factor = 1 / ln(base)."""
 
+    caffe_reads = "x"
     kind = Kind.LOG
     operations = 8
 
@@ -231,21 +256,30 @@ class Log(Activation):
 
 @layer("BNLL")
 class BNLL(Activation):
+    caffe_reads = "x"
     kind = Kind.BNLL
     operations = 8
 
 
 @layer("Swish")
 class Swish(Activation):
+    caffe_reads = "y"
+    right_in_place = True
     kind = Kind.SWISH
     operations = 8
 
     def configure(self) -> None:
         self.pointwise(self.param.swish_param.beta)
 
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The sigmoid and its input."""
+        return 2 * self.bottoms[0].nbytes
+
 
 @layer("Threshold")
 class Threshold(Activation):
+    has_gradient = False
     kind = Kind.THRESHOLD
 
     def configure(self) -> None:

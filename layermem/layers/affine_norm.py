@@ -54,6 +54,7 @@ def fork_of(p: Message) -> str:
 
 @layer("BN")
 class BN(Layer):
+    right_in_place = True
     record: ops.AffineNorm | ops.Scale
     inplace = True
 
@@ -85,6 +86,10 @@ class BN(Layer):
             self.record = ops.AffineNorm(x, eps, kept if moves else None, global_stats, share=1 - kept)
         if isinstance(self.record, ops.AffineNorm) and not self.record.global_stats:
             self.stash = {"mean": Tensor((x.shape[1],)), "inv_std": Tensor((x.shape[1],))}
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        return 2 * self.bottoms[0].nbytes
 
     def _param(self, index: int, shape: tuple[int, ...], filler: Message, learned: bool) -> Param:
         param = self.make_param(index, shape, filler, stored=(self.bottoms[0].shape[1],))

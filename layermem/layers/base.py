@@ -27,6 +27,7 @@ from layermem.proto.schema import Message
 from layermem.proto.upgrade import v2_type
 from layermem.utils.similar import did_you_mean
 
+CAFFE_VALUE = 4  # bytes of a value, an index or an element of a mask in Caffe
 MULTIPLIERS = ("lr_mult", "decay_mult")  # of a parameter, in its `param { }` block
 
 
@@ -92,6 +93,23 @@ class Layer:
     recompute_kind: str = "exact"  # exact, seeded (counter-based random numbers) or never (data)
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top has loss weight 1 unless the net states another
+    has_gradient: ClassVar[bool] = True  # False: nothing flows back through it
+    has_items: ClassVar[bool] = True  # axis 0 of its tops is that of the batch, where it has no bottoms
+
+    # What BVLC Caffe does, where a blob is one array (graph/inplace_hazards.py, graph/caffe_bytes.py).
+    caffe_reads: str = ""  # by backward in the arrays of bottoms (x) and tops (y); copies that a layer keeps are safe
+    reads_x_for_weights: ClassVar[bool] = False  # by backward, for the gradient of weights alone
+    right_in_place: ClassVar[bool] = False  # its gradient is, where it works in place
+    keeps_signs: ClassVar[bool] = False  # harmless in place after a ReLU, whose backward reads signs alone
+    shares_data: ClassVar[bool] = False  # its top is the array of its bottom
+    shares_diff: ClassVar[bool] = False  # and so is the gradient
+    in_caffe: ClassVar[bool] = True  # False: a part of a layer that Caffe's unrolled net does not have
+
+    # What becomes of it in a deploy form (graph/deploy.py).
+    deploys_as: ClassVar[str] = ""  # the type of layer that takes its place, of a loss over scores
+    takes_truth: ClassVar[bool] = False  # left out there, as losses are: it takes labels, or gives nothing on
+    is_score: ClassVar[bool] = False  # of outputs beside the truth
+    compared_bottoms: ClassVar[int] = 1  # the first ones, which are no truth
 
     def __init__(self, param: Message, phase: int, bottoms: Sequence[Tensor]):
         self.param = param
@@ -137,6 +155,15 @@ class Layer:
         saved   roles that the backward of other ops keeps anyway; a layer may read them instead of a stash
         """
         return ()
+
+    @property
+    def works_in_place(self) -> bool:
+        return self.bottom_names[:1] == self.top_names[:1] != ()
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """What Caffe's layer keeps between forward and backward, in values, indices and masks of 32 bits."""
+        return 0
 
     def index_limit(self, bottom: int) -> int | None:
         """The end of the range of a bottom that holds indices, such as labels: the classes.  None for others."""
@@ -192,6 +219,11 @@ class Layer:
 LAYERS: dict[str, type[Layer]] = {}
 
 
+def has_gradient(name: str) -> bool:
+    """Whether a gradient flows back through a layer of this type, or through an op of several layers."""
+    return name not in LAYERS or LAYERS[name].has_gradient
+
+
 PARTS: set[str] = set()  # types that stand for parts of other layers only (composite.py); no net names them
 
 
@@ -237,6 +269,7 @@ def _hint(name: str, types: Collection[str]) -> str:
 
 
 __all__ = [
+    "CAFFE_VALUE",
     "LAYERS", "MAX_COUNT", "MULTIPLIERS", "PARTS", "Layer", "Message", "Overlay", "Param", "Step", "Tensor", "Window",
-    "layer", "make_layer", "roles", "type_remedy",
+    "has_gradient", "layer", "make_layer", "roles", "type_remedy",
 ]  # fmt: skip

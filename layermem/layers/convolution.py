@@ -39,6 +39,7 @@ class BaseConvolution(Layer):
     shape that they have in the net; `blob_shape` is then that of the tops.
     """
 
+    reads_x_for_weights = True
     record: ops.Conv | ops.Deconv | ops.ConvNd | ops.DeconvNd
     blob_shape: tuple[int, ...]
     bottom_range = (1, None)

@@ -16,7 +16,8 @@ source                       Caffe data_layer.cpp and its neighbours; annotated_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar
 
 from layermem import ops
 from layermem.errors import InputError
@@ -24,21 +25,6 @@ from layermem.layers.base import MAX_COUNT, Layer, Message, Step, Tensor, roles
 from layermem.proto.blobs import read_blob
 from layermem.proto.read import resolve_path
 from layermem.utils.open_file import Files
-
-FROM_FILES = {
-    "AnnotatedData": ("data_param", "batch_size"),
-    "Data": ("data_param", "batch_size"),
-    "ImageData": ("image_data_param", "batch_size"),
-    "HDF5Data": ("hdf5_data_param", "batch_size"),
-    "WindowData": ("window_data_param", "batch_size"),
-}
-MATRIX = "InfogainMatrix"  # not a type of Caffe: the file of an InfogainLoss (composite.py)
-SIZES = "DetectionSizes"  # nor this: the file of a DetectionEvaluate
-FEEDS = {*FROM_FILES, "MemoryData", "DummyData", "Input", MATRIX, SIZES}
-NO_ITEMS = {MATRIX, SIZES, "Parameter"}  # their tops have no axis of the batch
-IN_BYTES = {"Data", "ImageData"}
-# Their second top holds a label for each item of the first.
-WITH_LABELS = {"Data", "ImageData", "MemoryData", "WindowData"}
 
 Shapes = Sequence[Sequence[int]]
 Probe = Callable[[Message, int, str, Files], Shapes]  # (LayerParameter, phase, path, files) -> shapes of its tops
@@ -51,6 +37,11 @@ class Feed(Layer):
     bottom_range = (0, 0)
     top_range = (1, None)
     recompute_kind = "never"
+    block: ClassVar[str] = ""  # with the batch size and the source, where the tops are read from files
+    has_labels: ClassVar[bool] = False  # its second top holds a label for each item of the first
+    may_be_bytes: ClassVar[bool] = False  # its images may reach the device as bytes
+    is_transformed: ClassVar[bool] = False  # it obeys its transform_param
+    form: ClassVar[str] = ""  # of its parameters that state shapes
 
     def __init__(self, param: Message, phase: int, shapes: Shapes, path: str = "", files: Files | None = None):
         self.type = param.type
@@ -69,7 +60,7 @@ class Feed(Layer):
         """The first top, if batches of it may be images in bytes, and the shape of the mean image: a file that is not
         there, or no such image, is subtracted where the data are read."""
         name, top = self.param.transform_param.mean_file, self.tops[0]
-        if self.type not in IN_BYTES or len(top.shape) != 4:
+        if not self.may_be_bytes or len(top.shape) != 4:
             return None, None
         if not name:
             return top, None
@@ -83,8 +74,168 @@ class Feed(Layer):
     def forward(self) -> Step:
         return Step("forward", (), roles("y", len(self.tops)))
 
+    @classmethod
+    def set_batch(cls, param: Message, batch: int) -> None:
+        """Write the batch size into `param`."""
+        if cls.block:
+            getattr(param, cls.block).batch_size = batch
 
-FEED_LAYERS: dict[str, type[Feed]] = {name: type(name, (Feed,), {"type": name}) for name in sorted(FEEDS)}
+    @classmethod
+    def stated_batch(cls, param: Message) -> int:
+        """The batch size that a layer of files, or DummyData, states; 0 for other types."""
+        return int(getattr(param, cls.block).batch_size) if cls.block else 0
+
+    @classmethod
+    def shapes_in(cls, param: Message) -> list[tuple[int, ...]]:
+        """The shapes that `param` states, one for each top or one for all."""
+        return []
+
+    @classmethod
+    def set_shapes(cls, param: Message, shapes: Shapes, given: Collection[str]) -> None:
+        """Write shapes into `param`, from which the data source reads them; users state those of the tops `given`."""
+
+
+FEED_LAYERS: dict[str, type[Feed]] = {}  # by Caffe's name
+
+
+def feed(cls: type[Feed]) -> type[Feed]:
+    cls.type = cls.__name__
+    FEED_LAYERS[cls.type] = cls
+    return cls
+
+
+@feed
+class AnnotatedData(Feed):
+    block = "data_param"
+    is_transformed = True
+
+
+@feed
+class Data(Feed):
+    block = "data_param"
+    has_labels = may_be_bytes = is_transformed = True
+
+
+@feed
+class ImageData(Feed):
+    block = "image_data_param"
+    has_labels = may_be_bytes = is_transformed = True
+
+
+@feed
+class HDF5Data(Feed):
+    block = "hdf5_data_param"
+
+
+@feed
+class WindowData(Feed):
+    block = "window_data_param"
+    has_labels = is_transformed = True
+
+
+@feed
+class MemoryData(Feed):
+    has_labels = True
+
+    @classmethod
+    def set_batch(cls, param: Message, batch: int) -> None:
+        p = param.memory_data_param
+        if p.dim:
+            p.dim[0] = batch
+        else:
+            p.batch_size = batch
+
+    @classmethod
+    def shapes_in(cls, param: Message) -> list[tuple[int, ...]]:
+        p = param.memory_data_param
+        four = [field for field in ("batch_size", "channels", "height", "width") if p.HasField(field)]
+        if p.dim:
+            if four:
+                raise InputError(f"states both dim and {four[0]} in its memory_data_param; keep dim")
+            return [tuple(p.dim), (p.dim[0],)][: len(param.top)]
+        if min(p.batch_size, p.channels, p.height, p.width) <= 0:
+            raise InputError(
+                "needs batch_size, channels, height and width; set each in memory_data_param to at least 1"
+            )
+        return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][: len(param.top)]
+
+
+class StatedFeed(Feed):
+    """A layer whose parameters list a shape for each top."""
+
+    @classmethod
+    def set_batch(cls, param: Message, batch: int) -> None:
+        for shape in getattr(param, cls.form).shape:
+            if shape.dim:
+                shape.dim[0] = batch
+
+    @classmethod
+    def shapes_in(cls, param: Message) -> list[tuple[int, ...]]:
+        return [tuple(shape.dim) for shape in getattr(param, cls.form).shape]
+
+    @classmethod
+    def set_shapes(cls, param: Message, shapes: Shapes, given: Collection[str]) -> None:
+        block = getattr(param, cls.form)
+        del block.shape[:]
+        for shape in shapes:
+            block.shape.add(dim=shape)
+
+
+@feed
+class DummyData(StatedFeed):
+    form = "dummy_data_param"
+
+    @classmethod
+    def set_batch(cls, param: Message, batch: int) -> None:
+        super().set_batch(param, batch)
+        if param.dummy_data_param.num:
+            param.dummy_data_param.num[:] = [batch] * len(param.dummy_data_param.num)
+
+    @classmethod
+    def stated_batch(cls, param: Message) -> int:
+        return next((shape[0] for shape in stated_shapes(param) if shape), 0)
+
+    @classmethod
+    def shapes_in(cls, param: Message) -> list[tuple[int, ...]]:
+        p = param.dummy_data_param
+        return super().shapes_in(param) or list(zip(p.num, p.channels, p.height, p.width))
+
+    @classmethod
+    def set_shapes(cls, param: Message, shapes: Shapes, given: Collection[str]) -> None:
+        if any(top in given for top in param.top):
+            param.dummy_data_param.ClearField("num")  # BVLC's older form states all four axes, one by one
+            super().set_shapes(param, shapes, given)
+
+
+@feed
+class Input(StatedFeed):
+    form = "input_param"
+
+
+class FileOfLayer(Feed):
+    """The contents of a file that another layer names (composite.py): no type of Caffe."""
+
+    form = "input_param"
+    has_items = False
+
+    @classmethod
+    def shapes_in(cls, param: Message) -> list[tuple[int, ...]]:
+        return [tuple(shape.dim) for shape in param.input_param.shape]
+
+
+@feed
+class InfogainMatrix(FileOfLayer):
+    pass
+
+
+@feed
+class DetectionSizes(FileOfLayer):
+    pass
+
+
+FROM_FILES = {name: cls.block for name, cls in FEED_LAYERS.items() if cls.block}
+MATRIX, SIZES = InfogainMatrix.__name__, DetectionSizes.__name__
+FEEDS = set(FEED_LAYERS)
 
 
 def make_feed_layer(
@@ -93,7 +244,7 @@ def make_feed_layer(
     *,
     path: str,
     batch: int | None,
-    inputs: dict[str, tuple[int, ...]],
+    inputs: Mapping[str, tuple[int, ...]],
     probe: Probe | None,
     takes_inputs: bool = True,
     files: Files | None = None,
@@ -120,11 +271,7 @@ def make_feed_layer(
     shapes = [inputs.get(top, tuple(shape)) for top, shape in zip(param.top, shapes)]
     if not param.top:
         raise InputError("has no top; name at least one 'top:'")
-    if param.type == "Input":
-        _set_shapes(param.input_param, shapes)
-    elif param.type == "DummyData" and any(top in inputs for top in param.top):
-        param.dummy_data_param.ClearField("num")  # BVLC's older form states all four axes, one by one
-        _set_shapes(param.dummy_data_param, shapes)
+    FEED_LAYERS[param.type].set_shapes(param, shapes, inputs)
     return FEED_LAYERS[param.type](param, phase, shapes, path, files)
 
 
@@ -144,13 +291,13 @@ def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:
     return True
 
 
-def _shapes_of_inputs(param: Message, inputs: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
+def _shapes_of_inputs(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
     """Shapes of all tops where `inputs` has them; no file is opened then.  A label goes with its images."""
     tops = list(param.top)
     if not tops or tops[0] not in inputs or not inputs[tops[0]]:
         return None
     batch = inputs[tops[0]][0]
-    if param.type in WITH_LABELS and len(tops) == 2:
+    if FEED_LAYERS[param.type].has_labels and len(tops) == 2:
         inputs = {tops[1]: (batch,), **inputs}
     if any(top not in inputs for top in tops):
         return None
@@ -162,69 +309,25 @@ def set_batch(param: Message, batch: int) -> None:
     """Set the batch size of an input layer of any type."""
     if not 1 <= batch <= MAX_COUNT:
         raise InputError(f"cannot take batches of {batch}; give a number from 1 to 2^31-1")
-    if param.type in FROM_FILES:
-        block, field = FROM_FILES[param.type]
-        setattr(getattr(param, block), field, batch)
-    elif param.type == "MemoryData":
-        if param.memory_data_param.dim:
-            param.memory_data_param.dim[0] = batch
-        else:
-            param.memory_data_param.batch_size = batch
-    elif param.type == "DummyData":
-        for shape in param.dummy_data_param.shape:
-            if shape.dim:
-                shape.dim[0] = batch
-        if param.dummy_data_param.num:
-            param.dummy_data_param.num[:] = [batch] * len(param.dummy_data_param.num)
-    elif param.type == "Input":
-        for shape in param.input_param.shape:
-            if shape.dim:
-                shape.dim[0] = batch
-
-
-def _set_shapes(block: Message, shapes: Shapes) -> None:
-    """Set the shapes in the parameters of an Input or DummyData layer."""
-    del block.shape[:]
-    for shape in shapes:
-        block.shape.add(dim=shape)
+    FEED_LAYERS[param.type].set_batch(param, batch)
 
 
 def stated_batch(param: Message) -> int:
     """The batch size that an input layer of files, or DummyData, states; 0 for other types."""
-    if param.type == "DummyData":
-        return next((shape[0] for shape in stated_shapes(param) if shape), 0)
-    if param.type not in FROM_FILES:
-        return 0
-    block, field = FROM_FILES[param.type]
-    return int(getattr(getattr(param, block), field))
+    return FEED_LAYERS[param.type].stated_batch(param) if param.type in FEED_LAYERS else 0
 
 
 def stated_shapes(param: Message, *, takes_inputs: bool = True) -> list[tuple[int, ...]]:
     """Shapes that the layer itself states: DummyData, Input, MemoryData."""
-    tops = len(param.top)
-    if param.type == "MemoryData":
-        p = param.memory_data_param
-        four = [field for field in ("batch_size", "channels", "height", "width") if p.HasField(field)]
-        if p.dim:
-            if four:
-                raise InputError(f"states both dim and {four[0]} in its memory_data_param; keep dim")
-            return [tuple(p.dim), (p.dim[0],)][:tops]
-        if min(p.batch_size, p.channels, p.height, p.width) <= 0:
-            raise InputError(
-                "needs batch_size, channels, height and width; set each in memory_data_param to at least 1"
-            )
-        return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][:tops]
-    if param.type in ("Input", MATRIX, SIZES):
-        stated = [tuple(shape.dim) for shape in param.input_param.shape]
-        form = "input_param { shape { dim: .. } }"
-    else:
-        p = param.dummy_data_param
-        stated = [tuple(shape.dim) for shape in p.shape] or list(zip(p.num, p.channels, p.height, p.width))
-        form = "dummy_data_param { shape { dim: .. } }"
+    cls, tops = FEED_LAYERS[param.type], len(param.top)
+    stated = cls.shapes_in(param)
+    if not cls.form:
+        return stated
     if len(stated) == 1:
         stated = stated * tops
     if len(stated) != tops:
         options = f", or {shape_options(param)}" if param.type == "Input" and takes_inputs else ""
+        form = f"{cls.form} {{ shape {{ dim: .. }} }}"
         raise InputError(
             f"states {len(stated)} shapes for {tops} tops; give one for each, or one for all, in {form}{options}"
         )

@@ -227,6 +227,7 @@ def mining_of(p: Message) -> str:
 
 @layer("DetectionOutput")
 class DetectionOutput(Layer):
+    has_gradient = False
     record: ops.DetectionOutput
     bottom_range = (3, 3)
 
@@ -270,6 +271,9 @@ class DetectionOutput(Layer):
 
 @layer("DetectionEvaluate")
 class DetectionEvaluate(Layer):
+    has_gradient = False
+    takes_truth = True
+    is_score = True
     record: ops.DetectionEvaluate
     bottom_range = (2, 3)
 

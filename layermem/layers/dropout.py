@@ -19,12 +19,13 @@ from zlib import crc32
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Overlay, Step, layer
+from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, layer
 from layermem.proto.schema import TEST
 
 
 @layer("Dropout")
 class Dropout(Layer):
+    right_in_place = keeps_signs = True
     record: ops.Dropout
     recompute_kind = "seeded"
     inplace = True
@@ -38,6 +39,11 @@ class Dropout(Layer):
         self.record = ops.Dropout(
             self.bottoms[0], int(ratio * 2**32), 1 / (1 - ratio), stream, identity=self.phase == TEST
         )
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The mask."""
+        return CAFFE_VALUE * self.bottoms[0].count if self.phase != TEST else 0
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),), flops=self.flops)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import Layer, Overlay, Step, layer, roles
+from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, layer, roles
 
 OPERATIONS = ("PROD", "SUM", "MAX")  # by their number in EltwiseParameter.EltwiseOp
 
@@ -46,7 +46,14 @@ class Eltwise(Layer):
         self.tops = (first,)
         if operation == "MAX":
             self.stash = {"winner": first.of("uint8" if len(self.bottoms) <= 256 else "int32")}
+        if operation == "PROD":  # its unstable form divides y
+            self.caffe_reads = "x" if p.stable_prod_grad else "xy"
         self.record = ops.Eltwise(operation, first, len(self.bottoms), coeffs)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """Which bottom each maximum is of."""
+        return CAFFE_VALUE * self.tops[0].count if self.record.operation == "MAX" else 0
 
     def forward(self) -> Step:
         xs = roles("x", len(self.bottoms))

@@ -17,11 +17,12 @@ from collections.abc import Collection, Sequence
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Step, Tensor, layer, roles
+from layermem.layers.base import CAFFE_VALUE, Layer, Step, Tensor, layer, roles
 
 
 @layer("Embed")
 class Embed(Layer):
+    reads_x_for_weights = True
     record: ops.Embed
 
     def setup(self) -> None:
@@ -34,6 +35,11 @@ class Embed(Layer):
         if p.bias_term:
             self.params += (self.make_param(1, (p.num_output,), p.bias_filler),)
         self.record = ops.Embed(p.input_dim, p.num_output, x, y, bias=p.bias_term)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The ones that the gradient of the bias multiplies with."""
+        return CAFFE_VALUE * self.bottoms[0].count if self.param.embed_param.bias_term else 0
 
     def forward(self) -> Step:
         flops = self.tops[0].count if self.record.bias else 0

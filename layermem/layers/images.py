@@ -54,6 +54,8 @@ def check_images(kind: str, bottom: Tensor, shape: Shape, axis: int) -> None:
 
 
 class Images(Permutation):
+    shares_data = shares_diff = True
+
     def blob(self) -> tuple[Shape, Sequence[int]]:
         """The shape of the blob, and the order of its axes as images."""
         if not self.param.input_param.shape:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import Layer, Overlay, Step, layer
+from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, layer
 from layermem.proto.schema import FillerParameter
 
 
@@ -36,6 +36,13 @@ class Normalize(Layer):
         self.params = (self.make_param(0, () if p.channel_shared else (x.shape[1],), filler),)
         self.tops = (x,)
         self.record = ops.L2Norm(x, p.across_spatial, p.channel_shared, p.eps)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The norm of each image or pixel, and one image that a step works on."""
+        x = self.bottoms[0]
+        norms = x.shape[0] if self.param.norm_param.across_spatial else x.count // x.shape[1]
+        return CAFFE_VALUE * norms + x.nbytes // max(1, x.shape[0])
 
     def forward(self) -> Step:
         overlays = (Overlay("y0", "x0", "forward"),)

@@ -86,6 +86,11 @@ class EuclideanLoss(Layer):
         self.tops = (SCALAR,)
         self.record = ops.EuclideanLoss(a, b, items=a.shape[0])
 
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The differences."""
+        return self.bottoms[0].nbytes
+
     def forward(self) -> Step:
         return scalar_loss(self, 3)
 
@@ -116,6 +121,11 @@ class SmoothL1Loss(Layer):
         weights = len(self.bottoms) - 2
         self.record = ops.SmoothL1Loss(a, a.shape[0], sigma, inside=weights > 0, outside=weights > 1)
 
+    @property
+    def caffe_state_bytes(self) -> int:
+        """Differences, errors and ones."""
+        return 3 * self.bottoms[0].nbytes
+
     def forward(self) -> Step:
         return scalar_loss(self, 6)
 
@@ -131,6 +141,7 @@ class SmoothL1Loss(Layer):
 class SigmoidCrossEntropyLoss(Layer):
     """x0 scores, x1 targets of as many elements; a target whose whole part is ignore_label is left out."""
 
+    deploys_as = "Sigmoid"
     bottom_range = (2, 2)
     is_loss = True
 
@@ -141,6 +152,11 @@ class SigmoidCrossEntropyLoss(Layer):
         normalization = read_loss_param(self.param.loss_param, x.shape[0], x.count, default="BATCH_SIZE")
         self.tops = (SCALAR,)
         self.record = ops.SigmoidCrossEntropyLoss(x, t, *normalization)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The probabilities."""
+        return self.bottoms[0].nbytes
 
     def forward(self) -> Step:
         return scalar_loss(self, 12)
@@ -186,6 +202,7 @@ class ItemLoss(Layer):
 
 @layer("HingeLoss")
 class HingeLoss(ItemLoss):
+    caffe_reads = "x"
     operations = 3
 
     def _record(self, x: Tensor) -> ops.HingeLoss:
@@ -194,6 +211,8 @@ class HingeLoss(ItemLoss):
 
 @layer("MultinomialLogisticLoss")
 class MultinomialLogisticLoss(ItemLoss):
+    caffe_reads = "x"
+
     def _record(self, x: Tensor) -> ops.MultinomialLogisticLoss:
         return ops.MultinomialLogisticLoss(x)
 
@@ -202,6 +221,7 @@ class MultinomialLogisticLoss(ItemLoss):
 class ContrastiveLoss(Layer):
     """x0, x1 [N, C] pairs, x2 [N] not 0 where a pair is the same."""
 
+    compared_bottoms = 2
     bottom_range = (3, 3)
     is_loss = True
 
@@ -213,6 +233,11 @@ class ContrastiveLoss(Layer):
         p = self.param.contrastive_loss_param
         self.tops = (SCALAR,)
         self.record = ops.ContrastiveLoss(a, b, a.shape[0], p.margin, p.legacy_version)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The differences."""
+        return self.bottoms[0].nbytes
 
     def forward(self) -> Step:
         return scalar_loss(self, 3)

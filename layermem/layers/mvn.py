@@ -16,11 +16,12 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import Layer, Overlay, Step, Tensor, layer
+from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, Tensor, layer
 
 
 @layer("MVN")
 class MVN(Layer):
+    caffe_reads = "xy"
     record: ops.MVN
     inplace = True
 
@@ -33,6 +34,13 @@ class MVN(Layer):
         self.record = ops.MVN(y, p.across_channels, p.normalize_variance, p.eps)
         if p.normalize_variance:
             self.stash = {"inv_std": self.record.groups}
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """A mean and a variance of each map, a blob between, and the ones that sums multiply with."""
+        n, c, h, w = self.tops[0].shape
+        ones = h * w * (c if self.param.mvn_param.across_channels else 1)
+        return self.tops[0].nbytes + CAFFE_VALUE * (2 * n * c + ones)
 
     def forward(self) -> Step:
         flops = (6 if self.record.normalize else 2) * self.tops[0].count

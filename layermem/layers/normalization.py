@@ -33,6 +33,7 @@ INTRA = Overlay("dx0", "x0", "intra")
 class LRN(Layer):
     """Across channels, kernels read all channels of a pixel before they write one: hence the overlays."""
 
+    caffe_reads = "xy"
     record: ops.LRN
     inplace = True
 
@@ -52,6 +53,12 @@ class LRN(Layer):
         sums = size if across else 2 * size  # within a channel: rows, then columns
         self.flops = x.count * (sums + 5)  # square, sums, k + alpha *, power, product
 
+    @property
+    def caffe_state_bytes(self) -> int:
+        """Across channels the scale of each element; within them the blobs of a small net of split, square, pool and
+        power."""
+        return self.bottoms[0].nbytes * (1 if self.param.lrn_param.norm_region != WITHIN_CHANNEL else 5)
+
     def forward(self) -> Step:
         overlays = (FORWARD,) if self.record.across else ()
         return Step("forward", ("x0",), ("y0",), overlays=overlays, flops=self.flops)
@@ -70,6 +77,7 @@ class BatchNorm(Layer):
     replace the statistics of the batch.
     """
 
+    right_in_place = True
     record: ops.BatchNorm | ops.BatchNormScale
     inplace = True
 
@@ -87,6 +95,11 @@ class BatchNorm(Layer):
         self.record = ops.BatchNorm(x, p.eps, p.moving_average_fraction, global_stats)
         if p.scale_bias or p.HasField("scale_filler") or p.HasField("bias_filler"):
             self.record = self._scaled(self.record)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """x normalised, its standard deviation at every element, and where in place a copy of the gradient."""
+        return (2 + (self.works_in_place and self.phase == schema.TRAIN)) * self.bottoms[0].nbytes
 
     def _average(self, index: int, size: int) -> Param:
         """A moving average starts at 0; no solver updates it, whatever its `param { }` (as in Caffe's upgrade)."""
@@ -187,6 +200,7 @@ class BroadcastLayer(Layer):
 
 @layer("Scale")
 class Scale(BroadcastLayer):
+    right_in_place = True
     record: ops.Scale
 
     def setup(self) -> None:
@@ -199,7 +213,13 @@ class Scale(BroadcastLayer):
             bias = f"w{len(self.params)}"
             self.params += (self.make_param(len(self.params), shape, p.bias_filler),)
         self.tops = self.bottoms[:1]
+        self.caffe_reads = "" if self.works_in_place else "x"
         self.record = ops.Scale(self.bottoms[0], operand, view, summed, bias)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The input, which the output overwrites where the layer works in place."""
+        return self.bottoms[0].nbytes if self.works_in_place else 0
 
     def forward(self) -> Step:
         op = self.record
@@ -227,6 +247,7 @@ class Scale(BroadcastLayer):
 
 @layer("Bias")
 class Bias(BroadcastLayer):
+    right_in_place = True
     record: ops.Bias
 
     def setup(self) -> None:

@@ -14,6 +14,8 @@ from layermem.layers.base import Layer, Step, layer
 
 @layer("HDF5Output")
 class HDF5Output(Layer):
+    has_gradient = False
+    takes_truth = True
     bottom_range = (2, 2)
     top_range = (0, 0)
 

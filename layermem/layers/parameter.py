@@ -17,6 +17,7 @@ from layermem.proto import schema
 
 @layer("Parameter")
 class Parameter(Layer):
+    has_items = False
     bottom_range = (0, 0)
 
     def setup(self) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from zlib import crc32
 
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Message, Step, Tensor, Window, layer, roles
+from layermem.layers.base import CAFFE_VALUE, Layer, Message, Step, Tensor, Window, layer, roles
 from layermem.ops import Pool, StochasticPool
 from layermem.proto.schema import TEST
 
@@ -73,6 +73,12 @@ class Pooling(Layer):
             self.recompute_kind = "exact" if average else "seeded"
         if p.pool == MAX or self.recompute_kind == "seeded":
             self.stash = {"argmax": self.record.argmax}
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """Where the maximum is, unless a second top says so."""
+        kept = self.param.pooling_param.pool != AVE and len(self.tops) == 1
+        return CAFFE_VALUE * self.tops[0].count if kept else 0
 
     def _windows(self, p: Message, h: int, w: int) -> tuple[Window, Window]:
         if p.global_pooling:

@@ -25,6 +25,7 @@ SAME = 1e-6  # aspect ratios nearer than this are one
 
 @layer("PriorBox")
 class PriorBox(Layer):
+    has_gradient = False
     bottom_range = (1, 2)
 
     def setup(self) -> None:

@@ -31,6 +31,7 @@ ALLOW = "--allow-python (allow_python=True in Python)"
 class Python(Layer):
     """A layer whose class runs."""
 
+    right_in_place = True
     bottom_range = (0, None)
     top_range = (0, None)
     record: ops.Python

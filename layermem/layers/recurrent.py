@@ -37,6 +37,7 @@ RECURRENT = ("LSTM", "RNN")  # layers that this unrolls: axis 0 of what they rea
 class LSTMUnit(Layer):
     """c [1,N,D], gates [1,N,4D], cont [1,N] -> c and h of the next step, [1,N,D] both."""
 
+    caffe_reads = "xy"
     record: ops.LstmUnit
     bottom_range = (3, 3)
     top_range = (2, 2)
@@ -48,6 +49,11 @@ class LSTMUnit(Layer):
             raise InputError(f"has bottoms of {c}, {gates} and {cont}; give 1 x N x D, 1 x N x 4D and 1 x N")
         self.tops = (c, c)
         self.record = ops.LstmUnit(items, cells)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The gates and their diffs."""
+        return 2 * self.bottoms[1].nbytes
 
     def index_limit(self, bottom: int) -> int | None:
         return 2 if bottom == 2 else None  # cont is 0 or 1
@@ -99,10 +105,17 @@ class StateRead(State):
 class StateWrite(State):
     """state = x, once in a step of the net."""
 
+    shares_data = shares_diff = True
+    in_caffe = False
     top_range = (0, 0)
 
     def setup(self) -> None:
         self.carry(self.bottoms[0])
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """Caffe's net copies c_T alone: a Split, whose top has a diff."""
+        return self.bottoms[0].nbytes if self.name.endswith("/c_T") else 0
 
     def forward(self) -> Step:
         return Step("store", ("x0",), (), ("w0",))
@@ -112,9 +125,17 @@ class StateWrite(State):
 class Exposed(Layer):
     """y = x, without a gradient."""
 
+    shares_data = shares_diff = True
+    in_caffe = has_gradient = False
+
     def setup(self) -> None:
         self.tops = self.bottoms
         self.record = ops.Split(self.bottoms[0], 1)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """Caffe's net copies c_T alone: a Split, whose top has a diff."""
+        return self.bottoms[0].nbytes if self.name.endswith("/c_T") else 0
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),))

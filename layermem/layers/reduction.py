@@ -35,6 +35,7 @@ class Reduction(Layer):
             factor /= prod(x.shape[along:])
         y = Tensor(x.shape[:along])
         self.tops = (y,)
+        self.caffe_reads = "x" if operation in ("ASUM", "SUMSQ") else ""
         self.record = ops.Reduction(operation, x, y, along, factor)
 
     def forward(self) -> Step:
@@ -55,6 +56,8 @@ class ArgMax(Layer):
        [N, 1 or 2, top_k] without one: indices, then values with out_max_val; a 1 for each axis beyond three
     Of equal elements the last comes first, as Caffe sorts (value, index) pairs.
     """
+
+    has_gradient = False
 
     def setup(self) -> None:
         p, x = self.param.argmax_param, self.bottoms[0]

@@ -25,7 +25,7 @@ from collections.abc import Collection, Sequence
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Step, Tensor, layer
+from layermem.layers.base import CAFFE_VALUE, Layer, Step, Tensor, layer
 
 
 @layer("ROIPooling")
@@ -47,6 +47,11 @@ class ROIPooling(Layer):
         self.tops = (y,)
         self.stash = {"argmax": y.of("int32")}
         self.record = ops.RoiPool(x, rois, y, p.spatial_scale)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """Where the maximum of each output is."""
+        return CAFFE_VALUE * self.tops[0].count
 
     def forward(self) -> Step:
         pixels = self.bottoms[0].shape[2] * self.bottoms[0].shape[3]

@@ -115,6 +115,7 @@ class Slice(Layer):
 
 @layer("Split")
 class Split(Layer):
+    shares_data = True
     top_range = (1, None)
 
     def setup(self) -> None:
@@ -158,6 +159,8 @@ class AxisReshape(Layer):
 
 @layer("Flatten")
 class Flatten(AxisReshape):
+    shares_data = shares_diff = True
+
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         p = self.param.flatten_param
         first, last = self.axis(p.axis), self.axis(p.end_axis)
@@ -168,6 +171,8 @@ class Flatten(AxisReshape):
 
 @layer("Reshape")
 class Reshape(AxisReshape):
+    shares_data = shares_diff = True
+
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         p = self.param.reshape_param
         first, last = self._replaced_axes(p.axis, p.num_axes, len(shape))
@@ -225,6 +230,8 @@ class Tile(Layer):
 
 @layer("Silence")
 class Silence(Layer):
+    has_gradient = False
+    takes_truth = True
     bottom_range = (1, None)
     top_range = (0, 0)
 

@@ -37,6 +37,8 @@ def require_labels(layer: Layer, along: int) -> None:
 
 @layer("Softmax")
 class Softmax(Layer):
+    caffe_reads = "y"
+    right_in_place = True
     inplace = True
 
     def setup(self) -> None:
@@ -56,6 +58,7 @@ class Softmax(Layer):
 
 @layer("SoftmaxWithLoss")
 class SoftmaxWithLoss(Layer):
+    deploys_as = "Softmax"
     bottom_range = (2, 2)
     top_range = (1, 2)
     is_loss = True
@@ -67,6 +70,11 @@ class SoftmaxWithLoss(Layer):
         normalization = read_loss_param(self.param.loss_param, prod(x.shape[:along]), label.count, default="VALID")
         self.tops = (SCALAR, x)[: len(self.param.top)]
         self.record = ops.SoftmaxLoss(x, along, label, *normalization)
+
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The probabilities."""
+        return self.bottoms[0].nbytes
 
     def forward(self) -> Step:
         writes = roles("y", len(self.tops))
@@ -91,6 +99,7 @@ class InfogainLoss(Layer):
     A share counts as at least 1e-20, and the gradient is that without this limit, as in Caffe.
     """
 
+    deploys_as = "Softmax"
     bottom_range = (2, 3)
     top_range = (1, 2)
     is_loss = True
@@ -112,6 +121,11 @@ class InfogainLoss(Layer):
         self.tops = (SCALAR, x)[: len(self.param.top)]
         self.record = ops.InfogainLoss(x, along, label, *normalization)
 
+    @property
+    def caffe_state_bytes(self) -> int:
+        """The probabilities."""
+        return self.bottoms[0].nbytes
+
     def forward(self) -> Step:
         writes = roles("y", len(self.tops))
         overlays = (Overlay("y1", "x0", "forward"),) if len(self.tops) > 1 else ()
@@ -129,6 +143,9 @@ class InfogainLoss(Layer):
 class Accuracy(Layer):
     """A label is among the top_k if fewer than top_k other scores are at least its own: ties are misses."""
 
+    has_gradient = False
+    takes_truth = True
+    is_score = True
     bottom_range = (2, 2)
     top_range = (1, 2)
 

@@ -199,6 +199,7 @@ class Yolov3(CellLoss):
 
 
 class GridDetections(Layer):
+    has_gradient = False
     record: ops.GridDetections
 
     def plan(self, p: Message, block: str, anchors: Sequence[Anchors], parts: Sequence[int], softmax: bool) -> None:

@@ -18,7 +18,7 @@ from layermem.api import Net, build_net
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.deploy import deploy_net
-from layermem.graph.net import NetLayer, Node
+from layermem.graph.net import NetLayer, NetOptions, Node
 from layermem.layers.data import FEEDS
 from layermem.onnx import exporters as exporters  # registers them
 from layermem.onnx.graph import OPSET, Array, Graph, Piece, Shape
@@ -259,7 +259,7 @@ def _check_any_batch(net: graph_net.Net, graph: Graph, values: Mapping[str, Arra
     shapes = {top: net.blobs[top].shape for layer in net.layers if layer.type in FEEDS for top in layer.tops}
     larger = {name: (shape[0] + 1, *shape[1:]) for name, shape in shapes.items() if shape}
     try:
-        other_net = graph_net.Net(net.file, net.phase, inputs=larger, stages=net.stages)
+        other_net = graph_net.Net(net.file, net.phase, NetOptions(inputs=larger, stages=net.options.stages))
         other = write_graph(other_net, values)
     except InputError as error:
         raise error.at(path=str(net.path)) from None

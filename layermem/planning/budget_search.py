@@ -12,7 +12,7 @@ Where it has become much slower, a plan made for that limit is tried too.
 
 Where no program can be much faster than the one at hand, the search ends.  A program for a smaller budget fits too: of
 short steps that are not near their lower bound, those for a few of them are looked at.  Programs are opaque here:
-`build` places a plan (compiler.py).
+`build` places a plan (pipeline.py).
 """
 
 from __future__ import annotations
@@ -288,8 +288,6 @@ class BudgetSearch(Generic[P]):
     def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
         """`best`, or where requests for less made it slower than a single strategy is, the program of that one."""
         for entry in single_strategies():
-            if self.evaluator.is_ruled_out(entry.name, budget_bytes):
-                continue
             plan = self.plan_of(entry, budget_bytes)
             seconds = self.evaluator.estimate_seconds(plan)
             if self.evaluator.live_bytes(plan) <= budget_bytes and (best is None or seconds < best.seconds):
@@ -302,8 +300,6 @@ class BudgetSearch(Generic[P]):
         """The same for single strategies that copy, with all that is tried for one.  Where its plan is slower with all
         that its copies may hold, it is with less."""
         for entry in single_strategies():
-            if self.evaluator.is_ruled_out(entry.name, budget_bytes):
-                continue
             plan = self.plan_of(entry, budget_bytes)
             if not plan.decisions or self.evaluator.live_bytes(plan) > budget_bytes:
                 continue

@@ -9,12 +9,31 @@ the bytes of their gradients are free anyway: the live bytes of the step stay be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from layermem.graph.ops import COMPUTE, Graph, Op
 from layermem.planning.plan import Decision, Plan, ops_in_order
+from layermem.schedule.program import Program
 from layermem.utils.units import aligned
+
+JOINED_SHARE = 64  # of the live bytes, which updates that wait for each other leave free if need be
+
+
+def join_updates(
+    program: Program, profile: Callable[[Plan], Sequence[int]], build: Callable[[Plan, int], Program]
+) -> Program:
+    """`program` with updates that are launched together, where that takes no more bytes.  Offsets are hard to find
+    where all bytes are in use at many ops: then some of them stay free."""
+    train = program.train
+    for free_bytes in (0, train.max_live_bytes // JOINED_SHARE):
+        plan = with_joined_updates(train.plan, train.graph, profile(train.plan), train.max_live_bytes - free_bytes)
+        if plan is train.plan:
+            break
+        joined = build(plan, program.arena_bytes)
+        if joined.arena_bytes <= program.arena_bytes and joined.host_bytes <= program.host_bytes:
+            return min(program, joined, key=lambda each: each.seconds)
+    return program
 
 
 def with_joined_updates(plan: Plan, graph: Graph, profile: Sequence[int], limit_bytes: int) -> Plan:

@@ -64,9 +64,6 @@ class PlanEvaluator(Protocol):
     def native_layout(self) -> NativeLayout:
         """The graph that trains, fused updates included."""
 
-    def is_ruled_out(self, strategy: str, budget_bytes: int) -> bool:
-        """Whether a search has found before that no plan of `strategy` fits."""
-
     def cached(self, key: str, make: Callable[[], T]) -> T:
         """What `make` returned at the first call for `key`: preparations that serve many budgets."""
 
@@ -90,9 +87,6 @@ class StrategyEntry:
     suggest_when_over_budget  a refusal says whether it fits
     candidate_of_auto         `auto` looks at its plan
     offloads                  its plans copy to the host; `auto` looks at these candidates first
-    fit_after                 a quicker strategy that needs about as many bytes: `fit` begins at its size
-    fit_near                  the same of a strategy whose fit is not known: `fit` begins where its plan for the first
-                              size would be within the budget if bytes grew in proportion
     fuses_updates             it plans the graph with fused updates: what it prepares serves only others that do
     combines_others           it already chooses among the others: suggested only if no single one fits
     other_graphs              strategy of the test nets and updates that share the arena
@@ -109,8 +103,6 @@ class StrategyEntry:
     suggest_when_over_budget: bool = True
     candidate_of_auto: bool = True
     offloads: bool = False
-    fit_after: str = ""
-    fit_near: str = ""
     fuses_updates: bool = False
     combines_others: bool = False
     other_graphs: str = "liveness"
@@ -130,8 +122,6 @@ def strategy(
     suggest_when_over_budget: bool = True,
     candidate_of_auto: bool = True,
     offloads: bool = False,
-    fit_after: str = "",
-    fit_near: str = "",
     fuses_updates: bool = False,
     combines_others: bool = False,
     other_graphs: str = "liveness",
@@ -150,8 +140,6 @@ def strategy(
             suggest_when_over_budget,
             candidate_of_auto,
             offloads,
-            fit_after,
-            fit_near,
             fuses_updates,
             combines_others,
             other_graphs,

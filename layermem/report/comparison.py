@@ -1,9 +1,8 @@
-"""Strategies side by side: each under one budget, each over many budgets, and how much of a net each one fits.
+"""Strategies side by side: each under one budget, and each over many budgets.
 
 evaluate_all  the reports of strategies under one budget
 rank          those that fit come first, the fastest first; then the others, those that need least first
 trade_curve   (bytes, overhead) of a strategy at budgets from its minimum to what it takes without one
-find_largest  the largest batch, or depth, that a budget holds
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 
-from layermem.compiler import Compiler
 from layermem.errors import InputError
-from layermem.job import AUTO_SLICES, Budget, Job
 from layermem.planning.bounds import least_bytes, least_seconds_of
+from layermem.planning.job import AUTO_SLICES, Budget, Job
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
@@ -24,8 +23,6 @@ from layermem.utils.parallel import run_both
 
 POINTS = 12  # budgets of a curve
 MAX_PLACED_OPS = 3000  # of a step, up to which the plans of a curve are placed
-STRAIGHT = 6  # guesses on a line before any other
-TOO_LARGE = 2**62  # bytes of what cannot even be built
 
 Curve = list[tuple[int, float]]  # (bytes, overhead against the baseline)
 
@@ -77,7 +74,7 @@ def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
     Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
     it is live bytes, and seconds as if every byte that a copy frees were wanted at once.
     """
-    compiler = Compiler(job.graphs[:1], strategy, job.costs, job.hints, job.train_arena)
+    compiler = Compiler(job.train_arena, strategy, job.hints)
     points = []
     for budget_bytes in (None, MINIMUM_MEMORY, *budgets_bytes):
         plan = compiler.search.plan_of(compiler.search.entry, budget_bytes)
@@ -108,14 +105,10 @@ def budget_grid(job: Job, points: int = POINTS) -> list[int]:
     return [round(fewest_bytes * (most_bytes / fewest_bytes) ** (step / (points - 1))) for step in range(points)]
 
 
-def min_memory_plan(job: Job, strategy: str) -> Plan:
-    """The plan of a strategy for the training step that needs the fewest bytes."""
-    return _plan(job, strategy, MINIMUM_MEMORY)
-
-
 def min_live_bytes(job: Job, strategy: str) -> int:
-    """Its live bytes, without placement."""
-    return job.train_arena.live_bytes(min_memory_plan(job, strategy))
+    """The fewest live bytes of a plan of a strategy for the training step, with all fusions or with fewer."""
+    nbytes = job.train_arena.live_bytes(_plan(job, strategy, MINIMUM_MEMORY))
+    return nbytes if job.less_fused is None else min(nbytes, min_live_bytes(job.less_fused, strategy))
 
 
 def _plan(job: Job, strategy: str, budget_bytes: int | None) -> Plan:
@@ -129,54 +122,3 @@ def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
         if not kept or overhead < kept[-1][1] - 1e-12:
             kept.append((nbytes, overhead))
     return kept
-
-
-def find_largest(
-    measure: Callable[[int], int],
-    budget_bytes: int,
-    most: int,
-    at_least: int = 0,
-    known: Sequence[tuple[int, int]] = (),
-) -> int:
-    """The largest n from 1 to `most` with measure(n) <= `budget_bytes`; 0 if there is none.
-
-    `measure` does not decrease; `at_least` is known to fit, and `known` are some n with their measures.
-
-    Bytes grow along a line, more or less, so the next guess lies on the line through the last two points; in case they
-    do not, every other guess halves the range once STRAIGHT of them have not ended the search.
-    """
-    low = max([at_least, *(n for n, nbytes in known if nbytes <= budget_bytes)])  # fits
-    high = min([most + 1, *(n for n, nbytes in known if nbytes > budget_bytes)])  # does not
-    points = sorted(known, key=lambda point: -abs(point[1] - budget_bytes))  # the nearest ones last
-    guess, turn = _on_line(points, budget_bytes, low, high) if points else low + 1, 0
-    while high - low > 1:
-        nbytes = measure(guess)
-        points.append((guess, nbytes))
-        low, high = (guess, high) if nbytes <= budget_bytes else (low, guess)
-        turn += 1
-        halve = turn >= STRAIGHT and turn % 2 == 0
-        guess = middle_of(low, high) if halve else _on_line(points, budget_bytes, low, high)
-    return low
-
-
-def middle_of(low: int, high: int) -> int:
-    """Halfway, by ratio while the range is wide."""
-    return min(
-        max(round((max(low, 1) * high) ** 0.5) if high > 4 * max(low, 1) else (low + high) // 2, low + 1), high - 1
-    )
-
-
-def _on_line(points: Sequence[tuple[int, int]], budget_bytes: int, low: int, high: int) -> int:
-    known = [point for point in points if point[1] < TOO_LARGE][-2:]
-    if (
-        len(known) == 1 and 0 < known[0][1] <= budget_bytes
-    ):  # half of what would fit if bytes grew in proportion: a long line
-        guess = known[0][0] * budget_bytes // known[0][1] // 2
-    elif len(known) == 1 and known[0][1] > budget_bytes:
-        guess = known[0][0] * budget_bytes // known[0][1]  # above it, by bytes that do not grow
-    elif len(known) < 2 or known[0][1] == known[1][1]:
-        guess = max(2 * low, 2)
-    else:
-        (x0, y0), (x1, y1) = known
-        guess = x0 + (budget_bytes - y0) * (x1 - x0) // (y1 - y0)
-    return min(max(guess, low + 1), high - 1)

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
-from layermem.job import NO_SLICES, Budget, Job, PathName
 from layermem.ops import FP32
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.job import NO_SLICES, Budget, Job, PathName
+from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
+from layermem.planning.slice_search import can_slice
 from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
-from layermem.slicing import can_slice, choose_slices
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
@@ -57,7 +57,7 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    attempt = choose_slices(job, choice, budget_bytes)
+    attempt = plan_step(job, choice, budget_bytes)
     job, compiler = attempt.job, attempt.compiler
     try:
         if saved is not None:
@@ -88,9 +88,9 @@ def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport |
     """The report of evaluate(), without a search for slices; where neither the plan for the budget nor the one of least
     memory fits, the fewest bytes of these: no minimum is searched, and no further plans of the strategy
     (StrategyEntry.further), which fit wherever its other plans do."""
-    compiler = Compiler(job.graphs, strategy, job.costs, job.hints, job.arena)
+    compiler = Compiler(job.arena, strategy, job.hints)
     try:
-        program = compiler.compile(budget_bytes, search_minimum=False, looks_further=False)
+        program = compiler.compile(budget_bytes, quick=True)
     except BudgetError as error:
         if error.host:
             raise describe_host_refusal(error, strategy) from None
@@ -147,7 +147,7 @@ class PlanReport:
     @property
     def _search(self) -> BudgetSearch[Program]:
         job = self.job
-        return self.search or Compiler(job.graphs, self.strategy, job.costs, job.hints, job.arena).search
+        return self.search or Compiler(job.arena, self.strategy, job.hints).search
 
     @property
     def peak_bytes(self) -> int:
@@ -163,7 +163,7 @@ class PlanReport:
         """The program of the least budget: this one, or the smallest that a search finds."""
         job, search = self.job, self._search
         programs = [self.program, search.min_memory_program]
-        less = Compiler(job.graphs, search.entry, job.costs, job.hints, job.arena).less_fused
+        less = Compiler(job.arena, search.entry, job.hints).less_fused
         if less is not None:
             programs.append(less.smallest.search.min_memory_program)
         return min(programs, key=lambda program: program.arena_bytes)

@@ -8,9 +8,9 @@ peak at         backward conv2.wgrad (tick 22 of 31)
 
 from __future__ import annotations
 
-from layermem.job import Job
 from layermem.ops import FP32
 from layermem.planning.bounds import is_sliced
+from layermem.planning.job import Job
 from layermem.report.plan_report import PlanReport, kind_of
 from layermem.report.refusal import host_budget_facts
 from layermem.schedule.ir import Residency, Schedule

@@ -42,7 +42,6 @@ class ArenaPlanner:
         self._measured: tuple[Plan | None, int] = (None, 0)  # strategies often ask for the same plan twice
         self._cache: dict[str, object] = {}
         self.programs = RecentPrograms()
-        self._ruled_out: dict[str, int] = {}  # strategy -> a budget that none of its plans fits
         # by all that they depend on
         self._others_live_bytes: dict[tuple[OffloadedState, str, float, int | None], int] = {}
 
@@ -96,13 +95,6 @@ class ArenaPlanner:
         if key not in self._cache:
             self._cache[key] = make()
         return cast(T, self._cache[key])
-
-    def is_ruled_out(self, strategy: str, budget_bytes: int) -> bool:
-        return budget_bytes <= self._ruled_out.get(strategy, -1)
-
-    def rule_out(self, strategy: str, budget_bytes: int) -> None:
-        """State that a search has found no plan of `strategy` within so many bytes: others need not look for one."""
-        self._ruled_out[strategy] = max(budget_bytes, self._ruled_out.get(strategy, 0))
 
     # -- plans and offsets of all graphs -----------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from layermem.backends.base import Device
 from layermem.distributed.network_rates import NetworkRates
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
-from layermem.job import NO_SLICES, Budget, Job, PathName
 from layermem.planning.costs import MIN_SECONDS, Costs, as_written, write_costs
+from layermem.planning.job import NO_SLICES, Budget, Job, PathName
 from layermem.planning.kept_costs import keep_costs, read_kept
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice

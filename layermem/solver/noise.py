@@ -14,10 +14,14 @@ A batch depends on the seed of the noise, the phase, the layer and the number of
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
 
-from layermem.data import Feed, NoiseFeed
+from layermem.data import Feed, NoiseFeed, probe_files
 from layermem.errors import InputError
-from layermem.graph.net import Net, Node
+from layermem.graph.net import Net, NetOptions, Node
+from layermem.proto.read import SolverFile
+from layermem.solver.build import Nets, build_nets
 
 NOISE = re.compile(r"noise(?::(\d{1,18}))?")
 MOVES_VALUES = {"Concat", "Crop", "Flatten", "Reshape", "Slice", "Split", "Tile"}  # tops hold values of bottoms
@@ -65,3 +69,13 @@ def noise_feed(net: Net, node: Node, noise: int) -> Feed:
     feed = NoiseFeed(shapes, [limits.get(top) for top in node.tops], noise, key, [labels.get(top) for top in node.tops])
     feed.path, feed.layer = str(net.path), node.layer.name
     return feed
+
+
+def nets_of_run(file: SolverFile, options: NetOptions, data: str | None = None) -> Nets:
+    """The nets that a Solver of these arguments trains and tests."""
+    if noise_seed(data) is not None:
+        return build_nets(file, replace(options, noise=True))
+    if options.inputs:
+        raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
+    files = partial(probe_files, remedy="train on noise, --data noise")
+    return build_nets(file, replace(options, inputs=None), files)

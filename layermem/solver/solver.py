@@ -21,16 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-from layermem.backends.base import Device, get_device
-from layermem.data import probe, probe_files
+from layermem.backends.base import Device
 from layermem.distributed.group import Group
 from layermem.distributed.transport import Transport
 from layermem.errors import DivergenceError, InputError
+from layermem.graph.net import NetOptions
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
-from layermem.job import Budget, PathName, title_of
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Budget, PathName, title_of
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.proto.read import SolverFile, read_solver, resolve_path
@@ -40,13 +40,13 @@ from layermem.report import events
 from layermem.report.events import Event
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver import snapshot as snapshots
-from layermem.solver.build import Nets, build_nets, job_of
 from layermem.solver.callbacks import Callbacks
 from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver
 from layermem.solver.engine import Engine, Outputs
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.loss_scale import GROWTH_INTERVAL, LossScale, loss_scale_of
 from layermem.solver.measure import ONCE, measure_once, measure_step
-from layermem.solver.noise import noise_seed
+from layermem.solver.noise import nets_of_run, noise_seed
 from layermem.solver.rules import defaulted, rate_drops
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
@@ -62,35 +62,6 @@ def copy_of(message: Message) -> Message:
     copy = type(message)()
     copy.CopyFrom(message)
     return copy
-
-
-FILES = partial(probe_files, remedy="train on noise, --data noise")
-
-
-def nets_of_run(
-    file: SolverFile,
-    *,
-    batch: int | None = None,
-    data: str | None = None,
-    inputs: Mapping[str, Sequence[int]] | None = None,
-    level: int = 0,
-    stages: Sequence[str] = (),
-    allow_python: bool = False,
-) -> Nets:
-    """The nets that a Solver of these arguments trains and tests."""
-    noise = noise_seed(data)
-    if noise is None and inputs:
-        raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
-    return build_nets(
-        file,
-        batch=batch,
-        level=level,
-        stages=stages,
-        probe=FILES if noise is None else probe,
-        inputs=None if noise is None else {name: tuple(shape) for name, shape in (inputs or {}).items()},
-        allow_python=allow_python,
-        noise=noise is not None,
-    )
 
 
 class Solver:
@@ -170,63 +141,34 @@ class Solver:
         restart: bool = False,
         transport: Transport | None = None,
     ):
+        options = NetOptions.of(batch, inputs, level, stages, allow_python)
+        step = StepOptions(
+            device=device,
+            budget=budget,
+            host_budget=host_budget,
+            slices=slices,
+            strategy=strategy,
+            plan=plan,
+            costs=costs,
+            hints=hints,
+            measure=measure,
+            iter_size=iter_size,
+            keep=(keep,) if isinstance(keep, str) else tuple(keep),
+        )
         self.group = Group(transport)
         self.log = log if log is not None and self.group.is_first else (lambda event: None)
-
-        self.device = self.group.agree(lambda: get_device(device) if isinstance(device, str) else device)
+        self.device = self.group.agree(lambda: step.target)
         if transport is not None:
             self.device.connect(transport)
             if self.device.communication_bytes:
                 taken = format_bytes(self.device.communication_bytes)
                 self._note(f"communication between ranks takes {taken} of the GPU, beside the budget")
-
         spill_file = self.group.gather_from(  # all ranks plan with the rates of the first
             lambda: resolve_spill(spill, self.device, again=measure is True) if self.group.is_first else None
         )[0]
-
-        def prepare() -> PlanReport:
-            """All that a rank can do, and find wrong, on its own."""
-            self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), iter_size)
-            self.param = self.file.message
-            self.loss_scale = loss_scale_of(self.device.storage, loss_scale)
-            check_solver(self.file)
-            ranks = ranks_of(self.file, self.group.size, self.group.rank)
-            self.max_iter = self._end(iterations)
-            check_rates(self.file, self.max_iter)
-            self.nets = nets_of_run(
-                self.file, batch=batch, data=data, inputs=inputs, level=level, stages=stages, allow_python=allow_python
-            )
-            if self.group.is_first and (self.param.snapshot or self.param.snapshot_after_train):
-                snapshots.check_prefix(self.param.snapshot_prefix)
-                snapshots.check_size(self.nets.train, self.param)
-                snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
-                snapshots.remove_orphans(self.param.snapshot_prefix)
-            make_job = partial(
-                job_of,
-                self.nets,
-                self.file,
-                self.device,
-                costs=costs,
-                hints=hints,
-                spill=spill_file,
-                keep=(keep,) if isinstance(keep, str) else keep,
-                ranks=ranks,
-            )
-            job = make_job()
-            while self.device.check_kernels(job.graphs, self._note):
-                job = make_job()
-            job = job.with_host_budget(host_budget).with_slices(slices)
-            if measure == ONCE:
-                job = measure_once(job, self.device, strategy, budget, plan)
-            elif measure:
-                check_measurable(ranks)
-                job = measure_step(job, self.device, strategy, budget, plan).job_with_costs()
-            report = evaluate(job, strategy, budget, plan)
-            self.program = report.feasible_program()
-            return report
-
-        report = self.group.agree(prepare)
-        job = report.job  # in the slices that were chosen
+        step = replace(step, device=self.device, spill=spill_file)
+        report = self.group.agree(lambda: self._prepare(file, options, step, data, iterations, loss_scale))
+        self.program, job = report.program, report.job  # in the slices that were chosen
         self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
             self.nets,
@@ -259,6 +201,42 @@ class Solver:
         except BaseException:
             self.close()
             raise
+
+    def _prepare(
+        self,
+        file: SolverFile | PathName,
+        options: NetOptions,
+        step: StepOptions,
+        data: str | None,
+        iterations: int | None,
+        loss_scale: str | float | None,
+    ) -> PlanReport:
+        """All that a rank can do, and find wrong, on its own; BudgetError if no plan fits."""
+        self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), step.iter_size)
+        self.param = self.file.message
+        self.loss_scale = loss_scale_of(self.device.storage, loss_scale)
+        check_solver(self.file)
+        ranks = ranks_of(self.file, self.group.size, self.group.rank)
+        self.max_iter = self._end(iterations)
+        check_rates(self.file, self.max_iter)
+        self.nets = nets_of_run(self.file, options, data)
+        if self.group.is_first and (self.param.snapshot or self.param.snapshot_after_train):
+            snapshots.check_prefix(self.param.snapshot_prefix)
+            snapshots.check_size(self.nets.train, self.param)
+            snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
+            snapshots.remove_orphans(self.param.snapshot_prefix)
+        job = solver_job(self.file, self.nets, step, ranks)
+        while self.device.check_kernels(job.graphs, self._note):
+            job = solver_job(self.file, self.nets, step, ranks)
+        job = job.with_host_budget(step.host_budget).with_slices(step.slices)
+        if step.measure == ONCE:
+            job = measure_once(job, self.device, step.strategy, step.budget, step.plan)
+        elif step.measure:
+            check_measurable(ranks)
+            job = measure_step(job, self.device, step.strategy, step.budget, step.plan).job_with_costs()
+        report = evaluate(job, step.strategy, step.budget, step.plan)
+        report.feasible_program()
+        return report
 
     # -- the loop --------------------------------------------------------------------------------------------------
 

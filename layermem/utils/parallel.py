@@ -5,7 +5,6 @@ map_both      the same for one function and some items
 begin_thread  in a thread, for a result that is needed later
 begin_beside  in a copy of the process, for work in Python whose result is small
 map_beside    one function and some items, in this process and a copy of it
-Once          work for whichever of the two processes is the first to be free
 """
 
 from __future__ import annotations
@@ -126,16 +125,6 @@ def map_beside(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
     finally:
         turns.close()
     return [results[number] if number in results else function(item) for number, item in enumerate(items)]
-
-
-class Once:
-    """Work that this process and its copies share: `take` is True in one of them, once."""
-
-    def __init__(self) -> None:
-        self._turns = _Turns(1)
-
-    def take(self) -> bool:
-        return any(True for _ in self._turns)
 
 
 class _Turns:

@@ -10,6 +10,7 @@ import pytest
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, cpu_kernels
+from layermem.backends.cpu.launch import query
 from layermem.errors import LayermemError
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, BatchSlice, OpRecord, Tensor
@@ -329,9 +330,9 @@ def test_slices_give_the_loss_of_the_whole_batch(case):
 
 def test_slices_of_a_small_batch_carry_no_more_of_a_loss_than_its_items():
     sums, items = 256, 256 * -(-4 * 11 * 4 // 256)  # 4 items of 10 scores and a label, in whole units of 256 bytes
-    assert cpu.softmax_loss_carry_bytes(cpu.Axis(4, 10, 1)) == sums + items
-    assert cpu.item_loss_carry_bytes(4, 10) == sums + items
-    assert cpu.euclidean_loss_carry_bytes(1000) == sums + 8192  # two blobs of 1,000 floats
+    assert query("softmax_loss_carry_bytes", (4, 10, 1)) == sums + items
+    assert query("item_loss_carry_bytes", 4, 10) == sums + items
+    assert query("euclidean_loss_carry_bytes", 1000) == sums + 8192  # two blobs of 1,000 floats
 
 
 @pytest.mark.parametrize("case", ITEMS.values(), ids=ITEMS)

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from layermem.api import build_net, job_of_net, job_of_solver
+from layermem.api import build_net, job_of
 from layermem.backends.base import get_device
-from layermem.job import Job
 from layermem.planning.costs import model_costs
+from layermem.planning.job import Job
 from layermem.report.plan_report import evaluate
 from layermem.schedule.check import violations
+from layermem.solver.jobs import StepOptions, net_job
 
 DEVICE, COSTS = get_device("cpu"), model_costs("cpu")
 NETS = sorted(Path("prototxt").glob("*/*train_val.prototxt"))
@@ -21,7 +22,7 @@ SOLVERS = sorted(path for net in SMALL for path in net.parent.glob("*solver_dumm
 
 @lru_cache(maxsize=1)  # strategies of one net follow each other
 def job_with_offload(path: Path) -> Job:
-    return job_of_net(build_net(path), DEVICE, COSTS).with_host_budget("1TiB")
+    return net_job(build_net(path), StepOptions(device=DEVICE, costs=COSTS)).with_host_budget("1TiB")
 
 
 @pytest.mark.parametrize("path", SMALL, ids=str)
@@ -37,7 +38,7 @@ def test_so_are_those_of_a_thousand_layers_and_more(path):
 
 
 def is_planned_within_what_caffe_takes(path):
-    found = evaluate(job_of_net(build_net(path), DEVICE, COSTS))
+    found = evaluate(net_job(build_net(path), StepOptions(device=DEVICE, costs=COSTS)))
     assert found.program.max_live_bytes <= found.peak_bytes <= 0.7 * found.job.baseline_bytes < found.job.bvlc_bytes
 
 
@@ -55,5 +56,5 @@ def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
 @pytest.mark.samples(3)
 @pytest.mark.parametrize("path", SOLVERS, ids=str)
 def test_every_solver_is_planned_with_its_test_nets(path):
-    job = job_of_solver(path, DEVICE, COSTS)
+    job = job_of(solver=path, device=DEVICE, costs=COSTS)
     assert evaluate(job).peak_bytes <= job.baseline_bytes

@@ -56,7 +56,7 @@ def test_a_terminal_sees_every_size_that_is_planned(layermem, terminal):
     stream = terminal()
     words = ("--budget", "30MiB", "--batch", "8", "--grow", "depth", "--max", "32", "--strategies", "liveness,caffe")
     assert layermem("fit", "--net", CIFAR, *words).code == 0
-    for shown in ("liveness: depth 8", "liveness: depth 14", "caffe: depth 8", "0/2", "1/2"):
+    for shown in ("liveness: depth 8", "liveness: depth 14", "caffe: depth 20", "0/2", "1/2"):
         assert shown in stream.getvalue()
 
 
@@ -145,28 +145,3 @@ def test_the_options_of_other_nets_are_their_batch_and_are_not_printed(layermem,
         "strategies"
     ]
     assert nothing["options"] == []
-
-
-def test_strategies_searched_beside_each_other_fit_what_they_fit_one_after_the_other(layermem, monkeypatch):
-    words = ("fit", "--net", NET, "--budget", "3MiB", "--json")
-    beside = layermem(*words).out
-    monkeypatch.setattr("layermem.utils.parallel.begin_beside", lambda function: function)
-    assert beside == layermem(*words).out
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_the_process_that_is_first_does_not_change_what_fits(layermem, monkeypatch, is_first):
-    words = (
-        "fit",
-        "--net",
-        NET,
-        "--budget",
-        "3MiB",
-        "--strategies",
-        "liveness,caffe,recompute-approx,nested",
-        "--json",
-    )
-    either = layermem(*words).out
-    monkeypatch.setattr("layermem.utils.parallel.begin_beside", lambda function: function)
-    monkeypatch.setattr("layermem.utils.parallel.Once.take", lambda work: is_first)
-    assert either == layermem(*words).out

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from layermem.graph.net import NetOptions
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_solver
 from layermem.solver.build import build_nets
@@ -335,7 +336,7 @@ def test_a_solver_whose_data_are_absent_is_planned_with_their_shapes(layermem, v
 def test_a_test_net_keeps_its_own_batch_size_beside_a_shape_that_is_given(prototxt):
     net = prototxt(ABSENT)
     text = f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1 test_iter: 1 test_interval: 1'
-    nets = build_nets(read_solver(prototxt(text, "solver.prototxt")), inputs={"x": (4, 1, 6, 6)})
+    nets = build_nets(read_solver(prototxt(text, "solver.prototxt")), NetOptions(inputs={"x": (4, 1, 6, 6)}))
     assert [each.blobs["x"].shape for each in nets.all] == [(4, 1, 6, 6), (3, 1, 6, 6)]
     assert [each.blobs["t"].shape for each in nets.all] == [(4,), (3,)]
 

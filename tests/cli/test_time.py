@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from layermem.api import build_net, job_of_net
-from layermem.backends.base import get_device
-from layermem.planning.costs import model_costs, read_costs, write_costs
+from layermem.api import build_net
+from layermem.planning.costs import read_costs, write_costs
+from layermem.solver.jobs import StepOptions, net_job
 
 NET = "prototxt/digits/train_val.prototxt"
 MNIST = "prototxt/mnist/train_val.prototxt"
 
 
 def job(device: str):
-    return job_of_net(build_net(NET, batch=4), get_device(device), model_costs(device))
+    return net_job(build_net(NET, batch=4), StepOptions(device=device))
 
 
 def test_every_op_is_measured_and_the_file_is_read_as_costs(layermem, tmp_path):

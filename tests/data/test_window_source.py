@@ -5,12 +5,12 @@ import pytest
 from PIL import Image
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.data import open_feed, probe
 from layermem.data.window_source import read_windows, region
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.process_memory import expected_memory
 from layermem.solver.solver import Solver

@@ -12,13 +12,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from layermem.api import build_net, job_of_net
-from layermem.backends.base import get_device
-from layermem.compiler import Compiler
-from layermem.job import Job
-from layermem.planning.costs import model_costs
+from layermem.api import build_net
+from layermem.planning.job import Job
+from layermem.planning.pipeline import Compiler
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.ir import Schedule
 from layermem.schedule.text import text
+from layermem.solver.jobs import StepOptions, net_job
 
 FOLDER = Path(__file__).parent
 NETS = ("lenet", "alexnet", "resnet20_block", "googlenet_inception", "vgg_block", "unet")
@@ -36,13 +36,13 @@ CASES = [
 @cache
 def job(net: str) -> Job:
     net, cut = SLICES.get(net, (net, None))
-    made = job_of_net(build_net(FOLDER / f"{net}.prototxt"), get_device("reference"), model_costs("reference"))
+    made = net_job(build_net(FOLDER / f"{net}.prototxt"), StepOptions(device="reference"))
     return made.with_slices(cut)
 
 
 def schedule(net: str, strategy: str) -> Schedule:
     """The training step under the strategy's minimum budget; liveness needs none."""
-    compiler = Compiler(job(net).graphs, strategy, job(net).costs)
+    compiler = Compiler(ArenaPlanner(job(net).graphs, job(net).costs), strategy)
     return compiler.compile(None if strategy == "liveness" else compiler.search.min_memory_program.arena_bytes).train
 
 

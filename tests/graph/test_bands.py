@@ -6,7 +6,6 @@ import pytest
 
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.bands import BandedWeights, Bands
@@ -15,6 +14,7 @@ from layermem.graph.ops import BACKWARD, FORWARD, GRADIENT, HISTORY, PARAMETER, 
 from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
 from layermem.ops import BandRules, RowBand
 from layermem.planning.costs import MODELS, Costs
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations
 from layermem.schedule.text import parse, text

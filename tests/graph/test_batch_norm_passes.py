@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.reference import ReferenceDevice
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes, stages
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import Rule, train_graph
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations

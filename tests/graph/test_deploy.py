@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.deploy import deploy_net
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.proto.read import read_net, read_net_text
 from layermem.proto.schema import TEST
 from tests.nets import DATA, LOSS, NETS, conv, relu
@@ -14,7 +14,7 @@ from tests.nets import DATA, LOSS, NETS, conv, relu
 
 def deployed(text: str, **options) -> Net:
     """The deploy form of a net, read back from its text."""
-    message = deploy_net(Net(read_net_text(text), TEST, **options))
+    message = deploy_net(Net(read_net_text(text), TEST, NetOptions(**options)))
     return Net(read_net_text(text_format.MessageToString(message)), TEST)
 
 

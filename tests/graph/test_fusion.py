@@ -3,11 +3,11 @@
 import pytest
 
 from layermem.backends.cpu import CpuDevice
-from layermem.compiler import compile
 from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
 from layermem.graph.train import train_graph
+from layermem.planning.pipeline import compile
 from layermem.planning.recomputation import matches
 from layermem.proto.read import read_net
 

@@ -4,7 +4,7 @@ import pytest
 
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import InputError
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.graph.train import train_graph
 from layermem.proto.read import read_net_text
 
@@ -70,7 +70,7 @@ def test_an_input_option_is_advised_only_where_it_can_be_given():
     unknown = read_net_text('layer { name: "in" type: "Magic" top: "x" }')
     for file in (source, unknown):
         with pytest.raises(InputError, match="--input x=N,C,H,W"):
-            Net(file, 0, inputs={})
+            Net(file, 0, NetOptions(inputs={}))
         with pytest.raises(InputError) as caught:
             Net(file, 0)
         assert "--input" not in caught.value.what
@@ -82,7 +82,7 @@ def test_a_type_like_no_other_is_answered_with_all_there_are():
     with pytest.raises(
         InputError, match=r"it has: .*Data.* DummyData .*HDF5Data .*ImageData .*Input .*MemoryData "
     ) as caught:
-        Net(read_net_text('layer { name: "a" type: "MagicData" top: "z" }'), 0, inputs={})
+        Net(read_net_text('layer { name: "a" type: "MagicData" top: "z" }'), 0, NetOptions(inputs={}))
     assert "give --input z=N,C,H,W, or use Input; it has:" in str(caught.value)
 
 
@@ -173,7 +173,7 @@ def test_more_streams_of_a_recurrent_net_leave_its_steps_as_they_are():
     few = Net(read_net_text(STREAMS), 0)
     shapes = few.shapes_with_streams(6)
     assert shapes == {"x": (4, 6, 3), "cont": (4, 6), "static": (6, 5), "scale": (7,)}
-    many = Net(read_net_text(STREAMS), 0, inputs=shapes)
+    many = Net(read_net_text(STREAMS), 0, NetOptions(inputs=shapes))
     assert many.blobs["lstm"].shape == (4, 6, 4)
     assert [node.layer.name for node in many.nodes] == [node.layer.name for node in few.nodes]
 

@@ -5,7 +5,6 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.cuda import CudaDevice
-from layermem.compiler import compile
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, GRADIENT, Graph
 from layermem.graph.rewrite import rewrite
@@ -15,6 +14,7 @@ from layermem.graph.train import Rule, diff_buffer, forward_graph, train_graph
 from layermem.graph.validate import violations
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan
 from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned

@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import COMPUTE, UPDATE
 from layermem.graph.sharing import BUCKET_BYTES, ORDER, check_shareable
+from layermem.planning.pipeline import compile
 from layermem.proto.read import SolverFile, read_net
 from layermem.proto.schema import PHASES
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import UnsafeSchedule, check
 from layermem.schedule.ir import Schedule
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import build_nets
 from layermem.solver.feeds import Feeds
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import learning_rate, settings
 from tests.nets import DATA, LOSS, conv, norm, relu, solver_file
@@ -60,7 +61,7 @@ SIAMESE = f"""
 
 def job(file: SolverFile, device, ranks: Ranks, slices: str | None = None):
     nets = build_nets(file)
-    return nets, job_of(nets, file, device, ranks=ranks).with_slices(slices)
+    return nets, solver_job(file, nets, StepOptions(device=device), ranks).with_slices(slices)
 
 
 def train(file: SolverFile, device, ranks: Ranks, transport, *, strategy="liveness", budget=None, slices=None):

@@ -6,7 +6,6 @@ import pytest
 
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net
@@ -14,6 +13,7 @@ from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import Rule, train_graph
 from layermem.ops import BatchSlice
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations

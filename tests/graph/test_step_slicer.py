@@ -10,22 +10,28 @@ from layermem.errors import InputError
 from layermem.graph.bands import Bands
 from layermem.graph.net import Net
 from layermem.graph.slices import Cut
-from layermem.graph.step_slicer import Slices, StepSlicer
+from layermem.graph.step_slicer import Slices, StepParts, StepSlicer
 from layermem.graph.train import Rule, forward_graph, train_graph
 from layermem.proto.read import read_net_text
 from tests.nets import WIDE
 
+DEVICE = CpuDevice()
+
+
+def wide(text: str = WIDE) -> Net:
+    return Net(read_net_text(text), 0, probe=probe)
+
+
+def step(net, unfused=()):
+    return train_graph(net, DEVICE, Rule("SGD", 1), unfused=unfused)
+
+
+def forward(net, unfused=()):
+    return forward_graph(net, DEVICE, unfused=unfused)
+
 
 def slicer() -> StepSlicer:
-    net, device = Net(read_net_text(WIDE), 0, probe=probe), CpuDevice()
-
-    def step(net, unfused=()):
-        return train_graph(net, device, Rule("SGD", 1), unfused=unfused)
-
-    def beside(unfused=()):
-        return [forward_graph(net, device, unfused=unfused)]
-
-    return StepSlicer(net, [step(net), *beside()], step, device, beside)
+    return StepSlicer(StepParts(wide(), DEVICE, step))
 
 
 @pytest.mark.parametrize("written", ["conv1..pool1/2", "fc6/rows/8", "whole/4,fc6/rows/8,fc7/rows/2"])
@@ -46,34 +52,28 @@ def test_what_is_given_twice_is_refused(written):
 
 
 def test_batch_slices_leave_the_other_graphs_as_they_are():
-    it = slicer()
-    step, *others = it.graphs(Slices.parse("whole/2"))
-    assert tuple(others) == it.beside and step.slices == "whole/2"
+    net = wide()
+    it = StepSlicer(StepParts(net, DEVICE, step, update=lambda: forward(net)))
+    sliced, *others = it.graphs(Slices.parse("whole/2"))
+    assert tuple(others) == it.beside and sliced.slices == "whole/2"
 
 
 def test_test_nets_run_in_the_same_slices_where_they_have_these_layers():
-    net, device = Net(read_net_text(WIDE), 0, probe=probe), CpuDevice()
-    other = Net(read_net_text(WIDE.replace('"stem_relu"', '"other_relu"')), 0, probe=probe)
-
-    def step(net, unfused=()):
-        return train_graph(net, device, Rule("SGD", 1), unfused=unfused)
-
-    def test(net, unfused=()):
-        return forward_graph(net, device, unfused=unfused)
-
-    it = StepSlicer(net, [step(net), test(net), test(other)], step, device, tests=[net, other], test=test)
+    net, other = wide(), wide(WIDE.replace('"stem_relu"', '"other_relu"'))
+    it = StepSlicer(StepParts(net, DEVICE, step, tests=[net, other], test=forward))
     _, same, without = it.graphs(Slices.parse("stem..stem_relu/2"))
     assert same.slices == "stem..stem_relu/2" and without is it.beside[1]
 
 
 def test_all_graphs_have_the_bands():
-    it = slicer()
-    step, test = it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))
-    assert step.slices == "stem..stem_relu/2,wide/rows/3"
-    assert any(name.startswith("stem") and name.endswith(".forward@2/2") for name in step.by_name)
-    for graph in (step, test):
+    net = wide()
+    it = StepSlicer(StepParts(net, DEVICE, step, tests=[net], test=forward))
+    train, test = it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))
+    assert train.slices == "stem..stem_relu/2,wide/rows/3"
+    assert any(name.startswith("stem") and name.endswith(".forward@2/2") for name in train.by_name)
+    for graph in (train, test):
         assert "wide.w0" not in graph.buffers and "wide.forward.rows3/3" in graph.by_name
-    assert it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))[0] is step
+    assert it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))[0] is train
 
 
 def test_an_error_has_the_layer_and_its_line():
@@ -92,6 +92,6 @@ def test_the_net_of_so_many_items_is_made_once_for_all_ranges(monkeypatch):
 
 def test_graphs_that_another_process_has_made_are_kept():
     slices = Slices.parse("whole/2")
-    found, theirs = slicer(), pickle.loads(pickle.dumps(slicer().graphs(slices)))
+    found, theirs = (slicer(), pickle.loads(pickle.dumps(slicer().graphs(slices))))
     found.keep(theirs)
     assert found.graphs(slices) is theirs and found.ops_made == len(theirs[0].ops)

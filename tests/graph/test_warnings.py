@@ -3,7 +3,7 @@
 import pytest
 
 from layermem.backends.reference import ReferenceDevice
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.graph.train import forward_graph, train_graph
 from layermem.graph.warnings import net_warnings
 from layermem.proto.read import read_net_text
@@ -19,7 +19,7 @@ STAGED = LOSS % 'include { stage: "train" } exclude { not_stage: "deploy" }'.rep
 
 
 def net(text, phase=0, **state):
-    return Net(read_net_text(HEAD + text), phase, **state)
+    return Net(read_net_text(HEAD + text), phase, NetOptions(**state))
 
 
 def test_a_plain_net_has_none():

@@ -9,9 +9,9 @@ from google.protobuf import text_format
 
 import layermem
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.graph.train import forward_graph, train_graph
 from layermem.interactive.building import build_net
+from layermem.planning.pipeline import compile
 from layermem.proto.schema import NetParameter
 from layermem.runtime.runner import Runner
 from layermem.solver.feeds import Feeds

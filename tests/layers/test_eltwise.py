@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.ops import Eltwise
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
 from tests.cases import select

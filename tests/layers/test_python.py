@@ -7,7 +7,7 @@ from layermem import api
 from layermem.backends.base import get_device
 from layermem.backends.cpu.python import workspace_bytes
 from layermem.errors import BudgetError, InputError
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.layers.base import Tensor
 from layermem.layers.python import Python
 from layermem.ops import Python as Record
@@ -278,7 +278,7 @@ def test_no_code_runs_without_permission(tmp_path):
     net = net_of(tmp_path, NET, text)
     file = solver_file(net, tmp_path, test_iter=None, test_interval=None)
     refused = (
-        lambda: Net(read_net_text(net, str(tmp_path / "net.prototxt")), 0, inputs={}),
+        lambda: Net(read_net_text(net, str(tmp_path / "net.prototxt")), 0, NetOptions(inputs={})),
         lambda: Solver(file),
         lambda: Solver(file, data="noise"),
         lambda: api.plan(solver=file),
@@ -293,13 +293,13 @@ def test_no_code_runs_without_permission(tmp_path):
 
 
 def test_with_shapes_it_is_planned_and_refused_before_it_runs(tmp_path):
-    net = Net(read_net_text(net_of(tmp_path)), 0, inputs=SHAPES)
+    net = Net(read_net_text(net_of(tmp_path)), 0, NetOptions(inputs=SHAPES))
     report = api.plan(net, budget="80%")
     assert report.feasible and {node.layer.type for node in net.nodes} >= {"Input", "Python"}
     with pytest.raises(InputError, match=r"layer 'cubes' runs the class 'Cubes'.*it is planned with the shapes given"):
         net.check_runnable("cpu", get_device("cpu").implements)
     with pytest.raises(InputError, match="layer 'cubes' is given the shape 0x2 for 'cubes'; give positive sizes"):
-        Net(read_net_text(net_of(tmp_path)), 0, inputs={**SHAPES, "cubes": (0, 2)})
+        Net(read_net_text(net_of(tmp_path)), 0, NetOptions(inputs={**SHAPES, "cubes": (0, 2)}))
 
 
 def test_shapes_that_the_class_contradicts_are_refused(tmp_path):
@@ -307,13 +307,13 @@ def test_shapes_that_the_class_contradicts_are_refused(tmp_path):
     with pytest.raises(
         InputError, match="is given the shape 4x8x6x7 for 'cubes', which its Python class makes 4x8x6x6"
     ):
-        Net(read_net_text(text, path), 0, inputs={"cubes": (4, 8, 6, 7)}, allow_python=True)
+        Net(read_net_text(text, path), 0, NetOptions(inputs={"cubes": (4, 8, 6, 7)}, allow_python=True))
     with pytest.raises(InputError, match="layer 'data' has the batch size that its Python class Numbers gives it"):
-        Net(read_net_text(text, path), 0, batch=3, inputs={}, allow_python=True)
+        Net(read_net_text(text, path), 0, NetOptions(batch=3, inputs={}, allow_python=True))
 
 
 def test_a_test_of_weights_runs_its_classes(tmp_path):
-    net = Net(read_net_text(net_of(tmp_path), str(tmp_path / "net.prototxt")), 1, allow_python=True)
+    net = Net(read_net_text(net_of(tmp_path), str(tmp_path / "net.prototxt")), 1, NetOptions(allow_python=True))
     program = api.compile(net, device="cpu")
     with Scoring(net, program, get_device("cpu")) as scoring:
         values = [float(outputs["loss"][0]) for _, outputs in scoring.run(2)]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
 from tests.layers.harness import backward, check_gradients, forward, layer_of

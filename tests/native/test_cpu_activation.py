@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, close, normal
 
 COUNTS = [1, 7, 16, 33, 40001]
@@ -53,9 +53,9 @@ def test_a_function_agrees_with_its_formula_in_place_too(name, count, isa, every
 
     def make(memory):
         X, y, added, own = memory.put(x), memory.empty(count), memory.put(before), memory.put(x)
-        cpu.pointwise(name, count, out=at(y), a=at(X), **constants)()
-        cpu.pointwise(name, count, out=at(own), a=at(own), **constants)()
-        cpu.pointwise(name, count, out=at(added), a=at(X), accumulate=True, **constants)()
+        launch("pointwise", name, count, out=at(y), a=at(X), **constants)()
+        launch("pointwise", name, count, out=at(own), a=at(own), **constants)()
+        launch("pointwise", name, count, out=at(added), a=at(X), accumulate=True, **constants)()
         return y, own, added
 
     y, own, added = every_way(make)
@@ -71,8 +71,8 @@ def test_a_function_of_two_agrees_with_its_formula(name, isa, every_way):
 
     def make(memory):
         A, B, out, own = memory.put(a), memory.put(b), memory.empty(1001), memory.put(b)
-        cpu.pointwise(name, 1001, out=at(out), a=at(A), b=at(B), **constants)()
-        cpu.pointwise(name, 1001, out=at(own), a=at(A), b=at(own), **constants)()
+        launch("pointwise", name, 1001, out=at(out), a=at(A), b=at(B), **constants)()
+        launch("pointwise", name, 1001, out=at(own), a=at(A), b=at(own), **constants)()
         return out, own
 
     out, own = every_way(make)
@@ -88,8 +88,8 @@ def test_power_and_its_slope_agree_with_their_formulas(power, isa, every_way):
 
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(333), memory.empty(333)
-        cpu.pointwise("power", 333, out=at(y), a=at(X), alpha=power, beta=1.5, gamma=0.0)()
-        cpu.pointwise("power_backward", 333, out=at(dx), a=at(DY), b=at(X), alpha=power, beta=1.5, gamma=0.0)()
+        launch("pointwise", "power", 333, out=at(y), a=at(X), alpha=power, beta=1.5, gamma=0.0)()
+        launch("pointwise", "power_backward", 333, out=at(dx), a=at(DY), b=at(X), alpha=power, beta=1.5, gamma=0.0)()
         return y, dx
 
     y, dx = every_way(make)
@@ -103,8 +103,8 @@ def test_logarithm_and_its_slope_agree_with_their_formulas(isa, every_way):
 
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(500), memory.empty(500)
-        cpu.pointwise("log", 500, out=at(y), a=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
-        cpu.pointwise("log_backward", 500, out=at(dx), a=at(DY), b=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
+        launch("pointwise", "log", 500, out=at(y), a=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
+        launch("pointwise", "log_backward", 500, out=at(dx), a=at(DY), b=at(X), alpha=2.0, beta=0.5, gamma=3.0)()
         return y, dx
 
     y, dx = every_way(make)
@@ -115,13 +115,13 @@ def test_logarithm_and_its_slope_agree_with_their_formulas(isa, every_way):
 def test_exp_and_log_hold_at_the_ends_of_their_range(isa, memory):
     x = np.float32([-200, -104, -90, -87.4, -1e-8, 0, 1e-8, 88.7, 89, 200, -np.inf, np.inf, np.nan])
     X, y = memory.put(x), memory.empty(len(x))
-    cpu.pointwise("exp", len(x), out=at(y), a=at(X), alpha=1.0, beta=1.0)()
+    launch("pointwise", "exp", len(x), out=at(y), a=at(X), alpha=1.0, beta=1.0)()
     with np.errstate(over="ignore", under="ignore"):
         want = np.exp(x)
     assert np.allclose(y, want, rtol=3e-7, atol=3e-45, equal_nan=True)
     z = np.float32([0, 1.2e-38, 1e-20, 0.5, 0.999999, 1, 1.000001, 2, 1e30, np.inf, -1, np.nan])
     Z, y = memory.put(z), memory.empty(len(z))
-    cpu.pointwise("log", len(z), out=at(y), a=at(Z), alpha=1.0, beta=0.0, gamma=1.0)()
+    launch("pointwise", "log", len(z), out=at(y), a=at(Z), alpha=1.0, beta=0.0, gamma=1.0)()
     with np.errstate(divide="ignore", invalid="ignore"):
         want = np.log(z)
     assert np.allclose(y, want, rtol=3e-7, atol=1e-12, equal_nan=True)
@@ -137,11 +137,11 @@ def test_relu_keeps_one_bit_an_element_for_its_backward(count, slope, isa, every
         X, DY, y, own = memory.put(x), memory.put(dy), memory.empty(count), memory.put(x)
         mask, dx = memory.empty(-(-count // 8), dtype=np.uint8), memory.empty(count)
         over, added = memory.put(dy), memory.put(before)
-        cpu.relu_forward(count, y=at(y), x=at(X), slope=slope, mask=at(mask))()
-        cpu.relu_forward(count, y=at(own), x=at(own), slope=slope)()
-        cpu.relu_backward(count, dx=at(dx), dy=at(DY), mask=at(mask), slope=slope)()
-        cpu.relu_backward(count, dx=at(over), dy=at(over), mask=at(mask), slope=slope)()
-        cpu.relu_backward(count, dx=at(added), dy=at(DY), mask=at(mask), slope=slope, accumulate=True)()
+        launch("relu_forward", count, y=at(y), x=at(X), slope=slope, bits=at(mask))()
+        launch("relu_forward", count, y=at(own), x=at(own), slope=slope)()
+        launch("relu_backward", count, dx=at(dx), dy=at(DY), mask=at(mask), slope=slope)()
+        launch("relu_backward", count, dx=at(over), dy=at(over), mask=at(mask), slope=slope)()
+        launch("relu_backward", count, dx=at(added), dy=at(DY), mask=at(mask), slope=slope, accumulate=True)()
         return y, own, mask, dx, over, added
 
     y, own, mask, dx, over, added = every_way(make)
@@ -153,7 +153,7 @@ def test_relu_keeps_one_bit_an_element_for_its_backward(count, slope, isa, every
 
 def test_relu_gives_zero_for_minus_infinity_and_passes_nan_on(isa, memory):
     x, y = memory.put(np.float32([-np.inf, np.nan, -0.0, np.inf])), memory.empty(4)
-    cpu.relu_forward(4, y=at(y), x=at(x))()
+    launch("relu_forward", 4, y=at(y), x=at(x))()
     assert np.array_equal(y, [0, np.nan, 0, np.inf], equal_nan=True)
 
 
@@ -163,7 +163,7 @@ def test_clip_marks_what_lies_within_its_bounds(count, isa, every_way):
 
     def make(memory):
         X, y, mask = memory.put(x), memory.empty(count), memory.empty(-(-count // 8), dtype=np.uint8)
-        cpu.clip_forward(count, y=at(y), x=at(X), mask=at(mask), lowest=-0.5, highest=0.75)()
+        launch("clip_forward", count, y=at(y), x=at(X), mask=at(mask), lowest=-0.5, highest=0.75)()
         return y, mask
 
     y, mask = every_way(make)
@@ -173,8 +173,8 @@ def test_clip_marks_what_lies_within_its_bounds(count, isa, every_way):
 
 def test_a_launch_of_an_unknown_function_or_rule_is_refused():
     with pytest.raises(ValueError, match="unknown function 'cosine'"):
-        cpu.pointwise("cosine", 1, out=0)
+        launch("pointwise", "cosine", 1, out=0)
     with pytest.raises(ValueError, match="Adam keeps two history blobs"):
-        cpu.update("Adam", 1, w=0, dw=0, h0=8)
+        launch("update", 1, rule="Adam", w=0, dw=0, h0=8)
     with pytest.raises(ValueError, match="ratio"):
-        cpu.dropout(1, out=0, x=0, ratio=1.0, seed=0, stream=0)
+        launch("dropout", 1, out=0, x=0, ratio=1.0, seed=0, stream=0)

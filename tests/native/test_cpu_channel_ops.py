@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch, query
 from tests.native.numbers import at, close, normal
 
 SHAPES = [
@@ -25,18 +25,19 @@ def per_channel(values):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
-    s, channels = cpu.Channels(*shape), shape[1]
+    s, channels = shape, shape[1]
     x, dy, f, b = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)
 
     def make(memory):
         X, DY, F, B = memory.put(x), memory.put(dy), memory.put(f), memory.put(b)
         y, plain, moved = memory.empty(*shape), memory.empty(*shape), memory.put(x)
         dx, df, db, db2 = memory.put(x), memory.empty(channels), memory.put(b), memory.empty(channels)
-        workspace = memory.workspace(cpu.scale_backward_workspace_bytes(s))
-        cpu.scale_forward(s, y=at(y), x=at(X), factor=at(F), bias=at(B))()
-        cpu.scale_forward(s, y=at(plain), x=at(X), factor=at(F))()
-        cpu.bias_forward(s, y=at(moved), x=at(moved), bias=at(B))()
-        cpu.scale_backward(
+        workspace = memory.workspace(query("scale_backward_workspace_bytes", s))
+        launch("scale_forward", s, y=at(y), x=at(X), factor=at(F), bias=at(B))()
+        launch("scale_forward", s, y=at(plain), x=at(X), factor=at(F))()
+        launch("bias_forward", s, y=at(moved), x=at(moved), bias=at(B))()
+        launch(
+            "scale_backward",
             s,
             dx=at(dx),
             dfactor=at(df),
@@ -47,7 +48,7 @@ def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
             accumulate_dbias=True,
             workspace=workspace,
         )()
-        cpu.scale_backward(s, dbias=at(db2), dy=at(DY), workspace=workspace)()
+        launch("scale_backward", s, dbias=at(db2), dy=at(DY), workspace=workspace)()
         return y, plain, moved, dx, df, db, db2
 
     y, plain, moved, dx, df, db, db2 = every_way(make)
@@ -63,7 +64,7 @@ def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_bits(shape, isa, every_way):
-    s, channels = cpu.Channels(*shape), shape[1]
+    s, channels = shape, shape[1]
     x = normal(1, *shape) * 2 + per_channel(np.arange(channels, dtype=np.float32) * 10)
     averages, fraction, eps = [normal(2, channels), np.abs(normal(3, channels)), np.float32([1.5])], 0.9, 1e-5
 
@@ -71,8 +72,9 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_b
         X, w = memory.put(x), [memory.put(a) for a in averages]
         y, again, own = memory.empty(*shape), memory.empty(*shape), memory.put(x)
         mean, inv_std = memory.empty(channels), memory.empty(channels)
-        workspace = memory.workspace(cpu.batch_norm_forward_workspace_bytes(s))
-        cpu.batch_norm_forward(
+        workspace = memory.workspace(query("batch_norm_forward_workspace_bytes", s))
+        launch(
+            "batch_norm_forward",
             s,
             y=at(y),
             x=at(X),
@@ -85,9 +87,16 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_b
             eps=eps,
             workspace=workspace,
         )()
-        cpu.batch_norm_recompute(s, y=at(again), x=at(X), mean=at(mean), inv_std=at(inv_std))()
-        cpu.batch_norm_forward(
-            s, y=at(own), x=at(own), mean=at(mean), inv_std=at(inv_std), eps=eps, workspace=workspace
+        launch("batch_norm_recompute", s, y=at(again), x=at(X), mean=at(mean), inv_std=at(inv_std))()
+        launch(
+            "batch_norm_forward",
+            s,
+            y=at(own),
+            x=at(own),
+            mean=at(mean),
+            inv_std=at(inv_std),
+            eps=eps,
+            workspace=workspace,
         )()
         return y, again, own, mean, inv_std, *w
 
@@ -107,7 +116,7 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_b
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s[0] * s[2] > 5])
 def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, isa, every_way):
-    s, _channels = cpu.Channels(*shape), shape[1]
+    s, _channels = shape, shape[1]
     x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, *shape)
     mean = x.astype(np.float64).mean(axis=(0, 2))
     inv_std = 1 / np.sqrt(x.astype(np.float64).var(axis=(0, 2)) + 1e-5)
@@ -115,15 +124,23 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
     def make(memory):
         X, DY, M, S = memory.put(x), memory.put(dy), memory.put(mean), memory.put(inv_std)
         dx, over_x, over_dy, added = memory.empty(*shape), memory.put(x), memory.put(dy), memory.put(before)
-        workspace = memory.workspace(cpu.batch_norm_backward_workspace_bytes(s))
+        workspace = memory.workspace(query("batch_norm_backward_workspace_bytes", s))
         for out, xs, dys, add in (
             (dx, X, DY, False),
             (over_x, over_x, DY, False),
             (over_dy, X, over_dy, False),
             (added, X, DY, True),
         ):
-            cpu.batch_norm_backward(
-                s, dx=at(out), x=at(xs), dy=at(dys), mean=at(M), inv_std=at(S), accumulate=add, workspace=workspace
+            launch(
+                "batch_norm_backward",
+                s,
+                dx=at(out),
+                x=at(xs),
+                dy=at(dys),
+                mean=at(M),
+                inv_std=at(S),
+                accumulate=add,
+                workspace=workspace,
             )()
         return dx, over_x, over_dy, added
 
@@ -137,19 +154,34 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batch_norm_with_moving_averages_is_linear_in_x(shape, isa, every_way):
-    s, channels = cpu.Channels(*shape), shape[1]
+    s, channels = shape, shape[1]
     x, dy, eps = normal(1, *shape), normal(2, *shape), 1e-3
     w = [normal(3, channels), np.abs(normal(4, channels)), np.float32([2.5])]
 
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(*shape), memory.empty(*shape)
         W = [memory.put(a) for a in w]
-        workspace = memory.workspace(cpu.batch_norm_global_workspace_bytes(s))
-        cpu.batch_norm_global_forward(
-            s, y=at(y), x=at(X), w0=at(W[0]), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=workspace
+        workspace = memory.workspace(query("batch_norm_global_workspace_bytes", s))
+        launch(
+            "batch_norm_global_forward",
+            s,
+            y=at(y),
+            x=at(X),
+            w0=at(W[0]),
+            w1=at(W[1]),
+            w2=at(W[2]),
+            eps=eps,
+            workspace=workspace,
         )()
-        cpu.batch_norm_global_backward(
-            s, dx=at(dx), dy=at(DY), w1=at(W[1]), w2=at(W[2]), eps=eps, workspace=workspace
+        launch(
+            "batch_norm_global_backward",
+            s,
+            dx=at(dx),
+            dy=at(DY),
+            w1=at(W[1]),
+            w2=at(W[2]),
+            eps=eps,
+            workspace=workspace,
         )()
         return y, dx
 
@@ -163,7 +195,7 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, isa, every_way):
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_way):
-    s, channels = cpu.Channels(*shape), shape[1]
+    s, channels = shape, shape[1]
     x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, channels)
     f, b, eps = normal(4, channels), normal(5, channels), 1e-2
     averages = [normal(6, channels), np.abs(normal(7, channels)), np.float32([1.5])]
@@ -173,19 +205,21 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_w
         w = [memory.put(a) for a in averages]
         y, again, own, tested = memory.empty(*shape), memory.empty(*shape), memory.put(x), memory.empty(*shape)
         mean, inv_std = memory.empty(channels), memory.empty(channels)
-        workspace = memory.workspace(cpu.batch_norm_fused_workspace_bytes(s))
-        how = {"factor": at(F), "bias": at(B), "relu": relu, "workspace": workspace}
+        workspace = memory.workspace(query("batch_norm_fused_workspace_bytes", s))
+        how = {"shape": s, "factor": at(F), "bias": at(B), "relu": relu, "workspace": workspace}
         stats = {**how, "mean": at(mean), "inv_std": at(inv_std)}
         W = {f"w{i}": at(a) for i, a in enumerate(w)}
-        cpu.batch_norm_fused_global_forward(s, y=at(tested), x=at(X), eps=eps, **W, **how)()
-        cpu.batch_norm_fused_forward(s, y=at(y), x=at(X), eps=eps, fraction=0.9, **W, **stats)()
-        cpu.batch_norm_fused_forward(s, y=at(again), x=at(X), recompute=True, **stats)()
-        cpu.batch_norm_fused_forward(s, y=at(own), x=at(own), eps=eps, **stats)()
+        launch("batch_norm_fused_global_forward", y=at(tested), x=at(X), eps=eps, **W, **how)()
+        launch("batch_norm_fused_forward", y=at(y), x=at(X), eps=eps, fraction=0.9, **W, **stats)()
+        launch("batch_norm_fused_forward", y=at(again), x=at(X), recompute=True, **stats)()
+        launch("batch_norm_fused_forward", y=at(own), x=at(own), eps=eps, **stats)()
         dx, over_x, over_dy = memory.empty(*shape), memory.put(x), memory.put(dy)
         df, db, added = memory.empty(channels), memory.empty(channels), memory.put(before)
         for out, xs, dys in ((dx, X, DY), (over_x, over_x, DY), (over_dy, X, over_dy)):
-            cpu.batch_norm_fused_backward(s, dx=at(out), dfactor=at(df), dbias=at(db), x=at(xs), dy=at(dys), **stats)()
-        cpu.batch_norm_fused_backward(s, dfactor=at(added), x=at(X), dy=at(DY), accumulate_dfactor=True, **stats)()
+            launch(
+                "batch_norm_fused_backward", dx=at(out), dfactor=at(df), dbias=at(db), x=at(xs), dy=at(dys), **stats
+            )()
+        launch("batch_norm_fused_backward", dfactor=at(added), x=at(X), dy=at(DY), accumulate_dfactor=True, **stats)()
         return y, again, own, tested, mean, inv_std, dx, over_x, over_dy, df, db, added, *w
 
     y, again, own, tested, mean, inv_std, dx, over_x, over_dy, df, db, added, *w = every_way(make)
@@ -215,7 +249,7 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_w
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_residual_is_added_before_the_relu_and_its_mask(shape, relu, isa, every_way):
-    s, channels = cpu.Channels(*shape), shape[1]
+    s, channels = shape, shape[1]
     x, other, f, b = normal(1, *shape) + 3, normal(2, *shape), normal(4, channels), normal(5, channels)
 
     def make(memory):
@@ -223,13 +257,14 @@ def test_a_residual_is_added_before_the_relu_and_its_mask(shape, relu, isa, ever
         plain, y, again, over = memory.empty(*shape), memory.empty(*shape), memory.empty(*shape), memory.put(other)
         mask, bits = (memory.empty(-(-x.size // 8), dtype=np.uint8) for _ in range(2))
         mean, inv_std = memory.empty(channels), memory.empty(channels)
-        workspace = memory.workspace(cpu.batch_norm_fused_workspace_bytes(s))
-        stats = {"factor": at(F), "bias": at(B), "mean": at(mean), "inv_std": at(inv_std), "workspace": workspace}
-        cpu.batch_norm_fused_forward(s, y=at(plain), x=at(X), relu=False, eps=1e-2, **stats)()
+        workspace = memory.workspace(query("batch_norm_fused_workspace_bytes", s))
+        how = {"shape": s, "factor": at(F), "bias": at(B), "workspace": workspace}
+        stats = {**how, "mean": at(mean), "inv_std": at(inv_std)}
+        launch("batch_norm_fused_forward", y=at(plain), x=at(X), relu=False, eps=1e-2, **stats)()
         summed = {**stats, "x": at(X), "relu": relu}
-        cpu.batch_norm_fused_forward(s, y=at(y), residual=at(RESIDUAL), mask=at(mask), eps=1e-2, **summed)()
-        cpu.batch_norm_fused_forward(s, y=at(again), residual=at(RESIDUAL), recompute=True, **summed)()
-        cpu.batch_norm_fused_forward(s, y=at(over), residual=at(over), mask=at(bits), recompute=True, **summed)()
+        launch("batch_norm_fused_forward", y=at(y), residual=at(RESIDUAL), bits=at(mask), eps=1e-2, **summed)()
+        launch("batch_norm_fused_forward", y=at(again), residual=at(RESIDUAL), recompute=True, **summed)()
+        launch("batch_norm_fused_forward", y=at(over), residual=at(over), bits=at(bits), recompute=True, **summed)()
         return plain, y, again, over, mask, bits
 
     plain, y, again, over, mask, bits = every_way(make)
@@ -241,16 +276,18 @@ def test_a_residual_is_added_before_the_relu_and_its_mask(shape, relu, isa, ever
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_prelu_has_a_slope_for_each_channel(shape, isa, every_way):
-    s, channels = cpu.Channels(*shape), shape[1]
+    s, channels = shape, shape[1]
     x, dy, slope, before = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)
 
     def make(memory):
         X, DY, S, y = memory.put(x), memory.put(dy), memory.put(slope), memory.empty(*shape)
         dx, dslope, added = memory.put(x), memory.empty(channels), memory.put(before)
-        workspace = memory.workspace(cpu.prelu_backward_workspace_bytes(s))
-        cpu.prelu_forward(s, y=at(y), x=at(X), slope=at(S))()
-        cpu.prelu_backward(s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, workspace=workspace)()
-        cpu.prelu_backward(s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), workspace=workspace)()
+        workspace = memory.workspace(query("prelu_backward_workspace_bytes", s))
+        launch("prelu_forward", s, y=at(y), x=at(X), slope=at(S))()
+        launch("prelu_backward", s, dslope=at(added), x=at(X), dy=at(DY), accumulate_dslope=True, workspace=workspace)()
+        launch(
+            "prelu_backward", s, dx=at(dx), dslope=at(dslope), x=at(dx), dy=at(DY), slope=at(S), workspace=workspace
+        )()
         return y, dx, dslope, added
 
     y, dx, dslope, added = every_way(make)

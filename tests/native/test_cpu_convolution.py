@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from layermem._native import cpu
+from layermem.backends.cpu.convolution import conv_problem
+from layermem.backends.cpu.launch import launch, query
 from tests.native.numbers import at, close, normal
 
 
@@ -21,8 +23,13 @@ class Case:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
 
+    @property
+    def out(self):
+        axes = zip(self.hw, self.kernel, self.stride, self.pad, self.dilation)
+        return tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in axes)
+
     def geometry(self):
-        return cpu.ConvProblem(
+        return conv_problem(
             n=self.n,
             c=self.c,
             h=self.hw[0],
@@ -111,7 +118,7 @@ def tensors(case):
     g = case.geometry()
     x = normal(1, case.n, *case.hw, case.c)
     w = normal(2, case.k, *case.kernel, case.c // case.groups)
-    return g, x, w, normal(3, case.k), normal(4, case.n, g.ho, g.wo, case.k)
+    return g, x, w, normal(3, case.k), normal(4, case.n, *case.out, case.k)
 
 
 @pytest.mark.exhaustive(3)
@@ -122,10 +129,10 @@ def test_convolution_forward_is_the_sum_over_taps(case, isa, every_way):
     def make(memory):
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, plain, added = memory.empty(*dy.shape), memory.empty(*dy.shape), memory.put(dy)
-        workspace = memory.workspace(cpu.conv_fprop_workspace_bytes(g))
-        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
-        cpu.conv_fprop(g, y=at(plain), x=at(X), w=at(W), workspace=workspace)()
-        cpu.conv_fprop(g, y=at(added), x=at(X), w=at(W), accumulate=True, workspace=workspace)()
+        workspace = memory.workspace(query("conv_fprop_workspace_bytes", g))
+        launch("conv_fprop", g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
+        launch("conv_fprop", g, y=at(plain), x=at(X), w=at(W), workspace=workspace)()
+        launch("conv_fprop", g, y=at(added), x=at(X), w=at(W), accumulate=True, workspace=workspace)()
         return y, plain, added
 
     y, plain, added = every_way(make)
@@ -144,9 +151,11 @@ def test_relu_in_the_epilogue_is_the_convolution_and_its_relu(case, isa, every_w
         X, W, B = memory.put(x), memory.put(w), memory.put(bias)
         y, fused = memory.empty(*dy.shape), memory.empty(*dy.shape)
         mask = memory.empty(-(-dy.size // 8), dtype=np.uint8)
-        workspace = memory.workspace(cpu.conv_fprop_workspace_bytes(g))
-        cpu.conv_fprop(g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
-        cpu.conv_fprop(g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, mask=at(mask), workspace=workspace)()
+        workspace = memory.workspace(query("conv_fprop_workspace_bytes", g))
+        launch("conv_fprop", g, y=at(y), x=at(X), w=at(W), bias=at(B), workspace=workspace)()
+        launch(
+            "conv_fprop", g, y=at(fused), x=at(X), w=at(W), bias=at(B), relu=True, bits=at(mask), workspace=workspace
+        )()
         return y, fused, mask
 
     y, fused, mask = every_way(make)
@@ -163,10 +172,10 @@ def test_dgrad_is_the_transpose_of_fprop(case, isa, every_way):
     def make(memory):
         DY, W, B = memory.put(dy), memory.put(w), memory.put(bias)
         dx, biased, added = memory.empty(*x.shape), memory.empty(*x.shape), memory.put(before)
-        workspace = memory.workspace(cpu.conv_dgrad_workspace_bytes(g))
-        cpu.conv_dgrad(g, dx=at(dx), dy=at(DY), w=at(W), workspace=workspace)()
-        cpu.conv_dgrad(g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), workspace=workspace)()
-        cpu.conv_dgrad(g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, workspace=workspace)()
+        workspace = memory.workspace(query("conv_dgrad_workspace_bytes", g))
+        launch("conv_dgrad", g, dx=at(dx), dy=at(DY), w=at(W), workspace=workspace)()
+        launch("conv_dgrad", g, dx=at(biased), dy=at(DY), w=at(W), bias=at(B), workspace=workspace)()
+        launch("conv_dgrad", g, dx=at(added), dy=at(DY), w=at(W), accumulate=True, workspace=workspace)()
         return dx, biased, added
 
     dx, biased, added = every_way(make)
@@ -185,9 +194,9 @@ def test_wgrad_sums_over_pixels(case, isa, every_way):
 
     def make(memory):
         X, DY, dw, added = memory.put(x), memory.put(dy), memory.empty(*w.shape), memory.put(before)
-        workspace = memory.workspace(cpu.conv_wgrad_workspace_bytes(g))
-        cpu.conv_wgrad(g, dw=at(dw), x=at(X), dy=at(DY), workspace=workspace)()
-        cpu.conv_wgrad(g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=workspace)()
+        workspace = memory.workspace(query("conv_wgrad_workspace_bytes", g))
+        launch("conv_wgrad", g, dw=at(dw), x=at(X), dy=at(DY), workspace=workspace)()
+        launch("conv_wgrad", g, dw=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=workspace)()
         return dw, added
 
     dw, added = every_way(make)
@@ -199,9 +208,9 @@ def test_wgrad_sums_over_pixels(case, isa, every_way):
 
 def test_a_geometry_that_cannot_be_is_refused_with_a_sentence():
     with pytest.raises(ValueError, match="divisible by groups"):
-        cpu.ConvProblem(n=1, c=3, h=5, w=5, k=4, kernel=(3, 3), groups=2)
+        query("conv_fprop_workspace_bytes", conv_problem(n=1, c=3, h=5, w=5, k=4, kernel=(3, 3), groups=2))
     with pytest.raises(ValueError, match="larger than the padded image"):
-        cpu.ConvProblem(n=1, c=3, h=5, w=5, k=4, kernel=(7, 7))
+        query("conv_fprop_workspace_bytes", conv_problem(n=1, c=3, h=5, w=5, k=4, kernel=(7, 7)))
     with pytest.raises(ValueError, match="unknown ISA 'mmx'"):
         cpu.set_isa("mmx")
 
@@ -212,15 +221,15 @@ STEPS = ("fprop", "dgrad", "wgrad")
 def run_step(step, case, memory, x, w, dy):
     """The result of one kernel of the cpu device."""
     g = case.geometry()
-    workspace = memory.workspace(getattr(cpu, f"conv_{step}_workspace_bytes")(g))
+    workspace = memory.workspace(query(f"conv_{step}_workspace_bytes", g))
     x, w, dy = memory.put(x), memory.put(w), memory.put(dy)
     result = memory.empty(*{"fprop": dy, "dgrad": x, "wgrad": w}[step].shape)
     if step == "fprop":
-        cpu.conv_fprop(g, y=at(result), x=at(x), w=at(w), workspace=workspace)()
+        launch("conv_fprop", g, y=at(result), x=at(x), w=at(w), workspace=workspace)()
     elif step == "dgrad":
-        cpu.conv_dgrad(g, dx=at(result), dy=at(dy), w=at(w), workspace=workspace)()
+        launch("conv_dgrad", g, dx=at(result), dy=at(dy), w=at(w), workspace=workspace)()
     else:
-        cpu.conv_wgrad(g, dw=at(result), x=at(x), dy=at(dy), workspace=workspace)()
+        launch("conv_wgrad", g, dw=at(result), x=at(x), dy=at(dy), workspace=workspace)()
     return result
 
 
@@ -254,14 +263,14 @@ def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(s
 )
 def test_transformed_weights_of_a_large_layer_are_not_all_in_the_workspace(step, c, k, most):
     large = Case(8, c, (56, 56), k, pad=(1, 1))
-    assert getattr(cpu, f"conv_{step}_workspace_bytes")(large.geometry()) <= most * 2**20
+    assert query(f"conv_{step}_workspace_bytes", large.geometry()) <= most * 2**20
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("c", "k", "size", "most"), [(144, 288, 14, 6), (192, 384, 7, 3), (160, 320, 14, 7)])
 def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
-    slice_of_32 = cpu.ConvProblem(n=4, c=c, h=size, w=size, k=k, kernel=(3, 3), pad=(1, 1), first=4, of=32)
-    assert getattr(cpu, f"conv_{step}_workspace_bytes")(slice_of_32) <= most * 2**20
+    slice_of_32 = conv_problem(n=4, c=c, h=size, w=size, k=k, kernel=(3, 3), pad=(1, 1), first=4, items=32)
+    assert query(f"conv_{step}_workspace_bytes", slice_of_32) <= most * 2**20
 
 
 @pytest.mark.exhaustive(3)
@@ -280,13 +289,15 @@ def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every
             y, dx = memory.put(dy), memory.put(x)  # to which each kernel adds, or writes
             plain = memory.empty(*dy.shape)
             for first in range(0, batch.n, count):
-                g = cpu.ConvProblem(n=count, c=c, h=7, w=7, k=k, kernel=(3, 3), pad=(1, 1), first=first, of=batch.n)
+                g = conv_problem(n=count, c=c, h=7, w=7, k=k, kernel=(3, 3), pad=(1, 1), first=first, items=batch.n)
                 here = slice(first, first + count)
-                fprop = memory.workspace(cpu.conv_fprop_workspace_bytes(g))
-                dgrad = memory.workspace(cpu.conv_dgrad_workspace_bytes(g))
-                cpu.conv_fprop(g, y=at(plain[here]), x=at(X[here]), w=at(W), bias=at(B), relu=True, workspace=fprop)()
-                cpu.conv_fprop(g, y=at(y[here]), x=at(X[here]), w=at(W), accumulate=True, workspace=fprop)()
-                cpu.conv_dgrad(g, dx=at(dx[here]), dy=at(DY[here]), w=at(W), accumulate=True, workspace=dgrad)()
+                fprop = memory.workspace(query("conv_fprop_workspace_bytes", g))
+                dgrad = memory.workspace(query("conv_dgrad_workspace_bytes", g))
+                launch(
+                    "conv_fprop", g, y=at(plain[here]), x=at(X[here]), w=at(W), bias=at(B), relu=True, workspace=fprop
+                )()
+                launch("conv_fprop", g, y=at(y[here]), x=at(X[here]), w=at(W), accumulate=True, workspace=fprop)()
+                launch("conv_dgrad", g, dx=at(dx[here]), dy=at(DY[here]), w=at(W), accumulate=True, workspace=dgrad)()
             results += [plain, y, dx]
         return results
 
@@ -299,4 +310,4 @@ def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every
 @pytest.mark.parametrize("size", range(4, 60, 4))
 def test_tiles_that_serve_all_chunks_are_few(step, size):
     deep = Case(2, 1024, (size, size), 512, pad=(1, 1))
-    assert getattr(cpu, f"conv_{step}_workspace_bytes")(deep.geometry()) <= 40 * 2**20
+    assert query(f"conv_{step}_workspace_bytes", deep.geometry()) <= 40 * 2**20

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, normal
 
 
@@ -14,8 +14,8 @@ def test_copied_rows_keep_clear_of_their_neighbours(rows, width, isa, every_way)
     def make(memory):
         X, out, added = memory.put(x), memory.put(frame), memory.put(frame)
         how = {"out_pitch": width + 9, "x": at(X) + 8, "x_pitch": width + 5}
-        cpu.copy_rows(rows, width, out=at(out) + 16, **how)()
-        cpu.copy_rows(rows, width, out=at(added) + 16, accumulate=True, **how)()
+        launch("copy_rows", rows, width, out=at(out) + 16, **how)()
+        launch("copy_rows", rows, width, out=at(added) + 16, accumulate=True, **how)()
         return out, added
 
     out, added = every_way(make)
@@ -32,7 +32,7 @@ def test_copied_bytes_keep_clear_of_their_neighbours(rows, width, every_way):
 
     def make(memory):
         X, out = x.copy(), frame.copy()
-        cpu.copy_bytes(rows, width, out=at(out) + 4, out_pitch=width + 10, x=at(X) + 2, x_pitch=width + 6)()
+        launch("copy_bytes", rows, width, out=at(out) + 4, out_pitch=width + 10, x=at(X) + 2, x_pitch=width + 6)()
         return (out,)
 
     (out,) = every_way(make)
@@ -47,8 +47,8 @@ def test_transpose_turns_each_image_over(n, rows, columns, isa, every_way):
 
     def make(memory):
         X, out, added = memory.put(x), memory.empty(n, columns, rows), memory.put(before)
-        cpu.transpose(n, rows, columns, out=at(out), x=at(X))()
-        cpu.transpose(n, rows, columns, out=at(added), x=at(X), accumulate=True)()
+        launch("transpose", n, rows, columns, out=at(out), x=at(X))()
+        launch("transpose", n, rows, columns, out=at(added), x=at(X), accumulate=True)()
         return out, added
 
     out, added = every_way(make)
@@ -61,11 +61,17 @@ def test_a_block_is_copied_between_any_strides(isa, every_way):
     def make(memory):
         X, out, cropped = memory.put(x), memory.put(frame), memory.empty(2, 3, 4, 5)
         strides = [s // 4 for s in X.strides]
-        cpu.copy_block(
-            [3, 9, 7, 5], out=at(out), out_strides=[1, 15, 135, 3], x=at(X), x_strides=strides, accumulate=True
+        launch(
+            "copy_block",
+            [3, 9, 7, 5],
+            out=at(out),
+            out_strides=[1, 15, 135, 3],
+            x=at(X),
+            x_strides=strides,
+            accumulate=True,
         )()
         corner = at(X) + X[1, 2, 3].ctypes.data - at(X)
-        cpu.copy_block([2, 3, 4, 5], out=at(cropped), out_strides=[60, 20, 5, 1], x=corner, x_strides=strides)()
+        launch("copy_block", [2, 3, 4, 5], out=at(cropped), out_strides=[60, 20, 5, 1], x=corner, x_strides=strides)()
         return out, cropped
 
     out, cropped = every_way(make)
@@ -79,8 +85,8 @@ def test_a_block_whose_sides_run_along_other_axes_is_transposed_in_tiles(isa, ev
     def make(memory):
         X, out, added = memory.put(x), memory.empty(2, 3, 41, 37), memory.put(before)
         sizes, x_strides, strides = [2, 3, 41, 37], [41, 3034, 1, 82], [4551, 1517, 37, 1]
-        cpu.copy_block(sizes, out=at(out), out_strides=strides, x=at(X), x_strides=x_strides)()
-        cpu.copy_block(sizes, out=at(added), out_strides=strides, x=at(X), x_strides=x_strides, accumulate=True)()
+        launch("copy_block", sizes, out=at(out), out_strides=strides, x=at(X), x_strides=x_strides)()
+        launch("copy_block", sizes, out=at(added), out_strides=strides, x=at(X), x_strides=x_strides, accumulate=True)()
         return out, added
 
     out, added = every_way(make)

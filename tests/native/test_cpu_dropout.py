@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, normal
 
 
@@ -29,9 +29,9 @@ def test_dropout_drops_where_its_random_word_is_below_the_ratio(count, isa, ever
 
     def make(memory):
         X, y, own, added = memory.put(x), memory.empty(count), memory.put(x), memory.put(x)
-        cpu.dropout(count, out=at(y), x=at(X), ratio=ratio, seed=seed, stream=stream)(step)
-        cpu.dropout(count, out=at(own), x=at(own), ratio=ratio, seed=seed, stream=stream)(step)
-        cpu.dropout(count, out=at(added), x=at(X), ratio=ratio, seed=seed, stream=stream, accumulate=True)(step)
+        launch("dropout", count, out=at(y), x=at(X), ratio=ratio, seed=seed, stream=stream)(step)
+        launch("dropout", count, out=at(own), x=at(own), ratio=ratio, seed=seed, stream=stream)(step)
+        launch("dropout", count, out=at(added), x=at(X), ratio=ratio, seed=seed, stream=stream, accumulate=True)(step)
         return y, own, added
 
     y, own, added = every_way(make)

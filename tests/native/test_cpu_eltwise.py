@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, close, normal
 
 
@@ -23,17 +23,19 @@ def test_eltwise_combines_its_inputs_and_sends_the_gradient_back(operation, inpu
         ins, outs = [at(a) for a in X], [0 if i == 2 else at(a) for i, a in enumerate(dxs)]
         over = at(X[-1])  # an output may lie on any input
         if operation == "sum":
-            cpu.eltwise_sum(count, y=at(y), xs=ins, coefficients=coefficients)()
-            cpu.eltwise_sum_backward(count, dxs=outs, dy=at(DY), coefficients=coefficients, accumulate=accumulate)()
-            cpu.eltwise_sum(count, y=over, xs=ins, coefficients=coefficients)()
+            launch("eltwise_sum", count, y=at(y), xs=ins, coefficients=coefficients)()
+            launch(
+                "eltwise_sum_backward", count, dxs=outs, dy=at(DY), coefficients=coefficients, accumulate=accumulate
+            )()
+            launch("eltwise_sum", count, y=over, xs=ins, coefficients=coefficients)()
         elif operation == "product":
-            cpu.eltwise_product(count, y=at(y), xs=ins)()
-            cpu.eltwise_product_backward(count, dxs=outs, xs=ins, dy=at(DY), accumulate=accumulate)()
-            cpu.eltwise_product(count, y=over, xs=ins)()
+            launch("eltwise_product", count, y=at(y), xs=ins)()
+            launch("eltwise_product_backward", count, dxs=outs, xs=ins, dy=at(DY), accumulate=accumulate)()
+            launch("eltwise_product", count, y=over, xs=ins)()
         else:
-            cpu.eltwise_max(count, y=at(y), xs=ins, argmax=at(winner))()
-            cpu.eltwise_max_backward(count, dxs=outs, dy=at(DY), argmax=at(winner), accumulate=accumulate)()
-            cpu.eltwise_max(count, y=over, xs=ins)()
+            launch("eltwise_max", count, y=at(y), xs=ins, argmax=at(winner))()
+            launch("eltwise_max_backward", count, dxs=outs, dy=at(DY), argmax=at(winner), accumulate=accumulate)()
+            launch("eltwise_max", count, y=over, xs=ins)()
         return y, X[-1], *[dx for i, dx in enumerate(dxs) if i != 2]
 
     y, over, *dxs = every_way(make)
@@ -60,12 +62,19 @@ def test_a_sum_with_relu_keeps_one_bit_per_element(inputs, isa, every_way):
         X, DY, y = [memory.put(x) for x in xs], memory.put(dy), memory.empty(count)
         mask, dx = memory.empty(-(-count // 8), dtype=np.uint8), memory.empty(count)
         ones = [1.0] * inputs
-        cpu.eltwise_sum(count, y=at(y), xs=[at(x) for x in X], coefficients=ones, relu=True, mask=at(mask))()
-        cpu.eltwise_sum_backward(
-            count, dxs=[at(dx), at(DY)], dy=at(DY), coefficients=[2.0, 1.0], accumulate=[False] * 2, mask=at(mask)
+        launch("eltwise_sum", count, y=at(y), xs=[at(x) for x in X], coefficients=ones, relu=True, bits=at(mask))()
+        launch(
+            "eltwise_sum_backward",
+            count,
+            dxs=[at(dx), at(DY)],
+            dy=at(DY),
+            coefficients=[2.0, 1.0],
+            accumulate=[False] * 2,
+            mask=at(mask),
         )()
         from_y, other = memory.put(y), memory.put(dy)  # the same with y in the mask's place, over y and over dy
-        cpu.eltwise_sum_backward(
+        launch(
+            "eltwise_sum_backward",
             count,
             dxs=[at(from_y), at(other)],
             dy=at(other),
@@ -73,7 +82,7 @@ def test_a_sum_with_relu_keeps_one_bit_per_element(inputs, isa, every_way):
             accumulate=[False] * 2,
             y=at(from_y),
         )()
-        cpu.eltwise_sum(count, y=at(X[1]), xs=[at(x) for x in X], coefficients=ones, relu=True)()
+        launch("eltwise_sum", count, y=at(X[1]), xs=[at(x) for x in X], coefficients=ones, relu=True)()
         return y, X[1], mask, dx, DY, from_y, other
 
     y, own, mask, dx, over, from_y, other = every_way(make)
@@ -87,5 +96,7 @@ def test_a_sum_with_relu_keeps_one_bit_per_element(inputs, isa, every_way):
 def test_gradients_of_an_eltwise_may_lie_on_each_others_inputs(isa, memory):
     a, b, dy = normal(1, 100), normal(2, 100), normal(3, 100)
     A, B, DY = memory.put(a), memory.put(b), memory.put(dy)
-    cpu.eltwise_product_backward(100, dxs=[at(A), at(B)], xs=[at(A), at(B)], dy=at(DY), accumulate=[False, False])()
+    launch(
+        "eltwise_product_backward", 100, dxs=[at(A), at(B)], xs=[at(A), at(B)], dy=at(DY), accumulate=[False, False]
+    )()
     assert (dy * b == A).all() and (dy * a == B).all()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, normal
 
 SIZES = [(5, 3, 7), (300, 17, 40), (2, 40001, 5), (70, 1, 2000), (1, 8, 1)]  # rows, width, count
@@ -21,8 +21,8 @@ def test_rows_are_gathered_with_and_without_a_bias(rows, width, count, isa, ever
         T, B, chosen = memory.put(table), memory.put(bias), memory.put(index)
         plain, biased = memory.empty(count, width), memory.empty(count, width)
         how = {"count": count, "table": at(T), "index": at(chosen)}
-        cpu.gather_rows(rows, width, out=at(plain), **how)()
-        cpu.gather_rows(rows, width, out=at(biased), bias=at(B), **how)()
+        launch("gather_rows", rows=rows, width=width, out=at(plain), **how)()
+        launch("gather_rows", rows=rows, width=width, out=at(biased), bias=at(B), **how)()
         return plain, biased
 
     plain, biased = every_way(make)
@@ -41,8 +41,8 @@ def test_a_row_is_the_sum_of_what_was_read_from_it_in_the_order_of_the_indices(r
     def make(memory):
         X, chosen, out, into = memory.put(x), memory.put(index), memory.empty(rows, width), memory.put(before)
         how = {"count": count, "x": at(X), "index": at(chosen)}
-        cpu.scatter_rows(rows, width, out=at(out), **how)()
-        cpu.scatter_rows(rows, width, out=at(into), accumulate=True, **how)()
+        launch("scatter_rows", rows=rows, width=width, out=at(out), **how)()
+        launch("scatter_rows", rows=rows, width=width, out=at(into), accumulate=True, **how)()
         return out, into
 
     out, into = every_way(make)
@@ -53,9 +53,9 @@ def test_a_row_is_the_sum_of_what_was_read_from_it_in_the_order_of_the_indices(r
 @pytest.mark.parametrize("bad", [5.0, -1.0, np.nan, np.inf, -1e30])
 def test_an_index_out_of_range_is_an_error(bad, memory):
     table, index, out = memory.put(normal(1, 5, 4)), memory.put([1.0, bad, 2.0]), memory.empty(5, 4)
-    for launch in (
-        cpu.gather_rows(5, 4, count=3, out=at(out), table=at(table), index=at(index)),
-        cpu.scatter_rows(5, 4, count=3, out=at(out), x=at(table), index=at(index)),
+    for bound in (
+        launch("gather_rows", rows=5, width=4, count=3, out=at(out), table=at(table), index=at(index)),
+        launch("scatter_rows", rows=5, width=4, count=3, out=at(out), x=at(table), index=at(index)),
     ):
         with pytest.raises(ValueError, match="but it has 5 rows: 0 to 4"):
-            launch()
+            bound()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.device import NARROW, WIDEN
+from layermem.backends.cpu.launch import launch
 from layermem.backends.narrow import BITS, NAN, narrowed, widened
 
 EDGES = np.array(
@@ -42,7 +43,7 @@ def test_widening_has_the_bits_of_numpy(isa, count, begin, dtype):
     edges = (EDGES if dtype == "bfloat16" else HALF_EDGES)[:count]
     source[begin : begin + len(edges)] = edges
     target = np.full(count + begin + 8, 7.0, np.float32)
-    WIDEN[dtype](count, out=target[begin:].ctypes.data, x=source[begin:].ctypes.data)()
+    launch(WIDEN[dtype], count, out=target[begin:].ctypes.data, x=source[begin:].ctypes.data)()
     assert same_numbers(target[begin : begin + count], widened(source[begin:], dtype))
     assert (target[:begin] == 7).all() and (target[begin + count :] == 7).all()
 
@@ -53,7 +54,7 @@ def test_widening_has_the_bits_of_numpy(isa, count, begin, dtype):
 def test_rounding_has_the_bits_of_numpy(isa, count, begin, dtype):
     source = np.concatenate([np.zeros(begin, np.float32), floats(count, count)])
     target = np.full(count + begin + 8, GUARD, np.uint16)
-    NARROW[dtype](count, out=target[begin:].ctypes.data, x=source[begin:].ctypes.data)()
+    launch(NARROW[dtype], count, out=target[begin:].ctypes.data, x=source[begin:].ctypes.data)()
     np.testing.assert_array_equal(target[begin : begin + count], narrowed(source[begin:], dtype))
     assert (target[:begin] == GUARD).all() and (target[begin + count :] == GUARD).all()
 
@@ -62,9 +63,9 @@ def test_rounding_has_the_bits_of_numpy(isa, count, begin, dtype):
 def test_all_numbers_of_16_bits_come_back(isa, dtype):
     source = np.arange(1 << 16, dtype=np.uint16)
     wide, back = np.empty(1 << 16, np.float32), np.empty(1 << 16, np.uint16)
-    WIDEN[dtype](1 << 16, out=wide.ctypes.data, x=source.ctypes.data)()
+    launch(WIDEN[dtype], 1 << 16, out=wide.ctypes.data, x=source.ctypes.data)()
     assert same_numbers(wide, widened(source, dtype))
-    NARROW[dtype](1 << 16, out=back.ctypes.data, x=wide.ctypes.data)()
+    launch(NARROW[dtype], 1 << 16, out=back.ctypes.data, x=wide.ctypes.data)()
     np.testing.assert_array_equal(back, np.where(np.isnan(wide), NAN, source))
 
 
@@ -79,5 +80,5 @@ def test_floats_between_all_numbers_of_float16_are_rounded_as_numpy_does(isa, fi
             source = source[:: 1 << 10]
         expected, target = narrowed(source, "float16"), np.empty(len(source), np.uint16)
         for begin, count in [(i, 1) for i in range(len(source))] if first else [(0, len(source))]:
-            NARROW["float16"](count, out=target[begin:].ctypes.data, x=source[begin:].ctypes.data)()
+            launch(NARROW["float16"], count, out=target[begin:].ctypes.data, x=source[begin:].ctypes.data)()
         np.testing.assert_array_equal(target, expected)

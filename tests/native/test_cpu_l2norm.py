@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch, query
 from tests.native.numbers import at, close, normal
 
 
@@ -19,12 +19,18 @@ def test_groups_of_pixels_have_length_one(pixels, channels, group, shared, isa, 
         X, DY, W = memory.put(x), memory.put(dy), memory.put(scale)
         y, dx, dw = memory.empty(*x.shape), memory.empty(*x.shape), memory.empty(*scale.shape)
         added, added_scale = memory.put(before), memory.put(of_scale)
-        how = {**shape, "eps": 0.5, "workspace": memory.workspace(cpu.l2norm_workspace_bytes(**shape))}
-        cpu.l2norm_forward(**how, y=at(y), x=at(X), scale=at(W))()
+        how = {**shape, "eps": 0.5, "workspace": memory.workspace(query("l2norm_workspace_bytes", **shape))}
+        launch("l2norm_forward", **how, y=at(y), x=at(X), scale=at(W))()
         both = {"x": at(X), "dy": at(DY), "scale": at(W)}
-        cpu.l2norm_backward(**how, dx=at(dx), dscale=at(dw), **both)()
-        cpu.l2norm_backward(
-            **how, dx=at(added), dscale=at(added_scale), accumulate_dx=True, accumulate_dscale=True, **both
+        launch("l2norm_backward", **how, dx=at(dx), dscale=at(dw), **both)()
+        launch(
+            "l2norm_backward",
+            **how,
+            dx=at(added),
+            dscale=at(added_scale),
+            accumulate_dx=True,
+            accumulate_dscale=True,
+            **both,
         )()
         return y, dx, dw, added, added_scale
 

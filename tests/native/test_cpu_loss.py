@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch, query
 from tests.native.numbers import at, close, normal
 
 
@@ -17,11 +17,18 @@ def test_sigmoid_loss_holds_for_any_score(count, ignore, isa, every_way):
     def make(memory):
         X, T, D = memory.put(x), memory.put(t), memory.put(dloss)
         loss, dx, over = memory.empty(1), memory.empty(count), memory.put(x)
-        workspace = memory.workspace(cpu.sigmoid_loss_workspace_bytes(count))
-        cpu.sigmoid_loss_forward(count, loss=at(loss), x=at(X), target=at(T), workspace=workspace, **how)()
+        workspace = memory.workspace(query("sigmoid_loss_workspace_bytes", count))
+        launch("sigmoid_loss_forward", count, loss=at(loss), x=at(X), target=at(T), workspace=workspace, **how)()
         for out, xs in ((dx, X), (over, over)):
-            cpu.sigmoid_loss_backward(
-                count, dx=at(out), x=at(xs), target=at(T), dloss=at(D), workspace=workspace, **how
+            launch(
+                "sigmoid_loss_backward",
+                count,
+                dx=at(out),
+                x=at(xs),
+                target=at(T),
+                dloss=at(D),
+                workspace=workspace,
+                **how,
             )()
         return loss, dx, over
 
@@ -40,9 +47,9 @@ def test_euclidean_loss_is_half_the_squared_distance(count, isa, every_way):
 
     def make(memory):
         A, B, D, loss, dx = memory.put(a), memory.put(b), memory.put(dloss), memory.empty(1), memory.empty(count)
-        workspace = memory.workspace(cpu.euclidean_loss_workspace_bytes(count))
-        cpu.euclidean_loss_forward(count, loss=at(loss), a=at(A), b=at(B), divisor=8.0, workspace=workspace)()
-        cpu.euclidean_loss_backward(count, da=at(dx), a=at(A), b=at(B), dloss=at(D), divisor=4.0)()
+        workspace = memory.workspace(query("euclidean_loss_workspace_bytes", count))
+        launch("euclidean_loss_forward", count, loss=at(loss), a=at(A), b=at(B), divisor=8.0, workspace=workspace)()
+        launch("euclidean_loss_backward", count, da=at(dx), a=at(A), b=at(B), dloss=at(D), divisor=4.0)()
         return loss, dx
 
     loss, dx = every_way(make)
@@ -67,12 +74,14 @@ def test_the_hinge_loss_pushes_labels_up_and_others_down(items, channels, pixels
     def make(memory):
         X, L, D, loss = memory.put(x), memory.put(label), memory.put(dloss), memory.empty(1)
         dx, over, added = memory.empty(items, classes), memory.put(x), memory.put(before)
-        workspace = memory.workspace(cpu.item_loss_workspace_bytes(items, classes))
-        cpu.hinge_loss_forward(*geometry, loss=at(loss), x=at(X), label=at(L), squared=squared, workspace=workspace)()
+        workspace = memory.workspace(query("item_loss_workspace_bytes", items, classes))
+        launch(
+            "hinge_loss_forward", *geometry, loss=at(loss), x=at(X), label=at(L), squared=squared, workspace=workspace
+        )()
         how = {"label": at(L), "dloss": at(D), "squared": squared}
-        cpu.hinge_loss_backward(*geometry, dx=at(dx), x=at(X), **how)()
-        cpu.hinge_loss_backward(*geometry, dx=at(over), x=at(over), **how)()
-        cpu.hinge_loss_backward(*geometry, dx=at(added), x=at(X), accumulate=True, **how)()
+        launch("hinge_loss_backward", *geometry, dx=at(dx), x=at(X), **how)()
+        launch("hinge_loss_backward", *geometry, dx=at(over), x=at(over), **how)()
+        launch("hinge_loss_backward", *geometry, dx=at(added), x=at(X), accumulate=True, **how)()
         return loss, dx, over, added
 
     loss, dx, over, added = every_way(make)
@@ -95,11 +104,11 @@ def test_the_logistic_loss_stops_at_the_smallest_probability(isa, every_way):
     def make(memory):
         P, L, D, loss = memory.put(p), memory.put(label), memory.put(dloss), memory.empty(1)
         dx, over, added = memory.empty(*p.shape), memory.put(p), memory.put(before)
-        workspace = memory.workspace(cpu.item_loss_workspace_bytes(items, channels * pixels))
-        cpu.logistic_loss_forward(*geometry, loss=at(loss), x=at(P), label=at(L), workspace=workspace)()
-        cpu.logistic_loss_backward(*geometry, dx=at(dx), x=at(P), label=at(L), dloss=at(D))()
-        cpu.logistic_loss_backward(*geometry, dx=at(over), x=at(over), label=at(L), dloss=at(D))()
-        cpu.logistic_loss_backward(*geometry, dx=at(added), x=at(P), label=at(L), dloss=at(D), accumulate=True)()
+        workspace = memory.workspace(query("item_loss_workspace_bytes", items, channels * pixels))
+        launch("logistic_loss_forward", *geometry, loss=at(loss), x=at(P), label=at(L), workspace=workspace)()
+        launch("logistic_loss_backward", *geometry, dx=at(dx), x=at(P), label=at(L), dloss=at(D))()
+        launch("logistic_loss_backward", *geometry, dx=at(over), x=at(over), label=at(L), dloss=at(D))()
+        launch("logistic_loss_backward", *geometry, dx=at(added), x=at(P), label=at(L), dloss=at(D), accumulate=True)()
         return loss, dx, over, added
 
     loss, dx, over, added = every_way(make)
@@ -125,15 +134,22 @@ def test_the_contrastive_loss_joins_pairs_and_parts_others(items, size, legacy, 
     def make(memory):
         A, B, S, D, loss = memory.put(a), memory.put(b), memory.put(same), memory.put(dloss), memory.empty(1)
         da, db, own_a, own_b = memory.empty(*shape), memory.put(a), memory.put(a), memory.put(b)
-        workspace = memory.workspace(cpu.contrastive_loss_workspace_bytes(*shape))
+        workspace = memory.workspace(query("contrastive_loss_workspace_bytes", *shape))
         how = {"same": at(S), "margin": margin, "legacy": legacy}
-        cpu.contrastive_loss_forward(
-            *shape, loss=at(loss), a=at(A), b=at(B), divisor=2.0 * items, workspace=workspace, **how
+        launch(
+            "contrastive_loss_forward",
+            *shape,
+            loss=at(loss),
+            a=at(A),
+            b=at(B),
+            divisor=2.0 * items,
+            workspace=workspace,
+            **how,
         )()
         how |= {"dloss": at(D), "divisor": float(items)}
-        cpu.contrastive_loss_backward(*shape, da=at(da), a=at(A), b=at(B), **how)()
-        cpu.contrastive_loss_backward(*shape, db=at(db), a=at(A), b=at(B), accumulate_db=True, **how)()
-        cpu.contrastive_loss_backward(*shape, da=at(own_b), db=at(own_a), a=at(own_a), b=at(own_b), **how)()
+        launch("contrastive_loss_backward", *shape, da=at(da), a=at(A), b=at(B), **how)()
+        launch("contrastive_loss_backward", *shape, db=at(db), a=at(A), b=at(B), accumulate_db=True, **how)()
+        launch("contrastive_loss_backward", *shape, da=at(own_b), db=at(own_a), a=at(own_a), b=at(own_b), **how)()
         return loss, da, db, own_a, own_b
 
     loss, da, db, own_a, own_b = every_way(make)
@@ -150,15 +166,15 @@ def test_the_contrastive_loss_joins_pairs_and_parts_others(items, size, legacy, 
 
 def test_a_label_that_is_no_class_is_reported_with_the_range(memory):
     x, label, loss = memory.put(normal(1, 3, 4)), memory.put(np.float32([0, 4, 1])), memory.empty(1)
-    workspace = memory.workspace(cpu.item_loss_workspace_bytes(3, 4))
+    workspace = memory.workspace(query("item_loss_workspace_bytes", 3, 4))
     with pytest.raises(ValueError, match="reads label 4, but has scores for 4 classes: 0 to 3"):
-        cpu.hinge_loss_forward(3, 4, 4, loss=at(loss), x=at(x), label=at(label), workspace=workspace)()
+        launch("hinge_loss_forward", 3, 4, 4, loss=at(loss), x=at(x), label=at(label), workspace=workspace)()
 
 
 @pytest.mark.parametrize("ignore", [None, 1])
 @pytest.mark.parametrize("shape", [(9, 35, 1), (40, 3, 1), (2, 19, 37), (3, 1, 5)])
 def test_the_infogain_loss_counts_every_class_as_the_row_of_the_label_says(shape, ignore, isa, every_way):
-    s, (outer, classes, inner) = cpu.Axis(*shape), shape
+    s, (outer, classes, inner) = shape, shape
     rng, before = np.random.default_rng(3), normal(2, *shape)
     p, matrix = rng.random(shape, np.float32), rng.random((classes, classes), np.float32)
     p /= p.sum(axis=1, keepdims=True)
@@ -168,11 +184,11 @@ def test_the_infogain_loss_counts_every_class_as_the_row_of_the_label_says(shape
     def make(memory):
         P, M, L, D = memory.put(p), memory.put(matrix), memory.put(label), memory.put(np.float32([0.5]))
         loss, dx, own, added = memory.empty(1), memory.empty(*shape), memory.put(p), memory.put(before)
-        workspace = memory.workspace(cpu.infogain_loss_workspace_bytes(s))
-        how = {"label": at(L), "matrix": at(M), "ignore_label": ignore, "workspace": workspace}
-        cpu.infogain_loss_forward(s, loss=at(loss), p=at(P), **how)()
+        workspace = memory.workspace(query("infogain_loss_workspace_bytes", s))
+        how = {"label": at(L), "matrix": at(M), "ignore_label": ignore, "divisor": 0, "workspace": workspace}
+        launch("infogain_loss_forward", s, loss=at(loss), p=at(P), **how)()
         for out, shares, add in ((dx, P, False), (own, own, False), (added, P, True)):
-            cpu.infogain_loss_backward(s, dx=at(out), p=at(shares), dloss=at(D), accumulate=add, **how)()
+            launch("infogain_loss_backward", s, dx=at(out), p=at(shares), dloss=at(D), accumulate=add, **how)()
         return loss, dx, own, added
 
     loss, dx, own, added = every_way(make)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch, query
 from tests.native.numbers import at, close, normal
 
 
@@ -35,14 +35,14 @@ def test_lrn_divides_by_a_power_of_the_squares_around(shape, size, across, beta,
     def make(memory):
         X, DY, y = memory.put(x), memory.put(dy), memory.empty(*shape)
         dx, over, added = memory.empty(*shape), memory.put(x), memory.put(before)
-        forward = memory.workspace(cpu.lrn_workspace_bytes(**how, backward=False))
-        back = memory.workspace(cpu.lrn_workspace_bytes(**how, backward=True))
-        cpu.lrn_forward(**how, **numbers, y=at(y), x=at(X), workspace=forward)()
-        cpu.lrn_backward(**how, **numbers, dx=at(dx), x=at(X), dy=at(DY), workspace=back)()
-        cpu.lrn_backward(**how, **numbers, dx=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=back)()
+        forward = memory.workspace(query("lrn_workspace_bytes", **how, backward=False))
+        back = memory.workspace(query("lrn_workspace_bytes", **how, backward=True))
+        launch("lrn_forward", **how, **numbers, out=at(y), x=at(X), workspace=forward)()
+        launch("lrn_backward", **how, **numbers, out=at(dx), x=at(X), dy=at(DY), workspace=back)()
+        launch("lrn_backward", **how, **numbers, out=at(added), x=at(X), dy=at(DY), accumulate=True, workspace=back)()
         if across:
-            cpu.lrn_backward(**how, **numbers, dx=at(over), x=at(over), dy=at(DY), workspace=back)()
-            cpu.lrn_forward(**how, **numbers, y=at(X), x=at(X), workspace=forward)()
+            launch("lrn_backward", **how, **numbers, out=at(over), x=at(over), dy=at(DY), workspace=back)()
+            launch("lrn_forward", **how, **numbers, out=at(X), x=at(X), workspace=forward)()
         return y, dx, added, (X if across else y), (over if across else dx)
 
     y, dx, added, own, over = every_way(make)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, close, normal
 
 SHAPES = [(2, 35, 7), (1, 400, 70), (3, 1000, 1), (2, 61, 1), (1, 3, 65), (2, 1, 5)]  # outer, size, inner
@@ -18,17 +18,17 @@ def mean(a):
 def test_means_and_deviations_are_removed(shape, normalize, isa, every_way):
     outer, _, inner = shape
     x, dy, before, eps = normal(1, *shape) + 5, normal(2, *shape), normal(3, *shape), 0.01
-    axis = cpu.Axis(*shape)
+    axis = shape
 
     def make(memory):
         X, DY, y, over = memory.put(x), memory.put(dy), memory.empty(*shape), memory.put(x)
         inv_std, dx, added = memory.empty(outer, inner), memory.empty(*shape), memory.put(before)
         stash = at(inv_std) if normalize else 0
-        cpu.mvn_forward(axis, y=at(y), x=at(X), inv_std=stash, normalize=normalize, eps=eps)()
-        cpu.mvn_forward(axis, y=at(over), x=at(over), normalize=normalize, eps=eps)()
+        launch("mvn_forward", axis=axis, y=at(y), x=at(X), inv_std=stash, normalize=normalize, eps=eps)()
+        launch("mvn_forward", axis=axis, y=at(over), x=at(over), normalize=normalize, eps=eps)()
         how = {"dy": at(DY), "y": at(y) if normalize else 0, "inv_std": stash}
-        cpu.mvn_backward(axis, dx=at(dx), **how)()
-        cpu.mvn_backward(axis, dx=at(added), accumulate=True, **how)()
+        launch("mvn_backward", axis=axis, dx=at(dx), **how)()
+        launch("mvn_backward", axis=axis, dx=at(added), accumulate=True, **how)()
         if not normalize:
             inv_std[...] = 1
         return y, over, inv_std, dx, added

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from layermem.backends.reference.philox import words
 from tests.native.numbers import at, close, normal
 
@@ -30,7 +30,7 @@ class Case:
 
     def geometry(self):
         (h, w), kernel, stride, pad = self.hw, self.kernel, self.stride, self.pad
-        return cpu.PoolProblem(n=self.n, c=self.c, h=h, w=w, out=self.out, kernel=kernel, stride=stride, pad=pad)
+        return (self.n, self.c, h, w, *self.out, *kernel, *stride, *pad)
 
     def windows(self):
         """(oh, ow, rows, columns, area): the pixels of each window inside the image, and Caffe's divisor."""
@@ -68,11 +68,11 @@ def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, 
         X, DY, y, plain = memory.put(x), memory.put(dy), memory.empty(*dy.shape), memory.empty(*dy.shape)
         where, dx, added = memory.empty(*dy.shape, dtype=index), memory.empty(*x.shape), memory.put(before)
         mask = memory.empty(*dy.shape)
-        cpu.max_pool_forward(g, y=at(y), x=at(X), argmax=at(where))()
-        cpu.max_pool_forward(g, y=at(plain), x=at(X))()
-        cpu.max_pool_mask(g, mask=at(mask), argmax=at(where))()
-        cpu.max_pool_backward(g, dx=at(dx), dy=at(DY), argmax=at(where))()
-        cpu.max_pool_backward(g, dx=at(added), dy=at(DY), argmax=at(where), accumulate=True)()
+        launch("max_pool_forward", g, y=at(y), x=at(X), argmax=at(where))()
+        launch("max_pool_forward", g, y=at(plain), x=at(X))()
+        launch("max_pool_mask", g, mask=at(mask), argmax=at(where))()
+        launch("max_pool_backward", g, dx=at(dx), dy=at(DY), argmax=at(where))()
+        launch("max_pool_backward", g, dx=at(added), dy=at(DY), argmax=at(where), accumulate=True)()
         return y, plain, where, mask, dx, added
 
     y, plain, where, mask, dx, added = every_way(make)
@@ -103,9 +103,9 @@ def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case,
     def make(memory):
         X, DY, y = memory.put(x), memory.put(dy), memory.empty(*dy.shape)
         dx, added = memory.empty(*x.shape), memory.put(before)
-        cpu.average_pool_forward(g, y=at(y), x=at(X))()
-        cpu.average_pool_backward(g, dx=at(dx), dy=at(DY))()
-        cpu.average_pool_backward(g, dx=at(added), dy=at(DY), accumulate=True)()
+        launch("average_pool_forward", g, y=at(y), x=at(X))()
+        launch("average_pool_backward", g, dx=at(dx), dy=at(DY))()
+        launch("average_pool_backward", g, dx=at(added), dy=at(DY), accumulate=True)()
         return y, dx, added
 
     y, dx, added = every_way(make)
@@ -128,8 +128,8 @@ def test_stochastic_pooling_takes_the_element_at_which_the_sum_passes_a_random_p
 
     def make(memory):
         X, y, where, mean = memory.put(x), memory.empty(*shape), memory.empty(*shape, dtype=index), memory.empty(*shape)
-        cpu.stochastic_pool_forward(g, y=at(y), x=at(X), argmax=at(where), seed=3, stream=9)(2**33 + 5)
-        cpu.stochastic_pool_average(g, y=at(mean), x=at(X))()
+        launch("stochastic_pool_forward", g, y=at(y), x=at(X), argmax=at(where), seed=3, stream=9)(2**33 + 5)
+        launch("stochastic_pool_average", g, y=at(mean), x=at(X))()
         return y, where, mean
 
     y, where, mean = every_way(make)
@@ -148,4 +148,4 @@ def test_stochastic_pooling_takes_the_element_at_which_the_sum_passes_a_random_p
 
 def test_a_pool_whose_last_window_misses_the_image_is_refused():
     with pytest.raises(ValueError, match="last window lies outside"):
-        cpu.PoolProblem(n=1, c=1, h=4, w=4, out=(4, 2), kernel=(2, 2), stride=(2, 2))
+        launch("average_pool_forward", (1, 1, 4, 4, 4, 2, 2, 2, 2, 2, 0, 0), y=0, x=0)

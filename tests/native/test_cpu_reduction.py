@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch, query
 from tests.native.numbers import at, close, normal
 
 TERMS = {"plain": (lambda x: x, np.ones_like), "absolute": (np.abs, np.sign), "square": (np.square, lambda x: 2 * x)}
@@ -12,7 +12,7 @@ TERMS = {"plain": (lambda x: x, np.ones_like), "absolute": (np.abs, np.sign), "s
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize("shape", [(1, 40001, 1), (700, 33, 1), (3, 130, 20), (2, 5, 700), (1, 1, 1)])
 def test_a_reduction_sums_along_its_axis_and_spreads_the_gradient(shape, term, isa, every_way):
-    s, (outer, _, inner) = cpu.Axis(*shape), shape
+    s, (outer, _, inner) = shape, shape
     x, dy, y0, dx0 = normal(1, *shape), normal(2, outer, inner), normal(3, outer, inner), normal(4, *shape)
 
     def make(memory):
@@ -24,12 +24,12 @@ def test_a_reduction_sums_along_its_axis_and_spreads_the_gradient(shape, term, i
             memory.put(x),
         )
         more, added = memory.put(y0), memory.put(dx0)
-        workspace = memory.workspace(cpu.reduce_workspace_bytes(s))
-        cpu.reduce(s, term, y=at(y), x=at(X), factor=0.5, workspace=workspace)()
-        cpu.reduce(s, term, y=at(more), x=at(X), factor=0.5, accumulate=True, workspace=workspace)()
-        cpu.reduce_backward(s, term, dx=at(dx), x=at(X), dy=at(DY), factor=0.5)()
-        cpu.reduce_backward(s, term, dx=at(over), x=at(over), dy=at(DY), factor=0.5)()
-        cpu.reduce_backward(s, term, dx=at(added), x=at(X), dy=at(DY), factor=0.5, accumulate=True)()
+        workspace = memory.workspace(query("reduce_workspace_bytes", s))
+        launch("reduce", s, term, y=at(y), x=at(X), factor=0.5, workspace=workspace)()
+        launch("reduce", s, term, y=at(more), x=at(X), factor=0.5, accumulate=True, workspace=workspace)()
+        launch("reduce_backward", s, term, dx=at(dx), x=at(X), dy=at(DY), factor=0.5)()
+        launch("reduce_backward", s, term, dx=at(over), x=at(over), dy=at(DY), factor=0.5)()
+        launch("reduce_backward", s, term, dx=at(added), x=at(X), dy=at(DY), factor=0.5, accumulate=True)()
         return y, more, dx, over, added
 
     y, more, dx, over, added = every_way(make)
@@ -52,8 +52,18 @@ def test_the_largest_come_first_and_of_equals_the_last(rows, size, count, inner,
 
     def make(memory):
         X, place, value = memory.put(x), memory.empty(rows * count), memory.empty(rows * count)
-        workspace = memory.workspace(cpu.top_k_workspace_bytes(count))
-        cpu.top_k(rows, size, count, index=at(place), value=at(value), x=at(X), inner=inner, workspace=workspace)()
+        workspace = memory.workspace(query("top_k_workspace_bytes", count))
+        launch(
+            "top_k",
+            rows=rows,
+            size=size,
+            k=count,
+            index=at(place),
+            value=at(value),
+            x=at(X),
+            inner=inner,
+            workspace=workspace,
+        )()
         return place, value
 
     place, value = every_way(make)
@@ -70,7 +80,7 @@ def test_the_largest_come_first_and_of_equals_the_last(rows, size, count, inner,
 @pytest.mark.parametrize("top_k", [1, 3])
 @pytest.mark.parametrize("shape", [(70, 10, 1), (900, 21, 1), (3, 7, 40)])
 def test_accuracy_counts_labels_among_the_best_and_ties_as_misses(shape, top_k, ignore, isa, every_way):
-    s, (outer, classes, inner) = cpu.Axis(*shape), shape
+    s, (outer, classes, inner) = shape, shape
     x = np.round(normal(1, *shape) * 2)
     x[0, 2] = np.nan
     label = np.random.default_rng(2).integers(0, classes, (outer, inner)).astype(np.float32)
@@ -85,14 +95,15 @@ def test_accuracy_counts_labels_among_the_best_and_ties_as_misses(shape, top_k, 
             memory.empty(1),
         )
         how = {"x": at(X), "label": at(L), "ignore_label": ignore, "top_k": top_k}
-        cpu.accuracy(
+        launch(
+            "accuracy",
             s,
             y=at(share),
             by_class=at(classed),
-            workspace=memory.workspace(cpu.accuracy_workspace_bytes(s, True)),
+            workspace=memory.workspace(query("accuracy_workspace_bytes", s, True)),
             **how,
         )()
-        cpu.accuracy(s, y=at(alone), workspace=memory.workspace(cpu.accuracy_workspace_bytes(s)), **how)()
+        launch("accuracy", s, y=at(alone), workspace=memory.workspace(query("accuracy_workspace_bytes", s)), **how)()
         return share, classed, alone
 
     share, classed, alone = every_way(make)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, close, normal
 
 
@@ -39,9 +39,9 @@ def test_interp_is_bilinear_and_its_backward_the_transpose(size, out, first, par
     def make(memory):
         X, DY, y, dx = memory.put(x), memory.put(dy), memory.empty(*dy.shape), memory.empty(*x.shape)
         added = memory.put(before)
-        cpu.interp_forward(**how, y=at(y), x=at(X))()
-        cpu.interp_backward(**how, dx=at(dx), dy=at(DY))()
-        cpu.interp_backward(**how, dx=at(added), dy=at(DY), accumulate=True)()
+        launch("interp_forward", **how, y=at(y), x=at(X))()
+        launch("interp_backward", **how, dx=at(dx), dy=at(DY))()
+        launch("interp_backward", **how, dx=at(added), dy=at(DY), accumulate=True)()
         return y, dx, added
 
     y, dx, added = every_way(make)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch, query
 from tests.native.numbers import at, normal
 
 LARGEST_LOSS = -np.log(np.finfo(np.float32).tiny.astype(np.float64))  # of one label, as in Caffe
@@ -19,16 +19,16 @@ def softmax64(x, axis=1):
 
 @pytest.mark.parametrize("shape", AXES)
 def test_softmax_and_its_backward(shape, isa, every_way):
-    s, x, dy, before = cpu.Axis(*shape), normal(1, *shape) * 5, normal(2, *shape), normal(3, *shape)
+    s, x, dy, before = shape, normal(1, *shape) * 5, normal(2, *shape), normal(3, *shape)
 
     def make(memory):
         X, DY, y, own = memory.put(x), memory.put(dy), memory.empty(*shape), memory.put(x)
         dx, over, added = memory.empty(*shape), memory.put(dy), memory.put(before)
-        cpu.softmax_forward(s, y=at(y), x=at(X))()
-        cpu.softmax_forward(s, y=at(own), x=at(own))()
-        cpu.softmax_backward(s, dx=at(dx), y=at(y), dy=at(DY))()
-        cpu.softmax_backward(s, dx=at(over), y=at(y), dy=at(over))()
-        cpu.softmax_backward(s, dx=at(added), y=at(y), dy=at(DY), accumulate=True)()
+        launch("softmax_forward", s, y=at(y), x=at(X))()
+        launch("softmax_forward", s, y=at(own), x=at(own))()
+        launch("softmax_backward", s, dx=at(dx), y=at(y), dy=at(DY))()
+        launch("softmax_backward", s, dx=at(over), y=at(y), dy=at(over))()
+        launch("softmax_backward", s, dx=at(added), y=at(y), dy=at(DY), accumulate=True)()
         return y, own, dx, over, added
 
     y, own, dx, over, added = every_way(make)
@@ -42,7 +42,7 @@ def test_softmax_and_its_backward(shape, isa, every_way):
 @pytest.mark.parametrize("divisor", [0, 6.0])
 @pytest.mark.parametrize("shape", AXES)
 def test_softmax_loss_is_the_mean_of_minus_log_of_the_labels_share(shape, divisor, ignore, isa, every_way):
-    s, (outer, classes, inner) = cpu.Axis(*shape), shape
+    s, (outer, classes, inner) = shape, shape
     x, before, dloss = normal(1, *shape) * 5, normal(2, *shape), np.float32([0.5])
     x[0] *= 40  # shares that round to nothing
     label = np.random.default_rng(3).integers(0, classes, (outer, inner)).astype(np.float32)
@@ -52,13 +52,23 @@ def test_softmax_loss_is_the_mean_of_minus_log_of_the_labels_share(shape, diviso
         X, L, D = memory.put(x), memory.put(label), memory.put(dloss)
         loss, alone, y, own = memory.empty(1), memory.empty(1), memory.empty(*shape), memory.put(x)
         dx, over, added = memory.empty(*shape), memory.put(x), memory.put(before)
-        workspace = memory.workspace(cpu.softmax_loss_workspace_bytes(s))
-        cpu.softmax_loss_forward(s, loss=at(loss), y=at(y), x=at(X), label=at(L), workspace=workspace, **how)()
-        cpu.softmax_loss_forward(s, loss=at(alone), x=at(X), label=at(L), workspace=workspace, **how)()
-        cpu.softmax_loss_forward(s, loss=at(alone), y=at(own), x=at(own), label=at(L), workspace=workspace, **how)()
+        workspace = memory.workspace(query("softmax_loss_workspace_bytes", s))
+        launch("softmax_loss_forward", s, loss=at(loss), y=at(y), x=at(X), label=at(L), workspace=workspace, **how)()
+        launch("softmax_loss_forward", s, loss=at(alone), x=at(X), label=at(L), workspace=workspace, **how)()
+        launch(
+            "softmax_loss_forward", s, loss=at(alone), y=at(own), x=at(own), label=at(L), workspace=workspace, **how
+        )()
         for out, xs, add in ((dx, X, False), (over, over, False), (added, X, True)):
-            cpu.softmax_loss_backward(
-                s, dx=at(out), x=at(xs), label=at(L), dloss=at(D), accumulate=add, workspace=workspace, **how
+            launch(
+                "softmax_loss_backward",
+                s,
+                dx=at(out),
+                x=at(xs),
+                label=at(L),
+                dloss=at(D),
+                accumulate=add,
+                workspace=workspace,
+                **how,
             )()
         return loss, alone, y, own, dx, over, added
 
@@ -80,16 +90,16 @@ def test_softmax_loss_is_the_mean_of_minus_log_of_the_labels_share(shape, diviso
 
 def test_a_label_that_is_no_class_is_reported(memory):
     x, label, loss = memory.put(normal(1, 3, 4)), memory.put(np.float32([0, 4, 1])), memory.empty(1)
-    s = cpu.Axis(3, 4)
-    workspace = memory.workspace(cpu.softmax_loss_workspace_bytes(s))
+    s = (3, 4, 1)
+    workspace = memory.workspace(query("softmax_loss_workspace_bytes", s))
     with pytest.raises(ValueError, match="reads label 4, but has scores for 4 classes: 0 to 3"):
-        cpu.softmax_loss_forward(s, loss=at(loss), x=at(x), label=at(label), workspace=workspace)()
+        launch("softmax_loss_forward", s, loss=at(loss), x=at(x), label=at(label), divisor=0, workspace=workspace)()
 
 
 @pytest.mark.parametrize("bad", ["nan", "inf", "-inf", "1.00000002e+30", "-1.5", "4.25", "16777216"])
 def test_a_label_that_is_no_class_is_reported_as_it_is(memory, bad, isa):
     x, label, loss = memory.put(normal(1, 3, 4)), memory.put(np.float32([0, float(bad), 1])), memory.empty(1)
-    s = cpu.Axis(3, 4)
-    workspace = memory.workspace(cpu.softmax_loss_workspace_bytes(s))
+    s = (3, 4, 1)
+    workspace = memory.workspace(query("softmax_loss_workspace_bytes", s))
     with pytest.raises(ValueError, match=f"reads label {re.escape(bad)}, but has scores for 4 classes"):
-        cpu.softmax_loss_forward(s, loss=at(loss), x=at(x), label=at(label), workspace=workspace)()
+        launch("softmax_loss_forward", s, loss=at(loss), x=at(x), label=at(label), divisor=0, workspace=workspace)()

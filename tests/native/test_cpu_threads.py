@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at
 
 
@@ -24,7 +25,7 @@ def three_threads():
 def sums(memory, count: int):
     """A launch that adds two arrays, cut into many tasks; and what it must give."""
     a, b, y = memory.put(np.arange(count)), memory.put(np.ones(count)), memory.empty(count)
-    return cpu.eltwise_sum(count, y=at(y), xs=[at(a), at(b)], coefficients=[1.0, 1.0]), y, a + b
+    return launch("eltwise_sum", count, y=at(y), xs=[at(a), at(b)], coefficients=[1.0, 1.0]), y, a + b
 
 
 def test_every_task_is_done_however_long_the_threads_slept(three_threads, memory):
@@ -62,10 +63,10 @@ def test_kernels_of_several_threads_run_at_once(pool_threads, memory):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads from Linux where each thread may run")
 def test_threads_that_moved_to_another_core_stay_free_to_run_on_all(three_threads, memory):
-    launch, *_ = sums(memory, 1 << 18)
+    bound, *_ = sums(memory, 1 << 18)
     for _ in range(5):
         time.sleep(0.01)  # long enough that they fall asleep and are woken somewhere
-        launch()
+        bound()
     time.sleep(0.01)
     free = os.sched_getaffinity(0)
     assert all(os.sched_getaffinity(int(thread)) == free for thread in os.listdir("/proc/self/task"))
@@ -75,18 +76,19 @@ LIMITED = """
 import resource, sys
 import numpy as np
 from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 
+a, y = np.arange(1 << 16, dtype=np.float32), np.empty(1 << 16, np.float32)
+bound = launch("eltwise_sum", a.size, y=y.ctypes.data, xs=[a.ctypes.data, a.ctypes.data], coefficients=[1.0, 1.0])
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + int(sys.argv[1]) * 2**20  # space for few stacks of threads
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-a, y = np.arange(1 << 16, dtype=np.float32), np.empty(1 << 16, np.float32)
 cpu.set_threads(256)
-launch = cpu.eltwise_sum(a.size, y=y.ctypes.data, xs=[a.ctypes.data, a.ctypes.data], coefficients=[1.0, 1.0])
 for _ in range(3):
-    launch()
+    bound()
 assert (y == a + a).all()
 cpu.set_threads(2)
-launch()
+bound()
 """
 
 
@@ -100,15 +102,16 @@ TRAINING_AT_EXIT = """
 import sys, threading, time
 import numpy as np
 from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 
 cpu.set_threads(2)
 a, y = np.ones(1 << 16, np.float32), np.empty(1 << 16, np.float32)
-launch = cpu.eltwise_sum(a.size, y=y.ctypes.data, xs=[a.ctypes.data, a.ctypes.data], coefficients=[1.0, 1.0])
+bound = launch("eltwise_sum", a.size, y=y.ctypes.data, xs=[a.ctypes.data, a.ctypes.data], coefficients=[1.0, 1.0])
 began = threading.Event()
 
 def train():
     while True:
-        launch()
+        bound()
         began.set()
 
 threading.Thread(target=train, daemon=True).start()

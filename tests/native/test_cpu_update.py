@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 from tests.native.numbers import at, close, normal
 
 
@@ -35,9 +35,10 @@ def test_an_update_moves_weights_and_optimizer_state_by_its_rule(rule, decay, l1
 
     def make(memory):
         W, DW, H0, H1 = memory.put(w), memory.put(dw), memory.put(h0), memory.put(h1)
-        launch = cpu.update(
-            rule,
+        bound = launch(
+            "update",
             count,
+            rule=rule,
             w=at(W),
             dw=at(DW),
             h0=at(H0),
@@ -48,7 +49,7 @@ def test_an_update_moves_weights_and_optimizer_state_by_its_rule(rule, decay, l1
             momentum2=m2,
             delta=delta,
         )
-        launch(rate, gain)
+        bound(rate, gain)
         return W, H0, H1
 
     got = every_way(make)
@@ -64,8 +65,8 @@ def test_the_sum_of_squares_runs_over_all_arrays(isa, every_way):
 
     def make(memory):
         X, out, norm = [memory.put(a) for a in arrays], memory.empty(1), memory.empty(1)
-        cpu.sum_of_squares(counts, out=at(out), xs=[at(a) for a in X])()
-        cpu.sum_of_squares(counts, out=at(norm), xs=[at(a) for a in X], root=True)()
+        launch("sum_of_squares", counts, out=at(out), xs=[at(a) for a in X])()
+        launch("sum_of_squares", counts, out=at(norm), xs=[at(a) for a in X], root=True)()
         return out, norm
 
     out, norm = every_way(make)

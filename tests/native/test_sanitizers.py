@@ -15,6 +15,7 @@ PRELUDE = """
 import numpy as np
 import tests.conftest
 from layermem._native import cpu
+from layermem.backends.cpu.launch import launch
 
 count = 1 << 18
 cpu.set_threads(3)
@@ -24,7 +25,7 @@ def memory(count):
 
 def add(y, a, b):
     addresses = [array if isinstance(array, int) else array.ctypes.data for array in (a, b)]
-    cpu.eltwise_sum(count, y=y.ctypes.data, xs=addresses, coefficients=[1.0, 1.0])()
+    launch("eltwise_sum", count, y=y.ctypes.data, xs=addresses, coefficients=[1.0, 1.0])()
 """
 # sanitizer, what the process does, a line of the report
 ERRORS = {

@@ -9,9 +9,9 @@ import numpy as np
 import onnxruntime
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
+from layermem.planning.pipeline import compile
 from layermem.proto.schema import TEST
 from layermem.runtime.runner import Runner
 from layermem.solver.parameters import Parameters

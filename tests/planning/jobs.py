@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from layermem.backends.base import get_device
 from layermem.graph.ops import Graph
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.strategies import STRATEGIES as REGISTERED
-from layermem.solver.build import build_nets, graphs_of
+from layermem.solver import jobs
+from layermem.solver.build import build_nets
+from layermem.solver.jobs import StepOptions
 from tests.nets import solver_file
 from tests.schedule.random_graphs import random_costs, random_graph
 
@@ -22,7 +23,7 @@ Job = tuple[list[Graph], Costs]
 def solver_job(net: str, folder: Path, **fields: object) -> Job:
     """Train step, updates if iter_size > 1, and test net, on the reference device."""
     file = solver_file(net, folder, **fields)
-    return graphs_of(build_nets(file), file, get_device("reference")), model_costs("reference")
+    return [*jobs.solver_job(file, build_nets(file), StepOptions(device="reference")).graphs], model_costs("reference")
 
 
 def random_job(seed: int, most: int = 12) -> Job:

@@ -9,7 +9,6 @@ from math import inf
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.errors import BudgetError
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, PARAMETER, Buffer, Graph, Op
@@ -19,6 +18,7 @@ from layermem.ops import BatchSlice, Silence
 from layermem.planning.bounds import is_sliced, least_bytes, least_seconds, least_seconds_of
 from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 from tests.planning.free_form import UNIT, FreeForm, another_order, random_step

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import (
     COPY_LIMIT_HALVINGS,
@@ -18,10 +17,12 @@ from layermem.planning.budget_search import (
     fastest_under_budget,
 )
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY, StrategyEntry, as_entry
 from layermem.planning.strategies import STRATEGIES
 from layermem.planning.strategies.auto import NEGLIGIBLE
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.utils.units import ALIGN
 from tests.planning.jobs import solver_job
 
@@ -145,7 +146,7 @@ class FragmentingCompiler(Compiler):
 @pytest.mark.parametrize("net", ["chain", "residual", "inception"])
 def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahead(net, tmp_path):
     graphs, costs = solver_job(net, tmp_path)
-    compilers = {name: FragmentingCompiler(graphs, name, costs) for name in STRATEGIES}
+    compilers = {name: FragmentingCompiler(ArenaPlanner(graphs, costs), name) for name in STRATEGIES}
     least, most = (compilers[name].search.min_memory_program.arena_bytes for name in ("auto", "intra"))
     for step in range(4):
         budget, seconds = least + (most - least) * step // 4, {}
@@ -180,7 +181,7 @@ def test_under_holes_too_no_program_fits_a_unit_below_the_minimum(net, name, tmp
     """The minimum is searched with the requests that the budgets below it make."""
     graphs, costs = solver_job(net, tmp_path)
     for seed in (6, 10, 15):
-        compiler = RandomHoles(graphs, name, costs, rng=random.Random(seed), most=40)
+        compiler = RandomHoles(ArenaPlanner(graphs, costs), name, rng=random.Random(seed), most=40)
         least = compiler.search.min_memory_program.arena_bytes
         for budget in (least - 1, least - ALIGN):
             with pytest.raises(BudgetError) as refused:

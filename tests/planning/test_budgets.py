@@ -7,10 +7,10 @@ import pytest
 
 from layermem.api import job_of
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler, compile
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import rungs_below
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.strategies import STRATEGIES as REGISTERED
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -66,14 +66,16 @@ def test_a_refusal_names_the_least_budget(job, strategy):
 @pytest.mark.parametrize("strategy", ["hybrid", "recompute", "auto"])
 def test_the_same_question_has_the_same_answer(job, strategy):
     graphs, costs = job
-    least = Compiler(graphs, strategy, costs).search.min_memory_program.arena_bytes
+    least = Compiler(ArenaPlanner(graphs, costs), strategy).search.min_memory_program.arena_bytes
     plans = [compile(graphs, strategy=strategy, budget_bytes=least * 5 // 4, costs=costs).train.plan for _ in range(2)]
     assert plans[0] == plans[1]
 
 
 def test_auto_reaches_what_any_single_strategy_reaches(job):
     graphs, costs = job
-    least = {name: Compiler(graphs, name, costs).search.min_memory_program.arena_bytes for name in STRATEGIES}
+    least = {
+        name: Compiler(ArenaPlanner(graphs, costs), name).search.min_memory_program.arena_bytes for name in STRATEGIES
+    }
     assert least["auto"] == min(least.values())
 
 
@@ -81,7 +83,9 @@ def test_auto_reaches_what_any_single_strategy_reaches(job):
 def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job):
     graphs, costs = job
     arena_planner = ArenaPlanner(graphs, costs)
-    least, most = (Compiler(graphs, name, costs).search.min_memory_program.arena_bytes for name in ("auto", "intra"))
+    least, most = (
+        Compiler(ArenaPlanner(graphs, costs), name).search.min_memory_program.arena_bytes for name in ("auto", "intra")
+    )
     for step in range(1, 5):
         budget = least + (most - least) * step // 5
         chosen = arena_planner.estimate_seconds(
@@ -111,7 +115,7 @@ def test_a_large_net_is_hardly_slower_with_more(slices, mib):
     """VGG-16 over a link of 45 GB/s, from copies all the time to none."""
     job = job_of(NETS_OF_USERS / "vgg16" / "train_val.prototxt", batch=64, device=get_device("cuda", precision="tf32"))
     job = job.with_slices(slices)
-    compiler = Compiler(job.graphs, "auto", job.costs, job.hints)
+    compiler = Compiler(ArenaPlanner(job.graphs, job.costs), "auto", job.hints)
     seconds = [compiler.compile(each * 2**20).seconds for each in mib]
     assert all(more <= less * 1.02 for less, more in pairwise(seconds)), seconds
     assert seconds[-1] * 2 < seconds[0]
@@ -124,9 +128,9 @@ def test_budgets_of_the_ladder_are_below_and_the_same_for_all():
 
 
 def is_never_slower_with_more(graphs, costs):
-    compiler = Compiler(graphs, "auto", costs)
+    compiler = Compiler(ArenaPlanner(graphs, costs), "auto")
     least = compiler.search.min_memory_program.arena_bytes
-    most = Compiler(graphs, "intra", costs).search.min_memory_program.arena_bytes
+    most = Compiler(ArenaPlanner(graphs, costs), "intra").search.min_memory_program.arena_bytes
     seconds = [compiler.compile(least + (most - least) * step // 20).seconds for step in range(21)]
     assert all(more <= less * AS_QUICK for less, more in pairwise(seconds)), seconds
 
@@ -140,8 +144,8 @@ def test_without_a_budget_nothing_is_given_up(job):
 def test_a_test_net_that_needs_more_than_the_train_net_counts(tmp_path):
     """Its batch is large: optimizer state goes to the host although the train step alone would fit."""
     graphs, costs = solver_job("chain", tmp_path)
-    alone = Compiler(graphs[:1], "hybrid", costs).search.min_memory_program.arena_bytes
-    both = Compiler(graphs, "hybrid", costs).search.min_memory_program
+    alone = Compiler(ArenaPlanner(graphs[:1], costs), "hybrid").search.min_memory_program.arena_bytes
+    both = Compiler(ArenaPlanner(graphs, costs), "hybrid").search.min_memory_program
     test = both.schedules[1]
     assert test.graph.name == "tiny test"
     assert both.arena_bytes == max(alone, test.peak_bytes)

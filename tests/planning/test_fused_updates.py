@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.cpu import CpuDevice
-from layermem.compiler import compile
 from layermem.graph.net import Net
 from layermem.graph.train import Rule, train_graph
 from layermem.planning.bounds import least_seconds
 from layermem.planning.costs import model_costs
 from layermem.planning.fused_updates import saves_memory, with_fused_updates
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler, compile
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.graph.ops import BACKWARD, GRADIENT, HISTORY, PARAMETER, UPDATE, Graph
 from layermem.graph.train import Rule, train_graph
 from layermem.planning.costs import model_costs
 from layermem.planning.joined_updates import with_joined_updates
+from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.proto.read import read_net
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.joined import joined
 from tests.schedule.small_graphs import buffer, graph, op
 
@@ -64,7 +65,7 @@ def test_a_plan_without_updates_that_join_is_left_as_it_is():
 
 @pytest.mark.parametrize("strategy, share", [("liveness", None), ("auto", 0.8), ("auto", 0.5)])
 def test_a_net_has_fewer_launches_in_no_more_bytes(strategy, share):
-    net, device = Net(read_net(DEEP), 0, stages=["dummy"]), get_device("cuda")
+    net, device = Net(read_net(DEEP), 0, NetOptions(stages=["dummy"])), get_device("cuda")
     step = train_graph(net, device, Rule("SGD", 1))
     apart = replace(step, ops=tuple(replace(each, joins="") for each in step.ops))
     budget = None if share is None else int(share * compile([apart]).arena_bytes)
@@ -77,9 +78,9 @@ def test_a_net_has_fewer_launches_in_no_more_bytes(strategy, share):
 
 
 def test_a_saved_plan_with_joined_updates_gives_the_same_program():
-    net, device = Net(read_net(DEEP), 0, stages=["dummy"]), get_device("cuda")
+    net, device = Net(read_net(DEEP), 0, NetOptions(stages=["dummy"])), get_device("cuda")
     step = train_graph(net, device, Rule("SGD", 1))
     first = compile([step], strategy="liveness")
     plan = Plan.from_json(first.plan.to_json(step), step)
-    again = Compiler([step], plan, model_costs(step.device)).compile(None)
+    again = Compiler(ArenaPlanner([step], model_costs(step.device)), plan).compile(None)
     assert again.plan.order == first.plan.order and again.arena_bytes == first.arena_bytes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from layermem.api import build_net, job_of_net
-from layermem.backends.base import get_device
+from layermem.api import build_net
 from layermem.errors import InputError
-from layermem.planning.costs import model_costs, write_costs
+from layermem.planning.costs import write_costs
 from layermem.planning.gpus import TargetGpu, find_gpu
 from layermem.planning.kept_costs import costs_folder, keep_costs, kept_path, read_kept
+from layermem.solver.jobs import StepOptions, net_job
 
 GPU = TargetGpu("T4", find_gpu("T4"))
 DEVICE, STEP = "cuda tf32", "0123456789abcdef"
@@ -24,7 +24,7 @@ def cache(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def graph():
     net = build_net("prototxt/digits/train_val.prototxt", batch=4)
-    return job_of_net(net, get_device("cuda"), model_costs("cuda")).graphs[0]
+    return net_job(net, StepOptions(device="cuda")).graphs[0]
 
 
 def text_of(graph, gpu: TargetGpu = GPU) -> str:

@@ -3,11 +3,11 @@
 import pytest
 
 from layermem.api import build_net, job_of
-from layermem.compiler import compile
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import lower_set_plan
 from layermem.planning.nested_search import nested_planner
 from layermem.planning.offloading import OFFLOADED_STATE
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import ops_in_order
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.schedule.arena_planner import ArenaPlanner

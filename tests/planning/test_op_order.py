@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from layermem.compiler import compile
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, UPDATE
 from layermem.planning.op_order import delay_growth
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import INTRA, Plan
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import UNIT, a_second_each

@@ -3,7 +3,6 @@
 import pytest
 
 from layermem.backends.reference import ReferenceDevice
-from layermem.compiler import Compiler
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.ops import DIFF, FORWARD, Graph
@@ -14,9 +13,11 @@ from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import group_ops
 from layermem.planning.offloading import carried_sums
 from layermem.planning.phases import forward_first, with_later_slices
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, ops_in_order
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import check
 from tests.nets import CHAIN
 
@@ -67,7 +68,7 @@ def test_later_slices_follow_the_first_one():
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "recompute-exact"])
 def test_every_strategy_plans_a_step_in_slices(name, cut):
     graph = step(first_layers() if cut == "prefix" else cut)
-    compiler = Compiler([graph], name, model_costs("reference"), Hints())
+    compiler = Compiler(ArenaPlanner([graph], model_costs("reference")), name, Hints())
     smallest = compiler.search.min_memory_program
     for budget_bytes in (None, smallest.arena_bytes):
         program = compiler.compile(budget_bytes)  # checked
@@ -82,7 +83,7 @@ def test_what_slices_carry_leaves_where_activations_and_state_are_not_enough():
     graph = step("whole/2")
     carried = carried_sums(graph)
     assert carried and all(graph.buffers[name].kind == DIFF for name in carried) and not carried_sums(step(None))
-    program = Compiler([graph], "auto", model_costs("cuda")).search.min_memory_program
+    program = Compiler(ArenaPlanner([graph], model_costs("cuda")), "auto").search.min_memory_program
     check(*program.schedules)
     gone = {gap.buffer for gap, decision in program.plan.decisions.items() if decision is Decision.OFFLOAD}
     assert gone & set(carried)

@@ -63,15 +63,6 @@ def test_each_list_has_those_that_declare_themselves_for_it_by_priority(empty):
     assert names(single_strategies()) == ["hidden", "shown", "plain", "copies"]
 
 
-def test_fit_takes_a_strategy_after_one_that_does_not_lead_back_to_it():
-    for name, entry in registry.STRATEGIES.items():
-        seen = [name]
-        while entry.fit_after:
-            assert entry.fit_after not in seen
-            seen.append(entry.fit_after)
-            entry = get_strategy(entry.fit_after)
-
-
 def test_a_choice_may_be_a_name_an_entry_a_saved_plan_or_a_function(empty):
     make = register("mine")
     entry = get_strategy("mine")

@@ -5,8 +5,9 @@ from itertools import product
 
 import pytest
 
-from layermem._native import cpu
 from layermem.api import build_net, job_of
+from layermem.backends.cpu.convolution import conv_problem
+from layermem.backends.cpu.launch import query
 from layermem.ops import Conv, ConvProblem, Window
 from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.winograd import winograd_tile, winograd_work
@@ -31,7 +32,7 @@ def test_the_form_is_the_one_that_the_kernels_choose():
         if k % groups or size + 2 * pad < dilation * (kernel - 1) + 1:
             continue
         problem = problem_of(n, c, size, k, kernel=kernel, stride=stride, pad=pad, dilation=dilation, groups=groups)
-        native = cpu.ConvProblem(
+        native = conv_problem(
             n=n,
             c=c,
             h=size,
@@ -43,10 +44,10 @@ def test_the_form_is_the_one_that_the_kernels_choose():
             dilation=(dilation,) * 2,
             groups=groups,
             first=0,
-            of=n,
+            items=n,
         )
         forms.add(winograd_tile(problem, n))
-        assert winograd_tile(problem, n) == cpu.conv_winograd_tile(native), problem
+        assert winograd_tile(problem, n) == query("winograd_tile", native), problem
     assert forms == {0, 2, 4}
 
 

@@ -2,12 +2,10 @@
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import PlanReport, evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 
@@ -15,5 +13,5 @@ from tests.nets import NETS
 def sliced() -> PlanReport:
     """The first three layers of a chain run in two slices of the batch, forward and backward."""
     net = Net(read_net_text(NETS["chain"]), 0)
-    job = job_of_net(net, get_device("reference"), model_costs("reference"))
+    job = net_job(net, StepOptions(device="reference"))
     return evaluate(job.with_slices("conv1..pool1/2"), "liveness")

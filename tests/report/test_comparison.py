@@ -1,30 +1,27 @@
-"""Searches and rankings that `compare` and `fit` are made of."""
+"""Rankings and curves that `compare` and reports are made of."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.job import Job
 from layermem.planning.costs import model_costs
+from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.comparison import (
     bound_curve,
     budget_grid,
     evaluate_all,
-    find_largest,
     min_live_bytes,
     rank,
     select_strategies,
     trade_curve,
 )
 from layermem.report.plan_report import evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 COSTS = model_costs("reference")
@@ -32,32 +29,9 @@ COSTS = model_costs("reference")
 
 @pytest.fixture(scope="module", params=["residual", "inception"])
 def job(request) -> Job:
-    return job_of_net(Net(read_net_text(NETS[request.param]), 0), get_device("reference"), COSTS).with_host_budget(
-        "1TiB"
-    )
-
-
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=60), st.integers(0, 4000))
-def test_the_largest_size_is_that_of_a_look_at_all(steps, budget):
-    sizes = [sum(steps[: i + 1]) for i in range(len(steps))]  # does not fall
-    fitting = [i + 1 for i, nbytes in enumerate(sizes) if nbytes <= budget]
-    assert find_largest(lambda n: sizes[n - 1], budget, len(sizes)) == max(fitting, default=0)
-
-
-@pytest.mark.parametrize(("base", "slope"), [(0, 3), (10**9, 4096), (5, 10**7)])
-def test_a_line_is_searched_in_few_looks(base, slope):
-    looks = []
-
-    def measure(n: int) -> int:
-        looks.append(n)
-        return base + slope * n
-
-    assert find_largest(measure, base + slope * 12345 + slope // 2, 10**6) == 12345
-    assert len(looks) <= 12
-
-
-def test_what_cannot_be_built_counts_as_too_large():
-    assert find_largest(lambda n: 2**62 if n > 77 else n, 10**9, 10**6) == 77
+    return net_job(
+        Net(read_net_text(NETS[request.param]), 0), StepOptions(device=get_device("reference"), costs=COSTS)
+    ).with_host_budget("1TiB")
 
 
 @pytest.mark.parametrize("budget", ["50%", None])

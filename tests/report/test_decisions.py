@@ -2,10 +2,7 @@
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.decisions import (
     FREED,
@@ -18,12 +15,13 @@ from layermem.report.decisions import (
     layer_decisions,
 )
 from layermem.report.plan_report import PlanReport, evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 
 def report_of(strategy: str, *, net: str = "chain", device: str = "reference", phase: int = 0) -> PlanReport:
     net = Net(read_net_text(NETS[net]), phase)
-    job = job_of_net(net, get_device(device), model_costs(device)).with_host_budget("1TiB")
+    job = net_job(net, StepOptions(device=device)).with_host_budget("1TiB")
     return evaluate(job, strategy)
 
 

@@ -4,13 +4,11 @@ from itertools import combinations
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.memory import live_bytes, spans
 from layermem.report.plan_report import PlanReport, evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
@@ -19,9 +17,7 @@ STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
 @pytest.fixture(params=STRATEGIES)
 def found(request) -> PlanReport:
     net = Net(read_net_text(NETS["residual"]), 0)
-    return evaluate(
-        job_of_net(net, get_device("reference"), model_costs("reference")).with_host_budget("1TiB"), request.param
-    )
+    return evaluate(net_job(net, StepOptions(device="reference")).with_host_budget("1TiB"), request.param)
 
 
 def test_no_byte_belongs_to_two_residencies_at_one_time(found):
@@ -39,5 +35,5 @@ def test_live_bytes_stay_below_the_peak_and_end_with_none(found):
 
 def test_without_copies_the_largest_live_bytes_are_those_of_the_program():
     net = Net(read_net_text(NETS["inception"]), 0)
-    found = evaluate(job_of_net(net, get_device("reference"), model_costs("reference")), "liveness")
+    found = evaluate(net_job(net, StepOptions(device="reference")), "liveness")
     assert max(live_bytes(spans(found.program.train, found.timeline))[1]) == found.program.max_live_bytes

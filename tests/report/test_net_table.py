@@ -2,12 +2,10 @@
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.net_table import FUSED_HEADINGS, HEADINGS, fused_rows, fused_values, net_rows, net_values
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 
@@ -39,7 +37,7 @@ def test_running_averages_are_no_parameters():
 @pytest.mark.parametrize("name", NETS)
 def test_every_layer_is_run_by_an_op_of_the_schedule(name, device):
     net = net_of(name)
-    job = job_of_net(net, get_device(device), model_costs(device))
+    job = net_job(net, StepOptions(device=device))
     values = fused_values(net_values(net), job.graphs[0])
     names = {op.name.rpartition(".")[0] for op in job.graphs[0].ops}
     assert all(layer["op"] in names for layer in values["layers"])
@@ -52,14 +50,14 @@ def test_every_layer_is_run_by_an_op_of_the_schedule(name, device):
 
 def test_the_cpu_device_fuses_a_convolution_and_its_relu():
     net = net_of("chain")
-    job = job_of_net(net, get_device("cpu"), model_costs("cpu"))
+    job = net_job(net, StepOptions(device="cpu"))
     ops = {layer["name"]: layer["op"] for layer in fused_values(net_values(net), job.graphs[0])["layers"]}
     assert ops["conv1"] == ops["conv1_relu"] == "conv1+conv1_relu" and ops["pool1"] == "pool1"
 
 
 def test_names_of_layers_may_contain_a_plus():
     net = Net(read_net_text(NETS["chain"].replace("pool1", "conv1+conv1_relu").replace('"conv2_relu"', '"a+b"')), 0)
-    job = job_of_net(net, get_device("cpu"), model_costs("cpu"))
+    job = net_job(net, StepOptions(device="cpu"))
     ops = {layer["name"]: layer["op"] for layer in fused_values(net_values(net), job.graphs[0])["layers"]}
     assert ops["conv1"] == ops["conv1_relu"] == "conv1+conv1_relu(2)" and ops["conv2"] == ops["a+b"] == "conv2+a+b"
     assert ops["conv1+conv1_relu"] == "conv1+conv1_relu"

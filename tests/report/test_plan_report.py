@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.api import job_of_net
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError, InputError
 from layermem.graph.net import Net
-from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, Gap, Plan
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import aligned
 from tests.nets import NETS
 
@@ -24,7 +25,9 @@ COSTS = model_costs("reference")
 
 
 def job_of(name: str) -> Job:
-    return job_of_net(Net(read_net_text(NETS[name]), 0), REFERENCE, COSTS).with_host_budget("1TiB")
+    return net_job(Net(read_net_text(NETS[name]), 0), StepOptions(device=REFERENCE, costs=COSTS)).with_host_budget(
+        "1TiB"
+    )
 
 
 @pytest.fixture(params=NETS)
@@ -41,7 +44,7 @@ def test_the_minimum_of_a_strategy_fits_and_a_byte_less_does_not(job, strategy):
     refused = evaluate(job, strategy, minimum - 1)
     assert not refused.feasible and refused.refusal.minimum_bytes == refused.minimum_bytes == minimum
     with pytest.raises(BudgetError):
-        Compiler(job.graphs, strategy, job.costs).compile(minimum - 1)
+        Compiler(ArenaPlanner(job.graphs, job.costs), strategy).compile(minimum - 1)
 
 
 @pytest.mark.samples(2)

@@ -4,17 +4,17 @@ import re
 
 import pytest
 
-from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.data import probe
 from layermem.errors import BudgetError
 from layermem.graph.net import Net
-from layermem.job import Job
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import format_below, format_exact_bytes
 from tests.nets import NETS
 from tests.planning.jobs import solver_job
@@ -58,7 +58,8 @@ def test_a_refusal_of_a_saved_plan_suggests_every_strategy_that_fits(job):
 def test_a_refusal_says_that_slices_were_not_tried_where_layers_could_run_in_them():
     device, costs = get_device("reference"), model_costs("reference")
     chain, normalized = (
-        job_of_net(Net(read_net_text(NETS[name]), 0, probe=probe), device, costs) for name in ("chain", "bn")
+        net_job(Net(read_net_text(NETS[name]), 0, probe=probe), StepOptions(device=device, costs=costs))
+        for name in ("chain", "bn")
     )
     assert "slices   none; --slices auto runs" in str(evaluate(chain, "auto", 256).explain_refusal())
     assert "--slices" not in str(evaluate(normalized, "auto", 256).explain_refusal())

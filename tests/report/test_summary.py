@@ -2,15 +2,14 @@
 
 import pytest
 
-from layermem.api import job_of_net
 from layermem.backends.base import get_device
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.planning.plan import Plan
 from layermem.planning.registry import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from layermem.report.summary import LABEL_WIDTH, peaks, plan_values, process_line, summary
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import format_bytes, format_exact_bytes
 from tests.nets import NETS
 
@@ -18,7 +17,7 @@ REFERENCE = get_device("reference")
 
 
 def report_of(strategy: str, budget: object = None, net: str = "chain"):
-    job = job_of_net(Net(read_net_text(NETS[net]), 0), REFERENCE, model_costs("reference")).with_host_budget("1TiB")
+    job = net_job(Net(read_net_text(NETS[net]), 0), StepOptions(device=REFERENCE)).with_host_budget("1TiB")
     return evaluate(job, strategy, budget)
 
 

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.memory import spans
 from layermem.report.page.columns import unpack
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.report.timeline import draw_arena, draw_memory
 from layermem.report.timeline_picture import Box, Curve, arena_picture, merge_boxes, merge_equal, scale_of
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
@@ -25,9 +23,7 @@ STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
 
 def report_of(strategy: str) -> PlanReport:
     net = Net(read_net_text(NETS["residual"]), 0)
-    return evaluate(
-        job_of_net(net, get_device("reference"), model_costs("reference")).with_host_budget("1TiB"), strategy
-    )
+    return evaluate(net_job(net, StepOptions(device="reference")).with_host_budget("1TiB"), strategy)
 
 
 @pytest.fixture(params=STRATEGIES)

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.graph.net import Net
 from layermem.graph.ops import COMM, COMPUTE
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.report.trace import trace_text
 from layermem.schedule.ir import D2H, H2D, STREAMS
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
@@ -22,9 +20,7 @@ STRATEGIES = ("caffe", "liveness", "hybrid", "recompute")
 @pytest.fixture(params=STRATEGIES)
 def found(request) -> PlanReport:
     net = Net(read_net_text(NETS["residual"]), 0)
-    return evaluate(
-        job_of_net(net, get_device("reference"), model_costs("reference")).with_host_budget("1TiB"), request.param
-    )
+    return evaluate(net_job(net, StepOptions(device="reference")).with_host_budget("1TiB"), request.param)
 
 
 def test_a_trace_has_every_row_on_its_stream_and_an_arrow_for_every_wait(found):

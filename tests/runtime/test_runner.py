@@ -7,12 +7,13 @@ import pytest
 
 from layermem import ops
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler
 from layermem.errors import DeviceError
 from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, UPDATE, BandOf, Buffer, Graph, Op
 from layermem.layers import Tensor
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.runtime.runner import Runner
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.ir import Residency
 from tests.schedule.small_graphs import a_second_each
 
@@ -42,9 +43,9 @@ def runner(*offloaded, **options):
     """`offloaded` state is on the host between steps."""
     train, test = graphs()
     decisions = {Gap(name, -1): Decision.OFFLOAD for name in offloaded}
-    program = Compiler([train, test], Plan("by hand", program_order(train), decisions), a_second_each(train)).compile(
-        None
-    )
+    program = Compiler(
+        ArenaPlanner([train, test], a_second_each(train)), Plan("by hand", program_order(train), decisions)
+    ).compile(None)
     return Runner(program, get_device("cpu"), {}, **options)
 
 
@@ -54,7 +55,7 @@ def test_a_buffer_of_some_rows_is_written_from_all_and_read_as_they_are():
     band = Buffer("h", HISTORY, Tensor((1, 3, 4, 5)), 240, True, BandOf(whole, 1))
     fill = Op("h.update", UPDATE, ops.Fill(7.0), "fill", {"y0": "h"}, (), (), ("h",))
     graph = Graph("train", {"h": band}, (fill,), "cpu")
-    program = Compiler([graph], Plan("by hand", program_order(graph)), a_second_each(graph)).compile(None)
+    program = Compiler(ArenaPlanner([graph], a_second_each(graph)), Plan("by hand", program_order(graph))).compile(None)
     made = Runner(program, get_device("cpu"), {}, poison=True)
     assert made.rows("h") == (1, 1) and made.shape("h") == SHAPE.shape and not made.is_whole("h")
     made.write("h", VALUES)

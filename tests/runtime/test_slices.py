@@ -8,16 +8,17 @@ import pytest
 from layermem.backends.base import Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
-from layermem.compiler import Compiler
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import Rule, train_graph
 from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.planning.registry import Choice
 from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import check
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
@@ -219,7 +220,7 @@ class Step:
             return train_graph(each, device, None if held else Rule("SGD", 1), clip=clip, outputs=wanted)
 
         self.graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
-        compiler = Compiler([self.graph], strategy, model_costs(device.title))
+        compiler = Compiler(ArenaPlanner([self.graph], model_costs(device.title)), strategy)
         self.program = compiler.search.min_memory_program if least else compiler.compile(None)
         check(*self.program.schedules)
         context = {

@@ -15,12 +15,13 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, InputError
 from layermem.interactive.net import Net as NetByHand
-from layermem.job import NO_SLICES
 from layermem.ops import NARROW
+from layermem.planning.job import NO_SLICES
 from layermem.proto.read import SolverFile
 from layermem.report.events import Stepped
 from layermem.report.plan_report import evaluate
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import build_nets
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.solver import Solver
 from layermem.utils.units import aligned
 from tests.graph.test_storage import limit_parts
@@ -141,7 +142,7 @@ def test_the_least_budget_of_a_strategy_is_kept(device, text, tmp_path, monkeypa
     limit_parts(monkeypatch, 1 << 14)
     file = solver_of(text.replace(*next(iter(WIDE.items()))), tmp_path)
     bits = trained(file, device)
-    least = evaluate(job_of(build_nets(file), file, device), "nested").minimum_bytes
+    least = evaluate(solver_job(file, build_nets(file), StepOptions(device=device)), "nested").minimum_bytes
     assert trained(file, device, strategy="nested", budget=least) == bits
     with pytest.raises(BudgetError):
         Solver(file, device=device, strategy="nested", budget=least - 256)

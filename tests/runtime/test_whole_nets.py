@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.reference import ReferenceDevice
-from layermem.compiler import compile
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
 from layermem.solver.build import reported

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from layermem.api import build_net, job_of
-from layermem.compiler import Compiler
+from layermem.planning.pipeline import Compiler
 from layermem.schedule.recent_programs import KEPT, RecentPrograms
 
 
 def compiled(job, strategy, budget_bytes=None):
-    return Compiler(job.graphs, strategy, job.costs, job.hints, job.arena).compile(budget_bytes)
+    return Compiler(job.arena, strategy, job.hints).compile(budget_bytes)
 
 
 def digits():

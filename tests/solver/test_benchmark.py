@@ -2,18 +2,18 @@
 
 import pytest
 
-from layermem.api import build_net, job_of_net
+from layermem.api import build_net
 from layermem.backends.base import get_device
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
-from layermem.planning.costs import model_costs
 from layermem.report.plan_report import evaluate
 from layermem.solver.benchmark import LINK_RUNS, WARM, Benchmark, link, one_batch, times_by_layer
+from layermem.solver.jobs import StepOptions, net_job
 
 NET = "prototxt/digits/train_val.prototxt"
 
 
 def job(device: str):
-    return job_of_net(build_net(NET, batch=4), get_device(device), model_costs(device)).with_host_budget("1TiB")
+    return net_job(build_net(NET, batch=4), StepOptions(device=device)).with_host_budget("1TiB")
 
 
 @pytest.mark.parametrize("strategy", ["liveness", "hybrid", "sublinear"])

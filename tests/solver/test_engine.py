@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
-from layermem.solver.build import build_nets, graphs_of
+from layermem.planning.pipeline import compile
+from layermem.solver.build import build_nets
 from layermem.solver.engine import Engine
+from layermem.solver.jobs import StepOptions, solver_job
 from tests.nets import solver_file
 
 
@@ -17,7 +18,7 @@ def make_engine(tmp_path):
     def make(net="chain", seed=7, **fields) -> Engine:
         file, device = solver_file(net, tmp_path, **fields), get_device("reference")
         nets = build_nets(file)
-        graphs = graphs_of(nets, file, device)
+        graphs = [*solver_job(file, nets, StepOptions(device=device)).graphs]
         engine = Engine(nets, file.message, graphs, compile(graphs, strategy="hybrid"), device, poison=True)
         engines.append(engine)
         engine.begin(seed)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.api import job_of, job_of_net, job_of_solver
+from layermem.api import job_of
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
@@ -12,6 +12,7 @@ from layermem.planning.spill import Spill
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.solver.solver import Solver
 from tests.nets import NETS, solver_file
 
@@ -20,7 +21,7 @@ SHARING = ["reference", "cpu"]
 
 def job(device, **options):
     net = Net(read_net_text(NETS["residual"]), 0)
-    return job_of_net(net, get_device(device), model_costs(get_device(device).title), **options)
+    return net_job(net, StepOptions(device=device, **options))
 
 
 @pytest.mark.parametrize("device", SHARING)
@@ -75,4 +76,4 @@ def test_the_rate_of_the_spill_file_decides_what_is_offloaded(tmp_path):
 
 def test_a_solver_is_planned_with_the_same_default(tmp_path):
     file = solver_file("chain", tmp_path)
-    assert job_of_solver(file, get_device("cpu"), model_costs("cpu")).hints.host_budget_bytes == 0
+    assert job_of(solver=file, device=get_device("cpu"), costs=model_costs("cpu")).hints.host_budget_bytes == 0

@@ -2,12 +2,12 @@
 
 import pytest
 
-from layermem.api import build_net, job_of_net
+from layermem.api import build_net
 from layermem.backends.base import get_device
 from layermem.errors import BudgetError, InputError
-from layermem.planning.costs import model_costs
 from layermem.solver import measure
 from layermem.solver.benchmark import Benchmark
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.solver.measure import measure_step
 
 DEVICE = get_device("cpu")
@@ -15,7 +15,7 @@ DEVICE = get_device("cpu")
 
 @pytest.fixture
 def job():
-    return job_of_net(build_net("prototxt/digits/train_val.prototxt", batch=2), DEVICE, model_costs("cpu"))
+    return net_job(build_net("prototxt/digits/train_val.prototxt", batch=2), StepOptions(device=DEVICE))
 
 
 @pytest.mark.parametrize("budget", [None, "75%"])

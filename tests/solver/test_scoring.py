@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
+from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import TEST
 from layermem.proto.weights import write_weights

@@ -13,15 +13,18 @@ from layermem._native import cpu
 from layermem.backends.arena import POISON
 from layermem.backends.base import get_device
 from layermem.backends.cpu import CpuDevice
-from layermem.compiler import Compiler
+from layermem.graph.net import NetOptions
 from layermem.graph.ops import STASH
 from layermem.nets import resnet
 from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net, read_net_text, read_solver
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.ir import allocations
-from layermem.solver.build import build_nets, graphs_of
+from layermem.solver.build import build_nets
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.solver import Solver
 from layermem.utils.units import ALIGN
 from tests.nets import LOSS, solver_file
@@ -127,10 +130,10 @@ def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, t
     """A plan that two strategies or budgets share is run once."""
     expected = trained(net(tmp_path), tmp_path, device, strategy="caffe")[2]
     file = net(tmp_path)
-    graphs = graphs_of(build_nets(file, batch=2), file, device)
+    graphs = [*solver_job(file, build_nets(file, NetOptions(batch=2)), StepOptions(device=device)).graphs]
     chosen: dict[object, tuple[Plan, int]] = {}
     for strategy in STRATEGIES:
-        compiler = Compiler(graphs, strategy, model_costs(device.name))
+        compiler = Compiler(ArenaPlanner(graphs, model_costs(device.name)), strategy)
         least, most = compiler.search.min_memory_program.arena_bytes, compiler.compile(None).arena_bytes
         for budget in {least, (least + most) // 2, max(least, most)}:
             plan = compiler.compile(budget).train.plan

@@ -11,9 +11,9 @@ from layermem.data.hdf5_source import read_file_list
 from layermem.data.list_source import ImageListSource, read_list
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
-from layermem.job import resolve_costs
 from layermem.planning.graph_files.text_format import read_graph
 from layermem.planning.hints import hints_beside, read_hints
+from layermem.planning.job import resolve_costs
 from layermem.proto.blobs import read_blob
 from layermem.proto.read import read_net, read_solver, resolve_path
 from layermem.proto.weights import read_weights

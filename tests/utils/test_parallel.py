@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from layermem.utils.parallel import Once, begin_beside, map_beside, map_both, run_both
+from layermem.utils.parallel import begin_beside, map_beside, map_both, run_both
 
 
 def test_both_run_at_the_same_time_and_return_in_order():
@@ -85,13 +85,6 @@ def test_where_the_copy_fails_the_function_runs_here(result):
 def test_without_copies_the_function_runs_here(monkeypatch):
     monkeypatch.delattr(os, "fork", raising=False)
     assert begin_beside(os.getpid)() == os.getpid()
-
-
-def test_shared_work_falls_to_one_of_the_process_and_its_copy():
-    work = Once()
-    result = begin_beside(work.take)
-    assert sorted([work.take(), result()]) == [False, True]
-    assert not work.take()
 
 
 def test_items_are_shared_with_a_copy_and_results_keep_their_order():

@@ -26,7 +26,7 @@ import layermem
 from layermem.cli import main
 from layermem.data.databases import write_database
 from layermem.data.leveldb_source import LevelDbSource, has_leveldb
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.onnx import export_model, load
 from layermem.proto.blobs import read_blob
 from layermem.proto.read import read_net, read_net_text, read_solver
@@ -148,7 +148,7 @@ def run(words: list[str]) -> None:
 
 def net(folder: Path) -> None:
     named = b'"data"' in (folder / "fuzz.prototxt").read_bytes()
-    Net(read_net(folder / "fuzz.prototxt"), PHASES["TEST"], inputs=SHAPES if named else {})
+    Net(read_net(folder / "fuzz.prototxt"), PHASES["TEST"], NetOptions(inputs=SHAPES if named else {}))
     shapes = " --input data=2,3,67,67 --input label=2" if named else ""
     run(f"plan --net fuzz.prototxt --budget 80% --json{shapes}".split())
 

@@ -26,7 +26,7 @@ import numpy as np
 from layermem.api import job_of
 from layermem.backends.cuda import CudaDevice
 from layermem.graph.net import Net
-from layermem.job import Job
+from layermem.planning.job import Job
 from layermem.report.plan_report import evaluate
 from layermem.solver.benchmark import Benchmark
 from layermem.solver.build import reported

@@ -19,8 +19,8 @@ from layermem.api import job_of
 from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.base import cuda_kernels
 from layermem.graph.ops import Op
-from layermem.job import Job
 from layermem.ops import NARROW
+from layermem.planning.job import Job
 from layermem.report.plan_report import evaluate
 from layermem.schedule.joined import joined
 from layermem.solver.measure import costs_text, measure_step

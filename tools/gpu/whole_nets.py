@@ -11,7 +11,7 @@ from layermem.api import build_net, job_of
 from layermem.backends.cuda import CudaDevice
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.job import Job
+from layermem.planning.job import Job
 from layermem.solver.benchmark import Benchmark
 from tools.gpu.gpu import WARM_SECONDS
 from tools.gpu.process import ROOT

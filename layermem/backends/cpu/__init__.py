@@ -1,73 +1,11 @@
-"""The cpu device and its kernels, one file per family.  Importing this package registers them all."""
+"""The cpu device and its kernels, one file per family.  Importing this package imports, and so registers, them all."""
 
-from layermem.backends.cpu import (
-    activation,
-    affine_norm,
-    axpy,
-    communication,
-    convolution,
-    convolution_nd,
-    detection,
-    dropout,
-    eltwise,
-    gather,
-    host,
-    im2col,
-    inner_product,
-    l2norm,
-    loss,
-    mvn,
-    normalization,
-    parameter,
-    permute,
-    pooling,
-    prior_box,
-    python,
-    recurrent,
-    reduction,
-    resize,
-    roi_pooling,
-    shape,
-    softmax,
-    update,
-    upsample,
-    yolo,
-)
-from layermem.backends.cpu.base import cpu_kernels
+from importlib import import_module
+from pkgutil import iter_modules
+
 from layermem.backends.cpu.device import CpuDevice
 
-__all__ = [
-    "CpuDevice",
-    "activation",
-    "affine_norm",
-    "axpy",
-    "communication",
-    "convolution",
-    "convolution_nd",
-    "cpu_kernels",
-    "detection",
-    "dropout",
-    "eltwise",
-    "gather",
-    "host",
-    "im2col",
-    "inner_product",
-    "l2norm",
-    "loss",
-    "mvn",
-    "normalization",
-    "parameter",
-    "permute",
-    "pooling",
-    "prior_box",
-    "python",
-    "recurrent",
-    "reduction",
-    "resize",
-    "roi_pooling",
-    "shape",
-    "softmax",
-    "update",
-    "upsample",
-    "yolo",
-]
+__all__ = ["CpuDevice"]
+
+for module in iter_modules(__path__, f"{__name__}."):
+    import_module(module.name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import Channels, launch, query
 from layermem.backends.cpu.slices import channel_sums, is_slice, rows_of_batch
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 
@@ -14,12 +14,22 @@ from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 def pointwise_forward(op: Pointwise, call: CpuCall) -> list[Launch]:
     count, y, x, mask = call.count("x0"), call["y0"], call["x0"], call["mask"]
     if op.kind is Kind.RELU:
-        return [cpu.relu_forward(count, y=y, x=x, slope=op.alpha, mask=mask, storage=call.storage)]
+        return [launch("relu_forward", count, y=y, x=x, slope=op.alpha, bits=mask, storage=call.storage)]
     if op.kind is Kind.CLIP and mask:
-        return [cpu.clip_forward(count, y=y, x=x, mask=mask, lowest=op.alpha, highest=op.beta, storage=call.storage)]
+        return [
+            launch("clip_forward", count, y=y, x=x, mask=mask, lowest=op.alpha, highest=op.beta, storage=call.storage)
+        ]
     return [
-        cpu.pointwise(
-            op.kind.value, count, out=y, a=x, alpha=op.alpha, beta=op.beta, gamma=op.gamma, storage=call.storage
+        launch(
+            "pointwise",
+            op.kind.value,
+            count,
+            out=y,
+            a=x,
+            alpha=op.alpha,
+            beta=op.beta,
+            gamma=op.gamma,
+            storage=call.storage,
         )
     ]
 
@@ -30,22 +40,44 @@ def pointwise_backward(op: Pointwise, call: CpuCall) -> list[Launch]:
     if "mask" in call:
         slope = op.alpha if op.kind is Kind.RELU else 0.0
         return [
-            cpu.relu_backward(
-                count, dx=dx, dy=dy, mask=call["mask"], slope=slope, accumulate=accumulate, storage=call.storage
+            launch(
+                "relu_backward",
+                count,
+                dx=dx,
+                dy=dy,
+                mask=call["mask"],
+                slope=slope,
+                accumulate=accumulate,
+                storage=call.storage,
             )
         ]
     if op.has_constant_slope:
         return [
-            cpu.pointwise(
-                "scale", count, out=dx, a=dy, alpha=op.alpha * op.beta, accumulate=accumulate, storage=call.storage
+            launch(
+                "pointwise",
+                "scale",
+                count,
+                out=dx,
+                a=dy,
+                alpha=op.alpha * op.beta,
+                accumulate=accumulate,
+                storage=call.storage,
             )
         ]
     source = call.require("y0", "x0")
     constants = {"alpha": op.alpha, "beta": op.beta, "gamma": op.gamma}
     derivative = f"{op.kind.value}_backward"
     return [
-        cpu.pointwise(
-            derivative, count, out=dx, a=dy, b=source, **constants, accumulate=accumulate, storage=call.storage
+        launch(
+            "pointwise",
+            derivative,
+            count,
+            out=dx,
+            a=dy,
+            b=source,
+            **constants,
+            accumulate=accumulate,
+            storage=call.storage,
         )
     ]
 
@@ -54,17 +86,17 @@ def pointwise_backward(op: Pointwise, call: CpuCall) -> list[Launch]:
 def relu_backward(op: ReluMask, call: CpuCall) -> list[Launch]:
     count, dy = call.count("dy0"), call["dy0"]
     if "mask" in call:
-        return [cpu.relu_backward(count, dx=dy, dy=dy, mask=call["mask"], storage=call.storage)]
-    return [cpu.pointwise("relu_backward", count, out=dy, a=dy, b=call.require("y0"), storage=call.storage)]
+        return [launch("relu_backward", count, dx=dy, dy=dy, mask=call["mask"], storage=call.storage)]
+    return [launch("pointwise", "relu_backward", count, out=dy, a=dy, b=call.require("y0"), storage=call.storage)]
 
 
 def has_one_slope(op: PReLU) -> bool:
     return op.shared or op.x.shape[1] == 1
 
 
-def prelu_shape(op: PReLU) -> cpu.Channels:
+def prelu_shape(op: PReLU) -> Channels:
     """One channel where there is one slope."""
-    return cpu.Channels(1, 1, op.x.count) if has_one_slope(op) else cpu.Channels(*op.x.around(1))
+    return (1, 1, op.x.count) if has_one_slope(op) else op.x.around(1)
 
 
 def prelu_carry_bytes(op: PReLU, role: str) -> int | None:
@@ -72,16 +104,16 @@ def prelu_carry_bytes(op: PReLU, role: str) -> int | None:
     if has_one_slope(op):
         return None
     outer, channels, inner = op.x.around(1)
-    return cpu.channel_sums_carry_bytes(cpu.Channels(rows_of_batch(op, outer)["of"], channels, inner), outer)
+    return query("channel_sums_carry_bytes", (rows_of_batch(op, outer)["of"], channels, inner), outer)
 
 
 def prelu_backward_workspace_bytes(op: PReLU, roles: Collection[str]) -> int:
-    return cpu.prelu_backward_workspace_bytes(prelu_shape(op))
+    return query("prelu_backward_workspace_bytes", prelu_shape(op))
 
 
 @kernel(PReLU, "forward")
 def prelu_forward(op: PReLU, call: CpuCall) -> list[Launch]:
-    return [cpu.prelu_forward(prelu_shape(op), y=call["y0"], x=call["x0"], slope=call["w0"])]
+    return [launch("prelu_forward", prelu_shape(op), y=call["y0"], x=call["x0"], slope=call["w0"])]
 
 
 @kernel(PReLU, "backward", workspace=prelu_backward_workspace_bytes, carry=prelu_carry_bytes)
@@ -93,7 +125,8 @@ def prelu_backward(op: PReLU, call: CpuCall) -> list[Launch]:
         dslope = 0
     return [
         *sums,
-        cpu.prelu_backward(
+        launch(
+            "prelu_backward",
             shape,
             dx=call["dx0"],
             dslope=dslope,

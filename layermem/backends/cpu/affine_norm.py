@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from layermem._native import cpu
 from layermem.backends.cpu import normalization
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
+from layermem.backends.cpu.launch import launch, query
 from layermem.ops import AffineNorm
 from layermem.utils.units import aligned
 
@@ -31,13 +31,13 @@ def fused_bytes(op: AffineNorm, roles: Collection[str]) -> int:
 
 def forward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
     if op.global_stats:
-        return cpu.batch_norm_global_workspace_bytes(normalization.channels(op.fused)) + aligned(4)
+        return query("batch_norm_global_workspace_bytes", normalization.channels(op.fused)) + aligned(4)
     of_batch = 2 * aligned(4 * op.channels) + aligned(4) if op.kept is not None else 0
     return fused_bytes(op, roles) + of_batch
 
 
 def fill(address: int, count: int, value: float) -> Launch:
-    return cpu.pointwise("fill", count, out=address, alpha=value)
+    return launch("pointwise", "fill", count, out=address, alpha=value)
 
 
 @kernel(AffineNorm, "forward", workspace=forward_workspace_bytes)
@@ -53,19 +53,20 @@ def affine_norm_forward(op: AffineNorm, call: CpuCall) -> Launches:
     launches = normalization.fused_forward(op.fused, inner, recompute=False)
     return [
         *(launches or ()),
-        cpu.pointwise("scale", op.channels, out=mean, a=mean, alpha=op.share),
-        cpu.pointwise("scale", op.channels, out=variance, a=variance, alpha=op.share * op.biased),
-        cpu.move_averages(op.channels, 1, w0=call["w2"], w1=call["w3"], x0=mean, x1=variance, fraction=op.kept),
+        launch("pointwise", "scale", op.channels, out=mean, a=mean, alpha=op.share),
+        launch("pointwise", "scale", op.channels, out=variance, a=variance, alpha=op.share * op.biased),
+        launch("move_averages", op.channels, 1, w0=call["w2"], w1=call["w3"], x0=mean, x1=variance, fraction=op.kept),
     ]
 
 
 def global_forward(op: AffineNorm, call: CpuCall) -> list[Launch]:
     shape = normalization.channels(op.fused)
-    one = call.workspace + cpu.batch_norm_global_workspace_bytes(shape)
+    one = call.workspace + query("batch_norm_global_workspace_bytes", shape)
     return [
         fill(one, 1, 1.0),
-        cpu.batch_norm_fused_global_forward(
-            shape,
+        launch(
+            "batch_norm_fused_global_forward",
+            shape=shape,
             y=call["y0"],
             x=call["x0"],
             w0=call["w2"],
@@ -92,8 +93,8 @@ def affine_norm_recompute(op: AffineNorm, call: CpuCall) -> Launches:
 def backward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
     shape = normalization.channels(op.fused)
     if op.global_stats:
-        return cpu.batch_norm_global_workspace_bytes(shape) + aligned(4) + aligned(4 * op.channels)
-    return cpu.batch_norm_fused_workspace_bytes(shape)
+        return query("batch_norm_global_workspace_bytes", shape) + aligned(4) + aligned(4 * op.channels)
+    return query("batch_norm_fused_workspace_bytes", shape)
 
 
 @kernel(AffineNorm, "backward", workspace=backward_workspace_bytes)
@@ -106,12 +107,13 @@ def affine_norm_backward(op: AffineNorm, call: CpuCall) -> Launches:
 def global_backward(op: AffineNorm, call: CpuCall) -> list[Launch]:
     """dx = dy slope, with the slope w0 / sqrt(w3 + eps): what such a BatchNorm makes of w0 as a gradient."""
     shape = normalization.channels(op.fused)
-    one = call.workspace + cpu.batch_norm_global_workspace_bytes(shape)
+    one = call.workspace + query("batch_norm_global_workspace_bytes", shape)
     slope = one + aligned(4)
     return [
         fill(one, 1, 1.0),
-        cpu.batch_norm_global_backward(
-            cpu.Channels(1, op.channels, 1),
+        launch(
+            "batch_norm_global_backward",
+            (1, op.channels, 1),
             dx=slope,
             dy=call["w0"],
             w1=call["w3"],
@@ -119,5 +121,7 @@ def global_backward(op: AffineNorm, call: CpuCall) -> list[Launch]:
             eps=op.eps,
             workspace=call.workspace,
         ),
-        cpu.scale_backward(shape, dx=call["dx0"], dy=call["dy0"], factor=slope, accumulate_dx=call.accumulates("dx0")),
+        launch(
+            "scale_backward", shape, dx=call["dx0"], dy=call["dy0"], factor=slope, accumulate_dx=call.accumulates("dx0")
+        ),
     ]

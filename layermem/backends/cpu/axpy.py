@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from layermem._native import cpu
 from layermem.backends.cpu import normalization
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Axpy
 from layermem.ops.axpy import AS_SCALE
 
@@ -28,7 +28,7 @@ def axpy_forward(op: Axpy, call: CpuCall) -> list[Launch]:
     y = call["y0"]
     return [
         *(normalization.scale_forward(op.scale, as_scale(call)) or ()),
-        cpu.eltwise_sum(op.x.count, y=y, xs=[y, call["x2"]], coefficients=[1.0, 1.0]),
+        launch("eltwise_sum", op.x.count, y=y, xs=[y, call["x2"]], coefficients=[1.0, 1.0]),
     ]
 
 

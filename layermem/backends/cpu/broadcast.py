@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch
 from layermem.backends.cpu.copy import reorder
 from layermem.ops import Bias, Scale, Tensor
@@ -37,7 +36,7 @@ class Broadcast:
         outer = runs.pop()[0] if runs else 1
         if outer == channels == 1 and not of_items:  # one number for all of x: rows, which threads can share
             outer, inner = inner // x.stored[-1], x.stored[-1]
-        self.shape, self.outer, self.width = cpu.Channels(outer, channels, inner), outer, channels
+        self.shape, self.outer, self.width = (outer, channels, inner), outer, channels
         self.inner = inner
         self.block_size = outer * channels * inner
         self.leading = runs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.backends.reference import communication
 from layermem.ops import AllGather, Communication, NormOfRows, ReduceScatter, RowSquares
 
@@ -40,10 +40,10 @@ def collect(op: AllGather, call: CpuCall) -> list[Launch]:
 @kernel(RowSquares, "forward")
 def row_squares(op: RowSquares, call: CpuCall) -> list[Launch]:
     rows = op.x.count // op.row_elements
-    return [cpu.row_squares(rows, op.row_elements, out=call["y0"], x=call["x0"])]
+    return [launch("row_squares", rows, op.row_elements, out=call["y0"], x=call["x0"])]
 
 
 @kernel(NormOfRows, "forward")
 def norm_of_rows(op: NormOfRows, call: CpuCall) -> list[Launch]:
     squares = call.numbered("x")
-    return [cpu.norm_of_rows([call.count(f"x{i}") for i in range(len(squares))], out=call["y0"], squares=squares)]
+    return [launch("norm_of_rows", [call.count(f"x{i}") for i in range(len(squares))], out=call["y0"], squares=squares)]

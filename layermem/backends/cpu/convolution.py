@@ -8,17 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
+from layermem.backends.cpu.launch import launch, query
+from layermem.backends.struct_layout import StructValues
 from layermem.ops import CARRY, BatchSlice, Conv, ConvProblem, Deconv, OpRecord, Tensor
 
 
-def native(problem: ConvProblem, part: BatchSlice | None = None) -> cpu.ConvProblem:
+def conv_problem(
+    *,
+    n: int,
+    c: int,
+    h: int,
+    w: int,
+    k: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    pad: tuple[int, int] = (0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+    first: int = 0,
+    items: int = 0,
+) -> StructValues:
+    """The ConvProblem of native kernels."""
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = kernel, stride, pad, dilation
+    windows = {"kh": kh, "kw": kw, "sh": sh, "sw": sw, "ph": ph, "pw": pw, "dh": dh, "dw": dw}
+    return {"n": n, "c": c, "h": h, "w": w, "k": k, **windows, "groups": groups, "first": first, "items": items}
+
+
+def native(problem: ConvProblem, part: BatchSlice | None = None) -> StructValues:
     """`problem` has the images of `part`: one for each item, or more."""
     each = problem.n // part.count if part else 1
     first, items = (each * part.first, each * part.items) if part else (0, problem.n)
-    return cpu.ConvProblem(
+    return conv_problem(
         n=problem.n,
         c=problem.c,
         h=problem.h,
@@ -30,22 +52,22 @@ def native(problem: ConvProblem, part: BatchSlice | None = None) -> cpu.ConvProb
         dilation=problem.dilation,
         groups=problem.groups,
         first=first,
-        of=items,
+        items=items,
     )
 
 
 def fprop_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_fprop_workspace_bytes(native(op.problem, op.part))
+    return query("conv_fprop_workspace_bytes", native(op.problem, op.part))
 
 
 def dgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return cpu.conv_dgrad_workspace_bytes(native(op.problem, op.part))
+    return query("conv_dgrad_workspace_bytes", native(op.problem, op.part))
 
 
 def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
     weights = bias = 0
     if "dw0" in roles or "dw0" + CARRY in roles:
-        weights = cpu.conv_wgrad_workspace_bytes(native(op.problem, op.part))
+        weights = query("conv_wgrad_workspace_bytes", native(op.problem, op.part))
     if "dw1" in roles or "dw1" + CARRY in roles:
         bias = slices.column_sums_workspace_bytes(op, *rows_and_columns(top_of(op)))
     return max(weights, bias)
@@ -57,13 +79,13 @@ def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int | None:
         return None
     if role == "dw1":
         return slices.column_sums_carry_bytes(op, *rows_and_columns(top_of(op)))
-    return cpu.conv_wgrad_carry_bytes(native(op.problem, op.part)) or op.problem.filter.nbytes
+    return query("conv_wgrad_carry_bytes", native(op.problem, op.part)) or op.problem.filter.nbytes
 
 
 def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
     if role == "dw1":
         return slices.column_sums_in_place(op, *rows_and_columns(top_of(op)))
-    return not cpu.conv_wgrad_carry_bytes(native(op.problem, op.part))
+    return not query("conv_wgrad_carry_bytes", native(op.problem, op.part))
 
 
 def top_of(op: Conv | Deconv) -> Tensor:
@@ -85,18 +107,18 @@ def bias_gradient(op: OpRecord, call: CpuCall, rows: int, columns: int, dy: str,
 
 def narrow_fprop(op: Conv | Deconv) -> list[str]:
     """Roles that are taken in 16 bits.  The data of a net are in fp32."""
-    if (isinstance(op, Conv) and op.residual) or not cpu.conv_is_stored(native(op.problem, op.part)):
+    if (isinstance(op, Conv) and op.residual) or not query("conv_is_stored", native(op.problem, op.part)):
         return []
     return [r"x\d+|y\d+", r"y\d+"] if isinstance(op, Conv) else [r"x\d+|y\d+"]
 
 
 def narrow_dgrad(op: Conv | Deconv) -> str:
-    return r"dx\d+|dy\d+" if cpu.conv_is_stored(native(op.problem, op.part)) else ""
+    return r"dx\d+|dy\d+" if query("conv_is_stored", native(op.problem, op.part)) else ""
 
 
 def narrow_wgrad(op: Conv | Deconv) -> list[str]:
     """Slices sum the gradient of a bias of blobs in fp32."""
-    if not cpu.conv_is_stored(native(op.problem, op.part)) or slices.is_slice(op):
+    if not query("conv_is_stored", native(op.problem, op.part)) or slices.is_slice(op):
         return []
     return [r"x\d+|dy\d+", r"dy\d+"] if isinstance(op, Conv) else [r"x\d+|dy\d+"]
 
@@ -107,14 +129,15 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
         return None
     problem = native(op.problem, op.part)
     return [
-        cpu.conv_fprop(
+        launch(
+            "conv_fprop",
             problem,
             y=call[f"y{i}"],
             x=call[f"x{i}"],
             w=call["w0"],
             bias=call["w1"],
             relu=op.relu,
-            mask=call["mask"],
+            bits=call["mask"],
             largest_zero=op.largest_zero,
             workspace=call.workspace,
             of_x=call.storage_of(f"x{i}"),
@@ -128,7 +151,8 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
 def convolution_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
-        cpu.conv_dgrad(
+        launch(
+            "conv_dgrad",
             problem,
             dx=call[f"dx{i}"],
             dy=call[f"dy{i}"],
@@ -157,7 +181,8 @@ def convolution_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
 def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
-        cpu.conv_dgrad(
+        launch(
+            "conv_dgrad",
             problem,
             dx=call[f"y{i}"],
             dy=call[f"x{i}"],
@@ -174,7 +199,8 @@ def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
 def deconvolution_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
     problem = native(op.problem, op.part)
     return [
-        cpu.conv_fprop(
+        launch(
+            "conv_fprop",
             problem,
             y=call[f"dx{i}"],
             x=call[f"dy{i}"],
@@ -203,7 +229,7 @@ def deconvolution_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
 def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[Launch]:
     """Gradients of filter and bias, summed over the pairs; `image` and `maps` are the roles of the problem's sides."""
     problem, launches = native(op.problem, op.part), list[Launch]()
-    in_place = not cpu.conv_wgrad_carry_bytes(problem)
+    in_place = not query("conv_wgrad_carry_bytes", problem)
     for number, i in enumerate(pairs(op, call, "dy")):
         if "dw0" in call or "dw0" + CARRY in call:
             dw, accumulate = call["dw0"], call.accumulates("dw0")
@@ -211,7 +237,8 @@ def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[La
                 dw, accumulate, before = slices.sum_in_place(op, call, "dw0", op.problem.filter.count)
                 launches += before
             launches.append(
-                cpu.conv_wgrad(
+                launch(
+                    "conv_wgrad",
                     problem,
                     dw=dw,
                     x=call[f"{image}{i}"],

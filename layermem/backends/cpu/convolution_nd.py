@@ -6,12 +6,12 @@ a tap is summed there and copied out.  A DeconvNd is the problem read backwards,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from itertools import groupby
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.convolution import bias_gradient, native, rows_and_columns
+from layermem.backends.cpu.launch import launch, query
 from layermem.ops import ConvNd, ConvNdProblem, DeconvNd, Tensor
 from layermem.ops.frames import FrameRun, frame_runs, image_frames, maps_frames, unreached_frames
 from layermem.utils.units import aligned
@@ -37,8 +37,14 @@ def tap_filter(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> tupl
     if problem.outer_taps == 1:
         return w, []
     width = tap_floats(problem)
-    copy = cpu.copy_rows(
-        problem.k, width, out=workspace, out_pitch=width, x=w + FLOAT * tap * width, x_pitch=problem.outer_taps * width
+    copy = launch(
+        "copy_rows",
+        problem.k,
+        width,
+        out=workspace,
+        out_pitch=width,
+        x=w + FLOAT * tap * width,
+        x_pitch=problem.outer_taps * width,
     )
     return workspace, [copy]
 
@@ -46,24 +52,24 @@ def tap_filter(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> tupl
 # -- workspaces --------------------------------------------------------------------------------------------------------
 
 
-def largest_workspace(problem: ConvNdProblem, runs: list[FrameRun], nbytes: Callable[[cpu.ConvProblem], int]) -> int:
+def largest_workspace(problem: ConvNdProblem, runs: list[FrameRun], kernel: str) -> int:
     """That of one tap's filter and of the launch that needs most."""
     counts = {run.count for run in runs}
-    return tap_bytes(problem) + max((nbytes(native(problem.of_frames(count))) for count in counts), default=0)
+    return tap_bytes(problem) + max((query(kernel, native(problem.of_frames(count))) for count in counts), default=0)
 
 
 def fprop_workspace_bytes(op: ConvNd | DeconvNd, roles: Collection[str]) -> int:
-    return largest_workspace(op.problem, frame_runs(op.problem.outer, "maps"), cpu.conv_fprop_workspace_bytes)
+    return largest_workspace(op.problem, frame_runs(op.problem.outer, "maps"), "conv_fprop_workspace_bytes")
 
 
 def dgrad_workspace_bytes(op: ConvNd | DeconvNd, roles: Collection[str]) -> int:
-    return largest_workspace(op.problem, frame_runs(op.problem.outer, "image"), cpu.conv_dgrad_workspace_bytes)
+    return largest_workspace(op.problem, frame_runs(op.problem.outer, "image"), "conv_dgrad_workspace_bytes")
 
 
 def wgrad_workspace_bytes(op: ConvNd | DeconvNd, roles: Collection[str]) -> int:
     runs = frame_runs(op.problem.outer, "taps")
-    weights = largest_workspace(op.problem, runs, cpu.conv_wgrad_workspace_bytes) if "dw0" in roles else 0
-    bias = cpu.column_sums_workspace_bytes(*rows_and_columns(top_of(op))) if "dw1" in roles else 0
+    weights = largest_workspace(op.problem, runs, "conv_wgrad_workspace_bytes") if "dw0" in roles else 0
+    bias = query("column_sums_workspace_bytes", *rows_and_columns(top_of(op))) if "dw1" in roles else 0
     return max(weights, bias)
 
 
@@ -85,10 +91,10 @@ def empty_sums(frames: list[int], of: int, side: Tensor, out: int, bias: int) ->
     count, channels = side.count // of, side.shape[1]
     for frame in frames:
         there = at(out, frame, of, side)
-        launches.append(cpu.pointwise("fill", count, out=there, alpha=0.0))
+        launches.append(launch("pointwise", "fill", count, out=there, alpha=0.0))
         if bias:
-            shape = cpu.Channels(count // channels, channels, 1)
-            launches.append(cpu.bias_forward(shape, y=there, x=there, bias=bias))
+            shape = (count // channels, channels, 1)
+            launches.append(launch("bias_forward", shape, y=there, x=there, bias=bias))
     return launches
 
 
@@ -106,7 +112,8 @@ def fprop(op: ConvNd | DeconvNd, call: CpuCall, y: str, x: str, bias: int) -> li
             for i in pairs:
                 accumulate = not run.first or call.accumulates(f"{y}{i}")
                 launches.append(
-                    cpu.conv_fprop(
+                    launch(
+                        "conv_fprop",
                         part,
                         y=at(call[f"{y}{i}"], run.maps, frames, problem.maps),
                         x=at(call[f"{x}{i}"], run.image, images, problem.image),
@@ -136,7 +143,8 @@ def dgrad(op: ConvNd | DeconvNd, call: CpuCall, dx: str, dy: str, bias: int) -> 
             for i in pairs:
                 accumulate = not run.first or call.accumulates(f"{dx}{i}")
                 launches.append(
-                    cpu.conv_dgrad(
+                    launch(
+                        "conv_dgrad",
                         part,
                         dx=at(call[f"{dx}{i}"], run.image, images, problem.image),
                         dy=at(call[f"{dy}{i}"], run.maps, frames, problem.maps),
@@ -182,7 +190,8 @@ def tap_gradient(
     for maps, image in sides:
         for run in runs:
             launches.append(
-                cpu.conv_wgrad(
+                launch(
+                    "conv_wgrad",
                     native(problem.of_frames(run.count)),
                     dw=dw,
                     x=at(call[image], run.image, image_frames(problem.outer), problem.image),
@@ -193,11 +202,12 @@ def tap_gradient(
             )
             accumulate = True
     if not accumulate:  # no frames meet under this tap
-        launches.append(cpu.pointwise("fill", problem.k * width, out=dw, alpha=0.0))
+        launches.append(launch("pointwise", "fill", problem.k * width, out=dw, alpha=0.0))
     if not direct:
         pitch = problem.outer_taps * width
         launches.append(
-            cpu.copy_rows(
+            launch(
+                "copy_rows",
                 problem.k,
                 width,
                 out=call["dw0"] + FLOAT * tap * width,

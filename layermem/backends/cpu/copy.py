@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Tensor
 from layermem.utils.units import aligned
 
@@ -18,10 +18,12 @@ def copy_rows(
 ) -> Launch:
     """Rows of elements of `itemsize` bytes, pitches in elements; what is in 16 bits is copied as it is."""
     if itemsize == FLOAT:
-        return cpu.copy_rows(rows, width, out=out, out_pitch=out_pitch, x=x, x_pitch=x_pitch, accumulate=accumulate)
+        return launch(
+            "copy_rows", rows, width, out=out, out_pitch=out_pitch, x=x, x_pitch=x_pitch, accumulate=accumulate
+        )
     assert not accumulate, "what is in 16 bits is not added to (KernelRegistry.takes)"
-    return cpu.copy_bytes(
-        rows, itemsize * width, out=out, out_pitch=itemsize * out_pitch, x=x, x_pitch=itemsize * x_pitch
+    return launch(
+        "copy_bytes", rows, itemsize * width, out=out, out_pitch=itemsize * out_pitch, x=x, x_pitch=itemsize * x_pitch
     )
 
 
@@ -43,7 +45,8 @@ def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
             )
         ]
     return [
-        cpu.pointwise(
+        launch(
+            "pointwise",
             "scale",
             call.count(out),
             out=call[out],
@@ -63,17 +66,17 @@ def reorder_workspace_bytes(to: Tensor, source: Tensor) -> int:
 def reorder(out: int, to: Tensor, x: int, source: Tensor, workspace: int, accumulate: bool = False) -> list[Launch]:
     """Move the elements of `source`, at address x, to where `to` has them in memory, at address out."""
     if to.ordered_like(source):
-        return [cpu.pointwise("scale", to.count, out=out, a=x, alpha=1.0, accumulate=accumulate)]
+        return [launch("pointwise", "scale", to.count, out=out, a=x, alpha=1.0, accumulate=accumulate)]
     launches: list[Launch] = []
     in_order = x  # address of the elements in Caffe's order
     if source.interleaved:
         n, c, h, w = source.shape
         if not to.interleaved:
-            return [cpu.transpose(n, h * w, c, out=out, x=x, accumulate=accumulate)]
+            return [launch("transpose", n, h * w, c, out=out, x=x, accumulate=accumulate)]
         in_order = workspace
-        launches.append(cpu.transpose(n, h * w, c, out=in_order, x=x))
+        launches.append(launch("transpose", n, h * w, c, out=in_order, x=x))
     n, c, h, w = to.shape
-    return [*launches, cpu.transpose(n, c, h * w, out=out, x=in_order, accumulate=accumulate)]
+    return [*launches, launch("transpose", n, c, h * w, out=out, x=in_order, accumulate=accumulate)]
 
 
 def operand_workspace_bytes(source: Tensor, to: Tensor) -> int:

@@ -17,6 +17,7 @@ from layermem._native import cpu
 from layermem.backends.base import Bound, register_device, sequence
 from layermem.backends.cpu.base import Array, CpuCall, cpu_kernels
 from layermem.backends.cpu.inner_product import row_bands
+from layermem.backends.cpu.launch import launch
 from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
@@ -24,8 +25,8 @@ from layermem.graph.ops import Op
 from layermem.ops import FP32, BandRules, InnerProduct, OpRecord
 
 ISA = "LAYERMEM_ISA"
-WIDEN = {"bfloat16": cpu.widen_bf16, "float16": cpu.widen_fp16}
-NARROW = {"bfloat16": cpu.narrow_bf16, "float16": cpu.narrow_fp16}
+WIDEN = {"bfloat16": "widen_bf16", "float16": "widen_fp16"}
+NARROW = {"bfloat16": "narrow_bf16", "float16": "narrow_fp16"}
 
 
 def _set_isa(name: str) -> None:
@@ -87,10 +88,10 @@ class CpuDevice(ReferenceDevice):
         return cpu_kernels.implements(record, step)
 
     def bind_widen(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
-        return WIDEN[dtype](target.size, out=target.ctypes.data, x=source.ctypes.data)
+        return launch(WIDEN[dtype], target.size, out=target.ctypes.data, x=source.ctypes.data)
 
     def bind_narrow(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
-        return NARROW[dtype](target.size, out=target.ctypes.data, x=source.ctypes.data)
+        return launch(NARROW[dtype], target.size, out=target.ctypes.data, x=source.ctypes.data)
 
     def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:
         call = CpuCall.from_arrays(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.backends.cpu.launch import StepLaunch, launch
 from layermem.backends.cpu.slices import rows_of_batch
 from layermem.ops import Dropout
 
@@ -27,8 +27,9 @@ def dropout(op: Dropout, call: CpuCall, out: str, x: str) -> list[Launch]:
     context, first = call.context, rows_of_batch(op, call.count(out))["first"]
 
     @lru_cache(maxsize=1)
-    def launch(seed: int) -> cpu.StepLaunch:
-        return cpu.dropout(
+    def bind(seed: int) -> StepLaunch:
+        return launch(
+            "dropout",
             call.count(out),
             out=call[out],
             x=call[x],
@@ -39,4 +40,4 @@ def dropout(op: Dropout, call: CpuCall, out: str, x: str) -> list[Launch]:
             first=first,
         )
 
-    return [lambda: launch(context["seed"])(context["step"])]  # the seed is set after binding
+    return [lambda: bind(context["seed"])(context["step"])]  # the seed is set after binding

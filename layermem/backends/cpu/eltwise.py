@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Eltwise, ResidualGrad
 
 
@@ -25,20 +25,21 @@ def eltwise_forward(op: Eltwise, call: CpuCall) -> Launches:
     if op.operation == "SUM":
         coefficients = list(op.coeffs)
         return [
-            cpu.eltwise_sum(
+            launch(
+                "eltwise_sum",
                 count,
                 y=y,
                 xs=xs,
                 coefficients=coefficients,
                 relu=op.relu,
-                mask=call["mask"],
+                bits=call["mask"],
                 largest_zero=op.largest_zero,
                 storage=call.storage,
             )
         ]
     if op.operation == "PROD":
-        return [cpu.eltwise_product(count, y=y, xs=xs)]
-    return [cpu.eltwise_max(count, y=y, xs=xs, argmax=call["winner"])]
+        return [launch("eltwise_product", count, y=y, xs=xs)]
+    return [launch("eltwise_max", count, y=y, xs=xs, argmax=call["winner"])]
 
 
 @kernel(Eltwise, "backward", narrow=backward_blobs, adds_narrow=True)
@@ -50,7 +51,8 @@ def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
     accumulate = [call.accumulates(role) for role in roles]
     if op.operation == "SUM":
         return [
-            cpu.eltwise_sum_backward(
+            launch(
+                "eltwise_sum_backward",
                 count,
                 dxs=dxs,
                 dy=dy,
@@ -63,8 +65,8 @@ def eltwise_backward(op: Eltwise, call: CpuCall) -> Launches:
         ]
     if op.operation == "PROD":
         xs = [call[f"x{i}"] for i in range(op.bottoms)]
-        return [cpu.eltwise_product_backward(count, dxs=dxs, xs=xs, dy=dy, accumulate=accumulate)]
-    return [cpu.eltwise_max_backward(count, dxs=dxs, dy=dy, argmax=call["winner"], accumulate=accumulate)]
+        return [launch("eltwise_product_backward", count, dxs=dxs, xs=xs, dy=dy, accumulate=accumulate)]
+    return [launch("eltwise_max_backward", count, dxs=dxs, dy=dy, argmax=call["winner"], accumulate=accumulate)]
 
 
 @kernel(ResidualGrad, "residual_backward", narrow="dx1|dy0", adds_narrow=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
+from layermem.backends.cpu.launch import launch
 from layermem.errors import InputError
 from layermem.ops import CARRY, BatchReindex, Embed, Gather, Tensor
 
@@ -62,7 +62,16 @@ def embed_forward(op: Embed, call: CpuCall) -> list[Launch]:
     index, before = reorder_operand(call, "x0", op.index, indices(op), 0)
     in_order = chosen(op).ordered_like(op.y)
     y = call["y0"] if in_order else call.workspace + index_bytes(op)
-    gather = cpu.gather_rows(op.rows, op.width, count=op.count, out=y, table=call["w0"], index=index, bias=call["w1"])
+    gather = launch(
+        "gather_rows",
+        rows=op.rows,
+        width=op.width,
+        count=op.count,
+        out=y,
+        table=call["w0"],
+        index=index,
+        bias=call["w1"],
+    )
     after = [] if in_order else reorder(call["y0"], op.y, y, chosen(op), 0)
     return [*before, report_indices(call, gather), *after]
 
@@ -77,7 +86,16 @@ def embed_wgrad(op: Embed, call: CpuCall) -> list[Launch]:
     if "dw0" in call or "dw0" + CARRY in call:
         index, before = reorder_operand(call, "x0", op.index, indices(op), 0)
         out, accumulate, copies = slices.sum_in_place(op, call, "dw0", op.rows * op.width)
-        scatter = cpu.scatter_rows(op.rows, op.width, count=op.count, out=out, x=dy, index=index, accumulate=accumulate)
+        scatter = launch(
+            "scatter_rows",
+            rows=op.rows,
+            width=op.width,
+            count=op.count,
+            out=out,
+            x=dy,
+            index=index,
+            accumulate=accumulate,
+        )
         launches += [*before, *copies, report_indices(call, scatter)]
     if "dw1" in call or "dw1" + CARRY in call:
         workspace = call.workspace + forward_workspace_bytes(op, ())
@@ -90,15 +108,18 @@ def embed_wgrad(op: Embed, call: CpuCall) -> list[Launch]:
 
 @kernel(BatchReindex, "forward")
 def batch_reindex_forward(op: BatchReindex, call: CpuCall) -> list[Launch]:
-    gather = cpu.gather_rows(op.rows, op.width, count=op.count, out=call["y0"], table=call["x0"], index=call["x1"])
+    gather = launch(
+        "gather_rows", rows=op.rows, width=op.width, count=op.count, out=call["y0"], table=call["x0"], index=call["x1"]
+    )
     return [report_indices(call, gather)]
 
 
 @kernel(BatchReindex, "backward")
 def batch_reindex_backward(op: BatchReindex, call: CpuCall) -> list[Launch]:
-    scatter = cpu.scatter_rows(
-        op.rows,
-        op.width,
+    scatter = launch(
+        "scatter_rows",
+        rows=op.rows,
+        width=op.width,
         count=op.count,
         out=call["dx0"],
         x=call["dy0"],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from layermem._native import cpu
 from layermem.backends.arena import axes_of_caffe
 from layermem.backends.cpu.base import Array, CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.ops import CopyOut, Feed, Fill
 
 
@@ -28,7 +28,7 @@ def copy_in(stored: Array, values: Array) -> None:
     plain = values.dtype == np.float32 == stored.dtype and values.flags.c_contiguous and values.shape == blob.shape
     if plain and stored.ndim == 4:
         n, c, h, w = values.shape
-        cpu.transpose(n, c, h * w, out=stored.ctypes.data, x=values.ctypes.data)()
+        launch("transpose", n, c, h * w, out=stored.ctypes.data, x=values.ctypes.data)()
     else:
         blob[...] = values
 
@@ -50,7 +50,7 @@ def to_caffe_order(stored: Array) -> Array:
         return np.array(blob, order="C")
     n, c, h, w = blob.shape
     values = np.empty(blob.shape, np.float32)
-    cpu.transpose(n, h * w, c, out=values.ctypes.data, x=stored.ctypes.data)()
+    launch("transpose", n, h * w, c, out=values.ctypes.data, x=stored.ctypes.data)()
     return values
 
 
@@ -59,6 +59,6 @@ def fill(op: Fill, call: CpuCall) -> list[Launch]:
     count, out, accumulate, context = call.count("y0"), call["y0"], call.accumulates("y0"), call.context
 
     def fill_with(value: float) -> Launch:
-        return cpu.pointwise("fill", count, out=out, alpha=value, accumulate=accumulate)
+        return launch("pointwise", "fill", count, out=out, alpha=value, accumulate=accumulate)
 
     return [lambda: fill_with(op.value * context["loss_scale"])()] if op.scaled else [fill_with(op.value)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Im2col, TapRange
 from layermem.ops.frames import frame_runs
 
@@ -41,9 +41,16 @@ def y_strides(op: Im2col) -> list[int]:
 @kernel(Im2col, "forward")
 def im2col_forward(op: Im2col, call: CpuCall) -> list[Launch]:
     padded = any(window.pad for window in (*op.outer, op.rows, op.columns))
-    clear = [cpu.pointwise("fill", op.y.count, out=call["y0"], alpha=0.0)] if padded else []
+    clear = [launch("pointwise", "fill", op.y.count, out=call["y0"], alpha=0.0)] if padded else []
     copies = [
-        cpu.copy_block(shape, out=call["y0"] + y, out_strides=y_strides(op), x=call["x0"] + x, x_strides=x_strides(op))
+        launch(
+            "copy_block",
+            shape,
+            out=call["y0"] + y,
+            out_strides=y_strides(op),
+            x=call["x0"] + x,
+            x_strides=x_strides(op),
+        )
         for shape, x, y in taps(op)
     ]
     return [*clear, *copies]
@@ -52,9 +59,10 @@ def im2col_forward(op: Im2col, call: CpuCall) -> list[Launch]:
 @kernel(Im2col, "backward")
 def im2col_backward(op: Im2col, call: CpuCall) -> list[Launch]:
     added = call.accumulates("dx0")
-    clear = [] if added else [cpu.pointwise("fill", op.x.count, out=call["dx0"], alpha=0.0)]
+    clear = [] if added else [launch("pointwise", "fill", op.x.count, out=call["dx0"], alpha=0.0)]
     sums = [
-        cpu.copy_block(
+        launch(
+            "copy_block",
             shape,
             out=call["dx0"] + x,
             out_strides=x_strides(op),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu import inner_product_transposed as transposed
 from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.convolution import bias_gradient
+from layermem.backends.cpu.launch import launch, query
 from layermem.backends.cpu.update import UpdateLaunch, rule_settings
 from layermem.ops import CARRY, BandRules, InnerProduct, InnerProductUpdate
 
@@ -30,7 +30,7 @@ def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
 def partial_sums_workspace_bytes(op: InnerProduct) -> int:
     """Bytes of a weight gradient that is summed in parts (split-K); 0 where it is not."""
     rows = slices.rows_of_batch(op, op.rows)
-    return cpu.inner_product_wgrad_workspace_bytes(op.rows, op.dy_outputs, op.inner, **rows)
+    return query("inner_product_wgrad_workspace_bytes", op.rows, op.dy_outputs, op.inner, **rows)
 
 
 def columns_of(op: InnerProduct, address: int) -> int:
@@ -48,7 +48,7 @@ def wgrad_carry_bytes(op: InnerProduct, role: str) -> int:
 def row_bands(op: InnerProduct) -> BandRules | None:
     """Each sum over outputs or rows is one chain, wherever it is cut; but parts of a gradient are as many as its size
     allows."""
-    parts = cpu.inner_product_wgrad_carry_bytes(slices.rows_of_batch(op, op.rows)["of"], op.outputs, op.inner)
+    parts = query("inner_product_wgrad_carry_bytes", slices.rows_of_batch(op, op.rows)["of"], op.outputs, op.inner)
     return None if parts else BandRules()
 
 
@@ -59,7 +59,8 @@ def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
     if not op.by_rows:
         return transposed.fprop(op, call)
     return [
-        cpu.inner_product_fprop(
+        launch(
+            "inner_product_fprop",
             op.rows,
             op.outputs,
             op.inner,
@@ -68,7 +69,7 @@ def inner_product_fprop(op: InnerProduct, call: CpuCall) -> Launches:
             w=call["w0"],
             bias=columns_of(op, call["w1"]),
             relu=op.relu,
-            mask=call["mask"],
+            bits=call["mask"],
             largest_zero=op.largest_zero,
         )
     ]
@@ -79,7 +80,8 @@ def inner_product_dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     if not op.by_rows:
         return transposed.dgrad(op, call)
     return [
-        cpu.inner_product_dgrad(
+        launch(
+            "inner_product_dgrad",
             op.rows,
             op.outputs,
             op.inner,
@@ -114,7 +116,8 @@ def inner_product_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
 
 def band_wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     dw, accumulate, before = slices.sum_in_place(op, call, "dw0", op.outputs * op.inner)
-    gradient = cpu.inner_product_band_wgrad(
+    gradient = launch(
+        "inner_product_band_wgrad",
         op.rows,
         op.outputs,
         op.inner,
@@ -131,7 +134,7 @@ def fused_update_workspace_bytes(op: InnerProductUpdate, roles: Collection[str])
     """Split-K needs a full-size gradient buffer, so fusing the update saves nothing."""
     if partial_sums_workspace_bytes(op.product):
         return op.update.tensor.nbytes
-    return cpu.column_sums_workspace_bytes(op.product.rows, op.product.outputs) if "dw1" in roles else 0
+    return query("column_sums_workspace_bytes", op.product.rows, op.product.outputs) if "dw1" in roles else 0
 
 
 @kernel(InnerProductUpdate, "backward_update", workspace=fused_update_workspace_bytes)
@@ -139,11 +142,12 @@ def inner_product_backward_update(op: InnerProductUpdate, call: CpuCall) -> Laun
     product, update = op.product, op.update
     if partial_sums_workspace_bytes(product):
         return None
-    fused = cpu.inner_product_backward_update(
-        update.rule,
+    fused = launch(
+        "inner_product_backward_update",
         product.rows,
         product.outputs,
         product.inner,
+        rule=update.rule,
         x=call["x0"],
         dy=columns_of(product, call["dy0"]),
         dy_outputs=product.dy_outputs,

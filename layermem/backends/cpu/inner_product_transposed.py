@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
+from layermem.backends.cpu.launch import launch, query
 from layermem.ops import CARRY, InnerProduct, Tensor
 from layermem.utils.units import aligned
 
@@ -35,13 +35,13 @@ def weights_shape(op: InnerProduct) -> tuple[int, int]:
 
 def gradient_bytes(op: InnerProduct) -> int:
     rows = slices.rows_of_batch(op, op.rows)
-    weights = cpu.inner_product_wgrad_workspace_bytes(op.rows, *weights_shape(op), **rows)
+    weights = query("inner_product_wgrad_workspace_bytes", op.rows, *weights_shape(op), **rows)
     return aligned(max(weights, slices.column_sums_workspace_bytes(op, op.rows, op.outputs)))
 
 
 def partial_sums_bytes(op: InnerProduct) -> int:
     """Bytes of the partial sums that slices of a batch carry; 0 where the gradient itself is summed."""
-    return cpu.inner_product_wgrad_carry_bytes(slices.rows_of_batch(op, op.rows)["of"], *weights_shape(op))
+    return query("inner_product_wgrad_carry_bytes", slices.rows_of_batch(op, op.rows)["of"], *weights_shape(op))
 
 
 def workspace(op: InnerProduct, roles: Collection[str]) -> int:
@@ -57,18 +57,25 @@ def fprop(op: InnerProduct, call: CpuCall) -> list[Launch]:
     y = call.workspace + x_bytes if reordered else call["y0"]
     if op.transpose:
         launches.append(
-            cpu.inner_product_dgrad(op.rows, op.inner, op.outputs, dx=y, dy=x, w=call["w0"], accumulate=False)
+            launch("inner_product_dgrad", op.rows, op.inner, op.outputs, dx=y, dy=x, w=call["w0"], accumulate=False)
         )
         if op.bias:
-            launches.append(cpu.bias_forward(cpu.Channels(op.rows, op.outputs), y=y, x=y, bias=call["w1"]))
+            launches.append(launch("bias_forward", (op.rows, op.outputs, 1), y=y, x=y, bias=call["w1"]))
     else:
-        launches.append(cpu.inner_product_fprop(op.rows, op.outputs, op.inner, y=y, x=x, w=call["w0"], bias=call["w1"]))
+        launches.append(
+            launch("inner_product_fprop", op.rows, op.outputs, op.inner, y=y, x=x, w=call["w0"], bias=call["w1"])
+        )
     if reordered:
         launches += reorder(call["y0"], op.y, y, y_matrix, y + aligned(y_matrix.nbytes))
     if op.relu:
         launches.append(
-            cpu.relu_forward(
-                call.count("y0"), y=call["y0"], x=call["y0"], mask=call["mask"], largest_zero=op.largest_zero
+            launch(
+                "relu_forward",
+                call.count("y0"),
+                y=call["y0"],
+                x=call["y0"],
+                bits=call["mask"],
+                largest_zero=op.largest_zero,
             )
         )
     return launches
@@ -82,11 +89,18 @@ def dgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
     copied = not x_matrix.ordered_like(op.x) or (op.transpose and accumulate)
     dx = call.workspace if copied else call["dx0"]
     if op.transpose:
-        launches.append(cpu.inner_product_fprop(op.rows, op.inner, op.outputs, y=dx, x=dy, w=call["w0"]))
+        launches.append(launch("inner_product_fprop", op.rows, op.inner, op.outputs, y=dx, x=dy, w=call["w0"]))
     else:
         launches.append(
-            cpu.inner_product_dgrad(
-                op.rows, op.outputs, op.inner, dx=dx, dy=dy, w=call["w0"], accumulate=accumulate and not copied
+            launch(
+                "inner_product_dgrad",
+                op.rows,
+                op.outputs,
+                op.inner,
+                dx=dx,
+                dy=dy,
+                w=call["w0"],
+                accumulate=accumulate and not copied,
             )
         )
     if copied:
@@ -115,7 +129,8 @@ def product(op: InnerProduct, call: CpuCall, left: int, right: int, workspace: i
     dw, accumulate, before = call["dw0"], call.accumulates("dw0"), list[Launch]()
     if not partial_sums_bytes(op):
         dw, accumulate, before = slices.sum_in_place(op, call, "dw0", n * k)
-    gradient = cpu.inner_product_wgrad(
+    gradient = launch(
+        "inner_product_wgrad",
         op.rows,
         n,
         k,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
+from layermem.backends.cpu.launch import launch, query
 from layermem.backends.cpu.slices import counted_labels, items_of_batch, rows_of_batch
 from layermem.errors import InputError
 from layermem.ops import (
@@ -50,7 +50,7 @@ def whole_count(op: OpRecord, x: Tensor) -> int:
 
 
 def sigmoid_loss_bytes(op: SigmoidCrossEntropyLoss) -> int:
-    return cpu.sigmoid_loss_workspace_bytes(whole_count(op, op.x))
+    return query("sigmoid_loss_workspace_bytes", whole_count(op, op.x))
 
 
 def sigmoid_loss_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
@@ -58,13 +58,14 @@ def sigmoid_loss_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[
 
 
 def sigmoid_loss_carry_bytes(op: SigmoidCrossEntropyLoss, role: str) -> int:
-    return cpu.sigmoid_loss_carry_bytes(whole_count(op, op.x))
+    return query("sigmoid_loss_carry_bytes", whole_count(op, op.x))
 
 
 @kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_loss_workspace_bytes, carry=sigmoid_loss_carry_bytes)
 def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
     target, before = reorder_operand(call, "x1", op.target, op.x, sigmoid_loss_bytes(op))
-    launch = cpu.sigmoid_loss_forward(
+    bound = launch(
+        "sigmoid_loss_forward",
         op.x.count,
         loss=call["y0"],
         x=call["x0"],
@@ -75,13 +76,14 @@ def sigmoid_loss_forward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Lau
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.x.count),
     )
-    return [*before, launch]
+    return [*before, bound]
 
 
 @kernel(SigmoidCrossEntropyLoss, "backward", workspace=sigmoid_loss_workspace_bytes)
 def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[Launch]:
     target, before = reorder_operand(call, "x1", op.target, op.x, sigmoid_loss_bytes(op))
-    launch = cpu.sigmoid_loss_backward(
+    bound = launch(
+        "sigmoid_loss_backward",
         op.x.count,
         dx=call["dx0"],
         x=call["x0"],
@@ -93,24 +95,25 @@ def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[La
         workspace=call.workspace,
         **counted_labels(op, call, op.x.count, op.normalizer, op.ignore_label),
     )
-    return [*before, launch]
+    return [*before, bound]
 
 
 def euclidean_loss_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
     """Of the native sum, then b in the order of a, then its gradient in that order."""
     reordered = operand_workspace_bytes(op.b, op.a)
     gradient = aligned(op.a.nbytes) if reordered and "dx1" in roles else 0
-    return cpu.euclidean_loss_workspace_bytes(op.a.count) + reordered + gradient
+    return query("euclidean_loss_workspace_bytes", op.a.count) + reordered + gradient
 
 
 def euclidean_loss_carry_bytes(op: EuclideanLoss, role: str) -> int:
-    return cpu.euclidean_loss_carry_bytes(whole_count(op, op.a))
+    return query("euclidean_loss_carry_bytes", whole_count(op, op.a))
 
 
 @kernel(EuclideanLoss, "forward", workspace=euclidean_loss_workspace_bytes, carry=euclidean_loss_carry_bytes)
 def euclidean_loss_forward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
-    b, before = reorder_operand(call, "x1", op.b, op.a, cpu.euclidean_loss_workspace_bytes(op.a.count))
-    launch = cpu.euclidean_loss_forward(
+    b, before = reorder_operand(call, "x1", op.b, op.a, query("euclidean_loss_workspace_bytes", op.a.count))
+    bound = launch(
+        "euclidean_loss_forward",
         op.a.count,
         loss=call["y0"],
         a=call["x0"],
@@ -120,16 +123,17 @@ def euclidean_loss_forward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.a.count),
     )
-    return [*before, launch]
+    return [*before, bound]
 
 
 @kernel(EuclideanLoss, "backward", workspace=euclidean_loss_workspace_bytes)
 def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
-    offset = cpu.euclidean_loss_workspace_bytes(op.a.count)
+    offset = query("euclidean_loss_workspace_bytes", op.a.count)
     b, before = reorder_operand(call, "x1", op.b, op.a, offset)
     reordered = bool(before) and "dx1" in call
     db = call.workspace + offset + operand_workspace_bytes(op.b, op.a) if reordered else call["dx1"]
-    launch = cpu.euclidean_loss_backward(
+    bound = launch(
+        "euclidean_loss_backward",
         op.a.count,
         da=call["dx0"],
         db=db,
@@ -141,23 +145,24 @@ def euclidean_loss_backward(op: EuclideanLoss, call: CpuCall) -> list[Launch]:
         accumulate_db=call.accumulates("dx1") and not reordered,
     )
     if not reordered:
-        return [*before, launch]
+        return [*before, bound]
     workspace = call.workspace + offset + aligned(op.a.nbytes)
-    return [*before, launch, *reorder(call["dx1"], op.b, db, op.a, workspace, call.accumulates("dx1"))]
+    return [*before, bound, *reorder(call["dx1"], op.b, db, op.a, workspace, call.accumulates("dx1"))]
 
 
 def smooth_l1_workspace_bytes(op: SmoothL1Loss, roles: Collection[str]) -> int:
-    return cpu.euclidean_loss_workspace_bytes(op.x.count)
+    return query("euclidean_loss_workspace_bytes", op.x.count)
 
 
 def smooth_l1_carry_bytes(op: SmoothL1Loss, role: str) -> int:
-    return cpu.smooth_l1_loss_carry_bytes(whole_count(op, op.x))
+    return query("smooth_l1_loss_carry_bytes", whole_count(op, op.x))
 
 
 @kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes, carry=smooth_l1_carry_bytes)
 def smooth_l1_forward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
     return [
-        cpu.smooth_l1_loss_forward(
+        launch(
+            "smooth_l1_loss_forward",
             op.x.count,
             loss=call["y0"],
             a=call["x0"],
@@ -176,12 +181,22 @@ def smooth_l1_forward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
 @kernel(SmoothL1Loss, "backward")
 def smooth_l1_backward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
     return [
-        cpu.smooth_l1_loss_backward(
-            op.x.count, da=call["dx0"], db=call["dx1"], a=call["x0"], b=call["x1"], inside=call["x2"],
-            outside=call["x3"], dloss=call["dy0"], sigma=op.sigma, divisor=items_of_batch(op, op.items),
-            accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1"),
+        launch(
+            "smooth_l1_loss_backward",
+            op.x.count,
+            da=call["dx0"],
+            db=call["dx1"],
+            a=call["x0"],
+            b=call["x1"],
+            inside=call["x2"],
+            outside=call["x3"],
+            dloss=call["dy0"],
+            sigma=op.sigma,
+            divisor=items_of_batch(op, op.items),
+            accumulate_da=call.accumulates("dx0"),
+            accumulate_db=call.accumulates("dx1"),
         )
-    ]  # fmt: skip
+    ]
 
 
 # -- pairs of items ----------------------------------------------------------------------------------------------------
@@ -194,18 +209,19 @@ def pairs_of_items(op: ContrastiveLoss) -> tuple[int, int]:
 
 
 def contrastive_loss_workspace_bytes(op: ContrastiveLoss, roles: Collection[str]) -> int:
-    return cpu.contrastive_loss_workspace_bytes(*pairs_of_items(op))
+    return query("contrastive_loss_workspace_bytes", *pairs_of_items(op))
 
 
 def contrastive_loss_carry_bytes(op: ContrastiveLoss, role: str) -> int:
     pairs, size = pairs_of_items(op)
-    return cpu.contrastive_loss_carry_bytes(items_of_batch(op, pairs), size)
+    return query("contrastive_loss_carry_bytes", items_of_batch(op, pairs), size)
 
 
 @kernel(ContrastiveLoss, "forward", workspace=contrastive_loss_workspace_bytes, carry=contrastive_loss_carry_bytes)
 def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
     return [
-        cpu.contrastive_loss_forward(
+        launch(
+            "contrastive_loss_forward",
             *pairs_of_items(op),
             loss=call["y0"],
             a=call["x0"],
@@ -224,12 +240,22 @@ def contrastive_loss_forward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]
 @kernel(ContrastiveLoss, "backward")
 def contrastive_loss_backward(op: ContrastiveLoss, call: CpuCall) -> list[Launch]:
     return [
-        cpu.contrastive_loss_backward(
-            *pairs_of_items(op), da=call["dx0"], db=call["dx1"], a=call["x0"], b=call["x1"], same=call["x2"],
-            dloss=call["dy0"], margin=op.margin, legacy=op.legacy, divisor=items_of_batch(op, op.items),
-            accumulate_da=call.accumulates("dx0"), accumulate_db=call.accumulates("dx1"),
+        launch(
+            "contrastive_loss_backward",
+            *pairs_of_items(op),
+            da=call["dx0"],
+            db=call["dx1"],
+            a=call["x0"],
+            b=call["x1"],
+            same=call["x2"],
+            dloss=call["dy0"],
+            margin=op.margin,
+            legacy=op.legacy,
+            divisor=items_of_batch(op, op.items),
+            accumulate_da=call.accumulates("dx0"),
+            accumulate_db=call.accumulates("dx1"),
         )
-    ]  # fmt: skip
+    ]
 
 
 # -- a label for each item ---------------------------------------------------------------------------------------------
@@ -241,16 +267,17 @@ def item_shape(op: ItemLoss) -> tuple[int, int, int]:
 
 
 def item_loss_workspace_bytes(op: ItemLoss, roles: Collection[str]) -> int:
-    return cpu.item_loss_workspace_bytes(op.items, op.classes)
+    return query("item_loss_workspace_bytes", op.items, op.classes)
 
 
 def item_loss_carry_bytes(op: ItemLoss, role: str) -> int:
-    return cpu.item_loss_carry_bytes(items_of_batch(op, op.items), op.classes)
+    return query("item_loss_carry_bytes", items_of_batch(op, op.items), op.classes)
 
 
 @kernel(HingeLoss, "forward", workspace=item_loss_workspace_bytes, carry=item_loss_carry_bytes)
 def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
-    launch = cpu.hinge_loss_forward(
+    bound = launch(
+        "hinge_loss_forward",
         *item_shape(op),
         loss=call["y0"],
         x=call["x0"],
@@ -260,13 +287,14 @@ def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.items),
     )
-    return [report_labels(call, launch)]
+    return [report_labels(call, bound)]
 
 
 @kernel(HingeLoss, "backward")
 def hinge_loss_backward(op: HingeLoss, call: CpuCall) -> list[Launch]:
     return [
-        cpu.hinge_loss_backward(
+        launch(
+            "hinge_loss_backward",
             *item_shape(op),
             dx=call["dx0"],
             x=call["x0"],
@@ -281,7 +309,8 @@ def hinge_loss_backward(op: HingeLoss, call: CpuCall) -> list[Launch]:
 
 @kernel(MultinomialLogisticLoss, "forward", workspace=item_loss_workspace_bytes, carry=item_loss_carry_bytes)
 def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
-    launch = cpu.logistic_loss_forward(
+    bound = launch(
+        "logistic_loss_forward",
         *item_shape(op),
         loss=call["y0"],
         x=call["x0"],
@@ -290,13 +319,14 @@ def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.items),
     )
-    return [report_labels(call, launch)]
+    return [report_labels(call, bound)]
 
 
 @kernel(MultinomialLogisticLoss, "backward")
 def multinomial_logistic_loss_backward(op: MultinomialLogisticLoss, call: CpuCall) -> list[Launch]:
     return [
-        cpu.logistic_loss_backward(
+        launch(
+            "logistic_loss_backward",
             *item_shape(op),
             dx=call["dx0"],
             x=call["x0"],

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.ops import MVN
 
 
 @kernel(MVN, "forward")
 def mvn_forward(op: MVN, call: CpuCall) -> list[Launch]:
     return [
-        cpu.mvn_forward(
-            cpu.Axis(*op.layout),
+        launch(
+            "mvn_forward",
+            axis=op.layout,
             y=call["y0"],
             x=call["x0"],
             inv_std=call["inv_std"],
@@ -24,8 +25,9 @@ def mvn_forward(op: MVN, call: CpuCall) -> list[Launch]:
 @kernel(MVN, "backward")
 def mvn_backward(op: MVN, call: CpuCall) -> list[Launch]:
     return [
-        cpu.mvn_backward(
-            cpu.Axis(*op.layout),
+        launch(
+            "mvn_backward",
+            axis=op.layout,
             dx=call["dx0"],
             dy=call["dy0"],
             y=call["y0"],

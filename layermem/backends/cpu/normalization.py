@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypedDict
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.broadcast import Broadcast
 from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.backends.cpu.launch import Channels, launch, query
 from layermem.backends.cpu.slices import RowsOfBatch, channel_sums, is_slice, rows_of_batch
 from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, MovingAverage, Scale
 from layermem.utils.units import aligned
@@ -31,18 +31,25 @@ def lrn_shape(op: LRN) -> LrnShape:
 
 
 def lrn_forward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
-    return cpu.lrn_workspace_bytes(**lrn_shape(op), backward=False)
+    return query("lrn_workspace_bytes", **lrn_shape(op), backward=False)
 
 
 def lrn_backward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
-    return cpu.lrn_workspace_bytes(**lrn_shape(op), backward=True)
+    return query("lrn_workspace_bytes", **lrn_shape(op), backward=True)
 
 
 @kernel(LRN, "forward", workspace=lrn_forward_workspace_bytes)
 def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
-        cpu.lrn_forward(
-            **lrn_shape(op), alpha=op.alpha, k=op.k, beta=op.beta, y=call["y0"], x=call["x0"], workspace=call.workspace
+        launch(
+            "lrn_forward",
+            **lrn_shape(op),
+            alpha=op.alpha,
+            k=op.k,
+            beta=op.beta,
+            out=call["y0"],
+            x=call["x0"],
+            workspace=call.workspace,
         )
     ]
 
@@ -50,12 +57,13 @@ def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
 @kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes)
 def lrn_backward(op: LRN, call: CpuCall) -> list[Launch]:
     return [
-        cpu.lrn_backward(
+        launch(
+            "lrn_backward",
             **lrn_shape(op),
             alpha=op.alpha,
             k=op.k,
             beta=op.beta,
-            dx=call["dx0"],
+            out=call["dx0"],
             x=call["x0"],
             dy=call["dy0"],
             accumulate=call.accumulates("dx0"),
@@ -67,8 +75,8 @@ def lrn_backward(op: LRN, call: CpuCall) -> list[Launch]:
 # -- BatchNorm ---------------------------------------------------------------------------------------------------------
 
 
-def channels(op: BatchNorm | BatchNormScale) -> cpu.Channels:
-    return cpu.Channels(*op.x.around(1))
+def channels(op: BatchNorm | BatchNormScale) -> Channels:
+    return op.x.around(1)
 
 
 def forward_blobs(op: BatchNorm | BatchNormScale) -> str:
@@ -95,14 +103,14 @@ def statistics(norm: BatchNorm, call: CpuCall, offset: int) -> tuple[int, int]:
 
 def batch_norm_forward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     if op.global_stats:
-        return cpu.batch_norm_global_workspace_bytes(channels(op))
-    return cpu.batch_norm_forward_workspace_bytes(channels(op)) + statistics_bytes(op, roles)
+        return query("batch_norm_global_workspace_bytes", channels(op))
+    return query("batch_norm_forward_workspace_bytes", channels(op)) + statistics_bytes(op, roles)
 
 
 def batch_norm_backward_workspace_bytes(op: BatchNorm, roles: Collection[str]) -> int:
     if op.global_stats:
-        return cpu.batch_norm_global_workspace_bytes(channels(op))
-    return cpu.batch_norm_backward_workspace_bytes(channels(op))
+        return query("batch_norm_global_workspace_bytes", channels(op))
+    return query("batch_norm_backward_workspace_bytes", channels(op))
 
 
 @kernel(BatchNorm, "forward", workspace=batch_norm_forward_workspace_bytes, narrow=forward_blobs)
@@ -111,25 +119,51 @@ def batch_norm_forward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     w0, w1, w2 = call["w0"], call["w1"], call["w2"]
     if op.global_stats:
         return [
-            cpu.batch_norm_global_forward(
-                shape, y=y, x=x, w0=w0, w1=w1, w2=w2, eps=op.eps, workspace=workspace, storage=call.storage
+            launch(
+                "batch_norm_global_forward",
+                shape,
+                y=y,
+                x=x,
+                w0=w0,
+                w1=w1,
+                w2=w2,
+                eps=op.eps,
+                workspace=workspace,
+                storage=call.storage,
             )
         ]
-    mean, inv_std = statistics(op, call, cpu.batch_norm_forward_workspace_bytes(shape))
+    mean, inv_std = statistics(op, call, query("batch_norm_forward_workspace_bytes", shape))
     return [
-        cpu.batch_norm_forward(
-            shape, y=y, x=x, mean=mean, inv_std=inv_std, w0=w0, w1=w1, w2=w2, fraction=op.fraction, eps=op.eps,
-            workspace=workspace, storage=call.storage,
+        launch(
+            "batch_norm_forward",
+            shape,
+            y=y,
+            x=x,
+            mean=mean,
+            inv_std=inv_std,
+            w0=w0,
+            w1=w1,
+            w2=w2,
+            fraction=op.fraction,
+            eps=op.eps,
+            workspace=workspace,
+            storage=call.storage,
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(BatchNorm, "recompute", narrow=forward_blobs)
 def batch_norm_recompute(op: BatchNorm, call: CpuCall) -> list[Launch]:
     mean, inv_std = call["mean"], call["inv_std"]
     return [
-        cpu.batch_norm_recompute(
-            channels(op), y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, storage=call.storage
+        launch(
+            "batch_norm_recompute",
+            channels(op),
+            y=call["y0"],
+            x=call["x0"],
+            mean=mean,
+            inv_std=inv_std,
+            storage=call.storage,
         )
     ]
 
@@ -139,7 +173,8 @@ def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
     shape, dx, dy, accumulate = channels(op), call["dx0"], call["dy0"], call.accumulates("dx0")
     if op.global_stats:
         return [
-            cpu.batch_norm_global_backward(
+            launch(
+                "batch_norm_global_backward",
                 shape,
                 dx=dx,
                 dy=dy,
@@ -152,7 +187,8 @@ def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
             )
         ]
     return [
-        cpu.batch_norm_backward(
+        launch(
+            "batch_norm_backward",
             shape,
             dx=dx,
             x=call["x0"],
@@ -171,12 +207,12 @@ def batch_norm_backward(op: BatchNorm, call: CpuCall) -> list[Launch]:
 
 def batch_norm_scale_forward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
     if op.norm.global_stats:
-        return cpu.batch_norm_global_workspace_bytes(channels(op))
-    return cpu.batch_norm_fused_workspace_bytes(channels(op)) + statistics_bytes(op.norm, roles)
+        return query("batch_norm_global_workspace_bytes", channels(op))
+    return query("batch_norm_fused_workspace_bytes", channels(op)) + statistics_bytes(op.norm, roles)
 
 
 def batch_norm_scale_backward_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
-    return cpu.batch_norm_fused_workspace_bytes(channels(op))
+    return query("batch_norm_fused_workspace_bytes", channels(op))
 
 
 @kernel(BatchNormScale, "forward", workspace=batch_norm_scale_forward_workspace_bytes, narrow=forward_blobs)
@@ -184,11 +220,22 @@ def batch_norm_scale_forward(op: BatchNormScale, call: CpuCall) -> Launches:
     if not op.norm.global_stats:
         return fused_forward(op, call, recompute=False)
     return [
-        cpu.batch_norm_fused_global_forward(
-            channels(op), y=call["y0"], x=call["x0"], w0=call["w0"], w1=call["w1"], w2=call["w2"], factor=call["w3"],
-            bias=call["w4"], relu=False, eps=op.norm.eps, workspace=call.workspace, storage=call.storage,
+        launch(
+            "batch_norm_fused_global_forward",
+            shape=channels(op),
+            y=call["y0"],
+            x=call["x0"],
+            w0=call["w0"],
+            w1=call["w1"],
+            w2=call["w2"],
+            factor=call["w3"],
+            bias=call["w4"],
+            relu=False,
+            eps=op.norm.eps,
+            workspace=call.workspace,
+            storage=call.storage,
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(BatchNormScale, "recompute", workspace=batch_norm_scale_forward_workspace_bytes, narrow=forward_blobs)
@@ -198,15 +245,31 @@ def batch_norm_scale_recompute(op: BatchNormScale, call: CpuCall) -> Launches:
 
 def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Launches:
     norm, shape = op.norm, channels(op)
-    mean, inv_std = statistics(norm, call, cpu.batch_norm_fused_workspace_bytes(shape))
+    mean, inv_std = statistics(norm, call, query("batch_norm_fused_workspace_bytes", shape))
     return [
-        cpu.batch_norm_fused_forward(
-            shape, y=call["y0"], x=call["x0"], mean=mean, inv_std=inv_std, factor=call["w3"], bias=call["w4"],
-            relu=op.relu, residual=call["x1"] if op.residual else 0, mask=call["mask"],
-            largest_zero=op.largest_zero, w0=call["w0"], w1=call["w1"], w2=call["w2"], fraction=norm.fraction,
-            eps=norm.eps, recompute=recompute, workspace=call.workspace, storage=call.storage,
+        launch(
+            "batch_norm_fused_forward",
+            shape=shape,
+            y=call["y0"],
+            x=call["x0"],
+            mean=mean,
+            inv_std=inv_std,
+            factor=call["w3"],
+            bias=call["w4"],
+            relu=op.relu,
+            residual=call["x1"] if op.residual else 0,
+            bits=call["mask"],
+            largest_zero=op.largest_zero,
+            w0=call["w0"],
+            w1=call["w1"],
+            w2=call["w2"],
+            fraction=norm.fraction,
+            eps=norm.eps,
+            recompute=recompute,
+            workspace=call.workspace,
+            storage=call.storage,
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(
@@ -218,14 +281,27 @@ def fused_forward(op: BatchNormScale, call: CpuCall, *, recompute: bool) -> Laun
 )
 def batch_norm_scale_backward(op: BatchNormScale, call: CpuCall) -> list[Launch]:
     return [
-        cpu.batch_norm_fused_backward(
-            channels(op), dx=call["dx0"], dfactor=call["dw3"], dbias=call["dw4"], x=call["x0"], dy=call["dy0"],
-            mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
-            largest_zero=op.largest_zero, accumulate_dx=call.accumulates("dx0"),
-            accumulate_dfactor=call.accumulates("dw3"), accumulate_dbias=call.accumulates("dw4"),
-            workspace=call.workspace, storage=call.storage,
+        launch(
+            "batch_norm_fused_backward",
+            shape=channels(op),
+            dx=call["dx0"],
+            dfactor=call["dw3"],
+            dbias=call["dw4"],
+            x=call["x0"],
+            dy=call["dy0"],
+            mean=call["mean"],
+            inv_std=call["inv_std"],
+            factor=call["w3"],
+            bias=call["w4"],
+            relu=op.relu,
+            largest_zero=op.largest_zero,
+            accumulate_dx=call.accumulates("dx0"),
+            accumulate_dfactor=call.accumulates("dw3"),
+            accumulate_dbias=call.accumulates("dw4"),
+            workspace=call.workspace,
+            storage=call.storage,
         )
-    ]  # fmt: skip
+    ]
 
 
 # -- in two passes over slices of a batch ------------------------------------------------------------------------------
@@ -238,19 +314,29 @@ def rows_of_norm(op: BatchNorm | BatchNormScale) -> RowsOfBatch:
 def two_passes_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     """Moments and sums are carried once, and all results are made of them."""
     each, width, inner = op.x.around(1)
-    whole = cpu.Channels(rows_of_norm(op)["of"], width, inner)
-    carry_bytes = {"mean": cpu.moments_carry_bytes, "sums": cpu.channel_sums_carry_bytes}.get(role)
-    return carry_bytes(whole, each) if carry_bytes else 0
+    whole = (rows_of_norm(op)["of"], width, inner)
+    carry_bytes = {"mean": "moments_carry_bytes", "sums": "channel_sums_carry_bytes"}.get(role)
+    return query(carry_bytes, whole, each) if carry_bytes else 0
 
 
 @kernel(BatchNorm, "statistics", carry=two_passes_carry_bytes)
 def batch_norm_statistics(op: BatchNorm, call: CpuCall) -> Launches:
     return [
-        cpu.batch_norm_statistics(
-            channels(op), x=call["x0"], mean=call["mean"], inv_std=call["inv_std"], w0=call["w0"], w1=call["w1"],
-            w2=call["w2"], fraction=op.fraction, eps=op.eps, carry=call["mean" + CARRY], **rows_of_norm(op),
+        launch(
+            "batch_norm_statistics",
+            channels(op),
+            x=call["x0"],
+            mean=call["mean"],
+            inv_std=call["inv_std"],
+            w0=call["w0"],
+            w1=call["w1"],
+            w2=call["w2"],
+            fraction=op.fraction,
+            eps=op.eps,
+            carry=call["mean" + CARRY],
+            **rows_of_norm(op),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(BatchNormScale, "statistics", carry=two_passes_carry_bytes)
@@ -261,7 +347,8 @@ def batch_norm_scale_statistics(op: BatchNormScale, call: CpuCall) -> Launches:
 @kernel(BatchNorm, "gradient_sums", carry=two_passes_carry_bytes)
 def batch_norm_gradient_sums(op: BatchNorm, call: CpuCall) -> list[Launch]:
     return [
-        cpu.batch_norm_gradient_sums(
+        launch(
+            "batch_norm_gradient_sums",
             channels(op),
             sums=call["sums"],
             x=call["x0"],
@@ -275,13 +362,14 @@ def batch_norm_gradient_sums(op: BatchNorm, call: CpuCall) -> list[Launch]:
 
 
 def input_gradient_workspace_bytes(op: BatchNorm | BatchNormScale, roles: Collection[str]) -> int:
-    return cpu.batch_norm_input_gradient_workspace_bytes(channels(op))
+    return query("batch_norm_input_gradient_workspace_bytes", channels(op))
 
 
 @kernel(BatchNorm, "input_gradient", workspace=input_gradient_workspace_bytes)
 def batch_norm_input_gradient(op: BatchNorm, call: CpuCall) -> list[Launch]:
     return [
-        cpu.batch_norm_input_gradient(
+        launch(
+            "batch_norm_input_gradient",
             channels(op),
             dx=call["dx0"],
             x=call["x0"],
@@ -303,25 +391,50 @@ def gradient_sums_workspace_bytes(op: BatchNormScale, roles: Collection[str]) ->
 @kernel(BatchNormScale, "gradient_sums", workspace=gradient_sums_workspace_bytes, carry=two_passes_carry_bytes)
 def batch_norm_scale_gradient_sums(op: BatchNormScale, call: CpuCall) -> list[Launch]:
     return [
-        cpu.batch_norm_fused_gradient_sums(
-            channels(op), sums=call["sums"], dfactor=call["dw3"], dbias=call["dw4"], x=call["x0"], dy=call["dy0"],
-            mean=call["mean"], inv_std=call["inv_std"], factor=call["w3"], bias=call["w4"], relu=op.relu,
-            largest_zero=op.largest_zero, accumulate_dfactor=call.accumulates("dw3"),
-            accumulate_dbias=call.accumulates("dw4"), carry=call["sums" + CARRY], workspace=call.workspace,
+        launch(
+            "batch_norm_fused_gradient_sums",
+            shape=channels(op),
+            sums=call["sums"],
+            dfactor=call["dw3"],
+            dbias=call["dw4"],
+            x=call["x0"],
+            dy=call["dy0"],
+            mean=call["mean"],
+            inv_std=call["inv_std"],
+            factor=call["w3"],
+            bias=call["w4"],
+            relu=op.relu,
+            largest_zero=op.largest_zero,
+            accumulate_dfactor=call.accumulates("dw3"),
+            accumulate_dbias=call.accumulates("dw4"),
+            carry=call["sums" + CARRY],
+            workspace=call.workspace,
             **rows_of_norm(op),
         )
-    ]  # fmt: skip
+    ]
 
 
 @kernel(BatchNormScale, "input_gradient", workspace=input_gradient_workspace_bytes)
 def batch_norm_scale_input_gradient(op: BatchNormScale, call: CpuCall) -> list[Launch]:
     return [
-        cpu.batch_norm_fused_input_gradient(
-            channels(op), dx=call["dx0"], x=call["x0"], dy=call["dy0"], mean=call["mean"], inv_std=call["inv_std"],
-            sums=call["sums"], factor=call["w3"], bias=call["w4"], relu=op.relu, largest_zero=op.largest_zero,
-            accumulate=call.accumulates("dx0"), workspace=call.workspace, **rows_of_norm(op),
+        launch(
+            "batch_norm_fused_input_gradient",
+            shape=channels(op),
+            dx=call["dx0"],
+            x=call["x0"],
+            dy=call["dy0"],
+            mean=call["mean"],
+            inv_std=call["inv_std"],
+            sums=call["sums"],
+            factor=call["w3"],
+            bias=call["w4"],
+            relu=op.relu,
+            largest_zero=op.largest_zero,
+            accumulate=call.accumulates("dx0"),
+            workspace=call.workspace,
+            **rows_of_norm(op),
         )
-    ]  # fmt: skip
+    ]
 
 
 # -- Scale and Bias ----------------------------------------------------------------------------------------------------
@@ -338,7 +451,7 @@ def scale_forward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> i
 
 def scale_backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
     broadcast = Broadcast(op)
-    return cpu.scale_backward_workspace_bytes(broadcast.shape) + (3 * broadcast.nbytes if broadcast.copied else 0)
+    return query("scale_backward_workspace_bytes", broadcast.shape) + (3 * broadcast.nbytes if broadcast.copied else 0)
 
 
 @kernel(Scale, "forward", workspace=scale_forward_workspace_bytes)
@@ -347,8 +460,13 @@ def scale_forward(op: Scale, call: CpuCall) -> list[Launch]:
     factor, before_factor = broadcast.operand(call, op.operand, call.workspace)
     bias, before_bias = broadcast.operand(call, op.bias, call.workspace + broadcast.nbytes)
     blocks = [
-        cpu.scale_forward(
-            broadcast.shape, y=call["y0"] + i, x=call["x0"] + i, factor=factor + w, bias=offset_unless_absent(bias, w)
+        launch(
+            "scale_forward",
+            broadcast.shape,
+            y=call["y0"] + i,
+            x=call["x0"] + i,
+            factor=factor + w,
+            bias=offset_unless_absent(bias, w),
         )
         for i, w, _ in broadcast.blocks()
     ]
@@ -360,7 +478,7 @@ def bias_forward(op: Bias, call: CpuCall) -> list[Launch]:
     broadcast = Broadcast(op)
     bias, before = broadcast.operand(call, op.operand, call.workspace)
     blocks = [
-        cpu.bias_forward(broadcast.shape, y=call["y0"] + i, x=call["x0"] + i, bias=bias + w)
+        launch("bias_forward", broadcast.shape, y=call["y0"] + i, x=call["x0"] + i, bias=bias + w)
         for i, w, _ in broadcast.blocks()
     ]
     return [*before, *blocks]
@@ -372,7 +490,7 @@ def scale_carry_bytes(op: Scale | Bias, role: str) -> int | None:
     if 0 not in op.summed or broadcast.leading or not op.operand.startswith("w"):
         return None
     whole = rows_of_batch(op, broadcast.outer)["of"]
-    return cpu.channel_sums_carry_bytes(cpu.Channels(whole, broadcast.width, broadcast.inner), broadcast.outer)
+    return query("channel_sums_carry_bytes", (whole, broadcast.width, broadcast.inner), broadcast.outer)
 
 
 def sums_of_slice(op: Scale | Bias, call: CpuCall, role: str | None, kind: str, copy: int) -> list[Launch]:
@@ -386,14 +504,19 @@ def sums_of_slice(op: Scale | Bias, call: CpuCall, role: str | None, kind: str, 
 @kernel(Scale, "backward", workspace=scale_backward_workspace_bytes, carry=scale_carry_bytes)
 def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     broadcast, dbias_role = Broadcast(op), f"d{op.bias}" if op.bias else None
-    copies = call.workspace + cpu.scale_backward_workspace_bytes(broadcast.shape)
+    copies = call.workspace + query("scale_backward_workspace_bytes", broadcast.shape)
     if is_slice(op) and op.operand.startswith("w"):
         factor, before = broadcast.operand(call, op.operand, copies)
         sums = sums_of_slice(op, call, f"d{op.operand}", "product", copies + broadcast.nbytes)
         sums += sums_of_slice(op, call, dbias_role, "plain", copies + 2 * broadcast.nbytes)
         if "dx0" in call:
-            dx = cpu.scale_backward(
-                broadcast.shape, dx=call["dx0"], dy=call["dy0"], factor=factor, accumulate_dx=call.accumulates("dx0")
+            dx = launch(
+                "scale_backward",
+                broadcast.shape,
+                dx=call["dx0"],
+                dy=call["dy0"],
+                factor=factor,
+                accumulate_dx=call.accumulates("dx0"),
             )
             sums += [*before, dx]
         return sums
@@ -401,7 +524,8 @@ def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
     dfactor, accumulate_dfactor, after_dfactor = broadcast.gradient(call, f"d{op.operand}", copies + broadcast.nbytes)
     dbias, accumulate_dbias, after_dbias = broadcast.gradient(call, dbias_role, copies + 2 * broadcast.nbytes)
     blocks = [
-        cpu.scale_backward(
+        launch(
+            "scale_backward",
             broadcast.shape,
             dx=offset_unless_absent(call["dx0"], i),
             dfactor=offset_unless_absent(dfactor, w),
@@ -422,7 +546,7 @@ def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
 @kernel(Bias, "backward", workspace=scale_backward_workspace_bytes, carry=scale_carry_bytes)
 def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
     broadcast = Broadcast(op)
-    copies = call.workspace + cpu.scale_backward_workspace_bytes(broadcast.shape)
+    copies = call.workspace + query("scale_backward_workspace_bytes", broadcast.shape)
     launches: list[Launch] = []
     if is_slice(op) and op.operand.startswith("w"):
         dbias, after = 0, sums_of_slice(op, call, f"d{op.operand}", "plain", copies)
@@ -430,7 +554,8 @@ def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
         dbias, accumulate, after = broadcast.gradient(call, f"d{op.operand}", copies)
     if dbias:
         launches += [
-            cpu.scale_backward(
+            launch(
+                "scale_backward",
                 broadcast.shape,
                 dbias=dbias + w,
                 dy=call["dy0"] + i,
@@ -445,5 +570,5 @@ def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
 @kernel(MovingAverage, "average")
 def moving_average(op: MovingAverage, call: CpuCall) -> list[Launch]:
     roles = {role: call[role] for role in ("w0", "w1", "w2", "x0", "x1", "x2")}
-    moves = {n: cpu.move_averages(op.channels, op.ops * n, fraction=op.kept, **roles) for n in {1, op.batches}}
+    moves = {n: launch("move_averages", op.channels, op.ops * n, fraction=op.kept, **roles) for n in {1, op.batches}}
     return [lambda: moves[call.context.get("averaged", op.batches)]()]

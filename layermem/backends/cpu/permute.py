@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import copy_unless_shared, reorder, reorder_operand
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Permute, Tensor
 from layermem.utils.units import aligned
 
@@ -52,7 +52,8 @@ def permute(
     reorders = to_plain and not to.ordered_like(flat)
     into = call.workspace + copy_bytes(op) if reorders else call[out]
     axes = sorted(range(len(op.sizes)), key=lambda axis: (-to_strides[axis], -strides[axis]))
-    copy = cpu.copy_block(
+    copy = launch(
+        "copy_block",
         [op.sizes[axis] for axis in axes],
         out=into,
         out_strides=[to_strides[axis] for axis in axes],

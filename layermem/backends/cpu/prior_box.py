@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.ops import PriorBox
 
 
 @kernel(PriorBox, "forward")
 def prior_box_forward(op: PriorBox, call: CpuCall) -> list[Launch]:
     return [
-        cpu.prior_box(
-            (op.rows, op.columns),
+        launch(
+            "prior_box",
+            size=(op.rows, op.columns),
             widths=[w for w, _ in op.sizes],
             heights=[h for _, h in op.sizes],
             step=op.step,

@@ -10,10 +10,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from layermem._native import cpu
 from layermem.backends.arena import axes_of_caffe
 from layermem.backends.cpu.base import Array, CpuCall, Launch, kernel
 from layermem.backends.cpu.host import copy_in
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Python
 from layermem.utils.units import aligned
 
@@ -64,7 +64,7 @@ def _bind(op: Python, call: CpuCall, step: str) -> list[Launch]:
 def _copy_out(stored: Array, values: Array) -> Launch:
     """A copy of a channels-last blob in Caffe's order."""
     n, c, h, w = values.shape
-    return cpu.transpose(n, h * w, c, out=values.ctypes.data, x=stored.ctypes.data)
+    return launch("transpose", n, h * w, c, out=values.ctypes.data, x=stored.ctypes.data)
 
 
 def _copy_back(stored: Array, values: Array, accumulate: bool) -> Launch:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Carry, LstmUnit
 
 
 @kernel(LstmUnit, "forward")
 def lstm_unit_forward(op: LstmUnit, call: CpuCall) -> list[Launch]:
     return [
-        cpu.lstm_unit_forward(
-            op.items, op.cells, next_c=call["y0"], h=call["y1"], c=call["x0"], gates=call["x1"], cont=call["x2"]
+        launch(
+            "lstm_unit_forward",
+            items=op.items,
+            cells=op.cells,
+            next_c=call["y0"],
+            h=call["y1"],
+            c=call["x0"],
+            gates=call["x1"],
+            cont=call["x2"],
         )
     ]
 
@@ -20,9 +27,10 @@ def lstm_unit_forward(op: LstmUnit, call: CpuCall) -> list[Launch]:
 @kernel(LstmUnit, "backward")
 def lstm_unit_backward(op: LstmUnit, call: CpuCall) -> list[Launch]:
     return [
-        cpu.lstm_unit_backward(
-            op.items,
-            op.cells,
+        launch(
+            "lstm_unit_backward",
+            items=op.items,
+            cells=op.cells,
             dc=call["dx0"],
             dgates=call["dx1"],
             c=call["x0"],

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TypedDict
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.ops import Crop, Interp, Tensor
 
 
@@ -35,12 +35,12 @@ def grid(op: Interp) -> Grid:
 
 @kernel(Interp, "forward")
 def interp_forward(op: Interp, call: CpuCall) -> list[Launch]:
-    return [cpu.interp_forward(**grid(op), y=call["y0"], x=call["x0"])]
+    return [launch("interp_forward", **grid(op), y=call["y0"], x=call["x0"])]
 
 
 @kernel(Interp, "backward")
 def interp_backward(op: Interp, call: CpuCall) -> list[Launch]:
-    return [cpu.interp_backward(**grid(op), dx=call["dx0"], dy=call["dy0"], accumulate=call.accumulates("dx0"))]
+    return [launch("interp_backward", **grid(op), dx=call["dx0"], dy=call["dy0"], accumulate=call.accumulates("dx0"))]
 
 
 def strides(shape: Sequence[int]) -> list[int]:
@@ -56,7 +56,8 @@ def crop_offset(op: Crop) -> int:
 @kernel(Crop, "forward")
 def crop_forward(op: Crop, call: CpuCall) -> list[Launch]:
     return [
-        cpu.copy_block(
+        launch(
+            "copy_block",
             op.y.stored,
             out=call["y0"],
             out_strides=strides(op.y.stored),
@@ -69,10 +70,11 @@ def crop_forward(op: Crop, call: CpuCall) -> list[Launch]:
 @kernel(Crop, "backward")
 def crop_backward(op: Crop, call: CpuCall) -> list[Launch]:
     accumulate = call.accumulates("dx0")
-    clear = [] if accumulate else [cpu.pointwise("fill", call.count("dx0"), out=call["dx0"], alpha=0.0)]
+    clear = [] if accumulate else [launch("pointwise", "fill", call.count("dx0"), out=call["dx0"], alpha=0.0)]
     return [
         *clear,
-        cpu.copy_block(
+        launch(
+            "copy_block",
             op.y.stored,
             out=call["dx0"] + crop_offset(op),
             out_strides=strides(op.x.stored),

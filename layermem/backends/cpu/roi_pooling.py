@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.errors import InputError
 from layermem.ops import PsRoiPool, RoiPool
 
@@ -27,8 +27,10 @@ def shape_of(op: RoiPool | PsRoiPool) -> Shape:
 
 @kernel(RoiPool, "forward")
 def roi_pool_forward(op: RoiPool, call: CpuCall) -> list[Launch]:
-    launch = cpu.roi_pool_forward(**shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"], argmax=call["argmax"])
-    return [report_regions(call, launch)]
+    bound = launch(
+        "roi_pool_forward", **shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"], argmax=call["argmax"]
+    )
+    return [report_regions(call, bound)]
 
 
 def report_regions(call: CpuCall, launch: Launch) -> Launch:
@@ -46,7 +48,8 @@ def report_regions(call: CpuCall, launch: Launch) -> Launch:
 @kernel(RoiPool, "backward")
 def roi_pool_backward(op: RoiPool, call: CpuCall) -> list[Launch]:
     return [
-        cpu.roi_pool_backward(
+        launch(
+            "roi_pool_backward",
             **shape_of(op),
             dx=call["dx0"],
             dy=call["dy0"],
@@ -59,14 +62,19 @@ def roi_pool_backward(op: RoiPool, call: CpuCall) -> list[Launch]:
 
 @kernel(PsRoiPool, "forward")
 def ps_roi_pool_forward(op: PsRoiPool, call: CpuCall) -> list[Launch]:
-    launch = cpu.ps_roi_pool_forward(**shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"])
-    return [report_regions(call, launch)]
+    bound = launch("ps_roi_pool_forward", **shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"])
+    return [report_regions(call, bound)]
 
 
 @kernel(PsRoiPool, "backward")
 def ps_roi_pool_backward(op: PsRoiPool, call: CpuCall) -> list[Launch]:
     return [
-        cpu.ps_roi_pool_backward(
-            **shape_of(op), dx=call["dx0"], dy=call["dy0"], regions=call["x1"], accumulate=call.accumulates("dx0")
+        launch(
+            "ps_roi_pool_backward",
+            **shape_of(op),
+            dx=call["dx0"],
+            dy=call["dy0"],
+            regions=call["x1"],
+            accumulate=call.accumulates("dx0"),
         )
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.copy import copy_rows, copy_unless_shared, reorder, reorder_workspace_bytes
+from layermem.backends.cpu.launch import Axis, launch, query
 from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tensor, Tile
 
 
@@ -96,7 +96,9 @@ def split_backward(op: Split, call: CpuCall) -> Launches:
     if len(dys) == 1:
         return copy_unless_shared(call, "dx0", "dy0")
     return [
-        cpu.eltwise_sum(call.count("dx0"), y=call["dx0"], xs=dys, coefficients=[1.0] * len(dys), storage=call.storage)
+        launch(
+            "eltwise_sum", call.count("dx0"), y=call["dx0"], xs=dys, coefficients=[1.0] * len(dys), storage=call.storage
+        )
     ]
 
 
@@ -134,7 +136,8 @@ def tile_forward(op: Tile, call: CpuCall) -> list[Launch]:
     outer, size, inner = op.x.around(op.along)
     tiles, width = op.tiles, size * inner
     return [
-        cpu.copy_block(
+        launch(
+            "copy_block",
             [outer, tiles, width],
             out=call["y0"],
             out_strides=[tiles * width, width, 1],
@@ -144,21 +147,28 @@ def tile_forward(op: Tile, call: CpuCall) -> list[Launch]:
     ]
 
 
-def tiles_axis(op: Tile) -> cpu.Axis:
+def tiles_axis(op: Tile) -> Axis:
     outer, size, inner = op.x.around(op.along)
-    return cpu.Axis(outer, op.tiles, size * inner)
+    return (outer, op.tiles, size * inner)
 
 
 def tile_backward_workspace_bytes(op: Tile, roles: Collection[str]) -> int:
-    return cpu.reduce_workspace_bytes(tiles_axis(op))
+    return query("reduce_workspace_bytes", tiles_axis(op))
 
 
 @kernel(Tile, "backward", workspace=tile_backward_workspace_bytes)
 def tile_backward(op: Tile, call: CpuCall) -> list[Launch]:
     accumulate = call.accumulates("dx0")
     return [
-        cpu.reduce(
-            tiles_axis(op), "plain", y=call["dx0"], x=call["dy0"], accumulate=accumulate, workspace=call.workspace
+        launch(
+            "reduce",
+            tiles_axis(op),
+            "plain",
+            y=call["dx0"],
+            x=call["dy0"],
+            factor=1,
+            accumulate=accumulate,
+            workspace=call.workspace,
         )
     ]
 

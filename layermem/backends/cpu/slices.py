@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch
+from layermem.backends.cpu.launch import Channels, launch, query
 from layermem.errors import LayermemError
 from layermem.ops import CARRY, WHOLE, OpRecord
 
@@ -59,7 +59,7 @@ def counted_labels(
 
 
 def copy(out: int, x: int, count: int) -> list[Launch]:
-    return [cpu.pointwise("scale", count, out=out, a=x, alpha=1.0)] if out != x else []
+    return [launch("pointwise", "scale", count, out=out, a=x, alpha=1.0)] if out != x else []
 
 
 def begin_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[bool, list[Launch]]:
@@ -93,16 +93,16 @@ def sum_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[in
 
 
 def column_sums_workspace_bytes(op: OpRecord, rows: int, columns: int) -> int:
-    return 0 if is_slice(op) else cpu.column_sums_workspace_bytes(rows, columns)
+    return 0 if is_slice(op) else query("column_sums_workspace_bytes", rows, columns)
 
 
 def column_sums_carry_bytes(op: OpRecord, rows: int, columns: int) -> int:
-    return cpu.column_sums_carry_bytes(rows, rows_of_batch(op, rows)["of"], columns)
+    return query("column_sums_carry_bytes", rows, rows_of_batch(op, rows)["of"], columns)
 
 
 def column_sums_in_place(op: OpRecord, rows: int, columns: int) -> bool:
     """Whether they begin with what they are added to."""
-    return not cpu.column_sums_workspace_bytes(rows_of_batch(op, rows)["of"], columns)
+    return not query("column_sums_workspace_bytes", rows_of_batch(op, rows)["of"], columns)
 
 
 def column_sums(
@@ -120,7 +120,8 @@ def column_sums(
     whole, begun, before = rows_of_batch(op, rows), False, list[Launch]()
     if is_slice(op) and column_sums_in_place(op, rows, columns):
         begun, before = begin_in_place(op, call, role, columns)
-    sums = cpu.column_sums(
+    sums = launch(
+        "column_sums",
         rows,
         columns,
         out=call[role],
@@ -138,14 +139,15 @@ def column_sums(
 
 
 def channel_sums(
-    op: OpRecord, call: CpuCall, role: str, kind: str, outer: int, shape: cpu.Channels, out: int, accumulate: bool
+    op: OpRecord, call: CpuCall, role: str, kind: str, outer: int, shape: Channels, out: int, accumulate: bool
 ) -> list[Launch]:
     """Adds what a slice has of the sums `kind` over channels to what is carried of `role`, if the op sums that; the
     last slice writes `out`."""
     if role + CARRY not in call:
         return []
     return [
-        cpu.channel_sums(
+        launch(
+            "channel_sums",
             shape,
             kind,
             out=out,

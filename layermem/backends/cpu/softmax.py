@@ -4,48 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder_operand
+from layermem.backends.cpu.launch import Axis, launch, query
 from layermem.backends.cpu.loss import divisor, report_labels
 from layermem.backends.cpu.slices import counted_labels, rows_of_batch
 from layermem.ops import CARRY, Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.utils.units import aligned
 
 
-def axis(op: Scores) -> cpu.Axis:
-    return cpu.Axis(op.outer, op.classes, op.inner)
+def axis(op: Scores) -> Axis:
+    return (op.outer, op.classes, op.inner)
 
 
-def whole_axis(op: Scores) -> cpu.Axis:
+def whole_axis(op: Scores) -> Axis:
     """That of the whole batch."""
-    return cpu.Axis(rows_of_batch(op, op.outer)["of"], op.classes, op.inner)
+    return (rows_of_batch(op, op.outer)["of"], op.classes, op.inner)
 
 
 @kernel(Softmax, "forward")
 def softmax_forward(op: Softmax, call: CpuCall) -> list[Launch]:
-    return [cpu.softmax_forward(axis(op), y=call["y0"], x=call["x0"])]
+    return [launch("softmax_forward", axis(op), y=call["y0"], x=call["x0"])]
 
 
 @kernel(Softmax, "backward")
 def softmax_backward(op: Softmax, call: CpuCall) -> list[Launch]:
     accumulate = call.accumulates("dx0")
-    return [cpu.softmax_backward(axis(op), dx=call["dx0"], y=call["y0"], dy=call["dy0"], accumulate=accumulate)]
+    return [launch("softmax_backward", axis(op), dx=call["dx0"], y=call["y0"], dy=call["dy0"], accumulate=accumulate)]
 
 
 def softmax_loss_workspace_bytes(op: SoftmaxLoss, roles: Collection[str]) -> int:
-    return cpu.softmax_loss_workspace_bytes(whole_axis(op)) + operand_workspace_bytes(op.label, op.positions)
+    return query("softmax_loss_workspace_bytes", whole_axis(op)) + operand_workspace_bytes(op.label, op.positions)
 
 
 def softmax_loss_carry_bytes(op: SoftmaxLoss, role: str) -> int:
-    return cpu.softmax_loss_carry_bytes(whole_axis(op))
+    return query("softmax_loss_carry_bytes", whole_axis(op))
 
 
 @kernel(SoftmaxLoss, "forward", workspace=softmax_loss_workspace_bytes, carry=softmax_loss_carry_bytes)
 def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
-    offset = cpu.softmax_loss_workspace_bytes(whole_axis(op))
+    offset = query("softmax_loss_workspace_bytes", whole_axis(op))
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
-    launch = cpu.softmax_loss_forward(
+    bound = launch(
+        "softmax_loss_forward",
         axis(op),
         loss=call["y0"],
         y=call["y1"],
@@ -57,14 +58,15 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.outer),
     )
-    return [*before, report_labels(call, launch)]
+    return [*before, report_labels(call, bound)]
 
 
 @kernel(SoftmaxLoss, "backward", workspace=softmax_loss_workspace_bytes)
 def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
-    offset = cpu.softmax_loss_workspace_bytes(whole_axis(op))
+    offset = query("softmax_loss_workspace_bytes", whole_axis(op))
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
-    launch = cpu.softmax_loss_backward(
+    bound = launch(
+        "softmax_loss_backward",
         axis(op),
         dx=call["dx0"],
         x=call["x0"],
@@ -76,7 +78,7 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
         workspace=call.workspace,
         **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
     )
-    return [*before, report_labels(call, launch)]
+    return [*before, report_labels(call, bound)]
 
 
 # -- InfogainLoss ------------------------------------------------------------------------------------------------------
@@ -86,13 +88,13 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
 
 def infogain_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
     """The softmax, the labels in order, and what the kernels need."""
-    kernels = cpu.infogain_loss_workspace_bytes(whole_axis(op))
+    kernels = query("infogain_loss_workspace_bytes", whole_axis(op))
     return aligned(op.x.nbytes) + operand_workspace_bytes(op.label, op.positions) + kernels
 
 
 def infogain_carry_bytes(op: InfogainLoss, role: str) -> int | None:
     """Kernels of a slice take the classes of a position side by side."""
-    return cpu.infogain_loss_carry_bytes(whole_axis(op)) if op.inner == 1 else None
+    return query("infogain_loss_carry_bytes", whole_axis(op)) if op.inner == 1 else None
 
 
 def infogain_operands(op: InfogainLoss, call: CpuCall) -> tuple[int, int, int, list[Launch]]:
@@ -101,13 +103,14 @@ def infogain_operands(op: InfogainLoss, call: CpuCall) -> tuple[int, int, int, l
     shares = call["y1"] or call.workspace
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
     workspace = call.workspace + offset + operand_workspace_bytes(op.label, op.positions)
-    return shares, label, workspace, [*before, cpu.softmax_forward(axis(op), y=shares, x=call["x0"])]
+    return shares, label, workspace, [*before, launch("softmax_forward", axis(op), y=shares, x=call["x0"])]
 
 
 @kernel(InfogainLoss, "forward", workspace=infogain_workspace_bytes, carry=infogain_carry_bytes)
 def infogain_loss_forward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
     shares, label, workspace, before = infogain_operands(op, call)
-    launch = cpu.infogain_loss_forward(
+    bound = launch(
+        "infogain_loss_forward",
         axis(op),
         loss=call["y0"],
         p=shares,
@@ -119,13 +122,14 @@ def infogain_loss_forward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.positions.count),
     )
-    return [*before, report_labels(call, launch)]
+    return [*before, report_labels(call, bound)]
 
 
 @kernel(InfogainLoss, "backward", workspace=infogain_workspace_bytes)
 def infogain_loss_backward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
     shares, label, workspace, before = infogain_operands(op, call)
-    launch = cpu.infogain_loss_backward(
+    bound = launch(
+        "infogain_loss_backward",
         axis(op),
         dx=call["dx0"],
         p=shares,
@@ -138,21 +142,22 @@ def infogain_loss_backward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
         workspace=workspace,
         **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
     )
-    return [*before, report_labels(call, launch)]
+    return [*before, report_labels(call, bound)]
 
 
 # -- Accuracy ----------------------------------------------------------------------------------------------------------
 
 
 def accuracy_workspace_bytes(op: Accuracy, roles: Collection[str]) -> int:
-    return cpu.accuracy_workspace_bytes(axis(op), "y1" in roles) + operand_workspace_bytes(op.label, op.positions)
+    return query("accuracy_workspace_bytes", axis(op), "y1" in roles) + operand_workspace_bytes(op.label, op.positions)
 
 
 @kernel(Accuracy, "forward", workspace=accuracy_workspace_bytes)
 def accuracy_forward(op: Accuracy, call: CpuCall) -> list[Launch]:
-    offset = cpu.accuracy_workspace_bytes(axis(op), "y1" in call)
+    offset = query("accuracy_workspace_bytes", axis(op), "y1" in call)
     label, before = reorder_operand(call, "x1", op.label, op.positions, offset)
-    launch = cpu.accuracy(
+    bound = launch(
+        "accuracy",
         axis(op),
         y=call["y0"],
         by_class=call["y1"],
@@ -162,4 +167,4 @@ def accuracy_forward(op: Accuracy, call: CpuCall) -> list[Launch]:
         top_k=op.top_k,
         workspace=call.workspace,
     )
-    return [*before, report_labels(call, launch)]
+    return [*before, report_labels(call, bound)]

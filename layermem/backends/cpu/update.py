@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite, sqrt
 from typing import TypedDict
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import launch
 from layermem.backends.reference.update import updates_with_this_one
 from layermem.ops import GradientNorm, Update
 
@@ -42,7 +43,7 @@ class UpdateLaunch:
     """The native launch of an update, called with the rate of this iteration and a factor of the gradient, which
     stands for the loss scale, clipping and iter_size."""
 
-    def __init__(self, op: Update, call: CpuCall, launch: cpu.UpdateLaunch):
+    def __init__(self, op: Update, call: CpuCall, launch: Callable[..., None]):
         self.op, self.launch, self.context = op, launch, call.context
         self.norm = call.arrays.get("norm")
 
@@ -66,12 +67,12 @@ class UpdateLaunch:
 def update(op: Update, call: CpuCall) -> list[Launch]:
     settings = rule_settings(op, call)
     settings["w"] += op.first_element * call.arrays["w0"].itemsize
-    launch = cpu.update(op.rule, call.count("dw0"), dw=call["dw0"], **settings)
-    return [UpdateLaunch(op, call, launch)]
+    bound = launch("update", call.count("dw0"), rule=op.rule, dw=call["dw0"], **settings)
+    return [UpdateLaunch(op, call, bound)]
 
 
 @kernel(GradientNorm, "forward")
 def gradient_norm(op: GradientNorm, call: CpuCall) -> list[Launch]:
     xs = call.numbered("x")
     counts = [call.count(f"x{i}") for i in range(len(xs))]
-    return [cpu.sum_of_squares(counts, out=call["y0"], xs=xs, root=True)]
+    return [launch("sum_of_squares", counts, out=call["y0"], xs=xs, root=True)]

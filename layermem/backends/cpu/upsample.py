@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.launch import Axis, launch, query
 from layermem.errors import InputError
 from layermem.ops import Unpool, Upsample
 from layermem.utils.units import aligned
@@ -16,7 +16,8 @@ def upsample_forward(op: Upsample, call: CpuCall) -> list[Launch]:
     n, c, h, w = op.x.shape
     s = op.scale
     return [
-        cpu.copy_block(
+        launch(
+            "copy_block",
             [n * h, s, w, s, c],
             out=call["y0"],
             out_strides=[s * w * s * c, w * s * c, s * c, c, 1],
@@ -26,18 +27,18 @@ def upsample_forward(op: Upsample, call: CpuCall) -> list[Launch]:
     ]
 
 
-def column_axis(op: Upsample) -> cpu.Axis:
+def column_axis(op: Upsample) -> Axis:
     n, c, h, w = op.x.shape
-    return cpu.Axis(n * h * op.scale * w, op.scale, c)
+    return (n * h * op.scale * w, op.scale, c)
 
 
-def row_axis(op: Upsample) -> cpu.Axis:
+def row_axis(op: Upsample) -> Axis:
     n, c, h, w = op.x.shape
-    return cpu.Axis(n * h, op.scale, w * c)
+    return (n * h, op.scale, w * c)
 
 
 def own_bytes(op: Upsample) -> int:
-    return aligned(max(cpu.reduce_workspace_bytes(axis) for axis in (column_axis(op), row_axis(op))))
+    return aligned(max(query("reduce_workspace_bytes", axis) for axis in (column_axis(op), row_axis(op))))
 
 
 def backward_workspace_bytes(op: Upsample, roles: Collection[str]) -> int:
@@ -48,12 +49,14 @@ def backward_workspace_bytes(op: Upsample, roles: Collection[str]) -> int:
 def upsample_backward(op: Upsample, call: CpuCall) -> list[Launch]:
     columns = call.workspace + own_bytes(op)
     return [
-        cpu.reduce(column_axis(op), "plain", y=columns, x=call["dy0"], workspace=call.workspace),
-        cpu.reduce(
+        launch("reduce", column_axis(op), "plain", y=columns, x=call["dy0"], factor=1, workspace=call.workspace),
+        launch(
+            "reduce",
             row_axis(op),
             "plain",
             y=call["dx0"],
             x=columns,
+            factor=1,
             accumulate=call.accumulates("dx0"),
             workspace=call.workspace,
         ),
@@ -68,11 +71,11 @@ def sizes(op: Unpool) -> tuple[int, int, int, int]:
 
 @kernel(Unpool, "forward")
 def unpool_forward(op: Unpool, call: CpuCall) -> list[Launch]:
-    launch = cpu.unpool_forward(*sizes(op), y=call["y0"], x=call["x0"], mask=call["x1"])
+    bound = launch("unpool_forward", *sizes(op), y=call["y0"], x=call["x0"], mask=call["x1"])
 
     def run() -> None:
         try:
-            launch()
+            bound()
         except ValueError as error:
             raise InputError(
                 f"{error}, but its top has {op.y.shape[2]} x {op.y.shape[3]} pixels; use the scale of the Pooling that "
@@ -86,7 +89,12 @@ def unpool_forward(op: Unpool, call: CpuCall) -> list[Launch]:
 @kernel(Unpool, "backward")
 def unpool_backward(op: Unpool, call: CpuCall) -> list[Launch]:
     return [
-        cpu.unpool_backward(
-            *sizes(op), dx=call["dx0"], dy=call["dy0"], mask=call["x1"], accumulate=call.accumulates("dx0")
+        launch(
+            "unpool_backward",
+            *sizes(op),
+            dx=call["dx0"],
+            dy=call["dy0"],
+            mask=call["x1"],
+            accumulate=call.accumulates("dx0"),
         )
     ]

@@ -1,71 +1,11 @@
-"""The reference backend, one file per layer family.  Importing this package registers them all."""
+"""The reference backend, one file per layer family.  Importing this package imports, and so registers, them all."""
 
-from layermem.backends.reference import (
-    activation,
-    affine_norm,
-    axpy,
-    communication,
-    convolution,
-    convolution_nd,
-    detection,
-    dropout,
-    eltwise,
-    gather,
-    host,
-    im2col,
-    inner_product,
-    l2norm,
-    loss,
-    mvn,
-    normalization,
-    parameter,
-    permute,
-    pooling,
-    prior_box,
-    python,
-    recurrent,
-    reduction,
-    resize,
-    roi_pooling,
-    shape,
-    softmax,
-    update,
-    upsample,
-    yolo,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from layermem.backends.reference.device import ReferenceDevice
 
-__all__ = [
-    "ReferenceDevice",
-    "activation",
-    "affine_norm",
-    "axpy",
-    "communication",
-    "convolution",
-    "convolution_nd",
-    "detection",
-    "dropout",
-    "eltwise",
-    "gather",
-    "host",
-    "im2col",
-    "inner_product",
-    "l2norm",
-    "loss",
-    "mvn",
-    "normalization",
-    "parameter",
-    "permute",
-    "pooling",
-    "prior_box",
-    "python",
-    "recurrent",
-    "reduction",
-    "resize",
-    "roi_pooling",
-    "shape",
-    "softmax",
-    "update",
-    "upsample",
-    "yolo",
-]
+__all__ = ["ReferenceDevice"]
+
+for module in iter_modules(__path__, f"{__name__}."):
+    import_module(module.name)

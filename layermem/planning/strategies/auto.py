@@ -122,8 +122,6 @@ class _Search:
                 for plan in base.offloading_plans(kinds):
                     self.try_plan(plan)
         for entry in candidates_of_auto():
-            if self.fitting and self.evaluator.is_ruled_out(entry.name, self.budget_bytes):
-                continue
             if self.best_seconds > self.good_enough_seconds:
                 plan = entry.make(self.graph, self.costs, self.budget_bytes, self.evaluator, self.hints)
                 self.try_plan(replace(plan, base=entry.name))

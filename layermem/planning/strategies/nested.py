@@ -37,7 +37,6 @@ def _of_blocks(known: Plan) -> Strategy:
     description="recompute any op any number of times, what is needed last first (DTR 2021 with the future known)",
     order=95,
     priority=45,
-    fit_near="sublinear",
     fuses_updates=True,
     further=_of_blocks,
 )

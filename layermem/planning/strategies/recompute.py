@@ -24,7 +24,6 @@ from layermem.planning.registry import PlanEvaluator, strategy
     order=70,
     priority=40,
     candidate_of_auto=False,  # `auto` starts from its plans
-    fit_after="recompute-approx",
 )
 def recompute(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     return lower_set_plan("recompute", "extended", graph, costs, budget_bytes, evaluator, hints)
@@ -37,7 +36,6 @@ def recompute(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: P
     compare_by_default=False,
     suggest_when_over_budget=False,
     candidate_of_auto=False,
-    fit_after="recompute",
 )
 def recompute_exact(
     graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints
@@ -51,7 +49,6 @@ def recompute_exact(
     order=90,
     priority=60,
     suggest_when_over_budget=False,
-    fit_near="sublinear",
 )
 def recompute_approx(
     graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from layermem.errors import InputError
-from layermem.job import Job
+from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES, get_strategy
 from layermem.report.comparison import (
     MAX_PLACED_OPS,

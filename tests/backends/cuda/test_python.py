@@ -5,7 +5,7 @@ import json
 import pytest
 
 from layermem.backends.cuda.device import CudaDevice
-from layermem.graph.net import Net
+from layermem.graph.net import Net, NetOptions
 from layermem.graph.train import train_graph
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import run
@@ -71,6 +71,6 @@ def test_a_cuda_graph_is_refused_by_the_name_of_the_layer_before_anything_runs(s
 
 
 def test_planning_for_a_gpu_needs_none(tmp_path):
-    net = Net(read_net_text(net_of(tmp_path, NET), str(tmp_path / "net.prototxt")), 0, allow_python=True)
+    net = Net(read_net_text(net_of(tmp_path, NET), str(tmp_path / "net.prototxt")), 0, NetOptions(allow_python=True))
     graph = train_graph(net, CudaDevice())
     assert all(CudaDevice().implements(op.record, op.step) for op in graph.ops if op.layer_type == "Python")

@@ -5,13 +5,15 @@ from functools import cache
 
 import pytest
 
-from layermem.api import build_net, job_of_net
+from layermem.api import build_net
 from layermem.backends.base import get_device
-from layermem.compiler import Compiler
 from layermem.errors import BudgetError
 from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.report.comparison import budget_grid
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.solver.jobs import StepOptions, net_job
 from tests.planning.jobs import SINGLE
 
 NETS = ("mnist", "resnet50", "alexnet", "vgg16", "googlenet", "resnet20", "unet")
@@ -22,8 +24,11 @@ RIVALS = [name for name in SINGLE if name not in ("caffe", "recompute-exact")]
 @cache
 def compilers(net, device):
     """The job on the cpu device, with the costs of `device`."""
-    job = job_of_net(build_net(f"prototxt/{net}/train_val.prototxt", batch=8), get_device("cpu"), model_costs(device))
-    return job, {name: Compiler(job.graphs, name, job.costs) for name in (*RIVALS, "auto")}
+    job = net_job(
+        build_net(f"prototxt/{net}/train_val.prototxt", batch=8),
+        StepOptions(device=get_device("cpu"), costs=model_costs(device)),
+    )
+    return job, {name: Compiler(ArenaPlanner(job.graphs, job.costs), name) for name in (*RIVALS, "auto")}
 
 
 @pytest.mark.samples(2)
@@ -63,6 +68,6 @@ def test_in_slices_and_bands_more_bytes_take_no_more_time():
     net = build_net("prototxt/vgg16/train_val.prototxt", batch=64)
     device, costs = get_device("cuda", precision="tf32"), model_costs("cuda tf32")
     costs = replace(costs, rates=replace(costs.rates, d2h=45e9, h2d=45e9))
-    job = job_of_net(net, device, costs).with_slices("conv1_1..pool3/8,fc6/rows/8,fc7/rows/4")
-    seconds = [Compiler(job.graphs, "auto", costs).compile(mib << 20).seconds for mib in (600, 800)]
+    job = net_job(net, StepOptions(device=device, costs=costs)).with_slices("conv1_1..pool3/8,fc6/rows/8,fc7/rows/4")
+    seconds = [Compiler(ArenaPlanner(job.graphs, costs), "auto").compile(mib << 20).seconds for mib in (600, 800)]
     assert seconds[1] < 0.97 * seconds[0]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from layermem.compiler import compile
 from layermem.errors import BudgetError
 from layermem.planning.costs import Costs, Rates
 from layermem.planning.hints import Hints
 from layermem.planning.nested_search import nested_planner
+from layermem.planning.pipeline import compile
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import Planned, chain
 from tests.planning.free_form import UNIT, FreeForm, random_step

@@ -4,9 +4,9 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from layermem.compiler import compile
 from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import compile
 from layermem.planning.recomputation import forward_ops, recompute_seconds, seconds_again, segments_to_plan
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner

@@ -2,19 +2,18 @@
 
 import pytest
 
-from layermem.api import build_net, job_of_net
-from layermem.backends.base import get_device
-from layermem.planning.costs import model_costs
+from layermem.api import build_net
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.solver.jobs import StepOptions, net_job
 
 VGG = "prototxt/vgg16/train_val.prototxt"
 
 
 def offloaded(strategy, device):
-    job = job_of_net(build_net(VGG, batch=2, stages=["dummy"]), get_device(device), model_costs(device))
+    job = net_job(build_net(VGG, batch=2, stages=["dummy"]), StepOptions(device=device))
     arena_planner = ArenaPlanner(job.graphs, job.costs)
     plan = get_strategy(strategy).make(job.graphs[0], job.costs, None, arena_planner, Hints())
     return {gap.buffer for gap, decision in plan.decisions.items() if decision == Decision.OFFLOAD}

@@ -13,15 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.page.data import plan_page
 from layermem.report.page.html import page_html
 from layermem.report.page.strategies import strategies_page
 from layermem.report.plan_report import PlanReport, evaluate
+from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
 BROWSERS = "chromium", "chromium-browser", "google-chrome"
@@ -31,7 +29,7 @@ SIZES = {"phone": (390, 844), "laptop": (1366, 768), "wide": (2200, 1200)}
 @pytest.fixture(scope="session")
 def job():
     net = Net(read_net_text(NETS["clip"]), 0)
-    return job_of_net(net, get_device("cpu"), model_costs(get_device("cpu").title)).with_host_budget("8KiB")
+    return net_job(net, StepOptions(device="cpu")).with_host_budget("8KiB")
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,13 @@
 
 import pytest
 
-from layermem.api import job_of_net
-from layermem.backends.base import get_device
 from layermem.graph.net import Net
-from layermem.planning.costs import model_costs
 from layermem.proto.read import read_net_text
 from layermem.report.memory import spans
 from layermem.report.page.data import comparison_page, plan_page
 from layermem.report.page.html import page_html
 from layermem.report.plan_report import evaluate
+from layermem.solver.jobs import StepOptions, net_job
 
 NASTY = "<script>document.title='owned'</script>", "</script><img src=x onerror=alert(1)>", "{{data}} ${1} &lt;"
 NET = "".join(
@@ -111,7 +109,7 @@ def test_a_layer_shows_its_ops_and_the_decisions_for_its_buffers(page, report, s
 
 def test_names_in_a_net_are_texts_and_never_markup(show, tmp_path):
     net = Net(read_net_text(NASTY_NET), 0)
-    job = job_of_net(net, get_device("reference"), model_costs("reference"))
+    job = net_job(net, StepOptions(device="reference"))
     path = tmp_path / "it.html"
     path.write_bytes(page_html(plan_page(evaluate(job))))
     assert not any(text.encode() in path.read_bytes() for text in (*NASTY, "<img"))

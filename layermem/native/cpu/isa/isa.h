@@ -14,6 +14,9 @@
 
 namespace layermem::cpu {
 
+template <class T>
+using OrNull = T*;  // an argument that Python may leave out
+
 enum class Isa { base, avx2, avx512 };
 
 Isa active_isa();                           // the ISA that launches bound from now on will use

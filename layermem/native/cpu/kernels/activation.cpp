@@ -6,13 +6,16 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/microkernels/pointwise_kinds.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 
-// The names are generated from the table of kinds, which bindings and documentation read too.
+namespace {
+
+// The names are generated from the table of kinds, which the microkernels read too.
 PointwiseKind pointwise_kind(const std::string& name) {
 #define LAYERMEM_NAMED_KIND(name, formula, value) {#name, PointwiseKind::name},
     static const std::pair<const char*, PointwiseKind> kKinds[] = {LAYERMEM_POINTWISE_KINDS(LAYERMEM_NAMED_KIND)};
@@ -22,7 +25,11 @@ PointwiseKind pointwise_kind(const std::string& name) {
     throw std::invalid_argument("pointwise: unknown function '" + name + "'");
 }
 
-Launch pointwise(int64_t count, const Pointwise& args, Storage storage) {
+}  // namespace
+
+Launch pointwise(const std::string& kind, int64_t count, float* out, OrNull<const float> a, OrNull<const float> b,
+                 float alpha, float beta, float gamma, bool accumulate, Storage storage) {
+    const Pointwise args{pointwise_kind(kind), out, a, b, alpha, beta, gamma, accumulate};
     check_count(count);
     return [=, &kernels = activation_kernels(), convert = Conversion(storage)] {
         for_each_stored_piece(count, storage, [&](int64_t begin, int64_t size) {
@@ -59,15 +66,20 @@ Launch masked(int64_t count, const Args& args, Storage storage, bool accumulate,
 
 }  // namespace
 
-Launch relu_forward(int64_t count, const Relu& args, Storage storage) {
+Launch relu_forward(int64_t count, float* y, const float* x, const ReluMask& mask, float slope, Storage storage) {
+    const Relu args{y, x, mask, slope, false};
     return masked(count, args, storage, false, activation_kernels().relu_forward);
 }
 
-Launch relu_backward(int64_t count, const Relu& args, Storage storage) {
+Launch relu_backward(int64_t count, float* dx, const float* dy, uint8_t* mask, float slope, bool accumulate,
+                     Storage storage) {
+    const Relu args{dx, dy, {mask}, slope, accumulate};
     return masked(count, args, storage, args.accumulate, activation_kernels().relu_backward);
 }
 
-Launch clip_forward(int64_t count, const Clip& args, Storage storage) {
+Launch clip_forward(int64_t count, float* y, const float* x, uint8_t* mask, float lowest, float highest,
+                    Storage storage) {
+    const Clip args{y, x, mask, lowest, highest};
     return masked(count, args, storage, false, activation_kernels().clip_forward);
 }
 
@@ -80,5 +92,10 @@ void write_mask(const ActivationKernels& kernels, int64_t count, const float* y,
         kernels.relu_forward({nullptr, convert.read(y, begin, size, in), mask_from(mask, begin), 0, false}, 0, size);
     });
 }
+
+LAYERMEM_KERNEL(pointwise)
+LAYERMEM_KERNEL(relu_forward)
+LAYERMEM_KERNEL(relu_backward)
+LAYERMEM_KERNEL(clip_forward)
 
 }  // namespace layermem::cpu

@@ -10,11 +10,15 @@
 
 namespace layermem::cpu {
 
-PointwiseKind pointwise_kind(const std::string& name);  // std::invalid_argument for an unknown name
-Launch pointwise(int64_t count, const Pointwise& args, Storage storage = Storage::fp32);
-Launch relu_forward(int64_t count, const Relu& args, Storage storage = Storage::fp32);
-Launch relu_backward(int64_t count, const Relu& args, Storage storage = Storage::fp32);
-Launch clip_forward(int64_t count, const Clip& args,
+// kind: a name of pointwise_kinds.h;  a, b: null where the function takes less than one or two
+Launch pointwise(const std::string& kind, int64_t count, float* out, OrNull<const float> a, OrNull<const float> b,
+                 float alpha = 0, float beta = 0, float gamma = 0, bool accumulate = false,
+                 Storage storage = Storage::fp32);
+Launch relu_forward(int64_t count, float* y, const float* x, const ReluMask& mask, float slope = 0,
+                    Storage storage = Storage::fp32);
+Launch relu_backward(int64_t count, float* dx, const float* dy, uint8_t* mask, float slope = 0, bool accumulate = false,
+                     Storage storage = Storage::fp32);
+Launch clip_forward(int64_t count, float* y, const float* x, uint8_t* mask, float lowest, float highest,
                     Storage storage = Storage::fp32);  // its backward is relu_backward with slope 0
 
 // A mask from element i on, a multiple of 8.  Null stays null.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -241,7 +242,16 @@ int64_t channel_sums_carry_bytes(const Channels& whole, int64_t each) {
     return aligned_bytes<float>(sum_floats(whole) + (has_block ? 2 * whole.channels : 0));
 }
 
-Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry) {
+Launch channel_sums(const Channels& shape, SumKind kind, OrNull<float> out, const float* a, OrNull<const float> x,
+                    bool accumulate, void* carry, int64_t first, int64_t of) {
+    if (kind != SumKind::plain && kind != SumKind::product && kind != SumKind::prelu)
+        throw std::invalid_argument("channel_sums: takes plain sums, products and prelu");
+    ChannelSum args{};
+    args.shape = shape;
+    args.kind = kind;
+    args.a = a;
+    args.x = x;
+    const RowSlice outer = row_slice(shape.outer, first, of);
     args.shape.check();
     return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
         auto* sums = static_cast<float*>(carry);
@@ -250,5 +260,9 @@ Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, b
         if (outer.is_last()) add_parts(reduction, whole, out, sums, 0, accumulate);
     };
 }
+
+LAYERMEM_KERNEL(channel_sums_carry_bytes)
+LAYERMEM_KERNEL(moments_carry_bytes)
+LAYERMEM_KERNEL(channel_sums)
 
 }  // namespace layermem::cpu

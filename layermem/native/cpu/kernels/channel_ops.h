@@ -38,6 +38,7 @@ void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& re
 int64_t moments_carry_bytes(const Channels& whole, int64_t each);
 void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args, const RowSlice& outer, float* carried);
 
-Launch channel_sums(const ChannelSum& args, const RowSlice& outer, float* out, bool accumulate, void* carry);
+Launch channel_sums(const Channels& shape, SumKind kind, OrNull<float> out, const float* a, OrNull<const float> x,
+                    bool accumulate, void* carry, int64_t first = 0, int64_t of = 0);
 
 }  // namespace layermem::cpu

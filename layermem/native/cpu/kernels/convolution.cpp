@@ -16,6 +16,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/depthwise.h"
 #include "cpu/kernels/implicit_gemm.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/winograd.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -181,8 +182,9 @@ int64_t conv_fprop_workspace_bytes(const ConvProblem& p) {
     return aligned_bytes<float>(p.groups * packed_floats(p.taps() * p.group_c(), p.group_k()));
 }
 
-Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
-                  bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y) {
+Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, OrNull<const float> bias,
+                  bool accumulate, bool relu, const ReluMask& mask, OrNull<void> workspace, Storage of_x,
+                  Storage of_y) {
     check(p, bias, accumulate);
     check_stored(p, of_x, of_y);
     if (is_depthwise(p)) return depthwise_fprop(p, y, x, w, bias, accumulate, relu, mask, workspace);
@@ -205,8 +207,8 @@ int64_t conv_dgrad_workspace_bytes(const ConvProblem& p) {
     return aligned_bytes<float>(floats);
 }
 
-Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                  void* workspace, Storage storage) {
+Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, OrNull<const float> bias,
+                  bool accumulate, OrNull<void> workspace, Storage storage) {
     check(p, bias, accumulate);
     check_stored(p, storage, storage);
     if (is_depthwise(p)) return depthwise_dgrad(p, dx, dy, w, bias, accumulate, workspace);
@@ -221,5 +223,11 @@ Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float*
         }
     };
 }
+
+LAYERMEM_KERNEL(conv_is_stored)
+LAYERMEM_KERNEL(conv_fprop_workspace_bytes)
+LAYERMEM_KERNEL(conv_dgrad_workspace_bytes)
+LAYERMEM_KERNEL(conv_fprop)
+LAYERMEM_KERNEL(conv_dgrad)
 
 }  // namespace layermem::cpu

@@ -20,18 +20,20 @@ int64_t conv_dgrad_workspace_bytes(const ConvProblem& p);
 int64_t conv_wgrad_workspace_bytes(const ConvProblem& p);
 
 // y (+)= x * w [+ bias, unless accumulate] [, relu];  mask: of a y with relu, as relu_forward writes it, or null
-Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, const float* bias, bool accumulate,
-                  bool relu, const ReluMask& mask, void* workspace, Storage of_x, Storage of_y);
+Launch conv_fprop(const ConvProblem& p, float* y, const float* x, const float* w, OrNull<const float> bias,
+                  bool accumulate, bool relu, const ReluMask& mask, OrNull<void> workspace,
+                  Storage of_x = Storage::fp32, Storage of_y = Storage::fp32);
 // dx (+)= the gradient of x.  bias [c] is for Deconvolution, whose forward this is.
-Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, const float* bias, bool accumulate,
-                  void* workspace, Storage storage);
+Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float* w, OrNull<const float> bias,
+                  bool accumulate, OrNull<void> workspace, Storage storage = Storage::fp32);
 // dw (+)= the gradient of w.
 //
 // Slices of a batch, in rising order, carry the sums of the whole batch's launch: copies of dw, or sums in Winograd's
 // space.  The first slice begins them, and the last one makes dw of them, which no other needs.  With 0 bytes to carry dw
 // itself is what is summed: the first slice writes it (or accumulates), all others accumulate.
 int64_t conv_wgrad_carry_bytes(const ConvProblem& p);
-Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace,
-                  void* carry, Storage of_x = Storage::fp32, Storage of_dy = Storage::fp32);
+Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,
+                  OrNull<void> workspace, OrNull<void> carry, Storage of_x = Storage::fp32,
+                  Storage of_dy = Storage::fp32);
 
 }  // namespace layermem::cpu

@@ -15,6 +15,7 @@
 
 #include "cpu/kernels/convolution.h"
 #include "cpu/kernels/depthwise.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/kernels/strips.h"
 #include "cpu/kernels/winograd.h"
@@ -297,8 +298,8 @@ int64_t conv_wgrad_workspace_bytes(const ConvProblem& p) {
     return p.is_slice() ? 0 : conv_wgrad_carry_bytes(p);
 }
 
-Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate, void* workspace,
-                  void* carry, Storage of_x, Storage of_dy) {
+Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,
+                  OrNull<void> workspace, OrNull<void> carry, Storage of_x, Storage of_dy) {
     p.check();
     check_stored(p, of_x, of_dy);
     if (p.is_slice() && !carry && conv_wgrad_carry_bytes(p))
@@ -325,5 +326,9 @@ Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* 
             add_copies(reduction, p, split.parts, dw, copies, accumulate);
     };
 }
+
+LAYERMEM_KERNEL(conv_wgrad_workspace_bytes)
+LAYERMEM_KERNEL(conv_wgrad_carry_bytes)
+LAYERMEM_KERNEL(conv_wgrad)
 
 }  // namespace layermem::cpu

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -81,7 +82,9 @@ void copy_run(const CopyKernels& kernels, float* out, const float* in, const Loo
 
 // Tasks of about kTaskFloats floats: whole rows where there are several, pieces of a row otherwise.  The caller
 // guarantees that rows of `out` do not overlap.
-Launch copy_rows(const StridedCopy& args) {
+Launch copy_rows(int64_t rows, int64_t width, float* out, int64_t out_pitch, const float* x, int64_t x_pitch,
+                 bool accumulate) {
+    const StridedCopy args{out, x, rows, width, out_pitch, x_pitch, accumulate};
     if (args.rows < 0 || args.width < 0) throw std::invalid_argument("copy_rows: rows and width must not be negative");
     return [=, &kernels = copy_kernels()] {
         if (args.width == 0) return;
@@ -103,20 +106,19 @@ Launch copy_rows(const StridedCopy& args) {
     };
 }
 
-Launch copy_bytes(const ByteRows& args) {
-    if (args.rows < 0 || args.width < 0) throw std::invalid_argument("copy_bytes: rows and width must not be negative");
+Launch copy_bytes(int64_t rows, int64_t width, char* out, int64_t out_pitch, const char* x, int64_t x_pitch) {
+    if (rows < 0 || width < 0) throw std::invalid_argument("copy_bytes: rows and width must not be negative");
     constexpr int64_t kTaskBytes = kTaskFloats * 4;
     return [=] {
-        if (args.width == 0) return;
-        const int64_t step = std::max<int64_t>(1, kTaskBytes / args.width);      // rows of a task
-        const int64_t pieces = step > 1 ? 1 : ceil_div(args.width, kTaskBytes);  // of a row, where one has many
-        parallel_for(ceil_div(args.rows, step) * pieces, [&](int64_t task) {
-            const int64_t first = task / pieces * step, last = std::min(args.rows, first + step);
+        if (width == 0) return;
+        const int64_t step = std::max<int64_t>(1, kTaskBytes / width);      // rows of a task
+        const int64_t pieces = step > 1 ? 1 : ceil_div(width, kTaskBytes);  // of a row, where one has many
+        parallel_for(ceil_div(rows, step) * pieces, [&](int64_t task) {
+            const int64_t first = task / pieces * step, last = std::min(rows, first + step);
             const int64_t begin = task % pieces * kTaskBytes;
-            const int64_t end = pieces == 1 ? args.width : std::min(args.width, begin + kTaskBytes);
+            const int64_t end = pieces == 1 ? width : std::min(width, begin + kTaskBytes);
             for (int64_t row = first; row < last; ++row)
-                std::memcpy(args.out + row * args.out_pitch + begin, args.in + row * args.in_pitch + begin,
-                            static_cast<size_t>(end - begin));
+                std::memcpy(out + row * out_pitch + begin, x + row * x_pitch + begin, static_cast<size_t>(end - begin));
         });
     };
 }
@@ -136,11 +138,11 @@ Launch transpose(int64_t n, int64_t rows, int64_t columns, float* out, const flo
     };
 }
 
-Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape,
-                  const std::vector<int64_t>& out_strides, const std::vector<int64_t>& in_strides, bool accumulate) {
-    if (shape.size() != out_strides.size() || shape.size() != in_strides.size())
+Launch copy_block(const std::vector<int64_t>& shape, float* out, const std::vector<int64_t>& out_strides,
+                  const float* x, const std::vector<int64_t>& x_strides, bool accumulate) {
+    if (shape.size() != out_strides.size() || shape.size() != x_strides.size())
         throw std::invalid_argument("copy_block: shape and strides must have the same number of axes");
-    auto outer = merge_axes(shape, out_strides, in_strides);
+    auto outer = merge_axes(shape, out_strides, x_strides);
     Loop inner{1, 1, 1};
     if (!outer.empty()) {
         inner = outer.back();
@@ -154,7 +156,7 @@ Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape
         inner.size >= kLeastTile) {
         const Loop columns = *along_in;
         outer.erase(along_in);
-        return transpose_block(out, in, outer, inner, columns, accumulate);
+        return transpose_block(out, x, outer, inner, columns, accumulate);
     }
     return [=, &kernels = copy_kernels()] {
         if (runs == 0) return;
@@ -162,10 +164,15 @@ Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape
         parallel_for_ranges(runs, step, [&](int64_t begin, int64_t end) {
             for (int64_t run = begin; run < end; ++run) {
                 const Offsets at = offsets_of(outer, run);
-                copy_run(kernels, out + at.out, in + at.in, inner, accumulate);
+                copy_run(kernels, out + at.out, x + at.in, inner, accumulate);
             }
         });
     };
 }
+
+LAYERMEM_KERNEL(copy_rows)
+LAYERMEM_KERNEL(copy_bytes)
+LAYERMEM_KERNEL(transpose)
+LAYERMEM_KERNEL(copy_block)
 
 }  // namespace layermem::cpu

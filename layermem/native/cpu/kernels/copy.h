@@ -8,21 +8,17 @@
 
 namespace layermem::cpu {
 
-Launch copy_rows(const StridedCopy& args);
+Launch copy_rows(int64_t rows, int64_t width, float* out, int64_t out_pitch, const float* x, int64_t x_pitch,
+                 bool accumulate);
 
 // Rows of bytes as they are, as of elements in 16 bits; pitches in bytes.  The caller guarantees that the rows of `out`
 // overlap neither each other nor those of `in`.
-struct ByteRows {
-    char* out;
-    const char* in;
-    int64_t rows, width, out_pitch, in_pitch;
-};
-Launch copy_bytes(const ByteRows& args);
+Launch copy_bytes(int64_t rows, int64_t width, char* out, int64_t out_pitch, const char* x, int64_t x_pitch);
 
-Launch transpose(int64_t n, int64_t rows, int64_t columns, float* out, const float* in, bool accumulate);
+Launch transpose(int64_t n, int64_t rows, int64_t columns, float* out, const float* x, bool accumulate);
 
-// out[sum of index * out_strides] (+)= in[sum of index * in_strides], for every index below `shape`; strides in floats
-Launch copy_block(float* out, const float* in, const std::vector<int64_t>& shape,
-                  const std::vector<int64_t>& out_strides, const std::vector<int64_t>& in_strides, bool accumulate);
+// out[sum of index * out_strides] (+)= x[sum of index * x_strides], for every index below `shape`; strides in floats
+Launch copy_block(const std::vector<int64_t>& shape, float* out, const std::vector<int64_t>& out_strides,
+                  const float* x, const std::vector<int64_t>& x_strides, bool accumulate);
 
 }  // namespace layermem::cpu

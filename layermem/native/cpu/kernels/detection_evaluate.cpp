@@ -6,6 +6,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
+
 namespace layermem::cpu {
 namespace {
 
@@ -140,5 +142,8 @@ Launch detection_evaluate(const EvaluationProblem& p, float* y, const float* det
         std::fill(out, y + p.rows * kEvaluation, -1.0f);
     };
 }
+
+LAYERMEM_KERNEL(detection_evaluate_workspace_bytes)
+LAYERMEM_KERNEL(detection_evaluate)
 
 }  // namespace layermem::cpu

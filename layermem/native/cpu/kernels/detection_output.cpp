@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -119,5 +120,8 @@ Launch detection_output(const DetectionProblem& p, float* y, const float* locati
         std::fill(end, y + p.items * row, -1.0f);
     };
 }
+
+LAYERMEM_KERNEL(detection_output_workspace_bytes)
+LAYERMEM_KERNEL(detection_output)
 
 }  // namespace layermem::cpu

@@ -5,18 +5,19 @@
 #include <stdexcept>
 
 #include "cpu/kernels/element_tasks.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/microkernels/dropout.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 
-StepLaunch dropout(int64_t count, int64_t first, float* out, const float* in, double ratio, uint64_t seed,
-                   uint32_t stream, bool accumulate) {
+StepLaunch dropout(int64_t count, float* out, const float* x, double ratio, uint64_t seed, uint32_t stream,
+                   bool accumulate, int64_t first) {
     check_count(count);
     if (!(ratio >= 0 && ratio < 1)) throw std::invalid_argument("dropout: the ratio must be at least 0 and below 1");
     const auto bound =
         static_cast<uint32_t>(std::floor(ratio * 4294967296.0));  // a random word is below it with p = ratio
-    const Dropout bound_args{out,        in,    {static_cast<uint32_t>(seed), stream},
+    const Dropout bound_args{out,        x,     {static_cast<uint32_t>(seed), stream},
                              0,          bound, static_cast<float>(1 / (1 - ratio)),
                              accumulate, first};
     return [=, &kernels = dropout_kernels()](uint64_t step) {
@@ -26,5 +27,7 @@ StepLaunch dropout(int64_t count, int64_t first, float* out, const float* in, do
                             [&](int64_t begin, int64_t end) { kernels.dropout(args, begin, end); });
     };
 }
+
+LAYERMEM_KERNEL(dropout)
 
 }  // namespace layermem::cpu

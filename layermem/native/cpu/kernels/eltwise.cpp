@@ -13,6 +13,7 @@
 #include <string>
 
 #include "cpu/kernels/activation.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/microkernels/copy.h"
 #include "cpu/microkernels/eltwise.h"
@@ -130,7 +131,7 @@ Launch eltwise_product(int64_t count, float* y, std::vector<const float*> xs) {
     };
 }
 
-Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_t* argmax) {
+Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, OrNull<uint8_t> argmax) {
     check(count, xs.size(), xs.size(), 2);
     return [=, kernels = Kernels()] {
         compute_then_store(kernels, count, {y}, {false}, [&](size_t, float* best, int64_t begin, int64_t size) {
@@ -144,7 +145,8 @@ Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_
 // A gradient that lies on dy is written last.  With relu each piece of dy is masked into a buffer before any is
 // written.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
-                            std::vector<bool> accumulate, const uint8_t* mask, const float* y, Storage storage) {
+                            std::vector<bool> accumulate, OrNull<const uint8_t> mask, OrNull<const float> y,
+                            Storage storage) {
     check(count, dxs.size(), coefficients.size(), 1);
     check(count, dxs.size(), accumulate.size(), 1);
     std::vector<size_t> order;
@@ -203,5 +205,12 @@ Launch eltwise_max_backward(int64_t count, const std::vector<float*>& dxs, const
         });
     };
 }
+
+LAYERMEM_KERNEL(eltwise_sum)
+LAYERMEM_KERNEL(eltwise_product)
+LAYERMEM_KERNEL(eltwise_max)
+LAYERMEM_KERNEL(eltwise_sum_backward)
+LAYERMEM_KERNEL(eltwise_product_backward)
+LAYERMEM_KERNEL(eltwise_max_backward)
 
 }  // namespace layermem::cpu

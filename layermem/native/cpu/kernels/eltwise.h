@@ -13,11 +13,12 @@ namespace layermem::cpu {
 Launch eltwise_sum(int64_t count, float* y, std::vector<const float*> xs, std::vector<float> coefficients, bool relu,
                    const ReluMask& mask, Storage storage = Storage::fp32);
 Launch eltwise_product(int64_t count, float* y, std::vector<const float*> xs);
-Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs, uint8_t* argmax);  // the last of equals
+Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs,
+                   OrNull<uint8_t> argmax);  // the last of equals
 
 // dxs: null for a gradient that is not wanted;  accumulate: one per dx.  Of a sum with relu: its mask, or its y.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
-                            std::vector<bool> accumulate, const uint8_t* mask, const float* y,
+                            std::vector<bool> accumulate, OrNull<const uint8_t> mask, OrNull<const float> y,
                             Storage storage = Storage::fp32);
 Launch eltwise_product_backward(int64_t count, const std::vector<float*>& dxs, const std::vector<const float*>& xs,
                                 const float* dy, const std::vector<bool>& accumulate);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cpu/kernels/loss_partials.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -48,5 +49,8 @@ Launch scatter_rows(const ScatterArgs& args) {
                             [&](int64_t begin, int64_t end) { kernels.scatter(args, begin, end); });
     };
 }
+
+LAYERMEM_KERNEL(gather_rows)
+LAYERMEM_KERNEL(scatter_rows)
 
 }  // namespace layermem::cpu

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "cpu/kernels/grid_boxes.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -119,5 +120,8 @@ Launch grid_detections(const GridProblem& p, float* y, const std::vector<const f
         std::fill(end, y + p.items * row, -1.0f);
     };
 }
+
+LAYERMEM_KERNEL(grid_detections_workspace_bytes)
+LAYERMEM_KERNEL(grid_detections)
 
 }  // namespace layermem::cpu

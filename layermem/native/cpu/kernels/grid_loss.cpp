@@ -8,6 +8,7 @@
 
 #include "cpu/kernels/grid_boxes.h"
 #include "cpu/kernels/grid_truth.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -178,5 +179,9 @@ Launch grid_loss_backward(const GridLossProblem& p, float* dx, const float* dlos
         });
     };
 }
+
+LAYERMEM_KERNEL(grid_loss_workspace_bytes)
+LAYERMEM_KERNEL(grid_loss_forward)
+LAYERMEM_KERNEL(grid_loss_backward)
 
 }  // namespace layermem::cpu

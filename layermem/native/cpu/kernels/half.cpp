@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -21,13 +22,6 @@ Launch converting(void (*convert)(Out*, const In*, int64_t), int64_t count, Out*
 
 }  // namespace
 
-Storage storage_named(const std::string& name) {
-    if (name.empty()) return Storage::fp32;
-    if (name == "bf16") return Storage::bf16;
-    if (name == "fp16") return Storage::fp16;
-    throw std::invalid_argument("unknown storage '" + name + "'");
-}
-
 Launch widen_bf16(int64_t count, float* out, const uint16_t* in) {
     return converting(half_kernels().widen_bf16, count, out, in);
 }
@@ -43,5 +37,10 @@ Launch widen_fp16(int64_t count, float* out, const uint16_t* in) {
 Launch narrow_fp16(int64_t count, uint16_t* out, const float* in) {
     return converting(half_kernels().narrow_fp16, count, out, in);
 }
+
+LAYERMEM_KERNEL(widen_bf16)
+LAYERMEM_KERNEL(narrow_bf16)
+LAYERMEM_KERNEL(widen_fp16)
+LAYERMEM_KERNEL(narrow_fp16)
 
 }  // namespace layermem::cpu

@@ -6,9 +6,9 @@
 
 namespace layermem::cpu {
 
-Launch widen_bf16(int64_t count, float* out, const uint16_t* in);
-Launch narrow_bf16(int64_t count, uint16_t* out, const float* in);
-Launch widen_fp16(int64_t count, float* out, const uint16_t* in);
-Launch narrow_fp16(int64_t count, uint16_t* out, const float* in);
+Launch widen_bf16(int64_t count, float* out, const uint16_t* x);
+Launch narrow_bf16(int64_t count, uint16_t* out, const float* x);
+Launch widen_fp16(int64_t count, float* out, const uint16_t* x);
+Launch narrow_fp16(int64_t count, uint16_t* out, const float* x);
 
 }  // namespace layermem::cpu

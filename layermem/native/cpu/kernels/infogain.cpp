@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu/kernels/loss_partials.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -24,9 +25,12 @@ int64_t infogain_loss_carry_bytes(const Axis& axis) {
     return loss_carry_bytes(axis.positions(), positions_per_task(axis), axis.size + 1);
 }
 
-Launch infogain_loss_forward(const InfogainArgs& args, const RowSlice& positions, float* loss, void* workspace,
-                             void* carry) {
-    args.axis.check();
+Launch infogain_loss_forward(const Axis& axis, float* loss, const float* p, const float* label, const float* matrix,
+                             const std::optional<int64_t>& ignore_label, double divisor, OrNull<void> workspace,
+                             int64_t first, int64_t of, void* carry) {
+    const InfogainArgs args{axis, p, matrix, labels_of(label, ignore_label, divisor)};
+    const RowSlice positions = row_slice(axis.positions(), first, of);
+    axis.check();
     if (!positions.is_whole() && args.axis.inner > 1)
         throw std::invalid_argument("infogain: slices of a batch need the classes of a position side by side");
     return [=, &kernels = infogain_kernels()] {
@@ -46,15 +50,17 @@ Launch infogain_loss_forward(const InfogainArgs& args, const RowSlice& positions
     };
 }
 
-Launch infogain_loss_backward(const InfogainArgs& args, float* dx, const float* dloss, bool accumulate, void* workspace,
-                              const CountedLabels& counted) {
-    args.axis.check();
+Launch infogain_loss_backward(const Axis& axis, float* dx, const float* p, const float* label, const float* matrix,
+                              const float* dloss, const std::optional<int64_t>& ignore_label, double divisor,
+                              bool accumulate, void* workspace, const float* counted, int64_t of) {
+    const InfogainArgs args{axis, p, matrix, labels_of(label, ignore_label, divisor)};
+    const CountedLabels counted_whole = counted_labels(label, axis.positions(), counted, of);
+    axis.check();
     return [=, &kernels = infogain_kernels()] {
-        const Axis& axis = args.axis;
         auto* row_sums = static_cast<float*>(workspace);
         void* counts = static_cast<char*>(workspace) + aligned_bytes<float>(axis.size);
-        const double divisor = loss_divisor(args.labels, counted, counts);
-        const auto scale = static_cast<float>(static_cast<double>(*dloss) / divisor);
+        const double by = loss_divisor(args.labels, counted_whole, counts);
+        const auto scale = static_cast<float>(static_cast<double>(*dloss) / by);
         parallel_for(axis.size, [&](int64_t row) {
             double sum = 0;
             for (int64_t c = 0; c < axis.size; ++c) sum += static_cast<double>(args.matrix[row * axis.size + c]);
@@ -65,5 +71,10 @@ Launch infogain_loss_backward(const InfogainArgs& args, float* dx, const float* 
                             [&](int64_t begin, int64_t end) { kernels.backward(args, gradient, begin, end); });
     };
 }
+
+LAYERMEM_KERNEL(infogain_loss_workspace_bytes)
+LAYERMEM_KERNEL(infogain_loss_carry_bytes)
+LAYERMEM_KERNEL(infogain_loss_forward)
+LAYERMEM_KERNEL(infogain_loss_backward)
 
 }  // namespace layermem::cpu

@@ -13,6 +13,7 @@
 
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/convolution.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/microkernels/gemm.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -162,8 +163,8 @@ int64_t pitch_of(int64_t n, int64_t dy_outputs) {
 
 }  // namespace
 
-Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
-                           bool relu, const ReluMask& mask) {
+Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w,
+                           OrNull<const float> bias, bool relu, const ReluMask& mask) {
     as_convolution(m, n, k).check();
     return [=, &kernels = gemm_kernels(), &activation = activation_kernels()] {
         parallel_for_ranges(n, kTaskOutputs, [&](int64_t begin, int64_t end) {
@@ -204,17 +205,17 @@ Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const flo
     };
 }
 
-int64_t inner_product_wgrad_workspace_bytes(const RowSlice& rows, int64_t n, int64_t k) {
-    return conv_wgrad_workspace_bytes(as_convolution(rows, n, k));
+int64_t inner_product_wgrad_workspace_bytes(int64_t m, int64_t n, int64_t k, int64_t first, int64_t of) {
+    return conv_wgrad_workspace_bytes(as_convolution(row_slice(m, first, of), n, k));
 }
 
-int64_t inner_product_wgrad_carry_bytes(const RowSlice& rows, int64_t n, int64_t k) {
-    return conv_wgrad_carry_bytes(as_convolution(rows, n, k));
+int64_t inner_product_wgrad_carry_bytes(int64_t m, int64_t n, int64_t k) {
+    return conv_wgrad_carry_bytes(as_convolution(m, n, k));
 }
 
-Launch inner_product_wgrad(const RowSlice& rows, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
-                           bool accumulate, void* workspace, void* carry) {
-    return conv_wgrad(as_convolution(rows, n, k), dw, x, dy, accumulate, workspace, carry);
+Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
+                           OrNull<void> workspace, int64_t first, int64_t of, void* carry) {
+    return conv_wgrad(as_convolution(row_slice(m, first, of), n, k), dw, x, dy, accumulate, workspace, carry);
 }
 
 Launch inner_product_band_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
@@ -254,5 +255,13 @@ UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, cons
         });
     };
 }
+
+LAYERMEM_KERNEL(inner_product_fprop)
+LAYERMEM_KERNEL(inner_product_dgrad)
+LAYERMEM_KERNEL(inner_product_wgrad_workspace_bytes)
+LAYERMEM_KERNEL(inner_product_wgrad_carry_bytes)
+LAYERMEM_KERNEL(inner_product_wgrad)
+LAYERMEM_KERNEL(inner_product_band_wgrad)
+LAYERMEM_KERNEL(inner_product_backward_update)
 
 }  // namespace layermem::cpu

@@ -9,17 +9,17 @@
 namespace layermem::cpu {
 
 // relu: y becomes max(y, 0);  mask: of that y, as relu_forward writes it, or null
-Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w, const float* bias,
-                           bool relu, const ReluMask& mask);
+Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w,
+                           OrNull<const float> bias, bool relu, const ReluMask& mask);
 // A band of w: n of the rows of a larger one, of which dy has a column each, `dy_outputs` of them; dy points to the
 // first column of the band.  Accumulated one after the other, bands give the bits of the whole.  0: w is whole.
 Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate,
-                           int64_t dy_outputs);
+                           int64_t dy_outputs = 0);
 // Slices of a batch carry sums as those of conv_wgrad do.
-int64_t inner_product_wgrad_workspace_bytes(const RowSlice& rows, int64_t n, int64_t k);
-int64_t inner_product_wgrad_carry_bytes(const RowSlice& rows, int64_t n, int64_t k);
-Launch inner_product_wgrad(const RowSlice& rows, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
-                           bool accumulate, void* workspace, void* carry);
+int64_t inner_product_wgrad_workspace_bytes(int64_t m, int64_t n, int64_t k, int64_t first = 0, int64_t of = 0);
+int64_t inner_product_wgrad_carry_bytes(int64_t m, int64_t n, int64_t k);
+Launch inner_product_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy, bool accumulate,
+                           OrNull<void> workspace, int64_t first = 0, int64_t of = 0, void* carry = nullptr);
 
 // dw of a band, with the bits of wgrad where that carries nothing for the whole w.
 Launch inner_product_band_wgrad(int64_t m, int64_t n, int64_t k, float* dw, const float* x, const float* dy,
@@ -28,6 +28,6 @@ Launch inner_product_band_wgrad(int64_t m, int64_t n, int64_t k, float* dw, cons
 // wgrad and the update of w in one pass: dw never exists as a whole.  The bits are those of wgrad followed by update
 // where wgrad takes no workspace.  args.dw is not read.
 UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, const float* x, const float* dy,
-                                           const Update& args, int64_t dy_outputs);
+                                           const Update& args, int64_t dy_outputs = 0);
 
 }  // namespace layermem::cpu

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/microkernels/reduction.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -103,9 +104,10 @@ Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float
     };
 }
 
-Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& backward, const RowSlice& pixels,
-                       void* workspace, void* carry) {
+Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& backward, void* workspace,
+                       int64_t first, int64_t of, void* carry) {
     check(shape);
+    const RowSlice pixels = row_slice(shape.pixels, first, of);
     const bool has_scale = backward.dscale || carry;
     if (has_scale && !pixels.is_whole() && !carry)
         throw std::invalid_argument("l2norm: a slice of a batch needs what slices carry");
@@ -125,5 +127,10 @@ Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward
         if (backward.dx) over_pixels(kernels.backward, args);
     };
 }
+
+LAYERMEM_KERNEL(l2norm_workspace_bytes)
+LAYERMEM_KERNEL(l2norm_carry_bytes)
+LAYERMEM_KERNEL(l2norm_forward)
+LAYERMEM_KERNEL(l2norm_backward)
 
 }  // namespace layermem::cpu

@@ -16,14 +16,14 @@ Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float
                       void* workspace);
 
 struct L2NormBackward {
-    float *dx, *dscale;  // null for a gradient that is not wanted
+    OrNull<float> dx, dscale;  // null for a gradient that is not wanted
     const float *x, *dy;
-    const float* scale;  // for dx
+    OrNull<const float> scale;  // for dx
     bool accumulate_dx, accumulate_dscale;
 };
 // Slices of a batch, `pixels` of it, carry the sums of dscale in rising order; the last one alone writes that.
 int64_t l2norm_carry_bytes(int64_t pixels, int64_t channels);  // pixels: of the whole batch
-Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& args, const RowSlice& pixels,
-                       void* workspace, void* carry);
+Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& args, void* workspace,
+                       int64_t first = 0, int64_t of = 0, void* carry = nullptr);
 
 }  // namespace layermem::cpu

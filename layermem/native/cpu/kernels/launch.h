@@ -22,6 +22,13 @@ struct RowSlice {
     bool is_last() const { return first + count == all; }
 };
 
+// Rows first .. first + count - 1 `of` a batch; 0: all there are.
+inline RowSlice row_slice(int64_t count, int64_t first, int64_t of) { return {first, count, of ? of : count}; }
+
+struct Pair {
+    int64_t h, w;
+};
+
 // Rows of the longest block, of at most `block` rows, within which a slice of `each` rows of a batch of `rows` ends; 0 if
 // there is none.  Every part of the batch begins a block (parts as chunk_begin divides the rows).
 int64_t longest_divided_block(int64_t each, int64_t rows, int64_t parts, int64_t block);

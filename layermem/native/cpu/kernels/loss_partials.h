@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -127,11 +128,20 @@ void run_loss_slice(const Kernel& kernel, const OnCopies& on_copies, const Write
 
 inline void write_nothing(int64_t, int64_t) {}
 
+inline Labels labels_of(const float* label, const std::optional<int64_t>& ignore_label, double divisor) {
+    return {label, ignore_label.has_value(), ignore_label.value_or(0), divisor};
+}
+
 // The labels that a divisor counts: those of the whole batch.
 struct CountedLabels {
     const float* label;
     int64_t count;
 };
+
+// `of` at `counted`, those of the whole batch; 0: the `count` labels of the launch.
+inline CountedLabels counted_labels(const float* label, int64_t count, const float* counted, int64_t of) {
+    return {counted ? counted : label, of ? of : count};
+}
 
 // What a loss with these labels is divided by: labels.divisor, or the number of labels that are not ignored.  Backward
 // has only the labels, so it counts them again.

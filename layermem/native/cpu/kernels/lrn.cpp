@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -55,7 +56,7 @@ int64_t lrn_workspace_bytes(int64_t n, int64_t h, int64_t w, int64_t c, int64_t 
     return backward ? aligned_bytes<float>(group_images(args) * 2 * h * w * c) : 0;
 }
 
-Launch lrn_forward(const LrnArgs& args, bool across, void* workspace) {
+Launch lrn_forward(const LrnArgs& args, bool across, OrNull<void> workspace) {
     check(args);
     if (across) return across_channels(args, lrn_kernels().across, workspace);
     return [=, &kernels = lrn_kernels()] {
@@ -63,8 +64,9 @@ Launch lrn_forward(const LrnArgs& args, bool across, void* workspace) {
     };
 }
 
-Launch lrn_backward(const LrnArgs& args, bool across, void* workspace) {
+Launch lrn_backward(const LrnArgs& args, bool across, OrNull<void> workspace) {
     check(args);
+    if (!args.dy) throw std::invalid_argument("lrn: dy is needed");
     if (across) return across_channels(args, lrn_kernels().across_backward, workspace);
     return [=, &kernels = lrn_kernels()] {
         const int64_t group = group_images(args), image = 2 * args.h * args.w * args.c;
@@ -77,5 +79,9 @@ Launch lrn_backward(const LrnArgs& args, bool across, void* workspace) {
         }
     };
 }
+
+LAYERMEM_KERNEL(lrn_workspace_bytes)
+LAYERMEM_KERNEL(lrn_forward)
+LAYERMEM_KERNEL(lrn_backward)
 
 }  // namespace layermem::cpu

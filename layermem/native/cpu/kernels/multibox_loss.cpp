@@ -10,6 +10,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -449,9 +450,9 @@ Launch multibox_loss_forward(const MultiBoxProblem& p, const MultiBoxData& data,
     };
 }
 
-Launch multibox_loss_backward(const MultiBoxProblem& p, const MultiBoxData& data, float* dlocations, float* dscores,
-                              const float* dloss, bool accumulate_dlocations, bool accumulate_dscores,
-                              void* workspace) {
+Launch multibox_loss_backward(const MultiBoxProblem& p, const MultiBoxData& data, OrNull<float> dlocations,
+                              OrNull<float> dscores, const float* dloss, bool accumulate_dlocations,
+                              bool accumulate_dscores, void* workspace) {
     check(p);
     auto* sums = static_cast<Sums*>(workspace);
     return [=] {
@@ -470,5 +471,9 @@ Launch multibox_loss_backward(const MultiBoxProblem& p, const MultiBoxData& data
         });
     };
 }
+
+LAYERMEM_KERNEL(multibox_loss_workspace_bytes)
+LAYERMEM_KERNEL(multibox_loss_forward)
+LAYERMEM_KERNEL(multibox_loss_backward)
 
 }  // namespace layermem::cpu

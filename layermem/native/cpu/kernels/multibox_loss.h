@@ -27,15 +27,15 @@ struct MultiBoxData {
     const float* scores;     // [items][priors][classes]
     const float* boxes;      // [2][priors][4]: priors, then their variances
     const float* truth;      // [rows][8]
-    int32_t* match;          // [items][loc_classes][priors]; forward writes it, or where it is null workspace
+    OrNull<int32_t> match;   // [items][loc_classes][priors]; forward writes it, or where it is null workspace
 };
 
 int64_t multibox_loss_workspace_bytes(const MultiBoxProblem& problem, bool forward, bool match);
 // A launch throws std::invalid_argument where a true box is in no item, of no class, or not finite.
 Launch multibox_loss_forward(const MultiBoxProblem& problem, const MultiBoxData& data, float* loss, void* workspace);
 // dlocations and dscores may be null, and may be locations and scores.
-Launch multibox_loss_backward(const MultiBoxProblem& problem, const MultiBoxData& data, float* dlocations,
-                              float* dscores, const float* dloss, bool accumulate_dlocations, bool accumulate_dscores,
-                              void* workspace);
+Launch multibox_loss_backward(const MultiBoxProblem& problem, const MultiBoxData& data, OrNull<float> dlocations,
+                              OrNull<float> dscores, const float* dloss, bool accumulate_dlocations,
+                              bool accumulate_dscores, void* workspace);
 
 }  // namespace layermem::cpu

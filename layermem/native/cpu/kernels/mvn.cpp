@@ -2,6 +2,7 @@
 // what it has read, so that an output may lie over an input.
 #include "cpu/kernels/mvn.h"
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -29,5 +30,8 @@ Launch mvn_backward(const MvnBackwardArgs& args) {
     args.axis.check();
     return [=, &kernels = mvn_kernels()] { run_strips(kernels.mvn_backward, args); };
 }
+
+LAYERMEM_KERNEL(mvn_forward)
+LAYERMEM_KERNEL(mvn_backward)
 
 }  // namespace layermem::cpu

@@ -13,6 +13,7 @@
 
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -56,17 +57,17 @@ void merge_statistics(const Channels& shape, const float* moments, float* mean, 
         }
         mean[c] = static_cast<float>(total_mean);
         inv_std[c] = static_cast<float>(1 / std::sqrt(m2 / count + static_cast<double>(eps)));
-        if (averages.mean) {
+        if (averages.w0) {
             const auto unbiased = static_cast<float>(m2 / std::max(count - 1, 1.0));
-            move_average(averages.mean[c], averages.fraction, mean[c]);
-            move_average(averages.variance[c], averages.fraction, unbiased);
+            move_average(averages.w0[c], averages.fraction, mean[c]);
+            move_average(averages.w1[c], averages.fraction, unbiased);
         }
     };
     parallel_for_ranges(shape.channels, kTaskChannels, [&](int64_t begin, int64_t end) {
         for (int64_t c = begin; c < end; ++c) merge_parts(c);
     });
     // Caffe keeps the moving averages unnormalized, with the sum of their weights in a third blob.
-    if (averages.mean) move_average(*averages.factor, averages.fraction, 1);
+    if (averages.w0) move_average(*averages.w2, averages.fraction, 1);
 }
 
 // The same from x; `moments` is workspace.
@@ -76,13 +77,13 @@ void batch_statistics(const ChannelKernels& kernels, const Channels& shape, cons
     merge_statistics(shape, moments, mean, inv_std, averages, eps);
 }
 
-// Mean and inverse standard deviation of the moving averages, into statistics [2][channels].  Without averages.mean
+// Mean and inverse standard deviation of the moving averages, into statistics [2][channels].  Without averages.w0
 // only the latter is meaningful.
 void global_statistics(const Channels& shape, const MovingAverages& averages, float eps, float* statistics) {
-    const double factor = *averages.factor, share = factor == 0 ? 0 : 1 / factor;
+    const double factor = *averages.w2, share = factor == 0 ? 0 : 1 / factor;
     for (int64_t c = 0; c < shape.channels; ++c) {
-        statistics[c] = static_cast<float>(averages.mean ? averages.mean[c] * share : 0);
-        const double variance = averages.variance[c] * share;
+        statistics[c] = static_cast<float>(averages.w0 ? averages.w0[c] * share : 0);
+        const double variance = averages.w1[c] * share;
         statistics[shape.channels + c] = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(eps)));
     }
 }
@@ -296,8 +297,8 @@ Launch batch_norm_backward(const Channels& shape, float* dx, const float* x, con
 // workspace: the sums of parts [parts][2][channels], slope [channels], and the sums of all [2][channels]
 int64_t batch_norm_fused_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape, 3); }
 
-Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, float eps,
-                                bool recompute, void* workspace) {
+Launch batch_norm_fused_forward(const FusedNorm& norm, float* y, const MovingAverages& averages, bool recompute,
+                                void* workspace, float eps) {
     norm.shape.check();
     return [=, &kernels = channel_kernels()] {
         float* own = static_cast<float*>(workspace);  // first for the moments, then for the slopes
@@ -341,8 +342,9 @@ Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients
 
 // ---- in two passes over slices of a batch ---------------------------------------------------------------------------
 
-Launch batch_norm_statistics(const Channels& shape, const RowSlice& outer, const float* x, float* mean, float* inv_std,
-                             const MovingAverages& averages, float eps, void* carry) {
+Launch batch_norm_statistics(const Channels& shape, const float* x, OrNull<float> mean, OrNull<float> inv_std,
+                             const MovingAverages& averages, float eps, void* carry, int64_t first, int64_t of) {
+    const RowSlice outer = row_slice(shape.outer, first, of);
     shape.check();
     return [=, &kernels = channel_kernels()] {
         float* moments = static_cast<float*>(carry);
@@ -351,8 +353,9 @@ Launch batch_norm_statistics(const Channels& shape, const RowSlice& outer, const
     };
 }
 
-Launch batch_norm_gradient_sums(const Channels& shape, const RowSlice& outer, float* sums, const float* x,
-                                const float* dy, const float* mean, const float* inv_std, void* carry) {
+Launch batch_norm_gradient_sums(const Channels& shape, OrNull<float> sums, const float* x, const float* dy,
+                                const float* mean, const float* inv_std, void* carry, int64_t first, int64_t of) {
+    const RowSlice outer = row_slice(shape.outer, first, of);
     shape.check();
     return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
         float* parts = static_cast<float*>(carry);
@@ -361,9 +364,9 @@ Launch batch_norm_gradient_sums(const Channels& shape, const RowSlice& outer, fl
     };
 }
 
-Launch batch_norm_fused_gradient_sums(const FusedNorm& norm, const RowSlice& outer, float* sums,
-                                      const FusedNormGradients& gradients, const float* dy, void* carry,
-                                      void* workspace) {
+Launch batch_norm_fused_gradient_sums(const FusedNorm& norm, OrNull<float> sums, const FusedNormGradients& gradients,
+                                      const float* dy, void* carry, void* workspace, int64_t first, int64_t of) {
+    const RowSlice outer = row_slice(norm.shape.outer, first, of);
     norm.shape.check();
     return [=, &kernels = channel_kernels(), &reduction = reduction_kernels()] {
         const Channels whole = whole_of(norm.shape, outer);
@@ -382,9 +385,10 @@ int64_t batch_norm_input_gradient_workspace_bytes(const Channels& shape) {
     return aligned_bytes<float>(3 * shape.channels);
 }
 
-Launch batch_norm_input_gradient(const Channels& shape, const RowSlice& outer, float* dx, const float* x,
-                                 const float* dy, const float* mean, const float* inv_std, const float* sums,
-                                 bool accumulate, void* workspace) {
+Launch batch_norm_input_gradient(const Channels& shape, float* dx, const float* x, const float* dy, const float* mean,
+                                 const float* inv_std, const float* sums, bool accumulate, void* workspace,
+                                 int64_t first, int64_t of) {
+    const RowSlice outer = row_slice(shape.outer, first, of);
     shape.check();
     return [=, &kernels = channel_kernels()] {
         float* own = static_cast<float*>(workspace);
@@ -394,8 +398,9 @@ Launch batch_norm_input_gradient(const Channels& shape, const RowSlice& outer, f
     };
 }
 
-Launch batch_norm_fused_input_gradient(const FusedNorm& norm, const RowSlice& outer, float* dx, const float* dy,
-                                       const float* sums, bool accumulate, void* workspace) {
+Launch batch_norm_fused_input_gradient(const FusedNorm& norm, float* dx, const float* dy, const float* sums,
+                                       bool accumulate, void* workspace, int64_t first, int64_t of) {
+    const RowSlice outer = row_slice(norm.shape.outer, first, of);
     norm.shape.check();
     return [=, &kernels = channel_kernels()] {
         const int64_t channels = norm.shape.channels;
@@ -407,19 +412,39 @@ Launch batch_norm_fused_input_gradient(const FusedNorm& norm, const RowSlice& ou
     };
 }
 
-Launch move_averages(int64_t channels, int64_t rows, const MovingAverages& averages, const float* means,
-                     const float* variances, const float* factors) {
+Launch move_averages(int64_t channels, int64_t rows, const MovingAverages& averages, const float* x0, const float* x1,
+                     OrNull<const float> x2) {
     check_count(channels);
     check_count(rows);
     return [=] {
         for (int64_t row = 0; row < rows; ++row) {
             for (int64_t c = 0; c < channels; ++c) {
-                move_average(averages.mean[c], averages.fraction, means[row * channels + c]);
-                move_average(averages.variance[c], averages.fraction, variances[row * channels + c]);
+                move_average(averages.w0[c], averages.fraction, x0[row * channels + c]);
+                move_average(averages.w1[c], averages.fraction, x1[row * channels + c]);
             }
-            if (averages.factor) move_average(*averages.factor, averages.fraction, factors[row]);
+            if (averages.w2) move_average(*averages.w2, averages.fraction, x2[row]);
         }
     };
 }
+
+LAYERMEM_KERNEL(batch_norm_forward_workspace_bytes)
+LAYERMEM_KERNEL(batch_norm_global_workspace_bytes)
+LAYERMEM_KERNEL(batch_norm_backward_workspace_bytes)
+LAYERMEM_KERNEL(batch_norm_forward)
+LAYERMEM_KERNEL(batch_norm_recompute)
+LAYERMEM_KERNEL(batch_norm_backward)
+LAYERMEM_KERNEL(batch_norm_global_forward)
+LAYERMEM_KERNEL(batch_norm_global_backward)
+LAYERMEM_KERNEL(batch_norm_fused_workspace_bytes)
+LAYERMEM_KERNEL(batch_norm_fused_forward)
+LAYERMEM_KERNEL(batch_norm_fused_global_forward)
+LAYERMEM_KERNEL(batch_norm_fused_backward)
+LAYERMEM_KERNEL(move_averages)
+LAYERMEM_KERNEL(batch_norm_statistics)
+LAYERMEM_KERNEL(batch_norm_gradient_sums)
+LAYERMEM_KERNEL(batch_norm_fused_gradient_sums)
+LAYERMEM_KERNEL(batch_norm_input_gradient_workspace_bytes)
+LAYERMEM_KERNEL(batch_norm_input_gradient)
+LAYERMEM_KERNEL(batch_norm_fused_input_gradient)
 
 }  // namespace layermem::cpu

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -48,7 +49,7 @@ void PoolProblem::check() const {
     if ((ho - 1) * sh - ph >= h || (wo - 1) * sw - pw >= w) fail("the last window lies outside the image");
 }
 
-Launch max_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax, Storage storage) {
+Launch max_pool_forward(const PoolProblem& p, float* y, const float* x, OrNull<void> argmax, Storage storage) {
     return forward(of_storage(pooling_kernels().max_pool, storage), {p, y, x, argmax, false});
 }
 
@@ -72,7 +73,7 @@ Launch max_pool_mask(const PoolProblem& p, float* mask, const void* argmax) {
     return forward(pooling_kernels().max_pool_mask, {p, mask, nullptr, const_cast<void*>(argmax), false});
 }
 
-StepLaunch stochastic_pool_forward(const PoolProblem& p, float* y, const float* x, void* argmax, uint64_t seed,
+StepLaunch stochastic_pool_forward(const PoolProblem& p, float* y, const float* x, OrNull<void> argmax, uint64_t seed,
                                    uint32_t stream, int64_t first) {
     p.check();
     return [=, &kernels = pooling_kernels()](uint64_t step) {
@@ -88,5 +89,13 @@ StepLaunch stochastic_pool_forward(const PoolProblem& p, float* y, const float* 
 Launch stochastic_pool_average(const PoolProblem& p, float* y, const float* x) {
     return forward(pooling_kernels().stochastic_average, {p, y, x, nullptr, false});
 }
+
+LAYERMEM_KERNEL(max_pool_forward)
+LAYERMEM_KERNEL(max_pool_backward)
+LAYERMEM_KERNEL(average_pool_forward)
+LAYERMEM_KERNEL(average_pool_backward)
+LAYERMEM_KERNEL(max_pool_mask)
+LAYERMEM_KERNEL(stochastic_pool_forward)
+LAYERMEM_KERNEL(stochastic_pool_average)
 
 }  // namespace layermem::cpu

@@ -4,6 +4,7 @@
 #include "cpu/kernels/prelu.h"
 
 #include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/registry.h"
 
 namespace layermem::cpu {
 
@@ -16,8 +17,8 @@ Launch prelu_forward(const Channels& shape, float* y, const float* x, const floa
 
 int64_t prelu_backward_workspace_bytes(const Channels& shape) { return sum_workspace_bytes(shape); }
 
-Launch prelu_backward(const Channels& shape, float* dx, float* dslope, const float* x, const float* dy,
-                      const float* slope, bool accumulate_dx, bool accumulate_dslope, void* workspace) {
+Launch prelu_backward(const Channels& shape, OrNull<float> dx, OrNull<float> dslope, const float* x, const float* dy,
+                      OrNull<const float> slope, bool accumulate_dx, bool accumulate_dslope, OrNull<void> workspace) {
     shape.check();
     ChannelSum sum{};
     sum.shape = shape;
@@ -36,5 +37,9 @@ Launch prelu_backward(const Channels& shape, float* dx, float* dslope, const flo
         if (dx) run_affine(kernels, gradient);
     };
 }
+
+LAYERMEM_KERNEL(prelu_forward)
+LAYERMEM_KERNEL(prelu_backward_workspace_bytes)
+LAYERMEM_KERNEL(prelu_backward)
 
 }  // namespace layermem::cpu

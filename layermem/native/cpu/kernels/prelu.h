@@ -9,7 +9,7 @@ Launch prelu_forward(const Channels& shape, float* y, const float* x, const floa
 
 int64_t prelu_backward_workspace_bytes(const Channels& shape);
 // dx and dslope are null where they are not wanted; dx may be x or dy
-Launch prelu_backward(const Channels& shape, float* dx, float* dslope, const float* x, const float* dy,
-                      const float* slope, bool accumulate_dx, bool accumulate_dslope, void* workspace);
+Launch prelu_backward(const Channels& shape, OrNull<float> dx, OrNull<float> dslope, const float* x, const float* dy,
+                      OrNull<const float> slope, bool accumulate_dx, bool accumulate_dslope, OrNull<void> workspace);
 
 }  // namespace layermem::cpu

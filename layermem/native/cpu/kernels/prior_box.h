@@ -6,17 +6,21 @@
 
 namespace layermem::cpu {
 
+struct BoxStep {
+    float h, w;
+};
+
 struct PriorBoxes {
-    int64_t rows, columns;
+    Pair size;                           // of the map
     std::vector<float> widths, heights;  // of the boxes of a pixel, in pixels of the image
-    float step_h, step_w;                // pixels of the image from one center to the next
+    BoxStep step;                        // pixels of the image from one center to the next
     float offset;                        // of the first, in steps
-    int64_t image_h, image_w;
+    Pair image;
     bool clip;                    // corners to 0 .. 1
     std::vector<float> variance;  // four
 };
 
 // y [2][rows][columns][boxes][4]: left, top, right, bottom in images; then the variances
-Launch prior_box(const PriorBoxes& boxes, float* y);
+Launch prior_box(const PriorBoxes& args, float* y);
 
 }  // namespace layermem::cpu

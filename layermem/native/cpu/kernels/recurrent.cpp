@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -31,5 +32,8 @@ Launch lstm_unit_forward(int64_t items, const LstmUnitArgs& args) {
 Launch lstm_unit_backward(int64_t items, const LstmUnitBackwardArgs& args) {
     return over_items(recurrent_kernels().lstm_unit_backward, items, args);
 }
+
+LAYERMEM_KERNEL(lstm_unit_forward)
+LAYERMEM_KERNEL(lstm_unit_backward)
 
 }  // namespace layermem::cpu

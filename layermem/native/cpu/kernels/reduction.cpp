@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "cpu/kernels/element_tasks.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"
 
@@ -206,19 +207,13 @@ void Axis::check() const {
     if (outer < 1 || size < 1 || inner < 1) throw std::invalid_argument("outer, size and inner must be at least 1");
 }
 
-Term reduction_term(const std::string& name) {
-    if (name == "plain") return Term::plain;
-    if (name == "absolute") return Term::absolute;
-    if (name == "square") return Term::square;
-    throw std::invalid_argument("reduce: unknown term '" + name + "'");
-}
-
 int64_t reduce_workspace_bytes(const Axis& axis) {
     axis.check();
     return axis.inner == 1 && row_parts(axis) > 1 ? aligned_bytes<double>(axis.outer * row_parts(axis)) : 0;
 }
 
-Launch reduce(const Axis& axis, Term term, float* y, const float* x, float factor, bool accumulate, void* workspace) {
+Launch reduce(const Axis& axis, Term term, float* y, const float* x, float factor, bool accumulate,
+              OrNull<void> workspace) {
     axis.check();
     const ReduceArgs args{axis, term, y, x, nullptr, factor, accumulate};
     return [=, &kernels = reduction_kernels()] {
@@ -230,7 +225,7 @@ Launch reduce(const Axis& axis, Term term, float* y, const float* x, float facto
 }
 
 // dx = factor * term'(x) * dy, with dy constant along the axis.  A task is a range of lines of `inner` elements.
-Launch reduce_backward(const Axis& axis, Term term, float* dx, const float* x, const float* dy, float factor,
+Launch reduce_backward(const Axis& axis, Term term, float* dx, OrNull<const float> x, const float* dy, float factor,
                        bool accumulate) {
     axis.check();
     const ReduceArgs args{axis, term, dx, term == Term::plain ? nullptr : x, dy, factor, accumulate};
@@ -253,21 +248,22 @@ int64_t column_sums_carry_bytes(int64_t each, int64_t rows, int64_t columns) {
 }
 
 // out [columns] (+)= the sums over rows of in [rows][columns]: the bias gradient of an inner product.
-Launch column_sums(const RowSlice& slice, int64_t columns, float* out, const float* in, bool accumulate,
-                   void* workspace, void* carry, Storage storage) {
+Launch column_sums(int64_t rows, int64_t columns, float* out, const float* x, bool accumulate, OrNull<void> workspace,
+                   int64_t first, int64_t of, void* carry, Storage storage) {
+    const RowSlice slice = row_slice(rows, first, of);
     if (!slice.is_whole()) {
         if (storage != Storage::fp32)
             throw std::invalid_argument("column_sums: a slice of a batch is summed in fp32 only");
-        return column_sums_of_slice(slice, columns, out, in, accumulate, carry);
+        return column_sums_of_slice(slice, columns, out, x, accumulate, carry);
     }
-    const int64_t rows = slice.count, parts = column_parts(rows, columns);
+    const int64_t parts = column_parts(rows, columns);
     return [=, &kernels = reduction_kernels(), convert = Conversion(storage)] {
         // to (+)= the sums of rows [begin, end)
         const auto sum = [&](float* to, int64_t begin, int64_t end, bool more) {
             if (storage == Storage::fp32)
-                kernels.sum_rows(to, in + begin * columns, columns, end - begin, columns, more);
+                kernels.sum_rows(to, x + begin * columns, columns, end - begin, columns, more);
             else
-                sum_stored_rows(kernels, convert, columns, to, in, begin, end, more);
+                sum_stored_rows(kernels, convert, columns, to, x, begin, end, more);
         };
         if (parts == 1) return sum(out, 0, rows, accumulate);
         float* sums = static_cast<float*>(workspace);
@@ -292,7 +288,9 @@ int64_t longest_divided_block(int64_t each, int64_t rows, int64_t parts, int64_t
 int64_t top_k_workspace_bytes(int64_t k) { return kMaxSearchTasks * heap_bytes(k); }
 
 // Rows are divided evenly among at most kMaxSearchTasks tasks, each with a heap of its own in the workspace.
-Launch top_k(const TopK& args, void* workspace) {
+Launch top_k(const TopK& given, void* workspace) {
+    TopK args = given;
+    if (!args.pitch) args.pitch = args.k * args.inner;
     if (args.rows < 1 || args.inner < 1 || args.rows % args.inner)
         throw std::invalid_argument("top_k: rows must be a multiple of inner");
     if (args.k < 1 || args.k > args.size) throw std::invalid_argument("top_k: k must be from 1 to size");
@@ -305,5 +303,14 @@ Launch top_k(const TopK& args, void* workspace) {
         });
     };
 }
+
+LAYERMEM_KERNEL(reduce_workspace_bytes)
+LAYERMEM_KERNEL(reduce)
+LAYERMEM_KERNEL(reduce_backward)
+LAYERMEM_KERNEL(column_sums_workspace_bytes)
+LAYERMEM_KERNEL(column_sums_carry_bytes)
+LAYERMEM_KERNEL(column_sums)
+LAYERMEM_KERNEL(top_k_workspace_bytes)
+LAYERMEM_KERNEL(top_k)
 
 }  // namespace layermem::cpu

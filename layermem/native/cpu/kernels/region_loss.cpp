@@ -8,6 +8,7 @@
 
 #include "cpu/kernels/grid_boxes.h"
 #include "cpu/kernels/grid_truth.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -181,5 +182,9 @@ StepLaunch region_loss_backward(const RegionProblem& p, float* dx, const float* 
         });
     };
 }
+
+LAYERMEM_KERNEL(region_loss_workspace_bytes)
+LAYERMEM_KERNEL(region_loss_forward)
+LAYERMEM_KERNEL(region_loss_backward)
 
 }  // namespace layermem::cpu

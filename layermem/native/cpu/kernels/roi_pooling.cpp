@@ -7,14 +7,19 @@
 #include <stdexcept>
 #include <string>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 namespace {
 
-void check(const RoiPoolArgs& a) {
+RoiPoolArgs args_of(const RoiShape& s, float* out, const float* in, const float* regions, int32_t* argmax,
+                    bool accumulate) {
+    const RoiPoolArgs a{s.n, s.c, s.size.h, s.size.w, s.rois,    s.out.h, s.out.w, s.spatial_scale,
+                        out, in,  regions,  argmax,   accumulate};
     if (a.n < 1 || a.c < 1 || a.h < 1 || a.w < 1 || a.rois < 0 || a.ho < 1 || a.wo < 1)
         throw std::invalid_argument("roi_pool: every size must be at least 1");
+    return a;
 }
 
 // Regions are data: they are checked when the launch runs.
@@ -104,13 +109,13 @@ void mean_backward(const RoiPoolArgs& a, int64_t row) {
 }
 
 void check_grid(const RoiPoolArgs& a) {
-    check(a);
     if (a.ho != a.wo || a.c % (a.ho * a.wo)) throw std::invalid_argument("ps_roi_pool: g^2 must divide the channels");
 }
 
 }  // namespace
 
-Launch ps_roi_pool_forward(const RoiPoolArgs& args) {
+Launch ps_roi_pool_forward(const RoiShape& shape, float* y, const float* x, const float* regions) {
+    const RoiPoolArgs args = args_of(shape, y, x, regions, nullptr, false);
     check_grid(args);
     return [=] {
         check_regions(args);
@@ -118,24 +123,31 @@ Launch ps_roi_pool_forward(const RoiPoolArgs& args) {
     };
 }
 
-Launch ps_roi_pool_backward(const RoiPoolArgs& args) {
+Launch ps_roi_pool_backward(const RoiShape& shape, float* dx, const float* dy, const float* regions, bool accumulate) {
+    const RoiPoolArgs args = args_of(shape, dx, dy, regions, nullptr, accumulate);
     check_grid(args);
     return [=] { parallel_for(args.n * args.h, [&](int64_t row) { mean_backward(args, row); }); };
 }
 
-Launch roi_pool_forward(const RoiPoolArgs& args) {
-    check(args);
+Launch roi_pool_forward(const RoiShape& shape, float* y, const float* x, const float* regions, int32_t* argmax) {
+    const RoiPoolArgs args = args_of(shape, y, x, regions, argmax, false);
     return [=, &kernels = roi_pooling_kernels()] {
         check_regions(args);
         parallel_for(args.rois * args.ho, [&](int64_t row) { kernels.forward(args, row); });
     };
 }
 
-Launch roi_pool_backward(const RoiPoolArgs& args) {
-    check(args);
+Launch roi_pool_backward(const RoiShape& shape, float* dx, const float* dy, const float* regions, int32_t* argmax,
+                         bool accumulate) {
+    const RoiPoolArgs args = args_of(shape, dx, dy, regions, argmax, accumulate);
     return [=, &kernels = roi_pooling_kernels()] {
         parallel_for(args.n * args.h, [&](int64_t row) { kernels.backward(args, row); });
     };
 }
+
+LAYERMEM_KERNEL(roi_pool_forward)
+LAYERMEM_KERNEL(roi_pool_backward)
+LAYERMEM_KERNEL(ps_roi_pool_forward)
+LAYERMEM_KERNEL(ps_roi_pool_backward)
 
 }  // namespace layermem::cpu

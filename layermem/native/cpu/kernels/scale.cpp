@@ -4,10 +4,11 @@
 #include "cpu/kernels/scale.h"
 
 #include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/registry.h"
 
 namespace layermem::cpu {
 
-Launch scale_forward(const Channels& shape, float* y, const float* x, const float* factor, const float* bias) {
+Launch scale_forward(const Channels& shape, float* y, const float* x, const float* factor, OrNull<const float> bias) {
     shape.check();
     ChannelAffine args = affine_args(shape, AffineKind::scale, y, x);
     args.scale = factor;
@@ -42,5 +43,10 @@ Launch scale_backward(const Channels& shape, const ScaleBackward& args, void* wo
         if (args.dx) run_affine(kernels, gradient);
     };
 }
+
+LAYERMEM_KERNEL(scale_forward)
+LAYERMEM_KERNEL(bias_forward)
+LAYERMEM_KERNEL(scale_backward_workspace_bytes)
+LAYERMEM_KERNEL(scale_backward)
 
 }  // namespace layermem::cpu

@@ -5,15 +5,16 @@
 
 namespace layermem::cpu {
 
-Launch scale_forward(const Channels& shape, float* y, const float* x, const float* factor, const float* bias);
+Launch scale_forward(const Channels& shape, float* y, const float* x, const float* factor, OrNull<const float> bias);
 Launch bias_forward(const Channels& shape, float* y, const float* x, const float* bias);
 
 struct ScaleBackward {
-    float *dx, *dfactor, *dbias;   // null for a gradient that is not wanted
-    const float *x, *dy, *factor;  // x is read for dfactor only, factor for dx only
+    OrNull<float> dx, dfactor, dbias;  // null for a gradient that is not wanted
+    OrNull<const float> x, factor;     // x is read for dfactor only, factor for dx only
+    const float* dy;
     bool accumulate_dx, accumulate_dfactor, accumulate_dbias;
 };
 int64_t scale_backward_workspace_bytes(const Channels& shape);
-Launch scale_backward(const Channels& shape, const ScaleBackward& args, void* workspace);
+Launch scale_backward(const Channels& shape, const ScaleBackward& args, OrNull<void> workspace);
 
 }  // namespace layermem::cpu

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "cpu/kernels/loss_partials.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -113,10 +114,12 @@ int64_t softmax_loss_carry_bytes(const Axis& axis) {
 }
 
 // loss = -sum log y[label] / divisor.  y may be null: backward computes the probabilities from x again.
-Launch softmax_loss_forward(const Axis& axis, const RowSlice& outer, float* loss, float* y, const float* x,
-                            const Labels& labels, void* workspace, void* carry) {
+Launch softmax_loss_forward(const Axis& axis, float* loss, OrNull<float> y, const float* x, const float* label,
+                            const std::optional<int64_t>& ignore_label, double divisor, OrNull<void> workspace,
+                            int64_t first, int64_t of, void* carry) {
     axis.check();
-    SoftmaxArgs args = with_labels({outer.all, axis.size, axis.inner}, x, labels);
+    const RowSlice outer = row_slice(axis.outer, first, of);
+    SoftmaxArgs args = with_labels({outer.all, axis.size, axis.inner}, x, labels_of(label, ignore_label, divisor));
     args.out = y;
     return [=, &kernels = softmax_kernels()] {
         if (!outer.is_whole()) return run_loss_of_slice(kernels.softmax_loss, args, outer, loss, carry);
@@ -125,16 +128,18 @@ Launch softmax_loss_forward(const Axis& axis, const RowSlice& outer, float* loss
 }
 
 // dx = (softmax(x) - one_hot(label)) dloss / divisor, zero at positions whose label is ignored
-Launch softmax_loss_backward(const Axis& axis, float* dx, const float* x, const float* dloss, const Labels& labels,
-                             bool accumulate, void* workspace, const CountedLabels& counted) {
+Launch softmax_loss_backward(const Axis& axis, float* dx, const float* x, const float* label, const float* dloss,
+                             const std::optional<int64_t>& ignore_label, double divisor, bool accumulate,
+                             OrNull<void> workspace, const float* counted, int64_t of) {
     axis.check();
-    SoftmaxArgs args = with_labels(axis, x, labels);
+    const CountedLabels counted_whole = counted_labels(label, axis.positions(), counted, of);
+    SoftmaxArgs args = with_labels(axis, x, labels_of(label, ignore_label, divisor));
     args.out = dx;
     args.accumulate = accumulate;
     return [=, &kernels = softmax_kernels()] {
         SoftmaxArgs scaled = args;
-        const double divisor = loss_divisor(args.labels, counted, workspace);
-        scaled.scale = static_cast<float>(static_cast<double>(*dloss) / divisor);
+        const double by = loss_divisor(args.labels, counted_whole, workspace);
+        scaled.scale = static_cast<float>(static_cast<double>(*dloss) / by);
         run(kernels.softmax_loss_backward, scaled);
     };
 }
@@ -147,11 +152,11 @@ int64_t accuracy_workspace_bytes(const Axis& axis, bool by_class) {
 }
 
 // The share of positions whose label is among the top_k; by_class [size] is optional.
-Launch accuracy(const Axis& axis, float* y, float* by_class, const float* x, const Labels& labels, int64_t top_k,
-                void* workspace) {
+Launch accuracy(const Axis& axis, float* y, OrNull<float> by_class, const float* x, const float* label,
+                const std::optional<int64_t>& ignore_label, int64_t top_k, void* workspace) {
     axis.check();
     char* counts = static_cast<char*>(workspace) + partial_bytes(axis);
-    SoftmaxArgs args = with_labels(axis, x, labels);
+    SoftmaxArgs args = with_labels(axis, x, labels_of(label, ignore_label, 0));
     args.top_k = top_k;
     if (by_class) args.correct = reinterpret_cast<uint8_t*>(counts + aligned_bytes<int64_t>(2 * axis.size));
     return [=, &kernels = softmax_kernels()] {
@@ -159,5 +164,14 @@ Launch accuracy(const Axis& axis, float* y, float* by_class, const float* x, con
         if (by_class) accuracy_by_class(args, by_class, reinterpret_cast<int64_t*>(counts));
     };
 }
+
+LAYERMEM_KERNEL(softmax_forward)
+LAYERMEM_KERNEL(softmax_backward)
+LAYERMEM_KERNEL(softmax_loss_workspace_bytes)
+LAYERMEM_KERNEL(softmax_loss_carry_bytes)
+LAYERMEM_KERNEL(softmax_loss_forward)
+LAYERMEM_KERNEL(softmax_loss_backward)
+LAYERMEM_KERNEL(accuracy_workspace_bytes)
+LAYERMEM_KERNEL(accuracy)
 
 }  // namespace layermem::cpu

@@ -15,9 +15,6 @@ namespace layermem::cpu {
 
 constexpr int64_t kPieceFloats = 2048;  // of a buffer: 8 KiB; a multiple of 64, where masks begin a word
 
-// "", "bf16" or "fp16"
-Storage storage_named(const std::string& name);
-
 // Element i of a blob.
 template <class T>
 T* element(T* blob, Storage storage, int64_t i) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -64,5 +65,8 @@ Launch unpool_backward(int64_t n, int64_t c, int64_t pixels, int64_t plane, floa
         });
     };
 }
+
+LAYERMEM_KERNEL(unpool_forward)
+LAYERMEM_KERNEL(unpool_backward)
 
 }  // namespace layermem::cpu

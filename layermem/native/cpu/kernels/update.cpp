@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "cpu/kernels/element_tasks.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
@@ -21,22 +22,16 @@ struct NamedRule {
 };
 
 constexpr NamedRule kRules[] = {
-    {"SGD", UpdateRule::sgd, 1},
-    {"Nesterov", UpdateRule::nesterov, 1},
-    {"AdaGrad", UpdateRule::adagrad, 1},
-    {"RMSProp", UpdateRule::rmsprop, 1},
-    {"AdaDelta", UpdateRule::adadelta, 2},
-    {"Adam", UpdateRule::adam, 2},
-    {"Accumulate", UpdateRule::accumulate, 0},
+    {"SGD", UpdateRule::SGD, 1},
+    {"Nesterov", UpdateRule::Nesterov, 1},
+    {"AdaGrad", UpdateRule::AdaGrad, 1},
+    {"RMSProp", UpdateRule::RMSProp, 1},
+    {"AdaDelta", UpdateRule::AdaDelta, 2},
+    {"Adam", UpdateRule::Adam, 2},
+    {"Accumulate", UpdateRule::Accumulate, 0},
 };
 
 }  // namespace
-
-UpdateRule update_rule(const std::string& name) {
-    for (const NamedRule& known : kRules)
-        if (name == known.name) return known.rule;
-    throw std::invalid_argument("update: unknown rule '" + name + "'");
-}
 
 // h0 and h1 are the optimizer state of a parameter; which of them a rule keeps is fixed.
 void check_update(const Update& args) {
@@ -50,6 +45,7 @@ void check_update(const Update& args) {
 UpdateLaunch update(int64_t count, const Update& args) {
     check_count(count);
     check_update(args);
+    if (!args.dw) throw std::invalid_argument("update: dw is needed");
     return [=, &kernels = update_kernels()](float rate, float gain) {
         Update now = args;
         now.rate = rate;
@@ -60,7 +56,7 @@ UpdateLaunch update(int64_t count, const Update& args) {
 
 // out = the sum over all arrays of x^2, or its square root: the norm of the gradient.  Parts are doubles and are added
 // in order, array by array.
-Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root) {
+Launch sum_of_squares(const std::vector<int64_t>& counts, float* out, const std::vector<const float*>& xs, bool root) {
     if (xs.size() != counts.size()) throw std::invalid_argument("sum_of_squares: one count per array is needed");
     for (const int64_t count : counts) check_count(count);
     return [=, &kernels = update_kernels()] {
@@ -92,7 +88,7 @@ Launch row_squares(int64_t rows, int64_t elements, float* out, const float* x) {
     };
 }
 
-Launch norm_of_rows(float* out, const std::vector<const float*>& squares, const std::vector<int64_t>& counts) {
+Launch norm_of_rows(const std::vector<int64_t>& counts, float* out, const std::vector<const float*>& squares) {
     if (squares.size() != counts.size()) throw std::invalid_argument("norm_of_rows: one count per array is needed");
     for (const int64_t count : counts) check_count(count);
     return [=] {
@@ -102,5 +98,10 @@ Launch norm_of_rows(float* out, const std::vector<const float*>& squares, const 
         *out = static_cast<float>(std::sqrt(sum));
     };
 }
+
+LAYERMEM_KERNEL(update)
+LAYERMEM_KERNEL(sum_of_squares)
+LAYERMEM_KERNEL(row_squares)
+LAYERMEM_KERNEL(norm_of_rows)
 
 }  // namespace layermem::cpu

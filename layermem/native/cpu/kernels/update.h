@@ -8,8 +8,6 @@
 
 namespace layermem::cpu {
 
-UpdateRule update_rule(const std::string& name);  // Caffe's names; std::invalid_argument for an unknown one
-
 // std::invalid_argument unless args has the optimizer state of its rule: h0, and h1 for AdaDelta and Adam only; an
 // Accumulate has none
 void check_update(const Update& args);
@@ -18,12 +16,12 @@ void check_update(const Update& args);
 UpdateLaunch update(int64_t count, const Update& args);
 
 // *out = sum of x^2 over all arrays [or its root], summed in double and rounded once
-Launch sum_of_squares(float* out, const std::vector<const float*>& xs, const std::vector<int64_t>& counts, bool root);
+Launch sum_of_squares(const std::vector<int64_t>& counts, float* out, const std::vector<const float*>& xs, bool root);
 
 // out[row] = sum of x^2 over the elements of the row, alike wherever the row lies
 Launch row_squares(int64_t rows, int64_t elements, float* out, const float* x);
 
 // *out = the root of the sum of all squares, one after the other in double
-Launch norm_of_rows(float* out, const std::vector<const float*>& squares, const std::vector<int64_t>& counts);
+Launch norm_of_rows(const std::vector<int64_t>& counts, float* out, const std::vector<const float*>& squares);
 
 }  // namespace layermem::cpu

@@ -19,6 +19,7 @@
 
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/implicit_gemm.h"
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/microkernels/winograd.h"
 #include "cpu/threads/thread_pool.h"
@@ -577,5 +578,7 @@ Launch winograd_wgrad(const ConvProblem& p, float* dw, const float* x, const flo
         }
     };
 }
+
+LAYERMEM_KERNEL(winograd_tile)
 
 }  // namespace layermem::cpu

@@ -20,7 +20,7 @@ struct Pointwise {  // out[i] (+)= f(a[i], b[i]);  out may be a or b
 // A bit for each element: bit i % 8 of byte i / 8 for element i, set where that is above `largest_zero`, the largest number
 // that becomes zero where the blob is stored.
 struct ReluMask {
-    uint8_t* bits = nullptr;
+    OrNull<uint8_t> bits = nullptr;
     float largest_zero = 0;
 };
 

@@ -10,8 +10,8 @@ struct GatherArgs {
     int64_t rows, width, count;  // table [rows][width], out [count][width]
     float* out;
     const float* table;
-    const float* index;  // whole numbers as floats, [count]
-    const float* bias;   // [width], or null
+    const float* index;        // whole numbers as floats, [count]
+    OrNull<const float> bias;  // [width]
 };
 
 struct ScatterArgs {

@@ -14,8 +14,9 @@ struct LrnArgs {
     int64_t size;          // of the window, odd: channels, or pixels along h and w
     float alpha, k, beta;  // alpha per element: Caffe's alpha / size (across) or alpha / size^2 (within)
     float* out;            // y or dx
-    const float *x, *dy;   // dy: backward only
-    bool accumulate;       // backward only
+    const float* x;
+    OrNull<const float> dy;  // backward only
+    bool accumulate;         // backward only
 };
 
 struct LrnKernels {

@@ -11,7 +11,7 @@ struct MvnArgs {
     Axis axis;
     float* y;
     const float* x;
-    float* inv_std;  // [outer][inner], or null
+    OrNull<float> inv_std;  // [outer][inner]
     bool normalize;
     float eps;
 };
@@ -20,8 +20,8 @@ struct MvnBackwardArgs {
     Axis axis;
     float* dx;
     const float* dy;
-    const float* y;        // null where the variance was not normalized
-    const float* inv_std;  // [outer][inner], likewise
+    OrNull<const float> y;        // null where the variance was not normalized
+    OrNull<const float> inv_std;  // [outer][inner], likewise
     bool accumulate;
 };
 

@@ -4,7 +4,7 @@
 //   LAYERMEM_ACTIVATION(FUNCTION, name, formula, value, derivative_formula, derivative)
 //                                    name, and name_backward with a = dy, b = x or y
 //
-// Names are those of cpu.pointwise in Python, formulas go into its documentation.  The values are expressions of
+// Names are those that the kernel `pointwise` takes, formulas document them.  The values are expressions of
 // microkernels/activation.cpp: vectors a, b, alpha, beta, gamma and one, and args for scalars.  A new activation is one
 // entry here.
 #pragma once

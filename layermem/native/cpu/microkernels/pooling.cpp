@@ -13,7 +13,7 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// As PoolProblem::argmax_is_int32(), but with internal linkage: see isa/simd.h.
+// Whether the argmax is int32, not uint8.  No member of PoolProblem, for internal linkage: see isa/simd.h.
 inline bool wide_argmax(const PoolProblem& p) { return p.kh * p.kw > 256; }
 
 // The blobs, of elements T: float, Bf16 or Fp16.

@@ -8,10 +8,9 @@
 namespace layermem::cpu {
 
 struct PoolProblem {
-    int64_t n, c, h, w, ho, wo;                             // of the images; ho, wo as Caffe rounds them (up)
-    int64_t kh, kw, sh, sw, ph, pw;                         // kernel, stride, pad
-    bool argmax_is_int32() const { return kh * kw > 256; }  // otherwise uint8
-    void check() const;                                     // std::invalid_argument, with what is wrong
+    int64_t n, c, h, w, ho, wo;      // of the images; ho, wo as Caffe rounds them (up)
+    int64_t kh, kw, sh, sw, ph, pw;  // kernel, stride, pad
+    void check() const;              // std::invalid_argument, with what is wrong
 };
 
 struct PoolArgs {

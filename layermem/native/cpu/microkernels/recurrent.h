@@ -19,7 +19,7 @@ struct LstmUnitBackwardArgs {
     int64_t cells;
     const float *c, *gates, *cont;
     const float *d_next_c, *dh;
-    float *dc, *dgates;  // null for a gradient that is not wanted; dc over c, d_next_c or dh, dgates over gates
+    OrNull<float> dc, dgates;  // null for a gradient that is not wanted; dc over c, d_next_c or dh, dgates over gates
     bool accumulate_dc, accumulate_dgates;
 };
 

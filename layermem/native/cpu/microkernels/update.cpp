@@ -28,41 +28,41 @@ void update(const Update& args, int64_t begin, int64_t end) {
     const V delta = broadcast(args.delta), one = broadcast(1.0f);
     const auto run = [&](const auto& step) { update_each(args, begin, end, step); };
     switch (args.rule) {
-        case UpdateRule::sgd:
+        case UpdateRule::SGD:
             return run([&](V& w, V d, V& h, V&) {
                 h = m * h + rate * d;
                 w -= h;
             });
-        case UpdateRule::nesterov:  // the step of the momentum after this update, taken already
+        case UpdateRule::Nesterov:  // the step of the momentum after this update, taken already
             return run([&](V& w, V d, V& h, V&) {
                 const V v = m * h + rate * d;
                 w -= (one + m) * v - m * h;
                 h = v;
             });
-        case UpdateRule::adagrad:
+        case UpdateRule::AdaGrad:
             return run([&](V& w, V d, V& h, V&) {
                 h += d * d;
                 w -= rate * (d / (sqrt(h) + delta));
             });
-        case UpdateRule::rmsprop:  // momentum is the decay of the mean square
+        case UpdateRule::RMSProp:  // momentum is the decay of the mean square
             return run([&](V& w, V d, V& h, V&) {
                 h = m * h + (one - m) * (d * d);
                 w -= rate * (d / (sqrt(h) + delta));
             });
-        case UpdateRule::adadelta:  // h0: mean square of gradients, h1: of steps
+        case UpdateRule::AdaDelta:  // h0: mean square of gradients, h1: of steps
             return run([&](V& w, V d, V& h0, V& h1) {
                 h0 = m * h0 + (one - m) * (d * d);
                 const V u = d * sqrt((h1 + delta) / (h0 + delta));
                 h1 = m * h1 + (one - m) * (u * u);
                 w -= rate * u;
             });
-        case UpdateRule::adam:  // h0, h1: first and second moment; rate includes the bias correction
+        case UpdateRule::Adam:  // h0, h1: first and second moment; rate includes the bias correction
             return run([&](V& w, V d, V& h0, V& h1) {
                 h0 = m * h0 + (one - m) * d;
                 h1 = m2 * h1 + (one - m2) * (d * d);
                 w -= rate * (h0 / (sqrt(h1) + delta));
             });
-        case UpdateRule::accumulate:
+        case UpdateRule::Accumulate:
             return for_each_vector(begin, end, [&](int64_t i, auto n) {
                 store(args.w + i, load(args.w + i, n) + load(args.dw + i, n), n);
             });

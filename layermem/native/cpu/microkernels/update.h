@@ -6,20 +6,20 @@
 
 namespace layermem::cpu {
 
-enum class UpdateRule { sgd, nesterov, adagrad, rmsprop, adadelta, adam, accumulate };
+enum class UpdateRule { SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam, Accumulate };
 
 struct Update {  // d = gain dw + decay (l1 ? sign w : w), then the rule
     UpdateRule rule;
     float* w;
-    const float* dw;
-    float *h0, *h1;  // optimizer state; h1 is null but for AdaDelta and Adam, h0 for accumulate, which is w += dw
-    float rate;      // learning rate; of Adam with the bias correction
-    float gain;      // of the gradient, before decay
-    float decay;
+    OrNull<const float> dw;  // of update alone
+    OrNull<float> h0, h1;  // optimizer state; h1 is null but for AdaDelta and Adam, h0 for accumulate, which is w += dw
+    float rate = 0;        // learning rate; of Adam with the bias correction
+    float gain = 0;        // of the gradient, before decay
+    float decay = 0;
     bool l1;
-    float momentum;   // RMSProp's rms_decay
-    float momentum2;  // Adam only
-    float delta;
+    float momentum = 0;   // RMSProp's rms_decay
+    float momentum2 = 0;  // Adam only
+    float delta = 0;
 };
 
 struct UpdateKernels {

@@ -27,14 +27,15 @@ import numpy as np
 
 from layermem.backends.arena import POISON, UNTOUCHED, WORD
 from layermem.backends.cuda import CudaDevice
-from layermem.compiler import compile
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
 from layermem.errors import DeviceError, LayermemError
+from layermem.planning.pipeline import compile
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import check
-from layermem.solver.build import build_nets, job_of
+from layermem.solver.build import build_nets
 from layermem.solver.feeds import Feeds
+from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import learning_rate, settings
 from tests.nets import solver_file
@@ -45,7 +46,7 @@ MICRO_BATCHES, ITERATIONS = 4, 3
 def train(job: dict, ranks: Ranks, device: CudaDevice, transport: Loopback, folder: Path) -> dict:
     file = solver_file(job["net"], folder, iter_size=MICRO_BATCHES, **job.get("fields", {}))
     nets = build_nets(file)
-    made = job_of(nets, file, device, ranks=ranks).with_host_budget(job.get("host_budget"))
+    made = solver_job(file, nets, StepOptions(device=device), ranks).with_host_budget(job.get("host_budget"))
     budget = made.resolve_budget(job.get("budget"))
     program = compile(made.graphs, strategy=job.get("strategy", "liveness"), budget_bytes=budget, hints=made.hints)
     check(*program.schedules)

@@ -25,17 +25,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
 
-from layermem.compiler import Compiler
-from layermem.errors import BudgetError, InputError
+from layermem.errors import InputError
 from layermem.graph.ops import FORWARD, Graph
 from layermem.graph.slices import ALL, Cut
 from layermem.graph.step_slicer import Slices
-from layermem.job import AUTO_SLICES, NO_SLICES, Job
+from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.job import AUTO_SLICES, NO_SLICES, Job
 from layermem.planning.plan import INTRA, Plan, program_order
-from layermem.planning.registry import MINIMUM_MEMORY, Choice
+from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, ranges, row_bands
 from layermem.schedule.program import Program
 from layermem.utils.parallel import map_beside
@@ -52,31 +52,19 @@ MOVES = 6  # times that they do
 REFINEMENTS = 2  # of slices with bands of rows: pairs of others that are planned
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """A job in slices or without, and the compiler of its graphs."""
-
-    job: Job
-    compiler: Compiler
-    budget_bytes: int | None
-    compiled: Program | None = None
-
-    def program(self) -> Program:
-        """The program within the budget; BudgetError if none fits."""
-        return self.compiler.compile(self.budget_bytes, known=self.compiled)
-
-
-def choose_slices(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
-    """The job in the slices that the user names, or where they are AUTO_SLICES, in those with the fastest program."""
+def choose_slices(attempt: Attempt) -> Attempt:
+    """The attempt in the slices that the user names, or where they are AUTO_SLICES, in those with the fastest
+    program."""
+    job, budget_bytes = attempt.job, attempt.budget_bytes
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
-        return attempt_of(job, strategy, budget_bytes)
-    found = _search(job, strategy, budget_bytes)
+        return attempt
+    found = _search(attempt, budget_bytes)
     if found.seconds <= FAST_ENOUGH * ops_seconds(job.whole, job.costs) or job.hints.host_budget_bytes == 0:
         return found.attempt
     rows = _rows(job, budget_bytes)
     if not rows:
         return found.attempt
-    banded = _search(job, strategy, budget_bytes, rows, found.seconds)
+    banded = _search(attempt, budget_bytes, rows, found.seconds)
     return min(found, banded, key=lambda each: each.rank).attempt
 
 
@@ -93,16 +81,17 @@ class _Found:
         return self.seconds, self.live_bytes
 
 
-def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", seconds: float = inf) -> _Found:
+def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float = inf) -> _Found:
     """The fastest program below `seconds`, with batch slices or without; if none fits, the one with the fewest live
     bytes.
 
     rows   the weights that are in bands of rows, as Slices has them: then others near the fastest are looked at too
     """
+    job = attempt.job
     base = job.with_slices(rows) if rows else job
-    whole = attempt_of(base, strategy, budget_bytes)
+    whole = attempt.with_job(base) if rows else attempt
     fits = least_bytes(base.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
-    best = compiled(whole) if fits and not _is_slower(base, budget_bytes, seconds) else None
+    best = whole.fitting() if fits and not _is_slower(base, budget_bytes, seconds) else None
     if best is not None:
         seconds = min(seconds, best.program().seconds)
         if seconds <= GOOD_ENOUGH * ops_seconds(base.graphs[0], job.costs):
@@ -110,13 +99,13 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
     planned: list[_Planned] = []
     for thorough in (False, True):
         judged = sorted(_judge(base, rows, budget_bytes, seconds, thorough), key=lambda each: each.rank)
-        planned += _plan(judged, strategy, budget_bytes, seconds)
-        place = partial(_fastest_near, job, strategy) if rows else _fastest
+        planned += _plan(judged, attempt, budget_bytes, seconds)
+        place = partial(_fastest_near, job) if rows else _fastest
         best = place(planned, budget_bytes, seconds) or best
         if best is not None:
             seconds = best.program().seconds
             break
-    finer = _plan(_finer(base, rows, budget_bytes, seconds, planned), strategy, budget_bytes, seconds)
+    finer = _plan(_finer(base, rows, budget_bytes, seconds, planned), attempt, budget_bytes, seconds)
     best = _fastest(finer, budget_bytes, seconds) or best
     if best is not None:
         return _Found(best, best.program().seconds)
@@ -124,18 +113,16 @@ def _search(job: Job, strategy: Choice, budget_bytes: int, rows: str = "", secon
         least = least_bytes(base.graphs[0], job.hints.host_budget_bytes)
         every = _judge(base, rows, least, inf, True, budget_bytes)
         smallest_cut = min(every, key=lambda each: (each.least_bytes, each.live_bytes), default=None)
-        planned = _plan([smallest_cut] if smallest_cut else [], strategy, budget_bytes, inf)
+        planned = _plan([smallest_cut] if smallest_cut else [], attempt, budget_bytes, inf)
     smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
-    live_bytes, _, attempt = min(smallest, key=lambda each: each[:2])
-    return _Found(attempt, inf, live_bytes)
+    live_bytes, _, least_attempt = min(smallest, key=lambda each: each[:2])
+    return _Found(least_attempt, inf, live_bytes)
 
 
 # -- near slices that were planned ---------------------------------------------------------------------------------
 
 
-def _fastest_near(
-    job: Job, strategy: Choice, planned: list[_Planned], budget_bytes: int, seconds: float
-) -> Attempt | None:
+def _fastest_near(job: Job, planned: list[_Planned], budget_bytes: int, seconds: float) -> Attempt | None:
     """The fastest program below `seconds` of `planned`, and of slices near the one with the fastest plan, or None."""
     fitting = _fitting(planned, budget_bytes)
     if not fitting:
@@ -145,7 +132,7 @@ def _fastest_near(
     shares, slices = {centre: 1}, [centre]
 
     def place(slices: str) -> tuple[tuple[Graph, ...], Program] | None:
-        attempt = first if slices == first.job.slices else _attempt_in(job, slices, strategy, budget_bytes)
+        attempt = first if slices == first.job.slices else _attempt_in(job, slices, first)
         return None if attempt is None else _placed_below(attempt, budget_bytes, seconds)
 
     for _ in range(REFINEMENTS):
@@ -156,7 +143,7 @@ def _fastest_near(
         for name, placed in zip(slices, map_beside(place, slices)):
             if placed is not None and placed[1].seconds < seconds:
                 graphs, program = placed
-                attempt = attempt_of(job.with_step(graphs), strategy, budget_bytes)
+                attempt = first.with_job(job.with_step(graphs))
                 best, centre, seconds = replace(attempt, compiled=program), name, program.seconds
         if best is None:
             break
@@ -186,10 +173,10 @@ def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
     return Cut(*known[place - 1], slices.cut.count // 2) if place else None
 
 
-def _attempt_in(job: Job, slices: str, strategy: Choice, budget_bytes: int) -> Attempt | None:
+def _attempt_in(job: Job, slices: str, first: Attempt) -> Attempt | None:
     """The job in these slices, or None if it cannot be cut so."""
     try:
-        return attempt_of(job.with_slices(slices), strategy, budget_bytes)
+        return first.with_job(job.with_slices(slices))
     except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
         return None
 
@@ -198,7 +185,7 @@ def _placed_below(attempt: Attempt, budget_bytes: int, seconds: float) -> tuple[
     """The graphs of `attempt` and its program, if that takes less than `seconds`."""
     if _is_slower(attempt.job, budget_bytes, seconds):
         return None
-    placed = compiled(attempt, seconds)
+    placed = attempt.fitting(seconds)
     if placed is None or placed.program().seconds >= seconds:
         return None
     return placed.job.graphs, placed.program()
@@ -236,20 +223,6 @@ def can_slice(job: Job) -> bool:
                 continue
             return True
     return False
-
-
-def attempt_of(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
-    return Attempt(job, Compiler(job.graphs, strategy, job.costs, job.hints, job.arena), budget_bytes)
-
-
-def compiled(attempt: Attempt, seconds: float = inf) -> Attempt | None:
-    """The attempt with its program, or None if nothing fits; one that takes much longer than `seconds` may not be the
-    fastest."""
-    try:
-        program = attempt.compiled or attempt.compiler.compile_fused(attempt.budget_bytes, hoped_seconds=seconds)
-    except BudgetError:
-        return None
-    return replace(attempt, compiled=program)
 
 
 # -- judging without a plan ----------------------------------------------------------------------------------------
@@ -389,9 +362,9 @@ class _Planned:
     seconds: float  # never below those of the placed plan
 
 
-def _plan(judged: list[_Cut], strategy: Choice, budget_bytes: int, seconds: float) -> list[_Planned]:
-    """Plans of the first cuts of `judged` that may be below `seconds`, two at a time; of more of them, while nothing
-    fits."""
+def _plan(judged: list[_Cut], like: Attempt, budget_bytes: int, seconds: float) -> list[_Planned]:
+    """Plans, by the strategy of `like`, of the first cuts of `judged` that may be below `seconds`, two at a time; of
+    more of them, while nothing fits."""
     planned: list[_Planned] = []
     waiting, ops, slower = list(judged), 0, 0
     while waiting:
@@ -408,14 +381,14 @@ def _plan(judged: list[_Cut], strategy: Choice, budget_bytes: int, seconds: floa
                 ops += len(cut.graph.ops)
         if not pair:
             break
-        attempts = [attempt_of(cut.job, strategy, budget_bytes) for cut in pair]
+        attempts = [like.with_job(cut.job) for cut in pair]
         plans = map_beside(partial(_plan_below, budget_bytes, limit), attempts)
         for attempt, plan in zip(attempts, plans):
             if plan is None:
                 slower += 1
                 continue
             attempt.compiler.search.know(budget_bytes, plan)
-            arena = attempt.compiler.arena
+            arena = attempt.job.arena
             planned.append(_Planned(attempt, arena.live_bytes(plan), arena.estimate_seconds(plan)))
     return planned
 
@@ -438,7 +411,7 @@ def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Atte
     for each in _fitting(planned, budget_bytes):
         if best is not None and each.seconds >= seconds:
             break
-        placed = compiled(each.attempt, seconds)
+        placed = each.attempt.fitting(seconds)
         if placed is not None and placed.program().seconds < seconds:
             best, seconds = placed, placed.program().seconds
     return best
@@ -446,4 +419,4 @@ def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Atte
 
 def _least_live_bytes(attempt: Attempt) -> int:
     search = attempt.compiler.search
-    return attempt.compiler.arena.live_bytes(search.plan_of(search.entry, MINIMUM_MEMORY))
+    return attempt.job.arena.live_bytes(search.plan_of(search.entry, MINIMUM_MEMORY))

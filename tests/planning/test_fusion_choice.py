@@ -12,7 +12,7 @@ from layermem.nets import resnet
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
-from layermem.report.fitting import Fitting
+from layermem.report.fitting import find_fit
 from layermem.report.plan_report import evaluate, evaluate_if_fits
 from layermem.report.records import start_record
 from layermem.report.summary import plan_values, summary
@@ -132,9 +132,7 @@ def test_a_larger_batch_fits_without_them():
         return alone(make(batch))
 
     budget_bytes = 24 << 20
-    found, smaller = (
-        Fitting(each, range(1, 200), budget_bytes, same_ops=True).fit("vdnn-all") for each in (make, fused)
-    )
+    found, smaller = (find_fit(each, range(1, 200), "vdnn-all", budget_bytes) for each in (make, fused))
     assert found.size > smaller.size and found.report.peak_bytes <= budget_bytes
     assert found.report.not_fused and set(found.report.not_fused) <= set(ALL)
     assert not evaluate(make(found.size + 1), "vdnn-all", budget_bytes).feasible

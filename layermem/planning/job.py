@@ -2,7 +2,7 @@
 
 budget   bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what the device has now; or "80%free"
 plan     one that `plan --save` wrote for exactly these graphs
-slices   none, those that a user names, or `auto`: those with the fastest plan (slicing.py)
+slices   none, those that a user names, or `auto`: those with the fastest plan (slice_search.py)
 hints    the user's, and those in the file beside the net
 costs    measured times, or a model of the device
 """

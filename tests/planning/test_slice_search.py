@@ -8,15 +8,17 @@ from math import inf
 import pytest
 
 import layermem
-from layermem import api, slicing
+from layermem import api
 from layermem.backends.base import get_device
 from layermem.errors import InputError
+from layermem.planning import slice_search
+from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_seconds
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
 from layermem.report.records import start_record
-from layermem.slicing import choose_slices
 
 NET = "prototxt/digits/train_val.prototxt"
 NO_LINK = Hints(host_budget_bytes=0)
@@ -95,7 +97,7 @@ def test_without_slices_the_graphs_are_those_of_before():
 
 def test_nothing_is_cut_where_the_step_fits_at_no_cost(job):
     free = evaluate(job, "auto", "100%")
-    chosen = choose_slices(job.with_slices("auto"), "auto", free.peak_bytes)
+    chosen = plan_step(job.with_slices("auto"), "auto", free.peak_bytes)
     assert chosen.job.graphs == job.graphs
     assert evaluate(job.with_slices("auto")).slices is None  # nor without a budget
 
@@ -167,7 +169,7 @@ def choice(alexnet):
 
 def test_finer_bands_and_shorter_ranges_are_taken_only_where_they_are_faster(alexnet, choice, monkeypatch):
     job, chosen, budget_bytes = alexnet, choice, alexnet.baseline_bytes // 4
-    monkeypatch.setattr(slicing, "REFINEMENTS", 0)
+    monkeypatch.setattr(slice_search, "REFINEMENTS", 0)
     assert chosen.feasible and chosen.seconds <= evaluate(job.with_slices("auto"), "hybrid", budget_bytes).seconds
 
 
@@ -183,42 +185,42 @@ def test_the_choice_is_the_same_with_and_without_a_copy_of_the_process(alexnet, 
 def test_near_slices_have_finer_bands_a_shorter_range_both_or_half_as_many_slices():
     job = api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=16).with_host_budget("4GiB")
     budget_bytes = 300 << 20
-    rows, finer = (slicing._rows(job, budget_bytes // share) for share in (1, 2))
+    rows, finer = (slice_search._rows(job, budget_bytes // share) for share in (1, 2))
     assert rows == "fc6/rows/8,fc7/rows/4" and finer == "fc6/rows/16,fc7/rows/8,fc8/rows/2"
-    known = slicing.ranges(job.with_slices(rows).graphs[0], budget_bytes)
-    longer, shorter = slicing.Cut(*known[1], 4), slicing.Cut(*known[0], 2)
-    near = slicing._near(job, slicing.Slices.parse(f"{longer},{rows}"), 1, budget_bytes)
+    known = slice_search.ranges(job.with_slices(rows).graphs[0], budget_bytes)
+    longer, shorter = slice_search.Cut(*known[1], 4), slice_search.Cut(*known[0], 2)
+    near = slice_search._near(job, slice_search.Slices.parse(f"{longer},{rows}"), 1, budget_bytes)
     assert near == {
         f"{longer},{finer}": 2,
         f"{shorter},{finer}": 2,
         f"{shorter},{rows}": 1,
         f"{replace(longer, count=2)},{rows}": 1,
     }
-    fewest = slicing.Slices.parse(f"{replace(longer, count=2)},{rows}")
-    assert [*slicing._near(job, fewest, 1, budget_bytes)] == [f"{fewest.cut},{finer}"]
-    assert slicing._near(job, slicing.Slices.parse(rows), 1, budget_bytes) == {}
+    fewest = slice_search.Slices.parse(f"{replace(longer, count=2)},{rows}")
+    assert [*slice_search._near(job, fewest, 1, budget_bytes)] == [f"{fewest.cut},{finer}"]
+    assert slice_search._near(job, slice_search.Slices.parse(rows), 1, budget_bytes) == {}
 
 
 def test_no_plan_is_made_of_slices_whose_bound_is_slower_than_what_is_known(job, monkeypatch):
     sliced = job.with_slices("conv1..pool1/2")
     budget_bytes = evaluate(sliced, "liveness").peak_bytes - 1
     bound = least_seconds(sliced.graphs[0], job.costs, budget_bytes, 0)
-    assert slicing.ops_seconds(sliced.graphs[0], job.costs) < bound < inf
-    attempt = slicing.attempt_of(sliced, "auto", budget_bytes)
-    assert slicing._plan_below(budget_bytes, bound * 1.01, attempt) is not None
+    assert slice_search.ops_seconds(sliced.graphs[0], job.costs) < bound < inf
+    attempt = Attempt.of(sliced, "auto", budget_bytes, Compiler)
+    assert slice_search._plan_below(budget_bytes, bound * 1.01, attempt) is not None
     monkeypatch.setattr(attempt.compiler.search, "plan_of", lambda *_: pytest.fail("planned"))
-    assert slicing._plan_below(budget_bytes, bound, attempt) is None
-    assert slicing._placed_below(attempt, budget_bytes, bound) is None
+    assert slice_search._plan_below(budget_bytes, bound, attempt) is None
+    assert slice_search._placed_below(attempt, budget_bytes, bound) is None
 
 
 def test_the_next_shorter_range_has_half_as_many_slices(job):
-    known = slicing.ranges(job.graphs[0], 1 << 30)
+    known = slice_search.ranges(job.graphs[0], 1 << 30)
     for shorter, longer in pairwise(known):
-        cut = slicing.Slices(slicing.Cut(*longer, 8))
-        assert slicing._shorter(job, cut, 1 << 30) == slicing.Cut(*shorter, 4)
-    first = slicing.Cut(*known[0], 8)
-    assert slicing._shorter(job, slicing.Slices(first), 1 << 30) is None
-    assert slicing._shorter(job, slicing.Slices(replace(first, count=2)), 1 << 30) is None
+        cut = slice_search.Slices(slice_search.Cut(*longer, 8))
+        assert slice_search._shorter(job, cut, 1 << 30) == slice_search.Cut(*shorter, 4)
+    first = slice_search.Cut(*known[0], 8)
+    assert slice_search._shorter(job, slice_search.Slices(first), 1 << 30) is None
+    assert slice_search._shorter(job, slice_search.Slices(replace(first, count=2)), 1 << 30) is None
 
 
 def test_a_saved_plan_brings_its_bands_along(job, tmp_path):

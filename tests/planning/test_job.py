@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.api import job_of_net, job_of_solver
+from layermem.api import job_of
 from layermem.backends.base import get_device
-from layermem.compiler import compile
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.job import Job, resolve_costs, resolve_hints, title_of
 from layermem.planning.costs import model_costs, write_costs
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job, resolve_costs, resolve_hints, title_of
+from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, program_order
 from layermem.proto.read import read_net, read_net_text
+from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import aligned
 from tests.nets import NETS, solver_file
 
@@ -23,7 +24,7 @@ COSTS = model_costs("reference")
 
 @pytest.fixture(scope="module")
 def job() -> Job:
-    return job_of_net(Net(read_net_text(NETS["residual"]), 0), REFERENCE, COSTS)
+    return net_job(Net(read_net_text(NETS["residual"]), 0), StepOptions(device=REFERENCE, costs=COSTS))
 
 
 def test_the_baseline_is_what_strategy_caffe_takes(job):
@@ -33,10 +34,10 @@ def test_the_baseline_is_what_strategy_caffe_takes(job):
 
 
 def test_the_baseline_of_a_solver_has_its_test_nets_in_the_same_arena(tmp_path):
-    job = job_of_solver(solver_file("residual", tmp_path), REFERENCE, COSTS)
+    job = job_of(solver=solver_file("residual", tmp_path), device=REFERENCE, costs=COSTS)
     assert len(job.graphs) == len(job.nets) == 2
     assert job.baseline_bytes == compile(job.graphs, strategy="caffe", costs=COSTS).arena_bytes
-    alone = job_of_net(job.nets[0], REFERENCE, COSTS)
+    alone = net_job(job.nets[0], StepOptions(device=REFERENCE, costs=COSTS))
     assert job.bvlc_bytes > alone.bvlc_bytes
 
 

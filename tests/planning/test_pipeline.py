@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from layermem import compiler
-from layermem.compiler import Compiler, compile
 from layermem.errors import BudgetError
+from layermem.planning import pipeline
+from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.plan import Plan, program_order
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.simulate import simulate
 from tests.planning.chains import UNIT, a_second_each, chain
@@ -49,28 +50,28 @@ def test_a_saved_plan_and_a_function_are_compiled_as_they_are():
 
 
 def test_a_compiler_answers_one_budget_after_another():
-    made = Compiler([NET], "recompute", COSTS)
+    made = Compiler(ArenaPlanner([NET], COSTS), "recompute")
     assert [made.compile(units * UNIT).seconds for units in (10, 9, 6, 10)] == [18, 19, 22, 18]
 
 
 def test_a_program_is_checked_before_it_is_given_away(monkeypatch):
     """Placement that puts everything at offset 0."""
 
-    place_well = compiler.place
+    place_well = pipeline.place
 
     def place(lowered, **options):
         schedule = place_well(lowered, **options)
         return replace(schedule, residencies=tuple(r._replace(offset=0) for r in schedule.residencies))
 
-    monkeypatch.setattr(compiler, "place", place)
+    monkeypatch.setattr(pipeline, "place", place)
     with pytest.raises(UnsafeSchedule):
         compile([NET], strategy="liveness", costs=COSTS)
 
 
 def test_further_plans_are_looked_for_only_where_the_program_may_become_quick_enough(monkeypatch):
     asked = []
-    monkeypatch.setattr(compiler.BudgetSearch, "further_program", lambda search, *_: asked.append(1))
-    made = Compiler([NET], "recompute", COSTS)
+    monkeypatch.setattr(pipeline.BudgetSearch, "further_program", lambda search, *_: asked.append(1))
+    made = Compiler(ArenaPlanner([NET], COSTS), "recompute")
     seconds = made.compile(6 * UNIT).seconds
-    assert made.compile(6 * UNIT, hoped_seconds=seconds / 1.05).seconds == seconds and len(asked) == 2
-    assert made.compile(6 * UNIT, hoped_seconds=seconds / 2).seconds == seconds and len(asked) == 2
+    assert made.compile_fused(6 * UNIT, hoped_seconds=seconds / 1.05).seconds == seconds and len(asked) == 2
+    assert made.compile_fused(6 * UNIT, hoped_seconds=seconds / 2).seconds == seconds and len(asked) == 2

@@ -1,0 +1,62 @@
+"""Calls of the native kernels, by name: arguments are packed as their declarations in layermem/native/cpu say.
+
+`launch` binds a kernel to its arguments, once, when a schedule is bound; what it returns is then called in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from layermem._native import cpu
+from layermem.backends.struct_layout import Declarations, Layout, StructValue
+
+Axis = tuple[int, int, int]  # outer, size, inner
+Channels = tuple[int, int, int]  # outer, channels, inner; of an image whose channels come last inner is 1
+StepLaunch = Callable[[int], None]
+
+NATIVE = Path(__file__).resolve().parents[2] / "native" / "cpu"
+
+
+@cache
+def declarations() -> Declarations:
+    """Of the arguments of all kernels."""
+    headers = sorted(path for folder in ("kernels", "microkernels") for path in (NATIVE / folder).glob("*.h"))
+    return Declarations(path.read_text(encoding="utf-8") for path in headers)
+
+
+@cache
+def parameters(kernel: str) -> Layout:
+    return declarations().parameters(kernel)
+
+
+def launch(kernel: str, *args: StructValue, **fields: StructValue) -> Callable[..., None]:
+    """The bound kernel; `args` are its first parameters, in order.
+
+    It is called without arguments; with the step of training, where it draws random numbers; or, an update, with the
+    rate and a factor of the gradient.
+    """
+    bound = _bind(kernel, args, fields)
+    if isinstance(bound, int):
+        raise TypeError(f"{kernel} answers a question; ask it by query()")
+    return bound
+
+
+def query(kernel: str, *args: StructValue, **fields: StructValue) -> int:
+    """The answer to a question about a kernel's arguments, such as the bytes of its workspace."""
+    answer = _bind(kernel, args, fields)
+    if not isinstance(answer, int):
+        raise TypeError(f"{kernel} is a kernel; bind it by launch()")
+    return answer
+
+
+def _bind(kernel: str, args: tuple[StructValue, ...], fields: dict[str, StructValue]) -> int | Callable[..., None]:
+    layout = parameters(kernel)
+    if len(args) > len(layout.members):
+        raise TypeError(f"{kernel} takes {len(layout.members)} arguments, not {len(args)}")
+    given = {member.name: value for member, value in zip(layout.members, args)}
+    if twice := given.keys() & fields.keys():
+        raise TypeError(f"{kernel} got {sorted(twice)} twice")
+    packed, _ = layout.pack({**given, **fields})
+    return cpu.bind(kernel, packed)

@@ -1,0 +1,54 @@
+"""A job under a strategy and a budget: what a search for slices, or for fusions, compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+
+from layermem.errors import BudgetError
+from layermem.planning.fusion_choice import FusionChoice
+from layermem.planning.hints import Hints
+from layermem.planning.job import Job
+from layermem.planning.registry import Choice
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.schedule.program import Program
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`make` returns the `compiler` of a job; `compiled` is the program, once it is made."""
+
+    job: Job
+    strategy: Choice
+    budget_bytes: int | None
+    make: Callable[[ArenaPlanner, Choice, Hints], FusionChoice]
+    compiler: FusionChoice
+    compiled: Program | None = None
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        strategy: Choice,
+        budget_bytes: int | None,
+        make: Callable[[ArenaPlanner, Choice, Hints], FusionChoice],
+    ) -> Attempt:
+        return cls(job, strategy, budget_bytes, make, make(job.arena, strategy, job.hints))
+
+    def with_job(self, job: Job) -> Attempt:
+        """The same strategy and budget for another job."""
+        return Attempt.of(job, self.strategy, self.budget_bytes, self.make)
+
+    def program(self) -> Program:
+        """The program within the budget; BudgetError if none fits."""
+        return self.compiler.compile(self.budget_bytes, known=self.compiled)
+
+    def fitting(self, seconds: float = inf) -> Attempt | None:
+        """The attempt with its program with all fusions, or None if nothing fits; one that takes much longer than
+        `seconds` may not be the fastest."""
+        try:
+            program = self.compiled or self.compiler.compile_fused(self.budget_bytes, hoped_seconds=seconds)
+        except BudgetError:
+            return None
+        return replace(self, compiled=program)

@@ -1,0 +1,71 @@
+"""Programs of a step with all of its fusions, or with fewer of them, which take bytes (graph/rewrite.py)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from math import inf
+
+from layermem.errors import BudgetError
+from layermem.planning.bounds import least_seconds_once
+from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.hints import Hints
+from layermem.planning.registry import SAVED_PLAN, Choice
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.schedule.program import Program
+
+NEAR_BOUND = 1.1  # times the lower bound of the seconds: a program that none with fewer fusions is compared with
+FUSIONS_SAVE = 1.001  # times the seconds of a step with fewer fusions: what these save is not all in its costs
+
+
+class FusionChoice(ABC):
+    """What compiles the graphs of an arena with all fusions (pipeline.Compiler), or with fewer.  `arena` holds what
+    other strategies have computed there."""
+
+    search: BudgetSearch[Program]
+
+    def __init__(self, arena: ArenaPlanner, strategy: Choice, hints: Hints = Hints()):
+        self.arena, self.strategy, self.hints = arena, strategy, hints
+
+    @abstractmethod
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
+        """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits."""
+
+    @cached_property
+    def less_fused(self) -> FusionChoice | None:
+        """That of the step with fewer fusions; None where it has none to do without, or a plan was made before."""
+        arena = self.arena.less_fused
+        if arena is None or self.search.entry.name == SAVED_PLAN:
+            return None
+        return type(self)(arena, self.strategy, self.hints)
+
+    @property
+    def smallest(self) -> FusionChoice:
+        """The one whose smallest program takes the fewest bytes, of this one and those with fewer fusions."""
+        others = [] if self.less_fused is None else [self.less_fused.smallest]
+        return min(self, *others, key=lambda each: each.search.min_memory_program.arena_bytes) if others else self
+
+    def compile(self, budget_bytes: int | None, *, quick: bool = False, known: Program | None = None) -> Program:
+        """The fastest program that was found, with all fusions unless their bytes do not fit, or fewer of them are
+        faster.  `known`: the result of compile_fused()."""
+        less = self.less_fused
+        try:
+            program = known or self.compile_fused(budget_bytes, quick=quick)
+        except BudgetError as error:
+            if less is None:
+                raise
+            try:
+                return less.compile(budget_bytes, quick=quick)
+            except BudgetError as other:
+                raise min(error, other, key=lambda each: each.minimum_bytes) from None
+        if less is None or budget_bytes is None or quick or self.search.graph.not_fused:
+            return program
+        graph, host_bytes = self.search.graph, self.hints.host_budget_bytes
+        bound = least_seconds_once(graph, self.arena.costs, budget_bytes, host_bytes, self.arena)
+        if program.seconds <= NEAR_BOUND * bound():
+            return program
+        try:
+            faster = less.compile_fused(budget_bytes)
+        except BudgetError:
+            return program
+        return faster if FUSIONS_SAVE * faster.seconds < program.seconds else program

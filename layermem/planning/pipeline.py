@@ -1,0 +1,80 @@
+"""The way of a training step from its graphs to a checked program, stage after stage.
+
+graphs      of the step, then of whatever else shares its arena              job.py, solver/jobs.py
+partition   the slices and optional fusions of the fastest program           slice_search.py, fusion_choice.py
+strategy    an order of ops, and a decision for every gap between two uses   budget_search.py, strategies/
+lower       instructions and residencies                                     schedule/lower.py
+place       an offset for every residency                                    schedule/place.py
+simulate    the predicted seconds of the step                                schedule/simulate.py
+join        updates that wait for each other become one launch               joined_updates.py
+check       proof that every instruction reads the values that it should     schedule/check.py
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf
+
+from layermem.graph.ops import Graph
+from layermem.planning.attempt import Attempt
+from layermem.planning.budget_search import HOPEFUL, BudgetSearch
+from layermem.planning.costs import Costs, model_costs
+from layermem.planning.fusion_choice import FusionChoice
+from layermem.planning.hints import Hints
+from layermem.planning.job import Job
+from layermem.planning.joined_updates import join_updates
+from layermem.planning.plan import Plan
+from layermem.planning.registry import Choice, as_entry, default_strategy
+from layermem.planning.slice_search import choose_slices
+from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.schedule.check import check
+from layermem.schedule.lower import lower
+from layermem.schedule.place import place
+from layermem.schedule.program import Program
+from layermem.schedule.simulate import simulate
+
+
+def plan_step(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
+    """`job`, in the slices of its fastest program under a strategy or a saved plan."""
+    return choose_slices(Attempt.of(job, strategy, budget_bytes, Compiler))
+
+
+class Compiler(FusionChoice):
+    """A strategy, or a saved plan, over the graphs of an arena, for any budget."""
+
+    def __init__(self, arena: ArenaPlanner, strategy: Choice, hints: Hints = Hints()):
+        super().__init__(arena, strategy, hints)
+        self.search = BudgetSearch(as_entry(strategy), arena.graphs[0], arena.costs, arena, hints, self.build)
+
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
+        """`quick`: no search for the minimum, and no further plans; nor for a program far above `hoped_seconds`."""
+        program = self.search.program(budget_bytes, search_minimum=not quick)
+        is_near = not quick and program.seconds <= HOPEFUL * hoped_seconds
+        further = self.search.further_program(budget_bytes, program) if is_near else None
+        profile = self.arena.layouts[0].live_profile
+        joined = [join_updates(each, profile, self.build) for each in (program, further) if each is not None]
+        fastest = min(joined, key=lambda each: each.seconds)
+        self.arena.programs.check(fastest, lambda: check(*fastest.schedules))
+        return fastest
+
+    def build(self, plan: Plan, target_bytes: int = 0) -> Program:
+        """The program of one plan; the search for offsets ends once they need no more than `target_bytes`."""
+        build = partial(self._build, plan, target_bytes)
+        return self.arena.programs.get(self.arena.key_of(plan), target_bytes, plan, build)
+
+    def _build(self, plan: Plan, target_bytes: int) -> Program:
+        lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]
+        offsets = self.arena.persistent_offsets(plan)
+        schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]
+        return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs))
+
+
+def compile(
+    graphs: Sequence[Graph],
+    strategy: Choice | None = None,
+    budget_bytes: int | None = None,
+    costs: Costs | None = None,
+    hints: Hints = Hints(),
+) -> Program:
+    """The fastest program of `graphs`, of which the first one trains."""
+    arena = ArenaPlanner(graphs, costs or model_costs(graphs[0].device))
+    return Compiler(arena, strategy or default_strategy(budget_bytes), hints).compile(budget_bytes)

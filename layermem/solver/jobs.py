@@ -1,0 +1,156 @@
+"""Jobs: a training step of a net, or of a solver, with the graphs that share its arena.  They are made here alone.
+
+graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from layermem.backends.base import Device, get_device
+from layermem.distributed.ranks import Ranks
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.graph.ops import Graph
+from layermem.graph.rewrite import rewrite
+from layermem.graph.sharing import check_shareable, shared_graphs
+from layermem.graph.step_slicer import StepParts, StepSlicer
+from layermem.graph.storage import Storage
+from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
+from layermem.planning.job import Budget, Job, PathName, resolve_costs, resolve_hints, title_of
+from layermem.planning.plan import Plan
+from layermem.planning.registry import Choice
+from layermem.planning.spill import Spill
+from layermem.proto.read import SolverFile
+from layermem.proto.schema import PHASES
+from layermem.solver.build import Nets, check_keep, gradient_globs, kept_names, matches, reported
+from layermem.solver.rules import rule_of
+from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
+from layermem.solver.spill_rates import resolve_spill
+
+MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
+MakeParts = Callable[[Device], StepParts]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """What a user says of a training step beside its net: the device, the memory, and how it is planned.
+
+    budget, host_budget   as job.Budget has them
+    spill       a folder for offloaded bytes, whose rates are measured where none are kept; a Spill has them
+    slices      as Job.with_slices() takes them
+    strategy, plan   one of them at most; a plan that was saved, or its file
+    costs       measured costs or their file; by default a model of the device
+    measure     run some steps first, and plan with the times of their ops
+    ranks, iter_size   how many share the step, and its micro-batches
+    keep        globs of blobs to hold to the end of the step; those that end in .diff are for gradients of parameters
+    """
+
+    device: str | Device = "cpu"
+    budget: Budget = None
+    host_budget: Budget = None
+    spill: PathName | Spill | None = None
+    slices: str | None = None
+    strategy: Choice | None = None
+    plan: Plan | PathName | None = None
+    costs: Costs | PathName | None = None
+    hints: Hints = Hints()
+    measure: bool | str = False
+    ranks: int = 1
+    iter_size: int | None = None
+    keep: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> Device:
+        return self.device if isinstance(self.device, Device) else get_device(self.device)
+
+
+def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
+    """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
+    ranks = ranks_of_net(options.ranks, options.iter_size)
+    if net.phase == PHASES["TRAIN"]:
+        check_shareable(net, ranks)
+        return _job((net,), MOMENTUM, partial(_parts_of_net, net, ranks), ranks, options)
+    if ranks != Ranks():
+        raise InputError(
+            "ranks share the training of a net, and this is its TEST phase; leave --ranks and --iter-size out",
+            path=str(net.path),
+        )
+    return _job((net,), MOMENTUM, None, ranks, options)
+
+
+def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(), ranks: Ranks | None = None) -> Job:
+    """A step of a solver's train net with its own update, and its test nets in the same arena; that of one of `ranks`,
+    by default of the first one."""
+    ranks = ranks or ranks_of(file, options.ranks)
+    check_keep(nets.all, options.keep)
+    check_shareable(nets.train, ranks)
+    check_keep_shareable(options.keep, ranks)
+    parts = partial(_parts_of_solver, file, nets, options.keep, ranks)
+    return _job(nets.all, rule_of(file.message), parts, ranks, options)
+
+
+def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Ranks, options: StepOptions) -> Job:
+    """`parts` makes the training step; None for a forward pass alone."""
+    net, device = nets[0], options.target
+    spill = options.spill if isinstance(options.spill, Spill) else resolve_spill(options.spill, device)
+    costs = resolve_costs(options.costs, device.title, device.gpu).with_spill(spill)
+    slicer = None if parts is None else StepSlicer(parts(device))
+    if slicer is None:
+        storage = Storage(net, lambda each: forward_graph(each, device), device)
+        graphs: tuple[Graph, ...] = (rewrite(storage.of(forward_graph(net, device)), device),)
+    else:
+        graphs = (slicer.whole, *slicer.beside)
+    costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
+    return Job(
+        title_of(net),
+        nets,
+        graphs,
+        costs,
+        rule.history_count,
+        resolve_hints(options.hints, net, device.default_host_bytes(spill=spill is not None)),
+        device.free_bytes,
+        slicer,
+        ranks=ranks,
+    )
+
+
+def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
+    def step(net: Net, unfused: Collection[str] = ()) -> Graph:
+        return train_graph(net, device, MOMENTUM, unfused=unfused)
+
+    return StepParts(
+        net,
+        device,
+        step,
+        update=partial(update_graph, net, device, MOMENTUM) if ranks.sub_steps > 1 else None,
+        share=partial(shared_graphs, net=net, device=device, ranks=ranks),
+    )
+
+
+def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, device: Device) -> StepParts:
+    param, net = file.message, nets.train
+    rule, clip = rule_of(param), param.clip_gradients >= 0
+
+    def step(net: Net, unfused: Collection[str] = ()) -> Graph:
+        held = param.iter_size > 1
+        diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
+        outputs, kept = [each.version for each in reported(net)], kept_names(net, keep)
+        return train_graph(net, device, rule, clip=clip, outputs=outputs, keep=kept, gradients=diffs, unfused=unfused)
+
+    def test(net: Net, unfused: Collection[str] = ()) -> Graph:
+        return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep), unfused)
+
+    return StepParts(
+        net,
+        device,
+        step,
+        update=partial(update_graph, net, device, rule, clip=clip) if ranks.sub_steps > 1 else None,
+        tests=nets.tests,
+        test=test,
+        share=partial(shared_graphs, net=net, device=device, ranks=ranks),
+    )
