@@ -4,7 +4,7 @@ A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes 
 
     small    tens of elements: every mode of the CUDA emulator, and a GPU
     medium   tens to thousands: gradients by central differences, the cpu backend against the reference
-    timing   larger than any cache: tools/bench_layers_cpu.py
+    timing   larger than any cache: tools/bench_ops_cpu.py
     gpu      for the clock of a GPU: tools/gpu/layers.py
 
 CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that no layer makes (updates, fills, host I/O)

@@ -3,7 +3,7 @@
     python tools/bench_cpu.py                                    # AlexNet x64, GoogLeNet x32, ResNet-50 x16, VGG-16 x8
     python tools/bench_cpu.py --net vgg16:8 --only 'layermem*' --rounds 2 --steps 6
     python tools/bench_cpu.py --net resnet50:8 --only layermem --only 'PyTorch NCHW*' --out cpu.md
-    python tools/bench_cpu.py --net alexnet:64 --profile         # time by kind of op
+    python tools/bench_cpu.py --net googlenet:32 --only 'layermem*' --ours "" --ours "--slices whole/4"
 
 Each contestant runs as its users run it, alone on the machine.  A turn is a fresh process that runs --steps training
 steps in a row, of which the first two are not counted; the contestants alternate over --rounds turns, so that a change
@@ -13,11 +13,10 @@ resident set of the process (VmHWM, with interpreter and libraries), the largest
 of noise in memory, with momentum and a learning rate of 0, so that no run diverges.  A contestant that fails has a row
 with its error.
 
-    layermem      strategy liveness, without a budget
-    layermem 40%  strategy auto in 40 % of strategy caffe, with recomputation and in slices of the batch, nothing
-                  offloaded; where that does not fit, in the least budget that is predicted to take at most 15 % longer
-                  than without a budget, found by bisection to 1 MiB; a sentence below the table gives both floors.
-                  Both plan with costs that are measured here before the turns, as `plan --measure` does
+    layermem      strategy liveness without a budget, and strategy auto in 40 % of strategy caffe with slices of the
+                  batch; or as the options of `layermem plan` in each --ours say (--strategy, --budget, --slices,
+                  --storage).  Nothing is offloaded.  Plans have costs that are measured here before the turns, as
+                  `plan --measure` does, but with --storage
     PyTorch       torch_peer.py, by a Python that has PyTorch (--torch-python; without one these rows are omitted):
                   in layouts NCHW and channels_last, and in channels_last with checkpointing
       compiled    a layout under torch.compile; what it compiles is cached for all turns, by a run that is not counted
@@ -35,13 +34,12 @@ import importlib.util
 import json
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -51,20 +49,16 @@ from layermem.api import build_net, job_of
 from layermem.backends.cpu import CpuDevice
 from layermem.graph.net import Net
 from layermem.planning.hints import Hints
-from layermem.planning.job import Job
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.benchmark import Benchmark
 from layermem.solver.measure import costs_text, measure_step
 from layermem.utils.units import format_bytes
-from tools.bench_strategies import table
-from tools.cpu.contestants import BUDGETS, Contestant, Setting, find_allocators, list_contestants
+from tools.cpu.contestants import Contestant, Setting, find_allocators, list_contestants
 from tools.cpu.description import describe
 from tools.cpu.turns import HEAD, LEFT_OUT, comparison, race, table_rows
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = BUDGETS[1]
-MOST_OVERHEAD = 0.15  # of a plan that runs where SMALL does not fit
-BUDGET_STEP = 2**20
+PLANS = ("", "--budget 40% --slices auto")
 NETS = ["alexnet:64", "googlenet:32", "resnet50:16", "vgg16:8"]
 
 
@@ -73,18 +67,27 @@ def net_of(what: str) -> Net:
     return build_net(ROOT / "prototxt" / name / "train_val.prototxt", batch=int(batch), stages=["dummy"])
 
 
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
 # -- layermem: the process of a turn -----------------------------------------------------------------------------------
 
 
-def program_of(net: Net, budget: str, costs: Path | None = None) -> PlanReport:
-    """`net` under `budget` (if not empty), in slices where they are faster, nothing offloaded."""
-    if not budget:
-        return evaluate(job_of(net, device="cpu", costs=costs))
-    return evaluate(sliced_job(net, costs), None, budget)
+def report_of(net: Net, options: str, device: CpuDevice, costs: Path | None = None) -> PlanReport:
+    """`net` by options of `layermem plan`, nothing offloaded."""
+    words = shlex.split(options)
+    wanted = dict(zip(words[::2], words[1::2], strict=True))
+    job = job_of(net, device=device, costs=costs, hints=Hints(host_budget_bytes=0))
+    return evaluate(job.with_slices(wanted.get("--slices")), wanted.get("--strategy"), wanted.get("--budget"))
 
 
-def sliced_job(net: Net, costs: Path | None = None) -> Job:
-    return job_of(net, device="cpu", costs=costs, hints=Hints(host_budget_bytes=0)).with_slices("auto")
+def device_of(options: str, threads: int) -> CpuDevice:
+    _, _, storage = options.partition("--storage ")
+    return CpuDevice(threads, storage=storage.split()[0]) if storage else CpuDevice(threads)
 
 
 def measure_costs(net: Net, threads: int, path: Path) -> None:
@@ -93,55 +96,11 @@ def measure_costs(net: Net, threads: int, path: Path) -> None:
     path.write_text(costs_text(job), encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Fallback:
-    """A budget to run instead of one that does not fit, and the sentence that says so."""
-
-    budget_bytes: int
-    reason: str
-
-
-def fallback(net: Net, budget: str, costs: Path | None = None) -> Fallback | None:
-    """The least budget that is predicted to take at most MOST_OVERHEAD longer than no budget, if `budget` does not
-    fit."""
-    refused = program_of(net, budget, costs)
-    if refused.feasible:
-        return None
-    job, whole = sliced_job(net, costs), program_of(net, "", costs)
-    least = evaluate(job, None, refused.minimum_bytes)
-
-    def overhead(report: PlanReport) -> float:
-        return report.seconds / whole.seconds - 1
-
-    low, high, chosen = least.peak_bytes, whole.peak_bytes, evaluate(job, None, whole.peak_bytes)
-    if overhead(least) <= MOST_OVERHEAD:
-        high, chosen = low, least
-    while high - low > BUDGET_STEP:
-        middle = (low + high) // 2
-        report = evaluate(job, None, middle)
-        if report.feasible and overhead(report) <= MOST_OVERHEAD:
-            high, chosen = middle, report
-        else:
-            low = middle
-    state_bytes = sum(b.nbytes for b in refused.job.whole.persistent())
-    return Fallback(
-        high,
-        f"{budget.replace('%', ' %')} of `caffe`, {mebibytes(refused.budget_bytes or 0)}, does not fit: parameters and "
-        f"momentum alone are {mebibytes(state_bytes)}, and the least budget is {mebibytes(least.peak_bytes)}, "
-        f"predicted at {100 * overhead(least):+.1f} % over the step without a budget. The run is in {mebibytes(high)} "
-        f"instead, the least budget within {MOST_OVERHEAD:.0%} by prediction ({100 * overhead(chosen):+.1f} %).",
-    )
-
-
-def mebibytes(nbytes: int) -> str:
-    return f"{nbytes / 2**20:,.0f} MiB"
-
-
-def serve(what: str, budget: str, costs: Path, steps: int, threads: int) -> None:
+def serve(what: str, options: str, costs: Path, steps: int, threads: int) -> None:
     """Run `steps` steps in a row and print a line of JSON, as in tools/cpu/contestants.py."""
-    net, device = net_of(what), CpuDevice(threads)
-    report = program_of(net, budget, costs)
-    bench = Benchmark(net, report.program, device)
+    net, device = net_of(what), device_of(options, threads)
+    report = report_of(net, options, device, None if "--storage" in options else costs)
+    bench = Benchmark(net, report.feasible_program(), device)
     seconds = [bench.step(number) for number in range(steps)]
     line = {"seconds": seconds, "bytes": peak_bytes(), "parameters": net.parameter_count}
     print(json.dumps({**line, "is": device.describe(), "note": memory_note(report)}))
@@ -159,21 +118,6 @@ def peak_bytes() -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
-def profile(what: str, threads: int, steps: int) -> None:
-    """Time by kind of op, largest first."""
-    net = net_of(what)
-    report = program_of(net, "")
-    seconds = Benchmark(net, report.program, CpuDevice(threads)).ops(steps)
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0, 0])
-    for op in report.job.graphs[0].ops:
-        each = [1, seconds.get(op.name, 0.0), op.flops, op.nbytes]
-        sums[op.kernel] = [a + b for a, b in zip(sums[op.kernel], each)]
-    print(f"{what}: {1e3 * sum(s[1] for s in sums.values()):.0f} ms in {len(report.job.graphs[0].ops)} ops")
-    for kernel, (count, spent, flops, nbytes) in sorted(sums.items(), key=lambda item: -item[1][1]):
-        rates = f"{flops / spent / 1e9:6.0f} GFLOP/s {nbytes / spent / 1e9:6.1f} GB/s" if spent else ""
-        print(f"  {kernel:<34} {count:4.0f} ops {1e3 * spent:8.2f} ms {rates}")
-
-
 # -- all contestants ---------------------------------------------------------------------------------------------------
 
 
@@ -183,7 +127,6 @@ def measure(what: str, contestants: Sequence[Contestant], options: argparse.Name
     costs = folder / "costs.csv"
     if not all(each.is_peer for each in contestants):
         measure_costs(net, options.threads, costs)
-    instead = None if all(each.mode != SMALL for each in contestants) else fallback(net, SMALL, costs)
     setting = Setting(
         net=what,
         description=folder / "net.json",
@@ -193,7 +136,6 @@ def measure(what: str, contestants: Sequence[Contestant], options: argparse.Name
         steps=options.steps,
         threads=options.threads,
         torch_python=options.torch_python or "",
-        budget="" if instead is None else str(instead.budget_bytes),
     )
     setting.description.write_text(json.dumps(describe(net)), encoding="utf-8")
     setting.model.write_text(str(net.message), encoding="utf-8")
@@ -202,8 +144,6 @@ def measure(what: str, contestants: Sequence[Contestant], options: argparse.Name
     yield from table(HEAD, table_rows(results))
     if sentence := comparison(results):
         yield f"{sentence}\n"
-    if instead is not None:
-        yield f"{instead.reason}\n"
 
 
 def cpu_name() -> str:
@@ -230,6 +170,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="only this contestant, by its name in the table or a pattern such as 'PyTorch*' (may be repeated)",
     )
+    parser.add_argument("--ours", action="append", metavar="OPTIONS", help="options of layermem (may be repeated)")
     parser.add_argument("--torch-python", default=python_with_torch(), help="a Python that has PyTorch (this one)")
     parser.add_argument(
         "--preload",
@@ -239,9 +180,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="an allocator to run PyTorch with, beside those installed (may be repeated)",
     )
-    parser.add_argument("--profile", action="store_true", help="only print the time of layermem by kind of op")
     parser.add_argument("--out", type=Path, help="also write the tables to a file")
-    parser.add_argument("--serve", nargs=3, metavar=("NET", "BUDGET", "COSTS"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=3, metavar=("NET", "OPTIONS", "COSTS"), help=argparse.SUPPRESS)
     return parser
 
 
@@ -264,7 +204,7 @@ def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 def select(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Contestant]:
     """The contestants that `--only` names; all of them without it."""
     torch, caffe = bool(options.torch_python), shutil.which("caffe") is not None
-    contestants = list_contestants(find_allocators(options.preload), torch=torch, caffe=caffe)
+    contestants = list_contestants(options.ours or PLANS, find_allocators(options.preload), torch=torch, caffe=caffe)
     names = [each.name for each in contestants]
     for pattern in options.only or []:
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -276,13 +216,9 @@ def main() -> None:
     parser = make_parser()
     options = parser.parse_args()
     if options.serve:
-        net, budget, costs = options.serve
-        return serve(net, budget, Path(costs), options.steps, options.threads)
+        net, words, costs = options.serve
+        return serve(net, words, Path(costs), options.steps, options.threads)
     nets = options.net or NETS
-    if options.profile:
-        for what in nets:
-            profile(what, options.threads, options.steps)
-        return None
     check(options, parser)
     contestants = select(options, parser)
     began = time.time()

@@ -1,10 +1,9 @@
-"""Sums and gathers of ranks beside MPI_Allreduce and Gloo, and what of them a step shows.  Prints tables in Markdown.
+"""Sums and gathers of ranks beside MPI_Allreduce and Gloo.  Prints tables in Markdown.
 
     python tools/bench_ranks.py [--ranks 2 4] [--mpiexec PATH] [--repeats 7]
 
 It starts itself under the mpiexec beside Python, or that of --mpiexec.  All ways are measured in turn in one run, and
-the best of the repetitions counts.  Gloo is measured where torch can be imported.  The step to hide communication in
-is a sleep, as of a device that works by itself, on the way of which gradients become ready.
+the best of the repetitions counts.  Gloo is measured where torch can be imported.
 """
 
 from __future__ import annotations
@@ -27,17 +26,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.backends.comm_thread import CommCalls
 from layermem.distributed.collectives import AllGather, ReduceScatter, reduce_workspace_bytes
 from layermem.distributed.mpi import MpiTransport, connect
 from layermem.distributed.ranks import Ranks
-from layermem.graph.ops import COMM, COMPUTE
-from layermem.schedule.ir import Instruction
 
 MIB = 1 << 20
 SIZES_MIB = (25, 100)
-STEP_SECONDS = 0.150
-PHASES = 25  # of the sleep: after each, gradients of one bucket are ready
 OPEN_MPI = {  # more ranks than cores, and in containers, where all is run as root
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -93,29 +87,6 @@ def gloo(part: np.ndarray, transport: MpiTransport, folder: str) -> Callable[[],
     return lambda: distributed.all_reduce(tensor)
 
 
-def exposed_seconds(transport: MpiTransport, barrier: Callable[[], None], nbytes: int, repeats: int) -> float:
-    """What a step of STEP_SECONDS takes longer with the communication of all buckets beside it."""
-    buckets = [Bucket(transport, nbytes // PHASES) for _ in range(PHASES)]
-    rows, calls = [], []
-    for bucket in buckets:
-        rows.append((COMPUTE, ()))
-        calls.append(lambda: time.sleep(STEP_SECONDS / PHASES))
-        rows.append((COMM, (len(rows) - 1,)))
-        calls.append(bucket.exchange)
-    instructions = [
-        Instruction(tick, stream, "", "", None, {}, (), (), after) for tick, (stream, after) in enumerate(rows)
-    ]
-    step = CommCalls(instructions, calls, transport.cancel)
-    alone = [call for (stream, _), call in zip(rows, calls) if stream == COMPUTE]
-
-    def compute() -> None:
-        for call in alone:
-            call()
-
-    best = seconds_of({"step": step.run, "alone": compute}, barrier, repeats)
-    return best["step"] - best["alone"]
-
-
 def measure(repeats: int, folder: str) -> None:
     """On every rank; rank 0 prints JSON."""
     transport = connect()
@@ -133,10 +104,9 @@ def measure(repeats: int, folder: str) -> None:
         if find_spec("torch") is not None:
             calls[GLOO] = gloo(bucket.part, transport, folder)
         seconds[mib] = seconds_of(calls, barrier, repeats)
-    exposed = {mib: exposed_seconds(transport, barrier, mib * MIB, repeats) for mib in SIZES_MIB}
     if transport.rank == 0:
         library = MPI.Get_library_version().splitlines()[0].split(",")[0].replace("Version:", "").split()
-        print(json.dumps({"library": " ".join(library), "seconds": seconds, "exposed": exposed}))
+        print(json.dumps({"library": " ".join(library), "seconds": seconds}))
     transport.close()
     sys.stdout.flush()
     os._exit(0)  # threads of Gloo would go on
@@ -159,20 +129,15 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 def report(found: dict[int, dict]) -> str:
     """Tables of the jobs by their number of ranks."""
-    rows, exposed = [], []
+    rows = []
     for ranks, job in found.items():
         for mib, seconds in job["seconds"].items():
             others = min(value for name, value in seconds.items() if name != OWN)
             cells = [f"{1e3 * seconds[name]:.0f}" if name in seconds else "-" for name in (OWN, ALLREDUCE, GLOO)]
             rows.append([str(ranks), mib, *cells, f"{seconds[OWN] / others:.2f}"])
-        exposed.append([str(ranks), *(f"{1e3 * each:.0f}" for each in job["exposed"].values())])
     library = next(iter(found.values()))["library"]
-    return (
-        f"## {library}\n\n"
-        + "\n".join(table(["ranks", "MiB", OWN, ALLREDUCE, GLOO, "ratio to the faster other"], rows))
-        + f"\nTime that a step of {1e3 * STEP_SECONDS:.0f} ms shows of the communication of so many MiB:\n\n"
-        + "\n".join(table(["ranks", *(f"{mib} MiB" for mib in SIZES_MIB)], exposed))
-    )
+    lines = table(["ranks", "MiB", OWN, ALLREDUCE, GLOO, "ratio to the faster other"], rows)
+    return f"## {library}\n\n" + "\n".join(lines)
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
 """Random nets and solvers under random plans, each held against strategy `caffe` bit by bit.
 
-    python tools/random_nets.py [--seconds 60 | --count N] [--seed S] [--only N] [--sliced]
+    python tools/random_nets.py [--seconds 60 | --count N] [--seed S] [--only N] [--sliced] [--net NAME:BATCH]
 
 A net of tools/campaign/net_grammar.py gets a random solver, device, instruction set and storage.  Strategy `caffe`
 trains it for two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or
 one between), a host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a
 snapshot; and half of them in slices of the batch: the whole step, layers from the input, or a range, where these can be
 sliced.  Where activations are stored in 16 bits, each run has its own size of the parts that ops run in.
-With --sliced nets keep the items of a batch apart, and all runs are in slices.
+With --sliced nets keep the items of a batch apart, and all runs are in slices.  --net takes a net of prototxt/ instead
+of random ones, on its dummy data.
 
 findings   snapshots or losses whose bits differ from those of `caffe`; training that diverges in one run only
            a refusal of a budget that is not below the minimum, or none of one that is
@@ -41,7 +42,8 @@ from layermem.graph.ops import FORWARD
 from layermem.ops import NARROW, SCALED
 from layermem.planning.job import NO_SLICES, Job
 from layermem.planning.strategies import STRATEGIES
-from layermem.proto.read import SolverFile, read_solver_text
+from layermem.proto.read import SolverFile, read_net, read_solver_text
+from layermem.proto.schema import NetParameter
 from layermem.report.events import Event, Stepped, Tested
 from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Schedule
@@ -53,6 +55,7 @@ from layermem.utils.units import aligned
 from tools.campaign.net_grammar import random_net
 from tools.campaign.session import Campaign, add_arguments, time_limit
 
+ROOT = Path(__file__).resolve().parents[1]
 SLICED = 0.5  # share of the runs that are in slices, where they can
 DRAWS = 4  # of layers to slice for one run, with --sliced
 RUNS = 5  # of a net, beside the one of strategy `caffe`
@@ -153,8 +156,28 @@ def random_solver(rng: random.Random, iterations: int) -> str:
     return "\n".join(filter(None, fields)) + "\n"
 
 
-def solver_text(rng: random.Random, iterations: int, item_by_item: bool = False) -> str:
-    return f'{random_solver(rng, iterations)}net_param {{ name: "random"\n{random_net(rng, item_by_item)}}}\n'
+def solver_text(rng: random.Random, iterations: int, item_by_item: bool = False, net: str = "") -> str:
+    text = net or f'net_param {{ name: "random"\n{random_net(rng, item_by_item)}}}\n'
+    return f"{random_solver(rng, iterations)}{text}"
+
+
+def named_net(name: str, batch: int) -> str:
+    """A net of prototxt/ as a part of a solver, in batches of so many items, with the data of stage "dummy"."""
+    path = ROOT / "prototxt" / name / "train_val.prototxt"
+    message = NetParameter()
+    message.CopyFrom(read_net(path).message)
+    kept = [layer for layer in message.layer if not any("dummy" in rule.not_stage for rule in layer.include)]
+    del message.layer[:]
+    for layer in kept:
+        for rule in layer.include:
+            rule.ClearField("stage")
+        for shape in layer.dummy_data_param.shape:
+            shape.dim[0] = batch
+        if layer.HasField("data_param"):
+            layer.data_param.batch_size = batch
+            layer.data_param.source = str(path.parent / layer.data_param.source)
+    message.layer.extend(kept)
+    return f"net_param {{\n{message}}}\n"
 
 
 def in_slices(runs: Sequence[Run], rng: random.Random, job: Job, always: bool) -> list[Run]:
@@ -284,9 +307,11 @@ def reset_peak() -> None:
 # -- one net ---------------------------------------------------------------------------------------------------------
 
 
-def try_net(campaign: Campaign, index: int, rng: random.Random, folder: Path, sliced: bool = False) -> None:
+def try_net(
+    campaign: Campaign, index: int, rng: random.Random, folder: Path, sliced: bool = False, net: str = ""
+) -> None:
     iterations = rng.randint(2, 3)
-    text = solver_text(rng, iterations, sliced)
+    text = solver_text(rng, iterations, sliced, net)
     make = ReferenceDevice if rng.random() < 0.15 else CpuDevice
     device = make(storage=rng.choice(STORAGES))
     if isinstance(device, CpuDevice):
@@ -330,14 +355,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--sliced", action="store_true", help="nets that can be sliced, in slices alone")
+    parser.add_argument("--net", metavar="NAME:BATCH", help="a net of prototxt/ instead of random ones")
     options = parser.parse_args()
     campaign = Campaign.from_arguments("random_nets", options)
-    campaign.words = " --sliced" * options.sliced
+    campaign.words = " --sliced" * options.sliced + (f" --net {options.net}" if options.net else "")
+    name, _, batch = (options.net or "").partition(":")
+    net = named_net(name, int(batch)) if name else ""
     before = memory("VmRSS")
     for index, rng in campaign.inputs():
         campaign.note(index)
         with tempfile.TemporaryDirectory(prefix="layermem-") as folder:
-            try_net(campaign, index, rng, Path(folder), options.sliced)
+            try_net(campaign, index, rng, Path(folder), options.sliced, net)
     if (grown := memory("VmRSS") - before) > LEAK:
         campaign.report(index, f"{grown:,} bytes more are resident than before the first net", {})
     return campaign.finish()

@@ -1,4 +1,4 @@
-"""Every net in prototxt/ is planned and checked.  Planning times: tools/bench_planning_time.py."""
+"""Every net in prototxt/ is planned and checked.  docs/benchmarks/planning.md has planning times."""
 
 from functools import lru_cache
 from pathlib import Path

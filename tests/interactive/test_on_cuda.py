@@ -10,7 +10,7 @@ from tests.nets import NETS
 
 pytestmark = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
-    reason="PyCUDA is not installed: python tools/build_pycuda.py --install builds it without CUDA",
+    reason="PyCUDA is not installed: `layermem setup-cuda` builds it without CUDA",
 )
 PROGRAM = """
 import json, sys, warnings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from layermem.report.plan_report import evaluate
-from tools.bench_cpu import BUDGET_STEP, fallback, measure_costs, net_of, program_of, sliced_job
+from layermem.backends.cpu import CpuDevice
+from tools.bench_cpu import PLANS, measure_costs, net_of, report_of
 from tools.caffe_peer import step_seconds
 from tools.cpu.contestants import (
     CAFFE,
@@ -78,23 +78,23 @@ def result_of(contestant, seconds, error=""):
 
 
 def test_each_layout_runs_compiled_or_not_and_under_each_allocator():
-    names = [each.name for each in list_contestants([JEMALLOC], torch=True, caffe=True)]
+    names = [each.name for each in list_contestants(PLANS, [JEMALLOC], torch=True, caffe=True)]
     layouts = [
         f"PyTorch {layout}{compiled}{allocator}"
         for compiled in ("", " compiled")
         for layout in ("NCHW", "channels_last")
         for allocator in ("", " jemalloc")
     ]
-    assert names == ["layermem", "layermem 40%", *layouts, "PyTorch checkpoint", "BVLC Caffe"]
+    assert names == ["layermem", "layermem --budget 40% --slices auto", *layouts, "PyTorch checkpoint", "BVLC Caffe"]
 
 
 def test_frameworks_that_are_not_installed_do_not_take_part():
-    assert [each.framework for each in list_contestants([JEMALLOC], torch=False, caffe=False)] == [LAYERMEM] * 2
+    assert [each.framework for each in list_contestants(PLANS, [JEMALLOC], torch=False, caffe=False)] == [LAYERMEM] * 2
 
 
 def test_layermem_runs_without_a_preloaded_allocator(tmp_path, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "")
-    everyone = list_contestants([JEMALLOC], torch=True, caffe=True)
+    everyone = list_contestants(PLANS, [JEMALLOC], torch=True, caffe=True)
     preloaded = {each.name for each in everyone if "LD_PRELOAD" in environment(each, setting_of(tmp_path))}
     assert preloaded == {each.name for each in everyone if each.name.endswith(" jemalloc")} and len(preloaded) == 4
 
@@ -111,8 +111,8 @@ def test_the_environment_names_threads_allocator_and_compile_cache(tmp_path, mon
 def test_commands_name_the_net_the_mode_and_the_steps(tmp_path):
     setting = setting_of(tmp_path, "/opt/python")
     tail = ["--steps", "5", "--threads", "3"]
-    budget = command(Contestant(LAYERMEM, "40%"), setting)
-    served = ["--serve", NET, "40%", str(setting.costs)]
+    budget = command(Contestant(LAYERMEM, "--budget 40%"), setting)
+    served = ["--serve", NET, "--budget 40%", str(setting.costs)]
     assert budget == [sys.executable, str(ROOT / "tools/bench_cpu.py"), *served, *tail]
     peer = ["/opt/python", str(ROOT / "tools/torch_peer.py"), str(tmp_path / "net.json")]
     assert command(NCHW, setting) == [*peer, "--mode", "nchw", *tail]
@@ -265,15 +265,28 @@ def test_layermem_reports_every_step_of_its_turn_planned_with_measured_costs(tmp
     ended = bench("--serve", NET, "", str(costs), "--steps", str(LEFT_OUT + 1))
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
-    assert f"predicted {program_of(net_of(NET), '', costs).seconds:.3f} s" in report["note"]
+    assert f"predicted {report_of(net_of(NET), '', CpuDevice(1), costs).seconds:.3f} s" in report["note"]
     assert len(report["seconds"]) == LEFT_OUT + 1 and report["parameters"] == net_of(NET).parameter_count
     assert report["bytes"] > 2**20 and "of `caffe`" in report["note"]
+
+
+def test_layermem_runs_with_the_options_of_a_plan(tmp_path):
+    options = "--strategy intra --storage bf16 --slices whole/2"
+    ended = bench("--serve", "mnist:4", options, str(tmp_path / "none.csv"), "--steps", "1")
+    assert ended.returncode == 0 and "slices whole/2" in json.loads(ended.stdout)["note"], ended.stderr
+
+
+def test_a_budget_that_does_not_fit_is_a_failure_with_a_reason(tmp_path):
+    costs = tmp_path / "costs.csv"
+    measure_costs(net_of(NET), 1, costs)
+    ended = bench("--serve", NET, "--budget 1%", str(costs), "--steps", "1")
+    assert ended.returncode and "BudgetError: budget " in ended.stderr
 
 
 @pytest.mark.parametrize(
     "words, error",
     [
-        (["--only", "PyTorch NHWC"], "there is no such contestant, but layermem, layermem 40%"),
+        (["--only", "PyTorch NHWC"], "there is no such contestant, but layermem, layermem --budget 40%"),
         (["--steps", "2"], "more than 2 steps"),
         (["--torch-python", "/nowhere/python"], "there is no program '/nowhere/python'"),
         (["--preload", "/nowhere/libjemalloc.so"], "there is no file '/nowhere/libjemalloc.so'"),
@@ -282,26 +295,3 @@ def test_layermem_reports_every_step_of_its_turn_planned_with_measured_costs(tmp
 def test_options_that_no_turn_could_run_with_are_refused(words, error):
     ended = bench("--net", NET, *words)
     assert ended.returncode == 2 and error in ended.stderr
-
-
-# -- a budget that does not fit ----------------------------------------------------------------------------------------
-
-
-def test_a_budget_that_fits_is_run_as_it_is():
-    assert fallback(net_of("mnist:256"), "100%") is None
-
-
-@pytest.mark.samples(2)
-@pytest.mark.parametrize("most", [0.15, 0.04])
-def test_instead_of_one_that_does_not_the_least_that_is_predicted_to_take_little_longer_is_run(monkeypatch, most):
-    """In mnist x256 the least budget of all takes 7.6 % longer."""
-    monkeypatch.setattr("tools.bench_cpu.MOST_OVERHEAD", most)
-    net = net_of("mnist:256")
-    job, whole, instead = sliced_job(net), program_of(net, ""), fallback(net, "4%")
-    refused = evaluate(job, None, "4%")
-    assert instead is not None and not refused.feasible
-    chosen = evaluate(job, None, instead.budget_bytes)
-    assert chosen.feasible and chosen.seconds <= (1 + most) * whole.seconds and chosen.peak_bytes < whole.peak_bytes
-    below = evaluate(job, None, instead.budget_bytes - BUDGET_STEP)
-    assert not below.feasible or below.seconds > (1 + most) * whole.seconds
-    assert f"within {most:.0%} by prediction ({100 * (chosen.seconds / whole.seconds - 1):+.1f} %)" in instead.reason

@@ -13,14 +13,12 @@ import sys
 import sysconfig
 import time
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from layermem.backends.cuda import implicit_gemm, inner_parts
-from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, L2_BYTES, PACKED, PACKED_BF16, cycles
+from layermem.backends.cuda import inner_parts
+from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16
 from layermem.backends.cuda.kernel_images.sources import architecture, modules
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
@@ -29,7 +27,7 @@ from tests.backends.cuda.harness import kernel_names
 from tests.emulator import fake_driver
 from tests.emulator.build import ROOT
 from tools import gpu_check
-from tools.gpu import carry, correctness, fit_tiles, ncu, own_kernels, tiles
+from tools.gpu import carry, correctness, ncu, own_kernels, tiles
 from tools.gpu.every_kernel import every_kernel
 from tools.gpu.kept import Call, new_call, read_rows
 from tools.gpu.nets import ways
@@ -87,12 +85,11 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
     trace = json.loads(call.detail("timeline.json"))
     assert {event["tid"] for event in trace} == {"compute", "d2h", "h2d"}
     assert "| VGG conv2_2 |" in call.markdown.read_text()
-    lines = fit_tiles.read_lines([tmp_path / "out"])
+    lines = [json.loads(line) for line in call.detail(tiles.TIMES).decode().splitlines()]
     assert {(line["op"], line["parts"]) for line in lines if line["h"] == 1} >= {("fprop", 2), ("wgrad", 1)}
     assert len(lines) == len(
         {(*(line[key] for key in ("shape", "op", "function", "parts")), *line["split"]) for line in lines}
     )
-    assert {*fit_tiles.fitted_splits(lines)} > {"ADD_CYCLES", "SLACK"} and "tf32" in fit_tiles.fitted(lines)
 
 
 class Recorder:
@@ -546,55 +543,13 @@ def test_a_row_has_the_clock_and_the_power_of_the_gpu(tmp_path, monkeypatch):
 # ---- tiles, timeline, counters ---------------------------------------------------------------------------------------
 
 
-def tile_times(precision: str, factors: dict[str, float], l2_bytes: int) -> list[dict]:
-    """Times on a GPU that is exactly as implicit_gemm.tile_for() supposes, with some of its paces scaled."""
-    engine, lines = ENGINES[precision], []
-    paces = {name: [factors.get(name, 1.0) * pace for pace in paces] for name, paces in engine.paces.items()}
-    engine = engine._replace(paces=paces)
-    for m, n, repeat in product((100, 3000, 25088, 401408), (32, 64, 200, 512), (1, 4)):
-        case = {"precision": precision, "shape": f"{m} {n} {repeat}", "op": "fprop", "count": 1}
-        case |= {"m": m, "n_columns": n, "repeat": repeat, "depth": 576, "parts": 1}
-        for tile in engine.own_tiles(FPROP, PACKED):
-            spent = cycles(engine, tile, (m, n, repeat), 576, l2_bytes)
-            lines.append({**case, "tile": tile.name, "ms": spent / 1e6})
-    return lines
-
-
-def test_a_fitted_table_chooses_the_best_tiles():
-    """Of all that products have: those that other products than these have, too."""
-    wrong = {"128x64": 0.7, "64x64": 1.5, "256x128": 1.35, "512x64": 1.2}
-    found = fit_tiles.fitted(tile_times("tf32", wrong, L2_BYTES))["tf32"]
-    assert found["least ms"] == pytest.approx(found["ms"], rel=1e-3) and found["ms"] < 0.97 * found["now ms"]
-    assert found["paces"]["128x64"][-1] / found["paces"]["64x64"][-1] < 0.75 * 1830 / 1580
-    same = fit_tiles.fitted(tile_times("fp32", {}, L2_BYTES))["fp32"]
-    assert same["ms"] == same["now ms"] == same["least ms"]
-    assert same["L2_BYTES"] == L2_BYTES and same["paces"]["128x64"] == [4340, 7270, 9730]
-    assert f"fp32: L2_BYTES = {L2_BYTES}; paces = " in fit_tiles.text({"fp32": same})
-    assert fit_tiles.fitted([]) == {}
-
-
-def test_fitted_splits_are_those_of_least_time():
-    """On a GPU where the launch that adds parts takes four times as long as split_of() supposes."""
-    problem, lines = ConvProblem(64, 256, 256, Window(14, 3, 1, 1), Window(14, 3, 1, 1)), []
-    for split in tiles.splits(problem):
-        with patch.object(implicit_gemm, "ADD_CYCLES", 4 * implicit_gemm.ADD_CYCLES):
-            spent = implicit_gemm._split_cycles(problem, split)
-        line = {"precision": "tf32", "shape": "x", "op": "wgrad", "count": 1, **tiles.describe(problem)}
-        lines.append({**line, "parts": split.parts, "split": list(split), "tile": "128x128", "ms": spent / 1e6})
-    assert {line["split"][2] for line in lines} == {1, 2} and len(lines) >= 8
-    found = fit_tiles.fitted_splits(lines)
-    assert found["ms"] == found["least ms"] < found["now ms"]
-    assert fit_tiles.problem_of(lines[0]) == problem and fit_tiles.fitted_splits([]) == {}
-
-
-def test_parts_of_inner_products_are_fitted_too():
-    problem = ConvProblem(64, 4096, 4096, inner_parts.PIXEL, inner_parts.PIXEL)
-    counts = tiles.inner_counts(problem, "fprop")
-    assert counts[:3] == [2, 4, 8] and not tiles.inner_counts(replace(problem, n=1024), "fprop")
-    like = {"precision": "tf32", "shape": "x", "op": "fprop", "count": 1, "m": 64, "n_columns": 4096, "depth": 4096}
-    lines = [{**like, "parts": count, "tile": "64x64", "ms": 1.0 + 10 * count} for count in (1, *counts)]
-    found = fit_tiles.fitted_splits(lines)
-    assert found["ms"] == found["least ms"] == 5 * 11.0 < found["now ms"]
+def test_splits_are_of_images_and_of_pieces_and_parts_those_that_cut_sums_in_runs_of_four():
+    problem = ConvProblem(64, 256, 256, Window(14, 3, 1, 1), Window(14, 3, 1, 1))
+    splits = tiles.splits(problem)
+    assert {split.pieces for split in splits} == {1, 2} and len(splits) >= 8
+    inner = ConvProblem(64, 4096, 4096, inner_parts.PIXEL, inner_parts.PIXEL)
+    assert tiles.inner_counts(inner, "fprop")[:3] == [2, 4, 8]
+    assert not tiles.inner_counts(replace(inner, n=1024), "fprop")
 
 
 def test_kernels_that_a_shape_has_beside_the_tiles_are_candidates_once_by_their_names():
@@ -611,24 +566,6 @@ def test_kernels_that_a_shape_has_beside_the_tiles_are_candidates_once_by_their_
     assert tiles.chosen(problem, "fprop", "tf32", "90") == ("convolution_tf32.conv_fprop_patch_128x64_v1", 1)
     function, parts = tiles.chosen(problem, "wgrad", "tf32", "90")
     assert (function, parts) in {(each.function, each.parts) for each in found if each.op == "wgrad"}
-
-
-def test_products_go_to_warpgroups_from_fitted_columns_and_depths_on():
-    """On a GPU where they are faster for 128 columns and more, of 512 elements along k and more."""
-    lines = []
-    for n, depth in product((64, 128, 256), (64, 512, 4096)):
-        case = {"precision": "tf32", "shape": f"{n} {depth}", "op": "fprop", "count": 2, "parts": 1}
-        case |= {"m": 1000, "n_columns": n, "repeat": 1, "depth": depth}
-        faster = n >= 128 and depth >= 512
-        lines += [{**case, "tile": "128x64", "ms": 3.0}, {**case, "tile": "128x128", "ms": 2.0}]
-        lines += [{**case, "tile": "warpgroups 256x128", "ms": 1.0 if faster else 4.0}]
-    assert fit_tiles.paying(lines) == {
-        "tf32 fprop": {"columns": 128, "depth": 512, "pixels": 1, "ms": 28.0, "without ms": 36.0, "least ms": 28.0}
-    }
-    slower = [{**line, "ms": 9.0} if line["tile"].startswith("warpgroups") else line for line in lines]
-    assert fit_tiles.paying(slower)["tf32 fprop"] == {"ms": 36.0, "without ms": 36.0, "least ms": 36.0}
-    assert fit_tiles.paying([line for line in lines if not line["tile"].startswith("warpgroups")]) == {}
-    assert fit_tiles.fitted(lines)["tf32"]["least ms"] == 36.0  # of the other tiles
 
 
 def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():

@@ -19,7 +19,6 @@ from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[1]
 LAYERMEM, PYTORCH, CAFFE = "layermem", "PyTorch", "BVLC Caffe"
-BUDGETS = ("", "40%")  # the first is unlimited
 LAYOUTS = ("NCHW", "channels_last")
 CHECKPOINT = "checkpoint"  # in channels_last
 ALLOCATORS = {  # the first of each that is installed
@@ -36,7 +35,7 @@ class Contestant:
     """A framework and the way in which it runs a net."""
 
     framework: str
-    mode: str = ""  # the budget of layermem; the layout of PyTorch, or CHECKPOINT
+    mode: str = ""  # the options of layermem; the layout of PyTorch, or CHECKPOINT
     compiled: bool = False  # by torch.compile
     allocator: Path | None = None  # preloaded instead of the allocator of the C library
 
@@ -62,13 +61,11 @@ class Setting:
     steps: int
     threads: int
     torch_python: str
-    budget: str = ""  # that layermem runs in, instead of the one in its name
     compile_threads: int = 1  # with one, torch.compile starts no worker processes
 
 
-def list_contestants(allocators: Iterable[Path], *, torch: bool, caffe: bool) -> list[Contestant]:
+def list_contestants(ours: Iterable[str], allocators: Iterable[Path], *, torch: bool, caffe: bool) -> list[Contestant]:
     """All contestants, in the order of the table."""
-    ours = [Contestant(LAYERMEM, budget) for budget in BUDGETS]
     layouts = [
         Contestant(PYTORCH, layout, compiled, allocator)
         for compiled in (False, True)
@@ -76,7 +73,7 @@ def list_contestants(allocators: Iterable[Path], *, torch: bool, caffe: bool) ->
         for allocator in (None, *allocators)
     ]
     return [
-        *ours,
+        *(Contestant(LAYERMEM, options) for options in ours),
         *([*layouts, Contestant(PYTORCH, CHECKPOINT)] if torch else []),
         *([Contestant(CAFFE)] if caffe else []),
     ]
@@ -102,8 +99,7 @@ def allocator_name(library: Path) -> str:
 def command(contestant: Contestant, setting: Setting) -> list[str]:
     common = ["--steps", str(setting.steps), "--threads", str(setting.threads)]
     if contestant.framework == LAYERMEM:
-        budget = contestant.mode and (setting.budget or contestant.mode)
-        served = [setting.net, budget, str(setting.costs)]
+        served = [setting.net, contestant.mode, str(setting.costs)]
         return [sys.executable, str(TOOLS / "bench_cpu.py"), "--serve", *served, *common]
     if contestant.framework == CAFFE:
         return [sys.executable, str(TOOLS / "caffe_peer.py"), str(setting.model), *common]

@@ -1,4 +1,4 @@
-"""How much of each kernel of products the checks on a GPU meet: `python -m tools.gpu.coverage` prints a table.
+"""How much of each kernel of products the checks on a GPU meet (tests/tools/test_large_products.py demands all of it).
 
 A launch meets a kernel as a whole if its matrices have a tile that is full and others that are not, in rows and in
 columns; if more stages are summed than the ring of shared memory has, the last of them not full; and, by warpgroups, if
@@ -9,7 +9,6 @@ needed.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import prod
@@ -23,7 +22,6 @@ from layermem.backends.cuda import conv_patch
 from layermem.backends.cuda.implicit_gemm import SMS, Engine
 from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.warpgroup import WarpgroupEngine, tiles_of
-from tools.gpu.correctness import checks
 from tools.gpu.every_kernel import Check
 
 SMALL_GPU = 1  # multiprocessors of an emulated GPU whose blocks take a second tile
@@ -156,20 +154,3 @@ def best(launches: Iterable[Met]) -> dict[str, Met]:
         if each.kernel not in found or len(each.lacks) < len(found[each.kernel].lacks):
             found[each.kernel] = each
     return found
-
-
-def main() -> None:
-    """The table, and how many kernels lack what; with `small`, of the problems of an emulated GPU."""
-    small = "small" in sys.argv[1:]
-    kernels = best(met(checks(brief=False, small=small), SMALL_GPU if small else SMS))
-    print("kernel\trows x columns\tstages (ring)\ttiles / blocks\tlacks")
-    for name, each in sorted(kernels.items()):
-        rows, columns = each.matrices
-        stages = f"{ceil_div(each.depth, each.stage)} ({each.ring})"
-        print(f"{name}\t{rows} x {columns}\t{stages}\t{each.tiles} / {each.blocks}\t{', '.join(each.lacks)}")
-    for what in ("full tile", "tail", "ring", "tail of k", "second tile"):
-        print(f"without {what}: {sum(what in each.lacks for each in kernels.values())} of {len(kernels)}")
-
-
-if __name__ == "__main__":
-    main()

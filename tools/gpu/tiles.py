@@ -13,7 +13,7 @@ Weight gradients have every tile in the split that split_of() chooses, and then 
 images, and of pieces of images.  Inner products of few rows have every number of parts (inner_parts.py) in their
 fastest tiles.
 
-tools/gpu/fit_tiles.py makes a table of the lines, anywhere.
+Rows of the results have for each op the fastest candidate beside the one that is chosen now.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ from layermem.backends.cuda import conv_patch, implicit_gemm, inner_parts, warpg
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.implicit_gemm import (
     DGRAD,
+    ENGINES,
     FPROP,
     MAX_PARTS,
     NO_EPILOGUE,
+    PACKED_BF16,
     PRODUCTS,
     WGRAD,
     Engine,
@@ -53,7 +55,6 @@ from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.errors import DeviceError
 from layermem.ops import Conv, ConvProblem, InnerProduct, Window
-from tools.gpu import fit_tiles
 from tools.gpu.gpu import Gpu
 from tools.gpu.loaded import LoadedKernels
 from tools.gpu.process import ROOT
@@ -61,7 +62,9 @@ from tools.gpu.results import Options, Results, Row, times
 from tools.gpu.whole_numbers import Operands, Places
 
 NETS = ("resnet50:128", "vgg16:64", "alexnet:256", "googlenet:128")
-PRECISIONS = ("tf32", fit_tiles.PACKED, "bf16", "fp32", "fp32x3")  # in the order of what is worth most
+TIMES = "tile_times.jsonl"
+PACKED, WARPGROUPS = "bf16 on bf16", "warpgroups "  # a precision, and what a name of a tile begins with
+PRECISIONS = ("tf32", PACKED, "bf16", "fp32", "fp32x3")  # in the order of what is worth most
 SHAPES, INNER_SHAPES, RUNS = 28, 4, 4  # shapes: of convolutions, and of inner products
 CANDIDATE_SECONDS = 10  # in which one runs, or is taken for hung
 FASTEST = 3  # tiles of a weight gradient that are timed in every split, and of an inner product in every part
@@ -103,7 +106,7 @@ class Candidate(NamedTuple):
 
 def run(results: Results, options: Options) -> None:
     gpu = Gpu(options.small, partial(results.launching, most=CANDIDATE_SECONDS))
-    kernels, path = LoadedKernels(gpu.driver), results.path.with_name(fit_tiles.TIMES)
+    kernels, path = LoadedKernels(gpu.driver), results.path.with_name(TIMES)
     shapes = SMALL if options.small else shapes_of_nets()
     precisions = PRECISIONS if int(gpu.driver.gpu.capability) >= 80 else ("fp32",)
     for precision in precisions[: 1 if options.brief else None]:
@@ -197,7 +200,7 @@ def measured(
     wrong: Callable[..., object],
 ) -> list[Row]:
     """A line for each candidate that is right; `wrong` notes the others."""
-    engine, parts = fit_tiles.engine_of(precision), max(parts_bytes(problem), problem.filter.nbytes)
+    engine, parts = engine_of(precision), max(parts_bytes(problem), problem.filter.nbytes)
     operands = Operands(gpu, problem, engine.storage, parts_bytes=parts)
     places = operands.places()
 
@@ -221,13 +224,10 @@ def measured(
     engines = [engine, *by_warpgroups(precision, problem, its.capability, its.multiprocessors)]
     for each, row in timed(engines, problem, places, clock):
         m, n, depth, repeat = matrices(problem, each.op)
-        deep = depth  # as warpgroup.Least has it
         if each.split:
-            repeat, depth, deep = repeat * each.parts, each.split.windows_each(problem), windows(problem)
+            repeat, depth = repeat * each.parts, each.split.windows_each(problem)
         line = {"op": each.op, "m": m, "n_columns": n, "depth": depth, "repeat": repeat, "function": each.function}
         line |= {
-            "deep": deep,
-            "pixels": problem.h * problem.w,
             "tile": each.tile,
             "parts": each.parts,
             "split": list(each.split or ()),
@@ -268,16 +268,21 @@ def ops_of(problem: ConvProblem) -> Sequence[str]:
     return ("fprop", "wgrad") if is_data else OPS
 
 
+def engine_of(precision: str) -> Engine:
+    """That of tiles which every GPU has."""
+    return PACKED_BF16 if precision == PACKED else ENGINES[precision]
+
+
 def takes(precision: str, problem: ConvProblem) -> bool:
     """Whether all three products are computed so."""
-    if precision != fit_tiles.PACKED:
+    if precision != PACKED:
         return True
     return all(takes_narrow("bf16", problem, step, "bf16", wide_image=False) for step in ("forward", "dgrad", "wgrad"))
 
 
 def call_of(precision: str, capability: str) -> CudaCall:
     """Which chooses the engine of a product."""
-    if precision == fit_tiles.PACKED:
+    if precision == PACKED:
         return CudaCall({}, precision="bf16", storage="bf16", narrow=("x0",), capability=capability)
     return CudaCall({}, precision=precision, capability=capability)
 
@@ -360,7 +365,7 @@ def tile_of(function: str) -> str:
     found = FUNCTION.search(function)
     assert found is not None, function
     if "_sm90a." in function:
-        return fit_tiles.WARPGROUPS + found["tile"]
+        return WARPGROUPS + found["tile"]
     if found["patch"]:
         return f"patch {found['tile']}"
     kind = {"1": "single ", str(implicit_gemm.FEW): "few "}.get(found["width"], "")
@@ -410,7 +415,7 @@ def chosen(problem: ConvProblem, op: str, precision: str, capability: str) -> tu
     if op == "wgrad":
         found = wgrad(engine, problem, NOWHERE, split_of(problem))
     elif parts > 1:
-        found = in_parts(fit_tiles.engine_of(precision), problem, NOWHERE, op, parts)
+        found = in_parts(engine_of(precision), problem, NOWHERE, op, parts)
     else:
         make = conv_fprop if op == "fprop" else conv_dgrad
         found = Candidate(op, [make(engine, problem, 0, 0, 0)])

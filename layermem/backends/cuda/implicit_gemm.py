@@ -4,7 +4,7 @@ The split is a function of the shape alone, and so the same on every GPU, under 
 is one of shape, precision and GPU, and changes no bit.  Both are those of least time by `cycles`, the split on a
 nominal GPU, the tile on that of the architecture (nominal_gpus.py).  The constants of that model (paces, L2_BYTES,
 ENDS, ADD_CYCLES) were modelled from the machine code of sm_90 and are not measured; the step `tiles` of
-tools/gpu_check.py measures on a GPU, and tools/gpu/fit_tiles.py makes tables of its times that replace these.
+tools/gpu_check.py measures every tile on a GPU beside the one that they choose.
 """
 
 from __future__ import annotations

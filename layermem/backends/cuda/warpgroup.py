@@ -61,8 +61,8 @@ Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, 
 WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
 BF16_DEEP = Least(columns=128, depth=1536, pixels=2)
 PACKED_WIDE = Least(columns=256, depth=1152, pixels=196)
-# Where they are the faster engine; they compute nothing else.  Modelled, not measured: tools/gpu/fit_tiles.py makes
-# this table of times that `tiles` of tools/gpu_check.py measures on a GPU.
+# Where they are the faster engine; they compute nothing else.  Modelled, not measured: the step `tiles`
+# of tools/gpu_check.py measures both engines on a GPU.
 PAYS: Shapes = {
     ("tf32", "conv_fprop"): (WIDE, DEEP),
     ("bf16", "conv_fprop"): (WIDE, BF16_DEEP),
