@@ -11,6 +11,7 @@ StepSlicer validates the graph that each pass makes, in tests: it takes as long 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from layermem.graph.ops import Graph, Op
@@ -73,8 +74,9 @@ def _of_op(graph: Graph, op: Op) -> Iterator[str]:
             yield f"'{op.name}' declares '{name}' {declared} times"
         if name not in op.roles.values():
             yield f"'{op.name}' declares '{name}', which none of its roles has"
+    shared = {name for name, count in Counter(op.roles.values()).items() if count > 1}  # the first role may write it
     for role in op.accumulates:
-        if op.roles.get(role) not in op.updates:
+        if op.roles.get(role) not in {*op.updates, *shared.intersection(op.writes)}:
             yield f"'{op.name}' adds to its role '{role}', which it does not update"
     for role, items in op.views.items():
         if role not in op.roles:

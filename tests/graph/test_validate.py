@@ -36,6 +36,19 @@ def test_a_step_in_slices_keeps_all_rules(cut):
     assert violations(graph) == []
 
 
+def test_an_op_may_add_to_a_gradient_that_another_role_of_it_writes():
+    text = """
+name: "twice"
+layer { name: "data" type: "DummyData" top: "data" dummy_data_param { shape { dim: 2 dim: 3 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 3 } }
+layer { name: "sum" type: "Eltwise" bottom: "ip" bottom: "ip" bottom: "ip" top: "sum" }
+layer { name: "loss" type: "Reduction" bottom: "sum" top: "loss" loss_weight: 1 }
+"""
+    graph = train_graph(Net(read_net_text(text), 0), get_device("cpu"), SGD)
+    assert any(op.accumulates and not op.updates for op in graph.ops)
+    assert violations(graph) == []
+
+
 GRAPH = graph_of("chain", "cpu")
 
 
