@@ -15,6 +15,7 @@ import layermem
 from layermem.caffe import modes
 from layermem.caffe.__main__ import main
 from layermem.graph.net import Net as GraphNet
+from layermem.graph.net import NetOptions
 from layermem.proto.read import read_net
 from tests.caffe.nets import CLASSES, write_files
 
@@ -95,7 +96,7 @@ CAFFENET = """
 def test_write_a_net(run):
     folder = run(CAFFENET)
     shapes = {"Data1": (50, 3, 12, 12), "Data2": (50,)}
-    net = GraphNet(read_net(folder / "test.prototxt"), 1, inputs=shapes)
+    net = GraphNet(read_net(folder / "test.prototxt"), 1, NetOptions(inputs=shapes))
     names = (
         "Data1 Convolution1 ReLU1 Pooling1 LRN1 Convolution2 ReLU2 Dropout1 InnerProduct1 SoftmaxWithLoss1 Accuracy1"
     )
