@@ -93,6 +93,7 @@ class PackedArguments {
         PackedArguments elements(bytes_, size_);
         elements.at_ = offset;
         std::vector<T> values;
+        values.reserve(static_cast<size_t>(count));
         for (int64_t i = 0; i < count; ++i) values.push_back(elements.take<T>());
         return values;
     }
@@ -143,4 +144,4 @@ struct KernelRegistration {
 
 }  // namespace layermem::cpu
 
-#define LAYERMEM_KERNEL(name) static const KernelRegistration kRegister_##name(#name, &KernelCall<&name>::call);
+#define LAYERMEM_KERNEL(name) static const KernelRegistration kRegister_##name(#name, &KernelCall<&(name)>::call);
