@@ -1,5 +1,6 @@
 // The loss of locations and scores of prior boxes against true boxes (SSD); layers/detection.py states it.
 #pragma once
+#include "cpu/isa/isa.h"
 #include "cpu/kernels/boxes.h"
 #include "cpu/kernels/launch.h"
 
