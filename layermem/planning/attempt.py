@@ -44,6 +44,13 @@ class Attempt:
         """The program within the budget; BudgetError if none fits."""
         return self.compiler.compile(self.budget_bytes, known=self.compiled)
 
+    @property
+    def fused(self) -> Program:
+        """What fitting() found.  A search compares these alone: whether fewer fusions are faster is asked once, of the
+        attempt that it chooses."""
+        assert self.compiled is not None
+        return self.compiled
+
     def fitting(self, seconds: float = inf) -> Attempt | None:
         """The attempt with its program with all fusions, or None if nothing fits; one that takes much longer than
         `seconds` may not be the fastest."""
