@@ -31,10 +31,10 @@ import layermem  # noqa: E402
 from layermem.backends.base import get_device  # noqa: E402
 from layermem.backends.cuda.base import CudaCall, cuda_kernels  # noqa: E402
 from layermem.backends.cuda.launch import Launch  # noqa: E402
-from layermem.backends.cuda.struct_layout import Layout, layout  # noqa: E402
+from layermem.backends.cuda.struct_layout import layout  # noqa: E402
 from layermem.backends.cuda.update import update_parameters  # noqa: E402
 from layermem.backends.registry import narrow_roles, storage_of  # noqa: E402
-from layermem.backends.struct_layout import Scalar  # noqa: E402
+from layermem.backends.struct_layout import Layout, Scalar  # noqa: E402
 from layermem.graph.ops import Op  # noqa: E402
 from layermem.ops import ITEMSIZE, Update  # noqa: E402
 from layermem.schedule.ir import Instruction, Schedule  # noqa: E402

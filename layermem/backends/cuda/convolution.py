@@ -32,7 +32,6 @@ from layermem.backends.cuda.implicit_gemm import (
 )
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
-from layermem.backends.cuda.struct_layout import StructValues
 from layermem.backends.cuda.warpgroup import engine_of, leaves_moments, leaves_norm_sums
 from layermem.backends.cuda.weight_tiles import operand_weights
 from layermem.backends.cuda.wgrad_slices import (
@@ -42,6 +41,7 @@ from layermem.backends.cuda.wgrad_slices import (
     conv_wgrad_open_bytes,
     conv_wgrad_workspace_bytes_of,
 )
+from layermem.backends.struct_layout import StructValues
 from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Deconv
 
 # -- direct convolutions ----------------------------------------------------------------------------------------------

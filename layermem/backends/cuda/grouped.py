@@ -15,7 +15,7 @@ from layermem.backends.cuda.direct import CHANNELS, WARP, WARPS, DirectWgrad, Si
 from layermem.backends.cuda.direct_problems import TAPS
 from layermem.backends.cuda.implicit_gemm import ADD_CYCLES, DRAM_BYTES, NO_EPILOGUE, SLACK, SMS, Epilogue
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
-from layermem.backends.cuda.struct_layout import StructValues
+from layermem.backends.struct_layout import StructValues
 from layermem.ops import ConvProblem
 
 MODULE = "grouped"

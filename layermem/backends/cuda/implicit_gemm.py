@@ -22,7 +22,7 @@ from layermem.backends.cuda.direct_problems import is_direct_wgrad
 from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, is_grid, launch, vector_width
 from layermem.backends.cuda.nominal_gpus import H200, NominalGpu, nominal_gpu
-from layermem.backends.cuda.struct_layout import StructValue, StructValues
+from layermem.backends.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 
 DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones

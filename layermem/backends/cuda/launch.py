@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.backends.cuda.struct_layout import Later, Patch, StructValue, StructValues, layout
+from layermem.backends.cuda.struct_layout import layout
 from layermem.backends.registry import StepContext
+from layermem.backends.struct_layout import Later, Patch, StructValue, StructValues
 from layermem.errors import InputError
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # blocks along each axis

@@ -11,7 +11,7 @@ from layermem.backends.cuda.channel_sums import Columns
 from layermem.backends.cuda.copy import reorder
 from layermem.backends.cuda.labels import divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
-from layermem.backends.cuda.struct_layout import StructValues
+from layermem.backends.struct_layout import StructValues
 from layermem.ops import (
     BatchSlice,
     ContrastiveLoss,

@@ -13,7 +13,7 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, ke
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
-from layermem.backends.cuda.struct_layout import StructValues
+from layermem.backends.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned

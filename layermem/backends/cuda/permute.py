@@ -9,7 +9,7 @@ from layermem.backends.cuda.base import CudaCall, Workspace, kernel
 from layermem.backends.cuda.copy import copy, reorder
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.strided_index import Axes, merge_axes
-from layermem.backends.cuda.struct_layout import StructValues
+from layermem.backends.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import Permute, Tensor
 from layermem.utils.units import aligned

@@ -8,7 +8,7 @@ from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.dropout import first_element
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.step_scalars import WORD
-from layermem.backends.cuda.struct_layout import StructValues
+from layermem.backends.struct_layout import StructValues
 from layermem.ops import Pool, StochasticPool, Tensor
 
 NARROW_TAPS = 256  # that an index of one byte tells apart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from layermem.backends.cuda.launch import divider
-from layermem.backends.cuda.struct_layout import StructValues
+from layermem.backends.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import Tensor
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from layermem.backends.cuda.kernel_images.sources import closure
-from layermem.backends.struct_layout import Declarations, Later, Layout, Patch, StructValue, StructValues
+from layermem.backends.struct_layout import Declarations, Layout
 
 
 def layout(module: str, name: str) -> Layout:
@@ -20,6 +20,3 @@ def layout(module: str, name: str) -> Layout:
 def declarations(module: str) -> Declarations:
     """Those of cuda/<module>.cu and of its headers."""
     return Declarations(path.read_text(encoding="utf-8") for path in closure(module))
-
-
-__all__ = ["Later", "Layout", "Patch", "StructValue", "StructValues", "declarations", "layout"]

@@ -33,7 +33,7 @@ from layermem.backends.cuda.implicit_gemm import (
     writes_moments,
 )
 from layermem.backends.cuda.launch import Launch, ceil_div, launch
-from layermem.backends.cuda.struct_layout import StructValue
+from layermem.backends.struct_layout import StructValue
 from layermem.ops import ConvProblem
 
 CAPABILITY = "90"
