@@ -17,26 +17,27 @@ one.  All graphs that share the arena have the same bands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import op_builder
-from layermem.graph.op_builder import priced, role_map
-from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op, unique
+from layermem.graph import partition
+from layermem.graph.op_builder import on_roles, role_map
+from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op
+from layermem.graph.partition import PIECE, Partition, Region
 from layermem.graph.rewrite import offer_updates
 from layermem.graph.train import with_updates_placed
-from layermem.ops import BandRules, Concat, InnerProduct, RowBand, Tensor, Update
+from layermem.ops import Along, BandRules, BatchSlice, Concat, InnerProduct, RowBand, Tensor, Update
 from layermem.utils.similar import did_you_mean
 
 ROWS = "/rows/"  # between the layer and the count, as users write bands
 OTHERWISE = "give the rows of another InnerProduct, or none"
 
 
-class Device(op_builder.Device, Protocol):
-    """What bands need of a device, beside what the training graph needs."""
+class Device(partition.Device, Protocol):
+    """What bands need of a device, beside what pieces need."""
 
     def row_bands(self, record: InnerProduct) -> BandRules | None: ...
 
@@ -121,182 +122,135 @@ def _refusal(layer: str, what: str) -> InputError:
     return InputError(f"{what}; {OTHERWISE}", layer=layer)
 
 
+class Rows:
+    """The rows of one layer's weights in one graph, as the axis of bands."""
+
+    sums_in_results = True
+
+    def __init__(self, graph: Graph, banded: BandedWeights, device: Device):
+        self.banded, self.device = banded, device
+        *firsts, rows = accumulate((0, *banded.sizes))
+        self.parts: Sequence[BatchSlice] = [BatchSlice(first, size, rows) for first, size in zip(firsts, banded.sizes)]
+        forward = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
+        if len(forward) > 1:  # in a test net; BandedWeights.of looks at the training step
+            raise _refusal(banded.layer, f"shares its weights with '{forward[1].layer_name}'")
+        self.tops = {op.roles["y0"] for op in forward}
+        gradient, states = f"{banded.weights}.diff", f"{banded.weights}.h"
+        self.weights = {name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(states)}
+        self.buffers = graph.buffers
+
+    def refusal(self, op: Op, what: str, remedy: str = OTHERWISE) -> InputError:
+        return _refusal(self.banded.layer, what)
+
+    def along(self, op: Op) -> Along:
+        along, rules = op.record.over_rows(op.step), self.banded.rules
+        is_product = isinstance(op.record, InnerProduct)
+        if not is_product and (along.refusal or op.kind == FORWARD):
+            what = "clip_gradients reads" if op.name == "clip" else f"'{op.name}' reads"
+            return Along(refusal=f"cannot have row bands where {what} all rows of them at once")
+        if op.step == "dgrad" and op.accumulates and rules.sums_dx and not rules.adds_dx:
+            gradient, title = op.roles["dx0"], self.device.title
+            what = f"adds to '{gradient}' what other layers gave it, which row bands on device {title} cannot"
+            return Along(refusal=what)
+        return along
+
+    def lies(self, op: Op, buffer: Buffer, crosses: bool) -> str:
+        return PIECE
+
+    def name(self, name: str, number: int) -> str:
+        return f"{name}.rows{number + 1}/{len(self.parts)}"
+
+    def buffer(self, whole: Buffer, number: int) -> Buffer:
+        """The rows of a buffer with a row for each output, or the columns of a blob."""
+        part, name = self.parts[number], self.name(whole.name, number)
+        if whole.name in self.tops:
+            tensor, band_of = self.columns(whole.tensor, number), None
+        else:
+            tensor, band_of = part.rows_of(whole.tensor), BandOf(whole, part.first)
+        return replace(whole, name=name, tensor=tensor, nbytes=self.device.nbytes(tensor), band_of=band_of)
+
+    def view(self, whole: Buffer, number: int) -> BatchSlice:
+        raise AssertionError(f"'{whole.name}' has no views of rows")
+
+    def columns(self, tensor: Tensor, number: int) -> Tensor:
+        return replace(tensor, shape=(*tensor.shape[:-1], self.parts[number].count))
+
+    def piece(self, op: Op, number: int, again: bool) -> Op:
+        record, part, weights = op.record, self.parts[number], self.banded.weights
+        name = self.name(op.name, number)
+        if isinstance(record, InnerProduct):
+            band = RowBand(part.first, part.items)
+            record = replace(record, y=self.columns(record.y, number), outputs=part.count, band=band)
+        else:
+            name = self.name(weights, number) + op.name.removeprefix(weights)
+            if isinstance(record, Update):
+                record = replace(record, tensor=part.rows_of(record.tensor))
+        share = part.count / part.items
+        form = replace(
+            op, name=name, record=record, flops=int(op.flops * share), share_of=(op.name, share), overlays=()
+        )
+        whole = {op.roles[role] for role in self.along(op).whole if role in op.roles}
+        touched = [b for b in (*op.reads, *op.updates, *op.updates, *op.writes) if b not in whole or b in op.reads]
+        buffers = [self.buffers[b] for b in touched]
+        divided = {*self.weights, *self.tops}
+        nbytes = (self.buffer(each, number).nbytes if each.name in divided else each.nbytes for each in buffers)
+        return replace(form, nbytes=sum(nbytes))
+
+
 class _Bander:
     """One graph, and the bands of one layer's weights."""
 
     def __init__(self, graph: Graph, banded: BandedWeights, device: Device):
         self.whole, self.banded, self.device = graph, banded, device
-        self.count = len(banded.sizes)
-        *firsts, rows = accumulate((0, *banded.sizes))
-        self.bands = [RowBand(first, rows) for first in firsts]
-        gradient, states = f"{banded.weights}.diff", f"{banded.weights}.h"
-        self.divided = {name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(states)}
-        products = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
-        if len(products) > 1:  # in a test net; BandedWeights.of looks at the training step
-            raise _refusal(banded.layer, f"shares its weights with '{products[1].layer_name}'")
-        self.tops = {op.roles["y0"] for op in products}
-        self.buffers: dict[str, Buffer] = {}
+        self.axis = Rows(graph, banded, device)
+        names = frozenset(op.name for op in graph.ops if not self.axis.weights.isdisjoint(op.touches))
+        self.partition = Partition(graph, self.axis, Region(names), device)
+        self.buffers = self.partition.buffers
 
     def graph(self) -> Graph:
-        for name, buffer in self.whole.buffers.items():
-            if name in self.divided:
-                self._divide(buffer)
-            else:
-                self.buffers[name] = buffer
-                if name in self.tops:
-                    self._columns(buffer)
-        ops: list[Op] = []
         product = [op for op in self.whole.of_kind(BACKWARD) if self._is_product(op)]
+        rising, ops = range(len(self.axis.parts)), list[Op]()
         for op in self.whole.ops:
             if op in product:
                 ops += self._backward(product) if op is product[0] else ()
+            elif op.name not in self.partition.region.names:
+                ops.append(op)
+            elif op.kind == FORWARD:
+                ops += [*self.partition.run([op], rising[::-1]), self._join(op)]
             else:
-                ops += self._in_bands(op)
-        ordered = with_updates_placed(ops) if self.tops else ops
-        graph = replace(self.whole, buffers=self.buffers, ops=tuple(ordered), fused_updates=())
+                ops += self.partition.run([op], rising)
+        graph = self.partition.graph(with_updates_placed(ops) if self.axis.tops else ops)
         return offer_updates(graph, self.device) if product else graph
-
-    def _name(self, name: str, number: int) -> str:
-        return f"{name}.rows{number + 1}/{self.count}"
-
-    # -- buffers -------------------------------------------------------------------------------------------------------
-
-    def _divide(self, buffer: Buffer) -> None:
-        """The bands of a buffer with a row for each output."""
-        _, *row = buffer.tensor.shape
-        for number, size in enumerate(self.banded.sizes):
-            tensor, name = replace(buffer.tensor, shape=(size, *row)), self._name(buffer.name, number)
-            band_of = BandOf(buffer, self.bands[number].first)
-            self.buffers[name] = replace(
-                buffer, name=name, tensor=tensor, nbytes=self.device.nbytes(tensor), band_of=band_of
-            )
-
-    def _columns(self, buffer: Buffer) -> None:
-        """The columns of each band of a blob with a column for each output."""
-        for number in range(self.count):
-            tensor, name = self._columns_of(buffer.tensor, number), self._name(buffer.name, number)
-            self.buffers[name] = replace(buffer, name=name, tensor=tensor, nbytes=self.device.nbytes(tensor))
-
-    def _columns_of(self, tensor: Tensor, number: int) -> Tensor:
-        return replace(tensor, shape=(*tensor.shape[:-1], self.banded.sizes[number]))
-
-    # -- ops -----------------------------------------------------------------------------------------------------------
 
     def _is_product(self, op: Op) -> bool:
         """Whether `op` is wgrad or dgrad of the layer."""
         return isinstance(op.record, InnerProduct) and self.banded.layer in op.layers
 
-    def _in_bands(self, op: Op) -> Iterator[Op]:
-        """An op that is none of the layer's backward: for each band, if it touches the weights."""
-        if self.divided.isdisjoint(op.touches):
-            yield op
-        elif op.kind != FORWARD and not op.record.over_rows(op.step).refusal:
-            for number in range(self.count):
-                yield self._of_band(op, number)
-        elif op.kind == FORWARD and isinstance(op.record, InnerProduct):
-            for number in reversed(range(self.count)):
-                recompute = None if op.recompute is None else self._of_band(op.recompute, number)
-                yield replace(self._of_band(op, number), recompute=recompute)
-            yield self._join(op)
-        else:
-            what = "clip_gradients reads" if op.name == "clip" else f"'{op.name}' reads"
-            raise _refusal(self.banded.layer, f"cannot have row bands where {what} all rows of them at once")
-
     def _join(self, op: Op) -> Op:
         """The columns of all bands, side by side."""
         y = self.whole.buffers[op.roles["y0"]]
-        parts = [self._name(y.name, number) for number in range(self.count)]
-        record = Concat(
-            y.tensor,
-            tuple(self.buffers[part].tensor for part in parts),
-            len(y.tensor.shape) - 1,
-            tuple(band.first for band in self.bands),
-        )
-        roles = {**role_map("x", parts), "y0": y.name}
-        join = replace(
-            op,
-            name=f"{op.layer_name}.join",
-            record=record,
-            roles=roles,
-            reads=tuple(parts),
-            overlays=(),
-            flops=0,
-            recompute=None,
-        )
-        join = replace(priced(join, self.buffers, self.device), nbytes=2 * y.nbytes)
+        pieces = self.partition.pieces[y.name]
+        firsts = tuple(part.first for part in self.axis.parts)
+        record = Concat(y.tensor, tuple(each.tensor for each in pieces), len(y.tensor.shape) - 1, firsts)
+        roles = {**role_map("x", [each.name for each in pieces]), "y0": y.name}
+        name = f"{op.layer_name}.join"
+        join = on_roles(replace(op, name=name, record=record, flops=0), roles, self.buffers, self.device)
+        join = replace(join, nbytes=2 * y.nbytes)
         return replace(join, recompute=join)
 
     def _backward(self, product: Sequence[Op]) -> Iterator[Op]:
-        """wgrad and dgrad, band by band; before them what is not in bands."""
+        """wgrad and dgrad, band by band; before them the gradient of the bias, of all outputs at once, and where the
+        device has no sums of dx, one dgrad that reads all bands."""
         sums_dx = self.banded.rules.sums_dx
-        dgrads = [op for op in product if "dx0" in op.roles]
-        yield from (self._bias(op) for op in product if "dw1" in op.roles)
-        yield from (self._gathered(op) for op in dgrads if not sums_dx)
-        for number in range(self.count):
-            for op in product:
-                if "dw0" in op.roles:
-                    yield self._of_band(op, number)
-            yield from (self._dgrad(op, number) for op in dgrads if sums_dx)
-
-    def _bias(self, op: Op) -> Op:
-        """The gradient of the bias, of all outputs at once."""
-        roles = {role: op.roles[role] for role in ("dy0", "dw1")}
-        return self._of(op, roles, self.buffers[op.roles["dy0"]].tensor.count)
-
-    def _dgrad(self, op: Op, number: int) -> Op:
-        if op.accumulates and not self.banded.rules.adds_dx:
-            raise _refusal(
-                self.banded.layer,
-                f"adds to '{op.roles['dx0']}' what other layers gave it, which row bands on device "
-                f"{self.device.title} cannot",
-            )
-        band = self._of_band(op, number)
-        return replace(band, writes=(), updates=(op.roles["dx0"],), accumulates=("dx0",)) if number else band
-
-    def _gathered(self, op: Op) -> Op:
-        """One dgrad that reads the bands of all."""
-        weights = role_map("w", [self._name(op.roles["w0"], number) for number in range(self.count)])
-        roles = {"dy0": op.roles["dy0"], "dx0": op.roles["dx0"], **weights}
-        return self._of(replace(op, step="gathered_dgrad"), roles, op.flops)
-
-    def _share(self, number: int) -> float:
-        """Of all rows, those of a band."""
-        return self.banded.sizes[number] / sum(self.banded.sizes)
-
-    def _of_band(self, op: Op, number: int) -> Op:
-        """An op on one band, without what is made of all bands at once."""
-        record, along, weights = op.record, op.record.over_rows(op.step), self.banded.weights
-        if along.refusal:
-            raise _refusal(self.banded.layer, along.refusal)
-        roles = {role: b if role in along.whole | along.sums else self._name(b, number) for role, b in op.roles.items()}
-        roles = {role: b for role, b in roles.items() if role not in along.whole or b in op.reads}
-        name = self._name(op.name, number)
-        if isinstance(record, InnerProduct):
-            y = self._columns_of(record.y, number)
-            record = replace(record, y=y, outputs=self.banded.sizes[number], band=self.bands[number])
-        else:
-            name = self._name(weights, number) + op.name.removeprefix(weights)
-            if isinstance(record, Update):
-                record = replace(record, tensor=self.buffers[self._name(weights, number)].tensor)
-        band = replace(op, name=name, record=record, share_of=(op.name, self._share(number)))
-        return self._of(band, roles, int(op.flops * self._share(number))).of_turn(number)
-
-    def _of(self, op: Op, roles: Mapping[str, str], flops: int) -> Op:
-        """`op` with other operands: each is read or written as that of its role is, further ones as w0."""
-
-        def named(buffers: Sequence[str]) -> tuple[str, ...]:
-            return unique(b for role, b in roles.items() if op.roles[role if role in op.roles else "w0"] in buffers)
-
-        reads, updates, writes = named(op.reads), named(op.updates), named(op.writes)
-        made = replace(
-            op,
-            roles=dict(roles),
-            reads=reads,
-            updates=updates,
-            writes=writes,
-            flops=flops,
-            recompute=None,
-            accumulates=tuple(role for role in op.accumulates if role in roles),
-            overlays=(),
-        )
-        return priced(made, self.buffers, self.device)
+        for op in product:
+            if "dw1" in op.roles:
+                bias = {role: op.roles[role] for role in ("dy0", "dw1")}
+                count = self.buffers[op.roles["dy0"]].tensor.count
+                yield on_roles(replace(op, flops=count), bias, self.buffers, self.device)
+        for op in product:
+            if "dx0" in op.roles and not sums_dx:
+                weights = [each.name for each in self.partition.pieces[op.roles["w0"]]]
+                roles = {**{role: op.roles[role] for role in ("dy0", "dx0")}, **role_map("w", weights)}
+                yield on_roles(replace(op, step="gathered_dgrad"), roles, self.buffers, self.device)
+        in_bands = [op for op in product if "dw0" in op.roles or ("dx0" in op.roles and sums_dx)]
+        yield from self.partition.run(in_bands, range(len(self.axis.parts)))

@@ -17,10 +17,9 @@ source  Ioffe and Szegedy, "Batch Normalization", 2015, section 3 for the gradie
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from layermem.graph.op_builder import Device, priced
+from layermem.graph.op_builder import Device, on_roles, priced
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, Buffer, Graph, Op, unique
 from layermem.ops import BatchNorm, BatchNormScale, Tensor
 
@@ -65,25 +64,6 @@ def passes_of(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
     return _backward_passes(op, buffers, device)
 
 
-def stages(ops: Iterable[Op]) -> list[list[Op]]:
-    """`ops` in their order, cut where one reads what another op of the stage sums over all items."""
-    found: list[list[Op]] = [[]]
-    results: set[str] = set()
-    for op in ops:
-        if results.intersection(op.reads):
-            found.append([])
-            results.clear()
-        found[-1].append(op)
-        results.update(op.roles[role] for role in op.record.over_items(op.step).sums if role in op.roles)
-    return found
-
-
-def runs_again(op: Op, buffers: Mapping[str, Buffer], whole: Op) -> Op:
-    """A slice of the backward op `whole`, which may run once for each of the two passes that read what it writes."""
-    is_pure = whole.writes and not (whole.updates or any(buffers[b].kind != DIFF for b in whole.writes))
-    return replace(op, recompute=op) if op.kind == BACKWARD and is_pure else op
-
-
 def _forward_passes(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
     """Statistics, and what `op` recomputes from them; without a backward, they have had no stash."""
     assert op.recompute is not None and isinstance(op.record, NORMS)
@@ -92,13 +72,13 @@ def _forward_passes(op: Op, buffers: dict[str, Buffer], device: Device) -> list[
         role: op.roles.get(role) or _declare(buffers, f"{op.name}.{role}", STASH, channels, device) for role in OF_BATCH
     }
     read = {role: op.roles[role] for role in ("x0", *AVERAGES)}
-    statistics = _step(op, FIRST, "statistics", {**read, **made}, [*made.values()], buffers, device)
+    statistics = on_roles(_step(op, "statistics"), {**read, **made}, buffers, device, made.values())
     again = replace(
         op.recompute, roles={**op.recompute.roles, **made}, reads=unique((*op.recompute.reads, *made.values()))
     )
     again = priced(again, buffers, device)
     return [
-        replace(statistics, flops=max(0, op.flops - op.recompute.flops)),
+        replace(statistics, flops=max(0, op.flops - op.recompute.flops)).of_turn(FIRST),
         replace(again, recompute=again).of_turn(SECOND),
     ]
 
@@ -108,45 +88,18 @@ def _backward_passes(op: Op, buffers: dict[str, Buffer], device: Device) -> list
     assert isinstance(op.record, NORMS)
     sums = {"sums": _declare(buffers, f"{op.name}.sums", DIFF, Tensor((2, op.record.x.shape[1])), device)}
     first = sums | {role: buffer for role, buffer in op.roles.items() if role != "dx0"}
-    made = [buffer for role, buffer in first.items() if role == "sums" or role.startswith("dw")]
-    passes = [_step(op, SECOND, "gradient_sums", first, made, buffers, device)]
+    passes = [on_roles(_step(op, "gradient_sums"), first, buffers, device, sums.values()).of_turn(SECOND)]
     if "dx0" in op.roles:
         second = {role: buffer for role, buffer in op.roles.items() if not role.startswith("dw")}
-        gradient = _step(op, FIRST, "input_gradient", {**second, **sums}, [op.roles["dx0"]], buffers, device)
-        passes.append(replace(gradient, name=op.name, overlays=op.overlays))
+        gradient = on_roles(replace(op, step="input_gradient"), {**second, **sums}, buffers, device).of_turn(FIRST)
+        passes.append(replace(gradient, overlays=op.overlays))
     return [replace(each, flops=op.flops // len(passes)) for each in passes]
+
+
+def _step(op: Op, step: str) -> Op:
+    return replace(op, name=f"{op.name.rpartition('.')[0]}.{step}", step=step)
 
 
 def _declare(buffers: dict[str, Buffer], name: str, kind: str, tensor: Tensor, device: Device) -> str:
     buffers[name] = Buffer(name, kind, tensor, device.nbytes(tensor))
     return name
-
-
-def _step(
-    op: Op,
-    turn: int,
-    step: str,
-    roles: Mapping[str, str],
-    made: Collection[str],
-    buffers: Mapping[str, Buffer],
-    device: Device,
-) -> Op:
-    """A pass of `op`, of this run of the node, with these roles, which writes the buffers `made` or adds to them."""
-    updates = tuple(b for b in op.updates if b in roles.values())
-    writes = tuple(b for b in made if b not in updates)
-    reads = unique(b for b in roles.values() if b not in (*made, *updates))
-    accumulates = tuple(role for role in roles if role in op.accumulates)
-    name = f"{op.name.rpartition('.')[0]}.{step}"
-    divided = replace(
-        op,
-        name=name,
-        step=step,
-        roles=roles,
-        reads=reads,
-        writes=writes,
-        updates=updates,
-        accumulates=accumulates,
-        overlays=(),
-        recompute=None,
-    )
-    return priced(divided, buffers, device).of_turn(turn)

@@ -154,6 +154,27 @@ def priced(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
     )
 
 
+def on_roles(
+    op: Op, roles: Mapping[str, str], buffers: Mapping[str, Buffer], device: Device, made: Collection[str] = ()
+) -> Op:
+    """`op` with these operands alone.  It writes and updates those that it did before, writes those that are `made`,
+    and reads the others."""
+    used = unique(roles.values())
+    updates = tuple(b for b in op.updates if b in used)
+    writes = tuple(b for b in used if b not in updates and (b in op.writes or b in made))
+    changed = replace(
+        op,
+        roles=dict(roles),
+        reads=tuple(b for b in used if b not in updates and b not in writes),
+        writes=writes,
+        updates=updates,
+        accumulates=tuple(role for role in op.accumulates if role in roles),
+        overlays=(),
+        recompute=None,
+    )
+    return priced(changed, buffers, device)
+
+
 def _overlay_kind(permission: Overlay, node: OpNode) -> str:
     """'inplace' where the user named one blob for both sides, else the layer's kind."""
     if permission.kind == "intra":

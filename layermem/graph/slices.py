@@ -9,11 +9,9 @@
     staged      a BatchNorm needs sums over all items            conv1..bn..conv2/2
         conv1 and the sums of slice 1, of slice 2, then the rest of both: graph/batch_norm_passes.py
 
-What one slice alone touches is a piece with a residency of its own, `conv1@2/2`.  A buffer that crosses the border of
-the region stays whole: slices touch views of it (Op.views), the first one writes it and the others update it.  What is
-summed over the items (weight gradients, losses) is carried from slice to slice, always in the order of the items, and
-the last slice makes the result of it (ops.OpRecord): the bits are those of the step without slices.  A gradient of
-parameters that is larger than all that it is summed from is summed once, behind the slices; that stays whole.
+Slices are pieces along the items of the batch (partition.py); weight gradients and losses are sums over them.  A
+gradient of parameters that is larger than all that it is summed from is summed once, behind the slices; that stays
+whole.
 
 The sliced graph is made from two graphs of one net: with the whole batch, and with that of one slice.
 source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches" (mu-cuDNN), CLUSTER 2018, for one
@@ -23,47 +21,22 @@ source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches"
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from sys import intern
-from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import op_builder
-from layermem.graph.batch_norm_passes import in_two_passes, runs_again, stages
+from layermem.graph.batch_norm_passes import in_two_passes
 from layermem.graph.net import Net
-from layermem.graph.ops import (
-    BACKWARD,
-    DATA,
-    DIFF,
-    FORWARD,
-    GRADIENT,
-    STASH,
-    UPDATE,
-    Buffer,
-    BufferOverlay,
-    Graph,
-    Op,
-    unique,
-)
-from layermem.graph.train import with_updates_placed
-from layermem.ops import CARRY, OPEN, WHOLE, BatchSlice, CopyOut, Fill, OpRecord, Tensor
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, UPDATE, Buffer, Graph, Op, unique
+from layermem.graph.partition import PIECE, UNCUT, VIEW, Device, Partition, Region
+from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
 from layermem.utils.similar import did_you_mean
 
 ALL = "whole"  # how a Cut of all layers is written
 FORM = "give it as FIRST..LAST/COUNT with names of layers, such as conv1_1..pool2/4, or as whole/4"
 OTHERWISE = "slice other layers, as FIRST..LAST/COUNT, or none"
 NUMBER = re.compile(r"@\d+/\d+$")  # of a slice, behind a name
-
-
-class Device(op_builder.Device, Protocol):
-    """What slices need of a device, beside what the training graph needs."""
-
-    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None: ...
-
-    def open_bytes(self, record: OpRecord, step: str, role: str) -> int: ...
-
-    def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -115,18 +88,9 @@ def sliced_graph(
         what = f"cannot be sliced: with a batch of {each}, it {error.what}"
         raise InputError(what, path=error.path, line=error.line, layer=error.layer) from None
     try:
-        return slice_graph(make(net), make(small), cut, device, net.items)
+        return _slice_graph(make(net), make(small), cut, device, net.items)
     except InputError as error:
         raise net.placed(error) from None
-
-
-def slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
-    """`whole`, of a batch of `items`, with the layers of `cut` in slices.
-
-    small   the graph of the same net with a batch of items / cut.count
-    Raises InputError for a layer that cannot be sliced.
-    """
-    return _Slicer(whole, small, cut, device, items).graph()
 
 
 def whole_name(name: str) -> str:
@@ -134,58 +98,101 @@ def whole_name(name: str) -> str:
     return NUMBER.sub("", name)
 
 
-class _Slicer:
-    """One cut of one graph."""
+def _slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
+    """`whole`, of a batch of `items`, in slices; `small` is of the same net, with a batch of items / cut.count."""
+    whole, small = (in_two_passes(graph, *_nodes(graph, cut), device) for graph in (whole, small))
+    axis = Items(whole, small, cut.count, items)
+    region = _Regions(whole, axis, cut, device).region()
+    return replace(Partition(whole, axis, region, device).in_order(), slices=str(cut))
 
-    def __init__(self, whole: Graph, small: Graph, cut: Cut, device: Device, items: int):
-        self.cut, self.device = cut, device
-        each = items // cut.count
-        self.parts = [BatchSlice(i * each, each, items) for i in range(cut.count)]
-        whole, small = (in_two_passes(graph, *self._range(whole), device) for graph in (whole, small))
-        self.whole, self.small, self.sizes = whole, small.by_name, small.buffers
-        self.first, self.last = self._range(whole)
-        self.region = self._region()
-        backward = list(whole.of_kind(BACKWARD))
-        if backward and not any(op.name in self.region for op in backward):
-            raise InputError(f"has no gradients in layers {cut.first}..{cut.last} to slice; {OTHERWISE}")
-        self.late = self._late_sums()
-        self.region -= self.late
-        inside = [op for op in whole.ops if op.name in self.region]
-        self.forward = [op for op in inside if op.kind == FORWARD]
-        self.backward = [op for op in inside if op.kind == BACKWARD]
-        outside = [op for op in whole.ops if op.name not in self.region]
-        self.staged = any(len(stages(ops)) > 1 for ops in (self.forward, self.backward))
-        self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > self.last for op in outside)
-        self.touched_outside = {b for op in outside for b in op.touches}
-        self.sums = {op.name: self._sums(op) for op in inside}
-        self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
-        self.made = {b for op in inside for b in (*op.writes, *op.updates)}
-        self.constants = {op.roles["y0"] for op in self.backward if isinstance(op.record, Fill)}
-        self.pieces: set[str] = set()  # buffers that one slice alone touches
-        self.border: set[str] = set()  # those that slices touch views of
-        for op in inside:
-            self._classify(op)
-        self.carries: dict[str, Buffer] = {}
 
-    # -- the region --------------------------------------------------------------------------------------------
+def _nodes(graph: Graph, cut: Cut) -> tuple[int, int]:
+    """The first and the last node of a cut."""
+    nodes: dict[str, list[int]] = {}
+    for op in graph.of_kind(FORWARD):
+        for name in op.layers:
+            nodes.setdefault(name, []).append(op.node)
+    for name in (cut.first, cut.last):
+        if name and name not in nodes:
+            hint = did_you_mean(name, nodes) or "`layermem show` lists the layers"
+            raise InputError(f"has no layer '{name}' to slice at; {hint}")
+    first = min(nodes[cut.first]) if cut.first else 0
+    last = max(nodes[cut.last]) if cut.last else max(max(each) for each in nodes.values())
+    if first > last:
+        raise InputError(f"has layer '{cut.first}' behind '{cut.last}'; give the earlier one first")
+    return first, last
 
-    def _range(self, graph: Graph) -> tuple[int, int]:
-        """The first and the last node of the cut."""
-        nodes: dict[str, list[int]] = {}
-        for op in graph.of_kind(FORWARD):
-            for name in op.layers:
-                nodes.setdefault(name, []).append(op.node)
-        for name in (self.cut.first, self.cut.last):
-            if name and name not in nodes:
-                hint = did_you_mean(name, nodes) or "`layermem show` lists the layers"
-                raise InputError(f"has no layer '{name}' to slice at; {hint}")
-        first = min(nodes[self.cut.first]) if self.cut.first else 0
-        last = max(nodes[self.cut.last]) if self.cut.last else max(max(each) for each in nodes.values())
-        if first > last:
-            raise InputError(f"has layer '{self.cut.first}' behind '{self.cut.last}'; give the earlier one first")
-        return first, last
 
-    def _region(self) -> set[str]:
+class Items:
+    """The items of the batch of `whole`, in equal slices; `small` is the graph of the items of one of them."""
+
+    sums_in_results = False
+
+    def __init__(self, whole: Graph, small: Graph, count: int, items: int):
+        self.whole, self.small = whole, small
+        self.parts: Sequence[BatchSlice] = [
+            BatchSlice(i * (items // count), items // count, items) for i in range(count)
+        ]
+        backward = whole.of_kind(BACKWARD)
+        self.constants = {op.roles["y0"] for op in backward if isinstance(op.record, Fill)}  # each slice has its own
+
+    def refusal(self, op: Op, what: str, remedy: str = OTHERWISE) -> InputError:
+        return InputError(f"{what}; {remedy}", layer=op.layers[0] if op.layers else op.name)
+
+    def along(self, op: Op) -> Along:
+        return op.record.over_items(op.step)
+
+    def lies(self, op: Op, buffer: Buffer, crosses: bool) -> str:
+        small, name = self.small.by_name.get(op.name), buffer.name
+        if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
+            raise self.refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
+        outlives = buffer.persistent or buffer.kind == GRADIENT
+        if crosses and not outlives and self.divides(name) and buffer.nbytes % self.parts[0].items == 0:
+            return VIEW
+        if not crosses and not outlives and (buffer.kind == STASH or name in self.constants or self.divides(name)):
+            return PIECE
+        if name in (*op.writes, *op.updates) or buffer.tensor != self.small.buffers[name].tensor:
+            raise self.refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
+        return UNCUT
+
+    def divides(self, buffer: str) -> bool:
+        """Whether a slice has an equal share of axis 0 of `buffer`, and its other axes whole."""
+        whole, small = self.whole.buffers[buffer].tensor.shape, self.small.buffers[buffer].tensor.shape
+        return bool(whole) and (small[0] * len(self.parts), *small[1:]) == whole
+
+    def name(self, name: str, number: int) -> str:
+        return intern(f"{name}@{number + 1}/{len(self.parts)}")  # ops repeat the names of their buffers
+
+    def buffer(self, whole: Buffer, number: int) -> Buffer:
+        return replace(self.small.buffers[whole.name], name=self.name(whole.name, number))
+
+    def view(self, whole: Buffer, number: int) -> BatchSlice:
+        return self.parts[number]
+
+    def piece(self, op: Op, number: int, again: bool) -> Op:
+        small = self.small.by_name[op.name]
+        small = (small.recompute or small) if again else small
+        record = small.record.of_slice(self.parts[number], op.record)
+        name = self.name(op.name, number)
+        return replace(op, name=name, record=record, flops=small.flops, nbytes=small.nbytes, overlays=small.overlays)
+
+
+class _Regions:
+    """Which ops of a cut run in slices."""
+
+    def __init__(self, whole: Graph, axis: Items, cut: Cut, device: Device):
+        self.whole, self.axis, self.cut, self.device = whole, axis, cut, device
+        self.first, self.last = _nodes(whole, cut)
+
+    def region(self) -> Region:
+        names = self._names()
+        backward = self.whole.of_kind(BACKWARD)
+        if backward and not any(op.name in names for op in backward):
+            raise InputError(f"has no gradients in layers {self.cut.first}..{self.cut.last} to slice; {OTHERWISE}")
+        late = self._late_sums(names)
+        return Region(frozenset(names - late), self.first, self.last, frozenset(late))
+
+    def _names(self) -> set[str]:
         """Names of the ops that run in slices: those of the nodes first .. last, without what fills blobs from outside
         or hands them to the host, and without what computes nothing for the backward at the end and mixes items."""
         of_node: dict[int, list[Op]] = {}
@@ -208,7 +215,7 @@ class _Slicer:
         for node in sorted(of_node, reverse=True):
             ops = of_node[node]
             needed = any(op.kind == BACKWARD for op in ops) or any(b in read for op in ops for b in op.writes)
-            if not needed and any(op.record.over_items(op.step).refusal for op in ops):
+            if not needed and any(self.axis.along(op).refusal for op in ops):
                 continue  # such as an Accuracy: it runs once, behind the slices
             region.update(op.name for op in ops)
             read.update(b for op in ops for b in op.reads)
@@ -222,18 +229,18 @@ class _Slicer:
         if isinstance(op.record, Fill):  # of the gradient of a loss, which has no items: each slice has its own
             others = [each for each in self.whole.ops if op.roles["y0"] in each.touches]
             inside = all(self.first <= each.node <= self.last and each.kind == BACKWARD for each in others)
-            return not inside and not self._divided(op.roles["y0"])
+            return not inside and not self.axis.divides(op.roles["y0"])
         return not reads_blobs
 
-    def _late_sums(self) -> set[str]:
-        """Names of ops of the region that run once, behind the slices, on whole operands.  They sum gradients only, and
+    def _late_sums(self, region: Collection[str]) -> set[str]:
+        """Names of ops of `region` that run once, behind the slices, on whole operands.  They sum gradients only, and
             go on from the complete sum of another layer, such as that of a weight which both have
             or have operands that take no more bytes than what slices would carry: many weights, and few images
             or have no sums by slices on this device
         So does all that is added to these gradients later."""
-        sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in self.region}
+        sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in region}
         fixed = {b for op in self.whole.ops if op.name in sums and not sums[op.name] for b in (*op.writes, *op.updates)}
-        outside = {b for op in self.whole.ops if op.name not in self.region for b in op.touches}
+        outside = {b for op in self.whole.ops if op.name not in region for b in op.touches}
         begun: set[str] = set()  # gradients that the slices of earlier ops sum
         ended: set[str] = set()  # and those to which no slice adds any more
         late: set[str] = set()
@@ -252,7 +259,7 @@ class _Slicer:
 
     def _summed_gradients(self, op: Op) -> dict[str, str]:
         """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
-        sums = {role: op.roles[role] for role in op.record.over_items(op.step).sums if role in op.roles}
+        sums = {role: op.roles[role] for role in self.axis.along(op).sums if role in op.roles}
         made = (*op.writes, *op.updates)
         alone = all(name in sums.values() and self.whole.buffers[name].kind == GRADIENT for name in made)
         return sums if alone else {}
@@ -277,277 +284,7 @@ class _Slicer:
 
     def _record_of_slice(self, op: Op) -> OpRecord | None:
         """The record of the first slice of `op`; None where slices do not have equal shares of all operands."""
-        small = self.small.get(op.name)
-        if small is None or any(not self._divided(b) for b in self._operands(op)):
+        small = self.axis.small.by_name.get(op.name)
+        if small is None or any(not self.axis.divides(b) for b in self._operands(op)):
             return None
-        return small.record.of_slice(self.parts[0], op.record)
-
-    def _sums(self, op: Op) -> frozenset[str]:
-        """Roles of `op` whose result sums over the items."""
-        along = op.record.over_items(op.step)
-        if along.refusal:
-            raise self._refusal(op, along.refusal)
-        sums = frozenset(role for role in along.sums if role in op.roles)
-        if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
-            raise self._refusal(
-                op,
-                "sums over the batch in forward, while layers behind the slices have a backward",
-                ("end the slices before it, or slice the whole step"),
-            )
-        return sums
-
-    def _refusal(self, op: Op, what: str, remedy: str = OTHERWISE) -> InputError:
-        return InputError(f"{what}; {remedy}", layer=op.layers[0] if op.layers else op.name)
-
-    # -- buffers -----------------------------------------------------------------------------------------------
-
-    def _divided(self, buffer: str) -> bool:
-        """Whether a slice has an equal share of axis 0 of `buffer`, and its other axes whole."""
-        whole, small = self.whole.buffers[buffer].tensor.shape, self.sizes[buffer].tensor.shape
-        return bool(whole) and (small[0] * self.cut.count, *small[1:]) == whole
-
-    def _classify(self, op: Op) -> None:
-        """Sort the buffers of an op of the region."""
-        small = self.small.get(op.name)
-        if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
-            raise self._refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
-        along = op.record.over_items(op.step)
-        for role, name in op.roles.items():
-            buffer = self.whole.buffers[name]
-            if role in self.sums[op.name] or role in along.counted or role in along.whole:
-                continue
-            if name in self.summed:
-                raise self._refusal(op, f"reads '{name}', which is there only when all slices have run")
-            if buffer.persistent or buffer.kind == GRADIENT:
-                if name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
-                    raise self._refusal(op, f"has '{name}', which depends on the batch, and cannot be sliced")
-            elif name not in self.touched_outside:
-                if buffer.kind != STASH and name not in self.constants and not self._divided(name):
-                    raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
-                self.pieces.add(name)
-            elif self._divided(name) and buffer.nbytes % self.parts[0].items == 0:
-                self.border.add(name)
-            elif name in (*op.writes, *op.updates) or buffer.tensor != self.sizes[name].tensor:
-                raise self._refusal(op, f"has '{name}' of {buffer.tensor}, which slices of the batch do not share")
-        for role in along.counted:
-            if op.roles[role] in self.made or not self._divided(op.roles[role]):
-                raise self._refusal(
-                    op,
-                    f"counts all labels in '{op.roles[role]}', which is made slice by slice",
-                    "give it a normalization of BATCH_SIZE or FULL, or slice other layers",
-                )
-            self.border.add(op.roles[role])
-
-    # -- ops ---------------------------------------------------------------------------------------------------
-
-    def _slice(self, op: Op, number: int, runs_first: bool) -> Op:
-        """Slice `number` (from 0) of `op`; `runs_first`: no other slice of it runs before."""
-        part, small = self.parts[number], self.small[op.name]
-        form = self._form(op, small, part, number, runs_first)
-        crosses = any(b in self.border for b in (*op.writes, *op.updates)) or self.sums[op.name]
-        recompute = None
-        if small.recompute is not None and op.recompute is not None and not crosses:
-            recompute = self._form(op.recompute, small.recompute, part, number, runs_first)
-        form = replace(form, recompute=recompute)
-        if not self.staged:  # in stages, slices share the runs of a node
-            return form.of_turn(number)
-        return form if crosses else runs_again(form, self.whole.buffers, op)
-
-    def _form(self, op: Op, small: Op, part: BatchSlice, number: int, runs_first: bool) -> Op:
-        """One form of an op, first run or recomputation, on the items of `part`."""
-        name, record = self._name(op.name, number), small.record.of_slice(part, op.record)
-        sums = {role for role in self.sums[op.name] if role in op.roles}
-        roles: dict[str, str] = {}
-        views: dict[str, BatchSlice] = {}
-        for role, buffer in op.roles.items():
-            if role in sums:
-                roles |= self._carried(op, role, record)
-                if part.is_last:
-                    roles[role] = buffer
-            else:
-                roles[role] = self._name(buffer, number) if buffer in self.pieces else buffer
-                if buffer in self.border:
-                    views[role] = part
-            if role in record.over_items(op.step).counted:
-                roles[role + WHOLE] = buffer
-        carries = {role: roles[role + CARRY] for role in op.roles if role + CARRY in roles}
-        carried = [*carries.values(), *(roles[role + OPEN] for role in carries if role + OPEN in roles)]
-        in_place = {
-            role for role in carries if self.device.sums_in_place(record, op.step, role, role in op.accumulates)
-        }
-        accumulated = [role for role in op.accumulates if role in in_place]
-        begins = [role for role in accumulated if part.is_first]  # with what the gradient holds
-        for role in accumulated:
-            self._check_begins(op, role)
-        roles |= {role: op.roles[role] for role in begins}
-        taken = [] if accumulated or not part.is_last else self._results(op, carries, in_place)  # only read
-        there = set(roles.values()) - {roles[role] for role in begins}
-
-        def named(buffers: Iterable[str]) -> list[str]:
-            return [b for b in (self._name(b, number) if b in self.pieces else b for b in buffers) if b in there]
-
-        started = [] if runs_first else [b for b in op.writes if b in self.border]
-        continued = () if part.is_first else (b for b in carried if b not in taken)
-        updates = unique((*named(op.updates), *started, *continued))
-        reads = unique((*named(op.reads), *(roles[role] for role in begins), *taken))
-        begun = carried if part.is_first else ()
-        form = replace(
-            op,
-            name=name,
-            record=record,
-            roles=roles,
-            reads=tuple(b for b in reads if b not in updates),
-            writes=unique((*named(b for b in op.writes if b not in started), *begun)),
-            updates=updates,
-            views=views,
-            accumulates=self._accumulates(op, roles, part, in_place),
-            overlays=(*self._overlays(small, number), *self._over_carries(op, carries, taken)),
-            flops=small.flops,
-            workspace_bytes=self.device.workspace_bytes(record, op.step, roles.keys()),
-        )
-        return replace(form, nbytes=small.nbytes + self._more_traffic(op, form, carried, part))
-
-    def _more_traffic(self, op: Op, form: Op, carried: Iterable[str], part: BatchSlice) -> int:
-        """Bytes that a slice reads and writes of sums and of what it carries of them, less those that `op` would."""
-
-        def accesses(of: Op, buffer: str) -> int:
-            return sum(n for names, n in ((of.reads, 1), (of.updates, 2), (of.writes, 1)) if buffer in names)
-
-        results = unique(op.roles[role] for role in self.sums[op.name] if role in op.roles)
-        more = sum(self.whole.buffers[b].nbytes * (accesses(form, b) - accesses(op, b)) for b in results)
-        return more + sum(self.carries[b].nbytes * (1 if part.is_last else accesses(form, b)) for b in carried)
-
-    def _accumulates(
-        self, op: Op, roles: Mapping[str, str], part: BatchSlice, in_place: Collection[str]
-    ) -> tuple[str, ...]:
-        """Roles to which a slice adds: those of the whole op, in the last slice those of its sums.  What is carried in
-        place of a sum began with what that held, which the role of the carry says."""
-        sums = self.sums[op.name]
-        own = [role for role in op.accumulates if role in roles and (part.is_last or role not in sums)]
-        return (*own, *(role + CARRY for role in own if role in in_place))
-
-    def _over_carries(self, op: Op, carries: Mapping[str, str], taken: Collection[str]) -> Iterator[BufferOverlay]:
-        """The result of a sum may lie where slices carried it, if these are the sums themselves."""
-        for role, carry in carries.items():
-            result = self.whole.buffers[op.roles[role]]
-            if carry in taken and not result.persistent:
-                yield BufferOverlay(result.name, carry, "gradient")
-
-    def _results(self, op: Op, carries: Mapping[str, str], in_place: Iterable[str]) -> list[str]:
-        """The carries that hold the result itself when the last slice has been added."""
-        sizes = {role: self.whole.buffers[op.roles[role]].nbytes for role in in_place}
-        return [carries[role] for role, nbytes in sizes.items() if self.carries[carries[role]].nbytes == nbytes]
-
-    def _check_begins(self, op: Op, role: str) -> None:
-        """Sums that begin with what a gradient holds need it complete when the first slice runs."""
-        gradient, before = op.roles[role], self.backward[: self.backward.index(op)]
-        if any(gradient in (*each.writes, *each.updates) for each in before):
-            raise self._refusal(op, f"adds to the gradient '{gradient}' of another layer in the slices")
-
-    def _overlays(self, small: Op, number: int) -> tuple[BufferOverlay, ...]:
-        return tuple(
-            BufferOverlay(self._name(each.out, number), self._name(each.over, number), each.kind)
-            for each in small.overlays
-            if each.out in self.pieces and each.over in self.pieces
-        )
-
-    def _carried(self, op: Op, role: str, record: OpRecord) -> dict[str, str]:
-        """The buffers that carry the sum of `role` from slice to slice of `op`, by role; none where the last slice
-        makes it from what is carried of another role."""
-        nbytes = self.device.carry_bytes(record, op.step, role)
-        if nbytes is None:
-            raise self._refusal(
-                op, f"cannot be sliced on device {self.device.title}, which has no sum of '{op.roles[role]}' by slices"
-            )
-        sizes = {CARRY: nbytes, OPEN: self.device.open_bytes(record, op.step, role)}
-        kind = STASH if op.kind == FORWARD else DIFF
-        roles: dict[str, str] = {}
-        for suffix in (each for each, size in sizes.items() if size):
-            name = roles[role + suffix] = f"{op.name}.{role}{suffix}"
-            self.carries[name] = Buffer(name, kind, Tensor((sizes[suffix],), "uint8"), sizes[suffix])
-        return roles
-
-    def _name(self, name: str, number: int) -> str:
-        return intern(f"{name}@{number + 1}/{self.cut.count}")  # ops repeat the names of their buffers
-
-    # -- the graph ---------------------------------------------------------------------------------------------
-
-    def graph(self) -> Graph:
-        ops = self._ordered()
-        buffers: dict[str, Buffer] = {}
-        for name, buffer in self.whole.buffers.items():
-            if name in self.pieces:
-                for number in range(self.cut.count):
-                    piece = self._name(name, number)
-                    buffers[piece] = replace(self.sizes[name], name=piece)
-            else:
-                buffers[name] = buffer
-        buffers |= self.carries
-        fused = tuple(self._once(op for op in self.whole.fused_updates if self.region.isdisjoint(op.covers)))
-        return Graph(
-            self.whole.name, buffers, tuple(ops), self.whole.device, self.whole.warnings, fused, slices=str(self.cut)
-        )
-
-    def _ordered(self) -> list[Op]:
-        """All ops: what the region needs, its slices, the rest of forward and backward, and the updates."""
-        before, after = self._forward_around()
-        first, rest = self._backward_around()
-        slices = range(self.cut.count)
-        if self.staged:
-            forward, backward = (
-                [self._slice(op, i, i == 0) for stage in stages(ops) for i in slices for op in stage]
-                for ops in (self.forward, self.backward)
-            )
-            ops = [*before, *forward, *after, *first, *backward, *rest]
-        elif self.interleaved:
-            inside = [self._slice(op, i, i == 0) for i in slices for op in (*self.forward, *self.backward)]
-            ops = [*self._once(before), *self._once(first), *inside, *self._once(after), *self._once(rest)]
-        else:
-            last = slices[-1]
-            ops = [
-                *self._once(before),
-                *(self._slice(op, i, i == last) for i in reversed(slices) for op in self.forward),
-                *self._once(after),
-                *self._once(first),
-                *(self._slice(op, i, i == 0) for i in slices for op in self.backward),
-                *self._once(rest),
-            ]
-        sliced = {op.name for op in ops if op.record.part is not None} if self.staged else set()
-        return with_updates_placed([*ops, *self.whole.of_kind(UPDATE)], sliced)
-
-    def _forward_around(self) -> tuple[list[Op], list[Op]]:
-        """Forward ops that run once, before the slices and after them: later layers, and what needs their output."""
-        before: list[Op] = []
-        after: list[Op] = []
-        late = {b for op in self.forward for b in op.writes}
-        for op in self.whole.of_kind(FORWARD):
-            if op.name in self.region:
-                continue
-            if op.node > self.last or any(b in late for b in op.reads):
-                after.append(op)
-                late.update(op.writes)
-            else:
-                before.append(op)
-        return before, after
-
-    def _backward_around(self) -> tuple[list[Op], list[Op]]:
-        """The same of backward ops: those of later layers and the weights of losses come before the slices."""
-        position = self.whole.position
-        start = position[self.backward[0].name] if self.backward else len(position)
-        early: list[Op] = []
-        rest: list[Op] = []
-        for op in self.whole.of_kind(BACKWARD):
-            if op.name not in self.region:
-                (early if position[op.name] < start or isinstance(op.record, Fill) else rest).append(op)
-        return early, rest
-
-    def _once(self, ops: Iterable[Op]) -> Iterator[Op]:
-        """Ops that run once.  Those of the region's nodes are of the slice whose forward runs last; sums behind the
-        slices are of the last one."""
-        behind = self.late & {op.name for op in self._backward_around()[1]}
-        for op in ops:
-            is_late = not behind.isdisjoint((op.name, *op.covers))
-            if self.staged or not self.first <= op.node <= self.last or (op.kind == FORWARD and not op.reads):
-                yield op
-            else:
-                yield op.of_turn(self.cut.count - 1 if is_late or self.interleaved else 0)
+        return small.record.of_slice(self.axis.parts[0], op.record)

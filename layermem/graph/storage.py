@@ -32,7 +32,7 @@ from math import prod
 from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import slices
+from layermem.graph import partition
 from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_passes, passes_of
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
@@ -59,8 +59,8 @@ ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels lo
 AS_THEY_ARE = (Communication, CopyOut, Feed, Python)  # records whose operands the host or another rank reads or writes
 
 
-class Device(slices.Device, Protocol):
-    """What storage needs of a device, beside what slices need.
+class Device(partition.Device, Protocol):
+    """What storage needs of a device, beside what pieces need.
 
     storage     one of NARROW, or fp32
     part_bytes  of the widened operands of a part, if an item does not take more; least_parts  of the largest op, also

@@ -6,7 +6,7 @@ import pytest
 
 from layermem.backends.reference import ReferenceDevice
 from layermem.data import probe
-from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes, stages
+from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.graph.slices import Cut, sliced_graph
@@ -98,16 +98,6 @@ def test_what_follows_a_residual_is_with_the_pass_that_it_runs_beside():
     later = [graph.by_name[f"{layer}.{step}"] for step in ("backward", "residual_backward")]
     assert [op.unit for op in later] == [graph.by_name[f"{layer}.statistics"].unit] * 2
     assert mirrors_forward(graph)
-
-
-def test_a_stage_ends_where_a_sum_is_read():
-    graph = in_two_passes(graph_of(), 0, 99, ReferenceDevice())
-    ops = [op for op in graph.of_kind(FORWARD) if op.layers and op.layers[0] != "data"][:6]
-    assert [names(stage) for stage in stages(ops)] == [
-        ["conv1.forward", f"{FIRST}.statistics"],
-        [f"{FIRST}.forward", "conv2.forward", "bn2.statistics"],
-        ["bn2.forward"],
-    ]
 
 
 def test_slices_run_stage_by_stage_and_all_in_rising_order():

@@ -1,0 +1,358 @@
+"""Ops in pieces along an axis: the one transform behind slices of the batch (slices.py) and bands of rows (bands.py).
+
+An axis says how the operands of an op lie along it (ops.Along), and what a piece of an op and of a buffer is.  For the
+ops of a region the transform makes
+
+    pieces    buffers that the ops of one piece alone touch, each with a residency of its own: conv1@2/2
+    views     of a buffer that crosses the border of the region and stays whole: the first piece to run writes it, and
+              the others update it
+    carries   of what is summed along the axis, from piece to piece in rising order (carries.py)
+    order     prefix        what is behind the region has a backward: the forward of all pieces runs first, in falling
+                            order, and their backward after that of the rest, in rising order
+              interleaved   nothing behind the region has one: forward and backward of a piece, then of the next one
+              staged        an op of the region reads what another one sums: all pieces of a stage run before the next
+
+or it refuses an op by name.  Results have the bits of the whole op, because each sum has one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from layermem.errors import InputError
+from layermem.graph import carries, op_builder
+from layermem.graph.carries import Carries, Uncarried
+from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, UPDATE, Buffer, BufferOverlay, Graph, Op, unique
+from layermem.graph.train import with_updates_placed
+from layermem.ops import CARRY, OPEN, WHOLE, Along, BatchSlice, Fill, OpRecord, Tensor
+
+PIECE, VIEW, UNCUT = "piece", "view", "uncut"  # what a piece of an op has of a buffer
+
+
+class Device(op_builder.Device, carries.Device, Protocol):
+    """What pieces need of a device."""
+
+
+class Axis(Protocol):
+    """An axis of one graph.
+
+    parts            its ranges in rising order, one for each piece
+    sums_in_results  sums are carried in the result itself, to which each piece but the first one adds
+    """
+
+    parts: Sequence[BatchSlice]
+    sums_in_results: bool
+
+    def refusal(self, op: Op, what: str, remedy: str = ...) -> InputError:
+        """`op` cannot run in pieces, and what to do instead."""
+        ...
+
+    def along(self, op: Op) -> Along:
+        """How the operands of `op` lie along the axis."""
+        ...
+
+    def lies(self, op: Op, buffer: Buffer, crosses: bool) -> str:
+        """What a piece of `op` has of a buffer; `crosses`: other ops touch it as well.  InputError, which refuses the
+        op, where it can have none."""
+        ...
+
+    def name(self, name: str, number: int) -> str:
+        """The name of a piece."""
+        ...
+
+    def buffer(self, whole: Buffer, number: int) -> Buffer:
+        """The buffer of a piece."""
+        ...
+
+    def view(self, whole: Buffer, number: int) -> BatchSlice:
+        """What a piece has of a buffer that stays whole."""
+        ...
+
+    def piece(self, op: Op, number: int, again: bool) -> Op:
+        """`op`, or what it runs `again`, with the name, record and work of a piece; operands are the whole op's."""
+        ...
+
+
+@dataclass(frozen=True)
+class Region:
+    """The ops `names`, of the nodes first .. last, run in pieces.  `late` are ops of these nodes that run once, behind
+    the pieces: they sum over all."""
+
+    names: frozenset[str]
+    first: int = 0
+    last: int = -1
+    late: frozenset[str] = frozenset()
+
+
+def stages(ops: Iterable[Op], along: Callable[[Op], Along]) -> list[list[Op]]:
+    """`ops` in their order, cut where one reads what another op of the stage sums."""
+    found: list[list[Op]] = [[]]
+    results: set[str] = set()
+    for op in ops:
+        if results.intersection(op.reads):
+            found.append([])
+            results.clear()
+        found[-1].append(op)
+        results.update(op.roles[role] for role in along(op).sums if role in op.roles)
+    return found
+
+
+class Partition:
+    """A region of one graph in pieces."""
+
+    def __init__(self, whole: Graph, axis: Axis, region: Region, device: Device):
+        self.whole, self.axis, self.region, self.device = whole, axis, region, device
+        inside = [op for op in whole.ops if op.name in region.names]
+        outside = [op for op in whole.ops if op.name not in region.names]
+        self.forward, self.backward = ([op for op in inside if op.kind == kind] for kind in (FORWARD, BACKWARD))
+        self.stages = [stages(ops, axis.along) for ops in (self.forward, self.backward)]
+        self.staged = max(map(len, self.stages)) > 1
+        self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > region.last for op in outside)
+        self.crossing = {b for op in outside for b in op.touches}
+        self.sums = {op.name: self._sums(op) for op in inside}
+        self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
+        self.made = {b for op in inside for b in (*op.writes, *op.updates)}
+        self.pieces: dict[str, list[Buffer]] = {}  # by the buffer that they have together
+        self.border: set[str] = set()  # buffers of which pieces touch views
+        for op in inside:
+            self._sort_buffers(op)
+        self.buffers = {**whole.buffers, **{each.name: each for made in self.pieces.values() for each in made}}
+        self.carried: dict[str, Buffer] = {}
+
+    # -- how operands lie ----------------------------------------------------------------------------------------------
+
+    def _sums(self, op: Op) -> list[str]:
+        """Roles of `op` whose result is a sum along the axis."""
+        along = self.axis.along(op)
+        if along.refusal:
+            raise self.axis.refusal(op, along.refusal)
+        sums = [role for role in op.roles if role in along.sums]
+        if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
+            raise self.axis.refusal(
+                op,
+                "sums over the batch in forward, while layers behind the slices have a backward",
+                "end the slices before it, or slice the whole step",
+            )
+        return sums
+
+    def _sort_buffers(self, op: Op) -> None:
+        """Note what pieces of `op` have of its buffers."""
+        along = self.axis.along(op)
+        for role, name in op.roles.items():
+            if role in self.sums[op.name] or role in along.counted or role in along.whole:
+                continue
+            if name in self.summed:
+                raise self.axis.refusal(op, f"reads '{name}', which is there only when all slices have run")
+            buffer = self.whole.buffers[name]
+            lies = self.axis.lies(op, buffer, name in self.crossing)
+            if lies == PIECE and name not in self.pieces:
+                self.pieces[name] = [self.axis.buffer(buffer, number) for number in range(len(self.axis.parts))]
+            elif lies == VIEW:
+                self.border.add(name)
+        for name in (op.roles[role] for role in along.counted):
+            if name in self.made or self.axis.lies(op, self.whole.buffers[name], True) != VIEW:
+                raise self.axis.refusal(
+                    op,
+                    f"counts all labels in '{name}', which is made slice by slice",
+                    "give it a normalization of BATCH_SIZE or FULL, or slice other layers",
+                )
+            self.border.add(name)
+
+    # -- one op --------------------------------------------------------------------------------------------------------
+
+    def piece(self, op: Op, number: int, runs_first: bool) -> Op:
+        """Piece `number` of `op`; `runs_first`: no other piece of it runs before."""
+        form = self._form(op, number, runs_first)
+        crosses = self.sums[op.name] or not self.border.isdisjoint((*op.writes, *op.updates))
+        if op.recompute is not None and not crosses:
+            form = replace(form, recompute=self._form(op.recompute, number, runs_first, again=True))
+        if not self.staged:  # in stages, pieces share the runs of a node
+            return form.of_turn(number)
+        return form if crosses else self._runs_again(op, form)
+
+    def _runs_again(self, op: Op, form: Op) -> Op:
+        """A piece of `op` in backward, which may run for each of the stages that read what it writes."""
+        is_pure = op.writes and not (op.updates or any(self.whole.buffers[b].kind != DIFF for b in op.writes))
+        return replace(form, recompute=form) if op.kind == BACKWARD and is_pure else form
+
+    def _form(self, op: Op, number: int, runs_first: bool, again: bool = False) -> Op:
+        """One form of an op, first run or recomputation, on a piece."""
+        part, form = self.axis.parts[number], self.axis.piece(op, number, again)
+        sums = self._carries(op, form.record)
+        roles = self._roles(op, number, sums)
+        views = {
+            role: self.axis.view(self.whole.buffers[b], number) for role, b in op.roles.items() if b in self.border
+        }
+        continued = self._continued(op) if not part.is_first else []
+        results = {op.roles[role] for role in continued}
+        adding = sums.accumulates([role for role in op.accumulates if role in roles], part)
+        form = replace(
+            form,
+            roles=roles,
+            views=views,
+            accumulates=unique((*adding, *continued)),
+            overlays=self._overlays(form, number),
+            recompute=None,
+            workspace_bytes=self.device.workspace_bytes(form.record, op.step, roles.keys()),
+        )
+        started = [b for b in op.writes if b in results or (b in self.border and not runs_first)]
+        return self._touching(op, form, sums, number, started)
+
+    def _carries(self, op: Op, record: OpRecord) -> Carries:
+        """What pieces of `op` carry of its sums."""
+        if self.axis.sums_in_results or not self.sums[op.name]:
+            return Carries()
+        try:
+            sums = Carries.of(record, op.step, self.sums[op.name], op.accumulates, self.device)
+        except Uncarried as error:
+            result, title = op.roles[error.role], self.device.title
+            what = f"cannot be sliced on device {title}, which has no sum of '{result}' by slices"
+            raise self.axis.refusal(op, what) from None
+        before = self.backward[: self.backward.index(op)] if sums.begins else []
+        for gradient in (op.roles[role] for role in sums.begins):
+            if any(gradient in (*each.writes, *each.updates) for each in before):
+                raise self.axis.refusal(op, f"adds to the gradient '{gradient}' of another layer in the slices")
+        kind = STASH if op.kind == FORWARD else DIFF
+        for role, nbytes in sums.sizes.items():
+            name = f"{op.name}.{role}"
+            self.carried[name] = Buffer(name, kind, Tensor((nbytes,), "uint8"), nbytes)
+        return sums
+
+    def _continued(self, op: Op) -> list[str]:
+        """Roles of results to which each piece but the first one adds."""
+        return self.sums[op.name] if self.axis.sums_in_results else []
+
+    def _roles(self, op: Op, number: int, sums: Carries) -> dict[str, str]:
+        part, along = self.axis.parts[number], self.axis.along(op)
+        roles = {role: f"{op.name}.{role}" for role in sums.sizes}
+        for role, buffer in op.roles.items():
+            is_made_once = role in along.whole and buffer not in op.reads  # by an op of its own
+            if sums.has(role, part) and not is_made_once:
+                roles[role] = self._name(buffer, number)
+            if role in along.counted:
+                roles[role + WHOLE] = buffer
+        return roles
+
+    def _name(self, buffer: str, number: int) -> str:
+        return self.pieces[buffer][number].name if buffer in self.pieces else buffer
+
+    def _touching(self, op: Op, form: Op, sums: Carries, number: int, started: Sequence[str]) -> Op:
+        """`form` with what it reads, writes and updates.  Another piece has written what is `started`."""
+        part, roles = self.axis.parts[number], form.roles
+        carried = [roles[role] for suffix in (CARRY, OPEN) for role in sums.sizes if role.endswith(suffix)]
+        begins = [roles[role] for role in sums.begins if part.is_first]
+        finished = self._finished(op, sums) if part.is_last else {}
+        there = set(roles.values()).difference(begins)
+
+        def named(buffers: Iterable[str]) -> list[str]:
+            return [b for b in (self._name(b, number) for b in buffers) if b in there]
+
+        goes_on = [] if part.is_first else [b for b in carried if b not in finished]
+        updates = unique((*named(op.updates), *started, *goes_on))
+        reads = unique((*named(op.reads), *begins, *finished))
+        writes = [*named(b for b in op.writes if b not in started), *(carried if part.is_first else [])]
+        over = [each for each in finished.values() if not self.whole.buffers[each.out].persistent]
+        form = replace(
+            form,
+            reads=tuple(b for b in reads if b not in updates),
+            writes=unique(writes),
+            updates=updates,
+            overlays=(*form.overlays, *over),
+        )
+        more = self._more_traffic(op, form, sums, carried, part.is_last)
+        return replace(form, nbytes=form.nbytes + more)
+
+    def _finished(self, op: Op, sums: Carries) -> dict[str, BufferOverlay]:
+        """The carries that hold the result itself when the last piece has been added, which may lie there."""
+        found = {}
+        for role in sums.in_place if not sums.begins else ():
+            result, carry = self.whole.buffers[op.roles[role]], self.carried[f"{op.name}.{role}{CARRY}"]
+            if carry.nbytes == result.nbytes:
+                found[carry.name] = BufferOverlay(result.name, carry.name, "gradient")
+        return found
+
+    def _more_traffic(self, op: Op, form: Op, sums: Carries, carried: Sequence[str], is_last: bool) -> int:
+        """Bytes that a piece moves of sums, and of what it carries of them, less those that `op` would."""
+
+        def accesses(of: Op, buffer: str) -> int:
+            return of.reads.count(buffer) + 2 * of.updates.count(buffer) + of.writes.count(buffer)
+
+        results = [self.whole.buffers[b] for b in unique(op.roles[role] for role in sums.sums)]
+        more = sum(result.nbytes * (accesses(form, result.name) - accesses(op, result.name)) for result in results)
+        return more + sum(self.carried[b].nbytes * (1 if is_last else accesses(form, b)) for b in carried)
+
+    def _overlays(self, form: Op, number: int) -> tuple[BufferOverlay, ...]:
+        return tuple(
+            BufferOverlay(self._name(each.out, number), self._name(each.over, number), each.kind)
+            for each in form.overlays
+            if each.out in self.pieces and each.over in self.pieces
+        )
+
+    # -- the graph -----------------------------------------------------------------------------------------------------
+
+    def graph(self, ops: Iterable[Op], fused_updates: Iterable[Op] = ()) -> Graph:
+        """The graph of these ops, of which some are pieces."""
+        buffers: dict[str, Buffer] = {}
+        for name, buffer in self.whole.buffers.items():
+            if name not in self.pieces or name in self.crossing:
+                buffers[name] = buffer
+            buffers |= {piece.name: piece for piece in self.pieces.get(name, ())}
+        fused = tuple(fused_updates)
+        return replace(self.whole, buffers=buffers | self.carried, ops=tuple(ops), fused_updates=fused)
+
+    def in_order(self) -> Graph:
+        """The graph of all ops: what the region needs, its pieces, the rest of forward and backward, and updates."""
+        (before, after), (first, rest) = self._forward_around(), self._backward_around()
+        late = self.region.late.intersection(op.name for op in rest)
+        before, after, first, rest = ([self._once(op, late) for op in ops] for ops in (before, after, first, rest))
+        rising = range(len(self.axis.parts))
+        if self.staged:
+            forward, backward = ([op for stage in each for op in self.run(stage, rising)] for each in self.stages)
+            ops = [*before, *forward, *after, *first, *backward, *rest]
+        elif self.interleaved:
+            ops = [*before, *first, *self.run([*self.forward, *self.backward], rising), *after, *rest]
+        else:
+            forward = self.run(self.forward, rising[::-1])
+            ops = [*before, *forward, *after, *first, *self.run(self.backward, rising), *rest]
+        together = {op.name for op in ops if op.record.part is not None} if self.staged else set()
+        ops = with_updates_placed([*ops, *self.whole.of_kind(UPDATE)], together)
+        offers = [op for op in self.whole.fused_updates if self.region.names.isdisjoint(op.covers)]
+        return self.graph(ops, [self._once(op, late) for op in offers])
+
+    def run(self, ops: Sequence[Op], numbers: Sequence[int]) -> list[Op]:
+        """All of `ops` piece by piece, in this order of the pieces."""
+        return [self.piece(op, number, number == numbers[0]) for number in numbers for op in ops]
+
+    def _forward_around(self) -> tuple[list[Op], list[Op]]:
+        """Forward ops that run once, before the pieces and after them: later layers, and what needs their output."""
+        before: list[Op] = []
+        after: list[Op] = []
+        late = {b for op in self.forward for b in op.writes}
+        for op in self.whole.of_kind(FORWARD):
+            if op.name in self.region.names:
+                continue
+            if op.node > self.region.last or not late.isdisjoint(op.reads):
+                after.append(op)
+                late.update(op.writes)
+            else:
+                before.append(op)
+        return before, after
+
+    def _backward_around(self) -> tuple[list[Op], list[Op]]:
+        """The same of backward ops: those of later layers and the weights of losses come before the pieces."""
+        position = self.whole.position
+        start = position[self.backward[0].name] if self.backward else len(position)
+        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region.names]
+        early = {op.name for op in outside if position[op.name] < start or isinstance(op.record, Fill)}
+        return [op for op in outside if op.name in early], [op for op in outside if op.name not in early]
+
+    def _once(self, op: Op, late: frozenset[str]) -> Op:
+        """An op that runs once.  One of the region's nodes is of the piece whose forward runs last; a sum behind the
+        pieces, one of `late`, is of the last one."""
+        is_inside = self.region.first <= op.node <= self.region.last
+        if self.staged or not is_inside or (op.kind == FORWARD and not op.reads):
+            return op
+        is_late = not late.isdisjoint((op.name, *op.covers))
+        return op.of_turn(len(self.axis.parts) - 1 if is_late or self.interleaved else 0)
