@@ -26,7 +26,7 @@ from layermem.errors import InputError
 from layermem.graph import partition
 from layermem.graph.op_builder import on_roles, role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op
-from layermem.graph.partition import PIECE, Partition, Region
+from layermem.graph.partition import PIECE, Axis, Partition, Region
 from layermem.graph.rewrite import offer_updates
 from layermem.graph.train import with_updates_placed
 from layermem.ops import Along, BandRules, BatchSlice, Concat, InnerProduct, RowBand, Tensor, Update
@@ -95,7 +95,7 @@ class BandedWeights:
 
     def in_bands(self, graph: Graph, device: Device) -> Graph:
         """`graph` with these bands; as it is where it does not have the weights."""
-        return _Bander(graph, self, device).graph() if self.weights in graph.buffers else graph
+        return _Rows(graph, self, device).graph() if self.weights in graph.buffers else graph
 
 
 def _sizes(rows: int, bands: Bands, multiple: int) -> tuple[int, ...]:
@@ -122,24 +122,25 @@ def _refusal(layer: str, what: str) -> InputError:
     return InputError(f"{what}; {OTHERWISE}", layer=layer)
 
 
-class Rows:
-    """The rows of one layer's weights in one graph, as the axis of bands."""
+class _Rows(Axis):
+    """The rows of one layer's weights in one graph."""
 
     sums_in_results = True
 
     def __init__(self, graph: Graph, banded: BandedWeights, device: Device):
-        self.banded, self.device = banded, device
-        *firsts, rows = accumulate((0, *banded.sizes))
-        self.parts: Sequence[BatchSlice] = [BatchSlice(first, size, rows) for first, size in zip(firsts, banded.sizes)]
+        self.whole, self.banded, self.device = graph, banded, device
+        firsts, rows = accumulate((0, *banded.sizes)), sum(banded.sizes)
+        self.parts = [BatchSlice(first, size, rows) for first, size in zip(firsts, banded.sizes)]
         forward = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
         if len(forward) > 1:  # in a test net; BandedWeights.of looks at the training step
             raise _refusal(banded.layer, f"shares its weights with '{forward[1].layer_name}'")
         self.tops = {op.roles["y0"] for op in forward}
         gradient, states = f"{banded.weights}.diff", f"{banded.weights}.h"
         self.weights = {name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(states)}
-        self.buffers = graph.buffers
+        region = Region(frozenset(op.name for op in graph.ops if not self.weights.isdisjoint(op.touches)))
+        self.partition = Partition(graph, self, region, device)
 
-    def refusal(self, op: Op, what: str, remedy: str = OTHERWISE) -> InputError:
+    def refusal(self, op: Op, what: str, remedy: str = "") -> InputError:
         return _refusal(self.banded.layer, what)
 
     def along(self, op: Op) -> Along:
@@ -154,7 +155,7 @@ class Rows:
             return Along(refusal=what)
         return along
 
-    def lies(self, op: Op, buffer: Buffer, crosses: bool) -> str:
+    def lies(self, op: Op, role: str, crosses: bool) -> str:
         return PIECE
 
     def name(self, name: str, number: int) -> str:
@@ -168,9 +169,6 @@ class Rows:
         else:
             tensor, band_of = part.rows_of(whole.tensor), BandOf(whole, part.first)
         return replace(whole, name=name, tensor=tensor, nbytes=self.device.nbytes(tensor), band_of=band_of)
-
-    def view(self, whole: Buffer, number: int) -> BatchSlice:
-        raise AssertionError(f"'{whole.name}' has no views of rows")
 
     def columns(self, tensor: Tensor, number: int) -> Tensor:
         return replace(tensor, shape=(*tensor.shape[:-1], self.parts[number].count))
@@ -189,27 +187,17 @@ class Rows:
         form = replace(
             op, name=name, record=record, flops=int(op.flops * share), share_of=(op.name, share), overlays=()
         )
-        whole = {op.roles[role] for role in self.along(op).whole if role in op.roles}
+        buffers, whole = self.whole.buffers, {op.roles[role] for role in self.along(op).whole if role in op.roles}
         touched = [b for b in (*op.reads, *op.updates, *op.updates, *op.writes) if b not in whole or b in op.reads]
-        buffers = [self.buffers[b] for b in touched]
         divided = {*self.weights, *self.tops}
-        nbytes = (self.buffer(each, number).nbytes if each.name in divided else each.nbytes for each in buffers)
-        return replace(form, nbytes=sum(nbytes))
+        sizes = (self.buffer(buffers[b], number).nbytes if b in divided else buffers[b].nbytes for b in touched)
+        return replace(form, nbytes=sum(sizes))
 
-
-class _Bander:
-    """One graph, and the bands of one layer's weights."""
-
-    def __init__(self, graph: Graph, banded: BandedWeights, device: Device):
-        self.whole, self.banded, self.device = graph, banded, device
-        self.axis = Rows(graph, banded, device)
-        names = frozenset(op.name for op in graph.ops if not self.axis.weights.isdisjoint(op.touches))
-        self.partition = Partition(graph, self.axis, Region(names), device)
-        self.buffers = self.partition.buffers
+    # -- the graph -----------------------------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
         product = [op for op in self.whole.of_kind(BACKWARD) if self._is_product(op)]
-        rising, ops = range(len(self.axis.parts)), list[Op]()
+        rising, ops = range(self.partition.count), list[Op]()
         for op in self.whole.ops:
             if op in product:
                 ops += self._backward(product) if op is product[0] else ()
@@ -219,7 +207,7 @@ class _Bander:
                 ops += [*self.partition.run([op], rising[::-1]), self._join(op)]
             else:
                 ops += self.partition.run([op], rising)
-        graph = self.partition.graph(with_updates_placed(ops) if self.axis.tops else ops)
+        graph = self.partition.graph(with_updates_placed(ops) if self.tops else ops)
         return offer_updates(graph, self.device) if product else graph
 
     def _is_product(self, op: Op) -> bool:
@@ -230,11 +218,11 @@ class _Bander:
         """The columns of all bands, side by side."""
         y = self.whole.buffers[op.roles["y0"]]
         pieces = self.partition.pieces[y.name]
-        firsts = tuple(part.first for part in self.axis.parts)
+        firsts = tuple(part.first for part in self.parts)
         record = Concat(y.tensor, tuple(each.tensor for each in pieces), len(y.tensor.shape) - 1, firsts)
         roles = {**role_map("x", [each.name for each in pieces]), "y0": y.name}
         name = f"{op.layer_name}.join"
-        join = on_roles(replace(op, name=name, record=record, flops=0), roles, self.buffers, self.device)
+        join = on_roles(replace(op, name=name, record=record, flops=0), roles, self.partition.buffers, self.device)
         join = replace(join, nbytes=2 * y.nbytes)
         return replace(join, recompute=join)
 
@@ -245,12 +233,12 @@ class _Bander:
         for op in product:
             if "dw1" in op.roles:
                 bias = {role: op.roles[role] for role in ("dy0", "dw1")}
-                count = self.buffers[op.roles["dy0"]].tensor.count
-                yield on_roles(replace(op, flops=count), bias, self.buffers, self.device)
+                count = self.whole.buffers[op.roles["dy0"]].tensor.count
+                yield on_roles(replace(op, flops=count), bias, self.partition.buffers, self.device)
         for op in product:
             if "dx0" in op.roles and not sums_dx:
                 weights = [each.name for each in self.partition.pieces[op.roles["w0"]]]
                 roles = {**{role: op.roles[role] for role in ("dy0", "dx0")}, **role_map("w", weights)}
-                yield on_roles(replace(op, step="gathered_dgrad"), roles, self.buffers, self.device)
+                yield on_roles(replace(op, step="gathered_dgrad"), roles, self.partition.buffers, self.device)
         in_bands = [op for op in product if "dw0" in op.roles or ("dx0" in op.roles and sums_dx)]
-        yield from self.partition.run(in_bands, range(len(self.axis.parts)))
+        yield from self.partition.run(in_bands, range(self.partition.count))

@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from layermem.graph.passes import Pass
 from layermem.ops import FP32, NARROW, BatchSlice, OpRecord, Tensor
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
@@ -132,6 +131,69 @@ class Op:
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What the kernel of a part has under one role.
+
+    source   the op's role whose bytes these are, "" for what is only in the workspace
+    tensor   as the kernel takes it, and `stored` as it is in `source`
+    place    where it is in the workspace, None where the kernel works on `source` itself
+    """
+
+    source: str
+    tensor: Tensor
+    stored: Tensor
+    place: int | None = None
+    reads: bool = False
+    writes: bool = False
+
+
+class Pieces(Protocol):
+    """What makes the parts of an op (partition.py)."""
+
+    @property
+    def count(self) -> int: ...
+
+    def piece(self, op: Op, number: int, runs_first: bool) -> Op: ...
+
+
+@dataclass(frozen=True)
+class Pass:
+    """An op part by part, on operands of which some are copies in the workspace.
+
+    pieces    of the op, each with the views that it has of the op's own operands; None: it is one part
+    operands  by role: all that some part has
+    workspace_place, workspace_bytes   what the kernel itself uses, behind the copies and what parts carry
+    """
+
+    op: Op
+    pieces: Pieces | None
+    operands: Mapping[str, Operand]
+    workspace_place: int = 0
+    workspace_bytes: int = 0
+
+    @property
+    def workspace_end(self) -> int:
+        return self.workspace_place + self.workspace_bytes
+
+    @property
+    def count(self) -> int:
+        """How many parts there are."""
+        return 1 if self.pieces is None else self.pieces.count
+
+    @property
+    def launches(self) -> int:
+        """Kernels and conversions that it takes."""
+        converted = sum(each.reads + each.writes for each in self.operands.values() if each.place is not None)
+        return self.count * (1 + converted)
+
+    def parts(self) -> Iterator[Op]:
+        if self.pieces is None:
+            yield replace(self.op, views={})
+        else:
+            yield from (self.pieces.piece(self.op, number, number == 0) for number in range(self.count))
 
 
 class Use(NamedTuple):

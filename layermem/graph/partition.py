@@ -17,7 +17,7 @@ or it refuses an op by name.  Results have the bits of the whole op, because eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -35,44 +35,45 @@ class Device(op_builder.Device, carries.Device, Protocol):
     """What pieces need of a device."""
 
 
-class Axis(Protocol):
-    """An axis of one graph.
+class Axis:
+    """An axis of one graph; each axis says what its pieces are.
 
-    parts            its ranges in rising order, one for each piece
+    parts            ranges of the axis in rising order, one for each piece
     sums_in_results  sums are carried in the result itself, to which each piece but the first one adds
+    remedy           what users can do instead, where an op is refused
     """
 
     parts: Sequence[BatchSlice]
-    sums_in_results: bool
-
-    def refusal(self, op: Op, what: str, remedy: str = ...) -> InputError:
-        """`op` cannot run in pieces, and what to do instead."""
-        ...
+    sums_in_results = False
+    remedy = ""
 
     def along(self, op: Op) -> Along:
         """How the operands of `op` lie along the axis."""
-        ...
+        raise NotImplementedError
 
-    def lies(self, op: Op, buffer: Buffer, crosses: bool) -> str:
-        """What a piece of `op` has of a buffer; `crosses`: other ops touch it as well.  InputError, which refuses the
-        op, where it can have none."""
-        ...
+    def lies(self, op: Op, role: str, crosses: bool) -> str:
+        """What a piece of `op` has of the buffer of `role`; `crosses`: ops outside the region touch it.  InputError,
+        which refuses the op, where it can have none."""
+        raise NotImplementedError
 
     def name(self, name: str, number: int) -> str:
         """The name of a piece."""
-        ...
+        return name
 
     def buffer(self, whole: Buffer, number: int) -> Buffer:
         """The buffer of a piece."""
-        ...
+        raise NotImplementedError
 
     def view(self, whole: Buffer, number: int) -> BatchSlice:
         """What a piece has of a buffer that stays whole."""
-        ...
+        return self.parts[number]
 
     def piece(self, op: Op, number: int, again: bool) -> Op:
         """`op`, or what it runs `again`, with the name, record and work of a piece; operands are the whole op's."""
-        ...
+        raise NotImplementedError
+
+    def refusal(self, op: Op, what: str, remedy: str = "") -> InputError:
+        return InputError(f"{what}; {remedy or self.remedy}", layer=op.layers[0] if op.layers else op.name)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Partition:
         self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > region.last for op in outside)
         self.crossing = {b for op in outside for b in op.touches}
         self.sums = {op.name: self._sums(op) for op in inside}
-        self.summed = {op.roles[role] for op in inside for role in self.sums[op.name]}
+        self.summed = {op.roles[role] for op in inside for role in self.sums[op.name] if role in op.roles}
         self.made = {b for op in inside for b in (*op.writes, *op.updates)}
         self.pieces: dict[str, list[Buffer]] = {}  # by the buffer that they have together
         self.border: set[str] = set()  # buffers of which pieces touch views
@@ -121,6 +122,11 @@ class Partition:
         self.buffers = {**whole.buffers, **{each.name: each for made in self.pieces.values() for each in made}}
         self.carried: dict[str, Buffer] = {}
 
+    @property
+    def count(self) -> int:
+        """How many pieces an op has."""
+        return len(self.axis.parts)
+
     # -- how operands lie ----------------------------------------------------------------------------------------------
 
     def _sums(self, op: Op) -> list[str]:
@@ -128,7 +134,7 @@ class Partition:
         along = self.axis.along(op)
         if along.refusal:
             raise self.axis.refusal(op, along.refusal)
-        sums = [role for role in op.roles if role in along.sums]
+        sums = [role for role in unique(role.removesuffix(CARRY) for role in op.roles) if role in along.sums]
         if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
             raise self.axis.refusal(
                 op,
@@ -145,14 +151,15 @@ class Partition:
                 continue
             if name in self.summed:
                 raise self.axis.refusal(op, f"reads '{name}', which is there only when all slices have run")
-            buffer = self.whole.buffers[name]
-            lies = self.axis.lies(op, buffer, name in self.crossing)
+            lies = self.axis.lies(op, role, name in self.crossing)
             if lies == PIECE and name not in self.pieces:
-                self.pieces[name] = [self.axis.buffer(buffer, number) for number in range(len(self.axis.parts))]
+                buffer, numbers = self.whole.buffers[name], range(self.count)
+                self.pieces[name] = [self.axis.buffer(buffer, number) for number in numbers]
             elif lies == VIEW:
                 self.border.add(name)
-        for name in (op.roles[role] for role in along.counted):
-            if name in self.made or self.axis.lies(op, self.whole.buffers[name], True) != VIEW:
+        for role in along.counted:
+            name = op.roles[role]
+            if name in self.made or self.axis.lies(op, role, True) != VIEW:
                 raise self.axis.refusal(
                     op,
                     f"counts all labels in '{name}', which is made slice by slice",
@@ -182,9 +189,8 @@ class Partition:
         part, form = self.axis.parts[number], self.axis.piece(op, number, again)
         sums = self._carries(op, form.record)
         roles = self._roles(op, number, sums)
-        views = {
-            role: self.axis.view(self.whole.buffers[b], number) for role, b in op.roles.items() if b in self.border
-        }
+        viewed = [role for role, b in op.roles.items() if b in self.border and not role.endswith(WHOLE)]
+        views = {role: self.axis.view(self.whole.buffers[op.roles[role]], number) for role in viewed}
         continued = self._continued(op) if not part.is_first else []
         results = {op.roles[role] for role in continued}
         adding = sums.accumulates([role for role in op.accumulates if role in roles], part)
@@ -207,9 +213,11 @@ class Partition:
         try:
             sums = Carries.of(record, op.step, self.sums[op.name], op.accumulates, self.device)
         except Uncarried as error:
-            result, title = op.roles[error.role], self.device.title
+            result, title = op.roles.get(error.role, error.role), self.device.title
             what = f"cannot be sliced on device {title}, which has no sum of '{result}' by slices"
             raise self.axis.refusal(op, what) from None
+        if op.record.part is not None:
+            return self._carries_of_slice(op, sums)
         before = self.backward[: self.backward.index(op)] if sums.begins else []
         for gradient in (op.roles[role] for role in sums.begins):
             if any(gradient in (*each.writes, *each.updates) for each in before):
@@ -219,6 +227,15 @@ class Partition:
             name = f"{op.name}.{role}"
             self.carried[name] = Buffer(name, kind, Tensor((nbytes,), "uint8"), nbytes)
         return sums
+
+    def _carries_of_slice(self, op: Op, sums: Carries) -> Carries:
+        """What parts of a piece carry: they go on with what pieces carry, if that has the same form."""
+        known = {role: self.whole.buffers[b].nbytes for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
+        if known != sums.sizes:
+            raise self.axis.refusal(op, "carries something else than its parts")
+        part = op.record.part
+        goes_first = part is not None and part.is_first and not part.is_last
+        return replace(sums, begins=sums.sums if goes_first else ())
 
     def _continued(self, op: Op) -> list[str]:
         """Roles of results to which each piece but the first one adds."""
@@ -241,8 +258,10 @@ class Partition:
     def _touching(self, op: Op, form: Op, sums: Carries, number: int, started: Sequence[str]) -> Op:
         """`form` with what it reads, writes and updates.  Another piece has written what is `started`."""
         part, roles = self.axis.parts[number], form.roles
-        carried = [roles[role] for suffix in (CARRY, OPEN) for role in sums.sizes if role.endswith(suffix)]
-        begins = [roles[role] for role in sums.begins if part.is_first]
+        carried = {
+            roles[role]: size for suffix in (CARRY, OPEN) for role, size in sums.sizes.items() if role.endswith(suffix)
+        }
+        begins = [roles[role] for role in sums.begins if role in roles and part.is_first]
         finished = self._finished(op, sums) if part.is_last else {}
         there = set(roles.values()).difference(begins)
 
@@ -268,20 +287,20 @@ class Partition:
         """The carries that hold the result itself when the last piece has been added, which may lie there."""
         found = {}
         for role in sums.in_place if not sums.begins else ():
-            result, carry = self.whole.buffers[op.roles[role]], self.carried[f"{op.name}.{role}{CARRY}"]
-            if carry.nbytes == result.nbytes:
-                found[carry.name] = BufferOverlay(result.name, carry.name, "gradient")
+            result, carry = self.whole.buffers[op.roles[role]], op.roles.get(role + CARRY, f"{op.name}.{role}{CARRY}")
+            if sums.sizes[role + CARRY] == result.nbytes:
+                found[carry] = BufferOverlay(result.name, carry, "gradient")
         return found
 
-    def _more_traffic(self, op: Op, form: Op, sums: Carries, carried: Sequence[str], is_last: bool) -> int:
+    def _more_traffic(self, op: Op, form: Op, sums: Carries, carried: Mapping[str, int], is_last: bool) -> int:
         """Bytes that a piece moves of sums, and of what it carries of them, less those that `op` would."""
 
         def accesses(of: Op, buffer: str) -> int:
             return of.reads.count(buffer) + 2 * of.updates.count(buffer) + of.writes.count(buffer)
 
-        results = [self.whole.buffers[b] for b in unique(op.roles[role] for role in sums.sums)]
+        results = [self.whole.buffers[b] for b in unique(op.roles[role] for role in sums.sums if role in op.roles)]
         more = sum(result.nbytes * (accesses(form, result.name) - accesses(op, result.name)) for result in results)
-        return more + sum(self.carried[b].nbytes * (1 if is_last else accesses(form, b)) for b in carried)
+        return more + sum(size * (1 if is_last else accesses(form, b)) for b, size in carried.items())
 
     def _overlays(self, form: Op, number: int) -> tuple[BufferOverlay, ...]:
         return tuple(
@@ -307,7 +326,7 @@ class Partition:
         (before, after), (first, rest) = self._forward_around(), self._backward_around()
         late = self.region.late.intersection(op.name for op in rest)
         before, after, first, rest = ([self._once(op, late) for op in ops] for ops in (before, after, first, rest))
-        rising = range(len(self.axis.parts))
+        rising = range(self.count)
         if self.staged:
             forward, backward = ([op for stage in each for op in self.run(stage, rising)] for each in self.stages)
             ops = [*before, *forward, *after, *first, *backward, *rest]
@@ -355,4 +374,4 @@ class Partition:
         if self.staged or not is_inside or (op.kind == FORWARD and not op.reads):
             return op
         is_late = not late.isdisjoint((op.name, *op.covers))
-        return op.of_turn(len(self.axis.parts) - 1 if is_late or self.interleaved else 0)
+        return op.of_turn(self.count - 1 if is_late or self.interleaved else 0)

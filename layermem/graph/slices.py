@@ -21,7 +21,7 @@ source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches"
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from sys import intern
 
@@ -29,7 +29,7 @@ from layermem.errors import InputError
 from layermem.graph.batch_norm_passes import in_two_passes
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, UPDATE, Buffer, Graph, Op, unique
-from layermem.graph.partition import PIECE, UNCUT, VIEW, Device, Partition, Region
+from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Device, Partition, Region
 from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
 from layermem.utils.similar import did_you_mean
 
@@ -101,9 +101,8 @@ def whole_name(name: str) -> str:
 def _slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
     """`whole`, of a batch of `items`, in slices; `small` is of the same net, with a batch of items / cut.count."""
     whole, small = (in_two_passes(graph, *_nodes(graph, cut), device) for graph in (whole, small))
-    axis = Items(whole, small, cut.count, items)
-    region = _Regions(whole, axis, cut, device).region()
-    return replace(Partition(whole, axis, region, device).in_order(), slices=str(cut))
+    axis = _Slices(whole, small, cut, items, device)
+    return replace(Partition(whole, axis, axis.region(), device).in_order(), slices=str(cut))
 
 
 def _nodes(graph: Graph, cut: Cut) -> tuple[int, int]:
@@ -123,27 +122,28 @@ def _nodes(graph: Graph, cut: Cut) -> tuple[int, int]:
     return first, last
 
 
-class Items:
-    """The items of the batch of `whole`, in equal slices; `small` is the graph of the items of one of them."""
+class Items(Axis):
+    """The items of the batch."""
 
-    sums_in_results = False
-
-    def __init__(self, whole: Graph, small: Graph, count: int, items: int):
-        self.whole, self.small = whole, small
-        self.parts: Sequence[BatchSlice] = [
-            BatchSlice(i * (items // count), items // count, items) for i in range(count)
-        ]
-        backward = whole.of_kind(BACKWARD)
-        self.constants = {op.roles["y0"] for op in backward if isinstance(op.record, Fill)}  # each slice has its own
-
-    def refusal(self, op: Op, what: str, remedy: str = OTHERWISE) -> InputError:
-        return InputError(f"{what}; {remedy}", layer=op.layers[0] if op.layers else op.name)
+    remedy = OTHERWISE
 
     def along(self, op: Op) -> Along:
         return op.record.over_items(op.step)
 
-    def lies(self, op: Op, buffer: Buffer, crosses: bool) -> str:
-        small, name = self.small.by_name.get(op.name), buffer.name
+
+class _Slices(Items):
+    """The items of the batch of `whole` in the slices of a cut; `small` is the graph of the items of one of them."""
+
+    def __init__(self, whole: Graph, small: Graph, cut: Cut, items: int, device: Device):
+        self.whole, self.small, self.cut, self.device = whole, small, cut, device
+        self.first, self.last = _nodes(whole, cut)
+        self.parts = BatchSlice(0, items, items).in_parts(cut.count)
+        backward = whole.of_kind(BACKWARD)
+        self.constants = {op.roles["y0"] for op in backward if isinstance(op.record, Fill)}  # each slice has its own
+
+    def lies(self, op: Op, role: str, crosses: bool) -> str:
+        small, name = self.small.by_name.get(op.name), op.roles[role]
+        buffer = self.whole.buffers[name]
         if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
             raise self.refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
         outlives = buffer.persistent or buffer.kind == GRADIENT
@@ -166,9 +166,6 @@ class Items:
     def buffer(self, whole: Buffer, number: int) -> Buffer:
         return replace(self.small.buffers[whole.name], name=self.name(whole.name, number))
 
-    def view(self, whole: Buffer, number: int) -> BatchSlice:
-        return self.parts[number]
-
     def piece(self, op: Op, number: int, again: bool) -> Op:
         small = self.small.by_name[op.name]
         small = (small.recompute or small) if again else small
@@ -176,13 +173,7 @@ class Items:
         name = self.name(op.name, number)
         return replace(op, name=name, record=record, flops=small.flops, nbytes=small.nbytes, overlays=small.overlays)
 
-
-class _Regions:
-    """Which ops of a cut run in slices."""
-
-    def __init__(self, whole: Graph, axis: Items, cut: Cut, device: Device):
-        self.whole, self.axis, self.cut, self.device = whole, axis, cut, device
-        self.first, self.last = _nodes(whole, cut)
+    # -- which ops run in slices ---------------------------------------------------------------------------------------
 
     def region(self) -> Region:
         names = self._names()
@@ -215,7 +206,7 @@ class _Regions:
         for node in sorted(of_node, reverse=True):
             ops = of_node[node]
             needed = any(op.kind == BACKWARD for op in ops) or any(b in read for op in ops for b in op.writes)
-            if not needed and any(self.axis.along(op).refusal for op in ops):
+            if not needed and any(self.along(op).refusal for op in ops):
                 continue  # such as an Accuracy: it runs once, behind the slices
             region.update(op.name for op in ops)
             read.update(b for op in ops for b in op.reads)
@@ -229,7 +220,7 @@ class _Regions:
         if isinstance(op.record, Fill):  # of the gradient of a loss, which has no items: each slice has its own
             others = [each for each in self.whole.ops if op.roles["y0"] in each.touches]
             inside = all(self.first <= each.node <= self.last and each.kind == BACKWARD for each in others)
-            return not inside and not self.axis.divides(op.roles["y0"])
+            return not inside and not self.divides(op.roles["y0"])
         return not reads_blobs
 
     def _late_sums(self, region: Collection[str]) -> set[str]:
@@ -259,7 +250,7 @@ class _Regions:
 
     def _summed_gradients(self, op: Op) -> dict[str, str]:
         """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
-        sums = {role: op.roles[role] for role in self.axis.along(op).sums if role in op.roles}
+        sums = {role: op.roles[role] for role in self.along(op).sums if role in op.roles}
         made = (*op.writes, *op.updates)
         alone = all(name in sums.values() and self.whole.buffers[name].kind == GRADIENT for name in made)
         return sums if alone else {}
@@ -284,7 +275,7 @@ class _Regions:
 
     def _record_of_slice(self, op: Op) -> OpRecord | None:
         """The record of the first slice of `op`; None where slices do not have equal shares of all operands."""
-        small = self.axis.small.by_name.get(op.name)
-        if small is None or any(not self.axis.divides(b) for b in self._operands(op)):
+        small = self.small.by_name.get(op.name)
+        if small is None or any(not self.divides(b) for b in self._operands(op)):
             return None
-        return small.record.of_slice(self.axis.parts[0], op.record)
+        return small.record.of_slice(self.parts[0], op.record)

@@ -26,7 +26,7 @@ source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Protocol
@@ -35,9 +35,9 @@ from layermem.errors import InputError
 from layermem.graph import partition
 from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_passes, passes_of
 from layermem.graph.net import Net
-from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op
-from layermem.graph.passes import Operand, Pass
-from layermem.graph.slices import whole_name
+from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op, Operand, Pass
+from layermem.graph.partition import UNCUT, VIEW, Partition, Region
+from layermem.graph.slices import Items, whole_name
 from layermem.layers.base import has_gradient
 from layermem.ops import (
     CARRY,
@@ -147,7 +147,7 @@ class _Narrowing:
             saved = self._more_traffic(op)
             return replace(op, recompute=recompute, overlays=overlays, nbytes=op.nbytes + saved)
         passes = self._passes(op)
-        carried = self._carried_on(op) if any(each.count < each.items.count for each in passes) else ()
+        carried = self._carried_on(op) if any(each.count > 1 for each in passes) else ()
         return replace(
             op,
             recompute=recompute,
@@ -209,46 +209,70 @@ class _Narrowing:
         tensor = self.whole.buffers[buffer].tensor
         return op.view_of[buffer].rows_of(tensor) if buffer in op.view_of else tensor
 
-    def _operand_tensor(self, op: Op, role: str) -> Tensor:
+    def operand_tensor(self, op: Op, role: str) -> Tensor:
+        """An operand of `op`, in fp32."""
         tensor = self.whole.buffers[op.roles[role]].tensor
         return op.views[role].rows_of(tensor) if role in op.views else tensor
 
     def _passes(self, op: Op) -> tuple[Pass, ...]:
-        part = op.record.part
-        items = part or BatchSlice(0, self.storage.net.items, self.storage.net.items)
-        count = self._count(op, items)
-        whole = (self._in_one_part(op, items),)
-        divided = self._divided(op, items, count) if count < items.count else None
+        whole = (self._pass(op, None, _Layout()),)
+        try:
+            divided = self._divided(op)
+        except InputError:
+            divided = ()
         # where parts carry more than they spare, as of many weights, one part takes less
         return min(whole, divided or whole, key=lambda passes: max(each.workspace_end for each in passes))
 
-    def _in_one_part(self, op: Op, items: BatchSlice) -> Pass:
-        """The op itself, on copies of its whole operands."""
-        layout = _Layout()
-        operands = {role: self._operand(op, role, self._operand_tensor(op, role), layout) for role in op.roles}
-        return Pass(
-            op.record,
-            op.record,
-            op.step,
-            items,
-            items.count,
-            operands,
-            op.accumulates,
-            workspace_place=layout.end,
-            workspace_bytes=op.workspace_bytes,
-        )
+    def _divided(self, op: Op) -> tuple[Pass, ...]:
+        """The op in parts, () where it has one; InputError where that is not possible."""
+        items = op.record.part or BatchSlice(0, self.storage.net.items, self.storage.net.items)
+        count = self._count(op, items)
+        small = self.storage.part_graph(count) if count < items.count else None
+        like = None if small is None else small.op_like(op)
+        if small is None or like is None:
+            return ()
+        is_norm = op.record.part is None and needs_two_passes(op)
+        buffers, layout = {b: self.whole.buffers[b] for b in op.touches}, _Layout()
+        ops = passes_of(op, buffers, self.device) if is_norm else [op]
+        for name in buffers.keys() - self.whole.buffers.keys():
+            layout.take(buffers[name].nbytes, name)
+        ops = [replace(each, recompute=None, overlays=()) for each in ops]
+        graph = replace(self.whole, buffers=buffers, ops=tuple(ops), fused_updates=())
+        tensors = {role: small.buffers[b].tensor for role, b in like.roles.items()}
+        axis = _Parts(self, items, items.count // count, like, tensors)
+        partition = Partition(graph, axis, Region(frozenset(each.name for each in ops)), self.device)
+        return tuple(self._pass(each, partition, replace(layout, places=dict(layout.places))) for each in ops)
 
-    def _operand(self, op: Op, role: str, tensor: Tensor, layout: _Layout, divided: bool = False) -> Operand:
+    def _pass(self, op: Op, partition: Partition | None, layout: _Layout) -> Pass:
+        """`op` in the parts of `partition`; as one part, on copies of its whole operands, without."""
+        if partition is None:
+            operands = {role: self._operand(op, role, (), layout) for role in op.roles}
+            return Pass(replace(op, recompute=None), None, operands, layout.end, op.workspace_bytes)
+        last = partition.count - 1
+        parts = [partition.piece(op, number, number == 0) for number in sorted({0, 1, last})]
+        operands = {}
+        for role, buffer in {**op.roles, **parts[0].roles}.items():
+            if role.endswith(WHOLE):
+                source = role if role in op.roles else role.removesuffix(WHOLE)
+                operands[role] = self._operand(op, source, (), layout)
+            elif buffer in self.whole.buffers:
+                operands[role] = self._operand(op, role, parts, layout)
+            else:
+                own = partition.buffers.get(buffer) or partition.carried[buffer]
+                operands[role] = Operand("", own.tensor, own.tensor, layout.take(own.nbytes, buffer))
+        return Pass(op, partition, operands, layout.end, max(part.workspace_bytes for part in parts))
+
+    def _operand(self, op: Op, role: str, parts: Sequence[Op], layout: _Layout) -> Operand:
         """An operand in memory, converted where the kernel takes it in fp32: one copy for all roles of a buffer."""
-        buffer = op.roles[role]
+        buffer, tensor = op.roles[role], self.operand_tensor(op, role)
+        tensor = next((part.views[role].rows_of(tensor) for part in parts if role in part.views), tensor)
         reads = buffer in op.reads or buffer in op.updates or role in op.accumulates
         writes = buffer in op.updates or buffer in op.writes
         if buffer not in self.narrow:
-            return Operand(role, tensor, tensor, divided, None, reads, writes)
-        if buffer not in self._converted(op):
-            return Operand(role, tensor.of(self.dtype), tensor.of(self.dtype), divided, None, reads, writes)
-        place = layout.take(tensor.nbytes, buffer)
-        return Operand(role, tensor, tensor.of(self.dtype), divided, place, reads, writes)
+            return Operand(role, tensor, tensor, None, reads, writes)
+        stored, is_taken = tensor.of(self.dtype), buffer not in self._converted(op)
+        place = None if is_taken else layout.take(tensor.nbytes, buffer)
+        return Operand(role, stored if is_taken else tensor, stored, place, reads, writes)
 
     # -- parts -------------------------------------------------------------------------------------------------
 
@@ -265,100 +289,41 @@ class _Narrowing:
     def _wide_bytes(self, op: Op) -> int:
         """Of the operands of `op` that are converted, in fp32."""
         converted = self._converted(op)
-        return sum(self._operand_tensor(op, role).nbytes for role, b in op.roles.items() if b in converted)
+        return sum(self.operand_tensor(op, role).nbytes for role, b in op.roles.items() if b in converted)
 
-    def _divided(self, op: Op, items: BatchSlice, count: int) -> tuple[Pass, ...] | None:
-        """The op in parts of `count` items, or None where that is not possible."""
-        small = self.storage.part_graph(count)
-        like = None if small is None else small.op_like(op)
-        if small is None or like is None:
-            return None
-        layout = _Layout()
-        if op.record.part is None and needs_two_passes(op):
-            buffers = dict(self.whole.buffers)
-            ops = passes_of(op, buffers, self.device)
-            own = {name: layout.take(b.nbytes) for name, b in buffers.items() if name not in self.whole.buffers}
-        else:
-            ops, buffers, own = [op], dict(self.whole.buffers), {}
-        begin, passes = layout.end, []
-        for each in ops:
-            made = self._pass(each, like, small, items, count, _Layout(begin), buffers, own)
-            if made is None:
-                return None
-            passes.append(made)
-        return tuple(passes)
 
-    def _pass(
-        self,
-        op: Op,
-        like: Op,
-        small: _PartGraph,
-        items: BatchSlice,
-        count: int,
-        layout: _Layout,
-        buffers: Mapping[str, Buffer],
-        own: Mapping[str, int],
-    ) -> Pass | None:
-        along = op.record.over_items(op.step)
-        if along.refusal:
-            return None
-        sums = frozenset(role for role in along.sums if role in op.roles or role + CARRY in op.roles)
-        operands: dict[str, Operand] = {}
-        for role, buffer in op.roles.items():
-            if buffer in own:
-                tensor = buffers[buffer].tensor
-                operands[role] = Operand("", tensor, tensor, place=own[buffer])
-                continue
-            tensor = self._operand_tensor(op, role)
-            part = tensor if role in sums or role not in like.roles else small.buffers[like.roles[role]].tensor
-            divided = part != tensor
-            if divided and (part.shape[0] * (items.count // count), *part.shape[1:]) != tensor.shape:
-                return None
-            written = buffer in op.writes or buffer in op.updates
-            if written and not divided and role not in sums and not role.endswith((CARRY, OPEN)):
-                return None
-            if divided and buffer not in self.narrow and part.nbytes % ALIGNED:
-                return None
-            operands[role] = self._operand(op, role, part, layout, divided)
-        for role in along.counted if op.record.part is None else ():
-            if op.roles[role] in self.narrow:
-                return None
-            whole = self._operand_tensor(op, role)
-            operands[role + WHOLE] = Operand(role, whole, whole, reads=True)
-        made = Pass(op.record, like.record, op.step, items, count, operands, op.accumulates, sums)
-        return self._with_carries(op, made, layout)
+class _Parts(Items):
+    """The items of one op in equal parts, which have views of all that is divided.
 
-    def _with_carries(self, op: Op, made: Pass, layout: _Layout) -> Pass | None:
-        """`made` with what its parts carry of sums, and the workspace of its kernel."""
-        device = self.device
-        firsts = sorted({0, made.count, made.items.count - made.count})
-        parts = [BatchSlice(made.items.first + first, made.count, made.items.items) for first in firsts]
-        record = made.record_of(parts[0])
-        operands, in_place = dict(made.operands), set()
-        for role in sorted(made.sums):
-            nbytes = device.carry_bytes(record, op.step, role)
-            if nbytes is None:
-                return None
-            for suffix, size in ((CARRY, nbytes), (OPEN, device.open_bytes(record, op.step, role))):
-                tensor = Tensor((size,), "uint8")
-                if op.record.part is None and size:
-                    operands[role + suffix] = Operand("", tensor, tensor, place=layout.take(size))
-                elif op.record.part is not None and self._carried_bytes(op, role + suffix) != size:
-                    return None  # what slices carry has another form than what smaller parts do
-            if role + CARRY in operands and device.sums_in_place(record, op.step, role, role in op.accumulates):
-                in_place.add(role)
-        part = op.record.part
-        begins = (
-            {role for role in in_place if role in op.accumulates}
-            if part is None
-            else ({role for role in made.sums if not part.is_last} if part.is_first else set())
-        )
-        made = replace(made, operands=operands, in_place=frozenset(in_place), begins=frozenset(begins))
-        nbytes = max(device.workspace_bytes(made.record_of(each), op.step, made.roles(each)) for each in parts)
-        return replace(made, workspace_place=layout.end, workspace_bytes=nbytes)
+    items   those of the op
+    like    the op with the items of a part, and `tensors`, by role, its operands
+    """
 
-    def _carried_bytes(self, op: Op, role: str) -> int:
-        return self.whole.buffers[op.roles[role]].nbytes if role in op.roles else 0
+    def __init__(self, narrowing: _Narrowing, items: BatchSlice, count: int, like: Op, tensors: Mapping[str, Tensor]):
+        self.narrowing, self.items, self.like, self.tensors = narrowing, items, like, tensors
+        self.parts = items.in_parts(count)
+
+    def lies(self, op: Op, role: str, crosses: bool) -> str:
+        buffer = op.roles[role]
+        if buffer not in self.narrowing.whole.buffers:  # what passes leave to each other
+            return UNCUT
+        whole = self.narrowing.operand_tensor(op, role)
+        part = self.tensors.get(role, whole)
+        if part == whole and (buffer in op.reads or role.endswith((CARRY, OPEN))):
+            return UNCUT
+        if crosses and buffer in self.narrowing.narrow:  # it would be converted in part and as a whole
+            raise self.refusal(op, f"counts all labels in '{buffer}'")
+        divides = part != whole and (part.shape[0] * len(self.parts), *part.shape[1:]) == whole.shape
+        if divides and (buffer in self.narrowing.narrow or part.nbytes % ALIGNED == 0):
+            return VIEW
+        raise self.refusal(op, f"has '{buffer}', which parts do not share")
+
+    def view(self, whole: Buffer, number: int) -> BatchSlice:
+        part = self.parts[number]
+        return BatchSlice(part.first - self.items.first, part.count, self.items.count)
+
+    def piece(self, op: Op, number: int, again: bool) -> Op:
+        return replace(op, record=self.like.record.of_slice(self.parts[number], op.record))
 
 
 class _PartGraph:
@@ -378,15 +343,15 @@ class _PartGraph:
 
 @dataclass
 class _Layout:
-    """Places in a workspace, one behind the other; a buffer has one."""
+    """Places in a workspace, one behind the other, by buffer."""
 
     end: int = 0
     places: dict[str, int] = field(default_factory=dict)
 
-    def take(self, nbytes: int, buffer: str = "") -> int:
+    def take(self, nbytes: int, buffer: str) -> int:
         if buffer not in self.places:
             self.places[buffer], self.end = self.end, self.end + aligned(nbytes)
-        return self.places[buffer] if buffer else self.places.pop(buffer)
+        return self.places[buffer]
 
 
 # -- which buffers are narrow ------------------------------------------------------------------------------------------

@@ -134,6 +134,11 @@ class BatchSlice:
     def is_last(self) -> bool:
         return self.first + self.count == self.items
 
+    def in_parts(self, count: int) -> list[BatchSlice]:
+        """These items in `count` equal parts."""
+        each = self.count // count
+        return [BatchSlice(self.first + i * each, each, self.items) for i in range(count)]
+
     def share(self, number: int) -> int:
         """The part of `number` that falls to these items, of what is alike for all items."""
         return number * self.count // self.items
