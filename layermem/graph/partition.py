@@ -6,7 +6,7 @@ ops of a region the transform makes
     pieces    buffers that the ops of one piece alone touch, each with a residency of its own: conv1@2/2
     views     of a buffer that crosses the border of the region and stays whole: the first piece to run writes it, and
               the others update it
-    carries   of what is summed along the axis, from piece to piece in rising order (carries.py)
+    carries   of what is summed along the axis, from piece to piece in rising order (Carries)
     order     prefix        what is behind the region has a backward: the forward of all pieces runs first, in falling
                             order, and their backward after that of the rest, in rising order
               interleaved   nothing behind the region has one: forward and backward of a piece, then of the next one
@@ -18,12 +18,11 @@ or it refuses an op by name.  Results have the bits of the whole op, because eac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import carries, op_builder
-from layermem.graph.carries import Carries, Uncarried
+from layermem.graph import op_builder
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, UPDATE, Buffer, BufferOverlay, Graph, Op, unique
 from layermem.graph.train import with_updates_placed
 from layermem.ops import CARRY, OPEN, WHOLE, Along, BatchSlice, Fill, OpRecord, Tensor
@@ -31,8 +30,14 @@ from layermem.ops import CARRY, OPEN, WHOLE, Along, BatchSlice, Fill, OpRecord, 
 PIECE, VIEW, UNCUT = "piece", "view", "uncut"  # what a piece of an op has of a buffer
 
 
-class Device(op_builder.Device, carries.Device, Protocol):
-    """What pieces need of a device."""
+class Device(op_builder.Device, Protocol):
+    """What pieces need of a device, beside what the training graph needs."""
+
+    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None: ...
+
+    def open_bytes(self, record: OpRecord, step: str, role: str) -> int: ...
+
+    def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool: ...
 
 
 class Axis:
@@ -85,6 +90,32 @@ class Region:
     first: int = 0
     last: int = -1
     late: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Carries:
+    """What the pieces of an op carry of its sums, in memory of its own (ops.OpRecord).
+
+    sums      roles of the results
+    sizes     bytes by role, such as "dw0.carry"; a device may make several results from what is carried of one
+    in_place  those of the sums whose carry is the result itself, incomplete
+    begins    those that begin with what the result holds, as the op adds to it: the first piece reads the result
+    """
+
+    sums: Sequence[str] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    in_place: Sequence[str] = ()
+    begins: Sequence[str] = ()
+
+    def has(self, role: str, part: BatchSlice) -> bool:
+        """Whether a piece has the operand of `role`: only the last one has the result of a sum."""
+        return role not in self.sums or part.is_last or (part.is_first and role in self.begins)
+
+    def accumulates(self, roles: Iterable[str], part: BatchSlice) -> list[str]:
+        """To which of `roles`, to which the whole op adds, a piece adds.  What is carried in place of a sum began with
+        what that held, which the role of the carry says."""
+        own = [role for role in roles if not role.endswith(CARRY) and (part.is_last or role not in self.sums)]
+        return [*own, *(role + CARRY for role in own if role in self.in_place)]
 
 
 def stages(ops: Iterable[Op], along: Callable[[Op], Along]) -> list[list[Op]]:
@@ -191,7 +222,7 @@ class Partition:
         roles = self._roles(op, number, sums)
         viewed = [role for role, b in op.roles.items() if b in self.border and not role.endswith(WHOLE)]
         views = {role: self.axis.view(self.whole.buffers[op.roles[role]], number) for role in viewed}
-        continued = self._continued(op) if not part.is_first else []
+        continued = self.sums[op.name] if self.axis.sums_in_results and not part.is_first else []
         results = {op.roles[role] for role in continued}
         adding = sums.accumulates([role for role in op.accumulates if role in roles], part)
         form = replace(
@@ -207,39 +238,39 @@ class Partition:
         return self._touching(op, form, sums, number, started)
 
     def _carries(self, op: Op, record: OpRecord) -> Carries:
-        """What pieces of `op` carry of its sums."""
+        """What pieces of `op`, like `record`, carry of its sums."""
         if self.axis.sums_in_results or not self.sums[op.name]:
             return Carries()
-        try:
-            sums = Carries.of(record, op.step, self.sums[op.name], op.accumulates, self.device)
-        except Uncarried as error:
-            result, title = op.roles.get(error.role, error.role), self.device.title
-            what = f"cannot be sliced on device {title}, which has no sum of '{result}' by slices"
-            raise self.axis.refusal(op, what) from None
-        if op.record.part is not None:
-            return self._carries_of_slice(op, sums)
-        before = self.backward[: self.backward.index(op)] if sums.begins else []
-        for gradient in (op.roles[role] for role in sums.begins):
+        device, part, sizes = self.device, op.record.part, dict[str, int]()
+        for role in self.sums[op.name]:
+            nbytes = device.carry_bytes(record, op.step, role)
+            if nbytes is None:
+                what = f"cannot be sliced on device {device.title}, which has no sum of '{op.roles[role]}' by slices"
+                raise self.axis.refusal(op, what)
+            sizes |= {role + CARRY: nbytes, role + OPEN: device.open_bytes(record, op.step, role)}
+        sizes = {role: size for role, size in sizes.items() if size}
+        own = [role for role in self.sums[op.name] if role + CARRY in sizes]
+        in_place = [each for each in own if device.sums_in_place(record, op.step, each, each in op.accumulates)]
+        if part is None:
+            begins = [role for role in in_place if role in op.accumulates]
+            self._carry(op, sizes, begins)
+        else:  # parts of a piece go on with what pieces carry
+            begins = self.sums[op.name] if part.is_first and not part.is_last else []
+            known = {role: self.whole.buffers[b].nbytes for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
+            if known != sizes:
+                raise self.axis.refusal(op, "carries something else than its parts")
+        return Carries(self.sums[op.name], sizes, in_place, begins)
+
+    def _carry(self, op: Op, sizes: Mapping[str, int], begins: Sequence[str]) -> None:
+        """Declare what is carried.  A sum that begins with what a gradient holds needs it complete."""
+        before = self.backward[: self.backward.index(op)] if begins else []
+        for gradient in (op.roles[role] for role in begins):
             if any(gradient in (*each.writes, *each.updates) for each in before):
                 raise self.axis.refusal(op, f"adds to the gradient '{gradient}' of another layer in the slices")
         kind = STASH if op.kind == FORWARD else DIFF
-        for role, nbytes in sums.sizes.items():
+        for role, nbytes in sizes.items():
             name = f"{op.name}.{role}"
             self.carried[name] = Buffer(name, kind, Tensor((nbytes,), "uint8"), nbytes)
-        return sums
-
-    def _carries_of_slice(self, op: Op, sums: Carries) -> Carries:
-        """What parts of a piece carry: they go on with what pieces carry, if that has the same form."""
-        known = {role: self.whole.buffers[b].nbytes for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
-        if known != sums.sizes:
-            raise self.axis.refusal(op, "carries something else than its parts")
-        part = op.record.part
-        goes_first = part is not None and part.is_first and not part.is_last
-        return replace(sums, begins=sums.sums if goes_first else ())
-
-    def _continued(self, op: Op) -> list[str]:
-        """Roles of results to which each piece but the first one adds."""
-        return self.sums[op.name] if self.axis.sums_in_results else []
 
     def _roles(self, op: Op, number: int, sums: Carries) -> dict[str, str]:
         part, along = self.axis.parts[number], self.axis.along(op)
