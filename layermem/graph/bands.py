@@ -26,7 +26,7 @@ from layermem.errors import InputError
 from layermem.graph import partition
 from layermem.graph.op_builder import on_roles, role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op
-from layermem.graph.partition import PIECE, Axis, Partition, Region
+from layermem.graph.partition import PIECE, Axis, Partition
 from layermem.graph.rewrite import offer_updates
 from layermem.graph.train import with_updates_placed
 from layermem.ops import Along, BandRules, BatchSlice, Concat, InnerProduct, RowBand, Tensor, Update
@@ -137,7 +137,7 @@ class _Rows(Axis):
         self.tops = {op.roles["y0"] for op in forward}
         gradient, states = f"{banded.weights}.diff", f"{banded.weights}.h"
         self.weights = {name for name in graph.buffers if name in (banded.weights, gradient) or name.startswith(states)}
-        region = Region(frozenset(op.name for op in graph.ops if not self.weights.isdisjoint(op.touches)))
+        region = {op.name for op in graph.ops if not self.weights.isdisjoint(op.touches)}
         self.partition = Partition(graph, self, region, device)
 
     def refusal(self, op: Op, what: str, remedy: str = "") -> InputError:
@@ -201,7 +201,7 @@ class _Rows(Axis):
         for op in self.whole.ops:
             if op in product:
                 ops += self._backward(product) if op is product[0] else ()
-            elif op.name not in self.partition.region.names:
+            elif op.name not in self.partition.region:
                 ops.append(op)
             elif op.kind == FORWARD:
                 ops += [*self.partition.run([op], rising[::-1]), self._join(op)]

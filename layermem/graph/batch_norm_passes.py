@@ -56,17 +56,12 @@ def in_two_passes(graph: Graph, first: int, last: int, device: Device) -> Graph:
     return replace(graph, buffers=buffers, ops=tuple(found))
 
 
-def passes_of(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
-    """The two passes of a BatchNorm that needs them; what they alone share is added to `buffers`.  `op` itself where
-    nothing says how to compute y again."""
-    if op.kind == FORWARD:
-        return [op] if op.recompute is None else _forward_passes(op, buffers, device)
-    return _backward_passes(op, buffers, device)
-
-
 def _forward_passes(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
-    """Statistics, and what `op` recomputes from them; without a backward, they have had no stash."""
-    assert op.recompute is not None and isinstance(op.record, NORMS)
+    """Statistics, and what `op` recomputes from them; without a backward, they have had no stash.  `op` itself where
+    nothing says how to compute y again."""
+    assert isinstance(op.record, NORMS)
+    if op.recompute is None:
+        return [op]
     channels = Tensor((op.record.x.shape[1],))
     made = {
         role: op.roles.get(role) or _declare(buffers, f"{op.name}.{role}", STASH, channels, device) for role in OF_BATCH

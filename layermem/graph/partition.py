@@ -17,7 +17,7 @@ or it refuses an op by name.  Results have the bits of the whole op, because eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -82,17 +82,6 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Region:
-    """The ops `names`, of the nodes first .. last, run in pieces.  `late` are ops of these nodes that run once, behind
-    the pieces: they sum over all."""
-
-    names: frozenset[str]
-    first: int = 0
-    last: int = -1
-    late: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Carries:
     """What the pieces of an op carry of its sums, in memory of its own (ops.OpRecord).
 
@@ -132,16 +121,31 @@ def stages(ops: Iterable[Op], along: Callable[[Op], Along]) -> list[list[Op]]:
 
 
 class Partition:
-    """A region of one graph in pieces."""
+    """The ops `region` of one graph in pieces.
 
-    def __init__(self, whole: Graph, axis: Axis, region: Region, device: Device):
+    nodes   those of the region
+    late    ops of these nodes that run once, behind the pieces: they sum over all
+    """
+
+    def __init__(
+        self,
+        whole: Graph,
+        axis: Axis,
+        region: Collection[str],
+        device: Device,
+        nodes: range = range(0),
+        late: Collection[str] = (),
+    ):
         self.whole, self.axis, self.region, self.device = whole, axis, region, device
-        inside = [op for op in whole.ops if op.name in region.names]
-        outside = [op for op in whole.ops if op.name not in region.names]
+        self.nodes, self.late = nodes, late
+        inside, outside = (
+            [op for op in whole.ops if op.name in region],
+            [op for op in whole.ops if op.name not in region],
+        )
         self.forward, self.backward = ([op for op in inside if op.kind == kind] for kind in (FORWARD, BACKWARD))
         self.stages = [stages(ops, axis.along) for ops in (self.forward, self.backward)]
         self.staged = max(map(len, self.stages)) > 1
-        self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node > region.last for op in outside)
+        self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node >= nodes.stop for op in outside)
         self.crossing = {b for op in outside for b in op.touches}
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name] if role in op.roles}
@@ -355,7 +359,7 @@ class Partition:
     def in_order(self) -> Graph:
         """The graph of all ops: what the region needs, its pieces, the rest of forward and backward, and updates."""
         (before, after), (first, rest) = self._forward_around(), self._backward_around()
-        late = self.region.late.intersection(op.name for op in rest)
+        late = {op.name for op in rest if op.name in self.late}
         before, after, first, rest = ([self._once(op, late) for op in ops] for ops in (before, after, first, rest))
         rising = range(self.count)
         if self.staged:
@@ -368,7 +372,7 @@ class Partition:
             ops = [*before, *forward, *after, *first, *self.run(self.backward, rising), *rest]
         together = {op.name for op in ops if op.record.part is not None} if self.staged else set()
         ops = with_updates_placed([*ops, *self.whole.of_kind(UPDATE)], together)
-        offers = [op for op in self.whole.fused_updates if self.region.names.isdisjoint(op.covers)]
+        offers = [op for op in self.whole.fused_updates if not any(name in self.region for name in op.covers)]
         return self.graph(ops, [self._once(op, late) for op in offers])
 
     def run(self, ops: Sequence[Op], numbers: Sequence[int]) -> list[Op]:
@@ -381,9 +385,9 @@ class Partition:
         after: list[Op] = []
         late = {b for op in self.forward for b in op.writes}
         for op in self.whole.of_kind(FORWARD):
-            if op.name in self.region.names:
+            if op.name in self.region:
                 continue
-            if op.node > self.region.last or not late.isdisjoint(op.reads):
+            if op.node >= self.nodes.stop or not late.isdisjoint(op.reads):
                 after.append(op)
                 late.update(op.writes)
             else:
@@ -394,15 +398,14 @@ class Partition:
         """The same of backward ops: those of later layers and the weights of losses come before the pieces."""
         position = self.whole.position
         start = position[self.backward[0].name] if self.backward else len(position)
-        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region.names]
+        outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region]
         early = {op.name for op in outside if position[op.name] < start or isinstance(op.record, Fill)}
         return [op for op in outside if op.name in early], [op for op in outside if op.name not in early]
 
-    def _once(self, op: Op, late: frozenset[str]) -> Op:
+    def _once(self, op: Op, late: set[str]) -> Op:
         """An op that runs once.  One of the region's nodes is of the piece whose forward runs last; a sum behind the
         pieces, one of `late`, is of the last one."""
-        is_inside = self.region.first <= op.node <= self.region.last
-        if self.staged or not is_inside or (op.kind == FORWARD and not op.reads):
+        if self.staged or op.node not in self.nodes or (op.kind == FORWARD and not op.reads):
             return op
         is_late = not late.isdisjoint((op.name, *op.covers))
         return op.of_turn(self.count - 1 if is_late or self.interleaved else 0)

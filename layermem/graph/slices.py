@@ -29,7 +29,7 @@ from layermem.errors import InputError
 from layermem.graph.batch_norm_passes import in_two_passes
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, UPDATE, Buffer, Graph, Op, unique
-from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Device, Partition, Region
+from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Device, Partition
 from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
 from layermem.utils.similar import did_you_mean
 
@@ -101,8 +101,7 @@ def whole_name(name: str) -> str:
 def _slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
     """`whole`, of a batch of `items`, in slices; `small` is of the same net, with a batch of items / cut.count."""
     whole, small = (in_two_passes(graph, *_nodes(graph, cut), device) for graph in (whole, small))
-    axis = _Slices(whole, small, cut, items, device)
-    return replace(Partition(whole, axis, axis.region(), device).in_order(), slices=str(cut))
+    return replace(_Slices(whole, small, cut, items, device).partition().in_order(), slices=str(cut))
 
 
 def _nodes(graph: Graph, cut: Cut) -> tuple[int, int]:
@@ -136,7 +135,8 @@ class _Slices(Items):
 
     def __init__(self, whole: Graph, small: Graph, cut: Cut, items: int, device: Device):
         self.whole, self.small, self.cut, self.device = whole, small, cut, device
-        self.first, self.last = _nodes(whole, cut)
+        first, last = _nodes(whole, cut)
+        self.nodes = range(first, last + 1)
         self.parts = BatchSlice(0, items, items).in_parts(cut.count)
         backward = whole.of_kind(BACKWARD)
         self.constants = {op.roles["y0"] for op in backward if isinstance(op.record, Fill)}  # each slice has its own
@@ -175,13 +175,13 @@ class _Slices(Items):
 
     # -- which ops run in slices ---------------------------------------------------------------------------------------
 
-    def region(self) -> Region:
+    def partition(self) -> Partition:
         names = self._names()
         backward = self.whole.of_kind(BACKWARD)
         if backward and not any(op.name in names for op in backward):
             raise InputError(f"has no gradients in layers {self.cut.first}..{self.cut.last} to slice; {OTHERWISE}")
         late = self._late_sums(names)
-        return Region(frozenset(names - late), self.first, self.last, frozenset(late))
+        return Partition(self.whole, self, names - late, self.device, self.nodes, late)
 
     def _names(self) -> set[str]:
         """Names of the ops that run in slices: those of the nodes first .. last, without what fills blobs from outside
@@ -189,7 +189,7 @@ class _Slices(Items):
         of_node: dict[int, list[Op]] = {}
         sources: set[int] = set()
         for op in self.whole.ops:
-            if not self.first <= op.node <= self.last or op.kind == UPDATE or op.node in sources:
+            if op.node not in self.nodes or op.kind == UPDATE or op.node in sources:
                 continue
             if not self._runs_once(op):
                 of_node.setdefault(op.node, []).append(op)
@@ -198,7 +198,7 @@ class _Slices(Items):
         read = {
             b
             for op in self.whole.ops
-            if op.node > self.last or op.kind == BACKWARD
+            if op.node >= self.nodes.stop or op.kind == BACKWARD
             for b in (*op.reads, *op.updates)
             if not isinstance(op.record, CopyOut)
         }
@@ -219,7 +219,7 @@ class _Slices(Items):
         reads_blobs = any(self.whole.buffers[b].kind in (DATA, DIFF) for b in (*op.reads, *op.updates))
         if isinstance(op.record, Fill):  # of the gradient of a loss, which has no items: each slice has its own
             others = [each for each in self.whole.ops if op.roles["y0"] in each.touches]
-            inside = all(self.first <= each.node <= self.last and each.kind == BACKWARD for each in others)
+            inside = all(each.node in self.nodes and each.kind == BACKWARD for each in others)
             return not inside and not self.divides(op.roles["y0"])
         return not reads_blobs
 

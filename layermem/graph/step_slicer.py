@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Protocol
 
 from layermem.errors import InputError
@@ -101,7 +101,7 @@ class StepSlicer:
         self._storage = Storage(parts.net, self._shared_step, parts.device)
         self.whole, *others = self._stored(parts.share(self._of_one_machine))
         self.beside = tuple(others)
-        self._small: dict[int, Net] = {}  # by the items of a slice
+        self._with_items = cache(parts.net.with_items)
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
         self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
@@ -165,12 +165,6 @@ class StepSlicer:
         first_test = len(beside) - len(self._parts.tests)
         tests = (self._in_slices(net, whole, slices) for net, whole in zip(self._parts.tests, beside[first_test:]))
         return replace(step, slices=str(slices)), *beside[:first_test], *tests
-
-    def _with_items(self, items: int) -> Net:
-        """The net with so many items, made once."""
-        if items not in self._small:
-            self._small[items] = self.net.with_items(items)
-        return self._small[items]
 
     def _in_slices(self, net: Net, whole: Graph, slices: Slices) -> Graph:
         """The forward pass of a test net, which may have another batch: in as many slices, or the next number that

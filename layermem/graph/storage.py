@@ -33,10 +33,10 @@ from typing import Protocol
 
 from layermem.errors import InputError
 from layermem.graph import partition
-from layermem.graph.batch_norm_passes import NORMS, in_two_passes, needs_two_passes, passes_of
+from layermem.graph.batch_norm_passes import NORMS, in_two_passes
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op, Operand, Pass
-from layermem.graph.partition import UNCUT, VIEW, Partition, Region
+from layermem.graph.partition import UNCUT, VIEW, Partition
 from layermem.graph.slices import Items, whole_name
 from layermem.layers.base import has_gradient
 from layermem.ops import (
@@ -200,14 +200,10 @@ class _Narrowing:
         converted, total = self._converted(op), 0
         for b in (*op.reads, *op.updates, *op.updates, *op.writes):
             if b in self.narrow:
-                tensor = self._viewed(op, b)
+                tensor = self.operand_tensor(op, next(role for role, buffer in op.roles.items() if buffer == b))
                 wide, narrow = tensor.nbytes, tensor.of(self.dtype).nbytes
                 total += wide + narrow if b in converted else narrow - wide
         return total
-
-    def _viewed(self, op: Op, buffer: str) -> Tensor:
-        tensor = self.whole.buffers[buffer].tensor
-        return op.view_of[buffer].rows_of(tensor) if buffer in op.view_of else tensor
 
     def operand_tensor(self, op: Op, role: str) -> Tensor:
         """An operand of `op`, in fp32."""
@@ -231,16 +227,17 @@ class _Narrowing:
         like = None if small is None else small.op_like(op)
         if small is None or like is None:
             return ()
-        is_norm = op.record.part is None and needs_two_passes(op)
-        buffers, layout = {b: self.whole.buffers[b] for b in op.touches}, _Layout()
-        ops = passes_of(op, buffers, self.device) if is_norm else [op]
-        for name in buffers.keys() - self.whole.buffers.keys():
-            layout.take(buffers[name].nbytes, name)
-        ops = [replace(each, recompute=None, overlays=()) for each in ops]
-        graph = replace(self.whole, buffers=buffers, ops=tuple(ops), fused_updates=())
+        buffers = {b: self.whole.buffers[b] for b in op.touches}
+        alone = replace(self.whole, buffers=buffers, ops=(op,), fused_updates=())
+        graph = in_two_passes(alone, op.node, op.node, self.device)
+        ops = tuple(replace(each, recompute=None, overlays=()) for each in graph.ops)
+        layout = _Layout()
+        for name in graph.buffers.keys() - buffers.keys():  # what passes leave to each other
+            layout.take(graph.buffers[name].nbytes, name)
         tensors = {role: small.buffers[b].tensor for role, b in like.roles.items()}
         axis = _Parts(self, items, items.count // count, like, tensors)
-        partition = Partition(graph, axis, Region(frozenset(each.name for each in ops)), self.device)
+        names = [each.name for each in ops]
+        partition = Partition(replace(graph, ops=ops), axis, names, self.device)
         return tuple(self._pass(each, partition, replace(layout, places=dict(layout.places))) for each in ops)
 
     def _pass(self, op: Op, partition: Partition | None, layout: _Layout) -> Pass:
