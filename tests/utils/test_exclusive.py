@@ -205,7 +205,7 @@ FREE = {  # what needs no lock: it reads one value that never changes or changes
     Pycaffe: set(),
     layermem.Classifier: {"predict"},
     layermem.Detector: {"configure_crop", "crop", "detect_windows"},
-    Solver.__mro__[1]: {"request", "loss", "seed", "graphs", "set_base_lr"},
+    Solver.__mro__[1]: {"request", "iteration", "resumed_from", "loss", "seed", "graphs", "set_base_lr"},
     Solver: {"iter", "base_lr", "rate", "add_callback"},
     caffe.SGDSolver.__mro__[1]: {"kind"},
     layermem.Classifier.__mro__[1]: {"image_input", "outputs_of"},
