@@ -204,6 +204,8 @@ TESTED_ELSEWHERE = {
     "data/datum_source.py": ("data/test_lmdb_source.py", "what both kinds of databases share, by each of them"),
     "data/database.py": ("data/test_leveldb_source.py", "either kind, by a Data layer and by the mean of both"),
     "interactive/blob.py": ("interactive/test_net.py", "what a net shows of its blobs"),
+    "interactive/inputs.py": ("interactive/test_net.py", "arrays that a net is given"),
+    "interactive/views.py": ("interactive/test_net.py", "what a net shows"),
     "interactive/passes.py": ("interactive/test_net.py", "what passes leave, net by net"),
     "interactive/session.py": ("interactive/test_net.py", "the programs of a net, by what it computes"),
     "interactive/solver_net.py": ("interactive/test_solver.py", "the nets of a solver"),

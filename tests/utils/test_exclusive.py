@@ -199,7 +199,9 @@ def test_a_net_of_a_solver_is_made_once(tmp_path):
 
 
 FREE = {  # what needs no lock: it reads one value that never changes or changes at once, or calls what holds the lock
-    Net: {"definition", "name", "phase"},
+    Net: set(),
+    Net.__mro__[1]: {"backward"},
+    Net.__mro__[2]: {"definition", "name", "phase"},
     SolverNet: {"report", "backward", "share_with", "close"},
     TrainNet: set(),
     Pycaffe: set(),
