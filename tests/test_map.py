@@ -51,6 +51,7 @@ DISCOVERY = {
     "backends/base.py": "layermem.backends",
     "backends/cpu/__init__.py": "layermem.backends.cpu",
     "backends/reference/__init__.py": "layermem.backends.reference",
+    "data/opening.py": "layermem.data",
     "layers/__init__.py": "layermem.layers",
     "planning/strategies/__init__.py": "layermem.planning.strategies",
 }
