@@ -197,7 +197,7 @@ class _Rows(Axis):
 
     def graph(self) -> Graph:
         product = [op for op in self.whole.of_kind(BACKWARD) if self._is_product(op)]
-        rising, ops = range(self.partition.count), list[Op]()
+        rising, ops = range(len(self.parts)), list[Op]()
         for op in self.whole.ops:
             if op in product:
                 ops += self._backward(product) if op is product[0] else ()
@@ -241,4 +241,4 @@ class _Rows(Axis):
                 roles = {**{role: op.roles[role] for role in ("dy0", "dx0")}, **role_map("w", weights)}
                 yield on_roles(replace(op, step="gathered_dgrad"), roles, self.partition.buffers, self.device)
         in_bands = [op for op in product if "dw0" in op.roles or ("dx0" in op.roles and sums_dx)]
-        yield from self.partition.run(in_bands, range(self.partition.count))
+        yield from self.partition.run(in_bands, range(len(self.parts)))

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from layermem.ops import FP32, NARROW, BatchSlice, OpRecord, Tensor
 
@@ -150,26 +150,19 @@ class Operand:
     writes: bool = False
 
 
-class Pieces(Protocol):
-    """What makes the parts of an op (partition.py)."""
-
-    @property
-    def count(self) -> int: ...
-
-    def piece(self, op: Op, number: int, runs_first: bool) -> Op: ...
-
-
 @dataclass(frozen=True)
 class Pass:
     """An op part by part, on operands of which some are copies in the workspace.
 
-    pieces    of the op, each with the views that it has of the op's own operands; None: it is one part
+    ends      the first part, the second one if there are three or more, and the last one; their views are of the
+              operands of the op
+    count     of all parts
     operands  by role: all that some part has
     workspace_place, workspace_bytes   what the kernel itself uses, behind the copies and what parts carry
     """
 
-    op: Op
-    pieces: Pieces | None
+    ends: tuple[Op, ...]
+    count: int
     operands: Mapping[str, Operand]
     workspace_place: int = 0
     workspace_bytes: int = 0
@@ -179,21 +172,19 @@ class Pass:
         return self.workspace_place + self.workspace_bytes
 
     @property
-    def count(self) -> int:
-        """How many parts there are."""
-        return 1 if self.pieces is None else self.pieces.count
-
-    @property
     def launches(self) -> int:
         """Kernels and conversions that it takes."""
         converted = sum(each.reads + each.writes for each in self.operands.values() if each.place is not None)
         return self.count * (1 + converted)
 
     def parts(self) -> Iterator[Op]:
-        if self.pieces is None:
-            yield replace(self.op, views={})
-        else:
-            yield from (self.pieces.piece(self.op, number, number == 0) for number in range(self.count))
+        yield from self.ends[:-1]
+        for number in range(2, self.count - 1):
+            op = self.ends[1]
+            assert op.record.part is not None
+            record = op.record.of_slice(op.record.part.moved(number - 1), op.record)
+            yield replace(op, record=record, views={role: view.moved(number - 1) for role, view in op.views.items()})
+        yield self.ends[-1]
 
 
 class Use(NamedTuple):

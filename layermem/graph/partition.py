@@ -157,11 +157,6 @@ class Partition:
         self.buffers = {**whole.buffers, **{each.name: each for made in self.pieces.values() for each in made}}
         self.carried: dict[str, Buffer] = {}
 
-    @property
-    def count(self) -> int:
-        """How many pieces an op has."""
-        return len(self.axis.parts)
-
     # -- how operands lie ----------------------------------------------------------------------------------------------
 
     def _sums(self, op: Op) -> list[str]:
@@ -188,7 +183,7 @@ class Partition:
                 raise self.axis.refusal(op, f"reads '{name}', which is there only when all slices have run")
             lies = self.axis.lies(op, role, name in self.crossing)
             if lies == PIECE and name not in self.pieces:
-                buffer, numbers = self.whole.buffers[name], range(self.count)
+                buffer, numbers = self.whole.buffers[name], range(len(self.axis.parts))
                 self.pieces[name] = [self.axis.buffer(buffer, number) for number in numbers]
             elif lies == VIEW:
                 self.border.add(name)
@@ -207,17 +202,16 @@ class Partition:
     def piece(self, op: Op, number: int, runs_first: bool) -> Op:
         """Piece `number` of `op`; `runs_first`: no other piece of it runs before."""
         form = self._form(op, number, runs_first)
-        crosses = self.sums[op.name] or not self.border.isdisjoint((*op.writes, *op.updates))
-        if op.recompute is not None and not crosses:
-            form = replace(form, recompute=self._form(op.recompute, number, runs_first, again=True))
-        if not self.staged:  # in stages, pieces share the runs of a node
-            return form.of_turn(number)
-        return form if crosses else self._runs_again(op, form)
+        if self.sums[op.name] or not self.border.isdisjoint((*op.writes, *op.updates)):
+            return form
+        if op.recompute is not None:
+            return replace(form, recompute=self._form(op.recompute, number, runs_first, again=True))
+        return replace(form, recompute=form) if self.staged and self._is_pure(op) else form
 
-    def _runs_again(self, op: Op, form: Op) -> Op:
-        """A piece of `op` in backward, which may run for each of the stages that read what it writes."""
-        is_pure = op.writes and not (op.updates or any(self.whole.buffers[b].kind != DIFF for b in op.writes))
-        return replace(form, recompute=form) if op.kind == BACKWARD and is_pure else form
+    def _is_pure(self, op: Op) -> bool:
+        """Whether a piece of `op` in backward may run for each of the stages that read what it writes."""
+        writes_alone = op.writes and not (op.updates or any(self.whole.buffers[b].kind != DIFF for b in op.writes))
+        return op.kind == BACKWARD and bool(writes_alone)
 
     def _form(self, op: Op, number: int, runs_first: bool, again: bool = False) -> Op:
         """One form of an op, first run or recomputation, on a piece."""
@@ -225,21 +219,27 @@ class Partition:
         sums = self._carries(op, form.record)
         roles = self._roles(op, number, sums)
         viewed = [role for role, b in op.roles.items() if b in self.border and not role.endswith(WHOLE)]
-        views = {role: self.axis.view(self.whole.buffers[op.roles[role]], number) for role in viewed}
         continued = self.sums[op.name] if self.axis.sums_in_results and not part.is_first else []
-        results = {op.roles[role] for role in continued}
         adding = sums.accumulates([role for role in op.accumulates if role in roles], part)
-        form = replace(
+        results = {op.roles[role] for role in continued}
+        started = [b for b in op.writes if b in results or (b in self.border and not runs_first)]
+        finished = self._finished(op, sums) if part.is_last else {}
+        reads, updates, writes = touched = self._touched(op, roles, sums, number, started, finished)
+        over = [each for each in finished.values() if not self.whole.buffers[each.out].persistent]
+        return replace(
             form,
             roles=roles,
-            views=views,
+            reads=reads,
+            writes=writes,
+            updates=updates,
+            views={role: self.axis.view(self.whole.buffers[op.roles[role]], number) for role in viewed},
             accumulates=unique((*adding, *continued)),
-            overlays=self._overlays(form, number),
+            overlays=(*self._overlays(form, number), *over),
             recompute=None,
             workspace_bytes=self.device.workspace_bytes(form.record, op.step, roles.keys()),
+            nbytes=form.nbytes + self._more_traffic(op, roles, touched, sums, part.is_last),
+            turns=op.turns if self.staged else (*op.turns, number),  # in stages, pieces share the runs of a node
         )
-        started = [b for b in op.writes if b in results or (b in self.border and not runs_first)]
-        return self._touching(op, form, sums, number, started)
 
     def _carries(self, op: Op, record: OpRecord) -> Carries:
         """What pieces of `op`, like `record`, carry of its sums."""
@@ -290,14 +290,19 @@ class Partition:
     def _name(self, buffer: str, number: int) -> str:
         return self.pieces[buffer][number].name if buffer in self.pieces else buffer
 
-    def _touching(self, op: Op, form: Op, sums: Carries, number: int, started: Sequence[str]) -> Op:
-        """`form` with what it reads, writes and updates.  Another piece has written what is `started`."""
-        part, roles = self.axis.parts[number], form.roles
-        carried = {
-            roles[role]: size for suffix in (CARRY, OPEN) for role, size in sums.sizes.items() if role.endswith(suffix)
-        }
+    def _touched(
+        self,
+        op: Op,
+        roles: Mapping[str, str],
+        sums: Carries,
+        number: int,
+        started: Sequence[str],
+        finished: Collection[str],
+    ) -> tuple[tuple[str, ...], ...]:
+        """What a piece reads, updates and writes.  Another piece has written what is `started`."""
+        part = self.axis.parts[number]
+        carried = [roles[role] for suffix in (CARRY, OPEN) for role in sums.sizes if role.endswith(suffix)]
         begins = [roles[role] for role in sums.begins if role in roles and part.is_first]
-        finished = self._finished(op, sums) if part.is_last else {}
         there = set(roles.values()).difference(begins)
 
         def named(buffers: Iterable[str]) -> list[str]:
@@ -307,16 +312,7 @@ class Partition:
         updates = unique((*named(op.updates), *started, *goes_on))
         reads = unique((*named(op.reads), *begins, *finished))
         writes = [*named(b for b in op.writes if b not in started), *(carried if part.is_first else [])]
-        over = [each for each in finished.values() if not self.whole.buffers[each.out].persistent]
-        form = replace(
-            form,
-            reads=tuple(b for b in reads if b not in updates),
-            writes=unique(writes),
-            updates=updates,
-            overlays=(*form.overlays, *over),
-        )
-        more = self._more_traffic(op, form, sums, carried, part.is_last)
-        return replace(form, nbytes=form.nbytes + more)
+        return tuple(b for b in reads if b not in updates), updates, unique(writes)
 
     def _finished(self, op: Op, sums: Carries) -> dict[str, BufferOverlay]:
         """The carries that hold the result itself when the last piece has been added, which may lie there."""
@@ -327,15 +323,20 @@ class Partition:
                 found[carry] = BufferOverlay(result.name, carry, "gradient")
         return found
 
-    def _more_traffic(self, op: Op, form: Op, sums: Carries, carried: Mapping[str, int], is_last: bool) -> int:
+    def _more_traffic(
+        self, op: Op, roles: Mapping[str, str], touched: tuple[tuple[str, ...], ...], sums: Carries, is_last: bool
+    ) -> int:
         """Bytes that a piece moves of sums, and of what it carries of them, less those that `op` would."""
 
-        def accesses(of: Op, buffer: str) -> int:
-            return of.reads.count(buffer) + 2 * of.updates.count(buffer) + of.writes.count(buffer)
+        def accesses(touched: tuple[tuple[str, ...], ...], buffer: str) -> int:
+            reads, updates, writes = touched
+            return reads.count(buffer) + 2 * updates.count(buffer) + writes.count(buffer)
 
+        whole = op.reads, op.updates, op.writes
         results = [self.whole.buffers[b] for b in unique(op.roles[role] for role in sums.sums if role in op.roles)]
-        more = sum(result.nbytes * (accesses(form, result.name) - accesses(op, result.name)) for result in results)
-        return more + sum(size * (1 if is_last else accesses(form, b)) for b, size in carried.items())
+        more = sum(each.nbytes * (accesses(touched, each.name) - accesses(whole, each.name)) for each in results)
+        carried = ((size, 1 if is_last else accesses(touched, roles[role])) for role, size in sums.sizes.items())
+        return more + sum(size * count for size, count in carried)
 
     def _overlays(self, form: Op, number: int) -> tuple[BufferOverlay, ...]:
         return tuple(
@@ -361,7 +362,7 @@ class Partition:
         (before, after), (first, rest) = self._forward_around(), self._backward_around()
         late = {op.name for op in rest if op.name in self.late}
         before, after, first, rest = ([self._once(op, late) for op in ops] for ops in (before, after, first, rest))
-        rising = range(self.count)
+        rising = range(len(self.axis.parts))
         if self.staged:
             forward, backward = ([op for stage in each for op in self.run(stage, rising)] for each in self.stages)
             ops = [*before, *forward, *after, *first, *backward, *rest]
@@ -408,4 +409,4 @@ class Partition:
         if self.staged or op.node not in self.nodes or (op.kind == FORWARD and not op.reads):
             return op
         is_late = not late.isdisjoint((op.name, *op.covers))
-        return op.of_turn(self.count - 1 if is_late or self.interleaved else 0)
+        return op.of_turn(len(self.axis.parts) - 1 if is_late or self.interleaved else 0)

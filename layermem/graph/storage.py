@@ -244,8 +244,9 @@ class _Narrowing:
         """`op` in the parts of `partition`; as one part, on copies of its whole operands, without."""
         if partition is None:
             operands = {role: self._operand(op, role, (), layout) for role in op.roles}
-            return Pass(replace(op, recompute=None), None, operands, layout.end, op.workspace_bytes)
-        last = partition.count - 1
+            alone = replace(op, recompute=None, views={})
+            return Pass((alone,), 1, operands, layout.end, op.workspace_bytes)
+        last = len(partition.axis.parts) - 1
         parts = [partition.piece(op, number, number == 0) for number in sorted({0, 1, last})]
         operands = {}
         for role, buffer in {**op.roles, **parts[0].roles}.items():
@@ -257,7 +258,8 @@ class _Narrowing:
             else:
                 own = partition.buffers.get(buffer) or partition.carried[buffer]
                 operands[role] = Operand("", own.tensor, own.tensor, layout.take(own.nbytes, buffer))
-        return Pass(op, partition, operands, layout.end, max(part.workspace_bytes for part in parts))
+        nbytes = max(part.workspace_bytes for part in parts)
+        return Pass(tuple(parts), last + 1, operands, layout.end, nbytes)
 
     def _operand(self, op: Op, role: str, parts: Sequence[Op], layout: _Layout) -> Operand:
         """An operand in memory, converted where the kernel takes it in fp32: one copy for all roles of a buffer."""

@@ -139,6 +139,10 @@ class BatchSlice:
         each = self.count // count
         return [BatchSlice(self.first + i * each, each, self.items) for i in range(count)]
 
+    def moved(self, by: int) -> BatchSlice:
+        """As many items, `by` times their number behind these."""
+        return replace(self, first=self.first + by * self.count)
+
     def share(self, number: int) -> int:
         """The part of `number` that falls to these items, of what is alike for all items."""
         return number * self.count // self.items

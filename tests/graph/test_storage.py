@@ -317,7 +317,7 @@ def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
     """
     graph = stored(text, device)
     norms = [op for op in graph.ops if op.record.family.startswith("BatchNorm")]
-    steps = [[each.op.step for each in op.passes] for op in norms]
+    steps = [[each.ends[0].step for each in op.passes] for op in norms]
     assert steps == [["statistics", "recompute"], ["gradient_sums", "input_gradient"]]
     assert all(each.count == 4 for op in norms for each in op.passes)
     wide = graph.buffers["conv1"].tensor.of("float32").nbytes
