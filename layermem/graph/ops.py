@@ -154,8 +154,8 @@ class Operand:
 class Pass:
     """An op part by part, on operands of which some are copies in the workspace.
 
-    ends      the first part, the second one if there are three or more, and the last one; their views are of the
-              operands of the op
+    ends      the first part; where the op has sums, also the second one, if there are three or more, and the last one.
+              The other parts are like these.  Their views are of the operands of the op
     count     of all parts
     operands  by role: all that some part has
     workspace_place, workspace_bytes   what the kernel itself uses, behind the copies and what parts carry
@@ -178,13 +178,18 @@ class Pass:
         return self.count * (1 + converted)
 
     def parts(self) -> Iterator[Op]:
-        yield from self.ends[:-1]
-        for number in range(2, self.count - 1):
-            op = self.ends[1]
-            assert op.record.part is not None
-            record = op.record.of_slice(op.record.part.moved(number - 1), op.record)
-            yield replace(op, record=record, views={role: view.moved(number - 1) for role, view in op.views.items()})
-        yield self.ends[-1]
+        first, *others = self.ends
+        like, at = (others[0], 1) if len(others) > 1 else (first, 0)
+        yield first
+        yield from (_moved(like, number - at) for number in range(1, self.count - len(others[-1:])))
+        yield from others[-1:]
+
+
+def _moved(part: Op, by: int) -> Op:
+    """The part of an op that is `by` parts behind `part`."""
+    assert part.record.part is not None
+    record = part.record.of_slice(part.record.part.moved(by), part.record)
+    return replace(part, record=record, views={role: view.moved(by) for role, view in part.views.items()})
 
 
 class Use(NamedTuple):

@@ -247,7 +247,8 @@ class _Narrowing:
             alone = replace(op, recompute=None, views={})
             return Pass((alone,), 1, operands, layout.end, op.workspace_bytes)
         last = len(partition.axis.parts) - 1
-        parts = [partition.piece(op, number, number == 0) for number in sorted({0, 1, last})]
+        numbers = sorted({0, 1, last}) if partition.sums[op.name] else [0]
+        parts = [partition.piece(op, number, number == 0) for number in numbers]
         operands = {}
         for role, buffer in {**op.roles, **parts[0].roles}.items():
             if role.endswith(WHOLE):
