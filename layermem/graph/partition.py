@@ -138,10 +138,8 @@ class Partition:
     ):
         self.whole, self.axis, self.region, self.device = whole, axis, region, device
         self.nodes, self.late = nodes, late
-        inside, outside = (
-            [op for op in whole.ops if op.name in region],
-            [op for op in whole.ops if op.name not in region],
-        )
+        inside = [op for op in whole.ops if op.name in region]
+        outside = [op for op in whole.ops if op.name not in region]
         self.forward, self.backward = ([op for op in inside if op.kind == kind] for kind in (FORWARD, BACKWARD))
         self.stages = [stages(ops, axis.along) for ops in (self.forward, self.backward)]
         self.staged = max(map(len, self.stages)) > 1
@@ -249,7 +247,8 @@ class Partition:
         for role in self.sums[op.name]:
             nbytes = device.carry_bytes(record, op.step, role)
             if nbytes is None:
-                what = f"cannot be sliced on device {device.title}, which has no sum of '{op.roles[role]}' by slices"
+                result = op.roles.get(role, role)
+                what = f"cannot be sliced on device {device.title}, which has no sum of '{result}' by slices"
                 raise self.axis.refusal(op, what)
             sizes |= {role + CARRY: nbytes, role + OPEN: device.open_bytes(record, op.step, role)}
         sizes = {role: size for role, size in sizes.items() if size}
