@@ -1,12 +1,12 @@
-"""What is wrong with the images of a folder, a list or a database, before a training finds it out.
+"""Finds problems in the images of a folder, a list or a database before a training meets them.
 
     items = read_items(Path("photos"))                   each image with its label, shape and a hash of its pixels
     result = check_sets({"train": items, "test": other}, class_count=10, one_size=False)
     result.problems, result.remarks
 
 Problems stop a training or make its result wrong: images that cannot be read, labels beyond the classes, classes
-without an image, one image under two labels, test images that are training images.  Remarks are what a person should
-know.
+without an image, one image under two labels, test images that are training images.  Remarks are
+worth knowing, but harmless.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from layermem.data.list_source import IMAGE_LIMIT, label_of, read_rows
 from layermem.errors import InputError
 from layermem.utils.input_files import exists, file_beside, read_bytes, read_lines
 
-UNBALANCED = 10  # times the smallest class that the largest may have without a remark
+UNBALANCED = 10  # largest ratio of class sizes without a remark
 SHOWN = 5  # names of images in a problem
 
 Track = Callable[[list[int]], Iterable[int]]
@@ -33,7 +33,7 @@ Track = Callable[[list[int]], Iterable[int]]
 
 @dataclass(frozen=True)
 class Item:
-    """One image: its shape [C,H,W] and a hash of its pixels, or why it cannot be read."""
+    """One image: its shape [C,H,W] and a hash of its pixels, or the problem that prevents reading it."""
 
     name: str
     label: int | None
@@ -44,7 +44,7 @@ class Item:
 
 @dataclass
 class SetSummary:
-    """`shapes` and `labels` count the images that can be read."""
+    """Numbers of images in a set; `shapes` and `labels` count the readable images."""
 
     images: int
     shapes: Counter[tuple[int, ...]]
@@ -62,7 +62,7 @@ class CheckResult:
 
 
 def find_sets(path: Path) -> tuple[dict[str, Path], list[str] | None, bool]:
-    """The sets at `path`, the names of the classes if they are known, and whether images must be of one size.
+    """The sets at `path`, the names of the classes if they are known, and whether images must all have one size.
 
     A folder that `layermem data folder` wrote has two sets; a list, a database and a folder of class folders are one.
     """
@@ -95,7 +95,7 @@ def read_class_names(path: Path) -> list[str]:
 
 
 def read_items(path: Path, root: Path | None = None, track: Track = list) -> list[Item]:
-    """Every image of a folder of class folders, of a list with `root` before its paths, or of a database."""
+    """Read every image of a folder of class folders, of a list with `root` before its paths, or of a database."""
     if path.is_dir() and is_database(path):
         return _database_items(path, track)
     if path.is_dir():
@@ -148,7 +148,7 @@ def _digest(shape: tuple[int, ...], pixels: bytes) -> bytes:
 def check_sets(sets: Mapping[str, Sequence[Item]], class_count: int | None, *, one_size: bool) -> CheckResult:
     """Check the sets, of which the first is the training set; `one_size`: images of several sizes are a problem.
 
-    class_count   of the net; None: labels go up to the largest one of the training set
+    class_count   number of classes of the net; None: the largest label of the training set decides
     """
     result = CheckResult()
     first = next(iter(sets.values()))

@@ -1,4 +1,4 @@
-"""What an input layer says of its files: where they are, and how many items a batch has."""
+"""The files of an input layer: their paths and the number of items in a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ResolvePath = Callable[[str], Path]  # a file name in the prototxt -> the file
 
 
 def resolver(path: str, remedy: str = "") -> ResolvePath:
-    """Resolves file names in the net at `path`; `remedy` ends the message about a missing file."""
+    """A function that resolves file names in the net at `path`; `remedy` ends the message about a missing file."""
 
     def resolve(name: str) -> Path:
         if not name:

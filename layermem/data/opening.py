@@ -30,7 +30,7 @@ from layermem.utils.open_file import Files
 from layermem.utils.seeds import generator
 
 PREFETCH = 4  # batches; Caffe's default
-PREFETCH_BYTES = 64 * 2**20  # of batches that wait, where data_param does not state their number
+PREFETCH_BYTES = 64 * 2**20  # of waiting batches, unless data_param states their number
 
 
 def open_feed(
@@ -44,8 +44,8 @@ def open_feed(
     in_bytes: bool = False,
     files: Files | None = None,
 ) -> Feed:
-    """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share; `in_bytes`: as
-    ByteImages where they can be.  `files`: those that the net names, as far as they are open."""
+    """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share.  With `in_bytes`
+    batches are ByteImages where possible.  `files` holds the open files of the net."""
     remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     try:
         key = seed, phase, param.name
@@ -59,7 +59,7 @@ def open_feed(
 
 
 def _prefetch_depth(param: Message, shapes: Shapes) -> int:
-    """The number of batches that may wait; beside them one is being read, and one is in use."""
+    """The number of batches that may wait; one more is being read, and one is in use."""
     if param.type in ("Data", "AnnotatedData") and param.data_param.HasField("prefetch"):
         return int(param.data_param.prefetch)
     batch_bytes = 4 * sum(prod(shape) for shape in shapes)
@@ -68,10 +68,10 @@ def _prefetch_depth(param: Message, shapes: Shapes) -> int:
 
 def held_bytes(param: Message, shapes: Shapes, path: str = "") -> int:
     """Bytes that an input layer of the net at `path`, with tops of `shapes`, holds at a time: of batches, and of the
-    images of a WindowData that keeps them."""
+    images that a WindowData caches."""
     try:
         cached = cached_bytes(param.window_data_param, resolver(path)) if param.type == "WindowData" else 0
-    except InputError:  # it is not there
+    except InputError:  # the file does not exist
         cached = 0
     return cached + _waiting_bytes(param, shapes)
 
@@ -87,7 +87,7 @@ def _waiting_bytes(param: Message, shapes: Shapes) -> int:
 
 
 def shapes_of_files(param: Message, phase: int, path: str, files: Files | None = None) -> Shapes:
-    """Shapes of an input layer's tops, from its files."""
+    """Shapes of an input layer's tops, read from its files."""
     feed = _create(param, phase, (0, phase, param.name), resolver(path, "; correct the path"), files or Files())
     feed.close()
     return feed.shapes
