@@ -1,4 +1,4 @@
-"""Jobs: a training step of a net, or of a solver, with the graphs that share its arena.  They are made here alone.
+"""Makes jobs: a training step of a net, or of a solver, with the graphs that share its arena.
 
 graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
 """
@@ -32,22 +32,22 @@ from layermem.solver.rules import rule_of
 from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
 
-MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
+MOMENTUM = Rule("SGD", 1)  # the update that is planned without a solver
 MakeParts = Callable[[Device], StepParts]
 
 
 @dataclass(frozen=True)
 class StepOptions:
-    """What a user says of a training step beside its net: the device, the memory, and how it is planned.
+    """The user's options for a training step besides its net: device, memory and planning.
 
-    budget, host_budget   as job.Budget has them
-    spill       a folder for offloaded bytes, whose rates are measured where none are kept; a Spill has them
-    slices      as Job.with_slices() takes them
-    strategy, plan   one of them at most; a plan that was saved, or its file
+    budget, host_budget   see job.Budget
+    spill       a folder for offloaded bytes, whose rates are measured unless they are known; a Spill has rates
+    slices      see Job.with_slices()
+    strategy, plan   at most one of them; a saved plan, or its file
     costs       measured costs or their file; by default a model of the device
     measure     run some steps first, and plan with the times of their ops
-    ranks, iter_size   how many share the step, and its micro-batches
-    keep        globs of blobs to hold to the end of the step; those that end in .diff are for gradients of parameters
+    ranks, iter_size   number of ranks that share the step, and of its micro-batches
+    keep        globs of blobs to hold to the end of the step; globs that end in .diff select gradients of parameters
     """
 
     device: str | Device = "cpu"
@@ -70,7 +70,7 @@ class StepOptions:
 
 
 def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
-    """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
+    """The step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST only forward."""
     ranks = ranks_of_net(options.ranks, options.iter_size)
     if net.phase == PHASES["TRAIN"]:
         check_shareable(net, ranks)
@@ -84,8 +84,8 @@ def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
 
 
 def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(), ranks: Ranks | None = None) -> Job:
-    """A step of a solver's train net with its own update, and its test nets in the same arena; that of one of `ranks`,
-    by default of the first one."""
+    """The step of a solver's train net with its own update, and its test nets in the same arena, on one of `ranks` (by
+    default the first)."""
     ranks = ranks or ranks_of(file, options.ranks)
     check_keep(nets.all, options.keep)
     check_shareable(nets.train, ranks)
@@ -95,7 +95,7 @@ def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(
 
 
 def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Ranks, options: StepOptions) -> Job:
-    """`parts` makes the training step; None for a forward pass alone."""
+    """The job of `nets`; `parts` makes the training step, or is None for a forward pass only."""
     net, device = nets[0], options.target
     spill = options.spill if isinstance(options.spill, Spill) else resolve_spill(options.spill, device)
     costs = resolve_costs(options.costs, device.title, device.gpu).with_spill(spill)

@@ -1,11 +1,11 @@
 """The solver: Caffe's loop of iterations, tests and snapshots, within a memory budget.
 
     solver = Solver("solver.prototxt", device="cpu", strategy="liveness", budget="50%", log=Log())
-    solver.solve()                         all of it: iterations to max_iter, tests, displays, snapshots
+    solver.solve()                         everything: iterations to max_iter, tests, displays, snapshots
     solver.step(10); solver.test(0)        or in parts
 
 An iteration has the order of Caffe: test, forward and backward, display, update, snapshot.  If the iteration after the
-last one displays, a forward pass of the train net ends the run, which moves its data and averages of BatchNorm on.
+last one displays, the run ends with a forward pass of the train net, which advances its data and BatchNorm averages.
 source  Caffe solver.cpp
 """
 
@@ -69,42 +69,43 @@ class Solver:
 
     InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
 
-    device       a name ("reference", "cpu", ..) or a Device
+    device       a name ("reference", "cpu", ..) or a Device object
     strategy     name of a strategy (default: auto under a budget, else liveness), or `plan`: a Plan or a saved one
     hints        segment ends, layers to keep or recompute, the host budget
     budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
                  the GPU; None is no limit
-    host_budget  the same for offloaded bytes; with `spill`, a folder, they are kept in a file instead of memory.
-                 None is no limit, but 0 for a device that computes in the memory of the host, unless there is a spill
-    spill        plans are made with the rates of its file system (solver/spill_rates.py), measured at first use
-    slices       layers of the training step that run in slices of the batch, and how many: "conv1_1..pool2/4", or
-                 "whole/4"; weights in bands of rows: "fc6/rows/8"; both, with a comma between; "auto": those with
-                 the fastest plan; None is "off"
+    host_budget  the same for offloaded bytes; None is no limit, except for a device that computes in the host's memory,
+                 where it is 0 without `spill`
+    spill        a folder for offloaded bytes, which are then in a file; plans use the rates of its file system
+                 (solver/spill_rates.py), measured at first use
+    slices       layers of the training step that run in slices of the batch, and the number of slices:
+                 "conv1_1..pool2/4", or "whole/4"; weights in bands of rows: "fc6/rows/8"; both, separated by a comma;
+                 "auto": the fastest plan; None is "off"
     costs        measured costs, or their file; None is a model of the device
-    measure      run some steps first, within the budget, and plan with the times of their ops; "once": those of a GPU
-                 are kept (planning/kept_costs.py), and only measured where there are none
+    measure      run some steps first, within the budget, and plan with the times of their ops; "once": measure only if
+                 no times are kept for this GPU (planning/kept_costs.py)
     batch        replaces the batch size of the train net
     data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
-    inputs       with it, shapes (NCHW) by name of tops of input layers; their data need not exist
+    inputs       with noise, shapes (NCHW) by name of tops of input layers; their data need not exist
     weights      files of initial weights, by layer name, instead of those in the solver
     snapshot     a .solverstate to resume from
     iterations   the last iteration, instead of max_iter (which learning rates still refer to)
-    seed         instead of random_seed; the seed of a snapshot overrides both
-    level, stages    of the train net, in addition to those of the solver
+    seed         replaces random_seed; the seed of a snapshot overrides both
+    level, stages    NetState of the train net, in addition to the solver's
     allow_python   import and run the classes of Python layers
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
-    poison       freed bytes become NaN (slow; for tests)
-    keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at;
+    poison       fill freed bytes with NaN (slow; for tests)
+    keep         names or globs of blobs whose data and gradient are held to the end of a step, for inspection;
                  "*.diff" holds the gradients of parameters
     log          called with events.*; report.log.Log() prints Caffe's lines
     iter_size    micro-batches of an iteration, instead of the solver's
-    loss_scale   of a device that stores fp16 (docs/storage.md): "dynamic", the default there, or a power of two
+    loss_scale   for a device that stores fp16 (docs/storage.md): "dynamic", the default, or a power of two
     restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
-    transport    to the other ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
-                 same methods; only the first one logs and saves snapshots
+    transport    connection to the other ranks that train the net (docs/ranks.md): every rank makes a Solver and calls
+                 the same methods; only the first one logs and saves snapshots
 
     nets, job, report, program, runner    the parts of the solver
-    iteration    number of updates so far        outputs    of the last batch, by blob
+    iteration    number of updates so far        outputs    outputs of the last batch, by blob
     interrupted  whether a signal or request("stop") ended solve()
     """
 
@@ -168,7 +169,7 @@ class Solver:
         )[0]
         step = replace(step, device=self.device, spill=spill_file)
         report = self.group.agree(lambda: self._prepare(file, options, step, data, iterations, loss_scale))
-        self.program, job = report.program, report.job  # in the slices that were chosen
+        self.program, job = report.program, report.job  # with the chosen slices
         self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
             self.nets,
@@ -185,16 +186,16 @@ class Solver:
         self.runner, self._lock = self._engine.runner, self._engine.lock
         self.iteration = 0
         self.callbacks = Callbacks()
-        self._base_lr: float | None = None  # that was set at run time
+        self._base_lr: float | None = None  # set at run time
         self.outputs: dict[str, np.ndarray] = {}
         self.interrupted = False
         self.allow_nan = allow_nan
-        self.resumed_from: str | None = None  # the solver state
+        self.resumed_from: str | None = None  # path of the solver state
         self._requests = Requests(self.group.size)
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._displayed: tuple[int, float] | None = None  # iteration and time of the last display
         self._saved_at: int | None = None  # iteration of the last snapshot, if nothing changed since
-        self._last_snapshot: str | None = None  # its solver state
+        self._last_snapshot: str | None = None  # path of its solver state
         try:
             files = weights.split(",") if isinstance(weights, str) else list(weights)
             self._begin(seed, snapshot, files, restart=restart)
@@ -211,7 +212,7 @@ class Solver:
         iterations: int | None,
         loss_scale: str | float | None,
     ) -> PlanReport:
-        """All that a rank can do, and find wrong, on its own; BudgetError if no plan fits."""
+        """Do all preparations that a rank can make, and check, alone; BudgetError if no plan fits."""
         self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), step.iter_size)
         self.param = self.file.message
         self.loss_scale = loss_scale_of(self.device.storage, loss_scale)
@@ -242,7 +243,7 @@ class Solver:
 
     @exclusive
     def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
-        """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
+        """Iterate to the end with all tests, displays and snapshots; signals.py explains the effects of signals."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
         self.interrupted = False
         of_ranks = self.group.size > 1
@@ -278,7 +279,8 @@ class Solver:
 
     @exclusive
     def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
-        """Outputs of test net `index`, by name, as means over its test_iter batches; None after a request to stop.
+        """Return the means of the outputs of test net `index`, by name, over test_iter batches; None after a stop
+        request.
 
         The means are float64, though each batch is float32: sums of thousands of batches stay exact.
         """
@@ -295,7 +297,7 @@ class Solver:
 
     def request(self, what: str) -> None:
         """Request "stop" or "snapshot" after the current iteration; safe in signal handlers and other threads.  All
-        ranks obey, in the same iteration."""
+        ranks obey in the same iteration."""
         self._requests.add(what)
 
     @property
@@ -312,7 +314,7 @@ class Solver:
         return self.job.graphs
 
     def set_base_lr(self, base_lr: float) -> None:
-        """Replace the solver's base_lr from the next iteration on; the policy goes on from there.  Snapshots keep it.
+        """Replace the solver's base_lr from the next iteration on; the policy applies to it.  Snapshots keep it.
 
         InputError for a rate that is negative, not finite, or beyond float32 in a later iteration.
         """
@@ -340,7 +342,7 @@ class Solver:
         self.callbacks.call("on_iteration")
 
     def _note_scale(self, before: LossScale) -> None:
-        """A note where the update of this iteration was skipped, or the scale has grown."""
+        """Log a note if the update of this iteration was skipped, or the scale has grown."""
         now = self.loss_scale
         assert now is not None
         if now.skipped > before.skipped:
@@ -379,7 +381,7 @@ class Solver:
             raise self.group.agreed(self._divergence(f"the loss of iteration {self.iteration} is {loss:g}"))
 
     def _divergence(self, what: str) -> DivergenceError:
-        """Training has diverged, and what to do."""
+        """The error for diverged training, with a remedy."""
         last = f"the last snapshot is '{self._last_snapshot}'" if self._last_snapshot else "there is no snapshot yet"
         wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
         return DivergenceError(
@@ -391,9 +393,9 @@ class Solver:
         return "stop" in self._requests
 
     def _test_before_iteration(self) -> bool:
-        """Run the tests that are due; False if a request to stop cut them short.
+        """Run the tests that are due; return False if a request to stop interrupted them.
 
-        All their data are rewound then, because a run that resumes at this iteration repeats all of them.
+        In that case all their data are rewound, because a run that resumes at this iteration repeats all tests.
         """
         if self.iteration == 0 and not self.param.test_initialization:
             return True
@@ -406,7 +408,7 @@ class Solver:
         return False
 
     def _test_if_due(self) -> bool:
-        """Whether no test was cut short."""
+        """Run the tests that are due; return whether none was interrupted."""
         interval = self.param.test_interval
         if interval == 0 or self.iteration % interval:
             return True
@@ -448,8 +450,8 @@ class Solver:
     def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
         """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
 
-        An array holds whole batches along its first axis, which iterations read in turn, again and again; a shorter
-        last batch is refused.
+        An array holds whole batches along its first axis, which iterations read in turn, cyclically; a shorter last
+        batch is an error.
         """
         self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
 
@@ -468,7 +470,7 @@ class Solver:
 
     @exclusive
     def snapshot(self) -> str:
-        """Save a snapshot; returns the path of its solver state.  DivergenceError if a value in it is not finite."""
+        """Save a snapshot and return the path of its solver state.  DivergenceError if a value in it is not finite."""
         p, parameters = self.param, self._engine.parameters
         if not self.allow_nan and (name := parameters.find_not_finite()):
             what = f"'{name}' is not finite at iteration {self.iteration}, so no snapshot is saved"
@@ -551,7 +553,7 @@ class Solver:
             self._note(f"layer '{name}' is a Python source, whose place a snapshot does not hold: its data start over")
 
     def _note_device(self, device: str) -> None:
-        """A note if a snapshot was written by kernels with other bits."""
+        """Log a note if a snapshot was written by kernels that compute other bits."""
         if device and device != self.device.arithmetic:
             advice = (
                 "use that device and storage, and LAYERMEM_ISA for its instruction set, for the bits of an "
@@ -583,14 +585,14 @@ class Solver:
             raise self.group.agreed(InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one"))
         start: PathName | Snapshot | None = snapshot
         if restart:
-            newest: list[Snapshot] = []  # on the first rank, which goes on with the files that it has checked
+            newest: list[Snapshot] = []  # on the first rank, which continues with the files that it checked
             path = self.group.gather_from(lambda: self._newest_snapshot(newest))[0]
             start = newest[0] if newest else path
         self.group.agree(lambda: self._start(seed, start, weights))
         self._check_same()
 
     def _start(self, seed: int, snapshot: PathName | Snapshot | None, weights: Sequence[str]) -> None:
-        """Initial values, or those of a snapshot or of weight files."""
+        """Set initial values, or the values of a snapshot or of weight files."""
         for note in (*self.file.notes, *self.nets.train.file.notes, *defaulted(self.param)):
             self._note(note)
         if self.param.test_interval and not self.nets.tests:
@@ -610,7 +612,7 @@ class Solver:
             self.load(path)
 
     def _newest_snapshot(self, newest: list[Snapshot]) -> str | None:
-        """The path of the newest complete snapshot of the prefix, on the first rank, which puts it into `newest`."""
+        """The path of the newest complete snapshot of the prefix, on the first rank, which appends it to `newest`."""
         if not self.group.is_first:
             return None
         found, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
@@ -623,11 +625,11 @@ class Solver:
         return found.path
 
     def _check_same(self) -> None:
-        """InputError unless all ranks train the same net from the same weights."""
+        """Raise InputError unless all ranks train the same net from the same weights."""
         if self.group.size == 1:
             return
         message = copy_of(self.param)
-        message.ClearField("snapshot_prefix")  # the first rank alone writes
+        message.ClearField("snapshot_prefix")  # only the first rank writes
         values = [
             ("settings of the solver", message.SerializeToString(deterministic=True)),
             ("nets", [title_of(net) for net in self.nets.all]),
@@ -645,7 +647,7 @@ class Solver:
             self._note(f"ranks compute by {', '.join(dict.fromkeys(kernels))}: bits depend on which rank has which")
 
     def _named_weights(self) -> list[Path]:
-        """The weight files in the solver; one field may list several, separated by commas."""
+        """The weight files that the solver names; one field may list several, separated by commas."""
         paths = []
         for index, names in enumerate(self.param.weights):
             for name in names.split(","):

@@ -57,7 +57,8 @@ class State:
 
 
 def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO], None]:
-    """A function that writes `state` to an open file, as HDF5 if the path ends in .h5; InputError above 2 GiB."""
+    """Return a function that writes `state` to an open file, as HDF5 if the path ends in .h5; InputError above 2
+    GiB."""
     if fspath(path).endswith(".h5"):
         return lambda handle: _write_hdf5(handle, state)
     size = sum(4 * blob.size for blob in state.history)
@@ -71,9 +72,9 @@ def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO
 
 
 def read_state(path: str | PathLike[str]) -> State:
-    """The state in a file of either format; InputError for another kind of file.
+    """Read the state in a file of either format; InputError for another kind of file.
 
-    Optimizer state is read from the file when it is needed, where it is packed as usual.
+    Optimizer state that is packed, as usual, is read from the file only when it is needed.
     """
     file = OpenFile(path, what=WHAT)
     try:
@@ -89,7 +90,7 @@ def _check(state: State) -> State:
         raise InputError(f"is at iteration {state.iteration}, so it is damaged; resume from another snapshot")
     if not state.learned_net or not isinstance(
         state.learned_net, str
-    ):  # protobuf gives text that is not UTF-8 as bytes
+    ):  # protobuf returns text that is not UTF-8 as bytes
         raise InputError("has no path of the weights, so it is damaged; resume from another snapshot")
     return state
 
@@ -106,7 +107,8 @@ def _write_binary(handle: BinaryIO, state: State) -> None:
 
 
 def _find_binary(file: OpenFile) -> State | None:
-    """The state in a binary file whose blobs are found where they are; None for one that must be read, or refused."""
+    """Return the state of a binary file with the offsets of its blobs; None for a file that must be parsed, or
+    refused."""
     head, history = b"", []
     reader = file.reader()
     try:
@@ -139,7 +141,7 @@ def _read_binary(raw: bytes) -> State:
 
 
 def _other_file(raw: bytes) -> InputError | None:
-    """The error for a weight file, a common mistake; None for other files."""
+    """Return the error for a weight file, a common mistake; None for other files."""
     try:
         net = FastNetParameter.FromString(raw)
     except (DecodeError, UnicodeDecodeError):
@@ -165,7 +167,7 @@ def _write_hdf5(handle: BinaryIO, state: State) -> None:
 
 
 def _write_text(file: h5py.File, name: str, text: str) -> None:
-    """Write a zero-terminated string, as Caffe's reader requires; the strings of h5py have no terminator."""
+    """Write a zero-terminated string, as Caffe's reader requires; h5py writes strings without a terminator."""
     import h5py
 
     raw = text.encode() + b"\0"
@@ -191,7 +193,7 @@ def _read_hdf5(file: OpenFile) -> State:
 
 
 def _integer(h5: h5py.File, dataset: h5py.Dataset) -> int:
-    """The number in a dataset of one."""
+    """Return the number in a dataset of one element."""
     if fault := dataset_fault(h5, dataset):
         raise InputError(f"has a dataset '{dataset.name}' {fault}")
     if dataset.size != 1:
