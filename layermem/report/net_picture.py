@@ -1,12 +1,12 @@
 """A net and its plan as a picture: a box for each op of the forward pass, a wire for each blob that it reads.
 
     +---------------------------------+
-    | conv1        Convolution 7x7/2  |   a line for each layer that the op stands for (graph/fusion.py)
+    | conv1        Convolution 7x7/2  |   a line for each layer of the op (graph/fusion.py)
     | conv1_relu                ReLU  |
     | 32x64x112x112         98.0 MiB  |   a line for each top
     +---------------------------------+
 
-Boxes and wires have the decision of the plan for the blob (decisions.py).  A wire that would cross a large part of the
+Boxes and wires show the decision of the plan for the blob (decisions.py).  A wire that would cross a large part of the
 picture, from an input layer to a loss or from one of many readers, ends in a small box that names its other end.
 drawing.py arranges and writes a picture.
 """
@@ -27,9 +27,9 @@ from layermem.report.plan_report import PlanReport
 from layermem.utils.units import format_bytes, format_seconds
 
 TOPS_SHOWN = 3
-LONG = 8  # ranks that a wire may span whatever it connects
-CROWDED = 12  # wires at one box, from which on the long ones are cut
-FAMILIES = {  # hues of Caffe's draw_net.py for the first three and the rest, by layer type
+LONG = 8  # ranks that any wire may span
+CROWDED = 12  # from this number of wires at a box on, long ones are cut
+FAMILIES = {  # families of layer types; the first three and the rest have hues of Caffe's draw_net.py
     "convolution": ("Convolution", "Deconvolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Im2col"),
     "pooling": ("Pooling", "SPP", "ROIPooling", "PSROIPooling", "Upsample"),
     "inner product": ("InnerProduct", "Embed"),
@@ -39,7 +39,7 @@ FAMILIES = {  # hues of Caffe's draw_net.py for the first three and the rest, by
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a box: text on the left, smaller text on the right; `family` is that of a layer."""
+    """One line of a box: text on the left, smaller text on the right; `family` is the family of its layer."""
 
     left: str
     right: str
@@ -48,14 +48,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Box:
-    """`layers` and `tops` are lines; `reference` is a box that stands for the other end of a wire."""
+    """A box of lines for layers and tops; `reference` marks a box that names the other end of a wire."""
 
     layers: tuple[Line, ...]
     tops: tuple[Line, ...]
     decision: str
     tooltip: str
     in_place: bool = False
-    ends: bool = False  # of an input layer, or without readers
+    ends: bool = False  # whether it is an input layer or has no readers
     reference: bool = False
 
 
@@ -81,7 +81,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class NetPicture:
-    """`totals`: for each decision the blobs and bytes that it is of, whatever is folded."""
+    """The boxes and wires; `totals` counts blobs and bytes by decision, before folding."""
 
     title: str
     subtitle: str
@@ -187,12 +187,12 @@ def _family(kind: str) -> str:
 
 
 def _detail(param: Message) -> str:
-    """The type of a layer, with its sizes."""
+    """The type of a layer with its sizes."""
     return f"{param.type} {_sizes(param)}".rstrip()
 
 
 def _sizes(param: Message) -> str:
-    """The window and the outputs of a layer: "3x3/2, 64"."""
+    """The window and the number of outputs of a layer: "3x3/2, 64"."""
     if param.HasField("convolution_param"):
         p = param.convolution_param
         return f"{_window(p)}, {p.num_output}" if p.num_output else _window(p)
@@ -209,7 +209,7 @@ def _sizes(param: Message) -> str:
 
 
 def _window(p: Message) -> str:
-    """ "3x3/2" of a kernel of 3 and a stride of 2."""
+    """Return "3x3/2" for a kernel of 3 and a stride of 2."""
     sizes = [*p.kernel_size] if hasattr(p.kernel_size, "__len__") else [p.kernel_size]
     strides = [*p.stride] if hasattr(p.stride, "__len__") else [p.stride]
     if p.HasField("kernel_h"):
@@ -262,7 +262,8 @@ def _stage_text(fold: Fold, boxes: Sequence[Box]) -> str:
 
 
 def ranks_of(count: int, wires: Sequence[Wire]) -> list[int]:
-    """The rank of each box: below all that it reads; what the first box does not lead to is right above its reader."""
+    """The rank of each box: below all its inputs; a box that the first one does not lead to is right above its
+    reader."""
     inputs: list[list[int]] = [[] for _ in range(count)]
     outputs: list[list[int]] = [[] for _ in range(count)]
     for wire in wires:

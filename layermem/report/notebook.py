@@ -1,6 +1,6 @@
-"""What a notebook shows of a plan or a net: a table, and the arena as a picture, in one piece of HTML.
+"""Shows a plan or a net in a notebook: a table and a picture of the arena, in one piece of HTML.
 
-The picture is that of `plan --plot`, drawn as SVG in place, so that it needs no library and no file.
+The picture is the one of `plan --plot`, drawn as inline SVG, so that it needs no library and no file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_ROWS = 200  # layers of a net's table
 
 
 def plan_html(report: PlanReport) -> str:
-    """The facts of a plan, and its arena."""
+    """The facts of a plan and a picture of its arena."""
     shown = plan_facts(report)
     if not report.feasible:
         shown.insert(0, ("budget", f"{format_bytes(report.budget_bytes or 0)} is below the minimum: nothing fits"))
@@ -30,7 +30,7 @@ def plan_html(report: PlanReport) -> str:
 
 
 def net_html(net: Net, report: PlanReport | None) -> str:
-    """The layers of a net, and the arena of its plan if it has one."""
+    """A table of a net's layers and, with a plan, a picture of its arena."""
     layers, total = net_rows(net_values(net))
     more = _row([f"... {len(layers) - MAX_ROWS:,} more layers"]) if len(layers) > MAX_ROWS else ""
     heads = "".join(f"<th>{escape(heading.lstrip('>'))}</th>" for heading in HEADINGS)

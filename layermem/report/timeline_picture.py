@@ -1,7 +1,7 @@
 """The content of the plots of a step, which timeline_image.py paints.
 
 arena_picture    x: time, y: address; one box per residency, coloured by kind
-memory_picture   live bytes over time, one line per strategy, and the budget; beside it time over memory
+memory_picture   live bytes over time, one line per strategy, and the budget; next to it time over memory
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from layermem.utils.units import format_bytes, format_seconds
 
 EDGED = 0.004  # share of the height above which a box has an edge
 MAX_BOXES = 6000  # residencies with a box of their own: the largest ones by bytes times seconds
-MERGED_COLUMNS = 200  # intervals of time in each of which the others are merged, by kind
-MERGED_GAP = 0.002  # share of the height by which merged residencies may be apart
-FAR_ABOVE = 1.25  # times the peak above which a budget is named, and not drawn: the plot would be empty below it
+MERGED_COLUMNS = 200  # intervals of time within which smaller residencies are merged, by kind
+MERGED_GAP = 0.002  # largest gap between merged residencies, as a share of the height
+FAR_ABOVE = 1.25  # a budget above this multiple of the peak is only named: drawing it would flatten the plot
 
-KIND_NAMES = {  # in the order of the legend, with colours that differ in greyscale too
+KIND_NAMES = {  # in the order of the legend, with colours distinct in greyscale too
     "parameter": ("parameters", "#3b4a6b"),
     "history": ("optimizer state", "#8a97b5"),
     "gradient": ("parameter gradients", "#d9a441"),
@@ -51,7 +51,7 @@ Points = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Box:
-    """One residency: seconds across, bytes up."""
+    """One residency: a box with seconds across and bytes upwards."""
 
     name: str
     kind: str
@@ -73,7 +73,7 @@ class ArenaPicture:
     title: str
     boxes: tuple[Box, ...]
     seconds: float
-    turn: float | None  # begin of the backward pass
+    turn: float | None  # seconds at which the backward pass begins
     peak_bytes: int
     budget_bytes: int | None
 
@@ -90,7 +90,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class MemoryPicture:
-    """`memory` over time; `trade` and its lower `bound`: overhead (share of the baseline's time) over bytes."""
+    """The content of a memory plot: `memory` over time; `trade` and its lower `bound`: overhead over bytes."""
 
     title: str
     memory: tuple[Curve, ...]
@@ -118,13 +118,14 @@ def arena_picture(report: PlanReport) -> ArenaPicture:
 
 
 def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
-    """The area that `boxes` cover, in far fewer: per interval of time and kind, where they are close in addresses."""
+    """Cover the area of `boxes` with far fewer ones: per interval of time and kind, near addresses are merged."""
     intervals: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for box in boxes:
         first, last = (min(int(t / seconds * MERGED_COLUMNS), MERGED_COLUMNS - 1) for t in (box.begin, box.end))
         for column in range(first, last + 1):
             intervals.setdefault((column, box.kind), []).append((box.offset, box.offset + box.nbytes))
-    merged: dict[tuple[str, int, int], list[Box]] = {}  # by kind and place; the same in the next interval is one box
+    # By kind and place; equal places in the next interval join the box.
+    merged: dict[tuple[str, int, int], list[Box]] = {}
     width, gap = seconds / MERGED_COLUMNS, int(MERGED_GAP * top)
     for (column, kind), places in sorted(intervals.items()):
         joined: list[list[int]] = []  # begin, end and count of residencies
@@ -142,7 +143,7 @@ def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
 
 
 def _visible_budget(budget_bytes: int | None, peak_bytes: float) -> tuple[int | None, str]:
-    """The budget that a plot up to `peak_bytes` draws, and the text that names one far above it."""
+    """The budget that a plot up to `peak_bytes` draws, or None, and a text that names one far above it."""
     if budget_bytes is None or budget_bytes <= FAR_ABOVE * peak_bytes:
         return budget_bytes, ""
     return None, f" of a budget of {format_bytes(budget_bytes)}"
@@ -172,7 +173,7 @@ def memory_picture(
 
 
 def merge_equal(curves: Sequence[Curve]) -> tuple[Curve, ...]:
-    """The curves, with one in place of equal ones, which would hide each other; it has all their names."""
+    """Replace equal curves, which would hide each other, by one curve with all their names."""
     merged: dict[tuple[tuple[float, ...], tuple[float, ...]], Curve] = {}
     for curve in curves:
         points = curve.xs, curve.ys
@@ -194,7 +195,7 @@ def _memory_curve(report: PlanReport, colour: str) -> Curve:
 
 
 def scale_of(largest: float, *, seconds: bool) -> tuple[float, str]:
-    """The divisor and the unit of an axis up to `largest` seconds or bytes."""
+    """The divisor and the unit for an axis up to `largest` seconds or bytes."""
     if seconds:
         return next(((f, u) for f, u in ((1e-6, "µs"), (1e-3, "ms")) if largest < 1000 * f), (1.0, "s"))
     steps = ((1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"))
