@@ -1,4 +1,4 @@
-"""Solvers by pycaffe's names: layermem's, on the device and with the options of modes.py.
+"""Solvers with pycaffe's names: solvers of layermem on the device and with the options of modes.py.
 
 solver = caffe.get_solver("solver.prototxt")      the type that the file names
 solver = caffe.SGDSolver("solver.prototxt")       this type, whatever the file names
@@ -26,10 +26,10 @@ PathName = str | PathLike[str]
 
 
 class TrainNet(SolverNet):
-    """The train net of a solver: the blobs of its last step, or of a pass that was run by hand after it.
+    """The train net of a solver: the blobs of its last step, or of a later forward or backward call by the user.
 
-    Passes by hand run on a net of their own (`apart`), which shares the parameters and reads its data by itself: they
-    change nothing of the training.
+    Such calls run on a separate net (`apart`), which shares the parameters and reads its own data, so that they do not
+    affect the training.
     """
 
     def __init__(self, of: Solver):
@@ -45,7 +45,7 @@ class TrainNet(SolverNet):
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
-        """As layermem.Net.forward."""
+        """Run layermem.Net.forward."""
         made = self.apart.forward(blobs, start, end, **inputs)
         self._by_hand = True
         return made
@@ -54,7 +54,7 @@ class TrainNet(SolverNet):
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
-        """As layermem.Net.backward, after forward; no parameter is updated."""
+        """Run layermem.Net.backward, after forward; no parameter is updated."""
         return self.apart.backward(diffs, start, end, **top_diffs)
 
     def _step_begins(self) -> None:
@@ -95,12 +95,12 @@ class TrainNet(SolverNet):
 class Solver(solver.Solver):
     """layermem.Solver with the device and the options of caffe.set_mode_gpu, caffe.configure, ...
 
-    It writes Caffe's log lines to standard error.  Without a budget, its nets can do all that pycaffe's can: blobs and
-    gradients are held to the end of a step, and passes by hand have an arena of their own.  With a budget, its nets are
-    those of layermem.Solver, in the one arena that the budget bounds.
+    It writes Caffe's log lines to standard error.  Without a budget, its nets support everything that pycaffe's do:
+    blobs and gradients are held to the end of a step, and forward and backward calls use a separate arena.  With a
+    budget, its nets are those of layermem.Solver, in the single arena that the budget bounds.
     """
 
-    kind: ClassVar[str | None] = None  # the type of solver; None: that of the file
+    kind: ClassVar[str | None] = None  # the type of solver; None: the type in the file
 
     def __init__(self, param_file: PathName | SolverFile, **options: Any):
         file = param_file if isinstance(param_file, SolverFile) else read_solver(param_file)
@@ -121,13 +121,13 @@ class Solver(solver.Solver):
 
     @made_once
     def test_nets(self) -> list[Any]:
-        """The test nets, which share the parameters of the train net and read their data by themselves."""
+        """The test nets, which share the parameters of the train net and read their own data."""
         if self._bounded:
             return super().test_nets
         return [self._net_apart(1 + index) for index in range(len(self.nets.tests))]
 
     def _net_apart(self, number: int) -> Pycaffe:
-        """Net `number` in an arena of its own, with the parameters of the solver."""
+        """Net `number` in a separate arena, with the parameters of the solver."""
         definition = self.nets.all[number]
         apart = Pycaffe(
             definition.file,
@@ -138,7 +138,7 @@ class Solver(solver.Solver):
             seed=self.seed,
             allow_python=definition.options.allow_python,
         )
-        apart._lock = self._lock  # it reads the parameters of the solver: one lock for all of them
+        apart._lock = self._lock  # it reads the parameters of the solver, so they share a lock
         apart.share_with(self.net)
         return apart
 
