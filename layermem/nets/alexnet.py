@@ -3,7 +3,7 @@
     alexnet     normalization before pooling, as in the paper
     caffenet    pooling before normalization: Caffe's reference model
 
-Names are those of the weights that BVLC published (conv1 ... fc8).
+Layers have the names in the weights that BVLC published (conv1 ... fc8).
 source  Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep Convolutional Neural Networks, 2012
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from layermem.nets.prototext import WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, filler, solver
 
-BIAS = {"alexnet": 0.1, "caffenet": 1}  # of the layers whose bias is not 0
+BIAS = {"alexnet": 0.1, "caffenet": 1}  # initial bias of the layers that do not start at 0
 
 
 def convolution(net: Net, index: int, bottom: str, bias: float, **shape: int) -> str:

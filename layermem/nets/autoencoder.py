@@ -1,7 +1,7 @@
 """The deep autoencoder of MNIST digits, 784-1000-500-250-30 and back, as prototxt.
 
-source  Hinton, Salakhutdinov: Reducing the Dimensionality of Data with Neural Networks, Science 313, 2006; the form is
-        that of Caffe's examples: sparse Gaussian weights, trained at once instead of layer by layer
+source  Hinton, Salakhutdinov: Reducing the Dimensionality of Data with Neural Networks, Science 313, 2006; in
+        the form of Caffe's examples: sparse Gaussian weights, trained at once instead of layer by layer
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PIXELS = 28 * 28
 
 
 def images(net: Net) -> None:
-    """MNIST without labels, or noise in stage "dummy"."""
+    """Add MNIST without labels, or noise in stage "dummy"."""
     for phase, batch, name in (("TRAIN", 100, "train"), ("TEST", 100, "test")):
         transform: dict[str, Value] = {"scale": 0.00390625, "crop_size": 28, "force_gray": True}
         source: dict[str, Value] = {

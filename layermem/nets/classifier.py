@@ -1,8 +1,8 @@
-"""A net and a solver that classify the images of one's own data set: what `layermem init` writes.
+"""A net and a solver that classify the images of the user's data set, written by `layermem init`.
 
     train_val.prototxt    reads the databases of `layermem data folder`
-    deploy.prototxt       the same layers behind an Input, with probabilities at the end
-    solver.prototxt       epochs, batches and learning rates for as many images as there are
+    deploy.prototxt       the same layers after an Input, with probabilities at the end
+    solver.prototxt       epochs, batches and learning rates for the number of images
 
 source  lenet: LeCun et al. 1998, as in Caffe's examples/mnist/lenet.prototxt
 """
@@ -20,14 +20,14 @@ from layermem.nets.squeezenet import LAST, squeezenet_layers
 
 XAVIER = filler("xavier")
 MAX_BATCH = 64
-SCALE = 0.017  # of pixels after the mean: about one over their standard deviation
-TESTS = 10  # in a training
-DISPLAYS = 10  # in an epoch of many batches
+SCALE = 0.017  # factor of pixels after the mean: about one over their standard deviation
+TESTS = 10  # tests in a training
+DISPLAYS = 10  # displays in an epoch of many batches
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """The data: paths of the databases, numbers of images in them, and what an image is.
+    """The data: paths of the databases, numbers of images in them, and properties of an image.
 
     shape         [C,H,W]                mean_values   of each channel
     mirror        flip training images at random
@@ -45,12 +45,12 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of net: its layers from "data" to the scores, and the images and the learning rate that it suits."""
+    """A kind of net: its layers from "data" to the scores, and suitable image sizes and learning rate."""
 
     name: str
-    layers: Callable[[Net, int], str]  # the net and the number of classes; returns the blob of the scores
-    least: int  # pixels of the shorter side
-    largest: int  # of the longer side
+    layers: Callable[[Net, int], str]  # (net, number of classes) -> blob of the scores
+    least: int  # smallest shorter side, in pixels
+    largest: int  # largest longer side, in pixels
     base_lr: float
 
 
@@ -70,7 +70,7 @@ def _squeezenet(net: Net, classes: int) -> str:
 
 
 def family_of(name: str) -> Family:
-    """lenet, squeezenet, or resnetN with N = 6n + 2."""
+    """The family of lenet, squeezenet, or resnetN with N = 6n + 2."""
     if match := re.fullmatch(r"resnet(\d{1,4})", name):
         depth = int(match[1])
         cifar_blocks(depth)
@@ -87,7 +87,7 @@ def family_of(name: str) -> Family:
 
 
 def classifier_files(name: str, images: ImageSet, *, epochs: int, batch: int | None, folder: str) -> dict[str, str]:
-    """The three files by name; `folder` is where the solver saves snapshots."""
+    """The three files by name; the solver saves snapshots in `folder`."""
     family = family_of(name)
     _check(name, family, images)
     batch = min(batch or MAX_BATCH, images.train_count)
@@ -110,7 +110,7 @@ def _check(name: str, family: Family, images: ImageSet) -> None:
 
 
 def largest_divisor(number: int, most: int) -> int:
-    """The largest divisor of `number` up to `most`: test batches then have every image once."""
+    """The largest divisor of `number` up to `most`: test batches then contain every image exactly once."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 

@@ -17,14 +17,14 @@ FORMS = {  # depth: (layers of each block, growth rate, outputs of the first con
 
 
 def norm_relu(net: Net, name: str, bottom: str) -> str:
-    """BatchNorm, Scale and ReLU of `bottom`, not in place: other layers read `bottom` too."""
+    """Add BatchNorm, Scale and ReLU of `bottom`, not in place because other layers also read `bottom`."""
     top = net.layer(f"{name}/bn", "BatchNorm", bottom, f"{name}/bn")
     net.layer(f"{name}/scale", "Scale", top, top, scale_param={"bias_term": True})
     return net.relu(f"{name}/relu", top)
 
 
 def dense_layer(net: Net, name: str, bottom: str, growth: int) -> str:
-    """1x1 to four times the growth rate, 3x3 to the growth rate, concatenated to all earlier outputs."""
+    """Add 1x1 to four times the growth rate and 3x3 to the growth rate, concatenated with all earlier outputs."""
     x = norm_relu(net, f"{name}/x1", bottom)
     x = net.conv(f"{name}/x1", x, num_output=4 * growth, kernel_size=1, bias_term=False, weight_filler=MSRA)
     x = norm_relu(net, f"{name}/x2", x)

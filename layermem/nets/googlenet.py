@@ -1,6 +1,6 @@
 """GoogLeNet as prototxt, with its two auxiliary losses.
 
-Names are those of the weights that BVLC published (conv1/7x7_s2, inception_3a/1x1, ...).
+Layers have the names in the weights that BVLC published (conv1/7x7_s2, inception_3a/1x1, ...).
 source  Szegedy et al.: Going Deeper with Convolutions, 2014, table 1; rates as in BVLC's quick solver
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, NetFiles, Value, dummy_solver, filler, solver
 
-# outputs of: 1x1, 3x3's reduction, 3x3, 5x5's reduction, 5x5, the projection behind the pool
+# outputs of: 1x1, 3x3's reduction, 3x3, 5x5's reduction, 5x5, the projection after the pool
 INCEPTIONS = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -45,7 +45,7 @@ def inception(net: Net, name: str, bottom: str) -> str:
 
 
 def classifier(net: Net, name: str, bottom: str, loss_top: str, weight: float) -> None:
-    """The last inner product, its loss, and its accuracies."""
+    """Add the last inner product, its loss and its accuracies."""
     x = net.fc(
         f"{name}/classifier",
         bottom,

@@ -12,7 +12,7 @@ Step = tuple[int, int, int, int]  # outputs, kernel height, kernel width, stride
 
 
 def unit(net: Net, name: str, bottom: str, step: Step, *, padded: bool = True) -> str:
-    """Convolution, BatchNorm, Scale and ReLU."""
+    """Add Convolution, BatchNorm, Scale and ReLU."""
     outputs, height, width, stride = step
     shape: dict[str, Value] = {"kernel_size": height}
     if height != width:
@@ -33,7 +33,7 @@ def chain(net: Net, name: str, bottom: str, *steps: Step) -> str:
 
 
 def pooled(net: Net, name: str, bottom: str, outputs: int) -> str:
-    """Average of the 3x3 neighbours, then 1x1."""
+    """Add the average of the 3x3 neighbours, then 1x1."""
     x = net.pool(f"{name}/pool", bottom, "AVE", kernel_size=3, stride=1, pad=1)
     return unit(net, f"{name}/pool_proj", x, (outputs, 1, 1, 1))
 
@@ -66,7 +66,7 @@ def reduction35(net: Net, name: str, x: str) -> str:
 
 
 def block17(net: Net, name: str, x: str, c: int) -> str:
-    """7x7 convolutions as 1x7 and 7x1, through `c` channels."""
+    """Add 7x7 convolutions as 1x7 and 7x1, through `c` channels."""
     return net.concat(
         name,
         [
@@ -90,7 +90,7 @@ def reduction17(net: Net, name: str, x: str) -> str:
 
 
 def block8(net: Net, name: str, x: str) -> str:
-    """3x3 convolutions as 1x3 beside 3x1."""
+    """Add 3x3 convolutions as 1x3 parallel to 3x1."""
     single = chain(net, f"{name}/3x3", x, (384, 1, 1, 1))
     double = chain(net, f"{name}/double3x3", x, (448, 1, 1, 1), (384, 3, 3, 1))
     split = [

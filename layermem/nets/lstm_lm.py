@@ -17,8 +17,8 @@ BLOBS = ["word", "cont", "next"]
 
 
 def words(net: Net) -> None:
-    """Steps x streams of words, of whether a text goes on, and of the words that follow: noise, or HDF5 files in stage
-    "hdf5"."""
+    """Add steps x streams of words, flags that are 0 where a text begins, and the next words: noise, or HDF5 files in
+    stage "hdf5"."""
     for phase, name in (("TRAIN", "train"), ("TEST", "test")):
         noise: dict[str, Value] = {
             "shape": [{"dim": [STEPS, STREAMS]}] * 3,

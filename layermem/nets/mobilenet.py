@@ -45,7 +45,7 @@ def relu(net: Net, name: str, blob: str) -> str:
 
 
 def relu6(net: Net, name: str, blob: str) -> str:
-    """Not in place: backward of Caffe's Clip reads its bottom."""
+    """Add a ReLU6, not in place because backward of Caffe's Clip reads its bottom."""
     return net.layer(f"{name}/relu6", "Clip", blob, f"{name}/relu6", clip_param={"min": 0, "max": 6})
 
 
@@ -60,7 +60,7 @@ def conv_norm(
     stride: int = 1,
     depthwise: bool = False,
 ) -> str:
-    """Convolution, BatchNorm, Scale and maybe an activation."""
+    """Add Convolution, BatchNorm, Scale and optionally an activation."""
     group: dict[str, Value] = {"group": outputs} if depthwise else {}
     shape: dict[str, Value] = {"num_output": outputs, "kernel_size": kernel, "pad": kernel // 2, "stride": stride}
     x = net.convolution(name, bottom, {**shape, **group, "bias_term": False, "weight_filler": MSRA})
@@ -94,7 +94,8 @@ def version1() -> Net:
 def inverted_residual(
     net: Net, name: str, bottom: str, channels: int, outputs: int, expansion: int, stride: int
 ) -> str:
-    """1x1 to `expansion` times the channels, depthwise 3x3, 1x1 without an activation; summed where shapes agree."""
+    """Add 1x1 to `expansion` times the channels, depthwise 3x3, and 1x1 without an activation, plus the bottom if
+    shapes agree."""
     x, wide = bottom, expansion * channels
     if expansion > 1:
         x = conv_norm(net, f"{name}/expand", x, wide, relu6)

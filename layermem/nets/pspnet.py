@@ -31,7 +31,7 @@ def conv_norm(net: Net, name: str, bottom: str, outputs: int, kernel: int, *, re
 
 
 def bottleneck(net: Net, name: str, bottom: str, width: int, stride: int, dilation: int, project: bool) -> str:
-    """The stride is in the 3x3, as in the planned graph."""
+    """Add a bottleneck with the stride in the 3x3, as in the planned graph."""
     shortcut = bottom
     if project:
         shortcut = conv_norm(net, f"{name}_1x1_proj", bottom, 4 * width, 1, relu=False, stride=stride)
@@ -45,7 +45,7 @@ def bottleneck(net: Net, name: str, bottom: str, width: int, stride: int, dilati
 
 
 def score(net: Net, name: str, bottom: str, kernel: int, pad: int) -> str:
-    """Class scores, resized to the image."""
+    """Add class scores, resized to the image."""
     x = net.conv(
         name, bottom, param=WEIGHT_AND_BIAS, num_output=CLASSES, kernel_size=kernel, pad=pad, weight_filler=MSRA
     )

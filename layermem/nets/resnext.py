@@ -14,7 +14,7 @@ CARDINALITY, BASE_WIDTH = 32, 4
 
 
 def block(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
-    """1x1, 3x3 in groups with the stride, 1x1 to twice the width, and the shortcut."""
+    """Add 1x1, 3x3 in groups with the stride, 1x1 to twice the width, and the shortcut."""
     shortcut = bottom
     if project:
         shortcut = conv_norm(

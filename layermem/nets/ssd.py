@@ -1,7 +1,7 @@
 """SSD300 on VGG-16 as prototxt: a detector of the 20 classes of Pascal VOC.
 
-Names are those of the weights that the authors published.  With stage 'dummy' the net reads noise: images, and true
-boxes whose columns are drawn one by one.
+Layers have the names in the weights that the authors published.  With stage 'dummy' the net reads noise: images, and
+true boxes whose columns are drawn one by one.
 source  Liu et al.: SSD: Single Shot MultiBox Detector, 2016; examples/ssd/ssd_pascal.py of weiliu89/caffe, branch ssd
 """
 
@@ -29,7 +29,7 @@ SIZE, CLASSES = 300, 21
 VARIANCE: Value = [0.1, 0.1, 0.2, 0.2]
 BATCH = {"TRAIN": 32, "TEST": 8}
 LABEL_MAP = "data/VOC0712/labelmap_voc.prototxt"
-COLUMNS = {  # of a row of true boxes in stage 'dummy': a range
+COLUMNS = {  # ranges of the numbers in a row of true boxes in stage 'dummy'
     "instance": (0, 0),
     "left": (0, 0.4),
     "top": (0, 0.4),
@@ -40,7 +40,7 @@ COLUMNS = {  # of a row of true boxes in stage 'dummy': a range
 
 
 class Map(NamedTuple):
-    """A map that boxes are predicted from: sizes and steps in pixels of the image."""
+    """A map from which boxes are predicted: sizes and steps in pixels of the image."""
 
     name: str
     smallest: int
@@ -60,7 +60,7 @@ MAPS = (
 
 
 def annotated(net: Net, phase: str) -> None:
-    """Pascal VOC from LMDBs where the fork's scripts write them."""
+    """Add Pascal VOC from LMDBs at the paths of the fork's scripts."""
     modes: Value = [Word(mode) for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")]
     resize: dict[str, Value] = {"prob": 1, "resize_mode": Word("WARP"), "height": SIZE, "width": SIZE}
     transform: dict[str, Value] = {
@@ -108,7 +108,7 @@ def annotated(net: Net, phase: str) -> None:
 
 
 def dummy(net: Net, phase: str) -> None:
-    """Noise images, and boxes of the first image, so that the net takes any batch."""
+    """Add noise images, and boxes of the first image only, so that the net takes any batch."""
     batch, include = BATCH[phase], {"phase": Word(phase), "stage": "dummy"}
     shape: Value = {"dim": [batch, 3, SIZE, SIZE]}
     fill: Value = {"type": "uniform", "min": -2, "max": 2}
@@ -174,7 +174,7 @@ def extra_maps(net: Net, x: str) -> None:
 
 
 def predictions(net: Net, kind: str, of_box: int) -> None:
-    """Locations ("loc") or scores ("conf") of all boxes of all maps, in one row for each image."""
+    """Add locations ("loc") or scores ("conf") of all boxes of all maps, in one row for each image."""
     flat = []
     for each in MAPS:
         name, boxes = f"{each.name}_mbox_{kind}", 2 + 2 * len(each.ratios)

@@ -12,7 +12,7 @@ from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, NetFil
 
 IMAGE, MAP, CLASSES = 572, 388, 2
 WIDTHS = (64, 128, 256, 512)
-UP_OUTPUTS = (128, 128, 256, 512)  # of the up-convolution that arrives at each level
+UP_OUTPUTS = (128, 128, 256, 512)  # outputs of the up-convolution to each level
 HDF5 = {"not_stage": "hdf5"}
 
 
@@ -24,7 +24,7 @@ def conv_relu(net: Net, name: str, bottom: str, outputs: int, relu: str) -> str:
 
 
 def crop_borders() -> list[int]:
-    """Rows that each skip connection loses on either side, from the top level down, followed through the sizes."""
+    """Rows that each skip connection loses on either side, from the top level down, computed from the sizes."""
     down = [IMAGE - 4]  # after the two convolutions of each level
     while len(down) < len(WIDTHS) + 1:
         down.append(down[-1] // 2 - 4)

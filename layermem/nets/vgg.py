@@ -1,6 +1,6 @@
 """VGG-16 and VGG-19 as prototxt.
 
-Names are those of the weights that the authors published (conv1_1 ... fc8).
+Layers have the names in the weights that the authors published (conv1_1 ... fc8).
 source  Simonyan, Zisserman: Very Deep Convolutional Networks for Large-Scale Image Recognition, 2014, nets D and E
 """
 
@@ -25,7 +25,7 @@ def vgg(depth: int) -> Net:
     x = "data"
     for stage, (count, width) in enumerate(zip(CONVOLUTIONS[depth], WIDTHS), start=1):
         for index in range(1, count + 1):
-            # msra: with the paper's gaussian of 0.01 these nets train only from a pretrained shallower one
+            # msra, because with the paper's gaussian of 0.01 these nets train only from a pretrained shallower one
             x = net.conv(
                 f"conv{stage}_{index}",
                 x,
