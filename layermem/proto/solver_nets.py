@@ -24,7 +24,7 @@ class SolverNet:
     net: NetFile
     phase: int
     level: int
-    stages: tuple[str, ...]  # in addition to those in the net itself
+    stages: tuple[str, ...]  # in addition to stages in the net itself
     iterations: int = 0  # batches of one test; 0 for the train net
 
 
@@ -68,7 +68,7 @@ def test_nets(solver: SolverFile) -> list[SolverNet]:
 
 
 def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
-    """The net in one field of the solver, or in the file that it names."""
+    """Return the net in one field of the solver, or in the file that it names."""
     if field in solver.nets:
         return solver.nets[field][index]
     value = getattr(solver.message, field)
@@ -80,7 +80,7 @@ def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
 
 
 def _in_state(net: NetFile, phase: int, given: Message | None, iterations: int = 0) -> SolverNet:
-    """The net with its NetState: `phase`, overridden by the net's own state, and that by the solver's."""
+    """Return the net with its NetState: `phase`, overridden by the net's own state, then by the solver's."""
     state = NetState(phase=phase)
     state.MergeFrom(net.message.state)
     if given is not None:
