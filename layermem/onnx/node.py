@@ -1,9 +1,9 @@
-"""One node of an ONNX model, as its importer sees it, and the table of importers.
+"""The importer's view of a node in an ONNX model, and the table of importers.
 
 @imports("Relu")
 def relu(node): node.make("ReLU", node.blob(0))
 
-Accessors check what they return: a node that does not fit is refused with its name, and never by another exception.
+Accessors check their results: a node that does not fit is refused by name with an InputError, never another exception.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from layermem.onnx.net_writer import Blob, Constant, NetWriter, Padding, Value
 from layermem.proto.schema import Message
 
 IMPORTERS: dict[str, Callable[[Node], None]] = {}
-OPERATORS: dict[str, str] = {}  # what each becomes, for the documentation
+OPERATORS: dict[str, str] = {}  # the layers that each operator becomes, for the documentation
 
 
 def imports(*operators: str, layers: str) -> Callable[[Callable[[Node], None]], Callable[[Node], None]]:
-    """Register what reads nodes of these operators."""
+    """Register a function that imports nodes of these operators."""
 
     def register(read: Callable[[Node], None]) -> Callable[[Node], None]:
         for each in operators:
@@ -36,7 +36,7 @@ def imports(*operators: str, layers: str) -> Callable[[Callable[[Node], None]], 
 
 @dataclass
 class Model:
-    """What is known of the values of a model.
+    """The known values of a model.
 
     consumers   the nodes that read a value;  outputs   names of the outputs of the model
     """
@@ -46,12 +46,12 @@ class Model:
     values: dict[str, Value] = field(default_factory=dict)
     consumers: dict[str, list[Any]] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)  # ids of nodes that an earlier one took with it
+    done: set[int] = field(default_factory=set)  # ids of nodes that an earlier one absorbed
 
 
 @dataclass
 class Node:
-    """A node; all of its accessors raise InputError for what is not there or of another kind."""
+    """A node; all its accessors raise InputError for values that are absent or of another kind."""
 
     proto: Any  # NodeProto
     name: str
@@ -86,7 +86,7 @@ class Node:
         return isinstance(self.value(index), Constant)
 
     def blob(self, index: int, *, padded: bool = False) -> Blob:
-        """An input that the net computes; `padded`: the node can take it with pads."""
+        """An input that the net computes; with `padded`, the node accepts pads."""
         value = self.value(index)
         if isinstance(value, Constant):
             return self.constant_blob(value)
@@ -95,7 +95,7 @@ class Node:
         return value
 
     def constant_blob(self, value: Constant) -> Blob:
-        """A constant as a blob: a Parameter layer."""
+        """Make a constant a blob, by a Parameter layer."""
         shape = value.array.shape
         if not shape:
             raise InputError(
@@ -175,12 +175,12 @@ class Node:
         return self.model.net.layer(f"{self.name}/{suffix}" if suffix else self.name, kind)
 
     def top(self, output: int = 0) -> str | None:
-        """The name that the model gives a result, where it is an output of the model."""
+        """The model's name of a result, if it is an output of the model; otherwise None."""
         name = self.proto.output[output] if output < len(self.proto.output) else ""
         return name if name in self.model.outputs else None
 
     def result(self, value: Value, output: int = 0) -> None:
-        """State what a result of this node is.  A result of the model keeps its name."""
+        """Set a result of this node.  An output of the model keeps its name."""
         name = self.proto.output[output]
         if isinstance(value, Blob) and name in self.model.outputs and value.name != name:
             value = self.model.net.finish(self.layer("Split", "output"), (self.plain(value),), (name,))[0]
@@ -197,11 +197,11 @@ class Node:
         self.result(self.model.net.finish(message, bottoms, (self.top(),), blobs)[0])
 
     def between(self, layer: Message, *bottoms: Blob, blobs: Sequence[Constant] = ()) -> Blob:
-        """Add a layer whose top is no result of the model."""
+        """Add a layer whose top is no result of the model, and return the top."""
         return self.model.net.finish(layer, bottoms, (None,), blobs)[0]
 
     def reshape(self, value: Blob, shape: Shape, suffix: str) -> Blob:
-        """`value` under other axes, by a Reshape layer where they differ.  The first axis stays open."""
+        """`value` with other axes, by a Reshape layer if they differ.  The first axis stays open."""
         if value.shape == shape:
             return value
         layer = self.reshape_layer(value.shape, shape, suffix)
@@ -214,7 +214,7 @@ class Node:
         return layer
 
     def only_consumer(self, op: str, output: int = 0) -> Node | None:
-        """The node that alone reads a result, if it is an `op`; it can be taken with this one."""
+        """The only node that reads a result, if it is an `op`, so that this node may absorb it."""
         name = self.proto.output[output]
         readers = self.model.consumers.get(name, [])
         if len(readers) != 1 or readers[0].op_type != op or name in self.model.outputs:
@@ -222,20 +222,20 @@ class Node:
         return Node(readers[0], self.name, self.model)
 
     def take(self, other: Node) -> None:
-        """The node `other` is part of this one: what it makes is made here."""
+        """Absorb the node `other`: its results are made here."""
         self.model.done.add(id(other.proto))
         del self.proto.output[:]
         self.proto.output.extend(other.proto.output)
 
     def known(self, index: int) -> Constant | None:
-        """A constant input, or None for one that is computed or not there yet."""
+        """A constant input, or None if it is computed or absent."""
         value = self.model.values.get(self.proto.input[index]) if self.has(index) else None
         return value if isinstance(value, Constant) else None
 
 
 @contextmanager
 def located(path: str, op: str, name: str) -> Iterator[None]:
-    """Errors with the node that they are about."""
+    """Add the failing node to errors."""
     try:
         yield
     except InputError as error:
