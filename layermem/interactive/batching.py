@@ -1,4 +1,4 @@
-"""Any number of items in batches of the net's size."""
+"""Splits any number of items into batches of the net's size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 def batches_of(items: Mapping[str, npt.ArrayLike], sizes: Mapping[str, int]) -> Iterator[tuple[dict[str, Array], int]]:
-    """Batches of `sizes` items by name, each with the number of its items; the last one is filled up with zeros.
+    """Yield batches of `sizes` items by name, each with its number of items; zeros fill up the last one.
 
     InputError unless all names have the same number of items and of batches."""
     arrays = {name: np.asarray(each) for name, each in items.items()}
@@ -29,12 +29,12 @@ def batches_of(items: Mapping[str, npt.ArrayLike], sizes: Mapping[str, int]) -> 
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """The rows of all batches in one array."""
+    """Join the rows of all batches in one array."""
     return np.concatenate(parts)
 
 
 def _filled(rows: Array, size: int) -> Array:
-    """`rows` and rows of zeros, `size` in all."""
+    """Append rows of zeros to `rows`, `size` rows in all."""
     if len(rows) == size:
         return rows
     return np.concatenate([rows, np.zeros((size - len(rows), *rows.shape[1:]), rows.dtype)])

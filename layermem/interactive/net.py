@@ -1,4 +1,4 @@
-"""layermem.Net: a net that runs forward and backward in one arena, by pycaffe's names.
+"""layermem.Net: a net that runs forward and backward in one arena, with the API of pycaffe.
 
 source  pycaffe's Net, python/caffe/pycaffe.py and _caffe.cpp
 """
@@ -61,25 +61,25 @@ class Net:
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
     phase    "TRAIN" or "TEST"; by default TRAIN for a net with a loss, else TEST
     weights  weight files, by layer name (.caffemodel, .h5, .safetensors, .npz); without them, the fillers' values.
-             They are opened now and read when the net first runs: a file that is replaced or removed until then does
-             not matter, and one that is changed in place is an InputError
+             They are opened now and read when the net first runs: replacing or removing a file in between has no
+             effect, and changing it in place is an InputError
     batch    replaces the batch size of every input layer
     inputs   shapes (NCHW) by name of the tops of input layers; a data set whose shapes are given is not opened
-    level, stages   as the NetStateRules of the file ask for them
+    level, stages   the NetState for the rules of the file
     allow_python    import and run the classes of its Python layers
     budget   bytes of device memory for everything: a number, "512KiB", "50%" of strategy `caffe`, or "free";
              None is no limit.  BudgetError, when the net first runs, if no plan fits
-    host_budget, strategy, device   as for layermem.plan
-    keep     names of blobs (globs too) whose data and diff are held to the end of a step.  None holds all of them
-             without a budget, and with one only outputs; a blob that is not held is made again when it is read
-    seed     of fillers, dropout and data
+    host_budget, strategy, device   see layermem.plan
+    keep     names or globs of blobs whose data and diff are held to the end of a step.  None holds all of them
+             without a budget, and only outputs with one; a blob that is not held is recomputed when it is read
+    seed     seed of fillers, dropout and data
 
     Nothing is compiled or allocated before the net first runs, or a parameter is read.
 
     blobs, params   ordered mappings: name -> Blob, and layer -> its Blobs
-    layers, layer_dict   of the net, in order and by name, with .type and .blobs
-    inputs, outputs      names of blobs: tops of Input layers, and what no layer reads
-    blob_loss_weights, top_names, bottom_names   by blob, and by layer
+    layers, layer_dict   the layers, in order and by name, with .type and .blobs
+    inputs, outputs      names of blobs: tops of Input layers, and blobs that no layer reads
+    blob_loss_weights, top_names, bottom_names   loss weights by blob; names by layer
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Net:
         keep: Iterable[str] | None = None,
         seed: int = 0,
     ):
-        self._lock = RLock()  # of all methods that read or change what follows (utils/exclusive.py)
+        self._lock = RLock()  # held by methods that use the attributes below (utils/exclusive.py)
         self._file = read_source(source)
         self._options = NetOptions.of(batch, inputs, level, stages, allow_python)
         self._step = StepOptions(device=device, budget=budget, host_budget=host_budget, strategy=strategy)
@@ -110,11 +110,11 @@ class Net:
         self._keep = tuple(keep) if keep is not None else None if budget is None else ()
         self._definition = built_net(self._file, phase, self._options)
         check_keep((self._definition,), self._keep or ())
-        self._inputs: dict[str, Array] = {}  # of Input layers, by blob
-        self._diffs: dict[str, Array] = {}  # that a user sets, by blob
-        self._shapes: dict[str, tuple[int, ...]] = {}  # of inputs, for the next reshape
+        self._inputs: dict[str, Array] = {}  # arrays of Input layers, by blob
+        self._diffs: dict[str, Array] = {}  # gradients that a user sets, by blob
+        self._shapes: dict[str, tuple[int, ...]] = {}  # shapes of inputs for the next reshape
         self._shadows = Shadows()
-        self._lenders: dict[str, Net] = {}  # layer -> the net whose parameters it shares
+        self._lenders: dict[str, Net] = {}  # layer -> the net that owns its parameters
         self._feeds: Feeds | None = None
         self._session: Session | None = None
         self._passes: Passes | None = None
@@ -124,14 +124,14 @@ class Net:
 
     @classmethod
     def from_text(cls, text: str, phase: str | None = None, **options: Any) -> Net:
-        """The net in a prototxt `text`; the options are those of Net."""
+        """Make the net in a prototxt `text`; the options are those of Net."""
         return cls(read_net_text(text), phase, **options)
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @property
     def definition(self) -> graph_net.Net:
-        """Its layers with every shape, as plan and compile take it."""
+        """The layers with every shape, in the form for plan and compile."""
         return self._definition
 
     @property
@@ -145,14 +145,14 @@ class Net:
     @property
     @exclusive
     def report(self) -> PlanReport:
-        """The plan of what ran so far, the one that takes most memory; of a whole pass before the net ran."""
+        """The plan of the largest pass so far; before the net runs, of a whole pass."""
         session, passes = self._ready()
         return session.largest_report(passes.default_section())
 
     @property
     @exclusive
     def measured_peak_bytes(self) -> int:
-        """Bytes of the arena up to the last one that any pass wrote; 0 before the net ran."""
+        """Bytes of the arena up to the last byte that any pass wrote; 0 before the net runs."""
         runner = self._session.runner if self._session is not None else None
         return 0 if runner is None else runner.measured_peak_bytes
 
@@ -164,12 +164,12 @@ class Net:
 
     @exclusive
     def _repr_html_(self) -> str:
-        """What a notebook shows: the layers, and the arena once the net runs."""
+        """The layers for a notebook, with the arena once the net runs."""
         ran = self._session is not None and self._session.runner is not None
         return net_html(self._definition, self.report if ran else None)
 
     def _make_views(self) -> None:
-        """The mappings that users read."""
+        """Make the mappings that users read."""
         net = self._definition
         self.inputs = [name for layer in net.layers if layer.type == "Input" for name in layer.message.top]
         self.outputs = [each.name for each in reported(net) if each.output]
@@ -230,13 +230,13 @@ class Net:
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
-        """Run the net, or layers `start` to `end` of it, forward: arrays by name of output blob.
+        """Run the net, or its layers `start` to `end`, forward; return arrays by name of output blob.
 
         blobs    further blobs to return
-        inputs   an array for every input of the net, in the shape of its blob; without them the inputs are what
-                 net.blobs[name].data holds.  Data layers read their next batch
+        inputs   an array for every input of the net, in the shape of its blob; by default net.blobs[name].data.
+                 Data layers read their next batch
 
-        The arrays are copies.  InputError for a name that is not there or an array of another shape.
+        The arrays are copies.  InputError for an unknown name or an array of another shape.
         """
         self._set_inputs(inputs)
         return self._forward(blobs, start, end)
@@ -267,11 +267,11 @@ class Net:
         """Run the layers of the last forward pass, or `start` down to `end` of them, backward.
 
         diffs      further blobs whose gradient to return
-        top_diffs  gradients of output blobs, in their shapes, in place of net.blobs[name].diff.  A loss starts from its
-                   weight; another output that no gradient was set for from nothing
+        top_diffs  gradients of output blobs, in their shapes, instead of net.blobs[name].diff.  A loss starts from its
+                   weight, another output without a gradient from zero
 
         Returns gradients by name: of the inputs, or of the bottoms of `end`, and of `diffs`; the arrays are copies.
-        Gradients of parameters (net.params[layer][i].diff) are added up until net.clear_param_diffs().  To go on from
+        Gradients of parameters (net.params[layer][i].diff) accumulate until net.clear_param_diffs().  To continue from
         changed blobs, run forward with `start` first.  InputError before a forward pass.
         """
         _, passes = self._ready()
@@ -334,9 +334,9 @@ class Net:
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """forward and backward for any number of items: blobs, and gradients of inputs and of `diffs`, by name.
+        """Run forward and backward for any number of items; return blobs, and gradients of inputs and `diffs`, by name.
 
-        arrays   for every input, and for outputs whose gradient is given; the last batch is filled up with zeros
+        arrays   arrays for every input, and for outputs whose gradient is given; zeros fill up the last batch
         """
         inputs = {name: value for name, value in arrays.items() if name in self.inputs}
         tops = {name: value for name, value in arrays.items() if name not in self.inputs}
@@ -351,11 +351,12 @@ class Net:
             self._set_diffs({name: batch[name] for name in tops}, dict.fromkeys(self.outputs, ""))
             for name, values in self.backward(diffs).items():
                 gradients.setdefault(name, []).append(self._rows(name, values, items))
-        return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))  # type: ignore[return-value]
+        # Type: ignore[return-value].
+        return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))
 
     @exclusive
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
-        """The same for any number of items: batches of the net's size, the last one filled up with zeros."""
+        """Run forward for any number of items, in batches of the net's size, of which zeros fill up the last."""
         self._check_names(inputs, self.inputs, "input")
         outputs: dict[str, list[Array]] = {}
         for batch, items in batches_of(inputs, self._batch_sizes()):
@@ -365,11 +366,10 @@ class Net:
 
     @exclusive
     def predict(self, x: npt.ArrayLike, blob: str | None = None) -> Array:
-        """The output of the net, or its blob `blob`, for any number of items.
+        """Return the output of the net, or its blob `blob`, for any number of items: one row per item, in order.
 
-        x      items along the first axis, each of the shape that the input has behind its batch (NCHW); one item
-               without that axis is a batch of one
-        Returns an array with a row for each item, in their order.
+        x      items along the first axis, each in the shape of the input without its batch axis (CHW); one item
+               without the first axis is a batch of one
         """
         if len(self.inputs) != 1:
             raise InputError(
@@ -399,12 +399,12 @@ class Net:
                 self._shadows.refresh(session.runner)
 
     def _write_parameters(self) -> None:
-        """Bring what a user set, and what another net lends, into the arena."""
+        """Write parameters that the user set, or that another net owns, to the arena."""
         self._borrow()
         self._shadows.flush(self._runner())
 
     def _next_batch(self, first: int, last: int) -> Batch:
-        """The arrays of all feeds in layers first .. last, as copies: passes may be repeated."""
+        """The arrays of all feeds in layers first .. last, as copies, because passes may be repeated."""
         layers = self._definition.layers[first : last + 1]
         if not any(node.layer.name in self._open_feeds.feeds[0] for layer in layers for node in layer.nodes):
             return {}
@@ -420,7 +420,7 @@ class Net:
         return self._feeds
 
     def _runner(self) -> Runner:
-        """What holds the parameters."""
+        """The runner, which holds the parameters."""
         session, passes = self._ready()
         if session.runner is None:
             session.bind(passes.default_section())
@@ -428,7 +428,7 @@ class Net:
         return session.runner
 
     def _ready(self) -> tuple[Session, Passes]:
-        """The session and its passes, made when they are first needed."""
+        """The session and its passes, made on first use."""
         if self._session is None or self._passes is None:
             device = self._step.target
             session = Session(self._definition, device, self._step, self._seed)
@@ -456,7 +456,7 @@ class Net:
             return passes.data(name)
 
     def _diff(self, name: str) -> Array:
-        """The gradient of the last backward pass, or an array that the next one starts from."""
+        """The gradient of the last backward pass, or an array from which the next one starts."""
         with self._lock:
             session, passes = self._ready()
             made = passes.diff(name) if name not in self._diffs else None
@@ -484,7 +484,7 @@ class Net:
             self._input(name)[...] = value
 
     def _check_names(self, given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-        """InputError unless all of `known` are given and nothing else."""
+        """Raise InputError unless exactly the names `known` are given."""
         missing, unknown = [n for n in known if n not in given], [n for n in given if n not in known]
         if missing or unknown:
             wrong = f"no '{unknown[0]}' among them" if unknown else f"'{missing[0]}' is missing"
@@ -536,7 +536,7 @@ class Net:
 
     @exclusive
     def share_with(self, other: Net) -> None:
-        """Use the parameters of `other` in the layers of the same names: they are read before each pass."""
+        """Use the parameters of `other` in layers of the same names; they are read before each pass."""
         for layer, blobs in self.params.items():
             if layer not in other.params:
                 continue
@@ -550,7 +550,7 @@ class Net:
         self._lenders = {layer: other for layer in self.params if layer in other.params}
 
     def _borrow(self) -> None:
-        """Copy the parameters of layers that are shared."""
+        """Copy the parameters of shared layers from their owners."""
         for layer in self._definition.layers:
             if layer.name in self._lenders:
                 lent = self._lenders[layer.name].params[layer.name]
@@ -580,10 +580,9 @@ class Net:
 
     @exclusive
     def reshape(self, **shapes: Sequence[int]) -> None:
-        """Give inputs other shapes (NCHW), here or by net.blobs[name].reshape before; all blobs follow.
+        """Give inputs other shapes (NCHW), here or before by net.blobs[name].reshape; all blobs follow.
 
-        Parameters stay.  InputError, and nothing changes, where a layer's parameters would have another shape.
-        """
+        Parameters stay.  InputError, without any change, if a layer's parameters would get another shape."""
         for name, shape in shapes.items():
             self.blobs[name].reshape(*shape)
         current = {name: self._definition.blobs[self._version(name)].shape for name in self.inputs}
@@ -602,7 +601,7 @@ class Net:
         self._replace_definition(new)
 
     def _replace_definition(self, new: graph_net.Net) -> None:
-        """Go on with a net of the same layers and parameters."""
+        """Replace the definition by a net of the same layers and parameters."""
         session, passes, feeds = self._session, self._passes, self._feeds
         self._definition, self._session, self._passes = new, None, None
         self._shapes.clear()
@@ -624,7 +623,7 @@ class Net:
 
     @exclusive
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, again and again."""
+        """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, cyclically."""
         self._open_feeds.give(0, self._memory_data(), [np.asarray(data), np.asarray(labels)])
 
     def _memory_data(self) -> str:
@@ -636,7 +635,7 @@ class Net:
 
 
 def _as_numbers(name: str, value: npt.ArrayLike) -> Array:
-    """An array of numbers; InputError for anything else."""
+    """Convert to an array of numbers; InputError for anything else."""
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -647,7 +646,7 @@ def _as_numbers(name: str, value: npt.ArrayLike) -> Array:
 
 
 def _check_same_parameters(old: graph_net.Net, new: graph_net.Net) -> None:
-    """InputError unless both nets have parameters of the same shapes."""
+    """Raise InputError unless both nets have parameters of the same shapes."""
     for name, owned in old.params.items():
         there = new.params[name].param
         if not owned.param.carried and there.shape != owned.param.shape:

@@ -1,4 +1,4 @@
-"""layermem.Solver: the solver with its nets as users look at them, by pycaffe's names.
+"""layermem.Solver: the solver with its nets, with the API of pycaffe.
 
 source  pycaffe's Solver, _caffe.cpp
 """
@@ -21,7 +21,7 @@ class Solver(loop.Solver):
 
     @classmethod
     def from_text(cls, text: str, **options: Any) -> Solver:
-        """The solver in a prototxt `text`; the options are those of Solver."""
+        """Make the solver in a prototxt `text`; the options are those of Solver."""
         return cls(read_solver_text(text), **options)
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Solver(loop.Solver):
 
     @property
     def base_lr(self) -> float:
-        """The rate that the policy starts from; set it, and the policy goes on with it.  Snapshots keep it."""
+        """The rate from which the policy starts; the policy continues with a new value.  Snapshots keep it."""
         return float(self.param.base_lr)
 
     @base_lr.setter
@@ -57,7 +57,7 @@ class Solver(loop.Solver):
 
     @property
     def rate(self) -> float:
-        """The learning rate of the next iteration.  Setting it sets base_lr, so that the policy goes on from there."""
+        """The learning rate of the next iteration.  Setting it sets base_lr, and the policy continues from there."""
         return float(learning_rate(self.param, self.iteration))
 
     @rate.setter
@@ -80,9 +80,9 @@ class Solver(loop.Solver):
     ) -> None:
         """Call functions without arguments in each iteration.
 
-        on_start      before its first forward pass
-        on_gradient   when its gradients are final: before the update with iter_size > 1; else the step updates each
-                      parameter as soon as its gradient is final, and it is called after that
-        on_iteration  at its end, when `iter` and `outputs` are those after it; solver.request("stop") ends the run
+        on_start      called before its first forward pass
+        on_gradient   called when its gradients are final: before the update with iter_size > 1; otherwise the step
+                      updates each parameter as soon as its gradient is final, and the call follows the step
+        on_iteration  called at its end, with new `iter` and `outputs`; solver.request("stop") ends the run
         """
         self.callbacks.add(on_start=on_start, on_gradient=on_gradient, on_iteration=on_iteration)
