@@ -89,7 +89,7 @@ def pointwise_backward(op: Pointwise, call: ReferenceCall) -> None:
 
 
 def _slope_is_one(op: Pointwise, call: ReferenceCall) -> Array:
-    """Where a RELU or CLIP passes dy on, from the declared one of mask, y0 and x0."""
+    """The elements at which a RELU or CLIP passes dy on, from the declared one of mask, y0 and x0."""
     if "mask" in call:
         return unpack(call["mask"], call["dy0"])
     source = call["y0"] if "y0" in call else call["x0"]
