@@ -135,7 +135,7 @@ HOST_BUDGETS = {"default": None, "memory": 1 << 40, "little": 4096}
 
 
 class Different(Exception):
-    """A run differs from its prediction; the text tells how."""
+    """A run differs from its prediction; the text is the difference."""
 
 
 def random_solver(rng: random.Random, iterations: int) -> str:

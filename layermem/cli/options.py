@@ -66,8 +66,7 @@ class VerbParser(Parser):
         text = super().format_help()
         return f"{text}\n{self.more()}" if self.more else text
 
-    # Type: ignore[override].
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
         """Parse like the base class, but suggest the nearest option in the error for an unknown one."""
         values, unknown = super().parse_known_args(args, namespace)
         for word in unknown:

@@ -68,8 +68,7 @@ class Resizing:
             )
         rest = [whole - part for whole, part in zip((self.height, self.width), size)]
         if self.pads != "constant":
-            # Type: ignore[call-overload,no-any-return].
-            return np.pad(image, [(0, 0), *((each // 2, each - each // 2) for each in rest)], self.pads)
+            return np.pad(image, [(0, 0), *((each // 2, each - each // 2) for each in rest)], self.pads)  # type: ignore[call-overload,no-any-return]
         padded = np.empty((len(image), self.height, self.width), np.uint8)
         padded[:] = saturated(np.broadcast_to(self.fill, len(image)))[:, None, None]
         top, left = (each // 2 for each in rest)

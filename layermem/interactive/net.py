@@ -351,8 +351,7 @@ class Net:
             self._set_diffs({name: batch[name] for name in tops}, dict.fromkeys(self.outputs, ""))
             for name, values in self.backward(diffs).items():
                 gradients.setdefault(name, []).append(self._rows(name, values, items))
-        # Type: ignore[return-value].
-        return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))
+        return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))  # type: ignore[return-value]
 
     @exclusive
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:

@@ -62,7 +62,7 @@ class Requests:
 class Signals:
     """A context in which signals call `request(effect)`.  It works in the main thread only; elsewhere it does nothing.
 
-    `pending()` tells whether a requested stop has not happened yet; `of_ranks`, whether there are several ranks.
+    `pending()` is whether a requested stop has not happened yet; `of_ranks`, whether there are several ranks.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 A row has the bytes of the operands, `GB`, and the bytes that the launches move, `GB moved` (tools/traffic.py), the
 rates of arithmetic and memory, and the kernels.  The roofline uses operands and the measured ceilings of this or an
-earlier call, or without these the rates that plans assume; the last row of a net tells which.  If PyTorch is installed,
-the times of its layers and kernels for the same net follow, by its profiler.
+earlier call, or without these the rates that plans assume; the last row of a net states which.  If PyTorch is
+installed, the times of its layers and kernels for the same net follow, by its profiler.
 """
 
 from __future__ import annotations
