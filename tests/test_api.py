@@ -1,4 +1,4 @@
-"""The public names, and what they make of their arguments."""
+"""The public names and their arguments."""
 
 import inspect
 import re

@@ -30,7 +30,7 @@ def test_every_nan_becomes_the_same_one(dtype):
 
 @pytest.mark.parametrize("dtype", NARROW.values())
 def test_numbers_are_rounded_to_the_nearest_and_ties_to_even(dtype):
-    """Between each two neighbours: the middle, and the float on either side of it."""
+    """Tests, between each two neighbours, the midpoint and the floats on either side of it."""
     values = widened(ALL_BITS, dtype)
     finite = np.unique(values[np.isfinite(values)])  # -0 and 0 are one
     low, high = finite[:-1], finite[1:]
@@ -81,7 +81,7 @@ def test_subnormal_numbers_of_float16_are_kept():
 
 
 def test_every_nan_of_float32_is_a_nan():
-    """Those whose upper half is the one of an infinity, and those that rounding would carry over."""
+    """Includes NaNs whose upper half is that of an infinity, and those that rounding would carry over."""
     made = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000], np.uint32).view(np.float32)
     assert all(narrowed(made, dtype).tolist() == [NAN] * 5 for dtype in NARROW.values())
 

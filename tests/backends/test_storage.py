@@ -1,4 +1,4 @@
-"""Ops on operands in 16 bits: what is widened, what is rounded, and where parts have the bits of the whole op."""
+"""Ops on 16-bit operands: widening, rounding, and parts with the bits of the whole op."""
 
 from dataclasses import replace
 

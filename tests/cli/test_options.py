@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the values that they stand for."""
+"""Options that several verbs share, and their values."""
 
 from argparse import Namespace
 

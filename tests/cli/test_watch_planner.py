@@ -66,7 +66,7 @@ def wait_for(planned, plan):
 
 
 def describe_process(start, given, thresholds, sender):
-    """In place of work(): what the process is, as an error."""
+    """Replaces work(): reports the properties of the process as an error."""
     watch_planner._prepare(thresholds)
     policy = "idle" if os.sched_getscheduler(0) == os.SCHED_IDLE else "not idle"
     session = "own session" if os.getsid(0) == os.getpid() else "session of the parent"

@@ -1,4 +1,4 @@
-"""AnnotatedData: boxes beside their images, the planned rows, and a stream that resumes."""
+"""AnnotatedData: boxes with their images, the planned rows, and a stream that resumes."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def record(image, *boxes, typed=True):
 
 
 def database(folder, counts=(1, 0, 2, 1), make=make_lmdb, **more):
-    """Images of as many boxes; box j of image i has label 1 + j."""
+    """Images with these numbers of boxes; box j of image i has label 1 + j."""
     pixels = images(len(counts), 3, 4, 4)
     return make(
         folder, [record(image, *((1 + j, BOX) for j in range(count)), **more) for image, count in zip(pixels, counts)]

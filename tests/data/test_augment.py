@@ -1,4 +1,4 @@
-"""Colours of images beside OpenCV's, where it is installed; windows by hand."""
+"""Colours of images compared with OpenCV if it is installed; windows by hand."""
 
 import numpy as np
 import pytest

@@ -14,7 +14,7 @@ from layermem.proto.schema import BlobProto, Datum
 
 @pytest.fixture
 def listing(tmp_path):
-    """Three images of 5 x 7 pixels in two folders, and their list."""
+    """A list of three images of 5 x 7 pixels in two folders."""
     draw = np.random.default_rng(1)
     names = ["a/one.png", "a/two of them.png", "three.jpg"]
     (tmp_path / "a").mkdir()

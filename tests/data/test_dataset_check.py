@@ -1,4 +1,4 @@
-"""What a check of a data set finds."""
+"""Problems and remarks found by checks of a data set."""
 
 import pytest
 

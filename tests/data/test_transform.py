@@ -68,7 +68,7 @@ def test_test_images_are_cropped_in_the_centre():
 
 
 def corners(x: np.ndarray, y: np.ndarray, crop: int) -> list[tuple[int, int]]:
-    """Where each crop was cut; images of distinct values show it."""
+    """The position of each crop, found by comparing images with distinct values."""
     found = []
     for image, cut in zip(x, y):
         (row, column), *more = [

@@ -14,16 +14,16 @@ from layermem.distributed.collectives import (
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
 
-GUARD = 12345.0  # beside what may be written
+GUARD = 12345.0  # next to memory that may be written
 
 
 def bounds_of(rows: list[tuple[int, int]], size: int) -> list[tuple[int, ...]]:
-    """Of items with so many rows of so many elements."""
+    """The bounds of items with (rows, elements per row)."""
     return [tuple(row * width for row in Ranks(0, size, size).bounds(count)) for count, width in rows]
 
 
 def numbers(seed: int, count: int) -> np.ndarray:
-    """Of many magnitudes, so that the order of additions shows; and negative zeros."""
+    """Numbers of many magnitudes, so that the order of additions shows, and negative zeros."""
     draw = np.random.default_rng(seed)
     values = draw.normal(size=count) * 10.0 ** draw.integers(-6, 6, count)
     return np.where(draw.random(count) < 0.1, -0.0, values).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What ranks decide together: values in the order of ranks, and one error for all of them."""
+"""Group: values in the order of ranks, and one error for all of them."""
 
 import pickle
 
@@ -15,7 +15,7 @@ def in_ranks(size, work):
 
 
 def error_of(group, work):
-    """(class, text, whether all raise it, whether another rank reports it) of the error that `work` ends with."""
+    """(class, text, whether all raise it, whether another rank reports it) of the error raised by `work`."""
     try:
         work()
     except LayermemError as error:

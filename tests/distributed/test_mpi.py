@@ -1,4 +1,4 @@
-"""MPI: when it is loaded, which launchers it fits, and messages between processes under mpiexec."""
+"""MPI: loading, fitting launchers, and messages between processes under mpiexec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNLAUNCHED = {name: value for name, value in os.environ.items() if not name.star
 
 
 def reason() -> str:
-    """Why no test runs under mpiexec; empty where they do."""
+    """The reason why no test runs under mpiexec; empty if they run."""
     if find_spec("mpi4py") is None:
         return "no mpi4py: pip install layermem[mpi]"
     if MPIEXEC is None:

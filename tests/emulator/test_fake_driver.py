@@ -1,4 +1,4 @@
-"""Unmodified PyCUDA on the fake driver: the whole flow, what is refused, what lazy streams bring to light."""
+"""Unmodified PyCUDA on the fake driver: the whole flow, refusals, and errors that lazy streams reveal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 PROGRAMS = ROOT / "tests/emulator/programs"
 LAZY = [order for order in fake_driver.STREAMS if order != "eager"]
-WAITS = {  # the event whose wait is left out: the orders that must find it in every trial
+WAITS = {  # event whose wait is left out -> orders that must detect this in every trial
     "data is there": ("awaited-first",),
     "data may leave": ("awaited-last",),
     "data has left": ("awaited-first",),

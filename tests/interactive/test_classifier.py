@@ -19,7 +19,7 @@ def classifier():
 
 
 def prepared(crop):
-    """What the net is given for a crop [H,W,3]: blue, green, red in [0, 255], less the mean, halved."""
+    """The input of the net for a crop [H,W,3]: blue, green, red in [0, 255], less the mean, halved."""
     return ((crop[:, :, ::-1].transpose(2, 0, 1) * np.float32(255) - MEAN[:, None, None]) * 0.5).astype(np.float32)
 
 

@@ -32,7 +32,7 @@ COLOR = """
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """Of the digits net, after 60 iterations."""
+    """Weights of the digits net after 60 iterations."""
     path = tmp_path_factory.mktemp("digits") / "digits.caffemodel"
     with layermem.Solver("prototxt/digits/solver.prototxt", iterations=60) as solver:
         solver.step(60)

@@ -1,4 +1,4 @@
-"""The order of what a Transformer does, and its inverse."""
+"""The order of a Transformer's steps, and its inverse."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""SPP, InfogainLoss and BN: the layers that they are made of, and numbers by hand."""
+"""SPP, InfogainLoss and BN: their parts, and numbers by hand."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def net(settings, shape=(2, 3, 6, 5), more="", tops='top: "spp"', kind="SPP"):
 
 
 def values(net, x):
-    """Every blob of a net of layers with one top, as the reference computes it."""
+    """Every blob of a net of layers with one top, computed by the reference."""
     blobs = {"data": x}
     for node in net.nodes[1:]:
         ones = [np.ones(param.tensor.shape) for param in node.layer.params]

@@ -30,7 +30,7 @@ def random_for(it, seed=1):
 
 
 def plain_convolution(it, x, w, bias):
-    """One output at a time, straight from the definition."""
+    """Compute one output at a time, directly from the definition."""
     problem = it.record.problem
     down, right, group = problem.rows, problem.columns, problem.groups
     y = np.zeros(it.tops[0].shape)

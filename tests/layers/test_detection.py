@@ -302,7 +302,8 @@ def in_pixels(sizes, found, true):
 
 
 def test_with_sizes_boxes_are_compared_in_pixels_both_of_whose_ends_count():
-    """Boxes of 2 x 5 and 4 x 5 pixels of an image of 8 x 4, both ends counted: 10 / 20 of both together."""
+    """Boxes of 2 x 5 and 4 x 5 pixels of an image of 8 x 4, with both ends included: intersection over union 10 /
+    20."""
     found, true = [(0, 1, 0.5, 0, 0, 1 / 8, 1)], [row(0, 1, (0, 0, 3 / 8, 1))]
     whole = (0, 0, 1, 1)
     assert in_pixels([(*whole, 8, 4)], found, true) == [[0, 1, 0.5, 1, 0]]  # in fractions it is 1 / 3

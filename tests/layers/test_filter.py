@@ -1,4 +1,4 @@
-"""Filter: its largest tops, what backward reads, and refusals, that to run it among them."""
+"""Filter: its largest tops, the operands of backward, and refusals, including the refusal to run it."""
 
 import pytest
 

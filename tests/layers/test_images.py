@@ -41,7 +41,7 @@ def net_of(kind, settings, shape, more="", count=1):
 
 
 def values(net, x, ws):
-    """The top of the net, its layers run one after the other by the reference."""
+    """The top of the net, whose layers the reference runs in sequence."""
     blobs = {"x0": x}
     for node in net.nodes[1:]:
         of_node = ws if node.layer.params else ()
@@ -62,7 +62,7 @@ def windows_of(net):
 
 
 def plain_convolution(net, x, w, bias, groups):
-    """One output at a time, straight from the definition."""
+    """Compute one output at a time, directly from the definition."""
     axis, _, stride, pad, dilation = windows_of(net)
     x = x.reshape(-1, *x.shape[axis:])
     top = net.blobs["y0"].shape

@@ -1,4 +1,4 @@
-"""LSTM, RNN and LSTMUnit: numbers by hand, Caffe's parameters, and a second LSTM and RNN written in NumPy."""
+"""LSTM, RNN and LSTMUnit: numbers by hand, Caffe's parameters, and an independent LSTM and RNN in NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Upsample: by hand, and what is refused."""
+"""Upsample: numbers by hand, and refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How the steps of ops lie along the items of the batch, and along the rows of weights; which ops mix items."""
+"""Steps of ops along the items of the batch and along the rows of weights; ops that mix items."""
 
 from dataclasses import replace
 

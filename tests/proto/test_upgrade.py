@@ -1,4 +1,4 @@
-"""Old nets and solvers say, after reading, what a net written today says."""
+"""Old nets and solvers are read like nets written today."""
 
 import pytest
 from google.protobuf import text_format

@@ -286,7 +286,7 @@ FILES = {
 
 
 def result(read, path):
-    """What reading gives: bytes and shapes by layer, or the error."""
+    """The result of reading: bytes and shapes by layer, or the error."""
     try:
         weights = read(path)
     except InputError as error:
@@ -321,7 +321,7 @@ def test_a_file_that_is_cut_or_changed_is_read_alike_both_ways(name, tmp_path, r
         changed[int(rng.integers(len(raw)))] = int(rng.integers(256))
         path.write_bytes(changed)
         ours, theirs = result(open_weights, path), result(read_weights, path)
-        assert ours == theirs or isinstance(theirs, str)  # what is not needed is not looked at
+        assert ours == theirs or isinstance(theirs, str)  # unneeded parts are not checked
 
 
 ENDINGS = ("w.caffemodel", "w.caffemodel.h5", "w.npz", "w.safetensors")

@@ -1,4 +1,4 @@
-"""Where modules are found, and what `import caffe` gives them."""
+"""The search for modules, and `import caffe` in them."""
 
 import sys
 from types import ModuleType
@@ -19,7 +19,7 @@ def load(name, folder):
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """Those of PYTHONPATH, the net and the current directory, in this order."""
+    """The folders of PYTHONPATH, of the net and the current one, in this order."""
     found = [tmp_path / name for name in ("path", "net", "here")]
     for folder in found:
         folder.mkdir()

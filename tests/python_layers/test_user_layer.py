@@ -1,4 +1,4 @@
-"""Calls of the user's code: what goes wrong in them is one sentence with file and line."""
+"""Calls of the user's code: an error in them is one sentence with file and line."""
 
 import numpy as np
 import pytest

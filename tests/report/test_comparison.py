@@ -1,4 +1,4 @@
-"""Rankings and curves that `compare` and reports are made of."""
+"""Rankings and curves of `compare` and reports."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The search for the largest size, beside a look at every size."""
+"""The search for the largest size, compared with trying every size."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What strategies make of a job: plans, minimums and refusals."""
+"""Plans, minimums and refusals of strategies for a job."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The checker beside a brute-force oracle: what the planner makes is safe, and what is broken at random is caught.
+"""The checker compared with a brute-force oracle: plans are safe, and random defects are detected.
 
 The oracle (interpreter.py) runs a schedule on symbols in every order of instructions that can matter; the checker
 verifies in one pass.
@@ -165,7 +165,7 @@ MUTATIONS = [
     exchange_op_and_recomputation,
     overlay_at_will,
 ]
-FEWEST = {"exchange_op_and_recomputation": 1}  # of so many schedules, mutants whose meaning must have changed
+FEWEST = {"exchange_op_and_recomputation": 1}  # least number of mutants whose meaning must have changed
 
 
 @pytest.mark.exhaustive(2)

@@ -1,4 +1,4 @@
-"""Schedules as text: what it looks like, that it reads back, and what is said of lines that do not."""
+"""Schedules as text: format, reading back, and errors of lines."""
 
 import random
 from dataclasses import replace

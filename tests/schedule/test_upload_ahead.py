@@ -24,7 +24,7 @@ def feed(tick: int, workspace: int, layer: str = "data") -> Instruction:
 
 
 def residencies(*rows: tuple[int, int, int]) -> list[Residency]:
-    """Of (begin, end, offset in units), each of one unit; the first one is the workspace."""
+    """Residencies of one unit from (begin, end, offset in units); the first one is the workspace."""
     return [Residency(i, f"r{i}", begin, end, UNIT, UNIT * at) for i, (begin, end, at) in enumerate(rows)]
 
 

@@ -1,4 +1,4 @@
-"""Batches fetched before they are wanted: the same stream, and positions as if they had not been."""
+"""Prefetched batches: the same stream, and positions as without prefetching."""
 
 from __future__ import annotations
 

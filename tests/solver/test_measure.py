@@ -1,4 +1,4 @@
-"""Steps that are measured to plan with: what is timed, and in how much memory."""
+"""Steps that are measured for planning: the timed ops, and the memory that it takes."""
 
 import pytest
 

@@ -165,7 +165,7 @@ def layer(name, bottom, top):
 
 @pytest.fixture
 def repeated(tmp_path) -> Parameters:
-    """Of a net with two layers 'ip' and two without a name, each with one parameter of four numbers."""
+    """Parameters of a net with two layers 'ip' and two without a name, each with one parameter of four numbers."""
     chain = [('name: "ip"', "x", "a"), ('name: "ip"', "a", "b"), ("", "b", "c"), ("", "c", "d")]
     layers = layer('name: "first"', "data", "x") + "".join(layer(*each) for each in chain)
     with Solver(solver_file(DATA + layers + LOSS % "d", tmp_path), device="reference") as solver:

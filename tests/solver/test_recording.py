@@ -1,4 +1,4 @@
-"""HDF5Output layers in tests and in training: rows, files, and what a failure leaves."""
+"""HDF5Output layers in tests and in training: rows, files, and failures."""
 
 import h5py
 import numpy as np

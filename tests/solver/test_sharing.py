@@ -1,4 +1,4 @@
-"""Which ranks a solver's training can have."""
+"""The ranks that a solver's training can have."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Parameters that no gradient reaches: each update rule decays them, and moves them on by their momentum."""
+"""Parameters without a gradient: each update rule applies decay and momentum to them."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_a_parameter_that_no_gradient_reaches_moves_as_the_formulas_say_of_a_gra
 
 
 def test_weights_of_one_are_0_95_after_a_step_of_rate_0_1_with_decay_0_5(tmp_path):
-    """As BVLC Caffe has them."""
+    """The weights are 0.95 in BVLC Caffe too."""
     file = solver_file(net("Silence"), tmp_path, base_lr=0.1, weight_decay=0.5, momentum=0)
     with Solver(file, device="cpu") as solver:
         solver.set_parameters({"ip": [np.ones((2, 90)), np.ones(2)]})

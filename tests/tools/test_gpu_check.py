@@ -1,4 +1,4 @@
-"""tools/gpu_check.py without a GPU: all its steps on the fake driver, and what it does with steps that fail."""
+"""tools/gpu_check.py without a GPU: all its steps on the fake driver, and steps that fail."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
 
 
 class Recorder:
-    """In the place of a GPU: notes which kernels are launched, and on which capability."""
+    """Stands for a GPU: notes the launched kernels and their capability."""
 
     def __init__(self):
         self.launched = set()
@@ -109,7 +109,7 @@ class Recorder:
 
 
 def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
-    """Those of one architecture where it is."""
+    """Kernels of one architecture are launched on it."""
     launched, first = {"80": Recorder(), "90": Recorder()}, set()
     for number, check in enumerate(every_kernel(brief=False)):
         if number == len(modules()):
@@ -130,7 +130,7 @@ def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
 
 
 def test_what_a_bare_machine_runs_needs_no_pytest():
-    """It has what layermem depends on, and nothing else."""
+    """A bare machine has only the dependencies of layermem."""
     steps = ", ".join(f"tools.gpu.{step.name}" for step in gpu_check.STEPS if step.name != "ncu")
     text = f"import sys; import {steps}; assert 'pytest' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True)
@@ -148,7 +148,7 @@ def test_nets_are_run_with_activations_in_16_bits_where_there_are_tensor_cores(t
 
 @pytest.mark.parametrize("part", gpu_check.PARTS)
 def test_the_steps_of_a_part_end_within_its_minutes(part):
-    """Two of them within the quarter of an hour that a machine is rented for, with a start of two minutes each."""
+    """Two parts fit into the quarter of an hour for which a machine is rented, with a start of two minutes each."""
     chosen = gpu_check.chosen_part(part, None)
     assert sum(step.seconds for step in chosen.steps) <= 60 * chosen.minutes < 345
     assert chosen.steps[0].name == "environment"
@@ -367,7 +367,7 @@ def test_kernels_are_compiled_before_the_first_step_unless_they_were_brought(tmp
 
 
 def test_the_preparation_takes_half_of_the_minutes_in_all(tmp_path, monkeypatch):
-    """On a bare machine, where layermem._native and the kernels are compiled."""
+    """This holds on a bare machine, where layermem._native and the kernels are compiled."""
     import tools.gpu.prepare as prepare
 
     now, limits = [0.0], {}
@@ -462,11 +462,11 @@ def test_rows_are_on_disk_as_soon_as_they_are_found(tmp_path):
     assert not results.late and Results(tmp_path / "other.json", Options(True, True, seconds=-1)).late
 
 
-# ---- what goes wrong on a GPU ----------------------------------------------------------------------------------------
+# ---- failures on a GPU -----------------------------------------------------------------------------------------------
 
 
 def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subprocess.CompletedProcess, list[dict]]:
-    """One step, brief and small, and its rows."""
+    """Run one step, brief and small; return its process and rows."""
     into = tmp_path / f"{name}.json"
     words = ["--step", name, "--into", str(into), "--out", str(tmp_path), "--dry-run", "--brief"]
     done = on_fake_driver.run(ROOT / "tools/gpu_check.py", *words, **settings)
@@ -475,7 +475,7 @@ def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subpro
 
 @needs_pycuda
 def test_a_launch_that_is_refused_is_a_row_and_the_next_kernel_is_tried(tmp_path):
-    """A kernel of more registers than there are: refused at its launch, and nothing else suffers."""
+    """A kernel with too many registers is refused at its launch, and nothing else is affected."""
     done, rows = step_on_fake_driver(tmp_path, "smoke", registers="convolution.conv_dgrad_128x32_v4=600")
     assert done.returncode == 0, done.stderr
     wrong = [row for row in rows if row["passed"] is False]
@@ -615,7 +615,7 @@ def test_counters_are_read_from_what_ncu_prints():
 
 @needs_pycuda
 def test_ncu_is_run_over_a_score_of_kernels(tmp_path, monkeypatch):
-    """By a program of that name, which runs what it is given and prints what is above."""
+    """A program named ncu runs its arguments and prints the text above."""
     (tmp_path / "table").write_text(NCU)
     script = f'while [ "$1" != "{sys.executable}" ]; do shift; done; "$@" && cat {tmp_path}/table'
     (tmp_path / "ncu").write_text(f"#!/bin/sh\n{script}\n")
@@ -627,7 +627,7 @@ def test_ncu_is_run_over_a_score_of_kernels(tmp_path, monkeypatch):
     assert b"conv_fprop" in Call(tmp_path / "results.json").detail("ncu.csv")
 
 
-# ---- what is brought along -------------------------------------------------------------------------------------------
+# ---- carried files ---------------------------------------------------------------------------------------------------
 
 
 def test_machine_code_for_other_sources_or_another_gpu_is_not_used(tmp_path, monkeypatch):

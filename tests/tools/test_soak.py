@@ -1,4 +1,4 @@
-"""Long training: a few iterations pass, and what grows is found."""
+"""Long training: a few iterations pass, and growth is detected."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Files that stay open: several readers, what becomes of the path, and descriptors."""
+"""Files that stay open: several readers, changes of the path, and descriptors."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Two functions at the same time."""
+"""Functions that run at the same time."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""A function for many items by processes side by side: results, errors, processes that end, interrupts."""
+"""A function for many items in parallel processes: results, errors, processes that end, interrupts."""
 
 import os
 import signal

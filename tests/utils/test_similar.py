@@ -1,4 +1,4 @@
-"""Which name a mistyped one stands for."""
+"""The name that was probably meant by a mistyped one."""
 
 import pytest
 

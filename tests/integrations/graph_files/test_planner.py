@@ -1,4 +1,4 @@
-"""Plans of graph files: of known cost on a chain, within any budget, and refused below the least."""
+"""Plans of graph files: with known cost on a chain, within any budget, and refused below the smallest."""
 
 from dataclasses import replace
 
