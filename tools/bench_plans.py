@@ -80,14 +80,14 @@ def mib(nbytes: float) -> str:
     return f"{nbytes / MIB:,.0f}"
 
 
-class Step:
+class StepRow:
     """The training step of one row; overheads are relative to `base`, by default the step itself."""
 
-    def __init__(self, settings: Mapping[str, str], base: Step | None = None):
+    def __init__(self, settings: Mapping[str, str], base: StepRow | None = None):
         self.settings, self.base = {**DEFAULTS, **settings}, base or self
 
-    def other(self, **settings: str) -> Step:
-        return Step({**self.settings, **settings}, self.base)
+    def other(self, **settings: str) -> StepRow:
+        return StepRow({**self.settings, **settings}, self.base)
 
     @property
     def file(self) -> Path:
@@ -180,21 +180,21 @@ class Step:
         return RESULTS[name](self) if name in RESULTS else None
 
 
-RESULTS: dict[str, Callable[[Step], str]] = {
+RESULTS: dict[str, Callable[[StepRow], str]] = {
     "BVLC Caffe": lambda step: mib(step.job.bvlc_bytes),
     "ops, ms": lambda step: f"{1e3 * sum(map(step.job.costs.op, step.job.graphs[0].ops)):,.1f}",
     "time, ms": lambda step: step.where_it_fits(lambda it: f"{1e3 * it.seconds:,.1f}"),
-    "overhead": Step.overhead,
-    "bound": Step.bound,
+    "overhead": StepRow.overhead,
+    "bound": StepRow.bound,
     "peak, MiB": lambda step: step.where_it_fits(lambda it: mib(it.peak_bytes)),
     "host, MiB": lambda step: step.where_it_fits(lambda it: mib(it.program.host_bytes)),
     "least, MiB": lambda step: mib(step.report.bound_bytes),
     "run again": lambda step: step.where_it_fits(lambda it: str(it.recomputed_ops)),
     "base": lambda step: step.where_it_fits(lambda it: it.base),
     "slices chosen": lambda step: step.where_it_fits(lambda it: str(it.slices or "off")),
-    "exposed, ms": Step.exposed,
-    "efficiency": Step.efficiency,
-    "fragmentation": Step.fragmentation,
+    "exposed, ms": StepRow.exposed,
+    "efficiency": StepRow.efficiency,
+    "fragmentation": StepRow.fragmentation,
 }
 
 
@@ -257,7 +257,7 @@ class Table:
         """Yield (heading, cell) of each result of a row."""
         named = {heading.split(",")[0]: cell.strip("`") for heading, cell in cells.items()}
         settings = self.settings | {name: cell for name, cell in named.items() if name in SETTINGS}
-        kind = GraphStep if "graph" in settings else Step
+        kind = GraphStep if "graph" in settings else StepRow
         step = kind(settings)
         for heading in self.headings:
             changes, name = changes_of(heading)

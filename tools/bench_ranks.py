@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.distributed.collectives import AllGather, ReduceScatter, reduce_workspace_bytes
+from layermem.distributed.collectives import AllGatherRun, ReduceScatterRun, reduce_workspace_bytes
 from layermem.distributed.mpi import MpiTransport, connect
 from layermem.distributed.ranks import Ranks
 
@@ -51,10 +51,10 @@ class Bucket:
         workspace_bytes = reduce_workspace_bytes(bounds, rank)
         self.workspace = np.empty(workspace_bytes // 4, np.float32)
         value, own = self.value.ctypes.data, 4 * bounds[0][rank]
-        self.reduce = ReduceScatter(
+        self.reduce = ReduceScatterRun(
             transport, bounds, [self.part.ctypes.data], [value + own], self.workspace.ctypes.data, workspace_bytes
         )
-        self.gather = AllGather(transport, bounds, [value])
+        self.gather = AllGatherRun(transport, bounds, [value])
 
     def exchange(self) -> None:
         self.reduce(continues=False)

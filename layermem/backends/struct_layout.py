@@ -51,7 +51,7 @@ class Packing(NamedTuple):
     patches: list[Patch]
 
 
-class Kind(Protocol):
+class MemberKind(Protocol):
     """The type of a member.  Error texts begin after the name of the member, which Layout adds."""
 
     @property
@@ -83,7 +83,7 @@ class Scalar:
 class Array:
     """An array with a fixed number of elements; trailing ones may be left out."""
 
-    def __init__(self, element: Kind, count: int):
+    def __init__(self, element: MemberKind, count: int):
         self.element, self.count = element, count
         self.nbytes, self.align = count * element.nbytes, element.align
 
@@ -99,7 +99,7 @@ class Vector:
 
     nbytes, align = 16, 8
 
-    def __init__(self, element: Kind):
+    def __init__(self, element: MemberKind):
         self.element = element
 
     def write(self, value: StructValue, offset: int, packing: Packing) -> None:
@@ -144,7 +144,7 @@ class Enumeration:
 class Member(NamedTuple):
     name: str
     offset: int
-    kind: Kind
+    kind: MemberKind
     optional: bool
 
 
@@ -220,7 +220,7 @@ def _elements(value: StructValue) -> Sequence[StructValue]:
     return value  # type: ignore[return-value]  # or an array
 
 
-def _write_each(kind: Kind, values: Sequence[StructValue], offset: int, packing: Packing) -> None:
+def _write_each(kind: MemberKind, values: Sequence[StructValue], offset: int, packing: Packing) -> None:
     if isinstance(kind, Scalar):
         with suppress(struct.error, OverflowError):
             struct.pack_into(f"{len(values)}{kind.code}", packing.data, offset, *values)
@@ -265,7 +265,11 @@ class Declarations:
             text = text.replace(f"[{constant}]", f"[{value}]")
         self._structs = dict(STRUCT.findall(text))
         self._functions = dict(FUNCTION.findall(text))
-        self._known: dict[str, Kind] = {**SCALARS, "std::string": Vector(SCALARS["char"]), "std::optional": Optional()}
+        self._known: dict[str, MemberKind] = {
+            **SCALARS,
+            "std::string": Vector(SCALARS["char"]),
+            "std::optional": Optional(),
+        }
         for name, base, body in ENUMERATION.findall(text):
             self._known[name] = Enumeration(name, SCALARS[base or "int"], _enumerators(body))
 
@@ -286,7 +290,7 @@ class Declarations:
         members = self._members(function, self._functions[function].split(","))
         return Layout(function, tuple(members), -(-_extent(members)[0] // 8) * 8, 8)
 
-    def _kind(self, type_name: str) -> Kind:
+    def _kind(self, type_name: str) -> MemberKind:
         """The kind of a type that is no pointer; KeyError for one that no kernel takes."""
         if type_name.startswith("std::vector<"):
             element = type_name.removeprefix("std::vector<")[:-1]

@@ -198,7 +198,7 @@ def _print_classes(
 ) -> int:
     """Print the classes with the highest scores of each item."""
     from layermem.data.items import Unreadable
-    from layermem.report.predictions import Accuracy, read_labels, score_lines, score_values, top_scores
+    from layermem.report.predictions import AccuracyCount, read_labels, score_lines, score_values, top_scores
 
     (blob,) = predictor.blobs
     shape = predictor.net.blobs[blob].shape
@@ -210,7 +210,7 @@ def _print_classes(
         )
     labels = read_labels(arguments.labels, shape[1]) if arguments.labels else None
     shown = min(arguments.top or TOP, shape[1])
-    accuracy, failed = Accuracy(shown), 0
+    accuracy, failed = AccuracyCount(shown), 0
     items: list[dict[str, object]] = []
     for each in results:
         try:

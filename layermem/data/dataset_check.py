@@ -32,7 +32,7 @@ Track = Callable[[list[int]], Iterable[int]]
 
 
 @dataclass(frozen=True)
-class Item:
+class CheckedItem:
     """One image: its shape [C,H,W] and a hash of its pixels, or the problem that prevents reading it."""
 
     name: str
@@ -94,7 +94,7 @@ def read_class_names(path: Path) -> list[str]:
     return names
 
 
-def read_items(path: Path, root: Path | None = None, track: Track = list) -> list[Item]:
+def read_items(path: Path, root: Path | None = None, track: Track = list) -> list[CheckedItem]:
     """Read every image of a folder of class folders, of a list with `root` before its paths, or of a database."""
     if path.is_dir() and is_database(path):
         return _database_items(path, track)
@@ -112,29 +112,29 @@ def read_items(path: Path, root: Path | None = None, track: Track = list) -> lis
     return [_file_item(*files[number]) for number in track([*range(len(files))])]
 
 
-def _file_item(path: Path, name: str, label: int) -> Item:
+def _file_item(path: Path, name: str, label: int) -> CheckedItem:
     try:
         image = decode(read_bytes(path, what="image", limit=IMAGE_LIMIT))
     except InputError as error:
-        return Item(name, label, problem=error.what)
-    return Item(name, label, image.shape, _digest(image.shape, image.tobytes()))
+        return CheckedItem(name, label, problem=error.what)
+    return CheckedItem(name, label, image.shape, _digest(image.shape, image.tobytes()))
 
 
-def _database_items(path: Path, track: Track) -> list[Item]:
+def _database_items(path: Path, track: Track) -> list[CheckedItem]:
     items = []
     with closing(open_database(path, labels=False)) as source:
         for number, datum in zip(track([*range(source.length)]), source.datums()):
             name = f"record {number}"
             if datum is None:
-                items.append(Item(name, None, problem="is not a Datum; write the database again"))
+                items.append(CheckedItem(name, None, problem="is not a Datum; write the database again"))
                 continue
             label = int(datum.label) if datum.HasField("label") else None
             try:
                 image = datum_image(datum)
             except InputError as error:
-                items.append(Item(name, label, problem=error.what))
+                items.append(CheckedItem(name, label, problem=error.what))
                 continue
-            items.append(Item(name, label, image.shape, _digest(image.shape, image.tobytes())))
+            items.append(CheckedItem(name, label, image.shape, _digest(image.shape, image.tobytes())))
     return items
 
 
@@ -145,7 +145,7 @@ def _digest(shape: tuple[int, ...], pixels: bytes) -> bytes:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def check_sets(sets: Mapping[str, Sequence[Item]], class_count: int | None, *, one_size: bool) -> CheckResult:
+def check_sets(sets: Mapping[str, Sequence[CheckedItem]], class_count: int | None, *, one_size: bool) -> CheckResult:
     """Check the sets, of which the first is the training set; `one_size`: images of several sizes are a problem.
 
     class_count   number of classes of the net; None: the largest label of the training set decides
@@ -168,11 +168,11 @@ def check_sets(sets: Mapping[str, Sequence[Item]], class_count: int | None, *, o
     return result
 
 
-def _readings(name: str, items: Sequence[Item]) -> Iterator[str]:
+def _readings(name: str, items: Sequence[CheckedItem]) -> Iterator[str]:
     yield from (f"{name}: '{item.name}' {item.problem}" for item in items if item.problem)
 
 
-def _labels(name: str, items: Sequence[Item], labels: Counter[int], count: int) -> Iterator[str]:
+def _labels(name: str, items: Sequence[CheckedItem], labels: Counter[int], count: int) -> Iterator[str]:
     if unlabelled := [item for item in items if item.label is None]:
         yield f"{name}: no label: {_names(unlabelled)}"
     if wrong := [item for item in items if item.label is not None and not 0 <= item.label < count]:
@@ -202,20 +202,20 @@ def _balance(name: str, labels: Counter[int]) -> Iterator[str]:
             yield f"{name}: label {most} has {largest:,} images, and label {least} has {smallest:,}"
 
 
-def _two_labels(name: str, items: Sequence[Item]) -> Iterator[str]:
-    first: dict[bytes, Item] = {}
+def _two_labels(name: str, items: Sequence[CheckedItem]) -> Iterator[str]:
+    first: dict[bytes, CheckedItem] = {}
     for item in items:
         other = first.setdefault(item.digest, item)
         if other.label != item.label:
             yield f"{name}: one image has labels {other.label} and {item.label}: '{other.name}' and '{item.name}'"
 
 
-def _copies(name: str, items: Sequence[Item]) -> Iterator[str]:
+def _copies(name: str, items: Sequence[CheckedItem]) -> Iterator[str]:
     if copies := len(items) - len({item.digest for item in items}):
         yield f"{name}: {copies:,} {'image is a copy of another' if copies == 1 else 'images are copies of others'}"
 
 
-def _shared(sets: Mapping[str, Sequence[Item]]) -> Iterator[str]:
+def _shared(sets: Mapping[str, Sequence[CheckedItem]]) -> Iterator[str]:
     (first, train), *others = sets.items()
     known = {item.digest: item for item in train if not item.problem}
     for name, items in others:
@@ -223,7 +223,7 @@ def _shared(sets: Mapping[str, Sequence[Item]]) -> Iterator[str]:
             yield f"{name}: {len(shared):,} of its images are in {first} too: {_names(shared)}"
 
 
-def _names(items: Sequence[Item]) -> str:
+def _names(items: Sequence[CheckedItem]) -> str:
     names = ", ".join(f"'{item.name}'" for item in items[:SHOWN])
     return f"{names} and {len(items) - SHOWN:,} more" if len(items) > SHOWN else names
 

@@ -42,16 +42,16 @@ def reduce_scatter(
     continues: bool,
     piece_bytes: int = PIECE_BYTES,
 ) -> None:
-    """Add the summands of all ranks into the elements of this rank; see ReduceScatter, which serves many steps."""
-    ReduceScatter(transport, bounds, parts, sums, workspace, workspace_bytes, piece_bytes)(continues=continues)
+    """Add the summands of all ranks into the elements of this rank; see ReduceScatterRun, which serves many steps."""
+    ReduceScatterRun(transport, bounds, parts, sums, workspace, workspace_bytes, piece_bytes)(continues=continues)
 
 
 def all_gather(transport: Transport, bounds: Bounds, values: Sequence[int], piece_bytes: int = PIECE_BYTES) -> None:
-    """Fetch the elements of the other ranks; see AllGather, which serves many steps."""
-    AllGather(transport, bounds, values, piece_bytes)()
+    """Fetch the elements of the other ranks; see AllGatherRun, which serves many steps."""
+    AllGatherRun(transport, bounds, values, piece_bytes)()
 
 
-class ReduceScatter:
+class ReduceScatterRun:
     """
     parts   address of each whole item's part of this rank
     sums    address of this rank's elements of each item's sum; ignored where it has none
@@ -101,7 +101,7 @@ class ReduceScatter:
             _native.add_parts(this.sums, this.parts, this.counts, this.received, rank, continues)
 
 
-class AllGather:
+class AllGatherRun:
     """values   address of each whole item, which already holds this rank's elements"""
 
     def __init__(self, transport: Transport, bounds: Bounds, values: Sequence[int], piece_bytes: int = PIECE_BYTES):

@@ -30,7 +30,7 @@ Shapes = Sequence[Sequence[int]]
 Probe = Callable[[Message, int, str, Files], Shapes]  # (LayerParameter, phase, path, files) -> shapes of its tops
 
 
-class Feed(Layer):
+class FeedLayer(Layer):
     """Tops of known shapes, which the runtime fills before each step."""
 
     record: ops.Feed
@@ -96,46 +96,46 @@ class Feed(Layer):
         states."""
 
 
-FEED_LAYERS: dict[str, type[Feed]] = {}  # by Caffe's name
+FEED_LAYERS: dict[str, type[FeedLayer]] = {}  # by Caffe's name
 
 
-def feed(cls: type[Feed]) -> type[Feed]:
+def feed(cls: type[FeedLayer]) -> type[FeedLayer]:
     cls.type = cls.__name__
     FEED_LAYERS[cls.type] = cls
     return cls
 
 
 @feed
-class AnnotatedData(Feed):
+class AnnotatedData(FeedLayer):
     block = "data_param"
     is_transformed = True
 
 
 @feed
-class Data(Feed):
+class Data(FeedLayer):
     block = "data_param"
     has_labels = may_be_bytes = is_transformed = True
 
 
 @feed
-class ImageData(Feed):
+class ImageData(FeedLayer):
     block = "image_data_param"
     has_labels = may_be_bytes = is_transformed = True
 
 
 @feed
-class HDF5Data(Feed):
+class HDF5Data(FeedLayer):
     block = "hdf5_data_param"
 
 
 @feed
-class WindowData(Feed):
+class WindowData(FeedLayer):
     block = "window_data_param"
     has_labels = is_transformed = True
 
 
 @feed
-class MemoryData(Feed):
+class MemoryData(FeedLayer):
     has_labels = True
 
     @classmethod
@@ -161,7 +161,7 @@ class MemoryData(Feed):
         return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][: len(param.top)]
 
 
-class StatedFeed(Feed):
+class StatedFeed(FeedLayer):
     """A layer whose parameters list a shape for each top."""
 
     @classmethod
@@ -213,7 +213,7 @@ class Input(StatedFeed):
     form = "input_param"
 
 
-class FileOfLayer(Feed):
+class FileOfLayer(FeedLayer):
     """The contents of a file that another layer names (composite.py); Caffe has no such type."""
 
     form = "input_param"
@@ -249,7 +249,7 @@ def make_feed_layer(
     probe: Probe | None,
     takes_inputs: bool = True,
     files: Files | None = None,
-) -> Feed:
+) -> FeedLayer:
     """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
     `batch`, and the shapes of an Input or DummyData layer, are also written into `param`, from which the data source

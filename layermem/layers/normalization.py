@@ -158,7 +158,7 @@ class BatchNorm(Layer):
         return (Step("backward", reads, writes, (), overlays, (10 + 2 * len(self.affine)) * count),)
 
 
-class Broadcast(NamedTuple):
+class BroadcastOperand(NamedTuple):
     """The operand of a BroadcastLayer; the fields are those of ops.Scale and ops.Bias."""
 
     shape: tuple[int, ...]
@@ -173,7 +173,7 @@ class BroadcastLayer(Layer):
     bottom_range = (1, 2)
     inplace = True
 
-    def _broadcast(self, axis: int, num_axes: int) -> Broadcast:
+    def _broadcast(self, axis: int, num_axes: int) -> BroadcastOperand:
         x = self.bottoms[0]
         start = self.axis(axis)
         if len(self.bottoms) == 2:
@@ -192,7 +192,7 @@ class BroadcastLayer(Layer):
                 )
             shape = x.shape[start:] if num_axes == -1 else x.shape[start : start + num_axes]
         end = start + len(shape)
-        return Broadcast(
+        return BroadcastOperand(
             shape,
             operand="x1" if len(self.bottoms) == 2 else "w0",
             view=(1,) * start + shape + (1,) * (len(x.shape) - end),

@@ -75,7 +75,7 @@ class LSTMUnit(Layer):
 # -- state from step to step -------------------------------------------------------------------------------------------
 
 
-class State(Layer):
+class StateLayer(Layer):
     """A layer with one parameter, the state, which no solver updates."""
 
     recompute_kind = "never"
@@ -87,7 +87,7 @@ class State(Layer):
 
 
 @layer("StateRead", part=True)
-class StateRead(State):
+class StateRead(StateLayer):
     """y = state.  A recomputation might read the next step's state, so y is kept instead."""
 
     bottom_range = (0, 0)
@@ -102,7 +102,7 @@ class StateRead(State):
 
 
 @layer("StateWrite", part=True)
-class StateWrite(State):
+class StateWrite(StateLayer):
     """state = x, once per step of the net."""
 
     shares_data = shares_diff = True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from layermem.errors import InputError
-from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, Value, Word, filler, solver
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, NetText, Value, Word, filler, solver
 from layermem.nets.resnet import cifar_blocks, cifar_layers
 from layermem.nets.squeezenet import LAST, squeezenet_layers
 
@@ -48,13 +48,13 @@ class Family:
     """A kind of net: its layers from "data" to the scores, and suitable image sizes and learning rate."""
 
     name: str
-    layers: Callable[[Net, int], str]  # (net, number of classes) -> blob of the scores
+    layers: Callable[[NetText, int], str]  # (net, number of classes) -> blob of the scores
     least: int  # smallest shorter side, in pixels
     largest: int  # largest longer side, in pixels
     base_lr: float
 
 
-def _lenet(net: Net, classes: int) -> str:
+def _lenet(net: NetText, classes: int) -> str:
     x = "data"
     for number, outputs in ((1, 20), (2, 50)):
         x = net.conv(f"conv{number}", x, param=WEIGHT_AND_BIAS, num_output=outputs, kernel_size=5, weight_filler=XAVIER)
@@ -63,7 +63,7 @@ def _lenet(net: Net, classes: int) -> str:
     return net.fc("scores", net.relu("relu3", x), param=WEIGHT_AND_BIAS, num_output=classes, weight_filler=XAVIER)
 
 
-def _squeezenet(net: Net, classes: int) -> str:
+def _squeezenet(net: NetText, classes: int) -> str:
     x = squeezenet_layers(net, 11)
     x = net.conv("scores_map", x, num_output=classes, kernel_size=1, weight_filler=LAST)
     return net.pool("scores", x, "AVE", global_pooling=True)
@@ -75,7 +75,7 @@ def family_of(name: str) -> Family:
         depth = int(match[1])
         cifar_blocks(depth)
 
-        def layers(net: Net, classes: int) -> str:
+        def layers(net: NetText, classes: int) -> str:
             x = cifar_layers(net, depth)
             return net.fc("scores", x, param=WEIGHT_AND_BIAS, num_output=classes, weight_filler=MSRA)
 
@@ -114,8 +114,8 @@ def largest_divisor(number: int, most: int) -> int:
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 
-def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) -> Net:
-    net = Net(f"{family.name} ({images.classes} classes)", notes=[f"{family.name} for {images.classes} classes."])
+def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) -> NetText:
+    net = NetText(f"{family.name} ({images.classes} classes)", notes=[f"{family.name} for {images.classes} classes."])
     for phase, source, size in (("TRAIN", images.train, batch), ("TEST", images.test, test_batch)):
         if size:
             fields: dict[str, Value] = {"source": source, "batch_size": size, "backend": Word("LMDB")}
@@ -141,11 +141,11 @@ def _transform(images: ImageSet, phase: str) -> Mapping[str, Value]:
     return {**mirror, "mean_value": list(images.mean_values), "scale": SCALE}
 
 
-def _deploy(family: Family, images: ImageSet) -> Net:
+def _deploy(family: Family, images: ImageSet) -> NetText:
     channels, height, width = images.shape
     colours = "blue, green, red" if channels == 3 else "gray"
     means = " ".join(f"{value:g}" for value in images.mean_values)
-    net = Net(
+    net = NetText(
         f"{family.name} ({images.classes} classes)",
         notes=[
             f"Reads {height}x{width} images, {colours}, as (pixel - mean) * {SCALE}, with pixels of 0 to 255,",

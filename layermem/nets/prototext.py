@@ -1,6 +1,6 @@
 """Writes nets and solvers as prototxt.
 
-    net = Net("LeNet", notes=["LeNet: LeCun et al. 1998"])
+    net = NetText("LeNet", notes=["LeNet: LeCun et al. 1998"])
     x = net.conv("conv1", "data", num_output=20, kernel_size=5, weight_filler=filler("xavier"))
     x = net.pool("pool1", x, "MAX", kernel_size=2, stride=2)
     print(net)
@@ -62,7 +62,7 @@ MSRA = filler("msra")
 WEIGHT_AND_BIAS = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]
 
 
-class Net:
+class NetText:
     """The text of a net.  Each method adds a layer and returns the name of its first top."""
 
     def __init__(self, name: str, *, notes: list[str]):
@@ -198,7 +198,7 @@ class Net:
 class NetFiles:
     """A net, its solver, and a solver that runs it on noise."""
 
-    net: Net
+    net: NetText
     solver: str
     solver_dummy: str
 

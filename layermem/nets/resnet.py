@@ -11,7 +11,7 @@ source  He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, 2015
 from __future__ import annotations
 
 from layermem.errors import InputError
-from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, NetFiles, Value, Word, dummy_solver, filler, solver
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, NetFiles, NetText, Value, Word, dummy_solver, filler, solver
 
 PUBLISHED = {
     50: (3, 4, 6, 3),  # He et al. 2015, table 1
@@ -42,14 +42,14 @@ def block_name(stage: int, index: int, count: int, depth: int) -> str:
     return f"{stage}{letter}"
 
 
-def conv_norm(net: Net, bottom: str, top: str, norm: str, relu: bool, **fields: Value) -> str:
+def conv_norm(net: NetText, bottom: str, top: str, norm: str, relu: bool, **fields: Value) -> str:
     """Add Convolution, BatchNorm, Scale, and a ReLU unless the sum comes first."""
     net.convolution(top, bottom, {**fields, "weight_filler": MSRA})
     net.batch_norm(f"bn{norm}", f"scale{norm}", top)
     return net.relu(f"{top}_relu", top) if relu else top
 
 
-def bottleneck(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
+def bottleneck(net: NetText, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
     """Add 1x1 reduction, 3x3, 1x1 expansion to four times the width, and the shortcut; the first 1x1 has the stride."""
     shortcut = bottom
     if project:
@@ -82,8 +82,8 @@ def bottleneck(net: Net, bottom: str, name: str, width: int, stride: int, projec
     return net.relu(f"res{name}_relu", net.add(f"res{name}", [shortcut, x]))
 
 
-def imagenet(depth: int, blocks: tuple[int, ...], batch: int, test_batch: int) -> Net:
-    net = Net(
+def imagenet(depth: int, blocks: tuple[int, ...], batch: int, test_batch: int) -> NetText:
+    net = NetText(
         f"ResNet-{depth}",
         notes=[
             f"ResNet-{depth}: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, 2015.",
@@ -106,7 +106,7 @@ def imagenet(depth: int, blocks: tuple[int, ...], batch: int, test_batch: int) -
     return net
 
 
-def basic(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
+def basic(net: NetText, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
     """Add two 3x3 convolutions and the shortcut."""
     shape: dict[str, Value] = {"kernel_size": 3, "pad": 1, "bias_term": False}
     x = conv_norm(
@@ -128,7 +128,7 @@ def basic(net: Net, bottom: str, name: str, width: int, stride: int, project: bo
     return net.relu(f"res{name}_relu", net.add(f"res{name}", [bottom, x]))
 
 
-def cifar_layers(net: Net, depth: int) -> str:
+def cifar_layers(net: NetText, depth: int) -> str:
     """Add the CIFAR family from "data" to the means of its last channels, for images of any size."""
     each = cifar_blocks(depth)
     x = conv_norm(net, "data", "conv1", "_conv1", True, num_output=16, kernel_size=3, pad=1, stride=1, bias_term=False)
@@ -147,9 +147,9 @@ def cifar_blocks(depth: int) -> int:
     return each
 
 
-def cifar(depth: int, batch: int, test_batch: int) -> Net:
+def cifar(depth: int, batch: int, test_batch: int) -> NetText:
     cifar_blocks(depth)
-    net = Net(
+    net = NetText(
         f"ResNet-{depth} (CIFAR-10)",
         notes=[
             f"ResNet-{depth} for CIFAR-10: He et al., Deep Residual Learning for Image Recognition, 2015, 4.2.",

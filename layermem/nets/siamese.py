@@ -6,12 +6,12 @@ source  Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invarian
 
 from __future__ import annotations
 
-from layermem.nets.prototext import CONSTANT, Net, NetFiles, Value, Word, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, NetFiles, NetText, Value, Word, dummy_solver, filler, solver
 
 XAVIER = filler("xavier")
 
 
-def pairs(net: Net) -> None:
+def pairs(net: NetText) -> None:
     """Add two digits as two channels, and whether they are the same: noise, or LMDBs in stage "lmdb"."""
     for phase, batch, name in (("TRAIN", 64, "train"), ("TEST", 100, "test")):
         noise: dict[str, Value] = {
@@ -42,7 +42,7 @@ def pairs(net: Net) -> None:
         )
 
 
-def branch(net: Net, bottom: str, suffix: str) -> str:
+def branch(net: NetText, bottom: str, suffix: str) -> str:
     """Add a LeNet with an output of two numbers; layers of both branches name the same parameters."""
 
     def shared(name: str) -> list[dict[str, Value]]:
@@ -69,8 +69,8 @@ def branch(net: Net, bottom: str, suffix: str) -> str:
     return x
 
 
-def siamese() -> Net:
-    net = Net(
+def siamese() -> NetText:
+    net = NetText(
         "Siamese LeNet",
         notes=[
             "Siamese net: Hadsell, Chopra, LeCun, Dimensionality Reduction by Learning an Invariant Mapping, 2006.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layermem.errors import InputError
-from layermem.nets.prototext import Net, NetFiles, dummy_solver, filler, solver
+from layermem.nets.prototext import NetFiles, NetText, dummy_solver, filler, solver
 
 XAVIER = filler("xavier")
 LAST = filler("gaussian", mean=0, std=0.01)  # filler of the last convolution
@@ -29,7 +29,7 @@ class Form:
 FORMS = {10: Form((96, 7), (4, 8)), 11: Form((64, 3), (3, 5))}
 
 
-def fire(net: Net, name: str, bottom: str, squeeze: int, expand: int) -> str:
+def fire(net: NetText, name: str, bottom: str, squeeze: int, expand: int) -> str:
     """Add 1x1 to `squeeze` channels, then parallel 1x1 and 3x3 to `expand` channels each."""
 
     def conv_relu(part: str, source: str, outputs: int, kernel: int) -> str:
@@ -42,9 +42,9 @@ def fire(net: Net, name: str, bottom: str, squeeze: int, expand: int) -> str:
     return net.concat(f"{name}/concat", [conv_relu("expand1x1", x, expand, 1), conv_relu("expand3x3", x, expand, 3)])
 
 
-def squeezenet(version: int) -> Net:
+def squeezenet(version: int) -> NetText:
     label = f"{version / 10:.1f}"
-    net = Net(
+    net = NetText(
         f"SqueezeNet {label}",
         notes=[
             f"SqueezeNet {label}: Iandola et al., AlexNet-level accuracy with 50x fewer parameters, 2016.",
@@ -59,7 +59,7 @@ def squeezenet(version: int) -> Net:
     return net
 
 
-def squeezenet_layers(net: Net, version: int) -> str:
+def squeezenet_layers(net: NetText, version: int) -> str:
     """Add the layers from "data" to the bottom of the last convolution, for images of any size."""
     form = FORMS[version]
     outputs, kernel = form.first

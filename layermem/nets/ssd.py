@@ -15,8 +15,8 @@ from layermem.nets.prototext import (
     CONSTANT,
     IMAGENET_MEAN,
     WEIGHT_AND_BIAS,
-    Net,
     NetFiles,
+    NetText,
     Value,
     Word,
     dummy_solver,
@@ -39,7 +39,7 @@ COLUMNS = {  # ranges of the numbers in a row of true boxes in stage 'dummy'
 }
 
 
-class Map(NamedTuple):
+class ScoreMap(NamedTuple):
     """A map from which boxes are predicted: sizes and steps in pixels of the image."""
 
     name: str
@@ -50,16 +50,16 @@ class Map(NamedTuple):
 
 
 MAPS = (
-    Map("conv4_3_norm", 30, 60, [2], 8),
-    Map("fc7", 60, 111, [2, 3], 16),
-    Map("conv6_2", 111, 162, [2, 3], 32),
-    Map("conv7_2", 162, 213, [2, 3], 64),
-    Map("conv8_2", 213, 264, [2], 100),
-    Map("conv9_2", 264, 315, [2], 300),
+    ScoreMap("conv4_3_norm", 30, 60, [2], 8),
+    ScoreMap("fc7", 60, 111, [2, 3], 16),
+    ScoreMap("conv6_2", 111, 162, [2, 3], 32),
+    ScoreMap("conv7_2", 162, 213, [2, 3], 64),
+    ScoreMap("conv8_2", 213, 264, [2], 100),
+    ScoreMap("conv9_2", 264, 315, [2], 300),
 )
 
 
-def annotated(net: Net, phase: str) -> None:
+def annotated(net: NetText, phase: str) -> None:
     """Add Pascal VOC from LMDBs at the paths of the fork's scripts."""
     modes: Value = [Word(mode) for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")]
     resize: dict[str, Value] = {"prob": 1, "resize_mode": Word("WARP"), "height": SIZE, "width": SIZE}
@@ -107,7 +107,7 @@ def annotated(net: Net, phase: str) -> None:
     )
 
 
-def dummy(net: Net, phase: str) -> None:
+def dummy(net: NetText, phase: str) -> None:
     """Add noise images, and boxes of the first image only, so that the net takes any batch."""
     batch, include = BATCH[phase], {"phase": Word(phase), "stage": "dummy"}
     shape: Value = {"dim": [batch, 3, SIZE, SIZE]}
@@ -123,7 +123,7 @@ def dummy(net: Net, phase: str) -> None:
     net.layer("label", "Concat", tops, "label", include=include, concat_param={"axis": 3})
 
 
-def vgg_without_its_classifier(net: Net) -> str:
+def vgg_without_its_classifier(net: NetText) -> str:
     x = "data"
     for stage, (count, width) in enumerate(zip(CONVOLUTIONS[16], WIDTHS), start=1):
         for index in range(1, count + 1):
@@ -135,7 +135,7 @@ def vgg_without_its_classifier(net: Net) -> str:
 
 
 def conv_relu(
-    net: Net,
+    net: NetText,
     name: str,
     bottom: str,
     outputs: int,
@@ -154,7 +154,7 @@ def conv_relu(
     return net.relu(relu or f"{name}_relu", net.convolution(name, bottom, all_fields, param=WEIGHT_AND_BIAS))
 
 
-def extra_maps(net: Net, x: str) -> None:
+def extra_maps(net: NetText, x: str) -> None:
     shapes: tuple[tuple[int, int, dict[str, Value]], ...] = (
         (6, 512, {"pad": 1, "stride": 2}),
         (7, 256, {"pad": 1, "stride": 2}),
@@ -173,7 +173,7 @@ def extra_maps(net: Net, x: str) -> None:
     )
 
 
-def predictions(net: Net, kind: str, of_box: int) -> None:
+def predictions(net: NetText, kind: str, of_box: int) -> None:
     """Add locations ("loc") or scores ("conf") of all boxes of all maps, in one row for each image."""
     flat = []
     for each in MAPS:
@@ -193,7 +193,7 @@ def predictions(net: Net, kind: str, of_box: int) -> None:
     net.layer(f"mbox_{kind}", "Concat", flat, f"mbox_{kind}", concat_param={"axis": 1})
 
 
-def prior_boxes(net: Net) -> None:
+def prior_boxes(net: NetText) -> None:
     tops = []
     for each in MAPS:
         name = f"{each.name}_mbox_priorbox"
@@ -211,8 +211,8 @@ def prior_boxes(net: Net) -> None:
     net.layer("mbox_priorbox", "Concat", tops, "mbox_priorbox", concat_param={"axis": 2})
 
 
-def ssd300() -> Net:
-    net = Net(
+def ssd300() -> NetText:
+    net = NetText(
         "SSD300",
         notes=[
             "SSD300 on VGG-16: Liu et al., SSD: Single Shot MultiBox Detector, 2016.",

@@ -8,7 +8,7 @@ source  Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical
 
 from __future__ import annotations
 
-from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, solver
+from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, NetFiles, NetText, dummy_solver, solver
 
 IMAGE, MAP, CLASSES = 572, 388, 2
 WIDTHS = (64, 128, 256, 512)
@@ -16,7 +16,7 @@ UP_OUTPUTS = (128, 128, 256, 512)  # outputs of the up-convolution to each level
 HDF5 = {"not_stage": "hdf5"}
 
 
-def conv_relu(net: Net, name: str, bottom: str, outputs: int, relu: str) -> str:
+def conv_relu(net: NetText, name: str, bottom: str, outputs: int, relu: str) -> str:
     top = net.conv(
         name, bottom, param=WEIGHT_AND_BIAS, num_output=outputs, kernel_size=3, weight_filler=MSRA, bias_filler=CONSTANT
     )
@@ -35,8 +35,8 @@ def crop_borders() -> list[int]:
     return borders[::-1]
 
 
-def unet() -> Net:
-    net = Net(
+def unet() -> NetText:
+    net = NetText(
         "U-Net",
         notes=[
             "U-Net: Ronneberger, Fischer, Brox, Convolutional Networks for Biomedical Image Segmentation, 2015.",

@@ -7,14 +7,14 @@ source  Simonyan, Zisserman: Very Deep Convolutional Networks for Large-Scale Im
 from __future__ import annotations
 
 from layermem.errors import InputError
-from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, NetFiles, NetText, dummy_solver, filler, solver
 
 CONVOLUTIONS = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 WIDTHS = (64, 128, 256, 512, 512)
 
 
-def vgg(depth: int) -> Net:
-    net = Net(
+def vgg(depth: int) -> NetText:
+    net = NetText(
         f"VGG-{depth}",
         notes=[
             f"VGG-{depth}: Simonyan, Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition.",

@@ -292,7 +292,7 @@ def _the(fork: str) -> str:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedTransform:
     """A transform_param inside the block of a data layer, which is moved out of that block."""
 
     layers: str  # the field of the net, `layer` or `layers`
@@ -308,7 +308,7 @@ class Plain:
 
     text: str
     notes: tuple[str, ...] = ()
-    moved: tuple[Moved, ...] = ()
+    moved: tuple[MovedTransform, ...] = ()
 
 
 def without_fork_fields(text: str, root: Message, layout: Outline, path: str) -> Plain:
@@ -330,7 +330,7 @@ class _Removal:
 
     def run(self) -> Plain:
         spans: list[tuple[int, int]] = []
-        moved: list[Moved] = []
+        moved: list[MovedTransform] = []
         end, counts = 0, {"layer": 0, "layers": 0}
         for field in self.layout.fields:
             if len(field.path) == 1 and field.path[0] in counts:
@@ -347,7 +347,7 @@ class _Removal:
             spans.append((begin, end))
             if moves:
                 part = " " * min(MAX_INDENT, begin - self._offset(field.line, 1)) + self.text[begin:end]
-                moved.append(Moved(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
+                moved.append(MovedTransform(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
             elif known is not None:
                 block = owner_name(self._owner(field.path[:-1]))
                 self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)

@@ -13,7 +13,7 @@ from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.proto.explain import explain
-from layermem.proto.forks import TRANSFORM, Moved, without_fork_fields
+from layermem.proto.forks import TRANSFORM, MovedTransform, without_fork_fields
 from layermem.proto.outline import Outline, Token, outline, tokens
 from layermem.proto.schema import LayerParameter, Message
 
@@ -74,7 +74,7 @@ def _parse(text: str, message: Message, layout: Outline, path: str) -> None:
         raise InputError("has too many nested blocks; check its brackets", path=path) from None
 
 
-def _move_transform(moved: Moved, net: Message, path: str) -> None:
+def _move_transform(moved: MovedTransform, net: Message, path: str) -> None:
     """Move a transform_param from a data block to its layer; InputError if the layer has one already."""
     layer, inside = getattr(net, moved.layers)[moved.index], LayerParameter()
     try:

@@ -36,7 +36,7 @@ Key = tuple[str, int]  # a layer, and the index of a blob
 
 
 @dataclass(frozen=True)
-class Line:
+class MapLine:
     """The source of a blob: a tensor or a constant, and the line of the map."""
 
     tensor: str | None
@@ -47,12 +47,12 @@ class Line:
 @dataclass(frozen=True)
 class NameMap:
     path: str
-    lines: Mapping[Key, Line]
+    lines: Mapping[Key, MapLine]
 
 
 def read_names(path: str | PathLike[str]) -> NameMap:
     """Read the map in a file; InputError with its line if it is none."""
-    found: dict[Key, Line] = {}
+    found: dict[Key, MapLine] = {}
     for number, text in enumerate(read_lines(path, what=WHAT), start=1):
         if text.strip() and not text.lstrip().startswith("#"):
             try:
@@ -71,21 +71,21 @@ def read_names(path: str | PathLike[str]) -> NameMap:
     return NameMap(str(path), found)
 
 
-def _line_of(text: str, number: int) -> tuple[Key, Line]:
+def _line_of(text: str, number: int) -> tuple[Key, MapLine]:
     words = text.strip().rsplit(None, 1)
     match = _OURS.fullmatch(words[0].rstrip()) if len(words) == 2 else None
     if match is None:
         raise InputError(f"has a line that is not `LAYER/INDEX TENSOR`: {text.strip()[:60]!r}; write it so")
     key = match["layer"], int(match["index"])
     if not words[1].startswith("="):
-        return key, Line(words[1], 0.0, number)
+        return key, MapLine(words[1], 0.0, number)
     try:
         constant = float(words[1][1:])
     except ValueError:
         constant = math.nan
     if not math.isfinite(constant) or constant == 0:
         raise InputError(f"has the constant '{words[1][:40]}'; write a number other than 0, such as =1")
-    return key, Line(None, constant, number)
+    return key, MapLine(None, constant, number)
 
 
 def key_of(tensor: str) -> Key | None:
@@ -171,7 +171,7 @@ def left_out(layers: Mapping[str, Sequence[Blob]], names: NameMap | None) -> lis
     return [_ours(key) for key in every if names is not None and key not in names.lines]
 
 
-def _divided(blobs: Sequence[Blob], index: int, divisor: Line | None) -> Blob:
+def _divided(blobs: Sequence[Blob], index: int, divisor: MapLine | None) -> Blob:
     """Blob `index`; an average of a BatchNorm whose divisor is a constant in the map is divided by it."""
     blob = blobs[index]
     if index > 1 or divisor is None or divisor.tensor is not None or len(blobs) < 3 or blobs[2].size != 1:

@@ -51,7 +51,7 @@ from layermem.proto.weight_names import NAMES, NameMap, layers_of, read_names, t
 from layermem.proto.weights_hdf5 import is_hdf5, open_hdf5, write_hdf5
 from layermem.proto.weights_npz import npz_content, open_npz
 from layermem.proto.weights_safetensors import open_safetensors, safetensors_content
-from layermem.proto.wire import LENGTH, Field, WireError, fields, length_head, read_span
+from layermem.proto.wire import LENGTH, WireError, WireField, fields, length_head, read_span
 from layermem.utils.files import write_atomically
 from layermem.utils.input_files import exists
 from layermem.utils.open_file import OpenFile
@@ -209,7 +209,7 @@ def _find_blobs(file: OpenFile) -> Weights[Blob] | None:
     return Weights.numbered(layers)
 
 
-def _find_layer(file: OpenFile, reader: BinaryIO, layer: Field) -> tuple[str, str, list[Blob]]:
+def _find_layer(file: OpenFile, reader: BinaryIO, layer: WireField) -> tuple[str, str, list[Blob]]:
     head = b""
     blobs: list[LazyBlob] = []
     blobs_number = _BLOBS if layer.number == _LAYER else _OLD_BLOBS

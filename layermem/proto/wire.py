@@ -19,7 +19,7 @@ class WireError(ValueError):
     """The bytes are not a message, or not one that can be read here."""
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """A field in a file: its key is at `begin`, its value in [start, stop)."""
 
     number: int
@@ -44,7 +44,7 @@ def length_head(number: int, size: int) -> bytes:
     return varint(number << 3 | LENGTH) + varint(size)
 
 
-def fields(file: BinaryIO, start: int, stop: int) -> Iterator[Field]:
+def fields(file: BinaryIO, start: int, stop: int) -> Iterator[WireField]:
     """Yield the fields of the message at [start, stop); the position of the file may change between them."""
     while start < stop:
         file.seek(begin := start)
@@ -63,7 +63,7 @@ def fields(file: BinaryIO, start: int, stop: int) -> Iterator[Field]:
             raise WireError(f"field {number} has kind {kind}")
         if number == 0 or start + size > stop:
             raise WireError(f"field {number} ends after its message")
-        yield Field(number, kind, begin, start, start + size)
+        yield WireField(number, kind, begin, start, start + size)
         start += size
 
 

@@ -24,7 +24,7 @@ COLOURS = ("#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c
 
 
 @dataclass(frozen=True)
-class Line:
+class CurveLine:
     """One line of a panel; values that are not finite are gaps.  A `faint` line lies behind its running mean."""
 
     name: str
@@ -38,7 +38,7 @@ class Line:
 @dataclass(frozen=True)
 class Panel:
     label: str
-    lines: tuple[Line, ...]
+    lines: tuple[CurveLine, ...]
     logarithmic: bool = False
 
 
@@ -91,7 +91,7 @@ def _is_weighted(curve: Curve, weights: dict[str, Value]) -> bool:
 
 
 def _panel(label: str, shown: Sequence[Curve], single: bool, *, smooth: bool = False) -> Panel:
-    lines: list[Line] = []
+    lines: list[CurveLine] = []
     for number, curve in enumerate(shown):
         colour = COLOURS[number % len(COLOURS)]
         xs = np.array(curve.iterations, float)
@@ -115,10 +115,12 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     return means
 
 
-def _line(name: str, xs: np.ndarray, ys: np.ndarray, colour: str, *, marked: bool = False, faint: bool = False) -> Line:
+def _line(
+    name: str, xs: np.ndarray, ys: np.ndarray, colour: str, *, marked: bool = False, faint: bool = False
+) -> CurveLine:
     step = max(1, -(-len(xs) // MAX_POINTS))
     chosen = sorted({*range(0, len(xs), step), len(xs) - 1} - {-1})
-    return Line(name, xs[chosen], ys[chosen], colour, marked, faint)
+    return CurveLine(name, xs[chosen], ys[chosen], colour, marked, faint)
 
 
 def _title(starts: Sequence[Record], records: Sequence[Record]) -> str:

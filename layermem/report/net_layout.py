@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from igraph import Graph
 
 from layermem.report.net_coordinates import spread
-from layermem.report.net_picture import Box, NetPicture, Wire, ranks_of
+from layermem.report.net_picture import NetBox, NetPicture, Wire, ranks_of
 
 LINE, PADDING = 17, 7  # height of a line of a box; space above and below all lines
 STRIPE = 6  # width of the stripe at the left side, in the hue of the layer type
@@ -37,7 +37,7 @@ Point = tuple[float, float]
 class Placed:
     """A box with its upper left corner."""
 
-    box: Box
+    box: NetBox
     x: float
     y: float
     width: float
@@ -166,7 +166,7 @@ def _across(
     return x[:count], [[x[point] for point in chain] for chain in chains]
 
 
-def _needed_width(box: Box) -> float:
+def _needed_width(box: NetBox) -> float:
     texts = (text_width(line.left) + RIGHT_SIZE * text_width(line.right) for line in (*box.layers, *box.tops))
     return max(texts) + GAP_OF_TEXTS + (4 + box.ends) * PADDING + STRIPE
 

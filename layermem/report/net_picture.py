@@ -38,7 +38,7 @@ FAMILIES = {  # families of layer types; the first three and the rest have hues 
 
 
 @dataclass(frozen=True)
-class Line:
+class BoxLine:
     """One line of a box: text on the left, smaller text on the right; `family` is the family of its layer."""
 
     left: str
@@ -47,11 +47,11 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Box:
+class NetBox:
     """A box of lines for layers and tops; `reference` marks a box that names the other end of a wire."""
 
-    layers: tuple[Line, ...]
-    tops: tuple[Line, ...]
+    layers: tuple[BoxLine, ...]
+    tops: tuple[BoxLine, ...]
     decision: str
     tooltip: str
     in_place: bool = False
@@ -85,7 +85,7 @@ class NetPicture:
 
     title: str
     subtitle: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[NetBox, ...]
     wires: tuple[Wire, ...]
     totals: dict[str, tuple[int, int]]
     in_place: int = 0
@@ -135,19 +135,21 @@ def net_picture(report: PlanReport, *, fold: bool = False) -> NetPicture:
 # -- boxes ---------------------------------------------------------------------------------------------------------
 
 
-def _box(op: Op, net: Net, nodes: dict[str, Node], decisions: Mapping[str, BufferDecision], read: set[str]) -> Box:
+def _box(op: Op, net: Net, nodes: dict[str, Node], decisions: Mapping[str, BufferDecision], read: set[str]) -> NetBox:
     members = [nodes[name] for name in op.layers]
-    lines = tuple(Line(node.layer.name, _detail(node.layer.param), _family(node.layer.type)) for node in members)
+    lines = tuple(BoxLine(node.layer.name, _detail(node.layer.param), _family(node.layer.type)) for node in members)
     tops = [buffer for role, buffer in op.roles.items() if role[0] == "y" and role[1:].isdigit()]
     shown = [
-        Line(f"{top}  {net.blobs[top]}" if len(tops) > 1 else str(net.blobs[top]), format_bytes(decisions[top].nbytes))
+        BoxLine(
+            f"{top}  {net.blobs[top]}" if len(tops) > 1 else str(net.blobs[top]), format_bytes(decisions[top].nbytes)
+        )
         for top in tops[: TOPS_SHOWN if len(tops) <= TOPS_SHOWN else TOPS_SHOWN - 1]
     ]
     if len(shown) < len(tops):
         rest = sum(decisions[top].nbytes for top in tops[len(shown) :])
-        shown.append(Line(f"and {len(tops) - len(shown)} more", format_bytes(rest)))
+        shown.append(BoxLine(f"and {len(tops) - len(shown)} more", format_bytes(rest)))
     first = decisions[tops[0]] if tops else None
-    return Box(
+    return NetBox(
         lines,
         tuple(shown),
         first.decision if first else FREED,
@@ -252,11 +254,11 @@ def _folded(picture: NetPicture) -> NetPicture:
     return replace(picture, boxes=kept, wires=tuple(kept_wires.values()), stages=stages)
 
 
-def _shapes(box: Box) -> tuple[str, ...]:
+def _shapes(box: NetBox) -> tuple[str, ...]:
     return tuple(line.left.split("  ")[-1] for line in box.tops)
 
 
-def _stage_text(fold: Fold, boxes: Sequence[Box]) -> str:
+def _stage_text(fold: Fold, boxes: Sequence[NetBox]) -> str:
     last = fold.first + fold.period * (fold.repeats - 1)
     return f"{fold.repeats} times: {boxes[fold.first].layers[0].left} to {boxes[last].layers[0].left}"
 
@@ -313,5 +315,5 @@ def _cut_long_wires(picture: NetPicture) -> NetPicture:
     return replace(picture, boxes=tuple(boxes), wires=tuple(wires))
 
 
-def _reference(text: str, wire: Wire) -> Box:
-    return Box((Line(text, ""),), (), wire.decision, wire.tooltip, ends=True, reference=True)
+def _reference(text: str, wire: Wire) -> NetBox:
+    return NetBox((BoxLine(text, ""),), (), wire.decision, wire.tooltip, ends=True, reference=True)

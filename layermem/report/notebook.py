@@ -12,7 +12,7 @@ from layermem.graph.net import Net
 from layermem.report.net_table import HEADINGS, net_rows, net_values
 from layermem.report.plan_report import PlanReport
 from layermem.report.summary import plan_facts
-from layermem.report.timeline_picture import KIND_NAMES, ArenaPicture, Box, arena_picture
+from layermem.report.timeline_picture import KIND_NAMES, ArenaBox, ArenaPicture, arena_picture
 from layermem.utils.units import format_bytes, format_seconds
 
 WIDTH, HEIGHT, MARGIN = 760, 320, 22  # of the picture in pixels; below it, a line of text
@@ -60,7 +60,7 @@ def arena_svg(picture: ArenaPicture) -> str:
     )
 
 
-def _rectangle(box: Box, seconds: float, top: int) -> str:
+def _rectangle(box: ArenaBox, seconds: float, top: int) -> str:
     width, height = (box.end - box.begin) / seconds * WIDTH, box.nbytes / top * HEIGHT
     if width < VISIBLE or height < VISIBLE:
         return ""

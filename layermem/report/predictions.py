@@ -78,7 +78,7 @@ def score_values(scores: Iterable[Score]) -> list[dict[str, object]]:
     return values
 
 
-class Accuracy:
+class AccuracyCount:
     """Counts labelled items whose label is their first class, and those whose label is among the shown classes."""
 
     def __init__(self, shown: int) -> None:

@@ -50,7 +50,7 @@ Points = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Box:
+class ArenaBox:
     """One residency: a box with seconds across and bytes upwards."""
 
     name: str
@@ -71,7 +71,7 @@ class Box:
 @dataclass(frozen=True)
 class ArenaPicture:
     title: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[ArenaBox, ...]
     seconds: float
     turn: float | None  # seconds at which the backward pass begins
     peak_bytes: int
@@ -79,7 +79,7 @@ class ArenaPicture:
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlotCurve:
     """One line of a plot; each value holds until the next."""
 
     name: str
@@ -93,9 +93,9 @@ class MemoryPicture:
     """The content of a memory plot: `memory` over time; `trade` and its lower `bound`: overhead over bytes."""
 
     title: str
-    memory: tuple[Curve, ...]
-    trade: tuple[Curve, ...]
-    bound: Curve
+    memory: tuple[PlotCurve, ...]
+    trade: tuple[PlotCurve, ...]
+    bound: PlotCurve
     budget_bytes: int | None
 
 
@@ -117,7 +117,7 @@ def arena_picture(report: PlanReport) -> ArenaPicture:
     )
 
 
-def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
+def merge_boxes(boxes: Sequence[ArenaBox], seconds: float, top: int) -> list[ArenaBox]:
     """Cover the area of `boxes` with far fewer ones: per interval of time and kind, near addresses are merged."""
     intervals: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for box in boxes:
@@ -125,7 +125,7 @@ def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
         for column in range(first, last + 1):
             intervals.setdefault((column, box.kind), []).append((box.offset, box.offset + box.nbytes))
     # By kind and place; equal places in the next interval join the box.
-    merged: dict[tuple[str, int, int], list[Box]] = {}
+    merged: dict[tuple[str, int, int], list[ArenaBox]] = {}
     width, gap = seconds / MERGED_COLUMNS, int(MERGED_GAP * top)
     for (column, kind), places in sorted(intervals.items()):
         joined: list[list[int]] = []  # begin, end and count of residencies
@@ -138,7 +138,7 @@ def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
             same = merged.setdefault((kind, begin, end), [])
             start = same.pop().begin if same and same[-1].end == column * width else column * width
             name = f"{count} small {KIND_NAMES[kind][0]}"
-            same.append(Box(name, kind, start, (column + 1) * width, begin, end - begin))
+            same.append(ArenaBox(name, kind, start, (column + 1) * width, begin, end - begin))
     return [box for same in merged.values() for box in same]
 
 
@@ -153,9 +153,9 @@ def _area(span: Span) -> float:
     return span.residency.nbytes * (span.end - span.begin)
 
 
-def _box(span: Span) -> Box:
+def _box(span: Span) -> ArenaBox:
     r = span.residency
-    return Box(r.buffer, span.kind, span.begin, span.end, r.offset, r.nbytes)
+    return ArenaBox(r.buffer, span.kind, span.begin, span.end, r.offset, r.nbytes)
 
 
 def memory_picture(
@@ -172,9 +172,9 @@ def memory_picture(
     )
 
 
-def merge_equal(curves: Sequence[Curve]) -> tuple[Curve, ...]:
+def merge_equal(curves: Sequence[PlotCurve]) -> tuple[PlotCurve, ...]:
     """Replace equal curves, which would hide each other, by one curve with all their names."""
-    merged: dict[tuple[tuple[float, ...], tuple[float, ...]], Curve] = {}
+    merged: dict[tuple[tuple[float, ...], tuple[float, ...]], PlotCurve] = {}
     for curve in curves:
         points = curve.xs, curve.ys
         same = merged.get(points)
@@ -182,14 +182,14 @@ def merge_equal(curves: Sequence[Curve]) -> tuple[Curve, ...]:
     return tuple(merged.values())
 
 
-def _points_curve(name: str, points: Points, colour: str) -> Curve:
+def _points_curve(name: str, points: Points, colour: str) -> PlotCurve:
     xs, ys = zip(*sorted(points)) if points else ((), ())
-    return Curve(name, tuple(map(float, xs)), tuple(ys), colour)
+    return PlotCurve(name, tuple(map(float, xs)), tuple(ys), colour)
 
 
-def _memory_curve(report: PlanReport, colour: str) -> Curve:
+def _memory_curve(report: PlanReport, colour: str) -> PlotCurve:
     seconds, counts = live_bytes(spans(report.program.train, report.timeline))
-    return Curve(
+    return PlotCurve(
         f"{report.strategy}  {format_bytes(report.peak_bytes)}", tuple(seconds), tuple(map(float, counts)), colour
     )
 

@@ -12,7 +12,7 @@ from layermem.graph.net import Net, NetOptions
 from layermem.layers.data import Probe, stated_batch
 from layermem.proto.filter import filter_net
 from layermem.proto.read import SolverFile
-from layermem.proto.solver_nets import SolverNet, test_nets, train_net
+from layermem.proto.solver_nets import NetOfSolver, test_nets, train_net
 from layermem.solver.parameters import check_shared
 from layermem.utils.similar import did_you_mean
 
@@ -62,7 +62,7 @@ def build_nets(solver: SolverFile, options: NetOptions = NetOptions(), probe: Pr
     return Nets(tuple(nets), tuple(test.iterations for test in tests))
 
 
-def _inputs_of_test(chosen: SolverNet, inputs: Inputs | None) -> Inputs | None:
+def _inputs_of_test(chosen: NetOfSolver, inputs: Inputs | None) -> Inputs | None:
     """The part of `inputs` for a test net: the shapes of its tops, in the batch size that its layer states."""
     if not inputs:
         return inputs

@@ -35,7 +35,7 @@ from layermem.solver.checks import LARGEST_RATE
 from layermem.solver.feeds import Position
 from layermem.solver.loss_scale import SavedScale, is_saved_scale
 from layermem.solver.rules import rule_of
-from layermem.solver.state_file import State, read_state, state_content
+from layermem.solver.state_file import SolverStateData, read_state, state_content
 from layermem.utils import files
 from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
 from layermem.utils.open_file import OpenFile
@@ -84,7 +84,7 @@ class Snapshot:
 
     path: str
     model: str
-    state: State
+    state: SolverStateData
     weights: Weights[Blob]
     extra: SavedExtra | None
 
@@ -162,7 +162,7 @@ def states_of(extra: SavedExtra) -> dict[str, np.ndarray]:
     }
 
 
-def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: State, extra: Extra) -> None:
+def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: SolverStateData, extra: Extra) -> None:
     """Write the weights of `net` to `model`, `state` to `path` and `extra` next to it; create the folder."""
     write_model = weights_content(model, net.name, layers, net.names_in_file)
     write_state = state_content(path, state)
@@ -217,7 +217,7 @@ def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
     return None, notes
 
 
-def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
+def _read_extra(path: str, state_path: str, state: SolverStateData) -> SavedExtra | None:
     if not exists(path):
         return None
     raw = read_bytes(path, what="solver state's JSON file", limit=TEXT_LIMIT)
@@ -297,7 +297,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # checks of the fields of the JSON
 }
 
 
-def _find_model(path: str, state: State, digest: str | None) -> OpenFile:
+def _find_model(path: str, state: SolverStateData, digest: str | None) -> OpenFile:
     """Find the weights of the state, relative to the working directory or next to it, with the right hash."""
     beside = Path(path).parent / Path(state.learned_net).name
     candidates = [str(p) for p in dict.fromkeys((Path(state.learned_net), beside)) if os.path.isfile(p)]

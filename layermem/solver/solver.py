@@ -52,7 +52,7 @@ from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
 from layermem.solver.snapshot import Snapshot
 from layermem.solver.spill_rates import resolve_spill
-from layermem.solver.state_file import State
+from layermem.solver.state_file import SolverStateData
 from layermem.utils.exclusive import exclusive
 from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
@@ -486,7 +486,7 @@ class Solver:
     def _write_snapshot(self, model: str, path: str) -> None:
         parameters = self._engine.parameters
         drops = rate_drops(self.param, max(0, self.iteration - 1))
-        state = State(self.iteration, model, drops, parameters.history())
+        state = SolverStateData(self.iteration, model, drops, parameters.history())
         extra = snapshots.Extra(
             seed=self.seed,
             iteration=self.iteration,

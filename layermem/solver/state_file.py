@@ -40,7 +40,7 @@ WHAT = "solver state (.solverstate or .solverstate.h5)"
 
 
 @dataclass(frozen=True)
-class State:
+class SolverStateData:
     """`learned_net` is the path of the weights in the file; `current_step` counts drops of the learning rate."""
 
     iteration: int
@@ -56,7 +56,7 @@ class State:
         return digest.hexdigest()
 
 
-def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO], None]:
+def state_content(path: str | PathLike[str], state: SolverStateData) -> Callable[[BinaryIO], None]:
     """Return a function that writes `state` to an open file, as HDF5 if the path ends in .h5; InputError above 2
     GiB."""
     if fspath(path).endswith(".h5"):
@@ -71,7 +71,7 @@ def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO
     return lambda handle: _write_binary(handle, state)
 
 
-def read_state(path: str | PathLike[str]) -> State:
+def read_state(path: str | PathLike[str]) -> SolverStateData:
     """Read the state in a file of either format; InputError for another kind of file.
 
     Optimizer state that is packed, as usual, is read from the file only when it is needed.
@@ -85,7 +85,7 @@ def read_state(path: str | PathLike[str]) -> State:
         raise error.at(path=file.path) from None
 
 
-def _check(state: State) -> State:
+def _check(state: SolverStateData) -> SolverStateData:
     if state.iteration < 0:
         raise InputError(f"is at iteration {state.iteration}, so it is damaged; resume from another snapshot")
     if not state.learned_net or not isinstance(
@@ -98,7 +98,7 @@ def _check(state: State) -> State:
 # -- binary ----------------------------------------------------------------------------------------------------
 
 
-def _write_binary(handle: BinaryIO, state: State) -> None:
+def _write_binary(handle: BinaryIO, state: SolverStateData) -> None:
     """Write a SolverState blob by blob: concatenated messages merge."""
     head = SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
     handle.write(head.SerializeToString())
@@ -106,7 +106,7 @@ def _write_binary(handle: BinaryIO, state: State) -> None:
         write_blob(handle, _HISTORY, blob)
 
 
-def _find_binary(file: OpenFile) -> State | None:
+def _find_binary(file: OpenFile) -> SolverStateData | None:
     """Return the state of a binary file with the offsets of its blobs; None for a file that must be parsed, or
     refused."""
     head, history = b"", []
@@ -122,10 +122,10 @@ def _find_binary(file: OpenFile) -> State | None:
         return None
     if not message.HasField("iter"):
         return None
-    return State(message.iter, message.learned_net, message.current_step, history)
+    return SolverStateData(message.iter, message.learned_net, message.current_step, history)
 
 
-def _read_binary(raw: bytes) -> State:
+def _read_binary(raw: bytes) -> SolverStateData:
     try:
         try:
             message = FastSolverState.FromString(raw)
@@ -137,7 +137,7 @@ def _read_binary(raw: bytes) -> State:
         raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}; copy it again") from None
     if not message.HasField("iter"):
         raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}; copy it again")
-    return State(message.iter, message.learned_net, message.current_step, history)
+    return SolverStateData(message.iter, message.learned_net, message.current_step, history)
 
 
 def _other_file(raw: bytes) -> InputError | None:
@@ -154,7 +154,7 @@ def _other_file(raw: bytes) -> InputError | None:
 # -- HDF5 ------------------------------------------------------------------------------------------------------
 
 
-def _write_hdf5(handle: BinaryIO, state: State) -> None:
+def _write_hdf5(handle: BinaryIO, state: SolverStateData) -> None:
     import h5py
 
     with h5py.File(handle, "w") as file:
@@ -180,7 +180,7 @@ def _write_text(file: h5py.File, name: str, text: str) -> None:
     dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(raw, dtype=f"S{len(raw)}"), kind)
 
 
-def _read_hdf5(file: OpenFile) -> State:
+def _read_hdf5(file: OpenFile) -> SolverStateData:
     with reading(file, WHAT) as h5:
         if "data" in h5 and "iter" not in h5:
             raise InputError("is a weight file, for --weights; for --snapshot give a .solverstate.h5")
@@ -189,7 +189,7 @@ def _read_hdf5(file: OpenFile) -> State:
         blobs = [lazy_blob(file, h5, history[str(index)]) for index in range(len(history))]
         text = net.decode() if isinstance(net, bytes) else str(net)
         step = _integer(h5, h5["current_step"]) if "current_step" in h5 else 0
-        return State(_integer(h5, h5["iter"]), text, step, blobs)
+        return SolverStateData(_integer(h5, h5["iter"]), text, step, blobs)
 
 
 def _integer(h5: h5py.File, dataset: h5py.Dataset) -> int:

@@ -5,8 +5,8 @@ import pytest
 
 from layermem import _native
 from layermem.distributed.collectives import (
-    AllGather,
-    ReduceScatter,
+    AllGatherRun,
+    ReduceScatterRun,
     all_gather,
     reduce_scatter,
     reduce_workspace_bytes,
@@ -121,8 +121,8 @@ def test_one_reduction_and_one_gather_serve_many_steps():
         nbytes = reduce_workspace_bytes(bounds, rank, 16)
         workspace = np.empty(nbytes // 4, np.float32)
         addresses = [at(part) for part in parts], [at(each) for each in own]
-        reduce = ReduceScatter(transport, bounds, *addresses, at(workspace), nbytes, 16)
-        gather = AllGather(transport, bounds, [at(value) for value in values])
+        reduce = ReduceScatterRun(transport, bounds, *addresses, at(workspace), nbytes, 16)
+        gather = AllGatherRun(transport, bounds, [at(value) for value in values])
         for step in range(3):
             for part in parts:
                 part[...] = step + rank

@@ -157,7 +157,7 @@ def test_what_cannot_be_interpolated_is_refused_with_a_remedy(settings, shapes, 
     "settings, shapes, remedy",
     [
         ("", [(1, 2, 4, 4)], "has 1 bottom;"),
-        ("", [(1, 2, 4, 4), (1, 2)], "as many axes"),
+        ("", [(1, 2, 4, 4), (1, 2)], "same number of axes"),
         ("axis: 4", [(1, 2, 4, 4), (1, 2, 3, 3)], "use -4 to 3"),
         ("axis: 1 offset: 1 offset: 1", [(1, 2, 4, 4), (1, 2, 3, 3)], "one for each, or one"),
         ("offset: 2", [(1, 2, 4, 4), (1, 2, 3, 3)], "smaller offset"),

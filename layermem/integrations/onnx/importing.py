@@ -24,7 +24,7 @@ from layermem.errors import InputError
 from layermem.integrations.onnx import importers as importers  # registers them
 from layermem.integrations.onnx.graph import Array, Shape
 from layermem.integrations.onnx.library import onnx_library
-from layermem.integrations.onnx.net_writer import Blob, Constant, NetWriter
+from layermem.integrations.onnx.net_writer import Constant, NetValue, NetWriter
 from layermem.integrations.onnx.node import IMPORTERS, Model, Node, located
 from layermem.layers.base import Tensor
 from layermem.ops.base import MAX_COUNT
@@ -129,7 +129,7 @@ def _import_model(model: Any, path: Path, batch: int | None, inputs: dict[str, S
     for index, proto in enumerate(graph.node):
         _read(state, proto, index, path)
     for name in state.outputs:
-        if not isinstance(state.values.get(name), Blob):
+        if not isinstance(state.values.get(name), NetValue):
             raise InputError(f"has the output '{name}', which no layer computes; export the model again")
     return Imported(net.message, net.weights)
 
@@ -173,7 +173,7 @@ def _takes(op: str) -> bool:
     return op in ("Mul", "Div", "MatMul")
 
 
-def _input(net: NetWriter, each: Any, batch: int | None, inputs: Mapping[str, Sequence[int]]) -> Blob:
+def _input(net: NetWriter, each: Any, batch: int | None, inputs: Mapping[str, Sequence[int]]) -> NetValue:
     """Add an Input layer for an input of the model."""
     tensor = each.type.tensor_type
     if each.name in inputs:
@@ -195,7 +195,7 @@ def _input(net: NetWriter, each: Any, batch: int | None, inputs: Mapping[str, Se
     layer.top.append(each.name)
     layer.input_param.shape.add(dim=shape)
     net.message.layer.append(layer)
-    return Blob(each.name, shape)
+    return NetValue(each.name, shape)
 
 
 def _array(tensor: Any, folder: Path) -> Array:

@@ -1,6 +1,6 @@
 """The net of an ONNX model while it is read: its layers so far, their weights, and the kinds of ONNX values.
 
-Blob      a blob of the net, with its shape; `pads` if a Pad operator is merged into the next window
+NetValue  a blob of the net, with its shape; `pads` if a Pad operator is merged into the next window
 Constant  a known array, with the name of its initializer
 """
 
@@ -26,7 +26,7 @@ class Padding(NamedTuple):
     value: float
 
 
-class Blob(NamedTuple):
+class NetValue(NamedTuple):
     name: str
     shape: Shape  # shape in the net, without `pads`
     pads: Padding | None = None
@@ -37,7 +37,7 @@ class Constant(NamedTuple):
     name: str = ""
 
 
-Value = Blob | Constant
+Value = NetValue | Constant
 
 
 @dataclass
@@ -72,8 +72,8 @@ class NetWriter:
         return self.free(wanted, self._layers)
 
     def finish(
-        self, layer: Message, bottoms: Sequence[Blob], tops: Sequence[str | None], blobs: Sequence[Constant] = ()
-    ) -> list[Blob]:
+        self, layer: Message, bottoms: Sequence[NetValue], tops: Sequence[str | None], blobs: Sequence[Constant] = ()
+    ) -> list[NetValue]:
         """Add a layer with its weights; return its tops, with reserved names or the name of the layer.
 
         InputError if layermem has no such layer on these bottoms.
@@ -92,7 +92,7 @@ class NetWriter:
         self._share(self.message.layer[-1], blobs)
         if arrays:
             self.weights[layer.name] = (layer.type, arrays)
-        return [Blob(name, top.shape) for name, top in zip(layer.top, made.tops, strict=True)]
+        return [NetValue(name, top.shape) for name, top in zip(layer.top, made.tops, strict=True)]
 
     def _share(self, layer: Message, blobs: Sequence[Constant]) -> None:
         """Give parameters that share an initializer the same name."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Shape
-from layermem.integrations.onnx.net_writer import Blob, Constant, NetWriter, Padding, Value
+from layermem.integrations.onnx.net_writer import Constant, NetValue, NetWriter, Padding, Value
 from layermem.proto.schema import Message
 
 IMPORTERS: dict[str, Callable[[Node], None]] = {}
@@ -85,7 +85,7 @@ class Node:
     def is_constant(self, index: int) -> bool:
         return isinstance(self.value(index), Constant)
 
-    def blob(self, index: int, *, padded: bool = False) -> Blob:
+    def blob(self, index: int, *, padded: bool = False) -> NetValue:
         """An input that the net computes; with `padded`, the node accepts pads."""
         value = self.value(index)
         if isinstance(value, Constant):
@@ -94,7 +94,7 @@ class Node:
             raise InputError("reads a padded blob; Caffe pads in convolutions and poolings only: remove the Pad")
         return value
 
-    def constant_blob(self, value: Constant) -> Blob:
+    def constant_blob(self, value: Constant) -> NetValue:
         """Make a constant a blob, by a Parameter layer."""
         shape = value.array.shape
         if not shape:
@@ -182,25 +182,25 @@ class Node:
     def result(self, value: Value, output: int = 0) -> None:
         """Set a result of this node.  An output of the model keeps its name."""
         name = self.proto.output[output]
-        if isinstance(value, Blob) and name in self.model.outputs and value.name != name:
+        if isinstance(value, NetValue) and name in self.model.outputs and value.name != name:
             value = self.model.net.finish(self.layer("Split", "output"), (self.plain(value),), (name,))[0]
         self.model.values[name] = value
 
-    def plain(self, value: Blob) -> Blob:
+    def plain(self, value: NetValue) -> NetValue:
         if value.pads:
             raise InputError("makes a padded blob, which Caffe has in convolutions and poolings only: remove the Pad")
         return value
 
-    def make(self, layer: Message | str, *bottoms: Blob, blobs: Sequence[Constant] = ()) -> None:
+    def make(self, layer: Message | str, *bottoms: NetValue, blobs: Sequence[Constant] = ()) -> None:
         """Add a layer whose top is the result of this node."""
         message = self.layer(layer) if isinstance(layer, str) else layer
         self.result(self.model.net.finish(message, bottoms, (self.top(),), blobs)[0])
 
-    def between(self, layer: Message, *bottoms: Blob, blobs: Sequence[Constant] = ()) -> Blob:
+    def between(self, layer: Message, *bottoms: NetValue, blobs: Sequence[Constant] = ()) -> NetValue:
         """Add a layer whose top is no result of the model, and return the top."""
         return self.model.net.finish(layer, bottoms, (None,), blobs)[0]
 
-    def reshape(self, value: Blob, shape: Shape, suffix: str) -> Blob:
+    def reshape(self, value: NetValue, shape: Shape, suffix: str) -> NetValue:
         """`value` with other axes, by a Reshape layer if they differ.  The first axis stays open."""
         if value.shape == shape:
             return value
@@ -246,4 +246,4 @@ def located(path: str, op: str, name: str) -> Iterator[None]:
         raise InputError(f"node '{name}' ({op}) {what}", path=path) from None
 
 
-__all__ = ["IMPORTERS", "OPERATORS", "Blob", "Constant", "Model", "Node", "Padding", "Value", "imports", "located"]
+__all__ = ["IMPORTERS", "OPERATORS", "Constant", "Model", "NetValue", "Node", "Padding", "Value", "imports", "located"]

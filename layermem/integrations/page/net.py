@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph, Op
 from layermem.integrations.page.columns import Strings, deltas
-from layermem.integrations.page.stages import Group, fold
+from layermem.integrations.page.stages import LayerGroup, fold
 from layermem.report.net_table import net_values
 
 NONE = -1  # no layer
@@ -98,7 +98,7 @@ def _edges(net: Net) -> set[tuple[int, int]]:
     return {(producer[blob], i) for blob, i in read if producer[blob] != i}
 
 
-def _flat(groups: Iterable[Group], parent: int, count: int) -> Iterator[tuple[Group, int]]:
+def _flat(groups: Iterable[LayerGroup], parent: int, count: int) -> Iterator[tuple[LayerGroup, int]]:
     """Yield the groups in order with the index of their parent; `count` groups come before them."""
     for group in groups:
         yield group, parent

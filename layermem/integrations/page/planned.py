@@ -19,7 +19,7 @@ SECTIONS = ("plan", "strategies")  # in the order in which they become ready
 
 
 @dataclass
-class State:
+class PageState:
     """The state that the page receives: the number of the plan (0: none), the finished sections, and the progress."""
 
     plan: int = 0
@@ -36,14 +36,14 @@ class Planned:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._state = State()
+        self._state = PageState()
         self._contents: dict[str, bytes] = {}
         self._version = 0
 
     def begin(self) -> int:
         """Drop all sections and return the number of the new plan."""
         with self._lock:
-            self._state, self._contents = State(self._state.plan + 1), {}
+            self._state, self._contents = PageState(self._state.plan + 1), {}
             self._version += 1
             return self._state.plan
 
@@ -71,7 +71,7 @@ class Planned:
                 self._state.error = sentence
 
     def state(self) -> tuple[int, dict[str, object]]:
-        """A number that changes with the state, and the fields of State."""
+        """A number that changes with the state, and the fields of PageState."""
         with self._lock:
             return self._version, asdict(self._state)
 

@@ -23,17 +23,17 @@ NUMBERS = re.compile(r"[0-9].*")
 
 
 @dataclass(frozen=True)
-class Group:
+class LayerGroup:
     """Layers `begin` to `end` (half-open) of a net.  `members` are groups; layers outside of these are direct
     members."""
 
     label: str
     begin: int
     end: int
-    members: tuple[Group, ...] = ()
+    members: tuple[LayerGroup, ...] = ()
 
 
-def fold(names: Sequence[str]) -> tuple[Group, ...]:
+def fold(names: Sequence[str]) -> tuple[LayerGroup, ...]:
     """The outermost groups of layers with these names; none for a net with few layers."""
     if len(names) <= FEW:
         return ()
@@ -64,11 +64,11 @@ def _key(prefix: str | None) -> str | None:
 
 def _groups(
     names: Sequence[str], begin: int, end: int, levels: tuple[Callable[[str], str | None], ...]
-) -> tuple[Group, ...]:
+) -> tuple[LayerGroup, ...]:
     if not levels or end - begin <= FEW:
         return ()
     prefix, *deeper = levels
-    groups: list[Group] = []
+    groups: list[LayerGroup] = []
     position = begin
     for key, run in groupby(names[begin:end], lambda name: _key(prefix(name))):
         first, position = position, position + len(list(run))
@@ -78,11 +78,11 @@ def _groups(
         if position - first == end - begin:  # this level makes no distinction
             return inner
         labels = Counter(filter(None, map(prefix, names[first:position])))
-        groups.append(Group(labels.most_common(1)[0][0], first, position, _ranges(names, inner, first, position)))
+        groups.append(LayerGroup(labels.most_common(1)[0][0], first, position, _ranges(names, inner, first, position)))
     return tuple(groups)
 
 
-def _ranges(names: Sequence[str], groups: Sequence[Group], begin: int, end: int) -> tuple[Group, ...]:
+def _ranges(names: Sequence[str], groups: Sequence[LayerGroup], begin: int, end: int) -> tuple[LayerGroup, ...]:
     """Return `groups`; if they and the layers between them are too many, return ranges of them, and ranges of
     ranges."""
     members = _members(groups, begin, end)
@@ -93,16 +93,16 @@ def _ranges(names: Sequence[str], groups: Sequence[Group], begin: int, end: int)
     ranges = []
     for start in range(0, len(members), size):
         part = members[start : start + size]
-        inner = tuple(member for member in part if isinstance(member, Group))
+        inner = tuple(member for member in part if isinstance(member, LayerGroup))
         first, last = _place(part[0])[0], _place(part[-1])[1]
         label = f"{_name(names, part[0])} … {_name(names, part[-1])}"
-        ranges.append(Group(label, first, last, _ranges(names, inner, first, last)))
+        ranges.append(LayerGroup(label, first, last, _ranges(names, inner, first, last)))
     return tuple(ranges)
 
 
-def _members(groups: Sequence[Group], begin: int, end: int) -> list[Group | int]:
+def _members(groups: Sequence[LayerGroup], begin: int, end: int) -> list[LayerGroup | int]:
     """The groups, and the layers (by index) that are in none, in order."""
-    members: list[Group | int] = []
+    members: list[LayerGroup | int] = []
     position = begin
     for group in groups:
         members += [*range(position, group.begin), group]
@@ -110,9 +110,9 @@ def _members(groups: Sequence[Group], begin: int, end: int) -> list[Group | int]
     return [*members, *range(position, end)]
 
 
-def _place(member: Group | int) -> tuple[int, int]:
-    return (member.begin, member.end) if isinstance(member, Group) else (member, member + 1)
+def _place(member: LayerGroup | int) -> tuple[int, int]:
+    return (member.begin, member.end) if isinstance(member, LayerGroup) else (member, member + 1)
 
 
-def _name(names: Sequence[str], member: Group | int) -> str:
-    return member.label if isinstance(member, Group) else names[member]
+def _name(names: Sequence[str], member: LayerGroup | int) -> str:
+    return member.label if isinstance(member, LayerGroup) else names[member]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.integrations.page.stages import FEW, MANY, Group, fold
+from layermem.integrations.page.stages import FEW, MANY, LayerGroup, fold
 
 
 def labels(groups):
@@ -51,7 +51,7 @@ def walk(groups):
 @pytest.mark.parametrize("names", [resnet(900), [f"layer{i}" for i in range(5000)], ["same"] * 3000])
 def test_no_group_has_more_members_than_a_picture_can_show(names):
     stages = fold(names)
-    inside = Group("net", 0, len(names), stages)
+    inside = LayerGroup("net", 0, len(names), stages)
     for group in (inside, *walk(stages)):
         position, members = group.begin, 0
         for member in group.members:

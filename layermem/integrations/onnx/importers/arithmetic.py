@@ -7,7 +7,7 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array, Shape
 from layermem.integrations.onnx.importers.windows import prefix
-from layermem.integrations.onnx.node import Blob, Constant, Node, imports
+from layermem.integrations.onnx.node import Constant, NetValue, Node, imports
 
 SIMPLE = {
     "Sigmoid": "Sigmoid",
@@ -141,7 +141,7 @@ def _span(view: Shape) -> tuple[int, int] | None:
     return (axes[0], axes[-1] + 1) if axes else None
 
 
-def _with_constant(node: Node, x: Blob, constant: Constant, op: str) -> None:
+def _with_constant(node: Node, x: NetValue, constant: Constant, op: str) -> None:
     """Add x + c or x c."""
     view = _view(constant.array, x.shape)
     span = _span(view)
@@ -179,7 +179,7 @@ def _fits(array: Array, shape: Shape, view: Shape) -> bool:
         return False
 
 
-def _with_blob(node: Node, a: Blob, b: Blob) -> None:
+def _with_blob(node: Node, a: NetValue, b: NetValue) -> None:
     if a.shape == b.shape:
         if node.op == "Div":
             layer = node.layer("Power", "inverse")

@@ -8,12 +8,12 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array
-from layermem.integrations.onnx.node import Blob, Node, Padding, imports
+from layermem.integrations.onnx.node import NetValue, Node, Padding, imports
 from layermem.layers.base import Window
 from layermem.layers.pooling import pooled_size
 
 
-def windows(node: Node, x: Blob, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+def windows(node: Node, x: NetValue, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
     """Strides, dilations, pads before and pads after, by spatial axis, as the node itself states them."""
     axes = len(kernel)
     if len(x.shape) != axes + 2 or any(size < 1 for size in kernel):
@@ -37,7 +37,7 @@ def windows(node: Node, x: Blob, kernel: Sequence[int]) -> tuple[list[int], list
     return strides, dilations, pads[:axes], pads[axes:]
 
 
-def merged(x: Blob, before: list[int], behind: list[int], value: float) -> tuple[list[int], list[int]]:
+def merged(x: NetValue, before: list[int], behind: list[int], value: float) -> tuple[list[int], list[int]]:
     """Pads combined with those of a preceding Pad operator."""
     if x.pads is None:
         return before, behind
