@@ -21,7 +21,7 @@ from layermem.ops import ITEMSIZE
 from layermem.proto import schema
 
 TRAIN, TEST = 0, 1
-FEW = 8  # elements of an input that are each moved alone for a central difference
+DIFFERENCE_ELEMENTS = 8  # elements of an input that are each moved alone for a central difference
 
 
 def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
@@ -153,7 +153,7 @@ def backward(run: Run, wants: Sequence[str], *dys: np.ndarray) -> Run:
     return run
 
 
-def directions(shape: Sequence[int], rng: np.random.Generator, few: int = FEW) -> Iterator[np.ndarray]:
+def directions(shape: Sequence[int], rng: np.random.Generator, few: int = DIFFERENCE_ELEMENTS) -> Iterator[np.ndarray]:
     """Displacements of an input: of single elements if they are few, otherwise of all elements, each randomly up or
     down. A wrong derivative of an element shows in each of these."""
     count = int(np.prod(shape))

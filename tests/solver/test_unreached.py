@@ -16,7 +16,7 @@ LAYER = """
             param { lr_mult: 2 decay_mult: 0.5 }
             inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
 """
-ENDS = {
+BRANCH_ENDS = {
     "propagate_down": """
         layer { name: "above" type: "InnerProduct" bottom: "ip" top: "above" propagate_down: false
                 inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
@@ -29,12 +29,12 @@ ENDS = {
 
 
 def net(end: str, weight: float = 1) -> str:
-    """`ip`, whose weights have this lr_mult, below one of ENDS, and a layer that learns."""
-    return f"{HEAD} {LAYER % weight} {ENDS[end]} {LOSS % 'data'}"
+    """`ip`, whose weights have this lr_mult, below one of BRANCH_ENDS, and a layer that learns."""
+    return f"{HEAD} {LAYER % weight} {BRANCH_ENDS[end]} {LOSS % 'data'}"
 
 
 @pytest.mark.exhaustive(8)
-@pytest.mark.parametrize("end", [end for end in ENDS if end != "a loss"])
+@pytest.mark.parametrize("end", [end for end in BRANCH_ENDS if end != "a loss"])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_parameter_that_no_gradient_reaches_moves_as_the_formulas_say_of_a_gradient_of_zero(

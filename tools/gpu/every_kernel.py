@@ -44,7 +44,7 @@ FIRST = {
     "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed", "LSTMUnit", "Softmax", "EuclideanLoss",
     "update by SGD", "naive products", "sums of ranks", "images in bytes", "delay",
 }  # fmt: skip
-FEW = (
+BRIEF_CASES = (
     "Convolution by quads",
     "ReLU",
     "BatchNorm by quads",
@@ -135,7 +135,7 @@ def every_kernel(brief: bool) -> Iterator[Check]:
 
 
 def all_checks(brief: bool) -> Iterator[Check]:
-    for name in FEW if brief else [case.name for case in select("small")]:
+    for name in BRIEF_CASES if brief else [case.name for case in select("small")]:
         yield Check(name, "fp32", partial(case_of, CASES[name]))
     for name, triples in single_ops():
         yield Check(name, "fp32", partial(Rounded, triples))

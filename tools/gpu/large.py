@@ -86,7 +86,7 @@ class Kind(NamedTuple):
 
 OCTETS = Kind("octets", 136, 264, (8, 8))
 ODD = Kind("odd", 133, 131, (1, 1))
-FEW = Kind("few channels", 9, 132, (1, 4))
+FEW_CHANNELS = Kind("few channels", 9, 132, (1, 4))
 WORDS = Kind("words", 288, 320, (32, 64))  # widths for data gradients of packed operands by warpgroups
 OCTETS_IN_PHASES = Kind("octets in groups with a stride", 136, 264, (8, 8), 2, 2)
 WORDS_IN_PHASES = Kind("words in groups with a stride", 288, 320, (32, 64), 2, 2)
@@ -261,7 +261,7 @@ def of_fp32_images(blobs: Blobs) -> Iterator[Check]:
     if blobs.wide_image:
         yield from blobs.checks(OF_DATA, ODD, engine_for(blobs.precision, blobs.word, wide_image=True).tiles)
     few = [tile for tile in ALL_TILES if tile.name in PACES_OF_FEW[blobs.precision]]
-    yield from blobs.checks(OF_DATA[1:], FEW, few)
+    yield from blobs.checks(OF_DATA[1:], FEW_CHANNELS, few)
     yield from (blobs.by_patch(outputs) for outputs in OF_PATCHES)
 
 

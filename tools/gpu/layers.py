@@ -107,8 +107,8 @@ def ops(gpu: Gpu, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any]
         sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
         workspace = cuda_kernels.workspace_bytes(record_of(layer, step), step.step, tuple(tensors))
         addresses = gpu.filled({**sizes, **({"workspace": workspace} if workspace else {})})
-        its, step_scalars = gpu.driver.gpu, gpu.step_scalars.address
-        launches = bound(layer, step, tensors, addresses, precision, its.capability, step_scalars, its.multiprocessors)
+        chip, scalars = gpu.driver.gpu, gpu.step_scalars.address
+        launches = bound(layer, step, tensors, addresses, precision, chip.capability, scalars, chip.multiprocessors)
         yield step.step, launches, step.flops, moved_bytes(step, tensors)
 
 

@@ -22,13 +22,13 @@ from tools.gpu.results import Options, Results, Row
 STEPS = 4
 # Relative bounds of a loss: tf32 rounds operands by 2^-11 in each product of each step.
 BOUNDS = {"fp32": 1e-5, "tf32": 1e-2}
-FEW = ("residual",)
+BRIEF_NETS = ("residual",)
 
 
 def run(results: Results, options: Options) -> None:
     precisions = list(BOUNDS) if int(gpus()[0].capability) >= 80 else ["fp32"]
     devices = {each: (CudaDevice(precision=each), CudaDevice(precision=each, graph=True)) for each in precisions}
-    for net in FEW if options.brief else [net for net in NETS if net not in NOT_ON_CUDA]:
+    for net in BRIEF_NETS if options.brief else [net for net in NETS if net not in NOT_ON_CUDA]:
         expected = trained(net, get_device("reference"), "liveness")[0]
         for precision, (device, captured) in devices.items():
             strategies = STRATEGIES if precision == "fp32" else ["liveness", "auto"]

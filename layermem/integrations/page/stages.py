@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-FEW = 12  # nets up to this number of layers are not folded
+UNFOLDED_LAYERS = 12  # nets up to this number of layers are not folded
 MANY = 32  # members of a group up to which it has no ranges
 STAGE = re.compile(r"[^0-9]*[0-9]+")
 BLOCK = re.compile(r"[^0-9]*([0-9]+)(?:[a-z]+[0-9]*|[_-][0-9]+(?![0-9]*x))?")
@@ -35,7 +35,7 @@ class LayerGroup:
 
 def fold(names: Sequence[str]) -> tuple[LayerGroup, ...]:
     """The outermost groups of layers with these names; none for a net with few layers."""
-    if len(names) <= FEW:
+    if len(names) <= UNFOLDED_LAYERS:
         return ()
     return _ranges(names, _groups(names, 0, len(names), (_stage, _block)), 0, len(names))
 
@@ -65,7 +65,7 @@ def _key(prefix: str | None) -> str | None:
 def _groups(
     names: Sequence[str], begin: int, end: int, levels: tuple[Callable[[str], str | None], ...]
 ) -> tuple[LayerGroup, ...]:
-    if not levels or end - begin <= FEW:
+    if not levels or end - begin <= UNFOLDED_LAYERS:
         return ()
     prefix, *deeper = levels
     groups: list[LayerGroup] = []
