@@ -358,7 +358,7 @@ def test_slices_give_the_same_bits_on_any_number_of_threads():
 
 
 @pytest.mark.parametrize("name", ["gradient itself", "few rows", "rows of a table"])
-def test_what_is_summed_in_place_may_lie_where_the_result_does(name):
+def test_terms_of_an_in_place_sum_may_lie_over_the_result(name):
     case = SUMS[name]
     expected = whole_batch(case, False)
     got = in_slices(case, case.counts[0], False, overlaid=True)

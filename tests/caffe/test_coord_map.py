@@ -179,6 +179,6 @@ def test_random_chains_map_to_the_coordinates_of_what_their_layers_connect(seed)
         (lambda: crop(L.Pooling(DATA, kernel_h=2, kernel_w=2), DATA), "crop does not read kernel_h of a Pooling; give"),
     ],
 )
-def test_what_no_crop_makes_equal_is_refused(call, says):
+def test_maps_that_no_crop_makes_equal_are_refused(call, says):
     with pytest.raises(InputError, match=says):
         call()

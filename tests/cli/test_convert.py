@@ -80,7 +80,7 @@ def test_a_solver_is_rewritten_too(layermem, prototxt, tmp_path):
         ("nowhere.prototxt", "b.prototxt", "no such file"),
     ],
 )
-def test_what_cannot_be_converted_is_refused(layermem, tmp_path, source, target, says):
+def test_impossible_conversions_are_refused(layermem, tmp_path, source, target, says):
     ended = layermem("convert", tmp_path / source, tmp_path / target)
     assert ended.code == 2 and says in ended.sentence and not (tmp_path / target).exists()
 

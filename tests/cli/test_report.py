@@ -35,7 +35,7 @@ def test_a_page_of_a_solver_has_its_plan_and_the_strategies_that_were_asked_for(
         ((), 2, "the following arguments are required: -o/--output"),
     ],
 )
-def test_what_cannot_be_is_refused_before_planning(layermem, monkeypatch, words, code, says):
+def test_impossible_input_is_refused_before_planning(layermem, monkeypatch, words, code, says):
     def planned(*_):
         raise AssertionError("planned")
 

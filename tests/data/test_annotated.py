@@ -94,7 +94,7 @@ SAMPLERS = """ batch_sampler { max_sample: 1 max_trials: 1 } batch_sampler { sam
     max_trials: 50 }"""
 
 
-def test_what_is_drawn_depends_on_the_sample_alone_so_that_a_resumed_feed_goes_on_with_the_same_bits(tmp_path):
+def test_draws_depend_on_the_sample_alone_so_that_a_resumed_feed_has_the_same_bits(tmp_path):
     source, _ = database(tmp_path / "db")
     modes = " ".join(f"interp_mode: {mode}" for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4"))
     transform = AUGMENTED.replace("width: 4", f"width: 6 {modes}")

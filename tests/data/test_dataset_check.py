@@ -47,7 +47,7 @@ def test_a_problem_is_a_sentence(sets, count, says):
     assert any(problem.startswith(says) for problem in problems(sets, count)), problems(sets, count)
 
 
-def test_what_may_be_right_is_a_remark():
+def test_oddities_that_may_be_right_are_remarks():
     sets = {
         "a": [*items(*[0] * 11, 1), CheckedItem("copy", 0, (3, 4, 4), b"\0"), CheckedItem("small", 0, (3, 2, 4), b"s")]
     }

@@ -110,7 +110,7 @@ def test_a_damaged_leveldb_is_one_sentence(tmp_path, folder, kind, at):
     assert caught.value.path == str(folder)
 
 
-def test_what_is_no_leveldb_or_has_no_records_is_refused_and_nothing_is_written(tmp_path):
+def test_a_folder_without_leveldb_records_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(InputError, match="there is no file CURRENT"):
         LevelDbSource(tmp_path / "none", labels=True)
     assert not (tmp_path / "none").exists()

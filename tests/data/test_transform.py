@@ -138,7 +138,7 @@ def test_images_of_several_sizes_meet_in_a_crop():
         ("mean_value: 1 mean_value: 2", "2 mean_value for 3 channels"),
     ],
 )
-def test_what_does_not_fit_the_image_is_refused(text, words):
+def test_a_transform_that_does_not_fit_the_image_is_refused(text, words):
     with pytest.raises(InputError, match=words):
         transform(text)(list(images(2)), 0)
 

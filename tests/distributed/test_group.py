@@ -61,7 +61,7 @@ def test_an_error_is_itself_in_another_process(error):
     assert type(copy) is type(error) and vars(copy) == vars(error) and copy.lines == error.lines
 
 
-def test_of_two_errors_the_first_is_reported():
+def test_the_first_of_two_errors_is_reported():
     def work(group):
         return error_of(group, lambda: group.agree(lambda: fail(InputError(f"is wrong on {group.rank}"))))
 

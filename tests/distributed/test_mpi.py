@@ -142,7 +142,7 @@ def test_a_message_of_another_size_ends_the_job(mpiexec, name, message):
     assert message in ended.stderr
 
 
-def test_what_was_printed_is_read_before_an_abort():
+def test_printed_text_is_read_before_an_abort():
     reader, writer = os.pipe()
     os.write(writer, b"layermem: a sentence")
     read_at = []

@@ -164,12 +164,12 @@ def usual() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in SETTINGS])
-def test_what_a_driver_refuses_is_refused(name, usual):
+def test_launches_that_a_driver_refuses_are_refused(name, usual):
     assert usual[name] == EXPECTED[name]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_a_small_or_slow_gpu_refuses_is_refused(name):
+def test_launches_that_a_small_or_slow_gpu_refuses_are_refused(name):
     assert outcomes([name], **SETTINGS[name]) == {name: EXPECTED[name]}
 
 

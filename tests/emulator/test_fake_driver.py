@@ -230,7 +230,7 @@ print(device.compute_capability(), device.get_attribute(cuda.device_attribute.WA
         ("cuda.module_from_buffer(b'.version 8.0' + bytes(64))", "no kernel image is available"),
     ],
 )
-def test_what_a_gpu_would_refuse_is_refused(elementwise, launch, error):
+def test_launches_that_a_gpu_would_refuse_are_refused(elementwise, launch, error):
     said = session(
         f"""
 import sys

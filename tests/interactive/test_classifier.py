@@ -51,7 +51,7 @@ def test_a_budget_changes_no_bit(images):
     assert 0 < small.measured_peak_bytes <= small.report.peak_bytes <= 16 * 1024
 
 
-def test_what_cannot_be_classified_is_refused(classifier):
+def test_images_that_cannot_be_classified_are_refused(classifier):
     with pytest.raises(InputError, match="there are no images to classify; give one or more"):
         classifier.predict([])
     with pytest.raises(InputError, match="image_dims 8x8 is smaller than the input of the net; give 12x12 or more"):

@@ -195,7 +195,7 @@ def test_a_net_shares_the_parameters_of_another():
         assert np.array_equal(net.predict(x), lender.predict(x))
 
 
-def test_what_a_net_is_made_of_has_pycaffes_names():
+def test_attributes_of_a_net_have_pycaffes_names():
     with net_of(DEPLOY) as net:
         assert (net.inputs, net.outputs, net.phase) == (["data"], ["prob"], "TEST")
         assert [layer.type for layer in net.layers][:3] == ["Input", "Convolution", "ReLU"]

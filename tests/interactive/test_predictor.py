@@ -160,7 +160,7 @@ def test_an_image_that_cannot_be_used_is_passed_on_in_its_place(weights):
     assert np.array_equal(results[0].rows["prob"], results[3].rows["prob"])
 
 
-def test_what_cannot_be_predicted_is_refused(weights, photos):
+def test_impossible_predictions_are_refused(weights, photos):
     with pytest.raises(InputError, match="has no blob 'conv9'; did you mean 'conv'"):
         Predictor("net.prototxt", ["color.caffemodel"], blobs=["conv9"])
     with pytest.raises(InputError, match="use the weights of this net"):

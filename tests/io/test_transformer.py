@@ -72,7 +72,7 @@ def test_a_mean_is_of_channels_or_an_image_that_is_resized():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(call, says):
+def test_mismatched_input_is_refused(call, says):
     with pytest.raises(InputError) as refused:
         call(transformer())
     assert says in str(refused.value)

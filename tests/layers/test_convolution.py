@@ -205,7 +205,7 @@ def test_the_split_into_portions_changes_nothing_but_the_order_of_sums(monkeypat
         ("num_output: 2 kernel_size: 3", [(1, 2, 9, 9), (1, 2, 8, 9)], "one shape"),
     ],
 )
-def test_what_cannot_be_convolved_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_convolution_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer(settings, *shapes)
 

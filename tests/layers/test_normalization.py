@@ -329,7 +329,7 @@ def test_dx_may_lie_over_x_only_where_the_op_reads_x():
         ("Bias", "", [(2, 3), (3,), (3,)], "Bias takes 1 to 2"),
     ],
 )
-def test_what_cannot_be_normalized_is_refused_with_a_remedy(type, settings, shapes, remedy):
+def test_an_impossible_normalization_is_refused_with_a_remedy(type, settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer(type, settings, *shapes)
 

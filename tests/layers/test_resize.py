@@ -148,7 +148,7 @@ def test_the_second_bottom_lends_its_size_only(it):
         ("zoom_factor: 2 pad_beg: -2 pad_end: -2", [(1, 2, 4, 4)], "nearer 0"),
     ],
 )
-def test_what_cannot_be_interpolated_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_interpolation_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         interp(settings, *shapes)
 
@@ -164,6 +164,6 @@ def test_what_cannot_be_interpolated_is_refused_with_a_remedy(settings, shapes, 
         ("", [(1, 2, 4, 4), (1, 2, 5, 3)], "smaller second bottom"),
     ],
 )
-def test_what_cannot_be_cropped_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_crop_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         crop(settings, *shapes)

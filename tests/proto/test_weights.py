@@ -42,7 +42,7 @@ def refusal(path):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_what_is_written_is_read_bit_for_bit_with_names_and_shapes(suffix, tmp_path):
+def test_written_weights_are_read_bit_for_bit_with_names_and_shapes(suffix, tmp_path):
     path = tmp_path / f"net{suffix}"
     write_weights(path, "net", WEIGHTS)
     same(read_weights(path), WEIGHTS)

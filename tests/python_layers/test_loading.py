@@ -95,7 +95,7 @@ def test_the_rest_of_caffe_is_missing_with_a_sentence(folders):
         load(write_module(folders[1], "import caffe\ncaffe.NCCL"), folders[1])
 
 
-def test_what_the_code_prints_goes_to_standard_error(folders, capsys):
+def test_output_of_the_code_goes_to_standard_error(folders, capsys):
     load(write_module(folders[1], "print('loaded')"), folders[1])
     assert capsys.readouterr() == ("", "loaded\n")
 

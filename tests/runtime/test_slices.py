@@ -304,7 +304,7 @@ def test_held_and_clipped_gradients_of_slices_have_the_same_bits(device, cut, fo
     assert_same_bits(Step(CHAIN, device, cut, **{form: True}), Step(CHAIN, device, None, **{form: True}))
 
 
-def test_what_some_slices_have_written_is_offloaded_and_comes_back(device):
+def test_a_buffer_that_some_slices_have_written_is_offloaded_and_comes_back(device):
     """A copy between two slices takes the existing part of the blob in which slices write their items."""
     whole, step = Step(CHAIN, device, None), Step(CHAIN, device, "..pool1/2")
     order = program_order(step.graph)

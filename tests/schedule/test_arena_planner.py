@@ -100,7 +100,7 @@ def test_a_plan_of_an_unknown_strategy_has_others_that_reuse_bytes(arena, plan):
     assert arena.plans(replace(plan, strategy="mine"))[1].strategy == "liveness"
 
 
-def test_what_is_cached_is_made_once(arena):
+def test_cached_values_are_made_once(arena):
     made = []
     answers = [arena.cached("key", lambda: made.append(1) or len(made)) for _ in range(3)]
     assert answers == [1, 1, 1] and arena.cached("another key", lambda: 7) == 7

@@ -27,7 +27,7 @@ def schedule_of(seed, *, most=8):
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("block", range(5))
-def test_any_plan_lowered_and_placed_is_safe_in_every_order_that_its_edges_permit(block):
+def test_any_placed_plan_is_safe_in_every_order_that_its_edges_permit(block):
     copies = is_recompute = overlays = 0
     for seed in range(block * 40, block * 40 + 40):
         schedule, _ = schedule_of(seed)

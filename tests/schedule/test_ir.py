@@ -28,7 +28,7 @@ def test_a_chain_of_overlays_is_one_allocation_of_aligned_bytes():
     assert allocations(tuple(STAYS)) == [(0, 5, 512), (4, 6, 768), (1, 2, 256)]
 
 
-def test_what_is_live_at_a_tick_counts_bytes_once_and_leaves_the_host_out():
+def test_live_bytes_of_a_tick_count_once_and_leave_the_host_out():
     """At tick 2, b has taken the bytes of a over; at tick 4, c is live together with it."""
     live = [[r.buffer for r in schedule().live_at(tick)] for tick in range(6)]
     assert live == [["a"], ["a", "d"], ["b"], ["b"], ["c", "b"], ["c"]]

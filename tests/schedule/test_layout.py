@@ -170,7 +170,7 @@ def test_copies_hold_bytes_as_far_as_the_limit_permits():
     assert seconds == [18, 15, 13]
 
 
-def test_what_has_not_changed_since_it_left_is_not_copied_again():
+def test_an_unchanged_buffer_is_not_copied_to_the_host_again():
     plan = replace(
         small_plan(), decisions={Gap("x", 1): Decision.OFFLOAD, Gap("x", 2): Decision.OFFLOAD}, copy_lead=0.0
     )

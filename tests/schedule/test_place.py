@@ -22,7 +22,7 @@ def test_bytes_are_given_to_what_begins_where_they_end():
     assert offsets(rows) == ([0, 0], 512)
 
 
-def test_what_lives_at_one_tick_shares_no_byte():
+def test_residencies_alive_at_one_tick_share_no_byte():
     rows = residencies("""
         a 512 ##..
         b 512 .##.

@@ -61,7 +61,7 @@ def test_a_schedule_without_instructions_takes_no_time():
     assert timeline().seconds == 0
 
 
-def test_what_is_launched_together_has_one_launch():
+def test_joined_updates_have_one_launch():
     """Two ops of one second each follow a launch of half a second."""
     rows = [
         Instruction(tick, "compute", "update", name, op(name, FORWARD, joins="SGD", flops=1), {}, (), ())

@@ -100,7 +100,7 @@ def test_a_number_stays_and_counts_what_is_skipped():
 
 
 @pytest.mark.parametrize("given", ["half", "0", "-2", "3", "1000", "0.5", "nan", "inf", str(2**33)])
-def test_what_is_no_power_of_two_is_refused(given):
+def test_a_scale_that_is_no_power_of_two_is_refused(given):
     with pytest.raises(InputError, match="a power of two from 1 to 4294967296"):
         loss_scale_of("fp16", given)
 
@@ -134,7 +134,7 @@ def test_backward_begins_with_it_and_updates_wait_for_the_norm_of_all_gradients(
     assert graph.by_name["loss.seed"].record == Fill(1.0, scaled=True)
 
 
-def test_of_other_storages_nothing_is_scaled():
+def test_other_storages_scale_nothing():
     for storage in ("fp32", "bf16"):
         graph = train_graph(net_of(CHAIN), CpuDevice(storage=storage), Rule("SGD", 1))
         assert not any(getattr(op.record, "scaled", False) for op in graph.ops) and "overflow" not in graph.by_name

@@ -131,7 +131,7 @@ def test_a_value_that_is_not_finite_is_found_in_any_part_of_a_parameter(paramete
         parameters.runner.write(name, values)
 
 
-def test_parts_that_are_read_are_the_values_in_the_order_of_caffe(parameters):
+def test_reading_in_parts_gives_the_values_in_the_order_of_caffe(parameters):
     for name in parameters.train.params:
         parts = [*parameters.runner.read_parts(name, 50)]
         assert np.array_equal(np.concatenate(parts), parameters.runner.read(name).reshape(-1))

@@ -29,7 +29,7 @@ from tests.nets import solver_file
 MIB = 2**20
 
 
-def test_all_parts_count_and_those_that_are_not_zero_are_named():
+def test_all_parts_count_and_nonzero_ones_are_named():
     assert ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB).total_bytes == 25 * MIB
     assert str(ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB)) == (
         "arena 10.0 MiB, batches 3.00 MiB, largest parameter 5.00 MiB, runtime 7.00 MiB"
@@ -90,7 +90,7 @@ def test_steps_in_slices_that_were_looked_at_and_not_taken_count_by_their_ops(tm
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system's figure is taken as it is")
-def test_what_the_parent_held_in_ram_does_not_count():
+def test_memory_of_the_parent_does_not_count():
     ballast = bytearray(300 * MIB)
     ballast[::4096] = b"1" * len(ballast[::4096])
     program = "from layermem.solver.process_memory import max_resident_bytes; print(max_resident_bytes())"

@@ -298,7 +298,7 @@ WRITING = f"""
     "net, layer, text",
     [(STATEFUL, "lstm", "carries its state from batch to batch"), (WRITING, "out", "move it to the TEST phase")],
 )
-def test_what_ranks_cannot_share_is_refused_with_its_layer_and_line(net, layer, text, folder):
+def test_layers_that_ranks_cannot_share_are_refused_with_their_line(net, layer, text, folder):
     file = solver_file(net, folder, **ADAM)
     for _, error, _ in errors_of(2, folder, file=file):
         assert f"layer '{layer}'" in error and text in error

@@ -55,7 +55,7 @@ def test_a_write_counts_until_it_is_on_the_device_and_a_read_begins_without_its_
     assert clock.steps == [trial, *one, trial, *[whole, *one, whole] * ROUNDS]
 
 
-def test_of_a_slow_device_only_the_trial_is_measured(tmp_path, monkeypatch):
+def test_only_the_trial_is_measured_on_a_slow_device(tmp_path, monkeypatch):
     clock = Clock(monkeypatch, copied=1e-8, flushed=0.0)
     assert measure_spill(DEVICE, tmp_path) == pytest.approx((1e8, 1e8))
     assert sum(count for what, count in clock.steps if what == "copies") == 2 * TRIAL_BYTES // BLOCK_BYTES

@@ -27,7 +27,7 @@ def saved(folder, suffix, state=STATE):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_written_is_read_back_bit_for_bit(tmp_path, suffix):
+def test_a_written_state_is_read_back_bit_for_bit(tmp_path, suffix):
     state = read_state(saved(tmp_path, suffix))
     assert (state.iteration, state.learned_net, state.current_step) == (12, "out/net_iter_12.caffemodel", 3)
     assert [np.asarray(blob).tolist() for blob in state.history] == [[[0, 1, 2], [3, 4, 5]], [7]]

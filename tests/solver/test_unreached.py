@@ -106,7 +106,7 @@ def test_momentum_of_a_snapshot_does_not_move_what_lr_mult_0_freezes_and_a_note_
     ],
     ids=str,
 )
-def test_no_plan_changes_a_bit_of_what_no_gradient_reaches(options, storage, fields, tmp_path):
+def test_no_plan_changes_a_bit_of_parameters_that_no_gradient_reaches(options, storage, fields, tmp_path):
     def trained(**options) -> list[np.ndarray]:
         file = solver_file("unreached", tmp_path, test_iter=None, test_interval=None, **fields)
         device = get_device("cpu", storage=storage)

@@ -92,7 +92,7 @@ def test_a_heading_may_change_settings(heading, changes, name):
     assert changes_of(heading) == (changes, name)
 
 
-def test_what_does_not_fit_is_worse_than_any_number():
+def test_a_plan_that_does_not_fit_is_worse_than_any_number():
     assert number_of("needs 1,593") == float("inf") > number_of("1,234 (-3 %)") == 1234
     assert number_of("-0.3 %") == -0.3
     comparison = Comparison()

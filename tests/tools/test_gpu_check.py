@@ -129,7 +129,7 @@ def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
     assert len(names) == len({*names}), "of two checks with one name the second is taken for done"
 
 
-def test_what_a_bare_machine_runs_needs_no_pytest():
+def test_modules_that_a_bare_machine_runs_need_no_pytest():
     """A bare machine has only the dependencies of layermem."""
     steps = ", ".join(f"tools.gpu.{step.name}" for step in gpu_check.STEPS if step.name != "ncu")
     text = f"import sys; import {steps}; assert 'pytest' not in sys.modules"
@@ -387,7 +387,7 @@ def test_the_preparation_takes_half_of_the_minutes_in_all(tmp_path, monkeypatch)
     assert "it takes more than" in next(row["says"] for row in ready.rows if row["what"] == "native")
 
 
-def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
+def test_a_missing_package_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     import tools.gpu.prepare as prepare
 
     def none(command, log, seconds, environment=None):
@@ -425,7 +425,7 @@ def test_a_sanitizer_that_cannot_look_is_no_failure(code, said, passed):
     assert verdict(code, said, 60)["passed"] is passed
 
 
-def test_what_is_wrong_is_listed():
+def test_errors_are_listed():
     found = {
         "correctness": {
             "ended": "done",
@@ -589,7 +589,7 @@ def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
     assert not tiles.takes("bf16 on bf16", replace(problem, c=3))
 
 
-def test_what_no_op_hides_of_a_copy_is_exposed():
+def test_the_time_of_a_copy_that_no_op_hides_is_exposed():
     spans = [Span("compute", "a", 0, 4), Span("compute", "b", 5, 8), Span("d2h", "x", 3, 6), Span("h2d", "y", 8, 10)]
     row = summary(spans)
     assert (row["step ms"], row["compute ms"], row["d2h ms"], row["exposed copies ms"]) == (10, 7, 3, 1 + 2)

@@ -67,7 +67,7 @@ def test_a_check_by_warpgroups_launches_a_kernel_of_theirs():
         assert ("sm90a", each.tile[:2]) in tiles, each.name
 
 
-def test_what_a_launch_lacks_is_named():
+def test_missing_features_of_a_launch_are_named():
     cases = {
         "full": coverage.Met("convolution.conv_fprop_128x64_v4", (147, 65), (128, 64), 577, 32, 2, 4, 4),
         "exactly a tile": coverage.Met("convolution.conv_fprop_128x64_v4", (128, 64), (128, 64), 577, 32, 2, 1, 1),
@@ -132,7 +132,7 @@ def judged(pattern: str, where: int, most_macs: int) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("where", [3, 40])  # in the part that the naive kernel computes, and beside it
 @pytest.mark.parametrize("most_macs", [PROBLEM.macs, PROBLEM.macs // 3])
-def test_of_two_kernels_that_differ_the_naive_kernel_says_which_is_wrong(where, most_macs):
+def test_the_naive_kernel_decides_which_of_two_kernels_is_wrong(where, most_macs):
     says = f"1 of {CELLS} elements have other bits than the naive kernel's, number {where} first"
     assert judged("none", where, most_macs) == [{}, {}]
     first, second = judged(OF_FP32, where, most_macs)

@@ -56,7 +56,7 @@ TF32, PACKED = "convolution_tf32", "convolution_bf16_on_bf16"
         (failing(FAULTED, "shape.permute"), "shape.permute", "shape.tile_rows"),
     ],
 )
-def test_what_fails_takes_along_what_is_like_it(failed, given_up, tried):
+def test_a_failed_kernel_takes_along_similar_ones(failed, given_up, tried):
     quarantine = Quarantine([{"name": "x", "passed": False}, *failed])
     assert quarantine.reason(given_up) and not quarantine.reason(tried)
 
@@ -119,7 +119,7 @@ def test_whole_nets_do_without_the_families_of_what_failed():
     assert without(rows, {"LAYERMEM_WITHOUT": "grouped"}) == "grouped,moments,sums,warpgroups"
 
 
-def test_what_failed_in_a_call_before_counts_while_the_sources_are_the_same(tmp_path):
+def test_failures_of_an_earlier_call_count_while_the_sources_are_the_same(tmp_path):
     row = failing(HUNG, "a.b")
     for name, sources in (("A", "1"), ("B", "2"), ("C", "1")):
         found = {"preparation": {"sources": sources}, "smoke": {"rows": row if name != "C" else []}}

@@ -245,7 +245,7 @@ def test_every_type_is_exported_or_refused_with_a_reason():
     assert types == set(EXPORTERS) | set(REFUSED) | composed
 
 
-def test_what_onnx_cannot_express_is_refused_by_name_and_nothing_is_written(tmp_path):
+def test_layers_that_onnx_cannot_express_are_refused_by_name_and_nothing_is_written(tmp_path):
     text = SMALL + ('layer { name: "keep" type: "Filter" bottom: "ip" bottom: "s" top: "f" }')
     net = net_of(text, data=(2, 3, 5, 5), s=(2,))
     with pytest.raises(InputError, match="layer 'keep' has type 'Filter', which makes a number of items that depends"):
