@@ -13,9 +13,9 @@ from layermem.errors import DivergenceError, InputError, LayermemError
 
 if TYPE_CHECKING:
     from layermem.cli.options import Options
+    from layermem.interactive.solver import Solver
     from layermem.report.events import Event
     from layermem.report.records import Record
-    from layermem.solver.solver import Solver
 
 OPTIONS = ("log", "tensorboard", "plot")
 

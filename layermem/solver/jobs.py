@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from layermem.backends.base import Device, get_device
 from layermem.distributed.ranks import Ranks
@@ -40,14 +41,25 @@ MakeParts = Callable[[Device], StepParts]
 class StepOptions:
     """The user's options for a training step besides its net: device, memory and planning.
 
-    budget, host_budget   see job.Budget
-    spill       a folder for offloaded bytes, whose rates are measured unless they are known; a Spill has rates
-    slices      see Job.with_slices()
-    strategy, plan   at most one of them; a saved plan, or its file
-    costs       measured costs or their file; by default a model of the device
-    measure     run some steps first, and plan with the times of their ops
-    ranks, iter_size   number of ranks that share the step, and of its micro-batches
-    keep        globs of blobs to hold to the end of the step; globs that end in .diff select gradients of parameters
+    device       a name ("reference", "cpu", ..) or a Device
+    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
+                 the GPU; None is no limit
+    host_budget  the same for offloaded bytes; None is no limit, except for a device that computes in the host's memory,
+                 where it is 0 without a spill
+    spill        a folder for offloaded bytes, which are then in a file; plans use the rates of its file system
+                 (solver/spill_rates.py), measured at first use; a Spill has its rates already
+    slices       layers of the training step that run in slices of the batch, and the number of slices:
+                 "conv1_1..pool2/4", or "whole/4"; weights in bands of rows: "fc6/rows/8"; both, separated by a comma;
+                 "auto": the fastest plan; None is "off"
+    strategy     name of a strategy: by default `auto` under a budget, else `liveness`
+    plan         a plan, or the file that `plan --save` wrote, in place of a strategy
+    costs        measured costs, or their file; None is a model of the device
+    hints        segment ends, and layers to keep or recompute
+    measure      run some steps first, within the budget, and plan with the times of their ops; "once": measure only
+                 if no times are kept for this GPU (planning/kept_costs.py)
+    iter_size    micro-batches of an iteration, instead of the solver's
+    keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at;
+                 "*.diff" holds the gradients of parameters
     """
 
     device: str | Device = "cpu"
@@ -60,9 +72,18 @@ class StepOptions:
     costs: Costs | PathName | None = None
     hints: Hints = Hints()
     measure: bool | str = False
-    ranks: int = 1
+    ranks: int = 1  # number of ranks that train together; the step is that of the first one
     iter_size: int | None = None
     keep: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
+        """Make the options from a user's arguments; `keep` may be a single name."""
+        return cls(keep=(keep,) if isinstance(keep, str) else tuple(keep), **options)
+
+    @property
+    def spill_folder(self) -> PathName | None:
+        return self.spill.folder if isinstance(self.spill, Spill) else self.spill
 
     @property
     def target(self) -> Device:

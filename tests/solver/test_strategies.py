@@ -5,11 +5,11 @@ from functools import cache
 import pytest
 
 from layermem.errors import BudgetError
+from layermem.interactive.solver import Solver
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.nested_search import nested_planner
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.strategies import STRATEGIES
-from layermem.solver.solver import Solver
 from tests.nets import NETS, solver_file
 
 VARIANTS = {

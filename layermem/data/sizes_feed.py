@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from layermem.data.boxes import UNIT
-from layermem.data.feed import Feed, Shapes
+from layermem.data.feed import Feed, Opening, Shapes, feed_of
 from layermem.data.position import State, number_in
 from layermem.data.resizing import Resizing
 from layermem.errors import InputError
+from layermem.layers.data import SIZES
 from layermem.proto.schema import Message, enum_name
 from layermem.utils.input_files import Read, read_bytes, read_lines
 
@@ -24,6 +25,7 @@ LIMIT = 2**30  # bytes of the file
 MOST_PIXELS = 2**24  # along an axis: float32 is exact up to here
 
 
+@feed_of(SIZES)
 class SizesFeed(Feed):
     """Rows of ITEM_SIZE numbers for the images of each batch."""
 
@@ -34,6 +36,15 @@ class SizesFeed(Feed):
         windows = [resizing.window(*size) if resizing else UNIT for size in sizes]
         self.rows = np.array([(*window, width, height) for window, (height, width) in zip(windows, sizes)], np.float32)
         self._item = 0  # number of images read so far
+
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        p = opening.param.detection_evaluate_param
+        return cls(opening.shapes, opening.resolve(p.name_size_file), p, opening.files.read_bytes)
+
+    @classmethod
+    def reads_ahead(cls, param: Message) -> bool:
+        return False
 
     def _next(self) -> list[np.ndarray]:
         batch = self.shapes[0][0]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from layermem.errors import BudgetError, DivergenceError, InputError
+from layermem.interactive.solver import Solver
 from layermem.proto.weights import read_weights
 from layermem.report import events
-from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, conv, solver_file
 
 

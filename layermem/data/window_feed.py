@@ -28,17 +28,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.data.feed import Feed
+from layermem.data.feed import Feed, Opening, feed_of
 from layermem.data.images import decode, resize
+from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import IMAGE_LIMIT, LABEL_END, LIST_LIMIT
 from layermem.data.position import State, number_in
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
+from layermem.layers.data import WINDOW_CHANNELS as CHANNELS
+from layermem.layers.data import check_batch
 from layermem.proto.schema import Message
 from layermem.utils.input_files import Read, check_regular, file_beside, read_bytes, read_lines
 from layermem.utils.seeds import below, words
 
-CHANNELS = 3  # images are read in colour
 CROP_MODES = ("warp", "square")
 HEADER = ("the path", "the channels", "the height", "the width", "the number of windows")
 COLUMNS = 6  # numbers of a window
@@ -72,6 +74,7 @@ class Region(NamedTuple):
     width: int
 
 
+@feed_of("WindowData")
 class WindowFeed(Feed):
     """WindowData: batches of windows and their labels; `key` is the seed and the layer."""
 
@@ -103,6 +106,23 @@ class WindowFeed(Feed):
                 )
         self._cached = [self._read(image) for image in self.windows.images] if self.param.cache_images else None
         self._sample = 0
+
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        check_batch(opening.param)  # checks it
+        path = opening.resolve(opening.param.window_data_param.source)
+        return cls(path, opening.param, opening.key, opening.resolve, opening.files.read_bytes)
+
+    @classmethod
+    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+        """Bytes of the files that the layer keeps in memory."""
+        p = param.window_data_param
+        if not p.cache_images:
+            return 0
+        path = resolve(p.source)
+        windows = read_windows(path, p.fg_threshold, p.bg_threshold)
+        files = (file_beside(p.root_folder + image.path, path.parent) for image in windows.images)
+        return sum(check_regular(file, what="image") for file in files)
 
     def _check(self, layer: Message) -> None:
         if len(layer.top) != 2:
@@ -235,16 +255,6 @@ def region(
 def round_half_away(value: np.floating) -> int:
     """C's round(): halves go away from zero."""
     return int(math.copysign(math.floor(abs(float(value)) + 0.5), value))
-
-
-def cached_bytes(param: Message, resolve: Callable[[str], Path]) -> int:
-    """Bytes of the files that a WindowDataParameter keeps in memory."""
-    if not param.cache_images:
-        return 0
-    path = resolve(param.source)
-    windows = read_windows(path, param.fg_threshold, param.bg_threshold)
-    files = (file_beside(param.root_folder + image.path, path.parent) for image in windows.images)
-    return sum(check_regular(file, what="image") for file in files)
 
 
 # -- the file ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""The solver: Caffe's loop of iterations, tests and snapshots, within a memory budget.
-
-    solver = Solver("solver.prototxt", device="cpu", strategy="liveness", budget="50%", log=Log())
-    solver.solve()                         everything: iterations to max_iter, tests, displays, snapshots
-    solver.step(10); solver.test(0)        or in parts
+"""Caffe's loop of iterations, tests and snapshots, within a memory budget.
 
 An iteration has the order of Caffe: test, forward and backward, display, update, snapshot.  If the iteration after the
 last one displays, the run ends with a forward pass of the train net, which advances its data and BatchNorm averages.
@@ -14,48 +10,46 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from layermem.backends.base import Device
 from layermem.distributed.group import Group
 from layermem.distributed.transport import Transport
 from layermem.errors import DivergenceError, InputError
 from layermem.graph.net import NetOptions
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
-from layermem.planning.costs import Costs
-from layermem.planning.hints import Hints
-from layermem.planning.job import Budget, PathName, title_of
-from layermem.planning.plan import Plan
-from layermem.planning.registry import Choice
-from layermem.proto.read import SolverFile, read_solver, resolve_path
+from layermem.planning.job import PathName, title_of
+from layermem.proto.read import SolverFile, read_solver
 from layermem.proto.schema import Message
 from layermem.proto.weights import open_weights
 from layermem.report import events
-from layermem.report.events import Event
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver import snapshot as snapshots
 from layermem.solver.callbacks import Callbacks
-from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver
+from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver, ignored, last_iteration, named_weights
 from layermem.solver.engine import Engine, Outputs
 from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.loss_scale import GROWTH_INTERVAL, LossScale, loss_scale_of
 from layermem.solver.measure import ONCE, measure_once, measure_step
 from layermem.solver.noise import nets_of_run, noise_seed
-from layermem.solver.rules import defaulted, rate_drops
+from layermem.solver.progress import Progress, restore_snapshot, write_snapshot
+from layermem.solver.rules import defaulted
+from layermem.solver.run_options import RunOptions
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
 from layermem.solver.snapshot import Snapshot
 from layermem.solver.spill_rates import resolve_spill
-from layermem.solver.state_file import SolverStateData
 from layermem.utils.exclusive import exclusive
 from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
+
+T = TypeVar("T", bound="Training")
 
 
 def copy_of(message: Message) -> Message:
@@ -64,47 +58,13 @@ def copy_of(message: Message) -> Message:
     return copy
 
 
-class Solver:
-    """Training of a net by a solver prototxt.
+class Training:
+    """Training of a net by a solver prototxt.  layermem.Solver is its public form, with its options as keywords.
 
     InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
 
-    device       a name ("reference", "cpu", ..) or a Device object
-    strategy     name of a strategy (default: auto under a budget, else liveness), or `plan`: a Plan or a saved one
-    hints        segment ends, layers to keep or recompute, the host budget
-    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
-                 the GPU; None is no limit
-    host_budget  the same for offloaded bytes; None is no limit, except for a device that computes in the host's memory,
-                 where it is 0 without `spill`
-    spill        a folder for offloaded bytes, which are then in a file; plans use the rates of its file system
-                 (solver/spill_rates.py), measured at first use
-    slices       layers of the training step that run in slices of the batch, and the number of slices:
-                 "conv1_1..pool2/4", or "whole/4"; weights in bands of rows: "fc6/rows/8"; both, separated by a comma;
-                 "auto": the fastest plan; None is "off"
-    costs        measured costs, or their file; None is a model of the device
-    measure      run some steps first, within the budget, and plan with the times of their ops; "once": measure only if
-                 no times are kept for this GPU (planning/kept_costs.py)
-    batch        replaces the batch size of the train net
-    data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
-    inputs       with noise, shapes (NCHW) by name of tops of input layers; their data need not exist
-    weights      files of initial weights, by layer name, instead of those in the solver
-    snapshot     a .solverstate to resume from
-    iterations   the last iteration, instead of max_iter (which learning rates still refer to)
-    seed         replaces random_seed; the seed of a snapshot overrides both
-    level, stages    NetState of the train net, in addition to the solver's
-    allow_python   import and run the classes of Python layers
-    allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
-    poison       fill freed bytes with NaN (slow; for tests)
-    keep         names or globs of blobs whose data and gradient are held to the end of a step, for inspection;
-                 "*.diff" holds the gradients of parameters
-    log          called with events.*; report.log.Log() prints Caffe's lines
-    iter_size    micro-batches of an iteration, instead of the solver's
-    loss_scale   for a device that stores fp16 (docs/storage.md): "dynamic", the default, or a power of two
-    restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
-    transport    connection to the other ranks that train the net (docs/ranks.md): every rank makes a Solver and calls
-                 the same methods; only the first one logs and saves snapshots
-
     nets, job, report, program, runner    the parts of the solver
+    progress     the progress of the loop, which snapshots save
     iteration    number of updates so far        outputs    outputs of the last batch, by blob
     interrupted  whether a signal or request("stop") ended solve()
     """
@@ -112,115 +72,66 @@ class Solver:
     def __init__(
         self,
         file: SolverFile | PathName,
-        *,
-        device: str | Device = "cpu",
-        strategy: Choice | None = None,
-        plan: Plan | PathName | None = None,
-        budget: Budget = None,
-        host_budget: Budget = None,
-        hints: Hints = Hints(),
-        costs: Costs | PathName | None = None,
-        measure: bool | str = False,
-        batch: int | None = None,
-        data: str | None = None,
-        inputs: Mapping[str, Sequence[int]] | None = None,
-        slices: str | None = None,
-        spill: PathName | None = None,
-        weights: str | Sequence[str] = (),
-        snapshot: PathName | None = None,
-        iterations: int | None = None,
-        seed: int | None = None,
-        level: int = 0,
-        stages: Sequence[str] = (),
-        allow_python: bool = False,
-        allow_nan: bool = False,
-        poison: bool = False,
-        keep: str | Sequence[str] = (),
-        log: Callable[[Event], None] | None = None,
-        iter_size: int | None = None,
-        loss_scale: str | float | None = None,
-        restart: bool = False,
-        transport: Transport | None = None,
+        options: NetOptions = NetOptions(),
+        step: StepOptions = StepOptions(),
+        run: RunOptions = RunOptions(),
     ):
-        options = NetOptions.of(batch, inputs, level, stages, allow_python)
-        step = StepOptions(
-            device=device,
-            budget=budget,
-            host_budget=host_budget,
-            slices=slices,
-            strategy=strategy,
-            plan=plan,
-            costs=costs,
-            hints=hints,
-            measure=measure,
-            iter_size=iter_size,
-            keep=(keep,) if isinstance(keep, str) else tuple(keep),
-        )
-        self.group = Group(transport)
-        self.log = log if log is not None and self.group.is_first else (lambda event: None)
+        self.group = Group(run.transport)
+        self.log = run.log if run.log is not None and self.group.is_first else (lambda event: None)
         self.device = self.group.agree(lambda: step.target)
-        if transport is not None:
-            self.device.connect(transport)
-            if self.device.communication_bytes:
-                taken = format_bytes(self.device.communication_bytes)
-                self._note(f"communication between ranks takes {taken} of the GPU, beside the budget")
-        spill_file = self.group.gather_from(  # all ranks plan with the rates of the first
-            lambda: resolve_spill(spill, self.device, again=measure is True) if self.group.is_first else None
-        )[0]
-        step = replace(step, device=self.device, spill=spill_file)
-        report = self.group.agree(lambda: self._prepare(file, options, step, data, iterations, loss_scale))
-        self.program, job = report.program, report.job  # with the chosen slices
-        self.job, self.report = job, replace(report, search=None)  # without the caches of the planners
+        if run.transport is not None:
+            self._connect(run.transport)
+        folder = step.spill_folder
+        rates = partial(resolve_spill, folder, self.device, again=step.measure is True)
+        spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # the same on all ranks
+        planned = replace(step, device=self.device, spill=spill)
+        report = self.group.agree(lambda: self._prepare(file, options, planned, run))
+        self.program, self.job = report.program, report.job  # in the chosen slices
+        self.report = replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
             self.nets,
             self.param,
-            job.graphs,
+            self.job.graphs,
             self.program,
             self.device,
-            spill=None if spill is None else Path(spill),
-            poison=poison,
-            noise=noise_seed(data),
+            spill=None if folder is None else Path(folder),
+            poison=run.poison,
+            noise=noise_seed(run.data),
             group=self.group,
             loss_scale=self.loss_scale,
         )
         self.runner, self._lock = self._engine.runner, self._engine.lock
-        self.iteration = 0
+        self.progress = Progress(losses=deque(maxlen=self.param.average_loss))
         self.callbacks = Callbacks()
-        self._base_lr: float | None = None  # set at run time
         self.outputs: dict[str, np.ndarray] = {}
         self.interrupted = False
-        self.allow_nan = allow_nan
-        self.resumed_from: str | None = None  # path of the solver state
+        self.allow_nan = run.allow_nan
         self._requests = Requests(self.group.size)
-        self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._displayed: tuple[int, float] | None = None  # iteration and time of the last display
-        self._saved_at: int | None = None  # iteration of the last snapshot, if nothing changed since
-        self._last_snapshot: str | None = None  # path of its solver state
         try:
-            files = weights.split(",") if isinstance(weights, str) else list(weights)
-            self._begin(seed, snapshot, files, restart=restart)
+            self._begin(run)
         except BaseException:
             self.close()
             raise
 
+    def _connect(self, transport: Transport) -> None:
+        self.device.connect(transport)
+        if self.device.communication_bytes:
+            taken = format_bytes(self.device.communication_bytes)
+            self._note(f"communication between ranks takes {taken} of the GPU, beside the budget")
+
     def _prepare(
-        self,
-        file: SolverFile | PathName,
-        options: NetOptions,
-        step: StepOptions,
-        data: str | None,
-        iterations: int | None,
-        loss_scale: str | float | None,
+        self, file: SolverFile | PathName, options: NetOptions, step: StepOptions, run: RunOptions
     ) -> PlanReport:
         """Do all preparations that a rank can make, and check, alone; BudgetError if no plan fits."""
         self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), step.iter_size)
         self.param = self.file.message
-        self.loss_scale = loss_scale_of(self.device.storage, loss_scale)
+        self.loss_scale = loss_scale_of(self.device.storage, run.loss_scale)
         check_solver(self.file)
         ranks = ranks_of(self.file, self.group.size, self.group.rank)
-        self.max_iter = self._end(iterations)
+        self.max_iter = last_iteration(self.file, run.iterations)
         check_rates(self.file, self.max_iter)
-        self.nets = nets_of_run(self.file, options, data)
+        self.nets = nets_of_run(self.file, options, run.data)
         if self.group.is_first and (self.param.snapshot or self.param.snapshot_after_train):
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
@@ -250,7 +161,7 @@ class Solver:
         pending = partial(self._requests.is_pending, "stop")
         with Signals(self.request, pending, sigint=sigint, sighup=sighup, of_ranks=of_ranks):
             self.step(max(0, self.max_iter - self.iteration))
-            if self.param.snapshot_after_train and self._saved_at != self.iteration:
+            if self.param.snapshot_after_train and self.progress.saved_at != self.iteration:
                 self.snapshot()
             if not self.interrupted:
                 self._show_final_loss()
@@ -301,9 +212,19 @@ class Solver:
         self._requests.add(what)
 
     @property
+    def iteration(self) -> int:
+        return self.progress.iteration
+
+    @property
+    def resumed_from(self) -> str | None:
+        """The solver state that the run continues."""
+        return self.progress.resumed_from
+
+    @property
     def loss(self) -> float:
         """Mean loss of the last average_loss iterations; NaN before the first."""
-        return float(np.mean(self._losses)) if self._losses else float("nan")
+        losses = self.progress.losses
+        return float(np.mean(losses)) if losses else float("nan")
 
     @property
     def seed(self) -> int:
@@ -324,20 +245,20 @@ class Solver:
         param.base_lr = base_lr
         check_rates(replace(self.file, message=param), self.max_iter)
         self.param = self._engine.param = param
-        self._base_lr = float(base_lr)
+        self.progress.base_lr = float(base_lr)
 
     def _iterate(self) -> None:
         self.callbacks.call("on_start")
         before = None if self.loss_scale is None else replace(self.loss_scale)
         loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"), self._requests)
-        self._losses.append(loss)
+        self.progress.losses.append(loss)
         self.outputs = {output.name: output.values for output in outputs}
         if self.param.display and self.iteration % self.param.display == 0:
             self._display(outputs)
         self._check_loss(loss)
         if before is not None:
             self._note_scale(before)
-        self.iteration += 1
+        self.progress.iteration += 1
         self.log(events.Stepped(self.iteration, loss, self.loss, self._engine.context["rate"], outputs))
         self.callbacks.call("on_iteration")
 
@@ -371,9 +292,9 @@ class Solver:
     def _show_final_loss(self) -> None:
         if self.param.display and self.iteration % self.param.display == 0:
             loss = self._engine.forward(self.iteration)
-            self._losses.append(loss)
+            self.progress.losses.append(loss)
             self.log(events.FinalLoss(self.iteration, self.loss))
-            self._saved_at = None
+            self.progress.saved_at = None
             self._check_loss(loss)
 
     def _check_loss(self, loss: float) -> None:
@@ -382,7 +303,8 @@ class Solver:
 
     def _divergence(self, what: str) -> DivergenceError:
         """The error for diverged training, with a remedy."""
-        last = f"the last snapshot is '{self._last_snapshot}'" if self._last_snapshot else "there is no snapshot yet"
+        saved = self.progress.last_snapshot
+        last = f"the last snapshot is '{saved}'" if saved else "there is no snapshot yet"
         wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
         return DivergenceError(
             f"{what}: training has diverged, and {last}; use a base_lr below {self.param.base_lr:g}, or "
@@ -428,7 +350,7 @@ class Solver:
         if unknown:
             raise InputError("is not in the net; rename it", path=str(self.nets.train.path), layer=unknown[0])
         self._engine.parameters.write(values)
-        self._saved_at = None
+        self.progress.saved_at = None
 
     @exclusive
     def load(self, path: PathName) -> None:
@@ -438,7 +360,7 @@ class Solver:
         except InputError as error:
             raise error.at(path=str(path)) from None
         self._engine.parameters.write(values)
-        self._saved_at = None
+        self.progress.saved_at = None
         for note in self._engine.parameters.repeated_names():
             self._note(note)
         for name in unknown:
@@ -460,7 +382,7 @@ class Solver:
         """Release the files and threads of the feeds."""
         self._engine.close()
 
-    def __enter__(self) -> Solver:
+    def __enter__(self: T) -> T:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -471,34 +393,17 @@ class Solver:
     @exclusive
     def snapshot(self) -> str:
         """Save a snapshot and return the path of its solver state.  DivergenceError if a value in it is not finite."""
-        p, parameters = self.param, self._engine.parameters
-        if not self.allow_nan and (name := parameters.find_not_finite()):
+        if not self.allow_nan and (name := self._engine.parameters.find_not_finite()):
             what = f"'{name}' is not finite at iteration {self.iteration}, so no snapshot is saved"
             raise self.group.agreed(self._divergence(what))
-        hdf5 = p.snapshot_format == snapshots.HDF5
-        model, path = snapshots.snapshot_paths(p.snapshot_prefix, self.iteration, hdf5)
+        hdf5 = self.param.snapshot_format == snapshots.HDF5
+        model, path = snapshots.snapshot_paths(self.param.snapshot_prefix, self.iteration, hdf5)
         self.log(events.Saving(model, path, hdf5))
-        parameters.shared.collect(lambda: self._write_snapshot(model, path))
-        self._saved_at, self._last_snapshot = self.iteration, path
+        write = partial(write_snapshot, model, path, self._engine, self.progress)
+        self._engine.parameters.shared.collect(write)
+        self.progress.saved_at, self.progress.last_snapshot = self.iteration, path
         self.log(events.Saved(self.iteration, model, path))
         return path
-
-    def _write_snapshot(self, model: str, path: str) -> None:
-        parameters = self._engine.parameters
-        drops = rate_drops(self.param, max(0, self.iteration - 1))
-        state = SolverStateData(self.iteration, model, drops, parameters.history())
-        extra = snapshots.Extra(
-            seed=self.seed,
-            iteration=self.iteration,
-            losses=list(self._losses),
-            feeds=self._engine.open_feeds.state(),
-            device=self.device.arithmetic,
-            states=snapshots.saved_states(parameters.states()),
-            base_lr=self._base_lr,
-            ranks=self.group.size,
-            loss_scale=None if self.loss_scale is None else self.loss_scale.saved(),
-        )
-        snapshots.write_snapshot(model, path, self.nets.train, parameters.file_layers(), state, extra)
 
     @exclusive
     def restore(self, path: PathName) -> None:
@@ -508,98 +413,41 @@ class Solver:
 
     def _restore(self, snapshot: PathName | Snapshot) -> None:
         saved = snapshot if isinstance(snapshot, Snapshot) else snapshots.read_snapshot(str(snapshot))
-        parameters = self._engine.parameters
-        try:
-            values = parameters.match_snapshot(saved.weights)
-        except InputError as error:
-            raise error.at(path=saved.model) from None
-        try:
-            history = parameters.match_history(saved.state.history)
-        except InputError as error:
-            raise error.at(path=saved.path) from None
-        states = {} if saved.extra is None else snapshots.states_of(saved.extra)
-        try:
-            parameters.check_states(states)
-        except InputError as error:
-            raise error.at(path=f"{saved.path}.json") from None
-        if saved.extra is not None:
-            self._engine.open_feeds.check(saved.extra["feeds"])
-        self._engine.begin(self.seed if saved.extra is None else saved.extra["seed"])
-        parameters.write(values)
-        parameters.write_history(history)
-        parameters.write(states)
-        self.iteration = self._saved_at = saved.state.iteration
-        self._last_snapshot = self.resumed_from = saved.path
-        self._losses.clear()
+        notes = restore_snapshot(saved, self._engine, self.progress)
         self.log(events.Restored(self.iteration, saved.path))
-        if left := parameters.left_history(history):
-            self._note(
-                f"the snapshot has optimizer state of {' '.join(left)}, which lr_mult 0 freezes: it is left out, where "
-                "BVLC Caffe moves them on by their momentum"
-            )
-        if saved.extra is None:
-            self._note("the snapshot has no data positions and no seed: data start over with the seed of this run")
-            return
-        self._losses.extend(saved.extra["losses"])
-        if saved.extra["base_lr"] is not None:
+        if saved.extra is not None and saved.extra["base_lr"] is not None:
             self.set_base_lr(saved.extra["base_lr"])
             self._note(f"the snapshot goes on with base_lr {self.param.base_lr:g}, which was set while it ran")
-        self._note_device(saved.extra["device"])
-        if self.loss_scale is not None and (note := self.loss_scale.restore(saved.extra["loss_scale"])):
+        for note in notes:
             self._note(note)
-        for note in self._engine.open_feeds.restore(saved.extra["feeds"]):
-            self._note(note)
-        for name in dict.fromkeys(name for net in self.nets.all for name in net.python_sources):
-            self._note(f"layer '{name}' is a Python source, whose place a snapshot does not hold: its data start over")
-
-    def _note_device(self, device: str) -> None:
-        """Log a note if a snapshot was written by kernels that compute other bits."""
-        if device and device != self.device.arithmetic:
-            advice = (
-                "use that device and storage, and LAYERMEM_ISA for its instruction set, for the bits of an "
-                "uninterrupted run"
-            )
-            self._note(f"the snapshot was written on '{device}' and goes on on '{self.device.arithmetic}': {advice}")
 
     # -- initialization --------------------------------------------------------------------------------------------
 
-    def _end(self, iterations: int | None) -> int:
-        if iterations is not None:
-            if iterations < 0:
-                raise InputError(f"iterations {iterations} is negative; give 0 or more")
-            return iterations
-        if not self.param.HasField("max_iter"):
-            raise self.file.error("max_iter", "has no max_iter; set it to the number of iterations to train")
-        return int(self.param.max_iter)
-
-    def _begin(self, seed: int | None, snapshot: PathName | None, weights: Sequence[str], *, restart: bool) -> None:
-        if snapshot is not None and (weights or restart):
-            what = "from weights" if weights else "from the newest snapshot"
+    def _begin(self, run: RunOptions) -> None:
+        """Initial values, or those of a snapshot or of weight files; every rank has the same."""
+        if run.snapshot is not None and (run.weights or run.restart):
+            what = "from weights" if run.weights else "from the newest snapshot"
             raise self.group.agreed(
                 InputError(f"a run starts from the snapshot that is given or {what}; give only one of them")
             )
+        seed = run.seed
         if seed is None:
             chosen = self.param.random_seed if self.param.random_seed >= 0 else key_of(time.time_ns()) % 2**31
             seed = self.group.gather(chosen)[0]
         if not -(2**63) <= seed < 2**63:
             raise self.group.agreed(InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one"))
-        start: PathName | Snapshot | None = snapshot
-        if restart:
+        start: PathName | Snapshot | None = run.snapshot
+        if run.restart:
             newest: list[Snapshot] = []  # on the first rank, which continues with the files that it checked
             path = self.group.gather_from(lambda: self._newest_snapshot(newest))[0]
             start = newest[0] if newest else path
-        self.group.agree(lambda: self._start(seed, start, weights))
+        self.group.agree(lambda: self._start(seed, start, run.weights))
         self._check_same()
 
     def _start(self, seed: int, snapshot: PathName | Snapshot | None, weights: Sequence[str]) -> None:
-        """Set initial values, or the values of a snapshot or of weight files."""
-        for note in (*self.file.notes, *self.nets.train.file.notes, *defaulted(self.param)):
+        notes = (*defaulted(self.param), *ignored(self.param, self.nets.tests))
+        for note in (*self.file.notes, *self.nets.train.file.notes, *notes):
             self._note(note)
-        if self.param.test_interval and not self.nets.tests:
-            self._note("test_interval has no effect without test_iter, the number of batches of a test")
-        for field in ("debug_info", "snapshot_diff"):
-            if getattr(self.param, field):
-                self._note(f"{field} is ignored")
         self._engine.begin(seed)
         if self._engine.noise is not None:
             self._note(f"the data are noise of seed {self._engine.noise}: losses and weights have no meaning")
@@ -608,7 +456,7 @@ class Solver:
         if snapshot is not None:
             self._restore(snapshot)
             return
-        for path in weights or self._named_weights():
+        for path in weights or named_weights(self.file):
             self.load(path)
 
     def _newest_snapshot(self, newest: list[Snapshot]) -> str | None:
@@ -645,17 +493,6 @@ class Solver:
         kernels = self.group.gather(self.device.arithmetic)
         if len(set(kernels)) > 1:
             self._note(f"ranks compute by {', '.join(dict.fromkeys(kernels))}: bits depend on which rank has which")
-
-    def _named_weights(self) -> list[Path]:
-        """The weight files that the solver names; one field may list several, separated by commas."""
-        paths = []
-        for index, names in enumerate(self.param.weights):
-            for name in names.split(","):
-                try:
-                    paths.append(resolve_path(name.strip(), self.file.path))
-                except InputError as error:
-                    raise self.file.error("weights", f"{error.what}; correct the path", index) from None
-        return paths
 
     def _note(self, text: str) -> None:
         self.log(events.Note(text))

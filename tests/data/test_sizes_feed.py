@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from layermem.data.detection_sizes import SizesFeed
 from layermem.data.opening import open_feed
+from layermem.data.sizes_feed import SizesFeed
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.read import read_net_text

@@ -26,18 +26,18 @@ from layermem.data.augment import distort, expand, sample
 from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
 from layermem.data.database import holds_leveldb
 from layermem.data.datum_source import DatumSource
-from layermem.data.feed import Feed
+from layermem.data.feed import Feed, Opening, check_tops, feed_of
 from layermem.data.leveldb_source import LevelDbSource
 from layermem.data.lmdb_source import LmdbSource
 from layermem.data.position import State, number_in
 from layermem.data.resizing import resizing_of
 from layermem.data.transform import Transform
 from layermem.errors import InputError
-from layermem.proto.schema import AnnotatedDatum, Message
+from layermem.layers.data import check_batch
+from layermem.proto.schema import AnnotatedDatum, Message, enum_name
 from layermem.proto.wire import LENGTH, WireError, fields
 from layermem.utils.seeds import generator
 
-ROWS_OF_ITEM = 8  # planned rows of an item when the database is absent
 DATUM, GROUP, ANNOTATION = 1, 3, 2  # field numbers of AnnotatedDatum and AnnotationGroup
 
 
@@ -122,6 +122,7 @@ def _end_of_datum(value: memoryview | bytes) -> int:
     return 0
 
 
+@feed_of("AnnotatedData")
 class AnnotatedFeed(Feed):
     """Batches of transformed images, and of their boxes if the layer has a second top."""
 
@@ -140,6 +141,22 @@ class AnnotatedFeed(Feed):
         rows = max(1, source.most_boxes(batch)) if self.tops > 1 else 1
         self.shapes = ((batch, *image), (1, 1, rows, COLUMNS + 1))[: self.tops]
         self._sample = 0  # number of images read so far
+
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        param, files = opening.param, opening.files
+        batch, data = check_batch(param), opening.param.data_param
+        check_tops(param)
+        read = files.read_bytes
+        transform = Transform(param.transform_param, opening.phase, opening.key, opening.resolve, boxes=True, read=read)
+        path, skip = opening.resolve(data.source), opening.skip(data.rand_skip)
+        source = open_annotated(path, enum_name(data, "backend"), color=transform.color, skip=skip)
+        try:
+            files.check_same(path, source.identity)
+            return cls(param, source, transform, batch, opening.key)
+        except InputError:
+            source.close()
+            raise
 
     def _fitted(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The size of every image, computed from the size of the first."""

@@ -6,14 +6,14 @@ from PIL import Image
 
 from layermem.backends.base import get_device
 from layermem.data import open_feed, probe
-from layermem.data.window_source import read_windows, region
+from layermem.data.window_feed import read_windows, region
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
+from layermem.interactive.solver import Solver
 from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.process_memory import expected_memory
-from layermem.solver.solver import Solver
 from tests.data.makers import images, layer
 from tests.nets import INNER, SOFTMAX, solver_file
 
@@ -92,9 +92,9 @@ def test_a_window_is_warped_to_the_crop_less_the_mean_and_times_the_scale(folder
 
 
 def test_the_mean_of_a_pixel_is_that_of_the_middle_of_the_mean_file(folder, monkeypatch):
-    from layermem.data import window_source
+    from layermem.data import window_feed
 
-    monkeypatch.setattr(window_source, "read_mean", lambda *_: np.arange(192, dtype=np.float32).reshape(3, 8, 8))
+    monkeypatch.setattr(window_feed, "read_mean", lambda *_: np.arange(192, dtype=np.float32).reshape(3, 8, 8))
     (folder / "mean").touch()
     plain, less = (
         feed_of(folder, "", f"crop_size: 6 {mean}").next()[0] for mean in ("", f'mean_file: "{folder}/mean"')
