@@ -39,7 +39,7 @@ from tools.campaign.session import Campaign, add_arguments
 
 DIGITS = Path(__file__).resolve().parents[1] / "prototxt" / "digits" / "train_val.prototxt"
 LAST = 16  # iterations of a chain
-MOST_CHILDREN = 12  # of a chain; the last is not disturbed
+MOST_CHILDREN = 12  # most children of a chain; the last is not disturbed
 LIMIT = 300.0  # seconds for one child, on a machine that also does other work
 SLOWEST = 0.03  # seconds between a snapshot and a signal: longer than an iteration and a snapshot
 PROCESSES = multiprocessing.get_context("fork")

@@ -23,7 +23,7 @@ from layermem.utils.units import format_bytes
 Bytes = npt.NDArray[np.uint8]
 
 PAGE = 4096
-POISON = 0xFF  # as float32 or float64: NaN
+POISON = 0xFF  # four or eight such bytes are NaN
 UNTOUCHED = 0xFFFFA5FF  # a value that no kernel computes; also NaN as float32 or float64
 WORD = 4  # bytes of UNTOUCHED
 CHUNK = 2**20  # bytes that are compared at a time

@@ -43,7 +43,7 @@ class Device:
     name = ""
     real = "float32"  # element type of blobs
     has_streams = False  # whether instructions of different streams run at the same time
-    storage = FP32  # of activations; names in NARROW have 16 bits (graph/storage.py)
+    storage = FP32  # storage of activations; names in NARROW have 16 bits (graph/storage.py)
     least_parts = 8  # smallest number of parts of the largest op with 16-bit activations
     part_bytes = 8 << 20  # fp32 bytes of a part with 16-bit activations: they stay in a cache
     shares_host_memory = True  # its arena is in host memory: offloading frees nothing

@@ -19,7 +19,7 @@ from layermem.utils.similar import did_you_mean
 
 Array = npt.NDArray[Any]
 V = TypeVar("V")
-AXES = 4  # of blobs before 2014: num, channels, height and width
+AXES = 4  # axes of blobs before 2014: num, channels, height and width
 
 
 class Blob(ABC):

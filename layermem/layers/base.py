@@ -47,7 +47,7 @@ class Param:
     decay_mult: float = 1.0
     name: str = ""  # layers that give the same name share the parameter
     permissive: bool = False  # shared with another shape of the same count
-    stated: frozenset[str] = frozenset()  # those of lr_mult and decay_mult that the layer states
+    stated: frozenset[str] = frozenset()  # the multipliers, lr_mult or decay_mult, that the layer states
     learned: bool = True  # False: changed by forward only (BatchNorm's running averages)
     initial: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)  # replaces the filler's values
     carried: bool = False  # state passed from step to step: zero at first, in no weight file

@@ -17,7 +17,7 @@ PUBLISHED = {
     50: (3, 4, 6, 3),  # He et al. 2015, table 1
     101: (3, 4, 23, 3),
     152: (3, 8, 36, 3),
-    1001: (3, 57, 270, 3),  # as in the two deep nets of Layrub (Liu et al. 2018)
+    1001: (3, 57, 270, 3),  # this and the next are the deep nets of Layrub (Liu et al. 2018)
     1517: (3, 83, 416, 3),
 }
 STAGE_WIDTHS = (64, 128, 256, 512)

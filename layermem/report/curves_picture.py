@@ -17,7 +17,7 @@ import numpy as np
 from layermem.report.read_log import Curve, curves
 from layermem.report.records import Record, Value
 
-MAX_POINTS = 4000  # of a line; longer ones show every n-th point
+MAX_POINTS = 4000  # most points of a line; longer ones show every n-th point
 WINDOWS = 50  # a running mean covers 1/50 of the points, if that is at least two
 LOG_RANGE = 300  # ratio of losses above which the axis is logarithmic
 COLOURS = ("#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c2185b", "#795548")

@@ -43,7 +43,7 @@ def spread(
             weight = max(weight, CHAIN)
         above[second].append((first, weight))
         below[first].append((second, weight))
-    offsets = [0.0] * len(widths)  # of each point from the first one of its rank
+    offsets = [0.0] * len(widths)  # distance of each point from the first one of its rank
     for row in rows:
         for left, right in itertools.pairwise(row):
             offsets[right] = offsets[left] + (widths[left] + widths[right]) / 2 + gap

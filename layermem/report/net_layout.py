@@ -106,7 +106,7 @@ def arrange(picture: NetPicture, *, down: bool = True) -> NetLayout:
     along, sideways = (heights, widths) if down else (widths, heights)
     rank = ranks_of(len(boxes), wires)
     centres, bends = _across(rank, wires, sideways)
-    extents = [0.0] * (max(rank) + 1)  # of each rank, in the direction of ranks
+    extents = [0.0] * (max(rank) + 1)  # extent of each rank, in the direction of ranks
     for index, level in enumerate(rank):
         extents[level] = max(extents[level], along[index])
     begins = [float(MARGIN)]

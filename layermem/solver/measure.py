@@ -30,7 +30,7 @@ from layermem.utils.units import format_bytes
 
 ONCE = "once"  # measure unless costs are kept
 ITERATIONS = 5  # steps to take the median of
-MEMORY_SHARE = 0.9  # of the machine's memory; larger steps are not measured
+MEMORY_SHARE = 0.9  # share of the machine's memory; larger steps are not measured
 
 
 @dataclass(frozen=True)

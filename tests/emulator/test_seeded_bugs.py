@@ -27,10 +27,10 @@ class Pair:
     caught: dict[str, str | None]
     grid: int = 1
     block: int = 64
-    elements: int = 64  # of x
+    elements: int = 64  # elements of x
     shared: int = 0
     n: int | None = None  # the struct's n; the number of elements unless given
-    bound: float = 0.0  # of the relative error that passes
+    bound: float = 0.0  # largest relative error that passes
 
 
 def reversed_by_64(x: np.ndarray) -> np.ndarray:

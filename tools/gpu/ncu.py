@@ -14,7 +14,7 @@ from tools.gpu import process
 from tools.gpu.results import Options, Results, Row
 
 SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "WarpStateStats")
-COLUMNS = {  # of --page raw; columns that a GPU lacks are left out
+COLUMNS = {  # columns of --page raw; columns that a GPU lacks are left out
     "gpu__time_duration.sum": "time",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM %",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "memory %",

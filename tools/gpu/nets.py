@@ -37,7 +37,7 @@ from tools.gpu.quarantine import WITHOUT
 from tools.gpu.results import Options, Results, Row, times
 from tools.gpu.whole_nets import MOST, Wanted, wanted, warm_up
 
-BUDGETS = ("60%", "40%", "20%")  # of the bytes of strategy `caffe`
+BUDGETS = ("60%", "40%", "20%")  # shares of the bytes of strategy `caffe`
 CAPTURED = ", captured"  # suffix for a CUDA graph
 MEASURED = ", measured costs"
 TENSOR_CORES = ("tf32", "bf16")  # precisions with which bf16 is also timed

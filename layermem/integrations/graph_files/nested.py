@@ -18,7 +18,7 @@ from layermem.planning.nested_orders import OrderSearch
 Action = tuple[str, int]
 # Limit of edits, edits per value, size from which there are fewer.
 POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = 80_000, 1_500, 600
-WORK_PERCENT = 50  # of the native search's limits, because annealing improves its plan
+WORK_PERCENT = 50  # share of the native search's limits, because annealing improves its plan
 
 
 def polish_steps(count: int) -> int:

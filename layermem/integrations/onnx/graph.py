@@ -21,7 +21,7 @@ from layermem.proto.schema import Message
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
-OPSET = 13  # of written files: ONNX Runtime, OpenCV and converters of 2021 and later read it
+OPSET = 13  # opset of written files: ONNX Runtime, OpenCV and converters of 2021 and later read it
 
 CASTS = {"float32": {"to": 1}, "int64": {"to": 7}}  # TensorProto.DataType
 

@@ -25,7 +25,7 @@ from layermem.utils.units import format_bytes, format_seconds
 NOTES = 20  # the last notes of a log
 RUNNING = "running"
 SPEED = "seconds per iteration"
-POINTS = 2000  # of a curve; a longer one shows every n-th point
+POINTS = 2000  # most points of a curve; a longer one shows every n-th point
 QUIET_SECONDS = 60.0  # lower limit of quiet_seconds, which is a multiple of the longest wait:
 QUIET_WAITS = 5
 
