@@ -28,8 +28,8 @@ PathName = str | PathLike[str]
 class TrainNet(SolverNet):
     """The train net of a solver: the blobs of its last step, or of a later forward or backward call by the user.
 
-    Such calls run on a separate net (`apart`), which shares the parameters and reads its own data, so that they do not
-    affect the training.
+    Such calls run on the net `separate`, which shares the parameters and reads its own data, so that they do not affect
+    the training.
     """
 
     def __init__(self, of: Solver):
@@ -38,15 +38,15 @@ class TrainNet(SolverNet):
         of._engine.before_run.append(self._step_begins)
 
     @made_once
-    def apart(self) -> Pycaffe:
-        return self._solver._net_apart(0)
+    def separate(self) -> Pycaffe:
+        return self._solver._separate_net(0)
 
     @exclusive
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
         """Run layermem.Net.forward."""
-        made = self.apart.forward(blobs, start, end, **inputs)
+        made = self.separate.forward(blobs, start, end, **inputs)
         self._by_hand = True
         return made
 
@@ -55,7 +55,7 @@ class TrainNet(SolverNet):
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
         """Run layermem.Net.backward, after forward; no parameter is updated."""
-        return self.apart.backward(diffs, start, end, **top_diffs)
+        return self.separate.backward(diffs, start, end, **top_diffs)
 
     def _step_begins(self) -> None:
         self._by_hand = False
@@ -69,13 +69,13 @@ class TrainNet(SolverNet):
         def data() -> Array:
             with self._lock:
                 if self._by_hand:
-                    return self.apart.blobs[name].data
+                    return self.separate.blobs[name].data
                 return self._data(name) if self._engine.values[0] else zeros()
 
         def diff() -> Array:
             with self._lock:
                 if self._by_hand:
-                    return self.apart.blobs[name].diff
+                    return self.separate.blobs[name].diff
                 return self._diff(name) if self._engine.values[0] else zeros()
 
         return NetBlob(name, lambda: shape, data, diff)
@@ -86,7 +86,7 @@ class TrainNet(SolverNet):
         def diff() -> Array:
             with self._lock:
                 if self._by_hand:
-                    return self.apart.params[layer][index].diff
+                    return self.separate.params[layer][index].diff
                 return blob.diff if self._engine.values[0] else np.zeros(shape, np.float32)
 
         return NetBlob(blob.name, lambda: shape, lambda: blob.data, diff)
@@ -124,12 +124,12 @@ class Solver(solver.Solver):
         """The test nets, which share the parameters of the train net and read their own data."""
         if self._bounded:
             return super().test_nets
-        return [self._net_apart(1 + index) for index in range(len(self.nets.tests))]
+        return [self._separate_net(1 + index) for index in range(len(self.nets.tests))]
 
-    def _net_apart(self, number: int) -> Pycaffe:
+    def _separate_net(self, number: int) -> Pycaffe:
         """Net `number` in a separate arena, with the parameters of the solver."""
         definition = self.nets.all[number]
-        apart = Pycaffe(
+        net = Pycaffe(
             definition.file,
             "TEST" if number else "TRAIN",
             level=definition.options.level,
@@ -138,9 +138,9 @@ class Solver(solver.Solver):
             seed=self.seed,
             allow_python=definition.options.allow_python,
         )
-        apart._lock = self._lock  # it reads the parameters of the solver, so they share a lock
-        apart.share_with(self.net)
-        return apart
+        net._lock = self._lock  # it reads the parameters of the solver, so they share a lock
+        net.share_with(self.net)
+        return net
 
 
 class SGDSolver(Solver):

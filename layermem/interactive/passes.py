@@ -82,15 +82,15 @@ class Passes:
         inputs = {FED_BLOB + v: [np.array(self.data(names[v]))] for v in outside_blobs(self.net, whole)}
         made = self._made(first, last)
         section = self._section(first, last, self._range if self._covers(first, last) else None)
-        apart = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], section)}
-        bound = self.session.bind(replace(section, copied=tuple(apart)))
+        copied = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], section)}
+        bound = self.session.bind(replace(section, copied=tuple(copied)))
         prepare()
         new = ForwardPass(first, last, {**batch, **inputs}, self.step, self._states(bound), made)
         self.step += 1
         self._start(new, bound)
         self.history = [p for p in self.history if p.made.keys() - made.keys()] + [new]
         self.copies = {name: array for name, array in self.copies.items() if name not in made}
-        self.copies |= {name: bound.results[version] for version, name in apart.items()}
+        self.copies |= {name: bound.results[version] for version, name in copied.items()}
         outside = {names[fed.removeprefix(FED_BLOB)]: arrays[0] for fed, arrays in inputs.items()}
         self.copies |= {name: array for name, array in outside.items() if name not in made}
         self.backward_pass, self.diff_copies = None, {}
@@ -100,14 +100,14 @@ class Passes:
         last = self.history[-1]
         self._range = BackwardRange(start, end, tuple(fed))
         section = self._section(last.first, last.last, self._range)
-        apart = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
-        if apart:
-            older = [v for name in apart for v in self.net.versions[name][:-1]]
-            section = replace(section, apart=(*section.apart, *older), copied_diffs=apart)
+        copied = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
+        if copied:
+            older = [v for name in copied for v in self.net.versions[name][:-1]]
+            section = replace(section, apart=(*section.apart, *older), copied_diffs=copied)
         bound = self.session.bind(section)
         self._run_backward(last, bound, fed)
         self.backward_pass, self.diff_copies = BackwardPass(start, end, dict(fed)), {}
-        for name in apart:
+        for name in copied:
             buffer = diff_buffer(self.net, name, bound.schedule.graph)
             if buffer is not None:
                 self.diff_copies[name] = bound.results[buffer]
