@@ -1,7 +1,7 @@
-"""plan-graph: recomputation for a computational graph in a file, as a schedule text.
+"""plan-graph: plans recomputation for a computational graph in a file, as a schedule text.
 
-Graph files in the text form have a forward and a backward half, planned by lower sets or nested; node-link JSON has one
-order of nodes with the costs of each, planned by splitting residencies.
+Graph files in the text form have a forward and a backward half and are planned by lower sets or nested recomputation.
+Node-link JSON has one order of nodes with their costs and is planned by splitting residencies.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
 
 
 def _print_figures(plan: GraphPlan) -> None:
-    """Recomputation, peak and distance from the lower bound, on standard error; none with --quiet."""
+    """Print recomputation, peak and distance from the lower bound on standard error, unless --quiet is set."""
     if is_quiet() or plan.peak_bytes is None or plan.cost_recomputed is None:
         return
     gap_cost = plan.cost_recomputed - plan.cost_bound

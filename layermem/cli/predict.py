@@ -1,4 +1,4 @@
-"""predict: what a trained net says of images or arrays: the most likely classes, or the values of any blob."""
+"""predict: runs a trained net on images or arrays, and prints the most likely classes or writes values of any blob."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXAMPLE = """\
 """
 OF_IMAGES = {"mean": "--mean", "scale": "--scale", "resize": "--resize", "crop": "--crop", "rgb": "--channel-order rgb"}
 OF_CLASSES = {"labels": "--labels", "top": "--top"}
-OWN_KEYS = ("names", "labels")  # of the features file, beside those of blobs
+OWN_KEYS = ("names", "labels")  # keys of the features file besides blobs
 BAD_ITEMS = InputError.exit_code
 TOP = 5
 NO_TRANSFORM = (
@@ -120,7 +120,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
     arrays = _are_arrays(arguments.inputs)
     _check_options(arguments, arrays)
     _native.exit_on_bus_error()
-    read = Files().read_bytes  # lists are counted, and read for their images
+    read = Files().read_bytes  # lists are read twice: to count images, and to read them
     stated = Stated(arguments.mean, arguments.scale, arguments.resize, arguments.crop, arguments.rgb)
     with Predictor(
         arguments.net,
@@ -156,7 +156,7 @@ def _are_arrays(inputs: list[str]) -> bool:
 
 
 def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
-    """InputError for an option without effect, and for a value that cannot be."""
+    """Raise InputError for an option without effect, or with an impossible value."""
     for name, option in OF_IMAGES.items():
         if arrays and getattr(arguments, name) not in (None, False):
             raise InputError(
@@ -181,7 +181,7 @@ def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
 
 
 def _results(predictor: Predictor, inputs: list[str], arrays: bool, read: Read) -> Iterator[Prediction | Unreadable]:
-    """The predictions of all inputs, in their order."""
+    """Yield the predictions of all inputs, in order."""
     from layermem.data.array_items import read_array_items
     from layermem.data.items import read_items
 
@@ -211,15 +211,15 @@ def _class_count(predictor: Predictor) -> int:
 def _print_classes(
     predictor: Predictor, results: Iterator[Prediction | Unreadable], arguments: argparse.Namespace
 ) -> int:
-    """Print the classes of each item with the highest scores."""
+    """Print the classes with the highest scores of each item."""
     from layermem.data.items import Unreadable
-    from layermem.report.predictions import Accuracy, read_labels, score_lines, score_values, top_scores
+    from layermem.report.predictions import AccuracyCount, read_labels, score_lines, score_values, top_scores
 
     (blob,) = predictor.blobs
     count = _class_count(predictor)
     labels = read_labels(arguments.labels, count) if arguments.labels else None
     shown = min(arguments.top or TOP, count)
-    accuracy, failed = Accuracy(shown), 0
+    accuracy, failed = AccuracyCount(shown), 0
     items: list[dict[str, object]] = []
     for each in results:
         try:

@@ -215,14 +215,14 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
 
 
 def _prepare(arguments: argparse.Namespace) -> Device:
-    """The device, after checks of what the run writes."""
+    """Return the device, after checks of the outputs of the run."""
     check_run_outputs(arguments)
     check_folder(arguments.costs)
     return device_of(arguments)
 
 
 def _measures(arguments: argparse.Namespace) -> bool | str:
-    """Whether to measure the step: without a word about it, once on a GPU, where it has no costs or plan yet."""
+    """Whether to measure the step: by default once on a GPU, if it has no costs or plan yet."""
     from layermem.solver.measure import ONCE
 
     if arguments.measure is not None:
@@ -231,7 +231,7 @@ def _measures(arguments: argparse.Namespace) -> bool | str:
 
 
 def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Event]) -> Solver:
-    """The solver with its plan; what that takes past two seconds shows progress, on the first rank."""
+    """Return the solver with its plan; after two seconds the first rank shows progress."""
     planning = show_progress(None, f"planning {arguments.solver}") if arguments.group.is_first else nullcontext()
     with planning:
         return _planned_solver(arguments, device, early_events)
@@ -273,7 +273,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
 def _run(
     solver: Solver, arguments: argparse.Namespace, early_events: list[Event], record: Callable[[Event], None]
 ) -> None:
-    """Iterate to the end: with a progress bar on a terminal, with Caffe's log lines elsewhere."""
+    """Iterate to the end, with a progress bar on a terminal and with Caffe's log lines elsewhere."""
     effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
     with _display(solver) as show:
 
@@ -288,7 +288,7 @@ def _run(
 
 
 def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
-    """What shows events to the user."""
+    """Return a context whose function shows events to the user."""
     if is_quiet():
         return nullcontext(lambda event: None)
     if sys.stdout.isatty():
@@ -336,7 +336,7 @@ def run_test(arguments: argparse.Namespace) -> int:
 
 
 def _score_lines(scoring: Scoring, batches: int) -> Iterator[str]:
-    """The lines of `caffe test`: one for each batch and value, then the means."""
+    """Yield the lines of `caffe test`: one for each batch and value, then the means."""
     from layermem.report.log import number
     from layermem.solver.scoring import outputs_of
 

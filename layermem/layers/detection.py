@@ -1,4 +1,4 @@
-"""Layers of single-shot detectors (SSD): the loss, the detections, and which of them are right.
+"""Layers of single-shot detectors (SSD): the loss, the detections, and their evaluation.
 
 MultiBoxLoss
 
@@ -9,10 +9,10 @@ MultiBoxLoss
 matching   each true box takes the prior (or with use_prior_for_matching: false the decoded prediction) that overlaps it
            most, the best pair first; with PER_PREDICTION each other prior then takes the box that it overlaps most, if
            by overlap_threshold
-mining     MAX_NEGATIVE: of the priors that are not matched and overlap by less than neg_overlap, neg_pos_ratio times
-           the matches count as background, those of the largest loss.  HARD_EXAMPLE: the sample_size priors of the
-           largest loss count, as what they are.  NONE: every prior counts.  nms_param thins out the candidates.  Of
-           equal losses the first prior goes first
+mining     MAX_NEGATIVE: among unmatched priors that overlap by less than neg_overlap, those of the largest loss count
+           as background, neg_pos_ratio times the number of matches.  HARD_EXAMPLE: the sample_size priors of the
+           largest loss count, as matched or as background.  NONE: every prior counts.  nms_param thins out the
+           candidates.  Among equal losses the first prior is taken first
 loss       y = (loc_weight loc + conf) / normalizer.  loc: smooth L1, or half the squares, of code - location at the
            matched priors; conf: softmax loss, or sigmoid cross entropy, of the priors that count.  VALID, the default,
            divides by the matches
@@ -30,10 +30,10 @@ places: here they are as with mining.
 
 DetectionOutput
     x0 locations, x1 scores, x2 priors as above -> y [1, 1, K, 7]: item, label, score, left, top, right, bottom
-    Of each class but the background the top_k boxes whose scores are highest and above confidence_threshold, without
-    those that a better one overlaps by more than nms_threshold; of an item the keep_top_k best.
+    For each class but the background it takes the top_k boxes with the highest scores above confidence_threshold and
+    drops those that a better one overlaps by more than nms_threshold; of each item it keeps the keep_top_k best.
     rows      The fork's K is the number of boxes found.  Here it is the largest possible: N min(keep_top_k, classes
-              top_k), without these settings all priors.  Rows that hold no box follow the others and are -1
+              top_k), or all priors without these settings.  Rows that hold no box follow the others and are -1
     memory    stashes nothing and has no gradient
     source    detection_output_layer.cpp and bbox_util.cpp of the SSD fork
 
@@ -41,9 +41,9 @@ DetectionEvaluate
     x0 detections, x1 truth -> y [1, 1, C - 1 + K, 5]: for each class (-1, label, true boxes, -1, -1), then for each
     detection (item, label, score, 1 or 0 where it is right, 1 or 0 where it is wrong), then rows of -1
     A detection is right if it overlaps a true box of its class by overlap_threshold and is the first of the box.
-    With name_size_file it takes x2 [N, 6]: where its image lies in each item, and its size in pixels.  Boxes are
-    then compared in pixels, both of whose ends count, as the fork has it
-    Tests print the mean average precision in its place (layermem/solver/average_precision.py)
+    With name_size_file it takes x2 [N, 6]: the window of the image in each item, and its size in pixels.  Boxes are
+    then compared in pixels, with both ends included, as in the fork
+    Tests print the mean average precision instead of this top (layermem/solver/average_precision.py)
     memory    stashes nothing and has no gradient
     source    detection_evaluate_layer.cpp of the SSD fork
 """
@@ -65,7 +65,7 @@ LARGEST_FLOAT = 3.4028234663852886e38
 
 
 def count_priors(layer: Layer, priors: Tensor) -> int:
-    """The boxes of a blob of PriorBox."""
+    """The number of boxes in the blob of a PriorBox."""
     if len(priors.shape) < 3 or priors.shape[1] != 2 or priors.interleaved or priors.shape[2] % 4 or not priors.count:
         raise InputError(
             f"takes priors from '{layer.bottom_names[2]}' of shape {priors}; give 1 x 2 x 4 P, the top of a PriorBox "
@@ -87,7 +87,7 @@ def check_rows(layer: Layer, bottom: int, per_item: int, what: str) -> None:
 
 
 def check_truth(layer: Layer, bottom: int) -> int:
-    """Rows of true boxes."""
+    """The number of rows of true boxes."""
     x = layer.bottoms[bottom]
     if not x.shape or x.shape[-1] != TRUTH or x.interleaved:
         raise InputError(
@@ -110,7 +110,7 @@ def finite(p: Message, block: str, *fields: str) -> None:
 
 
 def suppression_of(p: Message, block: str) -> ops.Suppression:
-    """nms_param."""
+    """The Suppression that nms_param states."""
     finite(p, f"nms_param of its {block}", "nms_threshold")
     return ops.Suppression(p.nms_threshold, p.top_k if p.HasField("top_k") else -1)
 
@@ -196,7 +196,8 @@ class MultiBoxLoss(Layer):
         return Step("forward", reads, ("y0", *self.stash), flops=self._flops())
 
     def _flops(self) -> int:
-        """The softmax of all scores, and some overlaps of every prior with a box or two of its item."""
+        """Arithmetic of the softmax of all scores, and of some overlaps of every prior with a box or two of its
+        item."""
         return 8 * self.bottoms[1].count + 40 * self.record.priors * max(self.record.items, self.record.rows)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
@@ -228,7 +229,7 @@ def _check_classes(p: Message, classes: int, logistic: bool) -> None:
 
 
 def mining_of(p: Message) -> str:
-    """mining_type, or what do_neg_mining meant before there was one."""
+    """The mining_type, or the equivalent of the older field do_neg_mining."""
     mining = str(enum_name(p, "mining_type"))
     if not p.HasField("do_neg_mining"):
         return mining

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, solver
+from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, NetFiles, NetText, dummy_solver, solver
 
 IMAGE, MAP, CLASSES = 572, 388, 2
 WIDTHS = (64, 128, 256, 512)
-UP_OUTPUTS = (128, 128, 256, 512)  # of the up-convolution that arrives at each level
+UP_OUTPUTS = (128, 128, 256, 512)  # outputs of the up-convolution to each level
 HDF5 = {"not_stage": "hdf5"}
 
 
-def conv_relu(net: Net, name: str, bottom: str, outputs: int, relu: str) -> str:
+def conv_relu(net: NetText, name: str, bottom: str, outputs: int, relu: str) -> str:
     top = net.conv(
         name, bottom, param=WEIGHT_AND_BIAS, num_output=outputs, kernel_size=3, weight_filler=MSRA, bias_filler=CONSTANT
     )
@@ -26,7 +26,7 @@ def conv_relu(net: Net, name: str, bottom: str, outputs: int, relu: str) -> str:
 
 
 def crop_borders() -> list[int]:
-    """Rows that each skip connection loses on either side, from the top level down, followed through the sizes."""
+    """Rows that each skip connection loses on either side, from the top level down, computed from the sizes."""
     down = [IMAGE - 4]  # after the two convolutions of each level
     while len(down) < len(WIDTHS) + 1:
         down.append(down[-1] // 2 - 4)
@@ -37,8 +37,8 @@ def crop_borders() -> list[int]:
     return borders[::-1]
 
 
-def unet() -> Net:
-    net = Net(
+def unet() -> NetText:
+    net = NetText(
         "U-Net",
         notes=[
             "U-Net: Ronneberger, Fischer, Brox, Convolutional Networks for Biomedical Image Segmentation, 2015.",
@@ -65,7 +65,7 @@ def unet() -> Net:
     return net
 
 
-def expanding(net: Net, x: str, skips: Sequence[str]) -> str:
+def expanding(net: NetText, x: str, skips: Sequence[str]) -> str:
     """The path back to the size of the map, which takes in the blobs `skips`."""
     below = "d4c"
     for level in reversed(range(len(WIDTHS))):

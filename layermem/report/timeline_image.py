@@ -89,7 +89,7 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
 
 
 def _paint_trade(axes: Axes, picture: MemoryPicture, scale: float, unit: str) -> None:
-    """Overhead over budget, as steps: a plan that fits a budget fits any larger one."""
+    """Paint overhead over budget as steps, because a plan that fits a budget fits any larger one."""
     for curve in picture.trade:
         xs, ys = [x / scale for x in curve.xs], [100 * y for y in curve.ys]
         axes.step(xs, ys, where="post", marker="o", markersize=3.5, linewidth=1.2, color=curve.colour, label=curve.name)

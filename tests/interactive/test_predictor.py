@@ -33,7 +33,7 @@ COLOR = """
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """Of the digits net, after 60 iterations."""
+    """Weights of the digits net after 60 iterations."""
     path = tmp_path_factory.mktemp("digits") / "digits.caffemodel"
     with layermem.Solver("prototxt/digits/solver.prototxt", iterations=60) as solver:
         solver.step(60)
@@ -161,7 +161,7 @@ def test_an_image_that_cannot_be_used_is_passed_on_in_its_place(weights):
     assert np.array_equal(results[0].rows["prob"], results[3].rows["prob"])
 
 
-def test_what_cannot_be_predicted_is_refused(weights, photos):
+def test_impossible_predictions_are_refused(weights, photos):
     with pytest.raises(InputError, match="has no blob 'conv9'; did you mean 'conv'"):
         Predictor("net.prototxt", ["color.caffemodel"], blobs=["conv9"])
     with pytest.raises(InputError, match="use the weights of this net"):

@@ -62,12 +62,12 @@ def has_one_slope(op: PReLU) -> bool:
 
 
 def prelu_shape(op: PReLU) -> Channels:
-    """One channel where there is one slope."""
+    """The channels of the slopes; one channel if there is a single slope."""
     return (1, 1, op.x.count) if has_one_slope(op) else op.x.around(1)
 
 
 def prelu_carry_bytes(op: PReLU, role: str) -> int | None:
-    """One slope is summed over all of the batch as one line, which slices would cut anywhere."""
+    """A single slope is summed over the whole batch as one line, which slices would cut anywhere."""
     if has_one_slope(op):
         return None
     outer, channels, inner = op.x.around(1)

@@ -1,4 +1,4 @@
-"""Convolutions and poolings: windows whose pads Caffe can express."""
+"""Imports convolutions and poolings whose pads Caffe can express."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array
-from layermem.integrations.onnx.node import Blob, Node, Padding, imports
+from layermem.integrations.onnx.node import NetValue, Node, Padding, imports
 from layermem.layers.base import Window
 from layermem.layers.pooling import pooled_size
 from layermem.proto.schema import Message
 
 
-def windows(node: Node, x: Blob, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Strides, dilations, pads before and pads behind, by spatial axis, as the node itself states them."""
+def windows(node: Node, x: NetValue, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Strides, dilations, pads before and pads after, by spatial axis, as the node itself states them."""
     axes = len(kernel)
     if len(x.shape) != axes + 2 or any(size < 1 for size in kernel):
         raise InputError(f"has windows of {axes} axes over a blob of {len(x.shape)}; export the model again")
@@ -38,8 +38,8 @@ def windows(node: Node, x: Blob, kernel: Sequence[int]) -> tuple[list[int], list
     return strides, dilations, pads[:axes], pads[axes:]
 
 
-def merged(x: Blob, before: list[int], behind: list[int], value: float) -> tuple[list[int], list[int]]:
-    """Pads with those of a Pad operator in front."""
+def merged(x: NetValue, before: list[int], behind: list[int], value: float) -> tuple[list[int], list[int]]:
+    """Pads combined with those of a preceding Pad operator."""
     if x.pads is None:
         return before, behind
     if any(x.pads.before[:2]) or any(x.pads.behind[:2]) or x.pads.value != value:
@@ -60,7 +60,7 @@ def symmetric(before: list[int], behind: list[int]) -> list[int]:
 
 
 def prefix(node: Node, weight: int = 1) -> None:
-    """Name the layers of a node after its weights: `layer1.0.conv1` of layer1.0.conv1.weight."""
+    """Name the layers of a node after its weights: layer1.0.conv1.weight gives `layer1.0.conv1`."""
     constant = node.known(weight)
     if constant is not None and constant.name.endswith(".weight"):
         node.name = constant.name.removesuffix(".weight")
@@ -110,7 +110,7 @@ def global_pooling(node: Node) -> None:
 
 @imports("MaxPool", "AveragePool", layers="Pooling")
 def pooling(node: Node) -> None:
-    """Caffe's pad is the one in front; whether it rounds up is chosen so that it makes as many windows."""
+    """Add a Pooling with the pad before as Caffe's pad; its rounding is chosen to make the same number of windows."""
     x, average = node.blob(0, padded=True), node.op == "AveragePool"
     kernel = node.ints_attribute("kernel_shape")
     strides, dilations, before, behind = windows(node, x, kernel)
@@ -170,7 +170,7 @@ class _Axis:
         self.out = (-(-span // stride) if ceil else span // stride) + 1
         if ceil and (self.out - 1) * stride >= size + before:
             self.out -= 1
-        self.counted = (-first, size + last)  # what a mean divides by, from and to
+        self.counted = (-first, size + last)  # range of the elements that a mean counts
 
     def counts(self, begin: int, end: int) -> Array:
         start = np.arange(self.out) * self.stride - self.before
