@@ -1,4 +1,4 @@
-"""Binds an op with operands in 16 bits: each of its passes, part by part (graph/storage.py)."""
+"""Binds an op with 16-bit operands: each of its passes, part by part (graph/storage.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layermem.ops import Tensor
 
 
 def bind_op(device: Device, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
-    """The op on the arrays that its roles name, in the form in which they are stored."""
+    """Bind the op to arrays by role, in the form in which they are stored."""
     if not op.passes:
         return device.bind(op, arrays, context)
     parts = ((each, part) for each in op.passes for part in each.parts())
@@ -19,7 +19,7 @@ def bind_op(device: Device, op: Op, arrays: Mapping[str, Memory], context: StepC
 
 
 def _part(device: Device, made: Pass, part: Op, arrays: Mapping[str, Memory], context: StepContext) -> Iterator[Bound]:
-    """Widen what the kernel reads, run it, and round what it writes."""
+    """Widen the operands that the kernel reads, run it, and round its results."""
     workspace = arrays["workspace"]
     taken = Tensor((made.workspace_bytes,), "uint8")
     operands: dict[str, Memory] = {"workspace": device.view(workspace, made.workspace_place, taken)}

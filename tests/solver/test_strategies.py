@@ -1,4 +1,4 @@
-"""No strategy and no budget changes a bit of what is learned; freed bytes are NaN in all of these runs."""
+"""No strategy and no budget changes a bit of the learned parameters; freed bytes are NaN in all of these runs."""
 
 from functools import cache
 
@@ -62,7 +62,7 @@ def test_every_strategy_writes_the_same_snapshot(net, variant, device, strategy,
 
 @pytest.mark.parametrize("net", ["chain", "residual"])
 def test_plans_of_blocks_train_to_the_same_bits(net, tmp_path):
-    """Those of the dynamic program (planning/nested_orders.py), whether or not others are faster."""
+    """Tests plans of the dynamic program (planning/nested_orders.py), even if others are faster."""
     made = []
 
     def of_blocks(graph, costs, budget_bytes, evaluator, hints):

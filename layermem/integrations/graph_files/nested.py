@@ -3,7 +3,7 @@
     order    every value once, in topological order, then every gradient from the last value back
     search   from that order and from the plan by lower sets (planning/nested_orders.py)
 
-An action is what native lower-set plans list: ("forward" | "recompute", node) or ("backward", step).
+An action is one of native lower-set plans: ("forward" | "recompute", node) or ("backward", step).
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from layermem.integrations.graph_files.value_graph import ValueGraph
 from layermem.planning.nested_orders import OrderSearch
 
 Action = tuple[str, int]
-POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = 80_000, 1_500, 600  # edits: at most, in small graphs, fewer above
-WORK_PERCENT = 50  # of the limits of the native search, since annealing improves its plan
+# Limit of edits, edits per value, size from which there are fewer.
+POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = 80_000, 1_500, 600
+WORK_PERCENT = 50  # share of the native search's limits, because annealing improves its plan
 
 
 def polish_steps(count: int) -> int:
-    """Edits that annealing tries in a graph of `count` values."""
+    """The number of edits that annealing tries in a graph of `count` values."""
     return min(POLISH_STEPS * LARGE_VALUES // max(LARGE_VALUES, count), STEPS_PER_VALUE * count)
 
 
 @dataclass(frozen=True)
 class NestedResult:
-    """A plan with its exact peak and the cost of all that it computes again."""
+    """A plan with its exact peak and its recomputation cost."""
 
     actions: tuple[Action, ...]
     peak_bytes: int
@@ -35,7 +36,7 @@ class NestedResult:
 
 
 class NestedPlanner:
-    """The values of a graph file as the native planner of nested recomputation sees them."""
+    """The values of a graph file in the form of the native planner of nested recomputation."""
 
     def __init__(self, values: ValueGraph):
         self.values, count = values, len(values.variables)
@@ -43,7 +44,7 @@ class NestedPlanner:
         for kind in ("data", "gradient"):
             for node, nbytes in enumerate(values.bytes):
                 self.graph.add_buffer(f"{kind} {node}", nbytes, False, 0.0, 0.0)
-        self.order: list[int] = []  # op ids: of node v at v, of step s at count + s
+        self.order: list[int] = []  # op ids: node v at index v, step s at count + s
         for node, cost in enumerate(values.costs):
             name, reads, seconds = f"forward {node}", values.before[node], float(cost)
             again = self.graph.add_op(name, reads, [], [node], [], 0, seconds)
@@ -59,12 +60,12 @@ class NestedPlanner:
         self.orders = OrderSearch(self.native, self.graph, self.evictable, [], 0, steps, WORK_PERCENT)
 
     def plan(self, budget_bytes: int, starts: Iterable[Sequence[Action]] = ()) -> NestedResult | None:
-        """The plan with the least recomputation that was found within the budget, no more than that of each start."""
+        """The plan with the least recomputation found within the budget, at most that of each start."""
         order = self.orders.best(budget_bytes, [self._ops(start) for start in starts])
         return None if order is None else self._result(order)
 
     def minimum(self) -> NestedResult:
-        """The plan of the fewest bytes that was found."""
+        """The plan with the fewest bytes found."""
         return self._result(self.native.minimum().order)
 
     def _ops(self, actions: Sequence[Action]) -> list[int]:
