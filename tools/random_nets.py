@@ -198,6 +198,16 @@ def loss_scale_for(text: str, device: Device) -> str | int | None:
     return (None, 2**12, 2**24)[len(text) % 3] if device.storage in SCALED else None
 
 
+def removed_snapshots(folder: Path, iterations: int) -> list[str]:
+    """The files of the last snapshot, in hexadecimal; all are removed."""
+    content = [path.read_bytes().hex() for path in sorted(folder.glob(f"run_iter_{iterations}.*"))]
+    for path in folder.glob("run_iter_*"):
+        path.unlink()
+    if left := [path.name for path in folder.iterdir()]:
+        raise Different(f"leaves {', '.join(left)} in the folder of its snapshots")
+    return content
+
+
 def train(text: str, run: Run, device: Device, iterations: int, folder: Path) -> tuple[str, ...]:
     """The bytes of the last snapshot and the losses in hexadecimal, or DIVERGED; Different for a wrong prediction."""
     file = read_solver_text(f'snapshot_prefix: "{folder}/run"\n{text}', str(folder / "solver.prototxt"))
@@ -240,11 +250,7 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
             except DivergenceError:
                 diverged = True
                 break
-    content = [path.read_bytes().hex() for path in sorted(folder.glob(f"run_iter_{iterations}.*"))]
-    for path in folder.glob("run_iter_*"):
-        path.unlink()
-    if left := [path.name for path in folder.iterdir()]:
-        raise Different(f"leaves {', '.join(left)} in the folder of its snapshots")
+    content = removed_snapshots(folder, iterations)
     # A snapshot for resuming detects values that are not finite one iteration before the next loss does.
     return DIVERGED if diverged else (struct.pack(f"{len(losses)}d", *losses).hex(), *content)
 
@@ -307,15 +313,20 @@ def reset_peak() -> None:
 # -- one net ---------------------------------------------------------------------------------------------------------
 
 
+def random_device(rng: random.Random) -> Device:
+    make = ReferenceDevice if rng.random() < 0.15 else CpuDevice
+    device = make(storage=rng.choice(STORAGES))
+    if isinstance(device, CpuDevice):
+        cpu.set_isa(rng.choice(cpu.available_isas()))
+    return device
+
+
 def try_net(
     campaign: Campaign, index: int, rng: random.Random, folder: Path, sliced: bool = False, net: str = ""
 ) -> None:
     iterations = rng.randint(2, 3)
     text = solver_text(rng, iterations, sliced, net)
-    make = ReferenceDevice if rng.random() < 0.15 else CpuDevice
-    device = make(storage=rng.choice(STORAGES))
-    if isinstance(device, CpuDevice):
-        cpu.set_isa(rng.choice(cpu.available_isas()))
+    device = random_device(rng)
     runs = [Run.random(rng, iterations, text.count("layer {")) for _ in range(RUNS)]
     campaign.count("nets")
     expected: tuple[str, ...] | None = None

@@ -106,23 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None, job: Job) -> int:
     try:
-        _prepare_streams()
-        if completion.is_wanted():
-            completion.complete(make_parser())
-        words = sys.argv[1:] if argv is None else argv
-        group = job.open(words)
-        arguments = group.agree(lambda: _parse(words))
-        arguments.group = group
-        silence_others(arguments, group)
-        is_plan_alone = argv is None and arguments.run in PLANNING
-        if is_plan_alone:
-            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy starts threads that spin
-        with apply_verbosity(arguments):
-            code: int = arguments.run(arguments)
-        sys.stdout.flush()
-        if is_plan_alone:
-            gc.freeze()  # the process ends: a search for cycles among its objects takes 0.1 s
-        return code
+        return _run_verb(argv, job)
     except SystemExit as end:  # argparse: 0 after --help, 2 after an error
         return end.code if isinstance(end.code, int) else 2
     except LayermemError as error:
@@ -146,6 +130,26 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
             raise
         _report(["the native module is not built for this Python; build it with `make native`"])
         return InputError.exit_code
+
+
+def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
+    _prepare_streams()
+    if completion.is_wanted():
+        completion.complete(make_parser())
+    words = sys.argv[1:] if argv is None else argv
+    group = job.open(words)
+    arguments = group.agree(lambda: _parse(words))
+    arguments.group = group
+    silence_others(arguments, group)
+    is_plan_alone = argv is None and arguments.run in PLANNING
+    if is_plan_alone:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that spin for a while
+    with apply_verbosity(arguments):
+        code: int = arguments.run(arguments)
+    sys.stdout.flush()
+    if is_plan_alone:
+        gc.freeze()  # the process ends: to look for cycles in all that it has made takes a tenth of a second
+    return code
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:

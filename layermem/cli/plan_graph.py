@@ -58,6 +58,21 @@ def add_verbs(verbs: Verbs) -> None:
         help="the lower sets at which a segment may end; nested: any value is computed any number of times, which "
         "recomputes less in little memory (default: extended)",
     )
+    _add_model(parser)
+    parser.add_argument(
+        "--time-limit",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
+        "steps, so that every machine gets the same plan (default: 60)",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run_plan_graph)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """Options of what the budget bounds and what an op costs."""
     parser.add_argument(
         "--model",
         choices=("live", "paper"),
@@ -77,16 +92,6 @@ def add_verbs(verbs: Verbs) -> None:
         help="file: seconds of each function, where the file gives them, as --export-graph writes; authors: 10 for a "
         "convolution, 1 for any other (default: file)",
     )
-    parser.add_argument(
-        "--time-limit",
-        metavar="S",
-        type=float,
-        default=60.0,
-        help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
-        "steps, so that every machine gets the same plan (default: 60)",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run_plan_graph)
 
 
 def run_plan_graph(arguments: argparse.Namespace) -> int:

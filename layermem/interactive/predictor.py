@@ -58,7 +58,7 @@ class Predictor:
     source    as for layermem.Net; a train_val.prototxt is read for phase TEST
     blobs     blobs to deliver; by default the output of the net, or among several the one with probabilities
     stated    the user's settings for the transform of images (data/preprocess.py)
-    at_most   the number of items if known: without `batch`, a larger batch of the net is reduced to it
+    at_most   the number of items if known: without a batch in `options`, a larger batch of the net is reduced to it
     Other arguments are those of layermem.Net.  `missing` lists the layers that are in no weight file.
     """
 
@@ -66,33 +66,24 @@ class Predictor:
         self,
         source: Source,
         weights: Sequence[str],
+        options: NetOptions = NetOptions(inputs={}),
         *,
         blobs: Sequence[str] = (),
         stated: Stated | None = None,
-        batch: int | None = None,
-        inputs: Mapping[str, Iterable[int]] | None = None,
-        level: int = 0,
-        stages: Iterable[str] = (),
-        allow_python: bool = False,
         budget: Budget = None,
         device: str | Device = "cpu",
         at_most: int | None = None,
     ):
         file = read_source(source)
-        options = NetOptions.of(batch, inputs, level, stages, allow_python)
         written = built_net(file, "TEST", options)
-        if batch is None and at_most and _batch_of(written) > at_most:
+        if options.batch is None and at_most and _batch_of(written) > at_most:
             options = replace(options, batch=at_most)
             written = built_net(file, "TEST", options)
         self.source = next((layer.message for layer in written.layers if layer.type in FEEDS), None)
         self._stated, self._path, self._files = stated or Stated(), file.path, file.files
         if needs_deploy(written):
             file, options = _as_file(deploy_net(written), file), replace(options, inputs={})
-        tops = [top for layer in file.message.layer for top in layer.top]
-        for name in blobs:
-            if name not in tops:
-                hint = did_you_mean(name, tops) or "`layermem show` lists the blobs"
-                raise InputError(f"has no blob '{name}'; {hint}", path=self._path)
+        check_blobs(file, blobs)
         files = [OpenFile(path, what=WHAT) for path in weights]
         self.net = Net(
             file,
@@ -103,9 +94,9 @@ class Predictor:
             keep=blobs or None,
             batch=options.batch,
             inputs=options.inputs,
-            level=level,
+            level=options.level,
             stages=options.stages,
-            allow_python=allow_python,
+            allow_python=options.allow_python,
         )
         if not self.net.inputs:
             raise InputError("has no input to predict on; give a net with an Input or data layer", path=self._path)
@@ -209,6 +200,15 @@ class Predictor:
         if self.source is None or self.source.type not in ("Data",):
             return None
         return stored_shape(self.source, self._path, self._files)
+
+
+def check_blobs(file: NetFile, blobs: Sequence[str]) -> None:
+    """InputError for a blob that no layer of the file gives."""
+    tops = [top for layer in file.message.layer for top in layer.top]
+    for name in blobs:
+        if name not in tops:
+            hint = did_you_mean(name, tops) or "`layermem show` lists the blobs"
+            raise InputError(f"has no blob '{name}'; {hint}", path=file.path)
 
 
 def _batch_of(net: graph_net.Net) -> int:

@@ -128,31 +128,11 @@ class MultiBoxLoss(Layer):
         check_rows(self, 0, priors * loc_classes * 4, "locations")
         check_rows(self, 1, priors * classes, "scores")
         items = self.bottoms[0].shape[0]
-        if self.bottoms[1].shape[0] != items:
-            raise InputError(
-                f"has locations of {items} items and scores of {self.bottoms[1].shape[0]}; make them equal"
-            )
+        _check_items(self)
         finite(p, block, "overlap_threshold", "neg_pos_ratio", "neg_overlap", "loc_weight")
         mining, logistic = mining_of(p), enum_name(p, "conf_loss_type") == "LOGISTIC"
-        if mining != "NONE" and not p.share_location:
-            raise InputError("mines negatives without share_location; set mining_type: NONE or share_location: true")
-        background = p.background_label_id
-        if not logistic and not 0 <= background < classes:
-            raise InputError(
-                f"has background_label_id {background}; a softmax needs one from 0 to {classes - 1}, below num_classes"
-            )
-        if p.map_object_to_agnostic and (classes, background) != (2, 0):
-            raise InputError(
-                f"maps all objects to one class, with num_classes {classes} and background_label_id {background}; "
-                "write 2 and 0"
-            )
-        if mining == "HARD_EXAMPLE" and p.sample_size < 1:
-            raise InputError(f"has sample_size {p.sample_size}; use at least 1")
-        suppression = None
-        if p.HasField("nms_param") and p.nms_param.nms_threshold > 0 and mining != "NONE":
-            suppression = suppression_of(p.nms_param, block)
-            if suppression.top_k < 1:
-                raise InputError("mines with an nms_param without top_k, which would keep no candidate; give its top_k")
+        suppression = self._suppression(mining)
+        _check_classes(p, classes, logistic)
         flags = tuple(self.param.propagate_down) or (True, True, False, False)
         if any(flags[2:]):
             raise InputError("propagates to its priors or true boxes, which get no gradient; write false for both")
@@ -165,7 +145,7 @@ class MultiBoxLoss(Layer):
             enum_name(p, "match_type") == "PER_PREDICTION",
             p.overlap_threshold,
             p.use_prior_for_matching,
-            background,
+            p.background_label_id,
             p.use_difficult_gt,
             mining,
             p.neg_pos_ratio,
@@ -186,6 +166,20 @@ class MultiBoxLoss(Layer):
         )
         self.tops = (SCALAR,)
         self.stash = {"match": self.record.match}
+
+    def _suppression(self, mining: str) -> ops.Suppression | None:
+        """The suppression of overlapping candidates of `mining`, if any; InputError for settings that mine nothing."""
+        p = self.param.multibox_loss_param
+        if mining != "NONE" and not p.share_location:
+            raise InputError("mines negatives without share_location; set mining_type: NONE or share_location: true")
+        if mining == "HARD_EXAMPLE" and p.sample_size < 1:
+            raise InputError(f"has sample_size {p.sample_size}; use at least 1")
+        if mining == "NONE" or not p.HasField("nms_param") or p.nms_param.nms_threshold <= 0:
+            return None
+        suppression = suppression_of(p.nms_param, "multibox_loss_param")
+        if suppression.top_k < 1:
+            raise InputError("mines with an nms_param without top_k, which would keep no candidate; give its top_k")
+        return suppression
 
     def _normalizer(self, items: int, priors: int) -> int | None:
         p = self.param.loss_param
@@ -214,6 +208,26 @@ class MultiBoxLoss(Layer):
         return (Step("backward", reads, writes, overlays=overlays, flops=flops),) if writes else ()
 
 
+def _check_items(layer: Layer) -> None:
+    items, scores = (bottom.shape[0] for bottom in layer.bottoms[:2])
+    if scores != items:
+        raise InputError(f"has locations of {items} items and scores of {scores}; make them equal")
+
+
+def _check_classes(p: Message, classes: int, logistic: bool) -> None:
+    """InputError for a background that is none of the classes."""
+    background = p.background_label_id
+    if not logistic and not 0 <= background < classes:
+        raise InputError(
+            f"has background_label_id {background}; a softmax needs one from 0 to {classes - 1}, below num_classes"
+        )
+    if p.map_object_to_agnostic and (classes, background) != (2, 0):
+        raise InputError(
+            f"maps all objects to one class, with num_classes {classes} and background_label_id {background}; "
+            "write 2 and 0"
+        )
+
+
 def mining_of(p: Message) -> str:
     """The mining_type, or the equivalent of the older field do_neg_mining."""
     mining = str(enum_name(p, "mining_type"))
@@ -239,10 +253,7 @@ class DetectionOutput(Layer):
         check_rows(self, 0, priors * loc_classes * 4, "locations")
         check_rows(self, 1, priors * classes, "scores")
         items, nms = self.bottoms[0].shape[0], p.nms_param
-        if self.bottoms[1].shape[0] != items:
-            raise InputError(
-                f"has locations of {items} items and scores of {self.bottoms[1].shape[0]}; make them equal"
-            )
+        _check_items(self)
         finite(nms, f"nms_param of its {block}", "nms_threshold")
         if not 0 < nms.eta <= 1:
             raise InputError(f"has eta {nms.eta:g} in its nms_param; use a number above 0, at most 1")

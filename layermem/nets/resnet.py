@@ -170,6 +170,13 @@ def cifar(depth: int, batch: int, test_batch: int) -> NetText:
     return net
 
 
+def _check_depth(depth: int, blocks: tuple[int, ...]) -> None:
+    if len(blocks) != 4 or min(blocks) < 1 or 3 * sum(blocks) + 2 != depth:
+        raise InputError(
+            f"four stages of {blocks} blocks make a depth of {3 * sum(blocks) + 2}, not {depth}; give one of them"
+        )
+
+
 def net_files(
     depth: int,
     *,
@@ -188,10 +195,7 @@ def net_files(
         schedule = {"stepvalue": [32000, 48000], "max_iter": 64000, "test_iter": 100, "test_interval": 500}
     else:
         blocks = split(depth) if blocks is None else blocks
-        if len(blocks) != 4 or min(blocks) < 1 or 3 * sum(blocks) + 2 != depth:
-            raise InputError(
-                f"four stages of {blocks} blocks make a depth of {3 * sum(blocks) + 2}, not {depth}; give one of them"
-            )
+        _check_depth(depth, blocks)
         net = imagenet(depth, blocks, batch or 32, 50 if depth < 1000 else 1)
         notes = ["600,000 steps, a tenth of the rate at 320,000 and 480,000; the paper's batch of 256 is 8 times 32."]
         test_iter = 1000 if depth < 1000 else 50000

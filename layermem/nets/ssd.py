@@ -59,6 +59,17 @@ MAPS = (
 )
 
 
+def samplers() -> list[Value]:
+    """The whole image, or windows with at least, or at most, a share of an object."""
+    window = {"min_scale": 0.3, "max_scale": 1, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2}
+    least: list[Value] = [{"min_jaccard_overlap": share} for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    constraints = [*least, {"max_jaccard_overlap": 1.0}]
+    return [
+        {"max_sample": 1, "max_trials": 1},
+        *({"sampler": window, "sample_constraint": each, "max_sample": 1, "max_trials": 50} for each in constraints),
+    ]
+
+
 def annotated(net: NetText, phase: str) -> None:
     """Add Pascal VOC from LMDBs at the paths of the fork's scripts."""
     modes: Value = [Word(mode) for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")]
@@ -79,16 +90,7 @@ def annotated(net: NetText, phase: str) -> None:
             },
             "expand_param": {"prob": 0.5, "max_expand_ratio": 4},
         }  # fmt: skip
-        window = {"min_scale": 0.3, "max_scale": 1, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2}
-        least: list[Value] = [{"min_jaccard_overlap": share} for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
-        constraints = [*least, {"max_jaccard_overlap": 1.0}]
-        own["batch_sampler"] = [
-            {"max_sample": 1, "max_trials": 1},
-            *(
-                {"sampler": window, "sample_constraint": each, "max_sample": 1, "max_trials": 50}
-                for each in constraints
-            ),
-        ]
+        own["batch_sampler"] = samplers()
     name = "trainval" if phase == "TRAIN" else "test"
     source: dict[str, Value] = {
         "source": f"examples/VOC0712/VOC0712_{name}_lmdb",
@@ -227,6 +229,12 @@ def ssd300() -> NetText:
     predictions(net, "loc", 4)
     predictions(net, "conf", CLASSES)
     prior_boxes(net)
+    loss(net)
+    evaluation(net)
+    return net
+
+
+def loss(net: NetText) -> None:
     outputs = ["mbox_loc", "mbox_conf", "mbox_priorbox"]
     net.layer(
         "mbox_loss",
@@ -254,6 +262,10 @@ def ssd300() -> NetText:
             "mining_type": Word("MAX_NEGATIVE"),
         },
     )
+
+
+def evaluation(net: NetText) -> None:
+    """The detections of phase TEST, and their score."""
     test: dict[str, Value] = {"include": {"phase": Word("TEST")}}
     rows: Value = {"shape": {"dim": [0, -1, CLASSES]}}
     x = net.layer("mbox_conf_reshape", "Reshape", "mbox_conf", "mbox_conf_reshape", **test, reshape_param=rows)
@@ -288,7 +300,6 @@ def ssd300() -> NetText:
             "evaluate_difficult_gt": False,
         },
     )
-    return net
 
 
 def net_files(size: int) -> NetFiles:

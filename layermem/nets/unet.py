@@ -8,6 +8,8 @@ source  Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, NetFiles, NetText, dummy_solver, solver
 
 IMAGE, MAP, CLASSES = 572, 388, 2
@@ -56,6 +58,15 @@ def unet() -> NetText:
         skips.append(x)
         if level < len(WIDTHS):
             x = net.pool(f"pool_d{level}c-{level + 1}a", x, "MAX", kernel_size=2, stride=2)
+    x = expanding(net, x, skips)
+    x = net.conv("conv_u0d-score", x, param=WEIGHT_AND_BIAS, num_output=CLASSES, kernel_size=1, weight_filler=MSRA)
+    net.accuracy("accuracy", x)
+    net.loss("loss", x)
+    return net
+
+
+def expanding(net: NetText, x: str, skips: Sequence[str]) -> str:
+    """The path back to the size of the map, which takes in the blobs `skips`."""
     below = "d4c"
     for level in reversed(range(len(WIDTHS))):
         up = net.conv(
@@ -82,10 +93,7 @@ def unet() -> NetText:
         x = conv_relu(net, f"conv_u{level}b-c", x, WIDTHS[level], f"relu_u{level}c")
         x = conv_relu(net, f"conv_u{level}c-d", x, WIDTHS[level], f"relu_u{level}d")
         below = f"u{level}d"
-    x = net.conv("conv_u0d-score", x, param=WEIGHT_AND_BIAS, num_output=CLASSES, kernel_size=1, weight_filler=MSRA)
-    net.accuracy("accuracy", x)
-    net.loss("loss", x)
-    return net
+    return x
 
 
 def net_files() -> NetFiles:

@@ -16,6 +16,7 @@ from layermem.report.net_layout import (
     NetLayout,
     Placed,
     Point,
+    Route,
     clip,
     text_width,
 )
@@ -60,6 +61,15 @@ text {{ font: {SIZE}px {FONT}; fill: {INK}; }}
 """
 
 
+def _add_wire(net: Element, route: Route, *, down: bool) -> None:
+    _, colour, dashes = COLOURS[route.wire.decision]
+    curve, end = _curve(route.points, down), f"url(#{route.wire.decision})"
+    path = SubElement(net, "path", {"class": "wire", "d": curve, "stroke": colour, "marker-end": end})
+    if dashes:
+        path.set("stroke-dasharray", dashes)
+    _add(path, "title", route.wire.tooltip)
+
+
 def svg_text(picture: NetPicture, layout: NetLayout) -> str:
     """The picture as the text of an SVG file."""
     legend = _legend_lines(picture)
@@ -83,20 +93,7 @@ def svg_text(picture: NetPicture, layout: NetLayout) -> str:
     for frame in layout.frames:
         _add_frame(net, frame.x, frame.y, frame.width, frame.height, frame.text, frame.tooltip)
     for route in layout.routes:
-        _, colour, dashes = COLOURS[route.wire.decision]
-        path = SubElement(
-            net,
-            "path",
-            {
-                "class": "wire",
-                "d": _curve(route.points, layout.down),
-                "stroke": colour,
-                "marker-end": f"url(#{route.wire.decision})",
-            },
-        )
-        if dashes:
-            path.set("stroke-dasharray", dashes)
-        _add(path, "title", route.wire.tooltip)
+        _add_wire(net, route, down=layout.down)
     for placed in layout.boxes:
         _add_box(net, placed)
     indent(root, " ")

@@ -16,6 +16,7 @@ from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.ops import FP32
+from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
@@ -33,6 +34,25 @@ from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
+
+
+def _planned(attempt: Attempt, name: str, saved: Plan | None) -> PlanReport:
+    """The report of an attempt, with its refusal where nothing fits the budget."""
+    job, compiler, budget_bytes = attempt.job, attempt.compiler, attempt.budget_bytes
+    try:
+        if saved is not None:
+            saved.validate(job.graphs[0])
+        program = attempt.program()
+    except BudgetError as error:
+        if error.host:
+            raise describe_host_refusal(error, name) from None
+        search = compiler.smallest.search
+        job, refusal = job.with_fingerprint(search.graph.fingerprint), describe_refusal(error, search)
+        return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
+    job = job.with_fingerprint(program.train.graph.fingerprint)
+    report = PlanReport(job, name, budget_bytes, program, search=compiler.search)
+    report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
+    return report
 
 
 def evaluate(
@@ -57,22 +77,8 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    attempt = plan_step(job, choice, budget_bytes)
-    job, compiler = attempt.job, attempt.compiler
     try:
-        if saved is not None:
-            saved.validate(job.graphs[0])
-        program = attempt.program()
-        job = job.with_fingerprint(program.train.graph.fingerprint)
-        report = PlanReport(job, name, budget_bytes, program, search=compiler.search)
-        report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
-        return report
-    except BudgetError as error:
-        if error.host:
-            raise describe_host_refusal(error, name) from None
-        search = compiler.smallest.search
-        job, refusal = job.with_fingerprint(search.graph.fingerprint), describe_refusal(error, search)
-        return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
+        return _planned(plan_step(job, choice, budget_bytes), name, saved)
     except (ValueError, UnsafeSchedule) as error:
         if saved is None:
             raise

@@ -175,21 +175,13 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
                     searched if `minimum` is set or if nothing fits; else None
     If it does not fit, the other values are those of the strategy's smallest plan, and `message` is the refusal.
     """
-    instruction, schedule = report.peak_instruction, report.peak_schedule
     return {
         "net": report.job.title,
         "strategy": report.strategy,
         "base": report.base or None,
         "slices": report.job.graphs[0].slices or None,
         "not_fused": list(report.not_fused),
-        "device": report.device,
-        "storage": report.storage,
-        "gpu": report.job.costs.gpu.name if report.job.costs.gpu is not None else None,
-        "costs": "measured" if report.job.costs.measured else "modelled",
-        "spill": report.job.costs.spill.values if report.job.costs.spill is not None else None,
-        "ranks": report.job.ranks.size,
-        "rank": report.job.ranks.rank,
-        "micro_batches": report.job.ranks.micro_batches,
+        **_machine_values(report),
         "feasible": report.feasible,
         "peak_bytes": report.peak_bytes,
         "budget_bytes": report.budget_bytes,
@@ -205,22 +197,49 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "predicted_seconds": report.seconds,
         "baseline_seconds": report.job.baseline_seconds,
         "overhead": report.overhead,
-        "lower_bound_bytes": report.bound_bytes,
-        "lower_bound_seconds": report.bound_seconds,
-        "optimality_gap": report.optimality_gap,
-        "peak": {
-            "graph": schedule.graph.name,
-            "tick": instruction.tick,
-            "ticks": len(schedule.instructions),
-            "kind": instruction.kind,
-            "what": instruction.what,
-            "bytes_by_kind": report.peak_bytes_by_kind,
-            "largest": [
-                {"buffer": r.buffer, "kind": kind_of(schedule.graph, r), "bytes": r.nbytes, "offset": r.offset}
-                for r in report.peak_residencies[:LARGEST_JSON]
-            ],
-        },
+        **_bound_values(report),
+        "peak": _peak_values(report),
         "fingerprint": report.job.graphs[0].fingerprint,
         "warnings": report.job.warnings,
         "message": str(report.refusal) if report.refusal is not None else None,
+    }
+
+
+def _machine_values(report: PlanReport) -> dict[str, object]:
+    """The device of the step, the source of its costs, and its rank."""
+    costs, ranks = report.job.costs, report.job.ranks
+    return {
+        "device": report.device,
+        "storage": report.storage,
+        "gpu": costs.gpu.name if costs.gpu is not None else None,
+        "costs": "measured" if costs.measured else "modelled",
+        "spill": costs.spill.values if costs.spill is not None else None,
+        "ranks": ranks.size,
+        "rank": ranks.rank,
+        "micro_batches": ranks.micro_batches,
+    }
+
+
+def _bound_values(report: PlanReport) -> dict[str, object]:
+    return {
+        "lower_bound_bytes": report.bound_bytes,
+        "lower_bound_seconds": report.bound_seconds,
+        "optimality_gap": report.optimality_gap,
+    }
+
+
+def _peak_values(report: PlanReport) -> dict[str, object]:
+    """The instruction at which most bytes are in use, and what they are."""
+    instruction, schedule = report.peak_instruction, report.peak_schedule
+    return {
+        "graph": schedule.graph.name,
+        "tick": instruction.tick,
+        "ticks": len(schedule.instructions),
+        "kind": instruction.kind,
+        "what": instruction.what,
+        "bytes_by_kind": report.peak_bytes_by_kind,
+        "largest": [
+            {"buffer": r.buffer, "kind": kind_of(schedule.graph, r), "bytes": r.nbytes, "offset": r.offset}
+            for r in report.peak_residencies[:LARGEST_JSON]
+        ],
     }

@@ -90,37 +90,26 @@ def assign_offsets(
     """Return offsets for the residencies on the device, or for those in the host arena."""
     fixed, floor = (persistent.host, persistent.host_bytes) if host else (persistent.device, persistent.device_bytes)
     block_of: dict[int, int] = {}  # residency -> block
-    begin: list[int] = []
-    end: list[int] = []
-    size: list[int] = []
-    fixed_offset: list[int] = []
+    blocks: list[list[int]] = []  # of each its begin, end, size and fixed offset, or -1
     for r in residencies:
         if r.host != host:
             continue
         if r.over is not None:
-            block = block_of[r.id] = block_of[r.over]
-            begin[block], end[block] = min(begin[block], r.begin), max(end[block], r.end)
+            block_of[r.id] = block_of[r.over]
+            block = blocks[block_of[r.over]]
+            block[:2] = min(block[0], r.begin), max(block[1], r.end)
             continue
-        block_of[r.id] = len(size)
-        begin.append(r.begin)
-        end.append(r.end)
-        size.append(r.nbytes)
-        fixed_offset.append(fixed.get(r.buffer, -1))
+        block_of[r.id] = len(blocks)
+        blocks.append([r.begin, r.end, r.nbytes, fixed.get(r.buffer, -1)])
+    begin, end, size, offset = np.array(blocks, np.int64).reshape(-1, 4).T.copy()
     placement = _native.place(
-        np.array(begin, np.int64),
-        np.array(end, np.int64),
-        np.array(size, np.int64),
-        align=ALIGN,
-        time_limit=seconds,
-        floor=floor,
-        fixed=np.array(fixed_offset, np.int64),
-        target=target_bytes,
+        begin, end, size, align=ALIGN, time_limit=seconds, floor=floor, fixed=offset, target=target_bytes
     )
     offsets = placement.offsets.tolist()
     return ArenaOffsets(
         {rid: offsets[block] for rid, block in block_of.items()},
         max(floor, placement.height),
         max(floor, placement.bound),
-        len(size),
+        len(blocks),
         placement.seconds,
     )

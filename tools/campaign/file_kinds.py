@@ -110,12 +110,17 @@ def corpus(folder: Path) -> None:
         (folder / f"{kind}.prototxt").write_text(f"{SOLVER}net_param {{ {data_net(kind, source)} }}\n")
     if has_leveldb():
         leveldb_corpus(folder, pictures)
+    os.chdir(folder)
+    derived_corpus(folder)
+
+
+def derived_corpus(folder: Path) -> None:
+    """Files of the working folder `folder` that layermem writes from others."""
     net = data_net("Data", "lmdb")
     (folder / "net.prototxt").write_text(net)
     mean = BlobProto(num=1, channels=3, height=5, width=4, data=[0.5] * 60)
     (folder / "mean.binaryproto").write_bytes(mean.SerializeToString())
     (folder / "net.prototxt.hints").write_text("segment-ends ip\nkeep l*\n")
-    os.chdir(folder)
     for prefix, lines in FORMATS.items():
         Path(f"{prefix}.prototxt").write_text(SMALL.replace('"run"', f'"{prefix}"') + lines)
         with Solver(f"{prefix}.prototxt") as solver:

@@ -385,26 +385,27 @@ def classes(w: NetWriter, batch: int, count: int) -> str:
     )[0]
 
 
+LOSSES = (
+    "SoftmaxWithLoss",
+    "SoftmaxWithLoss",
+    "pixels",
+    "HingeLoss",
+    "MultinomialLogisticLoss",
+    "EuclideanLoss",
+    "SigmoidCrossEntropyLoss",
+    "ContrastiveLoss",
+    "Reduction",
+    "InfogainLoss",
+)
+
+
 def loss(w: NetWriter) -> None:
     """Add a loss over a blob that depends on parameters."""
     rng = w.rng
     x = rng.choice([*(b for b in w.unread if trainable(w, b)), *[b for b in w.learned if trainable(w, b)][-3:]])
     shape = w.blobs[x]
     batch, weight = shape[0], rng.choice(("", "", "loss_weight: 0.3", "loss_weight: 2"))
-    kind = rng.choice(
-        (
-            "SoftmaxWithLoss",
-            "SoftmaxWithLoss",
-            "pixels",
-            "HingeLoss",
-            "MultinomialLogisticLoss",
-            "EuclideanLoss",
-            "SigmoidCrossEntropyLoss",
-            "ContrastiveLoss",
-            "Reduction",
-            "InfogainLoss",
-        )
-    )
+    kind = rng.choice(LOSSES)
     if kind == "pixels" and len(shape) == 4 and shape[1] > 1:
         target = binary(w, (batch, 1, *shape[2:]))
         w.add("SoftmaxWithLoss", [x, target], weight + (" loss_param { ignore_label: 1 }" if w.chance(0.3) else ""))

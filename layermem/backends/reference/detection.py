@@ -363,11 +363,8 @@ def suppress_adaptively(op: DetectionOutput, boxes: Array, order: Array) -> list
 # -- DetectionEvaluate -------------------------------------------------------------------------------------------------
 
 
-@kernel(DetectionEvaluate, "forward")
-def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> None:
-    found = call["x0"].reshape(op.detections, DETECTION).astype(np.float32)
-    truth = call["x1"].reshape(op.truths, TRUTH).astype(np.float32)
-    found, truth = found[found[:, 0] != UNUSED], truth[truth[:, 0] != UNUSED]
+def _check_evaluated(op: DetectionEvaluate, found: np.ndarray, truth: np.ndarray, layer: str) -> None:
+    """InputError for a box of a class or an item that is not there."""
     for rows, what in ((found, "detection"), (truth, "true box")):
         for row in rows:
             if not np.isfinite(row).all() or not (row[1] > -1 and int(row[1]) in op.classes_counted):
@@ -375,10 +372,18 @@ def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> No
                     f"reads a {what} of label {row[1]:.9g} from {row[3]:.9g}, {row[4]:.9g} to {row[5]:.9g}, "
                     f"{row[6]:.9g}, but has {op.classes} classes: 0 to {op.classes - 1} without the background, "
                     f"{op.background}; fix the data",
-                    layer=call.layer,
+                    layer=layer,
                 )
     if op.sized_items and len(found) and not ((found[:, 0] >= 0) & (found[:, 0] < op.sized_items)).all():
-        raise InputError(f"reads a detection outside of its {op.sized_items} items; fix the data", layer=call.layer)
+        raise InputError(f"reads a detection outside of its {op.sized_items} items; fix the data", layer=layer)
+
+
+@kernel(DetectionEvaluate, "forward")
+def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> None:
+    found = call["x0"].reshape(op.detections, DETECTION).astype(np.float32)
+    truth = call["x1"].reshape(op.truths, TRUTH).astype(np.float32)
+    found, truth = found[found[:, 0] != UNUSED], truth[truth[:, 0] != UNUSED]
+    _check_evaluated(op, found, truth, call.layer)
     counted = np.ones(len(truth), bool) if op.difficult else truth[:, 7] == 0
     table: list[tuple[float, ...]] = []
     for c in op.classes_counted:

@@ -11,6 +11,7 @@ from layermem.integrations.onnx.graph import Array
 from layermem.integrations.onnx.node import NetValue, Node, Padding, imports
 from layermem.layers.base import Window
 from layermem.layers.pooling import pooled_size
+from layermem.proto.schema import Message
 
 
 def windows(node: Node, x: NetValue, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -133,25 +134,29 @@ def pooling(node: Node) -> None:
         _Axis(*numbers, ceil=ceil)
         for numbers in zip(x.shape[2:], kernel, strides, before, behind, counted[0], counted[1])
     ]
-    layer = node.layer("Pooling")
-    p = layer.pooling_param
-    p.pool = 1 if average else 0
-    for stem, numbers in (("kernel", kernel), ("stride", strides), ("pad", before)):
-        if len(set(numbers)) == 1:
-            if stem == "kernel" or numbers[0] != (1 if stem == "stride" else 0):
-                setattr(p, "kernel_size" if stem == "kernel" else stem, numbers[0])
-        else:
-            setattr(p, f"{stem}_h", numbers[0])
-            setattr(p, f"{stem}_w", numbers[1])
     rounds = [up for up in (True, False) if all(axis.fits(up, any(before), average) for axis in sizes)]
     if not rounds:
         raise InputError(
             f"pads by {before} before and {behind} behind, for which Caffe's Pooling has other windows or counts other "
             "elements; change the pads, or count_include_pad"
         )
+    layer = node.layer("Pooling")
+    layer.pooling_param.pool = 1 if average else 0
+    _state_windows(layer.pooling_param, kernel, strides, before)
     if not rounds[0]:
-        p.round_mode = 1
+        layer.pooling_param.round_mode = 1
     node.make(layer, x._replace(pads=None))
+
+
+def _state_windows(p: Message, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> None:
+    """Write windows into a PoolingParameter, in its shortest form."""
+    for stem, numbers in (("kernel", kernel), ("stride", strides), ("pad", pads)):
+        if len(set(numbers)) == 1:
+            if stem == "kernel" or numbers[0] != (1 if stem == "stride" else 0):
+                setattr(p, "kernel_size" if stem == "kernel" else stem, numbers[0])
+        else:
+            setattr(p, f"{stem}_h", numbers[0])
+            setattr(p, f"{stem}_w", numbers[1])
 
 
 class _Axis:
