@@ -143,12 +143,12 @@ def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
     silence_others(arguments, group)
     is_plan_alone = argv is None and arguments.run in PLANNING
     if is_plan_alone:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that spin for a while
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy starts threads that spin
     with apply_verbosity(arguments):
         code: int = arguments.run(arguments)
     sys.stdout.flush()
     if is_plan_alone:
-        gc.freeze()  # the process ends: to look for cycles in all that it has made takes a tenth of a second
+        gc.freeze()  # the process ends: a search for cycles among its objects takes 0.1 s
     return code
 
 
