@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -82,6 +82,7 @@ class Feed(ABC):
     layer: str | None = None
     notes: tuple[str, ...] = ()  # sentences for the user
     ranks = Ranks()  # the ranks that share the batches
+    remedy: ClassVar[str] = "use DummyData"  # the way out if its file is missing
 
     def next(self) -> Batch:
         """The next batch of this rank: read-only float32 arrays of `shapes`, or ByteImages where a feed has them."""

@@ -29,6 +29,8 @@ MOST_PIXELS = 2**24  # along an axis: float32 is exact up to here
 class SizesFeed(Feed):
     """Rows of ITEM_SIZE numbers for the images of each batch."""
 
+    remedy = "remove name_size_file"
+
     def __init__(self, shapes: Shapes, path: Path, p: Message, read: Read = read_bytes):
         self.shapes = shapes
         resizing = resizing_of_evaluation(p)
