@@ -282,6 +282,11 @@ class Hdf5Feed(Feed):
         path, files = opening.resolve(p.source), opening.files
         return cls(Hdf5Source(path, param.top, opening.key, shuffle=p.shuffle, named=files), batch)
 
+    @classmethod
+    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+        p = param.hdf5_data_param
+        return Hdf5Source(resolve(p.source), param.top, (0,), shuffle=p.shuffle).held_bytes
+
     def _next(self) -> Batch:
         return self.source.read(self.batch)
 
