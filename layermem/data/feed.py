@@ -26,7 +26,7 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 
 from layermem.data.database import open_database
-from layermem.data.datum_source import DatumSource
+from layermem.data.datum_source import DatumSource, held_bytes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import ImageListSource
@@ -232,6 +232,10 @@ class ImageFeed(Feed):
             field = "force_color" if transform.color else "force_gray"
             feed.notes = (f"{field} has no effect on ImageData, as in BVLC Caffe; is_color decides",)
         return feed
+
+    @classmethod
+    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+        return held_bytes(resolve(param.data_param.source)) if param.type == "Data" else 0
 
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
