@@ -192,6 +192,7 @@ class NestedPlanner:
         dropped: Sequence[int],
         drop_at: int,
         overlays: int,
+        settings: SearchSettings = ...,
     ) -> None: ...
     def least_bytes_with_offloads(self, activations: Sequence[int], state: Sequence[int]) -> int: ...
     def minimum(self) -> NestedPlan: ...
@@ -225,6 +226,46 @@ class Placement:
     def offsets(self) -> NDArray[np.int64]: ...
     @property
     def seconds(self) -> float: ...
+
+class SearchSettings:
+    def __init__(self) -> None: ...
+    bisected_exponents: int
+    chain_highest: float
+    chain_lowest: float
+    chain_seconds: float
+    chain_units: int
+    exchange_percent: int
+    exchange_seconds: float
+    fill_draws: int
+    fill_failures: int
+    fitted_per_level: int
+    high_levels: list[float]
+    hopeless: float
+    hottest: float
+    improve_rounds: int
+    improve_work: int
+    improved_mixed: int
+    improved_walks: int
+    least_blocks: int
+    levels: list[float]
+    lower_walk_work: int
+    lower_walks: int
+    mixed_chain_units: int
+    mixed_exponents: int
+    mixed_fit_work: int
+    mixed_halvings: int
+    mixed_improve_work: int
+    mixed_walk_work: int
+    much_less: float
+    repair_candidates: int
+    repair_depth: int
+    repair_draws: int
+    repairs: int
+    tried_per_peak: int
+    walk_halvings: int
+    walk_highest: float
+    walk_lowest: float
+    walk_work: int
 
 class StepBounds:
     def __init__(self, d2h: float, h2d: float) -> None: ...
@@ -305,4 +346,5 @@ def polish_order(
     budget_bytes: int,
     steps: int,
     seed: int,
+    settings: SearchSettings = ...,
 ) -> list[int]: ...

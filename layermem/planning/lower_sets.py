@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import ceil
+from math import ceil, inf
 
 from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
@@ -40,24 +40,12 @@ from layermem.planning.recomputation import (
     segments_to_plan,
 )
 from layermem.planning.registry import PlanEvaluator
+from layermem.planning.settings import SETTINGS
 from layermem.planning.sublinear_search import sublinear_candidates
 from layermem.utils.units import aligned
 
 FAMILIES = ("approx", "extended", "exact")  # each includes the one before it
-TIME_UNITS = 1000  # of a whole forward pass, for the native planner: fine enough to rank, coarse enough to be quick
-MAX_NODES = 700  # longer nets are planned in GROUPS groups of ops
-GROUPS = 200
-MAX_SETS = 20_000
-TRIES = 8
-SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
-MEMORY_SLACK = 1.1  # the most with objective "memory"
-NEAR_BOUND = 1 + 1 / 256  # times the bytes below which no plan is: a search for fewer can gain hardly anything
-NEAR_LEAST = 1 + 1 / 512  # times the bytes that the model counts for its least chain: plans hardly ever need less
-LEAST_OF_MINIMUM = 0.985  # no plan needs less than this share of the least that the model counts for any chain
-LEAST_OF_MODEL = 0.97  # a plan hardly needs less than this share of the bytes that the model counts for its chain
-SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
 LAST_SECONDS = 1e-6  # of a question for which nothing remains
-SHARE = 0.5  # of what remains of them, the most that one question takes
 
 
 def lower_set_plan(
@@ -100,7 +88,8 @@ class LowerSetPlanner:
         self._chains: dict[tuple[int, str, float], _native.ChainReport | None] = {}  # by request, objective and limit
         self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
         if larger is None:
-            self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", MAX_SETS, ends=self._ends())
+            sets = SETTINGS.most_sets
+            self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", sets, ends=self._ends())
         else:
             self.native = larger.native
 
@@ -123,7 +112,7 @@ class LowerSetPlanner:
         return with_later_slices(self.graph, segments)
 
     def solve(
-        self, budget_bytes: int, objective: str = "time", most_seconds: float = SECONDS
+        self, budget_bytes: int, objective: str = "time", most_seconds: float = inf
     ) -> _native.ChainReport | None:
         """The chain with the least recomputation in so many bytes of activations and gradients, or None; with
         objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says.
@@ -148,12 +137,12 @@ class LowerSetPlanner:
             return True
         if nbytes <= self.least_bytes:
             return False
-        most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MINIMUM) - 1
+        most_of_model = ceil((nbytes - self.persistent_bytes) / SETTINGS.least_of_minimum) - 1
         return self.native.may_fit(most_of_model, self._time_limit(), self.family)
 
     def is_near_bound(self, nbytes: int) -> bool:
         """Whether no plan needs much less."""
-        return nbytes <= NEAR_BOUND * self.least_bytes
+        return nbytes <= SETTINGS.near_bound_bytes * self.least_bytes
 
     @cached_property
     def _seconds_again(self) -> dict[str, float]:
@@ -195,7 +184,7 @@ class LowerSetPlanner:
         is_known = any(each.live_bytes <= budget_bytes for each in self._sublinear_candidates(evaluator))
         if not is_known and not self.native.may_fit(request, self._time_limit(), self.family):
             return None
-        for _ in range(TRIES):
+        for _ in range(SETTINGS.request_tries):
             chain = self.solve(request)
             if chain is None:
                 break
@@ -238,10 +227,11 @@ class LowerSetPlanner:
         yield least
         for request, new_bytes in self._requests(least):
             fewest = fewest_bytes()
-            if self.is_near_bound(fewest) or fewest <= NEAR_LEAST * (least.model_peak_bytes + self.persistent_bytes):
+            near_least = SETTINGS.near_least_bytes * (least.model_peak_bytes + self.persistent_bytes)
+            if self.is_near_bound(fewest) or fewest <= near_least:
                 break
             goals = ["time"] if new_bytes < fewest else []
-            goals += ["memory"] if request <= MEMORY_SLACK * least.model_peak_bytes else []
+            goals += ["memory"] if request <= SETTINGS.memory_slack * least.model_peak_bytes else []
             chains = [self.solve(request, goal) for goal in goals]
             yield from (chain for chain in chains if chain is not None)
 
@@ -266,9 +256,9 @@ class LowerSetPlanner:
         """Bytes of the model from its minimum on, each with the fewest that a plan of a chain needs which is new there:
         little less than those of the request before it."""
         before = least.model_peak_bytes
-        for slack in SLACK:
+        for slack in SETTINGS.slack:
             request = int(least.model_peak_bytes * slack)
-            yield request, int(LEAST_OF_MODEL * before) + self.persistent_bytes
+            yield request, int(SETTINGS.least_of_model * before) + self.persistent_bytes
             before = request
 
     def _add_candidates(
@@ -295,7 +285,8 @@ class LowerSetPlanner:
     def _time_limit(self) -> float:
         """Seconds for the next question: a share of what remains, so that later ones have theirs, and never 0, which
         would be no limit."""
-        return SHARE * max(SECONDS - self.native.searched_seconds, 0.0) + LAST_SECONDS
+        remaining = max(SETTINGS.all_chains_seconds - self.native.searched_seconds, 0.0)
+        return SETTINGS.one_chain_share * remaining + LAST_SECONDS
 
     # -- the native graph ------------------------------------------------------------------------------------------
 
@@ -313,7 +304,7 @@ class LowerSetPlanner:
                     values[part] = native.add_value(aligned(nbytes), kept, producer.name in inner)
         for each in self.parts.orders():
             values[each] = native.add_value(0, True, False)
-        time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / TIME_UNITS
+        time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / SETTINGS.time_units
         node_of: dict[object, int] = {}  # by unit, and by the name of a layer: the native node
         for node, group in enumerate(self.groups):
             self._add_node(native, group, values, time_unit)
@@ -491,7 +482,7 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     forward = [op for op in forward_ops(graph) if op.name not in later]
     ops = [op for op in forward if (op.writes or op.record.part) and (op.recompute or op.reads)]
     units = [[op] for op in ops] if later else _stages(ops)
-    if len(units) <= MAX_NODES:
+    if len(units) <= SETTINGS.most_nodes:
         return units
     crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]
     ends = {unit[-1].name for unit in units}
@@ -500,7 +491,7 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
         for i in range(len(crossing))
         if ops[i].name in ends and (not hints.segment_ends or matches(ops[i], hints.segment_ends))
     ]
-    cuts = [0, *(end + 1 for end in _cheap_cuts(crossing, places, GROUPS)), len(ops)]
+    cuts = [0, *(end + 1 for end in _cheap_cuts(crossing, places, SETTINGS.groups)), len(ops)]
     return [ops[a:b] for a, b in pairwise(cuts)]
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from math import inf
 
 from layermem import _native
+from layermem.planning.settings import SETTINGS
 from layermem.utils.parallel import run_both
 
 SEED = 0
-MUCH_LONGER = 1.2  # times the recomputation of another order: polish does not make up for more
-FEWER = 4  # times fewer edits of an order that recomputes more than the other one
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,11 @@ class OrderSearch:
     def of_blocks(self, budget_bytes: int, other: Sequence[int] | None) -> list[int] | None:
         """The best order of the dynamic program, or None: also where that of `other` recomputes much less."""
         other_seconds = inf if other is None else self.recompute_seconds(other)
-        found = self.planner.plan_blocks(budget_bytes, MUCH_LONGER * other_seconds)
+        found = self.planner.plan_blocks(budget_bytes, SETTINGS.much_longer_seconds * other_seconds)
         if found is None:
             return None
-        is_longer = found.recompute_seconds >= other_seconds
-        return self._polished(found.order, budget_bytes, self.polish_steps // (FEWER if is_longer else 1))
+        fewer = SETTINGS.fewer_edits if found.recompute_seconds >= other_seconds else 1
+        return self._polished(found.order, budget_bytes, self.polish_steps // fewer)
 
     def best(self, budget_bytes: int, starts: Sequence[Sequence[int]]) -> list[int] | None:
         """The best order of both, no worse than any of `starts` that fits, or None."""
@@ -77,5 +76,5 @@ class OrderSearch:
 
     def _polished(self, order: Sequence[int], budget_bytes: int, steps: int) -> list[int]:
         return _native.polish_order(
-            self.graph, order, self.evictable, self.dropped, self.overlays, budget_bytes, steps, SEED
+            self.graph, order, self.evictable, self.dropped, self.overlays, budget_bytes, steps, SEED, SETTINGS.native
         )

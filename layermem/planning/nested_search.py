@@ -21,16 +21,16 @@ from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import LowerSetPlanner, lower_set_planner
 from layermem.planning.nested_orders import OrderSearch
-from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
+from layermem.planning.offloading import HostBudget, activations
 from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
 from layermem.planning.plan import INTRA, NO_LIMIT, Decision, Gap, Plan
 from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
+from layermem.planning.settings import SETTINGS
 from layermem.utils.parallel import begin_thread
 
 UNLIMITED = 2**62  # bytes of the host, where the user names no budget
-POLISH_STEPS, STEPS_PER_OP, LARGE_OPS = 24_000, 50, 1_500  # edits: at most, in small graphs, and fewer above these ops
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
@@ -68,13 +68,16 @@ class NestedPlanner:
 
         def native(order: Sequence[str]) -> _native.NestedPlanner:
             ids = [self.ids[name] for name in order]
-            return _native.NestedPlanner(layout.graph, ids, self.evictable, self.dropped, backward, self.overlays)
+            return _native.NestedPlanner(
+                layout.graph, ids, self.evictable, self.dropped, backward, self.overlays, SETTINGS.native
+            )
 
         self.has_delays = delayed != own
         self._own, self._delayed = own, delayed
         self.native = native(own)
         self.delayed = native(delayed) if self.has_delays else self.native
-        steps = min(POLISH_STEPS * LARGE_OPS // max(LARGE_OPS, len(own)), STEPS_PER_OP * len(own))
+        large = SETTINGS.large_step_ops
+        steps = min(SETTINGS.edits * large // max(large, len(own)), SETTINGS.edits_per_op * len(own))
         self.orders = OrderSearch(
             self.delayed, layout.graph, self.evictable, self.dropped, self.overlays, polish_steps=steps
         )
@@ -158,7 +161,7 @@ class NestedPlanner:
             [self.buffers[buffer] for buffer in activations(self.graph)],
             [self.buffers[buffer] for buffer in state],
             host_bytes,
-            SHORT_GAP,
+            SETTINGS.short_gap_ops,
             limit_seconds,
             NO_LIMIT if copy_limit_bytes is None else copy_limit_bytes,
             from_blocks,

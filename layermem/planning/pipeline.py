@@ -16,7 +16,7 @@ from math import inf
 
 from layermem.graph.ops import Graph
 from layermem.planning.attempt import Attempt
-from layermem.planning.budget_search import HOPEFUL, BudgetSearch
+from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.fusion_choice import FusionChoice
 from layermem.planning.hints import Hints
@@ -24,6 +24,7 @@ from layermem.planning.job import Job
 from layermem.planning.joined_updates import join_updates
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice, as_entry, default_strategy
+from layermem.planning.settings import SETTINGS
 from layermem.planning.slice_search import choose_slices
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import check
@@ -48,7 +49,7 @@ class Compiler(FusionChoice):
     def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
         """`quick`: no search for the minimum, and no further plans; nor for a program far above `hoped_seconds`."""
         program = self.search.program(budget_bytes, search_minimum=not quick)
-        is_near = not quick and program.seconds <= HOPEFUL * hoped_seconds
+        is_near = not quick and program.seconds <= SETTINGS.hopeful_seconds * hoped_seconds
         further = self.search.further_program(budget_bytes, program) if is_near else None
         profile = self.arena.layouts[0].live_profile
         joined = [join_updates(each, profile, self.build) for each in (program, further) if each is not None]

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from layermem import _native
 from layermem.planning.graph_files.value_graph import ValueGraph
 from layermem.planning.nested_orders import OrderSearch
+from layermem.planning.settings import SETTINGS
 
 Action = tuple[str, int]
-POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = 80_000, 1_500, 600  # edits: at most, in small graphs, fewer above
-WORK_PERCENT = 50  # of the limits of the native search, since annealing improves its plan
 
 
 def polish_steps(count: int) -> int:
     """Edits that annealing tries in a graph of `count` values."""
-    return min(POLISH_STEPS * LARGE_VALUES // max(LARGE_VALUES, count), STEPS_PER_VALUE * count)
+    large = SETTINGS.large_graph_values
+    return min(SETTINGS.graph_edits * large // max(large, count), SETTINGS.graph_edits_per_value * count)
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class NestedPlanner:
             self.order.append(self.graph.add_op(f"backward {node}", reads, [], [count + node], [], 0, 0.0))
         self.index = {op: i for i, op in enumerate(self.order)}
         self.evictable = list(range(count))
-        self.native = _native.NestedPlanner(self.graph, self.order, self.evictable, [], count, 0)
+        self.native = _native.NestedPlanner(self.graph, self.order, self.evictable, [], count, 0, SETTINGS.native)
         steps = polish_steps(count)
-        self.orders = OrderSearch(self.native, self.graph, self.evictable, [], 0, steps, WORK_PERCENT)
+        self.orders = OrderSearch(self.native, self.graph, self.evictable, [], 0, steps, SETTINGS.graph_work_percent)
 
     def plan(self, budget_bytes: int, starts: Iterable[Sequence[Action]] = ()) -> NestedResult | None:
         """The plan with the least recomputation that was found within the budget, no more than that of each start."""

@@ -14,6 +14,7 @@
 #include "planning/nested/block_chain.h"
 #include "planning/nested/local_search.h"
 #include "planning/nested/lookahead.h"
+#include "planning/settings.h"
 
 namespace layermem::planning::nested {
 
@@ -33,9 +34,9 @@ struct MixedPlan {
 
 class NestedPlanner {
   public:
-    // The arguments are those of LookaheadWalk.
+    // The other arguments are those of LookaheadWalk.
     NestedPlanner(LayoutGraph graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
-                  const std::vector<BufferId>& dropped, Position drop_at, int overlays);
+                  const std::vector<BufferId>& dropped, Position drop_at, int overlays, SearchSettings settings = {});
     NestedPlanner(const NestedPlanner&) = delete;
     NestedPlanner& operator=(const NestedPlanner&) = delete;
 
@@ -70,6 +71,7 @@ class NestedPlanner {
     NestedPlan remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
     int64_t work() const { return walk_.steps() + measured_; }
 
+    const SearchSettings settings_;
     const LayoutGraph graph_;
     const std::vector<OpId> order_;
     const int overlays_;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "planning/liveness/layout.h"
+#include "planning/settings.h"
 
 namespace layermem::planning::nested {
 
@@ -26,6 +27,7 @@ namespace layermem::planning::nested {
 std::vector<liveness::OpId> polish(const liveness::LayoutGraph& graph, const std::vector<liveness::OpId>& order,
                                    const std::vector<liveness::BufferId>& evictable,
                                    const std::vector<liveness::BufferId>& dropped, int overlays, Bytes budget_bytes,
-                                   int64_t steps, uint64_t seed, const std::function<void()>& interrupt);
+                                   int64_t steps, uint64_t seed, const SearchSettings& settings,
+                                   const std::function<void()>& interrupt);
 
 }  // namespace layermem::planning::nested
