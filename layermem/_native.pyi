@@ -197,9 +197,8 @@ class NestedPlanner:
     def least_bytes_with_offloads(self, activations: Sequence[int], state: Sequence[int]) -> int: ...
     def minimum(self) -> NestedPlan: ...
     def plan(
-        self, budget_bytes: int, starts: Sequence[Sequence[int]], work_percent: int = 100
+        self, budget_bytes: int, starts: Sequence[Sequence[int]], work_percent: int = 100, edits: int = 0
     ) -> NestedPlan | None: ...
-    def plan_blocks(self, budget_bytes: int, limit_seconds: float) -> NestedPlan | None: ...
     def plan_with_offloads(
         self,
         budget_bytes: int,
@@ -210,8 +209,8 @@ class NestedPlanner:
         short_gap: int,
         limit_seconds: float,
         copy_limit_bytes: int,
-        from_blocks: bool = False,
     ) -> MixedPlan | None: ...
+    def walk(self, budget_bytes: int) -> None: ...
 
 class Placement:
     @property
@@ -230,6 +229,7 @@ class Placement:
 class SearchSettings:
     def __init__(self) -> None: ...
     bisected_exponents: int
+    blocks_from: float
     chain_highest: float
     chain_lowest: float
     chain_seconds: float
@@ -250,7 +250,6 @@ class SearchSettings:
     levels: list[float]
     lower_walk_work: int
     lower_walks: int
-    mixed_chain_units: int
     mixed_exponents: int
     mixed_fit_work: int
     mixed_halvings: int
@@ -344,7 +343,6 @@ def polish_order(
     dropped: Sequence[int],
     overlays: int,
     budget_bytes: int,
-    steps: int,
-    seed: int,
+    edits: int,
     settings: SearchSettings = ...,
 ) -> list[int]: ...

@@ -17,13 +17,13 @@ short steps that are not near their lower bound, those for a few of them are loo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from layermem.errors import BudgetError
-from layermem.graph.ops import COMPUTE, Graph
+from layermem.graph.ops import Graph
 from layermem.planning.bounds import least_seconds_once
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
@@ -104,28 +104,6 @@ class BudgetSearch(Generic[P]):
             message = f"'{self.entry.name}' needs more than {host_bytes:,} bytes of the host"
             raise BudgetError(message, budget_bytes=host_bytes, minimum_bytes=program.host_bytes, host=True)
         return program
-
-    def further_program(self, budget_bytes: int | None, known: P) -> P | None:
-        """A faster program than `known`, the answer of program(), by the strategy's further plans, or None.  They are
-        made where `known` is far from its lower bound."""
-        if budget_bytes is None or self.entry.further is None:
-            return None
-        enough = SETTINGS.near_seconds if len(self.graph.ops) <= SETTINGS.short_step_ops else SETTINGS.far_seconds
-        if known.seconds <= enough * self._ops_seconds or known.seconds <= enough * self._least_seconds(budget_bytes):
-            return None
-        request = budget_bytes // ALIGN * ALIGN
-        entry = replace(self.entry, make=self.entry.further(known.plan), combines_others=False, further=None)
-        search = BudgetSearch(entry, self.graph, self.costs, self.evaluator, self.hints, self.build)
-        plan = search.plan_of(entry, request)
-        if plan is known.plan or self.evaluator.estimate_seconds(plan) >= SETTINGS.hopeful_seconds * known.seconds:
-            return None
-        found = search._attempt(request)
-        return found if found.arena_bytes <= budget_bytes and found.seconds < known.seconds else None
-
-    @cached_property
-    def _ops_seconds(self) -> float:
-        """Of all ops of the step, each once."""
-        return sum(self.costs.op(op) for op in self.graph.ops if op.stream == COMPUTE)
 
     def _least_seconds(self, budget_bytes: int) -> float:
         return least_seconds_once(self.graph, self.costs, budget_bytes, self.hints.host_budget_bytes, self.evaluator)()
@@ -331,29 +309,13 @@ def fastest_under_budget(
     build_for    the program for a request in bytes, placed; the same object if its plan was built before
     above_least  where a request gets the program of the fewest bytes, which needs more but fits, look above it
     """
-    request, too_much = budget_bytes, budget_bytes
-    best: P | None = None
     seen = [first]
-
-    def is_new(program: P) -> bool:
-        return all(program is not other for other in seen)
-
-    over = min(first.arena_bytes - budget_bytes, max(1, budget_bytes // (2 * SETTINGS.first_request_share)))
-    for doubling in range(1, SETTINGS.request_doublings + 1):
-        request = budget_bytes - (over << doubling)
-        if request <= 0:
-            return None
-        program = build_for(request)
-        if program.arena_bytes <= budget_bytes:
-            best = program
-            break
-        if program.max_live_bytes > request and is_new(program):
-            return None  # the strategy has no plan that needs so little
-        seen.append(program)
-        too_much = request
-    if best is None:
+    most_over = max(1, budget_bytes // (2 * SETTINGS.first_request_share))
+    over = min(first.arena_bytes - budget_bytes, most_over)
+    found = _first_that_fits(budget_bytes, over, build_for, seen)
+    if found is None:
         return None
-    seen.append(best)
+    best, request, too_much = found
     least = best if above_least and best.max_live_bytes > request else None
     request = request if least is None else least.max_live_bytes
     good_enough = first.seconds * SETTINGS.as_good_seconds
@@ -362,10 +324,35 @@ def fastest_under_budget(
             break
         middle = (request + too_much) // 2
         program = build_for(middle)
-        if program.arena_bytes > budget_bytes or not is_new(program):
+        if program.arena_bytes > budget_bytes or not _is_new(program, seen):
             too_much = middle
             continue
         request = middle
         seen.append(program)
-        best = min(best, program, key=lambda program: program.seconds)
+        best = min(best, program, key=_seconds)
     return best
+
+
+def _first_that_fits(
+    budget_bytes: int, over: int, build_for: Callable[[int], P], seen: list[P]
+) -> tuple[P, int, int] | None:
+    """The program of the first request that fits, that request, and the last one that was too much; `seen` grows by the
+    programs.  None where the strategy has no plan that needs so little, or after too many requests."""
+    too_much = budget_bytes
+    for doubling in range(1, SETTINGS.request_doublings + 1):
+        request = budget_bytes - (over << doubling)
+        if request <= 0:
+            return None
+        program = build_for(request)
+        fits = program.arena_bytes <= budget_bytes
+        if not fits and program.max_live_bytes > request and _is_new(program, seen):
+            return None
+        seen.append(program)
+        if fits:
+            return program, request, too_much
+        too_much = request
+    return None
+
+
+def _is_new(program: P, seen: Sequence[P]) -> bool:
+    return all(program is not other for other in seen)

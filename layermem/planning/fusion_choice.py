@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from math import inf
 
 from layermem.errors import BudgetError
 from layermem.planning.bounds import least_seconds_once
@@ -26,7 +25,7 @@ class FusionChoice(ABC):
         self.arena, self.strategy, self.hints = arena, strategy, hints
 
     @abstractmethod
-    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
         """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits."""
 
     @cached_property

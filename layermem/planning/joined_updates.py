@@ -25,7 +25,7 @@ def join_updates(
     """`program` with updates that are launched together, where that takes no more bytes.  Offsets are hard to find
     where all bytes are in use at many ops: then some of them stay free."""
     train = program.train
-    for free_bytes in (0, train.max_live_bytes // SETTINGS.joined_share):
+    for free_bytes in (0, *(train.max_live_bytes // share for share in SETTINGS.joined_shares)):
         plan = with_joined_updates(train.plan, train.graph, profile(train.plan), train.max_live_bytes - free_bytes)
         if plan is train.plan:
             break

@@ -24,8 +24,6 @@ class Settings:
     hopeful_seconds: float = 1.1  # times a program's: a plan that is estimated to take no more may be faster, placed
     as_good_seconds: float = 1.001  # times a program's: another one is no better
     near_seconds: float = 1.02  # times the lower bound: a program this close to it is not improved further
-    far_seconds: float = 1.05  # the same of further plans for steps of more than `short_step_ops`, which take long
-    short_step_ops: int = 700
     rungs_per_octave: int = 32  # of a ladder of smaller budgets, the same for every budget
     rungs: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)  # that are tried, counted from the budget down
     rung_work: int = 60_000  # ops of a step, squared, times its rungs: a long step has none
@@ -33,7 +31,7 @@ class Settings:
     # ---- offsets (schedule/place.py)
     place_seconds: float = 1.0  # of work for the offsets of a program
     place_limited_seconds: float = 0.1  # with a copy limit: a lower limit gains more than a longer search
-    joined_share: int = 64  # of the live bytes, which joined updates leave free if need be (joined_updates.py)
+    joined_shares: tuple[int, ...] = (64, 32, 16)  # parts of the live bytes that joined updates leave free, if need be
 
     # ---- optional fusions (fusion_choice.py)
     fusion_bound_seconds: float = 1.1  # times the lower bound: a program that one with fewer fusions is compared with
@@ -51,12 +49,10 @@ class Settings:
     large_share: int = 10_000  # of the budget: the copy of a smaller buffer is not removed alone
     short_gap_ops: int = 2  # over so few ops, a copy to the host and back is not worth it (offloading.py)
 
-    # ---- nested recomputation (nested_search.py, nested_orders.py, graph_files/nested.py)
+    # ---- nested recomputation (nested_search.py, graph_files/nested.py)
     edits: int = 24_000  # of annealing, at most
     edits_per_op: int = 50  # in steps of fewer ops
     large_step_ops: int = 1_500  # from so many ops on, edits are fewer in proportion
-    much_longer_seconds: float = 1.2  # times another order's recomputation: annealing does not make up for more
-    fewer_edits: int = 4  # times fewer edits of an order that recomputes more than another one
     graph_edits: int = 80_000  # the same numbers for graph files
     graph_edits_per_value: int = 1_500
     large_graph_values: int = 600

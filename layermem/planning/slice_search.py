@@ -177,7 +177,7 @@ def _placed_below(attempt: Attempt, budget_bytes: int, seconds: float) -> tuple[
     """The graphs of `attempt` and its program, if that takes less than `seconds`."""
     if _is_slower(attempt.job, budget_bytes, seconds):
         return None
-    placed = attempt.fitting(seconds)
+    placed = attempt.fitting()
     if placed is None or placed.fused.seconds >= seconds:
         return None
     return placed.job.graphs, placed.fused
@@ -404,7 +404,7 @@ def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Atte
     for each in _fitting(planned, budget_bytes):
         if best is not None and each.seconds >= seconds:
             break
-        placed = each.attempt.fitting(seconds)
+        placed = each.attempt.fitting()
         if placed is not None and placed.fused.seconds < seconds:
             best, seconds = placed, placed.fused.seconds
     return best

@@ -86,8 +86,7 @@ def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> 
 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     """The report of evaluate(), without a search for slices; where neither the plan for the budget nor the one of least
-    memory fits, the fewest bytes of these: no minimum is searched, and no further plans of the strategy
-    (StrategyEntry.further), which fit wherever its other plans do."""
+    memory fits, the fewest bytes of these: no minimum is searched."""
     compiler = Compiler(job.arena, strategy, job.hints)
     try:
         program = compiler.compile(budget_bytes, quick=True)

@@ -284,36 +284,6 @@ def test_the_program_for_a_smaller_budget_may_take_all_of_the_larger_one(monkeyp
     assert len(placed) == 8 and {target for _, target in placed} == {budget}
 
 
-@pytest.mark.parametrize(
-    ("known", "bound", "placed", "units", "found"),
-    [(3.0, 2.0, 2.5, 9, 2.5), (3.0, 2.0, 3.0, 9, None), (3.0, 2.0, 2.5, 11, None), (3.0, 2.99, 2.5, 9, None)],
-    ids=["faster", "no faster", "over the budget", "near the bound"],
-)
-def test_a_further_plan_is_placed_where_the_program_is_far_from_its_bound(
-    monkeypatch, known, bound, placed, units, found
-):
-    monkeypatch.setattr(BudgetSearch, "_least_seconds", lambda *_: bound)
-    first, further = Plan("stepwise", ("a",)), Plan("stepwise", ("a", "b"))
-
-    def build(plan, target_bytes=0):
-        return SimpleNamespace(plan=plan, arena_bytes=units * ALIGN, max_live_bytes=ALIGN, host_bytes=0, seconds=placed)
-
-    evaluator = SimpleNamespace(live_bytes=lambda plan: 9 * ALIGN, estimate_seconds=lambda plan: placed)
-    entry = StrategyEntry("stepwise", "", lambda *_: first, further=lambda plan: lambda *_: further)
-    search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint="", ops=[]), None, evaluator, Hints(), build)
-    program = search.further_program(10 * ALIGN, SimpleNamespace(plan=first, seconds=known))
-    assert (None if program is None else (program.plan, program.seconds)) == (found and (further, found))
-
-
-def test_without_further_plans_or_with_the_same_one_there_is_no_further_program(monkeypatch):
-    monkeypatch.setattr(BudgetSearch, "_least_seconds", lambda *_: 1.0)
-    known = SimpleNamespace(plan=Plan("stepwise", ("a",)), seconds=3.0)
-    for further in (None, lambda plan: lambda *_: plan):
-        entry = StrategyEntry("stepwise", "", lambda *_: known.plan, further=further)
-        search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint="", ops=[]), None, None, Hints(), None)
-        assert search.further_program(10 * ALIGN, known) is None
-
-
 def test_a_plan_that_another_process_has_made_is_not_made_again():
     made = []
     entry = StrategyEntry("stepwise", "", lambda *_: made.append(1) or Plan("stepwise", ("a",)))

@@ -22,11 +22,11 @@ struct SearchSettings {
     int64_t lower_walk_work = 10'000'000;  // steps of these
 
     // ---- the dynamic program over blocks (nested/chain_program.h)
-    int32_t least_blocks = 4;         // a shorter chain leaves nothing to choose
-    int32_t chain_units = 400;        // of bytes, in which the program counts; its time grows with their square
-    int32_t mixed_chain_units = 200;  // the same for orders from which values are offloaded
-    double chain_lowest = 0.9;        // least of its bytes, times the budget: its count of bytes is an estimate
-    double chain_highest = 1.12;      // most
+    double blocks_from = 0.02;    // of the ops' seconds: where walks recompute less, the program has little to gain
+    int32_t least_blocks = 4;     // a shorter chain leaves nothing to choose
+    int32_t chain_units = 400;    // of bytes, in which the program counts; its time grows with their square
+    double chain_lowest = 0.9;    // least of its bytes, times the budget: its count of bytes is an estimate
+    double chain_highest = 1.12;  // most
 
     // ---- plans with offloads (nested/local_search.h)
     std::vector<double> levels = {1.0, 1.1, 1.2};       // live bytes of walks before offloads, times the budget

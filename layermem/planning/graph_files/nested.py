@@ -1,7 +1,7 @@
 """Nested recomputation for a graph file: any value may be computed any number of times.
 
     order    every value once, in topological order, then every gradient from the last value back
-    search   from that order and from the plan by lower sets (planning/nested_orders.py)
+    search   from that order and from the plan by lower sets (native/planning/nested/nested_planner.h)
 
 An action is what native lower-set plans list: ("forward" | "recompute", node) or ("backward", step).
 """
@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from layermem import _native
 from layermem.planning.graph_files.value_graph import ValueGraph
-from layermem.planning.nested_orders import OrderSearch
 from layermem.planning.settings import SETTINGS
 
 Action = tuple[str, int]
 
 
-def polish_steps(count: int) -> int:
+def edits_of(count: int) -> int:
     """Edits that annealing tries in a graph of `count` values."""
     large = SETTINGS.large_graph_values
     return min(SETTINGS.graph_edits * large // max(large, count), SETTINGS.graph_edits_per_value * count)
@@ -55,13 +54,12 @@ class NestedPlanner:
         self.index = {op: i for i, op in enumerate(self.order)}
         self.evictable = list(range(count))
         self.native = _native.NestedPlanner(self.graph, self.order, self.evictable, [], count, 0, SETTINGS.native)
-        steps = polish_steps(count)
-        self.orders = OrderSearch(self.native, self.graph, self.evictable, [], 0, steps, SETTINGS.graph_work_percent)
 
     def plan(self, budget_bytes: int, starts: Iterable[Sequence[Action]] = ()) -> NestedResult | None:
         """The plan with the least recomputation that was found within the budget, no more than that of each start."""
-        order = self.orders.best(budget_bytes, [self._ops(start) for start in starts])
-        return None if order is None else self._result(order)
+        work_percent, edits = SETTINGS.graph_work_percent, edits_of(len(self.evictable))
+        found = self.native.plan(budget_bytes, [self._ops(start) for start in starts], work_percent, edits)
+        return None if found is None else self._result(found.order)
 
     def minimum(self) -> NestedResult:
         """The plan of the fewest bytes that was found."""

@@ -8,10 +8,9 @@ polish   simulated annealing of the best sequence (native/planning/nested/polish
 from __future__ import annotations
 
 from layermem import _native
-from layermem.planning.graph_files.nested import polish_steps
+from layermem.planning.graph_files.nested import edits_of
 from layermem.planning.graph_files.node_link import NodeLinkGraph
 from layermem.planning.graph_files.splitting import split_order
-from layermem.planning.nested_orders import SEED
 from layermem.planning.settings import SETTINGS
 
 
@@ -26,12 +25,8 @@ def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
     planner = _native.NestedPlanner(
         native, [ops[node] for node in graph.order], values, [], len(ops), 0, SETTINGS.native
     )
-    found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent)
-    if found is None:
-        return None
-    steps = polish_steps(len(ops))
-    order = _native.polish_order(native, found.order, values, [], 0, budget_bytes, steps, SEED, SETTINGS.native)
-    return [nodes[op] for op in order]
+    found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent, edits_of(len(ops)))
+    return None if found is None else [nodes[op] for op in found.order]
 
 
 def _native_graph(graph: NodeLinkGraph) -> tuple[_native.LayoutGraph, list[int]]:

@@ -44,24 +44,9 @@ from layermem.planning.offloading import (
 )
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
 from layermem.planning.recomputation import forward_ops, segments_to_plan
-from layermem.planning.registry import PlanEvaluator, Strategy, candidates_of_auto, strategy
+from layermem.planning.registry import PlanEvaluator, candidates_of_auto, strategy
 from layermem.planning.settings import SETTINGS
 from layermem.utils.parallel import begin_thread, map_both
-
-
-def _of_blocks(known: Plan) -> Strategy:
-    """Plans that begin with those of the dynamic program over blocks, with the state of `known` on the host between
-    steps; `known` where there is none."""
-
-    def make(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-        if budget_bytes is None:
-            return known
-        graph = with_fused_updates(graph)
-        search = _Search(graph, costs, budget_bytes, evaluator, hints)
-        search.run_from_blocks(known)
-        return search.best_plan() if search.fitting else known
-
-    return make
 
 
 @strategy(
@@ -70,7 +55,6 @@ def _of_blocks(known: Plan) -> Strategy:
     order=100,
     fuses_updates=True,
     combines_others=True,
-    further=_of_blocks,
 )
 def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     graph = with_fused_updates(graph)
@@ -117,41 +101,6 @@ class _Search:
                 plan = entry.make(self.graph, self.costs, self.budget_bytes, self.evaluator, self.hints)
                 self.try_plan(replace(plan, base=entry.name))
 
-    def run_from_blocks(self, known: Plan) -> None:
-        """Plans that the dynamic program over blocks leads to, with the same kinds of state on the host as `known`."""
-        planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
-        recomputing = planner.plan_of_blocks(self.budget_bytes, "auto")
-        if recomputing is not None:
-            self.try_plan(replace(recomputing, base="nested"))
-        kinds = {self.graph.buffers[gap.buffer].kind for gap in known.decisions if gap.use == -1}
-        known_seconds = self.evaluator.estimate_seconds(known)
-        limit_seconds = (
-            SETTINGS.nearly_seconds * known_seconds
-            if known_seconds <= SETTINGS.hopeless_seconds * self.good_enough_seconds
-            else inf
-        )
-
-        def search(choice: tuple[bool, int | None]) -> Plan | None:
-            delayed, copy_limit_bytes = choice
-            return planner.plan_with_offloads(
-                self.budget_bytes,
-                kinds,
-                limit_seconds,
-                "auto",
-                delayed=delayed,
-                copy_limit_bytes=copy_limit_bytes,
-                from_blocks=True,
-            )
-
-        limits: list[int | None] = [copy_limit_within(self.budget_bytes, self.evaluator, self.hints)]
-        if self.hints.copy_limit_bytes is None:
-            limits = [None, *limits]
-        choices = [(delayed, limit) for delayed in planner.orders_of(known) for limit in limits]
-        for plan in map_both(search, choices) if self._may_mix() else ():
-            if plan is not None:
-                self.mixed.append(replace(plan, base="nested"))
-                self.try_plan(self.mixed[-1])
-
     def best_plan(self) -> Plan:
         """The quickest plan, without offloads that it can do without; where none fits, that of the fewest bytes."""
         if not self.fitting:
@@ -159,18 +108,18 @@ class _Search:
         graph, budget_bytes, evaluator = self.graph, self.budget_bytes, self.evaluator
         quickest, *others = self.quickest_plans()
         best_seconds, best = _remove_offloads(graph, quickest, budget_bytes, evaluator)
-        others = [plan for plan in others if self.ops_seconds(plan) < best_seconds]  # else not quicker without copies
+        limit = best_seconds + unjoined_seconds(best, graph, self.costs)
+        others = [plan for plan in others if self.ops_seconds(plan) < limit]  # else not quicker without copies
         without = map_both(lambda plan: _remove_offloads(graph, plan, budget_bytes, evaluator), others)
-        return replace(min([(best_seconds, best), *without], key=lambda entry: entry[0])[1], strategy="auto")
+        every = [(best_seconds, best), *without]
+        quickest = min(every, key=lambda entry: entry[0] + unjoined_seconds(entry[1], graph, self.costs))[1]
+        return replace(quickest, strategy="auto")
 
     def _mix_beside_chains(self) -> None:
-        """Mixed plans, while the plan of lower sets for the budget and then the chains of step 2 are solved."""
+        """Mixed plans, while the chains of step 2 are solved."""
         planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
-        lower_sets, budget_bytes = self._lower_sets, self.budget_bytes
-        recompute = begin_thread(lambda: lower_sets.plan_within(budget_bytes, "auto", self.evaluator))
-        chains = begin_thread(lambda: (recompute(), [*map(self._chain_within, self._mix_requests())]))
-        planner.prepare(budget_bytes, lambda: recompute)
-        recompute()
+        planner.prepare(self.budget_bytes, self.evaluator)
+        chains = begin_thread(lambda: [*map(self._chain_within, self._mix_requests())])
         self._try_mixed_plans(planner)
         chains()
 
@@ -357,6 +306,14 @@ class _Base:
     def _with(self, state: Mapping[Gap, Decision], gaps: Sequence[Gap], copy_lead: float) -> Plan:
         decisions = {**state, **dict.fromkeys(gaps, Decision.OFFLOAD)}
         return replace(self.plan, decisions=decisions, copy_lead=copy_lead)
+
+
+def unjoined_seconds(plan: Plan, graph: Graph, costs: Costs) -> float:
+    """What the updates whose state is copied add: each is launched by itself, where others are joined
+    (joined_updates.py)."""
+    copied = {gap.buffer for gap in plan.decisions}
+    apart = (op for op in graph.ops if op.joins and not copied.isdisjoint(op.touches))
+    return sum(costs.op(op) - costs.op(op, joined=True) for op in apart)
 
 
 def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: PlanEvaluator) -> tuple[float, Plan]:

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "planning/nested/editable_order.h"
+#include "planning/nested/polish.h"
 
 namespace layermem::planning::nested {
 namespace {
@@ -18,13 +19,6 @@ constexpr Exponents kExponents[] = {{2, 2}, {2, 1}, {1, 1}, {2, 3}, {1, 2}, {3, 
 constexpr int64_t kPositionSteps = 25;  // work of measuring one position, in steps of a walk
 
 Bytes times(Bytes bytes, double factor) { return static_cast<Bytes>(static_cast<double>(bytes) * factor); }
-
-std::vector<Bytes> scaled(Bytes bytes, const std::vector<double>& factors) {
-    std::vector<Bytes> products;
-    products.reserve(factors.size());
-    for (double factor : factors) products.push_back(times(bytes, factor));
-    return products;
-}
 
 }  // namespace
 
@@ -78,12 +72,22 @@ const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t
             (!order || fits ? low : high) = middle;
         }
     }
+    Seconds ops_seconds = 0, least_seconds = std::numeric_limits<double>::infinity();
+    for (OpId op : order_) ops_seconds += graph_.ops()[op].seconds;
+    for (const NestedPlan& plan : walked.plans) least_seconds = std::min(least_seconds, plan.recompute_seconds);
+    if (least_seconds > settings_.blocks_from * ops_seconds)
+        visit_chain_orders(budget_bytes, interrupt, [&](std::vector<OpId> order) {
+            NestedPlan measured = measure(std::move(order));
+            const bool fits = measured.live_bytes <= budget_bytes;
+            if (fits) walked.plans.push_back(std::move(measured));
+            return fits;
+        });
     last_walked_ = std::move(walked);
     return last_walked_.plans;
 }
 
 std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                              int64_t work_percent, const Interrupt& interrupt) {
+                                              int64_t work_percent, int64_t edits, const Interrupt& interrupt) {
     std::vector<NestedPlan> fitting;
     for (const auto& start : starts) {
         NestedPlan measured = measure(start);
@@ -103,43 +107,26 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
         NestedPlan improved = remove_needless(fitting[i], budget_bytes, improve_end, interrupt);
         if (!best || improved.recompute_seconds < best->recompute_seconds) best = std::move(improved);
     }
-    return best;
+    if (!best || best->recompute_seconds == 0 || edits == 0) return best;
+    return measure(
+        polish(graph_, best->order, evictable_, dropped_, overlays_, budget_bytes, edits, settings_, interrupt));
 }
 
-std::optional<NestedPlan> NestedPlanner::plan_blocks(Bytes budget_bytes, Seconds limit_seconds,
-                                                     const Interrupt& interrupt) {
-    std::optional<NestedPlan> best;
-    visit_chain_orders(walk_.items(), {budget_bytes}, settings_.chain_units, interrupt, [&](std::vector<OpId> order) {
-        NestedPlan plan = measure(std::move(order));
-        const Bytes live_bytes = plan.live_bytes;
-        if (live_bytes <= budget_bytes && (!best || plan.recompute_seconds < best->recompute_seconds))
-            best = std::move(plan);
-        return live_bytes;
-    });
-    if (!best || best->recompute_seconds > limit_seconds) return std::nullopt;
-    return remove_needless(std::move(*best), budget_bytes, work() + settings_.improve_work, interrupt);
-}
-
-// Orders of the dynamic program over blocks, which estimates bytes: for each level, the exact ones of some orders around
-// it, which `measure` returns, lead to one that fits.
-void NestedPlanner::visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, int32_t units,
-                                       const Interrupt& interrupt,
-                                       const std::function<Bytes(std::vector<OpId>)>& measure) const {
-    const BlockChain chain(items, drop_at_);
+// The dynamic program over blocks estimates bytes: `fits`, which gets one order after the other, bisects for its units.
+void NestedPlanner::visit_chain_orders(Bytes budget_bytes, const Interrupt& interrupt,
+                                       const std::function<bool(std::vector<OpId>)>& fits) const {
+    const BlockChain chain(walk_.items(), drop_at_);
     if (chain.size() < settings_.least_blocks || !dropped_.empty()) return;
-    const Bytes most_bytes = times(levels.back(), settings_.chain_highest);
+    const Bytes most_bytes = times(budget_bytes, settings_.chain_highest);
     const ChainPlans plans = chain.plans(most_bytes);
     interrupt();
-    const ChainProgram program(plans.chain, most_bytes, units);
-    for (Bytes level : levels) {
-        int32_t low = program.units_of(times(level, settings_.chain_lowest));
-        int32_t high = program.units_of(times(level, settings_.chain_highest)) + 1;
-        while (low + 1 < high) {
-            interrupt();
-            const int32_t middle = (low + high) / 2;
-            const std::vector<ChainStep> steps = program.steps(middle);
-            (steps.empty() || measure(chain.order(plans, steps)) <= level ? low : high) = middle;
-        }
+    const ChainProgram program(plans.chain, most_bytes, settings_.chain_units);
+    int32_t low = program.units_of(times(budget_bytes, settings_.chain_lowest)), high = program.units() + 1;
+    while (low + 1 < high) {
+        interrupt();
+        const int32_t middle = (low + high) / 2;
+        const std::vector<ChainStep> steps = program.steps(middle);
+        (steps.empty() || fits(chain.order(plans, steps)) ? low : high) = middle;
     }
 }
 
@@ -178,7 +165,7 @@ Bytes NestedPlanner::least_mixed_bytes(const Offloads& offloads) const {
 
 // Walks within somewhat more bytes than the budget recompute less; offloads then make them fit.
 std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                                   const Offloads& offloads, Seconds limit_seconds, bool from_blocks,
+                                                   const Offloads& offloads, Seconds limit_seconds,
                                                    const Interrupt& interrupt) const {
     // Plans of `starts` may run the ops in another order, where other bytes meet.
     if (starts.empty() && least_mixed_bytes(offloads) > budget_bytes) return std::nullopt;
@@ -219,14 +206,7 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
     for (const auto& levels : {settings_.levels, settings_.high_levels}) {
         if (!fitting.empty()) break;
         const int64_t walks_end = walk.steps() + search.work() + settings_.mixed_walk_work;
-        if (from_blocks)
-            visit_chain_orders(walk.items(), scaled(budget_bytes, levels), settings_.mixed_chain_units, interrupt,
-                               [&](std::vector<OpId> order) {
-                                   drafts.push_back(search.draft(std::move(order)));
-                                   return drafts.back().live_bytes;
-                               });
-        else
-            for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
+        for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
         std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
         drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
         const int64_t fits_end = search.work() + settings_.mixed_fit_work;

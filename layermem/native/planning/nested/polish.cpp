@@ -8,6 +8,7 @@
 namespace layermem::planning::nested {
 namespace {
 
+constexpr uint64_t kSeed = 0;
 constexpr int64_t kCoolings = 256;
 constexpr double kFactor = 0.993733;      // of a cooling: its 256th power is 0.2
 constexpr Seconds kLeastSeconds = 1e-12;  // so that quotients stay finite
@@ -38,8 +39,7 @@ class Random {
 class Annealing {
   public:
     Annealing(const LayoutGraph& graph, const std::vector<OpId>& order, const std::vector<BufferId>& evictable,
-              const std::vector<BufferId>& dropped, int overlays, Bytes budget_bytes, uint64_t seed,
-              const SearchSettings& settings)
+              const std::vector<BufferId>& dropped, int overlays, Bytes budget_bytes, const SearchSettings& settings)
         : graph_(graph),
           settings_(settings),
           budget_bytes_(budget_bytes),
@@ -47,7 +47,7 @@ class Annealing {
           producer_(graph.buffers().size(), -1),
           is_fixed_(graph.ops().size(), 0),
           order_(graph, order, overlays),
-          random_(seed) {
+          random_(kSeed) {
         std::vector<char> is_evictable(graph.buffers().size(), 0), is_dropped(graph.buffers().size(), 0);
         for (BufferId b : evictable) is_evictable.at(b) = 1;
         for (BufferId b : dropped) is_dropped.at(b) = 1;
@@ -68,11 +68,11 @@ class Annealing {
         best_seconds_ = order_.recompute_seconds();
     }
 
-    std::vector<OpId> run(int64_t steps, const std::function<void()>& interrupt) {
+    std::vector<OpId> run(int64_t edits, const std::function<void()>& interrupt) {
         double temperature = mean_seconds_ * settings_.hottest;
         for (int64_t cooling = 0; cooling < kCoolings; ++cooling, temperature *= kFactor) {
             interrupt();
-            for (int64_t i = 0; i < steps / kCoolings && best_seconds_ > 0; ++i) try_edit(temperature);
+            for (int64_t i = 0; i < edits / kCoolings && best_seconds_ > 0; ++i) try_edit(temperature);
         }
         return best_;
     }
@@ -226,9 +226,9 @@ class Annealing {
 
 std::vector<OpId> polish(const LayoutGraph& graph, const std::vector<OpId>& order,
                          const std::vector<BufferId>& evictable, const std::vector<BufferId>& dropped, int overlays,
-                         Bytes budget_bytes, int64_t steps, uint64_t seed, const SearchSettings& settings,
+                         Bytes budget_bytes, int64_t edits, const SearchSettings& settings,
                          const std::function<void()>& interrupt) {
-    return Annealing(graph, order, evictable, dropped, overlays, budget_bytes, seed, settings).run(steps, interrupt);
+    return Annealing(graph, order, evictable, dropped, overlays, budget_bytes, settings).run(edits, interrupt);
 }
 
 }  // namespace layermem::planning::nested
