@@ -46,9 +46,7 @@ _SPEC = ("L", "NetSpec", "P", "to_proto")
 
 def __getattr__(name: str) -> Any:
     if name == "onnx":
-        import layermem.onnx
-
-        return layermem.onnx
+        return import_module("layermem.onnx")
     if name not in __all__:
         raise AttributeError(f"module 'layermem' has no attribute '{name}'")
     if name == "PythonLayer":

@@ -31,7 +31,7 @@ SLOW = (
     "proto/test_text.py",
     "prototxt/",
     "report/test_plan_report.py",
-    "report/test_timeline.py",
+    "integrations/page/test_timeline.py",
     "schedule/test_check_random.py",
     "solver/test_digits.py",
     "solver/test_killed.py",

@@ -45,10 +45,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem import api
 from layermem.backends.base import get_device
-from layermem.planning.graph_files.node_link import read_node_link, run_sequence
-from layermem.planning.graph_files.node_order import plan_order
-from layermem.planning.graph_files.planner import FAMILIES, GraphPlan, GraphPlanner
-from layermem.planning.graph_files.text_format import read_graph
+from layermem.integrations.graph_files.node_link import read_node_link, run_sequence
+from layermem.integrations.graph_files.node_order import plan_order
+from layermem.integrations.graph_files.planner import FAMILIES, GraphPlan, GraphPlanner
+from layermem.integrations.graph_files.text_format import read_graph
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES

@@ -39,6 +39,7 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, DivergenceError, InputError
 from layermem.graph.ops import FORWARD
+from layermem.interactive.solver import Solver
 from layermem.ops import NARROW, SCALED
 from layermem.planning.job import NO_SLICES, Job
 from layermem.planning.strategies import STRATEGIES
@@ -49,7 +50,6 @@ from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import Schedule
 from layermem.solver.build import build_nets
 from layermem.solver.jobs import StepOptions, solver_job
-from layermem.solver.solver import Solver
 from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.units import aligned
 from tools.campaign.net_grammar import random_net

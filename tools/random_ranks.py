@@ -31,6 +31,7 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.errors import DivergenceError, InputError
+from layermem.interactive.solver import Solver
 from layermem.planning.job import NO_SLICES
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
@@ -39,7 +40,6 @@ from layermem.report.plan_report import evaluate
 from layermem.solver.build import build_nets
 from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.sharing import ranks_of
-from layermem.solver.solver import Solver
 from tools.campaign.session import Campaign, add_arguments, time_limit
 from tools.random_nets import DIVERGED, LIMIT, Different, loss_scale_for, solver_text, written_bytes
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from layermem.interactive.solver import Solver
 from layermem.proto.read import read_solver_text
-from layermem.solver.solver import Solver
 
 NET = Path(__file__).resolve().parents[1] / "prototxt" / "digits" / "train_val.prototxt"
 TEST, SNAPSHOT = 250, 1000  # iterations

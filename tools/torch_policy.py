@@ -31,8 +31,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.errors import InputError, LayermemError
-from layermem.planning.graph_files.planner import GraphPlan, GraphPlanner
-from layermem.planning.graph_files.text_format import Function, GraphFile, Variable, write_graph
+from layermem.integrations.graph_files.planner import GraphPlan, GraphPlanner
+from layermem.integrations.graph_files.text_format import Function, GraphFile, Variable, write_graph
 from layermem.utils.units import format_bytes, parse_bytes
 
 PRODUCTS = ("convolution", "mm", "addmm", "bmm", "baddbmm")

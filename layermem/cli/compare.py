@@ -65,7 +65,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.steps < 0:
         raise InputError(f"--run {arguments.steps} is too few; give 1 or more steps")
     if arguments.plot:
-        from layermem.report.timeline import check_plot
+        from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
     names, budget = select_strategies(arguments.strategies), budget_of(arguments)
@@ -202,9 +202,9 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
 
 
 def _plot(job: Job, reports: list[PlanReport], path: str) -> None:
+    from layermem.integrations.page.timeline import draw_memory
     from layermem.planning.strategies import get_strategy
     from layermem.report.comparison import bound_curve, budget_grid, pareto_front, trade_curve
-    from layermem.report.timeline import draw_memory
 
     shown = [report for report in reports if report.feasible] or reports
     budgets = budget_grid(job)

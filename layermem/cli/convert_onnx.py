@@ -27,8 +27,8 @@ def add_onnx_options(parser: Options) -> None:
 
 
 def run_export(source: str, target: str, arguments: argparse.Namespace) -> int:
+    from layermem.integrations.onnx import export
     from layermem.interactive.building import build_net
-    from layermem.onnx import export
 
     if Path(target).suffix != ".onnx":
         raise InputError("is no name of an ONNX model; give OUT a name that ends in .onnx", path=target)
@@ -51,7 +51,7 @@ def run_export(source: str, target: str, arguments: argparse.Namespace) -> int:
 
 
 def run_import(source: str, target: str, arguments: argparse.Namespace) -> int:
-    from layermem.onnx import convert
+    from layermem.integrations.onnx import convert
 
     if Path(target).suffix not in (".prototxt", ".txt", ".pbtxt"):
         raise InputError("is no name of a net; give NET a name that ends in .prototxt", path=target)

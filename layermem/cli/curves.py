@@ -30,7 +30,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_curves(arguments: argparse.Namespace) -> int:
     """The curves of the last run of the log, and of the runs that it resumes."""
-    from layermem.report.curves import check_curves, draw_curves
+    from layermem.integrations.page.curves import check_curves, draw_curves
     from layermem.report.read_log import curves, last_training, read_records
     from layermem.report.tables import print_table
 

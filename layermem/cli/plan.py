@@ -86,7 +86,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     check_name(arguments.trace, (".json",), "a trace")
     check_name(arguments.export_graph, (), "a graph file")
     if arguments.plot:
-        from layermem.report.timeline import check_plot
+        from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
     job = measured_job(arguments, job_of(arguments))
@@ -123,8 +123,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 def _outputs(arguments: argparse.Namespace, report: PlanReport) -> None:
     if arguments.export_graph:
-        from layermem.planning.graph_files.export import graph_file
-        from layermem.planning.graph_files.text_format import write_graph
+        from layermem.integrations.graph_files.export import graph_file
+        from layermem.integrations.graph_files.text_format import write_graph
 
         write_graph(graph_file(report.job.graphs[0], report.job.costs), arguments.export_graph)
     if arguments.save:
@@ -136,7 +136,7 @@ def _outputs(arguments: argparse.Namespace, report: PlanReport) -> None:
 
         write_atomically(arguments.trace, trace_text(report).encode())
     if arguments.plot:
-        from layermem.report.timeline import draw_arena
+        from layermem.integrations.page.timeline import draw_arena
 
         draw_arena(report, arguments.plot)
     if arguments.schedule and not arguments.json:

@@ -19,7 +19,7 @@ from layermem.utils.text import wrap
 from layermem.utils.units import format_below, format_exact_bytes, format_seconds, parse_bytes
 
 if TYPE_CHECKING:
-    from layermem.planning.graph_files.planner import GraphPlan
+    from layermem.integrations.graph_files.planner import GraphPlan
 
 EXAMPLE = """\
   layermem examples unet
@@ -91,9 +91,9 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_plan_graph(arguments: argparse.Namespace) -> int:
     """Print the schedule, or the numbers with --json; BudgetError if no plan fits."""
-    from layermem.planning.graph_files.planner import GraphPlanner
-    from layermem.planning.graph_files.schedule_text import missing_reads
-    from layermem.planning.graph_files.text_format import read_graph
+    from layermem.integrations.graph_files.planner import GraphPlanner
+    from layermem.integrations.graph_files.schedule_text import missing_reads
+    from layermem.integrations.graph_files.text_format import read_graph
 
     if arguments.graph.endswith(".json"):
         return _run_node_link(arguments)
@@ -135,7 +135,7 @@ def _print_figures(plan: GraphPlan) -> None:
 
 
 def _cost_text(cost: int, unit: str) -> str:
-    from layermem.planning.graph_files.text_format import NANOSECONDS
+    from layermem.integrations.graph_files.text_format import NANOSECONDS
 
     return format_seconds(cost / 1e9) if unit == NANOSECONDS else str(cost)
 
@@ -151,8 +151,8 @@ NOT_OF_JSON = {
 
 
 def _run_node_link(arguments: argparse.Namespace) -> int:
-    from layermem.planning.graph_files.node_link import read_node_link, run_sequence, sequence_text
-    from layermem.planning.graph_files.node_order import plan_order
+    from layermem.integrations.graph_files.node_link import read_node_link, run_sequence, sequence_text
+    from layermem.integrations.graph_files.node_order import plan_order
 
     for name, default in NOT_OF_JSON.items():
         if getattr(arguments, name) != default:

@@ -50,11 +50,11 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
+    from layermem.integrations.page.data import plan_page
+    from layermem.integrations.page.html import check_page, page_html
+    from layermem.integrations.page.strategies import check_points
+    from layermem.integrations.page.training import training_page
     from layermem.report.comparison import select_strategies
-    from layermem.report.page.data import plan_page
-    from layermem.report.page.html import check_page, page_html
-    from layermem.report.page.strategies import check_points
-    from layermem.report.page.training import training_page
     from layermem.report.plan_report import evaluate
     from layermem.report.read_log import read_records
     from layermem.utils.units import format_bytes, format_seconds
@@ -78,7 +78,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def _strategies(arguments: argparse.Namespace, report: PlanReport) -> dict[str, object]:
-    from layermem.report.page.strategies import choose_points, choose_strategies, strategies_page
+    from layermem.integrations.page.strategies import choose_points, choose_strategies, strategies_page
 
     names = choose_strategies(report.job, arguments.strategies)
     with show_progress(len(names), "strategies") as progress:

@@ -13,9 +13,9 @@ from layermem.errors import DivergenceError, InputError, LayermemError
 
 if TYPE_CHECKING:
     from layermem.cli.options import Options
+    from layermem.interactive.solver import Solver
     from layermem.report.events import Event
     from layermem.report.records import Record
-    from layermem.solver.solver import Solver
 
 OPTIONS = ("log", "tensorboard", "plot")
 
@@ -51,7 +51,7 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
 
         check_tensorboard(arguments.tensorboard)
     if arguments.plot:
-        from layermem.report.curves import check_curves
+        from layermem.integrations.page.curves import check_curves
 
         check_curves(arguments.plot)
 
@@ -127,7 +127,7 @@ class RunOutputs:
         """The plot of --plot.  Of a run with a log, curves begin where the runs that it resumes began."""
         if not self.arguments.plot:
             return
-        from layermem.report.curves import draw_curves
+        from layermem.integrations.page.curves import draw_curves
         from layermem.report.read_log import last_training, read_records
 
         records = read_records(self.arguments.log) if self.arguments.log else self._records

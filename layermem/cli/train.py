@@ -43,9 +43,9 @@ from layermem.utils.text import printable
 if TYPE_CHECKING:
     from layermem.backends.base import Device
     from layermem.distributed.group import Group
+    from layermem.interactive.solver import Solver
     from layermem.report.events import Event
     from layermem.solver.scoring import Scoring
-    from layermem.solver.solver import Solver
 
 TRAIN_EXAMPLE = """\
   layermem examples digits python_layers

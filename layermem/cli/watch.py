@@ -48,10 +48,10 @@ def add_verbs(verbs: Verbs) -> None:
 def run_watch(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C, which is the normal end."""
     from layermem.cli.watch_planner import Planner
+    from layermem.integrations.page.planned import Planned
+    from layermem.integrations.page.server import Server
+    from layermem.integrations.page.strategies import check_points
     from layermem.report.comparison import select_strategies
-    from layermem.report.page.planned import Planned
-    from layermem.report.page.server import Server
-    from layermem.report.page.strategies import check_points
     from layermem.utils.input_files import check_regular
 
     if not 0 <= arguments.port <= LAST_PORT:

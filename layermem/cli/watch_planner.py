@@ -29,7 +29,7 @@ from layermem.errors import LayermemError
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
-    from layermem.report.page.planned import Planned
+    from layermem.integrations.page.planned import Planned
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record
 
@@ -125,8 +125,8 @@ def work(start: Record, options: Mapping[str, Any], thresholds: tuple[int, int, 
 
 def sections(start: Record, options: Mapping[str, Any], sender: Connection) -> Any:
     """(name, JSON or text) of each section and note; progress is sent on the way."""
-    from layermem.report.page.data import plan_page
-    from layermem.report.page.strategies import choose_points, choose_strategies, strategies_page
+    from layermem.integrations.page.data import plan_page
+    from layermem.integrations.page.strategies import choose_points, choose_strategies, strategies_page
 
     report = _plan(start, options)
     for sentence in differences(start, report):

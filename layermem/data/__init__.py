@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from layermem.data.probing import declared_shapes, probe, probe_files
+from layermem.data.probing import probe, probe_files
 
 if TYPE_CHECKING:
     from layermem.data.feed import ArrayFeed as ArrayFeed
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from layermem.data.feed import NoiseFeed as NoiseFeed
     from layermem.data.opening import open_feed as open_feed
 
-__all__ = ["ArrayFeed", "Feed", "NoiseFeed", "declared_shapes", "open_feed", "probe", "probe_files"]
+__all__ = ["ArrayFeed", "Feed", "NoiseFeed", "open_feed", "probe", "probe_files"]
 FROM_FEED = ("ArrayFeed", "Feed", "NoiseFeed")
 
 

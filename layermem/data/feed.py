@@ -7,7 +7,8 @@
     feed.check(state)  InputError for a state that restore cannot take, such as one of a damaged snapshot
     feed.close()
 
-The seed, the layer and the position determine a batch.  `open_feed` (opening.py) creates the feed of a layer.
+The seed, the layer and the position determine a batch.  `open_feed` (opening.py) creates the feed of a layer, by the
+class that is registered for its type: of this module, or of another one named *_feed.py.
 
 Where several ranks share the batches, `next` returns the one of this rank in each round of as many batches as there are
 ranks, and goes past the others.  Positions are those of all ranks together: they do not depend on the number of ranks.
@@ -16,28 +17,61 @@ ranks, and goes past the others.  Positions are those of all ranks together: the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
+from layermem.data.database import open_database
 from layermem.data.datum_source import DatumSource
 from layermem.data.hdf5_source import Hdf5Source
+from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import ImageListSource
 from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
+from layermem.layers.data import MATRIX, check_batch, stated_shapes
 from layermem.layers.fillers import check_filler, fill, is_constant
 from layermem.ops import ByteImages
 from layermem.proto.blobs import read_blob
-from layermem.proto.schema import FillerParameter, Message
+from layermem.proto.schema import FillerParameter, Message, enum_name
 from layermem.utils.input_files import Read, read_bytes
+from layermem.utils.open_file import Files
 from layermem.utils.seeds import generator
 
 Shapes = tuple[tuple[int, ...], ...]
 Batch = Sequence[np.ndarray | ByteImages]  # an array for each top, NCHW
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the feed of an input layer is made from.
+
+    key      seed, phase and name of the layer, by which its random numbers are drawn
+    resolve  a file name in the prototxt -> the file
+    files    those that the net names, as far as they are open
+    in_bytes whether images that are stored in bytes are delivered so
+    """
+
+    param: Message
+    phase: int
+    key: tuple[int | str, ...]
+    resolve: ResolvePath
+    files: Files
+    in_bytes: bool = False
+
+    @property
+    def shapes(self) -> Shapes:
+        """Those that the layer itself states."""
+        return tuple(stated_shapes(self.param))
+
+    def skip(self, limit: int) -> int:
+        """The number of items to go past at the start: a random one below `limit`."""
+        return int(generator(*self.key, "skip").integers(limit)) if limit > 0 else 0
 
 
 class Feed(ABC):
@@ -69,6 +103,21 @@ class Feed(ABC):
         except InputError as error:
             raise error.at(path=self.path, layer=self.layer) from None
 
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        """The feed of an input layer; InputError where its prototxt or its files are wrong."""
+        raise NotImplementedError
+
+    @classmethod
+    def reads_ahead(cls, param: Message) -> bool:
+        """Whether batches of the layer `param` are read in a thread before they are needed."""
+        return True
+
+    @classmethod
+    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+        """Bytes that the feed of `param` holds beside its batches."""
+        return 0
+
     @abstractmethod
     def _next(self) -> Batch: ...
 
@@ -93,6 +142,21 @@ class Feed(ABC):
         """Release files and threads; the feed must not be used afterwards."""
 
 
+FEED_TYPES: dict[str, type[Feed]] = {}  # by Caffe's name of the layer type
+F = TypeVar("F", bound=type[Feed])
+
+
+def feed_of(*types: str) -> Callable[[F], F]:
+    """Registers the class of feeds of these layer types.  `opening.py` finds the modules by their names, *feed.py."""
+
+    def register(cls: F) -> F:
+        FEED_TYPES.update(dict.fromkeys(types, cls))
+        return cls
+
+    return register
+
+
+@feed_of("Data", "ImageData")
 class ImageFeed(Feed):
     """Data and ImageData: transformed images, and labels if the layer has a second top.
 
@@ -115,6 +179,25 @@ class ImageFeed(Feed):
             field = "force_color" if transform.color else "force_gray"
             self.notes = (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",)
         self._sample = 0  # number of images so far; it seeds the transform of the next one
+
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        param, files = opening.param, opening.files
+        batch = check_batch(param)
+        check_tops(param)
+        transform = Transform(param.transform_param, opening.phase, opening.key, opening.resolve, read=files.read_bytes)
+        source = _database(opening, transform) if param.type == "Data" else _image_list(opening)
+        try:
+            if isinstance(source, DatumSource):
+                files.check_same(source.path, source.identity)
+            feed = cls(source, transform, batch, len(param.top), in_bytes=opening.in_bytes)
+        except InputError:
+            source.close()
+            raise
+        if param.type == "ImageData" and transform.color is not None:
+            field = "force_color" if transform.color else "force_gray"
+            feed.notes = (f"{field} has no effect on ImageData, as in BVLC Caffe; is_color decides",)
+        return feed
 
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
@@ -145,12 +228,40 @@ class ImageFeed(Feed):
         self.source.close()
 
 
+def check_tops(param: Message) -> None:
+    if len(param.top) > 2:
+        raise InputError(f"has {len(param.top)} tops; give it one top for the data, and a second one for labels")
+
+
+def _database(opening: Opening, transform: Transform) -> DatumSource:
+    param, data = opening.param, opening.param.data_param
+    path, skip = opening.resolve(data.source), opening.skip(data.rand_skip)
+    labels, stated = len(param.top) > 1, enum_name(data, "backend")
+    return open_database(path, stated=stated, labels=labels, color=transform.color, skip=skip)
+
+
+def _image_list(opening: Opening) -> ImageListSource:
+    images = opening.param.image_data_param
+    skip, read = opening.skip(images.rand_skip), opening.files.read_bytes
+    return ImageListSource(opening.resolve(images.source), images, opening.key, skip=skip, read=read)
+
+
+@feed_of("HDF5Data")
 class Hdf5Feed(Feed):
     """HDF5Data: each top is a dataset, without a transform."""
 
     def __init__(self, source: Hdf5Source, batch: int):
         self.source, self.batch = source, batch
         self.shapes = tuple((batch, *shape) for shape in source.row_shapes)
+
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        param, p = opening.param, opening.param.hdf5_data_param
+        batch = check_batch(param)
+        if param.HasField("transform_param"):
+            raise InputError("has a transform_param, which HDF5Data does not support; remove it")
+        path, files = opening.resolve(p.source), opening.files
+        return cls(Hdf5Source(path, param.top, opening.key, shuffle=p.shuffle, named=files), batch)
 
     def _next(self) -> Batch:
         return self.source.read(self.batch)
@@ -171,6 +282,7 @@ class Hdf5Feed(Feed):
         self.source.close()
 
 
+@feed_of(MATRIX)
 class BlobFeed(Feed):
     """One blob of a file, the same in every batch."""
 
@@ -182,6 +294,15 @@ class BlobFeed(Feed):
             raise InputError(f"has {blob.size} numbers in '{path}', where it needs {size}; use another file")
         self._blob = np.asarray(blob, np.float32).reshape(shapes[0])
         self._blob.flags.writeable = False
+
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        path = opening.resolve(opening.param.infogain_loss_param.source)
+        return cls(opening.shapes, path, opening.files.read_bytes)
+
+    @classmethod
+    def reads_ahead(cls, param: Message) -> bool:
+        return False
 
     def _next(self) -> Batch:
         return [self._blob]
@@ -199,6 +320,7 @@ class BlobFeed(Feed):
         pass
 
 
+@feed_of("DummyData")
 class DummyFeed(Feed):
     """DummyData: constant tops are filled once, the others for each batch, seeded by its number."""
 
@@ -212,10 +334,13 @@ class DummyFeed(Feed):
         self._batch = 0
         self._constant = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
 
-    @property
-    def constant(self) -> bool:
-        """Whether all batches are equal."""
-        return len(self._constant) == len(self.shapes)
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        return cls(opening.shapes, opening.param.dummy_data_param.data_filler, opening.key)
+
+    @classmethod
+    def reads_ahead(cls, param: Message) -> bool:
+        return not all(map(is_constant, param.dummy_data_param.data_filler))
 
     def _next(self) -> Batch:
         self._batch += 1
@@ -296,6 +421,7 @@ class NoiseFeed(Feed):
             raise InputError(f"the snapshot was written with {was}, not with noise:{self.noise}; use the same data")
 
 
+@feed_of("Input", "MemoryData")
 class ArrayFeed(Feed):
     """Input and MemoryData: batches of the arrays that the caller gives, cyclically."""
 
@@ -303,6 +429,17 @@ class ArrayFeed(Feed):
         self.shapes, self.tops = shapes, tuple(tops)
         self._arrays: list[np.ndarray] = []
         self._row = 0
+
+    @classmethod
+    def open(cls, opening: Opening) -> Feed:
+        feed = cls(opening.shapes, opening.param.top)
+        if opening.param.type == "MemoryData" and opening.param.HasField("transform_param"):
+            feed.notes = ("transform_param has no effect on arrays that are given, as in BVLC Caffe",)
+        return feed
+
+    @classmethod
+    def reads_ahead(cls, param: Message) -> bool:
+        return False
 
     def give(self, *arrays: np.ndarray) -> None:
         """Set the data: for each top an array of whole batches along its first axis.  float32 arrays are not copied."""

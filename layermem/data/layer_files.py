@@ -1,4 +1,4 @@
-"""What an input layer says of its files: where they are, and how many items a batch has."""
+"""Where the files of an input layer are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from layermem.errors import InputError
-from layermem.layers.data import FROM_FILES
 from layermem.proto.read import resolve_path
-from layermem.proto.schema import Message
 
 ResolvePath = Callable[[str], Path]  # a file name in the prototxt -> the file
 
@@ -25,11 +23,3 @@ def resolver(path: str, remedy: str = "") -> ResolvePath:
             raise InputError(f"cannot read its data: {missing.what}{remedy}") from None
 
     return resolve
-
-
-def batch_size(param: Message) -> int:
-    block = FROM_FILES[param.type]
-    batch: int = getattr(param, block).batch_size
-    if batch < 1:
-        raise InputError(f"has batch_size {batch}; set {block} {{ batch_size }} to at least 1")
-    return batch

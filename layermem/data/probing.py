@@ -5,9 +5,9 @@ Only files that are there need the libraries that read images and databases: ope
 
 from __future__ import annotations
 
-from layermem.data.layer_files import batch_size, resolver
+from layermem.data.layer_files import resolver
 from layermem.errors import InputError
-from layermem.layers.data import FROM_FILES, Shapes, shape_options, stated_shapes
+from layermem.layers.data import FROM_FILES, Shapes, declared_shapes, shape_options, stated_shapes
 from layermem.proto.schema import Message
 from layermem.utils.open_file import Files
 
@@ -44,40 +44,3 @@ def probe_files(
     if param.type in FROM_FILES:
         resolver(path, f"; create it, or {remedy}")(getattr(param, FROM_FILES[param.type]).source)
     return probe(param, phase, path, files)
-
-
-def declared_shapes(param: Message) -> Shapes | None:
-    """Shapes of the tops of Data or ImageData by the prototxt alone; None if it does not state them completely.
-
-    Height and width are those of the crop, or ImageData's new_height and new_width; channels follow from is_color,
-    force_color, force_gray, or from the number of mean values, and are those of colour images in WindowData.
-    AnnotatedData states its size in resize_param, but with FIT_SMALL_SIZE.
-    """
-    if param.type == "HDF5Data":
-        return None
-    transform = param.transform_param
-    height = width = transform.crop_size
-    if param.type == "AnnotatedData":
-        from layermem.data.resizing import resizing_of
-
-        height, width = resizing_of(transform).stated or (0, 0)
-    if param.type == "WindowData":
-        from layermem.data.window_source import CHANNELS
-
-        channels = CHANNELS
-    elif param.type == "ImageData":
-        channels = 3 if param.image_data_param.is_color else 1
-        if not transform.crop_size:
-            height, width = param.image_data_param.new_height, param.image_data_param.new_width
-    else:
-        means = len(transform.mean_value) if len(transform.mean_value) > 1 else 0  # a single one fits any channels
-        channels = 3 if transform.force_color else 1 if transform.force_gray else means
-    if not (channels and height and width):
-        return None
-    batch = batch_size(param)
-    labels: tuple[int, ...] = (batch,)
-    if param.type == "AnnotatedData":
-        from layermem.data.annotated import ROWS_OF_ITEM
-
-        labels = (1, 1, batch * ROWS_OF_ITEM, 8)
-    return ((batch, channels, height, width), labels)[: len(param.top)]

@@ -16,6 +16,7 @@ import numpy as np
 from layermem.data.boxes import CORNERS, UNIT, Boxes, Window
 from layermem.data.resampling import resample, saturated
 from layermem.errors import InputError
+from layermem.layers.data import stated_size
 from layermem.proto.schema import Message, enum_name, message_class
 
 ResizeParameter = message_class("ResizeParameter")
@@ -24,8 +25,7 @@ PAD_MODES = {"CONSTANT": "constant", "MIRRORED": "reflect", "REPEAT_NEAREST": "e
 
 def resizing_of(p: Message) -> Resizing:
     """That of a transform_param."""
-    if p.crop_size and p.HasField("resize_param"):
-        raise InputError("has crop_size and resize_param; remove crop_size; batch_sampler cuts windows")
+    stated_size(p)  # checks it
     return Resizing(p.resize_param, "transform_param")
 
 

@@ -84,19 +84,18 @@ class NetParam:
 class NetOptions:
     """What decides the layers and shapes of a net beside its file and phase.
 
-    batch   replaces the batch size of every input layer
-    inputs  shapes for tops of input layers, NCHW; None where a user cannot give any, so that no error advises it
+    batch        replaces the batch size of every input layer
+    inputs       shapes (NCHW) by name of tops of input layers; their data need not exist
     level, stages   of the net's state, as the NetStateRules of the file ask for them
-    allow_python   import and run the classes of its Python layers
-    noise   sources of type Python are run for their shapes alone, since noise takes their place
+    allow_python    import and run the classes of its Python layers
     """
 
     batch: int | None = None
-    inputs: Mapping[str, tuple[int, ...]] | None = None
+    inputs: Mapping[str, tuple[int, ...]] | None = None  # None where a user cannot give any: no error advises it
     level: int = 0
     stages: tuple[str, ...] = ()
     allow_python: bool = False
-    noise: bool = False
+    noise: bool = False  # sources of type Python are run for their shapes alone, since noise takes their place
 
     @classmethod
     def of(

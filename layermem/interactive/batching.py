@@ -9,8 +9,96 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.errors import InputError
+from layermem.interactive.blob import Array
+from layermem.interactive.inputs import as_numbers, check_names, shape_text
+from layermem.interactive.views import NetViews
+from layermem.utils.exclusive import exclusive
 
-Array = npt.NDArray[Any]
+
+class BatchedNet(NetViews):
+    """A net that takes any number of items, by passes over batches: _forward_batch, _set_diffs and backward."""
+
+    @exclusive
+    def forward_backward_all(
+        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """forward and backward for any number of items: blobs, and gradients of inputs and of `diffs`, by name.
+
+        arrays   for every input, and for outputs whose gradient is given; the last batch is filled up with zeros
+        """
+        inputs = {name: value for name, value in arrays.items() if name in self.inputs}
+        tops = {name: value for name, value in arrays.items() if name not in self.inputs}
+        check_names(inputs, self.inputs, "input")
+        outs: dict[str, list[Array]] = {}
+        gradients: dict[str, list[Array]] = {}
+        size = next(iter(self._batch_sizes().values()))
+        sizes = {**self._batch_sizes(), **dict.fromkeys(tops, size)}
+        for batch, items in batches_of(arrays, sizes):
+            for name, values in self._forward_batch(blobs, {name: batch[name] for name in inputs}).items():
+                outs.setdefault(name, []).append(self._rows(name, values, items))
+            self._set_diffs({name: batch[name] for name in tops}, dict.fromkeys(self.outputs, ""))
+            for name, values in self.backward(diffs).items():
+                gradients.setdefault(name, []).append(self._rows(name, values, items))
+        return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))  # type: ignore[return-value]
+
+    @exclusive
+    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
+        """The same for any number of items: batches of the net's size, the last one filled up with zeros."""
+        check_names(inputs, self.inputs, "input")
+        outputs: dict[str, list[Array]] = {}
+        for batch, items in batches_of(inputs, self._batch_sizes()):
+            for name, values in self._forward_batch(blobs, batch).items():
+                outputs.setdefault(name, []).append(self._rows(name, values, items))
+        return {name: joined(parts) for name, parts in outputs.items()}
+
+    @exclusive
+    def predict(self, x: npt.ArrayLike, blob: str | None = None) -> Array:
+        """The output of the net, or its blob `blob`, for any number of items.
+
+        x      items along the first axis, each of the shape that the input has behind its batch (NCHW); one item
+               without that axis is a batch of one
+        Returns an array with a row for each item, in their order.
+        """
+        if len(self.inputs) != 1:
+            raise InputError(
+                f"predict needs a net with one input, and '{self.name}' has {len(self.inputs)}; use forward_all, or "
+                "its deploy net"
+            )
+        (name,) = self.inputs
+        if blob is None and len(self.outputs) != 1:
+            raise InputError(f"the net has {len(self.outputs)} outputs; name one: blob={self.outputs[:1]}")
+        wanted = self.outputs[0] if blob is None else blob
+        self.blobs[wanted]
+        items = as_numbers(name, x)
+        if items.ndim == len(self.blobs[name].shape) - 1:
+            items = items[np.newaxis]
+        if not len(items):
+            raise InputError(f"'{name}' has no items; give at least one")
+        return self.forward_all([] if blob is None else [blob], **{name: items})[wanted]
+
+    def _batch_sizes(self) -> dict[str, int]:
+        return {name: self.blobs[name].shape[0] for name in self.inputs}
+
+    def _rows(self, name: str, values: Array, items: int) -> Array:
+        """The rows of the first `items` items of a batch; InputError for a blob that has none."""
+        batch = next(iter(self._batch_sizes().values()))
+        if not values.ndim or len(values) != batch:
+            raise InputError(
+                f"blob '{name}' has the shape {shape_text(values.shape)}, which has no row for each of {batch} items; "
+                "use net.forward, batch by batch"
+            )
+        return values[:items]
+
+    def _forward_batch(self, blobs: Sequence[str] | None, batch: Mapping[str, Array]) -> dict[str, Array]:
+        raise NotImplementedError
+
+    def _set_diffs(self, diffs: Mapping[str, Any], leaves: Mapping[str, str]) -> None:
+        raise NotImplementedError
+
+    def backward(
+        self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
+    ) -> dict[str, Array]:
+        raise NotImplementedError
 
 
 def batches_of(items: Mapping[str, npt.ArrayLike], sizes: Mapping[str, int]) -> Iterator[tuple[dict[str, Array], int]]:

@@ -5,7 +5,6 @@ source  pycaffe's Net, python/caffe/pycaffe.py and _caffe.cpp
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -19,13 +18,14 @@ from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.net import NetOptions
-from layermem.interactive.batching import batches_of, joined
-from layermem.interactive.blob import Array, Blob, Named, NetBlob
+from layermem.interactive.batching import BatchedNet
+from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.building import Source, built_net, read_source
+from layermem.interactive.inputs import as_numbers, check_names, shape_text, shapes_text
 from layermem.interactive.passes import Batch, Passes
 from layermem.interactive.session import Session
 from layermem.interactive.shadows import Shadows
-from layermem.interactive.weights import matched_weights
+from layermem.interactive.weights import check_same_parameters, matched_weights
 from layermem.planning.job import Budget
 from layermem.proto.blobs import Blob as Values
 from layermem.proto.read import read_net_text
@@ -34,7 +34,7 @@ from layermem.proto.weights import write_weights
 from layermem.report.notebook import net_html
 from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
-from layermem.solver.build import check_keep, reported
+from layermem.solver.build import check_keep
 from layermem.solver.feeds import Feeds
 from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
@@ -45,17 +45,7 @@ PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
 
 
-class NetLayer:
-    """A layer of a net: its name, type and parameters."""
-
-    def __init__(self, name: str, kind: str, blobs: list[Blob]):
-        self.name, self.type, self.blobs = name, kind, blobs
-
-    def __repr__(self) -> str:
-        return f"<{self.type} layer '{self.name}': {len(self.blobs)} parameters>"
-
-
-class Net:
+class Net(BatchedNet):
     """A net of one phase, ready to run: `net.forward(data=x)`, `net.backward()`, `net.predict(x)`.
 
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
@@ -130,19 +120,6 @@ class Net:
     # -- what it is ------------------------------------------------------------------------------------------------
 
     @property
-    def definition(self) -> graph_net.Net:
-        """Its layers with every shape, as plan and compile take it."""
-        return self._definition
-
-    @property
-    def name(self) -> str:
-        return self._definition.name
-
-    @property
-    def phase(self) -> str:
-        return next(name for name, number in PHASES.items() if number == self._definition.phase)
-
-    @property
     @exclusive
     def report(self) -> PlanReport:
         """The plan of what ran so far, the one that takes most memory; of a whole pass before the net ran."""
@@ -167,35 +144,6 @@ class Net:
         """What a notebook shows: the layers, and the arena once the net runs."""
         ran = self._session is not None and self._session.runner is not None
         return net_html(self._definition, self.report if ran else None)
-
-    def _make_views(self) -> None:
-        """The mappings that users read."""
-        net = self._definition
-        self.inputs = [name for layer in net.layers if layer.type == "Input" for name in layer.message.top]
-        self.outputs = [each.name for each in reported(net) if each.output]
-        names = dict.fromkeys(name for layer in net.layers for name in layer.message.top)
-        self.blobs: Mapping[str, Blob] = Named(
-            "blob", {name: self._blob(name) for name in names}, "`layermem show` lists the blobs"
-        )
-        params: dict[str, list[Blob]] = {}
-        for layer in net.layers:
-            if layer.params:
-                params[layer.name] = [
-                    self._parameter(layer.name, index, name, param.shape)
-                    for index, (name, param) in enumerate(layer.params)
-                ]
-        self.params: Mapping[str, list[Blob]] = Named(
-            "layer with parameters", params, f"those are: {' '.join(params) or 'none'}"
-        )
-        self.layers = [NetLayer(layer.name, layer.type, params.get(layer.name, [])) for layer in net.layers]
-        self.layer_dict = OrderedDict((layer.name, layer) for layer in self.layers)
-        self.top_names = OrderedDict((layer.name, list(layer.message.top)) for layer in net.layers)
-        self.bottom_names = OrderedDict((layer.name, list(layer.message.bottom)) for layer in net.layers)
-        weights = {each.name: each.weight for each in reported(net)}
-        self.blob_loss_weights = OrderedDict((name, weights.get(name, 0.0)) for name in names)
-
-    def _version(self, name: str) -> str:
-        return self._definition.blob_version(name)
 
     def _blob(self, name: str) -> Blob:
         is_input = name in self.inputs
@@ -314,11 +262,11 @@ class Net:
             if name not in leaves:
                 known = ", ".join(leaves)
                 raise InputError(f"backward starts from {known}, and '{name}' is none of them; set no other gradient")
-            array, shape = _as_numbers(name, value), self.blobs[name].shape
+            array, shape = as_numbers(name, value), self.blobs[name].shape
             if array.shape != shape:
                 raise InputError(
-                    f"blob '{name}' has the shape {_text(shape)}, and its gradient was given as {_text(array.shape)}; "
-                    "give one of its shape"
+                    f"blob '{name}' has the shape {shape_text(shape)}, and its gradient was given as "
+                    f"{shape_text(array.shape)}; give one of its shape"
                 )
         for name, value in diffs.items():
             self._diffs[name] = np.array(value, np.float32)
@@ -329,64 +277,6 @@ class Net:
         for blobs in self.params.values():
             for blob in blobs:
                 blob.diff[...] = 0
-
-    @exclusive
-    def forward_backward_all(
-        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """forward and backward for any number of items: blobs, and gradients of inputs and of `diffs`, by name.
-
-        arrays   for every input, and for outputs whose gradient is given; the last batch is filled up with zeros
-        """
-        inputs = {name: value for name, value in arrays.items() if name in self.inputs}
-        tops = {name: value for name, value in arrays.items() if name not in self.inputs}
-        self._check_names(inputs, self.inputs, "input")
-        outs: dict[str, list[Array]] = {}
-        gradients: dict[str, list[Array]] = {}
-        size = next(iter(self._batch_sizes().values()))
-        sizes = {**self._batch_sizes(), **dict.fromkeys(tops, size)}
-        for batch, items in batches_of(arrays, sizes):
-            for name, values in self._forward_batch(blobs, {name: batch[name] for name in inputs}).items():
-                outs.setdefault(name, []).append(self._rows(name, values, items))
-            self._set_diffs({name: batch[name] for name in tops}, dict.fromkeys(self.outputs, ""))
-            for name, values in self.backward(diffs).items():
-                gradients.setdefault(name, []).append(self._rows(name, values, items))
-        return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))  # type: ignore[return-value]
-
-    @exclusive
-    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
-        """The same for any number of items: batches of the net's size, the last one filled up with zeros."""
-        self._check_names(inputs, self.inputs, "input")
-        outputs: dict[str, list[Array]] = {}
-        for batch, items in batches_of(inputs, self._batch_sizes()):
-            for name, values in self._forward_batch(blobs, batch).items():
-                outputs.setdefault(name, []).append(self._rows(name, values, items))
-        return {name: joined(parts) for name, parts in outputs.items()}
-
-    @exclusive
-    def predict(self, x: npt.ArrayLike, blob: str | None = None) -> Array:
-        """The output of the net, or its blob `blob`, for any number of items.
-
-        x      items along the first axis, each of the shape that the input has behind its batch (NCHW); one item
-               without that axis is a batch of one
-        Returns an array with a row for each item, in their order.
-        """
-        if len(self.inputs) != 1:
-            raise InputError(
-                f"predict needs a net with one input, and '{self.name}' has {len(self.inputs)}; use forward_all, or "
-                "its deploy net"
-            )
-        (name,) = self.inputs
-        if blob is None and len(self.outputs) != 1:
-            raise InputError(f"the net has {len(self.outputs)} outputs; name one: blob={self.outputs[:1]}")
-        wanted = self.outputs[0] if blob is None else blob
-        self.blobs[wanted]
-        items = _as_numbers(name, x)
-        if items.ndim == len(self.blobs[name].shape) - 1:
-            items = items[np.newaxis]
-        if not len(items):
-            raise InputError(f"'{name}' has no items; give at least one")
-        return self.forward_all([] if blob is None else [blob], **{name: items})[wanted]
 
     def _run_forward(self, first: int, last: int, wanted: Sequence[str]) -> None:
         session, passes = self._ready()
@@ -470,47 +360,18 @@ class Net:
     def _set_inputs(self, inputs: Mapping[str, Any]) -> None:
         if not inputs:
             return
-        self._check_names(inputs, self.inputs, "input")
+        check_names(inputs, self.inputs, "input")
         self.reshape()
         for name, value in inputs.items():
-            array, shape = _as_numbers(name, value), self.blobs[name].shape
+            array, shape = as_numbers(name, value), self.blobs[name].shape
             if array.shape != shape:
                 new = ", ".join(map(str, array.shape))
                 raise InputError(
-                    f"input '{name}' has the shape {_text(shape)}, and was given {_text(array.shape)}; call "
+                    f"input '{name}' has the shape {shape_text(shape)}, and was given {shape_text(array.shape)}; call "
                     f"net.reshape({name}=({new})) first, or use net.predict for any number of items"
                 )
         for name, value in inputs.items():
             self._input(name)[...] = value
-
-    def _check_names(self, given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-        """InputError unless all of `known` are given and nothing else."""
-        missing, unknown = [n for n in known if n not in given], [n for n in given if n not in known]
-        if missing or unknown:
-            wrong = f"no '{unknown[0]}' among them" if unknown else f"'{missing[0]}' is missing"
-            raise InputError(f"the net takes {what}s {', '.join(known) or '(none)'}, and {wrong}; give each of them")
-
-    def _batch_sizes(self) -> dict[str, int]:
-        return {name: self.blobs[name].shape[0] for name in self.inputs}
-
-    def _rows(self, name: str, values: Array, items: int) -> Array:
-        """The rows of the first `items` items of a batch; InputError for a blob that has none."""
-        batch = next(iter(self._batch_sizes().values()))
-        if not values.ndim or len(values) != batch:
-            raise InputError(
-                f"blob '{name}' has the shape {_text(values.shape)}, which has no row for each of {batch} items; "
-                "use net.forward, batch by batch"
-            )
-        return values[:items]
-
-    def _index(self, layer: str) -> int:
-        """The number of a layer."""
-        return self._layer_names[layer]
-
-    @property
-    def _layer_names(self) -> Named[int]:
-        names = {layer.name: index for index, layer in enumerate(self._definition.layers)}
-        return Named("layer", names, "`layermem show` lists the layers")
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
@@ -543,8 +404,8 @@ class Net:
             mine, theirs = ([blob.shape for blob in each] for each in (blobs, other.params[layer]))
             if mine != theirs:
                 raise InputError(
-                    f"has parameters of {_shapes(mine)} here, and of {_shapes(theirs)} in the other net; make them "
-                    "equal, or rename one of the layers",
+                    f"has parameters of {shapes_text(mine)} here, and of {shapes_text(theirs)} in the other net; make "
+                    "them equal, or rename one of the layers",
                     layer=layer,
                 )
         self._lenders = {layer: other for layer in self.params if layer in other.params}
@@ -575,7 +436,7 @@ class Net:
     @exclusive
     def _set_shape(self, name: str, shape: tuple[int, ...]) -> None:
         if not shape or any(extent <= 0 for extent in shape):
-            raise InputError(f"blob '{name}' cannot have the shape {_text(shape)}; every extent must be positive")
+            raise InputError(f"blob '{name}' cannot have the shape {shape_text(shape)}; every extent must be positive")
         self._shapes[name] = shape
 
     @exclusive
@@ -595,7 +456,7 @@ class Net:
         try:
             options = replace(self._options, inputs={**(self._options.inputs or {}), **wanted})
             new = built_net(self._file, self.phase, options)
-            _check_same_parameters(old, new)
+            check_same_parameters(old, new)
         except InputError:
             self._shapes.clear()
             raise
@@ -633,35 +494,3 @@ class Net:
             if layer.type == "MemoryData":
                 return layer.name
         raise InputError("set_input_arrays needs a MemoryData layer, and the net has none; use net.forward(data=x)")
-
-
-def _as_numbers(name: str, value: npt.ArrayLike) -> Array:
-    """An array of numbers; InputError for anything else."""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"'{name}' is no array of numbers ({error}); give arrays of one shape") from None
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"'{name}' holds {array.dtype}, and a net takes numbers; convert it to float32")
-    return array
-
-
-def _check_same_parameters(old: graph_net.Net, new: graph_net.Net) -> None:
-    """InputError unless both nets have parameters of the same shapes."""
-    for name, owned in old.params.items():
-        there = new.params[name].param
-        if not owned.param.carried and there.shape != owned.param.shape:
-            raise InputError(
-                f"would need a parameter of {_text(there.shape)} for these inputs, and has one of "
-                f"{_text(owned.param.shape)}; change the batch alone, or build another net",
-                path=str(old.path),
-                layer=owned.layer,
-            )
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
-
-
-def _shapes(shapes: Sequence[Sequence[int]]) -> str:
-    return ", ".join(map(_text, shapes))

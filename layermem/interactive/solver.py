@@ -9,15 +9,42 @@ from collections.abc import Callable
 from typing import Any
 
 from layermem.errors import InputError
+from layermem.graph.net import NetOptions
 from layermem.interactive.solver_net import SolverNet
-from layermem.proto.read import read_solver_text
-from layermem.solver import solver as loop
+from layermem.planning.job import PathName
+from layermem.proto.read import SolverFile, read_solver_text
+from layermem.solver.jobs import StepOptions
 from layermem.solver.rules import learning_rate
+from layermem.solver.run_options import RunOptions
+from layermem.solver.training import Training
 from layermem.utils.exclusive import made_once
+from layermem.utils.keywords import documented, signature, split
+
+OPTIONS = (NetOptions, StepOptions, RunOptions)
+HIDDEN = ("noise", "ranks")  # RunOptions.data and RunOptions.transport say so
 
 
-class Solver(loop.Solver):
-    __doc__ = loop.Solver.__doc__
+class Solver(Training):
+    __doc__ = f"""Training of a net by a solver prototxt, within a memory budget.
+
+solver = Solver("solver.prototxt", device="cpu", strategy="liveness", budget="50%", log=Log())
+solver.solve()                         all of it: iterations to max_iter, tests, displays, snapshots
+solver.step(10); solver.test(0)        or in parts
+
+InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
+Its keywords decide the net, the step and the run:
+
+{documented(*OPTIONS)}
+
+nets, job, report, program, runner    the parts of the solver
+iteration    number of updates so far        outputs    of the last batch, by blob
+interrupted  whether a signal or request("stop") ended solve()
+"""
+    __signature__ = signature("file", *OPTIONS, hidden=HIDDEN)
+
+    def __init__(self, file: SolverFile | PathName, **options: Any):
+        net, step, run = split("Solver", options, *OPTIONS, hidden=HIDDEN)
+        super().__init__(file, net, step, run)
 
     @classmethod
     def from_text(cls, text: str, **options: Any) -> Solver:

@@ -24,7 +24,11 @@ from layermem.errors import InputError
 from layermem.layers.base import MAX_COUNT, Layer, Message, Step, Tensor, roles
 from layermem.proto.blobs import read_blob
 from layermem.proto.read import resolve_path
+from layermem.proto.schema import enum_name
 from layermem.utils.open_file import Files
+
+ROWS_OF_ITEM = 8  # boxes that AnnotatedData plans for each image where its database is not there
+WINDOW_CHANNELS = 3  # BVLC reads windows of colour images only
 
 Shapes = Sequence[Sequence[int]]
 Probe = Callable[[Message, int, str, Files], Shapes]  # (LayerParameter, phase, path, files) -> shapes of its tops
@@ -91,6 +95,17 @@ class Feed(Layer):
         return []
 
     @classmethod
+    def image_in(cls, param: Message) -> tuple[int, int, int]:
+        """Channels, height and width of the images of a layer of files, by its prototxt alone; 0 for what it does not
+        state."""
+        return 0, 0, 0
+
+    @classmethod
+    def labels_in(cls, batch: int) -> tuple[int, ...]:
+        """The shape of the second top of a layer of files."""
+        return (batch,)
+
+    @classmethod
     def set_shapes(cls, param: Message, shapes: Shapes, given: Collection[str]) -> None:
         """Write shapes into `param`, from which the data source reads them; users state those of the tops `given`."""
 
@@ -104,10 +119,25 @@ def feed(cls: type[Feed]) -> type[Feed]:
     return cls
 
 
+def _channels_in(transform: Message) -> int:
+    """Those of a database's images; a single mean value fits any number."""
+    means = len(transform.mean_value) if len(transform.mean_value) > 1 else 0
+    return 3 if transform.force_color else 1 if transform.force_gray else means
+
+
 @feed
 class AnnotatedData(Feed):
     block = "data_param"
     is_transformed = True
+
+    @classmethod
+    def image_in(cls, param: Message) -> tuple[int, int, int]:
+        size = stated_size(param.transform_param)
+        return (_channels_in(param.transform_param), *(size or (0, 0)))
+
+    @classmethod
+    def labels_in(cls, batch: int) -> tuple[int, ...]:
+        return (1, 1, batch * ROWS_OF_ITEM, 8)
 
 
 @feed
@@ -115,11 +145,21 @@ class Data(Feed):
     block = "data_param"
     has_labels = may_be_bytes = is_transformed = True
 
+    @classmethod
+    def image_in(cls, param: Message) -> tuple[int, int, int]:
+        crop = param.transform_param.crop_size
+        return _channels_in(param.transform_param), crop, crop
+
 
 @feed
 class ImageData(Feed):
     block = "image_data_param"
     has_labels = may_be_bytes = is_transformed = True
+
+    @classmethod
+    def image_in(cls, param: Message) -> tuple[int, int, int]:
+        p, crop = param.image_data_param, param.transform_param.crop_size
+        return (3 if p.is_color else 1), crop or p.new_height, crop or p.new_width
 
 
 @feed
@@ -131,6 +171,11 @@ class HDF5Data(Feed):
 class WindowData(Feed):
     block = "window_data_param"
     has_labels = is_transformed = True
+
+    @classmethod
+    def image_in(cls, param: Message) -> tuple[int, int, int]:
+        crop = param.transform_param.crop_size
+        return WINDOW_CHANNELS, crop, crop
 
 
 @feed
@@ -315,6 +360,34 @@ def set_batch(param: Message, batch: int) -> None:
 def stated_batch(param: Message) -> int:
     """The batch size that an input layer of files, or DummyData, states; 0 for other types."""
     return FEED_LAYERS[param.type].stated_batch(param) if param.type in FEED_LAYERS else 0
+
+
+def declared_shapes(param: Message) -> tuple[tuple[int, ...], ...] | None:
+    """Shapes of the tops of a layer of files by its prototxt alone; None if it does not state them completely."""
+    cls = FEED_LAYERS[param.type]
+    image = cls.image_in(param)
+    if not all(image):
+        return None
+    batch = check_batch(param)
+    return ((batch, *image), cls.labels_in(batch))[: len(param.top)]
+
+
+def check_batch(param: Message) -> int:
+    """The batch size that a layer of files states; InputError if it states none."""
+    batch = stated_batch(param)
+    if batch < 1:
+        raise InputError(f"has batch_size {batch}; set {FROM_FILES[param.type]} {{ batch_size }} to at least 1")
+    return batch
+
+
+def stated_size(transform: Message) -> tuple[int, int] | None:
+    """Height and width of all images, by the resize_param of an AnnotatedData; None where they depend on the images."""
+    resize = transform.resize_param
+    if transform.crop_size and transform.HasField("resize_param"):
+        raise InputError("has crop_size and resize_param; remove crop_size; batch_sampler cuts windows")
+    if not (resize.height and resize.width):
+        raise InputError("needs a resize_param with height and width in its transform_param")
+    return None if enum_name(resize, "resize_mode") == "FIT_SMALL_SIZE" else (resize.height, resize.width)
 
 
 def stated_shapes(param: Message, *, takes_inputs: bool = True) -> list[tuple[int, ...]]:

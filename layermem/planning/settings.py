@@ -49,7 +49,7 @@ class Settings:
     large_share: int = 10_000  # of the budget: the copy of a smaller buffer is not removed alone
     short_gap_ops: int = 2  # over so few ops, a copy to the host and back is not worth it (offloading.py)
 
-    # ---- nested recomputation (nested_search.py, graph_files/nested.py)
+    # ---- nested recomputation (nested_search.py, integrations/graph_files)
     edits: int = 24_000  # of annealing, at most
     edits_per_op: int = 50  # in steps of fewer ops
     large_step_ops: int = 1_500  # from so many ops on, edits are fewer in proportion

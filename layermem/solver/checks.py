@@ -7,10 +7,14 @@ source  Caffe's CHECKs in solver.cpp and sgd_solver.cpp; the rest are values wit
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from layermem.proto.read import SolverFile
+from layermem.errors import InputError
+from layermem.graph.net import Net
+from layermem.proto.read import SolverFile, resolve_path
 from layermem.proto.schema import Message
 from layermem.solver.average_precision import VERSIONS
 from layermem.solver.rules import HISTORY_COUNTS, NEEDS, POLICIES, WITHOUT_MOMENTUM, learning_rate
@@ -65,6 +69,37 @@ def check_rates(solver: SolverFile, end: int) -> None:
         if not rate <= LARGEST_RATE:
             field = "gamma" if solver.message.HasField("gamma") else "base_lr"
             raise solver.error(field, f"gives iteration {iteration} a learning rate of {rate:.3g}; lower {field}")
+
+
+def last_iteration(solver: SolverFile, iterations: int | None) -> int:
+    """The iteration at which a run ends: `iterations`, or else the solver's max_iter."""
+    if iterations is not None:
+        if iterations < 0:
+            raise InputError(f"iterations {iterations} is negative; give 0 or more")
+        return iterations
+    if not solver.message.HasField("max_iter"):
+        raise solver.error("max_iter", "has no max_iter; set it to the number of iterations to train")
+    return int(solver.message.max_iter)
+
+
+def named_weights(solver: SolverFile) -> list[Path]:
+    """The weight files in the solver; one field may list several, separated by commas."""
+    paths = []
+    for index, names in enumerate(solver.message.weights):
+        for name in names.split(","):
+            try:
+                paths.append(resolve_path(name.strip(), solver.path))
+            except InputError as error:
+                raise solver.error("weights", f"{error.what}; correct the path", index) from None
+    return paths
+
+
+def ignored(param: Message, tests: Sequence[Net]) -> list[str]:
+    """Notes about fields that a run ignores."""
+    notes = [f"{field} is ignored" for field in ("debug_info", "snapshot_diff") if getattr(param, field)]
+    if param.test_interval and not tests:
+        notes.insert(0, "test_interval has no effect without test_iter, the number of batches of a test")
+    return notes
 
 
 def _check_rule(solver: SolverFile) -> None:

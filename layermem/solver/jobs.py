@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from layermem.backends.base import Device, get_device
 from layermem.distributed.ranks import Ranks
@@ -40,14 +41,25 @@ MakeParts = Callable[[Device], StepParts]
 class StepOptions:
     """What a user says of a training step beside its net: the device, the memory, and how it is planned.
 
-    budget, host_budget   as job.Budget has them
-    spill       a folder for offloaded bytes, whose rates are measured where none are kept; a Spill has them
-    slices      as Job.with_slices() takes them
-    strategy, plan   one of them at most; a plan that was saved, or its file
-    costs       measured costs or their file; by default a model of the device
-    measure     run some steps first, and plan with the times of their ops
-    ranks, iter_size   how many share the step, and its micro-batches
-    keep        globs of blobs to hold to the end of the step; those that end in .diff are for gradients of parameters
+    device       a name ("reference", "cpu", ..) or a Device
+    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
+                 the GPU; None is no limit
+    host_budget  the same for offloaded bytes; None is no limit, but 0 for a device that computes in the memory of the
+                 host, unless there is a spill
+    spill        a folder for offloaded bytes, which are then in a file.  Plans are made with the rates of its file
+                 system (solver/spill_rates.py), which are measured at first use; a Spill has them
+    slices       layers of the training step that run in slices of the batch, and how many: "conv1_1..pool2/4", or
+                 "whole/4"; weights in bands of rows: "fc6/rows/8"; both, with a comma between; "auto": those with
+                 the fastest plan; None is "off"
+    strategy     its name: by default `auto` under a budget, else `liveness`
+    plan         a plan, or the file that `plan --save` wrote, in place of a strategy
+    costs        measured costs, or their file; None is a model of the device
+    hints        segment ends, and layers to keep or recompute
+    measure      run some steps first, within the budget, and plan with the times of their ops; "once": those of a GPU
+                 are kept (planning/kept_costs.py), and only measured where there are none
+    iter_size    micro-batches of an iteration, instead of the solver's
+    keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at;
+                 "*.diff" holds the gradients of parameters
     """
 
     device: str | Device = "cpu"
@@ -60,9 +72,18 @@ class StepOptions:
     costs: Costs | PathName | None = None
     hints: Hints = Hints()
     measure: bool | str = False
-    ranks: int = 1
+    ranks: int = 1  # how many train together; the step is that of the first
     iter_size: int | None = None
     keep: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
+        """The options that a user gives, whose `keep` may be one name."""
+        return cls(keep=(keep,) if isinstance(keep, str) else tuple(keep), **options)
+
+    @property
+    def spill_folder(self) -> PathName | None:
+        return self.spill.folder if isinstance(self.spill, Spill) else self.spill
 
     @property
     def target(self) -> Device:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.report.test_curves import RUN
+from tests.integrations.page.test_curves import RUN
 
 
 @pytest.fixture

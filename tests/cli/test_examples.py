@@ -74,7 +74,7 @@ def test_every_example_works(layermem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pycuda_wheel, "installed", lambda: "2026.1")  # or `setup-cuda` would compile it
     monkeypatch.setattr(pycuda_wheel, "compiles_kernels", lambda: True)
-    monkeypatch.setattr("layermem.report.page.server.Server.serve_forever", lambda server: None)
+    monkeypatch.setattr("layermem.integrations.page.server.Server.serve_forever", lambda server: None)
     trained = False
     for text in EXAMPLES.values():
         for name, *words in commands(text):

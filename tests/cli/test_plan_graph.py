@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from layermem.planning.graph_files.node_link import run_sequence
-from layermem.planning.graph_files.schedule_text import run_schedule
-from layermem.planning.graph_files.text_format import read_graph
+from layermem.integrations.graph_files.node_link import run_sequence
+from layermem.integrations.graph_files.schedule_text import run_schedule
+from layermem.integrations.graph_files.text_format import read_graph
 from layermem.utils.units import format_exact_bytes
-from tests.planning.graph_files.node_links import chain, chain_text
+from tests.integrations.graph_files.node_links import chain, chain_text
 
 NET = "prototxt/mnist/train_val.prototxt"
 KEYS = {

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from layermem.report.page.columns import unpack
+from layermem.integrations.page.columns import unpack
 
 NET = "prototxt/digits/train_val.prototxt"
 SOLVER = "prototxt/digits/solver.prototxt"

@@ -11,7 +11,7 @@ import pytest
 from layermem.cli import watch_planner
 from layermem.cli.main import make_parser
 from layermem.cli.watch_planner import Planner, sections, work
-from layermem.report.page.planned import Planned
+from layermem.integrations.page.planned import Planned
 from tests.cli.test_report import data_of
 from tests.cli.test_train import solver  # noqa: F401
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from layermem.data.probing import declared_shapes, probe
+from layermem.data.probing import probe
 from layermem.errors import InputError
+from layermem.layers.data import declared_shapes
 from layermem.proto.schema import TRAIN
 from tests.data.makers import layer
 

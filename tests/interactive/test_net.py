@@ -11,13 +11,13 @@ import layermem
 from layermem.backends.base import get_device
 from layermem.graph.train import forward_graph, train_graph
 from layermem.interactive.building import build_net
+from layermem.interactive.solver import Solver
 from layermem.planning.pipeline import compile
 from layermem.proto.schema import NetParameter
 from layermem.runtime.runner import Runner
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
 from layermem.solver.scoring import Scoring, outputs_of
-from layermem.solver.solver import Solver
 from tests.nets import LOSS, NETS, conv, relu, solver_file
 
 DEPLOY = f"""

@@ -154,3 +154,8 @@ def test_a_solver_from_text_runs_until_a_callback_ends_it():
         solver.step(5)
         assert (solver.iter, solver.interrupted) == (2, True)
         assert repr(solver) == "<Solver: tiny, SGD, iteration 2 of 6>"
+
+
+def test_a_mistyped_keyword_is_named_with_the_one_that_was_meant(tmp_path):
+    with pytest.raises(TypeError, match="'budgets'; did you mean 'budget'"):
+        Solver("solver.prototxt", budgets="1GiB")

@@ -3,11 +3,11 @@
 import pytest
 
 from layermem.errors import InputError
+from layermem.interactive.solver import Solver
 from layermem.layers.base import make_layer
 from layermem.ops import Tensor
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.schema import LayerParameter
-from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, conv, solver_file
 
 NET = f"""

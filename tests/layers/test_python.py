@@ -8,6 +8,7 @@ from layermem.backends.base import get_device
 from layermem.backends.cpu.python import workspace_bytes
 from layermem.errors import BudgetError, InputError
 from layermem.graph.net import Net, NetOptions
+from layermem.interactive.solver import Solver
 from layermem.layers.base import Tensor
 from layermem.layers.python import Python
 from layermem.ops import Python as Record
@@ -15,7 +16,6 @@ from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import LayerParameter
 from layermem.solver.scoring import Scoring
-from layermem.solver.solver import Solver
 from tests.layers.harness import check_gradients, forward, layer_of, wants_of
 from tests.nets import DATA, solver_file
 from tests.planning.settings import change

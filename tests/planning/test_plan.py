@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from layermem.errors import BudgetError, InputError, LayermemError
+from layermem.interactive.solver import Solver
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order, program_order
 from layermem.report.plan_report import evaluate
-from layermem.solver.solver import Solver
 from tests.nets import solver_file
 from tests.planning.chains import chain
 from tests.report.test_plan_report import job_of

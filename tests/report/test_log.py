@@ -6,9 +6,9 @@ from datetime import datetime
 
 import numpy as np
 
+from layermem.interactive.solver import Solver
 from layermem.report import events
 from layermem.report.log import Log, lines
-from layermem.solver.solver import Solver
 from tests.nets import solver_file
 
 ITERATION = re.compile(r"Iteration (\d+)")

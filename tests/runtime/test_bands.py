@@ -10,9 +10,9 @@ import pytest
 
 import layermem
 from layermem.errors import InputError
+from layermem.interactive.solver import Solver
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.proto.weights import open_weights
-from layermem.solver.solver import Solver
 from layermem.utils.units import aligned
 from tests.nets import DATA, LOSS, WIDE, conv, relu, solver_file
 

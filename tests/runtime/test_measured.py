@@ -11,7 +11,7 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import DeviceError
 from layermem.graph.ops import Op
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from tests.nets import solver_file
 
 DEVICES = [ReferenceDevice, CpuDevice]

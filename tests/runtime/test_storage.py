@@ -15,6 +15,7 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError, InputError
 from layermem.interactive.net import Net as NetByHand
+from layermem.interactive.solver import Solver
 from layermem.ops import NARROW
 from layermem.planning.job import NO_SLICES
 from layermem.proto.read import SolverFile
@@ -22,7 +23,6 @@ from layermem.report.events import Stepped
 from layermem.report.plan_report import evaluate
 from layermem.solver.build import build_nets
 from layermem.solver.jobs import StepOptions, solver_job
-from layermem.solver.solver import Solver
 from layermem.utils.units import aligned
 from tests.graph.test_storage import limit_parts
 from tests.nets import CHAIN, DATA, INCEPTION, LOSS, NETS, RESIDUAL, conv, norm, solver_file

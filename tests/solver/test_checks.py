@@ -3,8 +3,8 @@
 import pytest
 
 from layermem.errors import InputError
+from layermem.interactive.solver import Solver
 from layermem.solver.checks import check_solver
-from layermem.solver.solver import Solver
 from tests.nets import solver_file, solver_text
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from layermem.interactive.solver import Solver
 from layermem.proto.read import read_solver
-from layermem.solver.solver import Solver
 
 FILE = Path(__file__).parents[2] / "prototxt" / "digits" / "solver.prototxt"
 

@@ -6,6 +6,7 @@ from layermem.api import job_of
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
+from layermem.interactive.solver import Solver
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.spill import Spill
@@ -13,7 +14,6 @@ from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from layermem.solver.jobs import StepOptions, net_job
-from layermem.solver.solver import Solver
 from tests.nets import NETS, solver_file
 
 SHARING = ["reference", "cpu"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from layermem.interactive.solver import Solver
 from layermem.proto.read import read_solver_text
 from layermem.solver.snapshot import read_snapshot
-from layermem.solver.solver import Solver
 from tests.nets import NETS, solver_file, solver_text
 
 LAST = 100
@@ -19,7 +19,7 @@ FIELDS = {"snapshot": 1, "max_iter": LAST, "test_iter": None, "test_interval": N
 RUN = """
 import sys
 from pathlib import Path
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from tests.nets import NETS, solver_file, solver_text
 from tests.solver.test_killed import FIELDS
 folder, snapshot = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None

@@ -12,6 +12,7 @@ from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import DivergenceError, InputError
 from layermem.graph.train import Rule, train_graph
+from layermem.interactive.solver import Solver
 from layermem.ops import CopyOut, Fill, GradientNorm, Update
 from layermem.proto.read import SolverFile
 from layermem.report.events import Note
@@ -24,7 +25,6 @@ from layermem.solver.loss_scale import (
     is_saved_scale,
     loss_scale_of,
 )
-from layermem.solver.solver import Solver
 from layermem.utils.units import aligned
 from tests.graph.test_storage import net_of
 from tests.nets import CHAIN, RESIDUAL, solver_file
@@ -59,7 +59,7 @@ def run(file: SolverFile, device: Device, steps: int = 6, **options: object) -> 
     with Solver(file, device=device, poison=True, **{"strategy": "liveness", **options}) as solver:
         for _ in range(steps):
             solver.step(1)
-            losses.append(solver._losses[-1])
+            losses.append(solver.progress.losses[-1])
         assert solver.runner.measured_peak_bytes == aligned(solver.program.arena_bytes)
         return (*state_of(solver), solver.loss_scale.saved(), *losses)
 

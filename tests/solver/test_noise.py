@@ -6,9 +6,9 @@ import pytest
 from layermem.data import NoiseFeed
 from layermem.errors import InputError
 from layermem.graph.net import Net
+from layermem.interactive.solver import Solver
 from layermem.proto.read import read_net_text
 from layermem.solver.noise import index_limits, noise_seed
-from layermem.solver.solver import Solver
 from tests.nets import ABSENT, INNER, SHAPES, SOFTMAX, absent_net, solver_file
 
 

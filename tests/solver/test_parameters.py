@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from layermem.interactive.solver import Solver
 from layermem.layers.fillers import fill
 from layermem.proto.schema import NetParameter
 from layermem.proto.weights import Weights, read_weights
 from layermem.solver.parameters import Parameters, check_shared
-from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, solver_file
 
 

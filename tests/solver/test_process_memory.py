@@ -12,6 +12,7 @@ from google.protobuf import text_format
 
 from layermem.backends.base import get_device
 from layermem.data.opening import held_bytes
+from layermem.interactive.solver import Solver
 from layermem.proto.schema import LayerParameter, SolverParameter
 from layermem.solver.process_memory import (
     CANDIDATE_OP_BYTES,
@@ -23,7 +24,6 @@ from layermem.solver.process_memory import (
     expected_memory,
     uses_files,
 )
-from layermem.solver.solver import Solver
 from tests.nets import solver_file
 
 MIB = 2**20

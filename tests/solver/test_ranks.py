@@ -12,8 +12,8 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.distributed.loopback import run_ranks
 from layermem.errors import BudgetError, DivergenceError, InputError
+from layermem.interactive.solver import Solver
 from layermem.ops import NARROW
-from layermem.solver.solver import Solver
 from tests.nets import DATA, LOSS, conv, norm, relu, solver_file
 from tests.solver.test_digits import FILE, read_solver
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from tests.nets import CHAIN, solver_file
 
 

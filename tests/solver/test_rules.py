@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from layermem.backends.reference import ReferenceDevice
+from layermem.interactive.solver import Solver
 from layermem.solver.checks import check_solver
 from layermem.solver.rules import defaulted, learning_rate, rate_drops
-from layermem.solver.solver import Solver
 from tests.nets import solver_file
 
 # ---- learning rates ------------------------------------------------------------------------------------------------

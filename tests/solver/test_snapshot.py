@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from layermem.errors import BudgetError, InputError
+from layermem.interactive.solver import Solver
 from layermem.proto.schema import NetParameter, SolverState
 from layermem.proto.weight_names import read_names
 from layermem.proto.weights import read_weights, write_weights
-from layermem.solver.solver import Solver
 from tests.data.makers import datum, images, make_lmdb
 from tests.nets import DATA, LOSS, NETS, solver_file
 
@@ -407,7 +407,7 @@ def on_lmdb(tmp_path):
 
 
 def state_of(solver):
-    losses, feeds = list(solver._losses), solver._engine.open_feeds.state()
+    losses, feeds = list(solver.progress.losses), solver._engine.open_feeds.state()
     history = [np.asarray(blob).tobytes() for blob in solver._engine.parameters.history()]
     return solver.iteration, solver.seed, losses, feeds, history, [v.tobytes() for v in solver.parameters()["ip"]]
 
@@ -486,7 +486,7 @@ def test_losses_that_are_not_finite_are_restored(on_lmdb):
     file = Path(f"{snapshot}.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "losses": [1, float("nan"), float("inf")]}))
     solver.restore(snapshot)
-    assert str(list(solver._losses)) == "[1.0, nan, inf]"
+    assert str(list(solver.progress.losses)) == "[1.0, nan, inf]"
 
 
 def test_a_seed_beyond_64_bits_is_refused(tmp_path):

@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 
 from layermem.errors import BudgetError
+from layermem.interactive.solver import Solver
 from layermem.planning.strategies import STRATEGIES
-from layermem.solver.solver import Solver
 from tests.nets import NETS, solver_file
 
 VARIANTS = {

@@ -15,6 +15,7 @@ from layermem.backends.base import get_device
 from layermem.backends.cpu import CpuDevice
 from layermem.graph.net import NetOptions
 from layermem.graph.ops import STASH
+from layermem.interactive.solver import Solver
 from layermem.nets import resnet
 from layermem.planning.costs import model_costs
 from layermem.planning.pipeline import Compiler
@@ -25,7 +26,6 @@ from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.ir import allocations
 from layermem.solver.build import build_nets
 from layermem.solver.jobs import StepOptions, solver_job
-from layermem.solver.solver import Solver
 from layermem.utils.units import ALIGN
 from tests.nets import LOSS, solver_file
 

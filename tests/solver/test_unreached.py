@@ -6,7 +6,7 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from tests.nets import DATA, LOSS, solver_file
 from tests.solver.test_rules import TYPES, VARIANTS, RuleOracle
 

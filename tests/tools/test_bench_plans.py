@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.planning.graph_files.node_links import chain_text
+from tests.integrations.graph_files.node_links import chain_text
 from tools import bench_plans
 from tools.bench_plans import COMMENT, PAGES, RESULTS, SETTINGS, Comparison, Step, changes_of, number_of, tables
 

@@ -26,7 +26,7 @@ def file_times() -> dict[Path, int]:
 # Runs each tool as a program, in a copy of one process that has imported what most of them import.
 RUN_EACH = """
 import contextlib, io, json, os, runpy, sys
-import layermem.planning.strategies, layermem.solver.solver
+import layermem.planning.strategies, layermem.solver.training
 
 tools = json.loads(sys.stdin.readline())
 for tool in tools:

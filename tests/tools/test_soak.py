@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from tools import soak
 from tools.soak import GROWTH, Sample, findings
 

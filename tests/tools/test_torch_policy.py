@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from layermem.planning.graph_files.planner import GraphPlanner
-from layermem.planning.graph_files.text_format import format_graph, parse_graph
+from layermem.integrations.graph_files.planner import GraphPlanner
+from layermem.integrations.graph_files.text_format import format_graph, parse_graph
 from tools.torch_policy import Op, Saved, Traced, kept_values
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -199,13 +199,15 @@ def test_a_net_of_a_solver_is_made_once(tmp_path):
 
 
 FREE = {  # what needs no lock: it reads one value that never changes or changes at once, or calls what holds the lock
-    Net: {"definition", "name", "phase"},
+    Net: set(),
+    Net.__mro__[1]: {"backward"},
+    Net.__mro__[2]: {"definition", "name", "phase"},
     SolverNet: {"report", "backward", "share_with", "close"},
     TrainNet: set(),
     Pycaffe: set(),
     layermem.Classifier: {"predict"},
     layermem.Detector: {"configure_crop", "crop", "detect_windows"},
-    Solver.__mro__[1]: {"request", "loss", "seed", "graphs", "set_base_lr"},
+    Solver.__mro__[1]: {"request", "iteration", "resumed_from", "loss", "seed", "graphs", "set_base_lr"},
     Solver: {"iter", "base_lr", "rate", "add_callback"},
     caffe.SGDSolver.__mro__[1]: {"kind"},
     layermem.Classifier.__mro__[1]: {"image_input", "outputs_of"},

@@ -11,7 +11,7 @@ from layermem.data.hdf5_source import read_file_list
 from layermem.data.list_source import ImageListSource, read_list
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
-from layermem.planning.graph_files.text_format import read_graph
+from layermem.integrations.graph_files.text_format import read_graph
 from layermem.planning.hints import hints_beside, read_hints
 from layermem.planning.job import resolve_costs
 from layermem.proto.blobs import read_blob

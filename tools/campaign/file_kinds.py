@@ -27,11 +27,11 @@ from layermem.cli import main
 from layermem.data.databases import write_database
 from layermem.data.leveldb_source import LevelDbSource, has_leveldb
 from layermem.graph.net import Net, NetOptions
-from layermem.onnx import export_model, load
+from layermem.integrations.onnx import export_model, load
+from layermem.interactive.solver import Solver
 from layermem.proto.blobs import read_blob
 from layermem.proto.read import read_net, read_net_text, read_solver
 from layermem.proto.schema import PHASES, BlobProto
-from layermem.solver.solver import Solver
 from tools.campaign.net_grammar import random_net
 from tools.lmdb_writer import datum, write_lmdb
 

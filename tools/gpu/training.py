@@ -14,8 +14,8 @@ from typing import Any
 from layermem.backends.base import get_device
 from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.driver.context import gpus
+from layermem.interactive.solver import Solver
 from layermem.planning.strategies import STRATEGIES
-from layermem.solver.solver import Solver
 from tests.nets import NETS, NOT_ON_CUDA, solver_file
 from tools.gpu.results import Options, Results, Row
 

@@ -65,7 +65,7 @@ import hashlib, json, sys
 from layermem.backends.base import get_device
 from layermem.backends.cuda.driver import host_io
 from layermem.ops import ByteImages
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 
 graph, in_bytes, strategy = sys.argv[2:]
 device = get_device("cuda", graph=bool(int(graph)))

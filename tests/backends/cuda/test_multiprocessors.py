@@ -23,7 +23,7 @@ from pathlib import Path
 from layermem.backends.base import get_device
 from layermem.backends.cuda import warpgroup
 from layermem.backends.cuda.driver.context import Driver
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from tests.nets import DATA, LOSS, conv, solver_file
 
 size, storage, runs = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "run"

@@ -21,7 +21,7 @@ PROGRAM = """
 import json, sys
 from layermem.errors import InputError
 from layermem.solver.process_memory import expected_memory
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from layermem.backends.base import get_device
 
 answers = []

@@ -67,7 +67,7 @@ from layermem.backends.base import get_device
 from layermem.backends.cuda.driver.context import pycuda
 from layermem.backends.cuda.driver.graph import Library
 from layermem.backends.cuda.driver.step_scalars import StreamScalars
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from tests.nets import NETS, solver_file
 
 steps, entered, written = [], Library.__call__, StreamScalars._write

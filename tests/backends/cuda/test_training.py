@@ -373,7 +373,7 @@ def test_a_captured_step_keeps_only_the_order_of_the_schedule():
 BATCHES = """
 import sys
 from layermem.backends.cuda.driver.host_io import InputStager
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from layermem.backends.base import get_device
 
 calls, stage = [], InputStager.stage
@@ -442,7 +442,7 @@ def test_an_invalid_label_ends_the_run_with_a_sentence():
 RECORDED = """
 import sys
 from layermem.backends.base import get_device
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 
 device, strategy, graph = sys.argv[2:]
 settings = {"graph": True} if graph == "graph" else {}
@@ -485,7 +485,7 @@ TILED = """
 import sys
 from layermem.backends.base import get_device
 from layermem.backends.cuda import implicit_gemm
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 
 implicit_gemm.TILES = tuple(tile for tile in implicit_gemm.TILES if tile.name == sys.argv[2])
 with Solver(sys.argv[1], device=get_device("cuda", precision=sys.argv[3])) as solver:
@@ -504,7 +504,7 @@ GARBAGE = """
 import gc, sys
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.base import get_device
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 
 device, entered = get_device("cuda", graph=True), GraphCapture.__enter__
 
@@ -536,7 +536,7 @@ import gc, sys
 from collections import Counter
 from layermem.backends.cuda.driver.graph import Library
 from layermem.backends.base import get_device
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 
 called, call = Counter(), Library.__call__
 
@@ -595,7 +595,7 @@ def test_the_gpu_holds_the_bytes_of_the_plan_and_not_one_more():
 EVENTS = """
 import sys
 from layermem.backends.cuda.driver.context import Driver
-from layermem.solver.solver import Solver
+from layermem.interactive.solver import Solver
 from layermem.backends.base import get_device
 from layermem.schedule.upload_ahead import feed_workspaces
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from layermem.backends.base import get_device
 from layermem.backends.cuda import checked
 from layermem.errors import LayermemError
+from layermem.interactive.solver import Solver
 from layermem.report.events import Event, Note
-from layermem.solver.solver import Solver
 from tests.nets import solver_file
 
 

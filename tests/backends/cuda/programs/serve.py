@@ -17,7 +17,7 @@ from typing import Any
 import pycuda.driver  # noqa: F401
 
 import layermem.cli.train
-import layermem.solver.solver  # noqa: F401
+import layermem.solver.training  # noqa: F401
 import tests.nets  # noqa: F401
 from layermem.backends.cuda.driver import context, graph, host_io  # noqa: F401
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from layermem.backends.base import get_device
 from layermem.backends.cuda import CudaDevice
 from layermem.errors import LayermemError
+from layermem.interactive.solver import Solver
 from layermem.proto.read import read_solver
-from layermem.solver.solver import Solver
 from tests.backends.cuda.missing_wait import MissingWaitDevice
 from tests.nets import NETS, solver_file
 

@@ -1,0 +1,69 @@
+"""A training graph as a graph file: a function per layer, and the backward of each.
+
+blob        a variable `_`; of a layer that reads nothing (data, labels): a network input, named by a number
+parameter   a variable `/name`
+stash       part of its function, as in Chainer, and so not written
+backward    all backward ops of a layer are one function; that of a layer without any reads and adds nothing
+seconds     an attribute of each function, where the costs of ops are known: of its op, or of all that a backward is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, Graph, Op, unique
+from layermem.integrations.graph_files.text_format import SECONDS, Function, GraphFile, Variable
+from layermem.ops import Fill
+from layermem.planning.costs import Costs, as_written
+
+
+def graph_file(graph: Graph, costs: Costs | None = None) -> GraphFile:
+    """The file that describes one step of `graph`, and what its functions take by `costs`; updates are left out."""
+    forward = [op for op in graph.ops if op.kind == FORWARD and op.node >= 0]
+    inputs = [blob for op in forward if not op.reads for blob in op.writes if graph.buffers[blob].kind == DATA]
+    number = {blob: str(i) for i, blob in enumerate(inputs)}
+    names = [name for name, buffer in graph.buffers.items() if buffer.kind in (DATA, PARAMETER)]
+    ids = {name: i for i, name in enumerate(names)}
+    variables = [Variable(graph.buffers[name].nbytes, _name(graph, name, number)) for name in names]
+    layers = [op for op in forward if op.reads and any(blob in ids for blob in op.writes)]
+    gradients = _gradients(graph)
+    steps = {op.unit: [b for b in graph.ops if b.kind == BACKWARD and b.unit == op.unit] for op in layers}
+    functions = [replace(_forward(op, ids), attributes=_seconds([op], costs)) for op in layers]
+    backwards = [
+        replace(_backward(op, steps[op.unit], ids, gradients), attributes=_seconds(steps[op.unit], costs))
+        for op in layers
+    ]
+    return GraphFile(tuple(variables), tuple(functions), tuple(backwards))
+
+
+def _seconds(ops: Sequence[Op], costs: Costs | None) -> dict[str, float]:
+    return {} if costs is None else {SECONDS: as_written(sum(costs.op(op) for op in ops))}
+
+
+def _name(graph: Graph, name: str, number: dict[str, str]) -> str:
+    if graph.buffers[name].kind == PARAMETER:
+        return "/" + "_".join(name.split())
+    return number.get(name, "_")
+
+
+def _gradients(graph: Graph) -> dict[str, str]:
+    """Gradient buffer -> the buffer that it is the gradient of."""
+    return {name: name.removesuffix(".diff") for name, b in graph.buffers.items() if b.kind in (DIFF, GRADIENT)}
+
+
+def _forward(op: Op, ids: dict[str, int]) -> Function:
+    reads = tuple((ids[b], "_") for b in (*op.reads, *op.updates) if b in ids)
+    return Function("forward", op.layer_type, reads, tuple(ids[b] for b in op.writes if b in ids))
+
+
+def _backward(op: Op, steps: list[Op], ids: dict[str, int], gradients: dict[str, str]) -> Function:
+    """What the backward ops of a layer read from outside, and the gradients that they leave."""
+    steps = [step for step in steps if not isinstance(step.record, Fill)]
+    touched = unique(b for step in steps for b in step.reads)
+    reads = [(ids[gradients[b]], "gradient") for b in touched if gradients.get(b) in op.writes]
+    reads += [(ids[b], "input") for b in touched if b in ids and b not in op.writes]
+    reads += [(ids[b], "output") for b in touched if b in ids and b in op.writes]
+    written = unique(gradients[b] for step in steps for b in (*step.writes, *step.updates) if b in gradients)
+    writes = tuple(ids[b] for b in written if b in ids and b not in op.writes)
+    return Function("backward", op.layer_type, tuple(reads), writes)

@@ -1,0 +1,41 @@
+"""Recomputation in the order of a node-link graph: every node may run any number of times.
+
+split    residencies are split where memory is full (splitting.py)
+search   the native lookahead planner (native/planning/nested), from the order and from the sequence so found
+polish   simulated annealing of the best sequence (native/planning/nested/polish.h)
+"""
+
+from __future__ import annotations
+
+from layermem import _native
+from layermem.integrations.graph_files.nested import edits_of
+from layermem.integrations.graph_files.node_link import NodeLinkGraph
+from layermem.integrations.graph_files.splitting import split_order
+from layermem.planning.settings import SETTINGS
+
+
+def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
+    """The cheapest sequence found whose peak is within `budget_bytes`; None if none was found."""
+    if budget_bytes >= graph.order_bytes:
+        return list(graph.order)
+    native, ops = _native_graph(graph)
+    nodes, values = {op: node for node, op in enumerate(ops)}, list(range(len(ops)))
+    split = split_order(graph, budget_bytes)
+    starts = [[ops[node] for node in split]] if split is not None else []
+    planner = _native.NestedPlanner(
+        native, [ops[node] for node in graph.order], values, [], len(ops), 0, SETTINGS.native
+    )
+    found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent, edits_of(len(ops)))
+    return None if found is None else [nodes[op] for op in found.order]
+
+
+def _native_graph(graph: NodeLinkGraph) -> tuple[_native.LayoutGraph, list[int]]:
+    """The graph with an output per node, and the op of each node, which can run again."""
+    native, ops = _native.LayoutGraph(), [0] * len(graph.bytes)
+    for node, nbytes in enumerate(graph.bytes):
+        native.add_buffer(str(node), nbytes, False, 0.0, 0.0)
+    for node in graph.order:
+        reads, cost = list(graph.reads[node]), float(graph.cost[node])
+        again = native.add_op(str(node), reads, [], [node], [], 0, cost)
+        ops[node] = native.add_op(str(node), reads, [], [node], [], 0, cost, again)
+    return native, ops

@@ -1,0 +1,194 @@
+"""Recomputation planned for a graph file: chains of lower sets over its values, as Kusumoto et al. (NeurIPS 2019), or
+nested recomputation (nested.py).
+
+    file        functions in any order, over values, parameters and network inputs
+    ValueGraph  a node per value, in topological order; an edge where a function reads one and writes the other
+    plan_graph  budget -> chain of lower sets, or nested plan -> schedule text (schedule_text.py)
+
+The gradient of a value reads the gradients of all its readers, and the data that the backward of each of them reads.
+Bytes are of values and their gradients; parameters, inputs and workspace are not counted, as in the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from layermem import _native
+from layermem.errors import InputError
+from layermem.integrations.graph_files.bound import least_recomputed
+from layermem.integrations.graph_files.nested import NestedPlanner
+from layermem.integrations.graph_files.schedule_text import schedule_text
+from layermem.integrations.graph_files.text_format import AUTHORS, GraphFile, read_graph
+from layermem.integrations.graph_files.value_graph import READS, ValueGraph
+
+OBJECTIVES = {"T": "time", "M": "memory"}
+NESTED = "nested"
+FAMILIES = ("extended", "exact", "approx", NESTED)
+MODELS = ("live", "paper")
+
+
+def default_reads(model: str) -> str:
+    """What a backward is taken to read under `model`: its formula is for inputs alone."""
+    return "inputs" if model == "paper" else "file"
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """What a plan costs (in `cost_unit`) and takes (in bytes); without a plan, why not.
+
+    Searches over lower sets round costs whose sum is above 2^20 to 1/16,384 of it: so exact is `proven_optimal` then.
+    """
+
+    feasible: bool
+    budget_bytes: int
+    minimum_bytes: int  # least budget that was found to do, by the same model and family
+    minimum_proven: bool  # no less would do
+    lower_sets: int
+    seconds: float
+    proven_optimal: bool  # of the plan: nothing better in the family; of no plan: there is none
+    cost_forward: int
+    cost_bound: int = 0  # no plan within the budget recomputes less
+    cost_recomputed: int | None = None
+    peak_bytes: int | None = None  # exact liveness of the schedule
+    peak_formula_bytes: int | None = None  # the paper's max M_i of the chain
+    chain: tuple[tuple[int, ...], ...] = ()  # L1 < L2 < ... < V, of variable ids
+    reads: str = "file"  # what a backward is taken to read
+    cost_unit: str = AUTHORS  # NANOSECONDS, or AUTHORS: 10 for a convolution, 1 for any other function
+    schedule: str = field(default="", repr=False)
+
+
+class GraphPlanner:
+    """A graph under one family, model, reads and op costs, for many budgets: the costs of segments are cached.
+
+    Family "nested" starts from plans of the extended family.
+    """
+
+    def __init__(
+        self,
+        graph: GraphFile,
+        family: str = "extended",
+        model: str = "live",
+        reads: str | None = None,
+        op_costs: str = "file",
+    ):
+        reads = reads or default_reads(model)
+        if reads not in READS:
+            raise InputError(f"unknown reads '{reads}' (choose from {', '.join(READS)})")
+        if model == "paper" and reads != "inputs":
+            raise InputError("model 'paper' is a formula for reads 'inputs'; use model 'live', or reads 'inputs'")
+        if model == "paper" and family == NESTED:
+            raise InputError("model 'paper' is a formula for lower sets; use model 'live' with family 'nested'")
+        self.values = ValueGraph(graph, reads, op_costs)
+        if not self.values.variables:
+            raise InputError(
+                "has no values to plan for: no function writes a variable named '_'; export it again", path=graph.path
+            )
+        self.native = _native.LowerSetPlanner(self.values.native, "extended" if family == NESTED else family, model)
+        self.nested = NestedPlanner(self.values) if family == NESTED else None
+        self._least: _native.ChainReport | None = None
+
+    def least(self, time_limit: float = 60.0) -> _native.ChainReport:
+        """The native plan of the least peak that was found; its model_peak_bytes is the least budget."""
+        if self._least is None or not self._least.proven_optimal:
+            self._least = self.native.minimum(time_limit)
+        return self._least
+
+    def plan(self, budget_bytes: int | None = None, objective: str = "T", time_limit: float = 60.0) -> GraphPlan:
+        """The plan within `budget_bytes` of values and gradients; without one, within the least that will do."""
+        if self.nested is not None:
+            return self._plan_nested(self.nested, budget_bytes, objective, time_limit)
+        least = self.least(time_limit)
+        budget_bytes = least.model_peak_bytes if budget_bytes is None else budget_bytes
+        found = self.native.solve(budget_bytes, OBJECTIVES[objective], time_limit)
+        if found is None and least.model_peak_bytes <= budget_bytes:  # the time was up before the search came that far
+            found = least
+        minimum_bytes = min(least.model_peak_bytes, found.model_peak_bytes) if found else least.model_peak_bytes
+        common = self._common(budget_bytes, minimum_bytes, least.proven_optimal)
+        if found is None:
+            proven = self.native.proven_infeasible
+            return GraphPlan(feasible=False, seconds=least.seconds, proven_optimal=proven, **common)
+        optimal = found.proven_optimal and found is not least and not self.native.truncated
+        return GraphPlan(
+            feasible=True,
+            seconds=found.seconds,
+            proven_optimal=optimal,
+            cost_recomputed=sum(self.values.costs[i] for kind, i in found.actions if kind == "recompute"),
+            peak_bytes=found.peak_bytes,
+            peak_formula_bytes=self.values.formula_peak_bytes(found.lower_sets),
+            chain=tuple(tuple(self.values.variables[node] for node in lower) for lower in found.lower_sets),
+            schedule=schedule_text(self.values, found.actions),
+            **common,
+        )
+
+    def _common(self, budget_bytes: int, minimum_bytes: int, minimum_proven: bool) -> dict[str, Any]:
+        return {
+            "budget_bytes": budget_bytes,
+            "minimum_bytes": minimum_bytes,
+            "minimum_proven": minimum_proven,
+            "lower_sets": self.native.lower_sets,
+            "reads": self.values.reads,
+            "cost_unit": self.values.cost_unit,
+            "cost_forward": sum(self.values.costs),
+            "cost_bound": least_recomputed(self.values, budget_bytes),
+        }
+
+    def _plan_nested(
+        self, nested: NestedPlanner, budget_bytes: int | None, objective: str, time_limit: float
+    ) -> GraphPlan:
+        """Of no budget, and of one that does not do, the least bytes are searched for; of others the peak is the least
+        that was found to do."""
+        if OBJECTIVES[objective] == "memory":
+            raise InputError("objective 'memory' is of lower sets; use objective 'time' with family 'nested'")
+        begin = perf_counter()
+        found = None
+        if budget_bytes is not None:
+            start = self.native.solve(budget_bytes, "time", time_limit)
+            found = nested.plan(budget_bytes, [start.actions] if start else [])
+        minimum_bytes = found.peak_bytes if found else 0
+        if found is None:
+            lower, least = self.least(time_limit), nested.minimum()
+            minimum_bytes = min(lower.model_peak_bytes, least.peak_bytes)
+            budget_bytes = minimum_bytes if budget_bytes is None else budget_bytes
+            fitting = [each.actions for each in (lower, least) if each.peak_bytes <= budget_bytes]
+            found = nested.plan(budget_bytes, fitting) if fitting else None
+        seconds = perf_counter() - begin
+        assert budget_bytes is not None
+        common = self._common(budget_bytes, minimum_bytes, False)
+        if found is None:
+            return GraphPlan(feasible=False, seconds=seconds, proven_optimal=False, **common)
+        return GraphPlan(
+            feasible=True,
+            seconds=seconds,
+            proven_optimal=found.cost_recomputed == common["cost_bound"],
+            cost_recomputed=found.cost_recomputed,
+            peak_bytes=found.peak_bytes,
+            schedule=schedule_text(self.values, found.actions),
+            **common,
+        )
+
+
+def plan_graph(
+    path: str | Path,
+    budget_bytes: int | None = None,
+    objective: str = "T",
+    family: str = "extended",
+    model: str = "live",
+    time_limit: float = 60.0,
+    reads: str | None = None,
+    op_costs: str = "file",
+) -> GraphPlan:
+    """A plan for the graph file at `path` within `budget_bytes`, or within the least that will do.
+
+    family      lower sets at which a segment may end: extended, exact or approx; or nested, any value any number of
+                times (objective T, model live)
+    objective   T: least recomputation; M: most of it, the coarse segments that liveness then shrinks
+    time_limit  seconds for the least budget, and as many for the plan; then the best found so far is returned.  They
+                are counted in steps, so that the answer is the same on every machine
+    reads       file: a backward reads what the file lists (default of model live); inputs: the inputs of its function
+                (the paper's assumption, and its default)
+    op_costs    file: seconds of each function, where the file gives them; authors: 10 for a convolution, else 1
+    """
+    return GraphPlanner(read_graph(path), family, model, reads, op_costs).plan(budget_bytes, objective, time_limit)

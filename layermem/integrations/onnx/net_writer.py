@@ -1,0 +1,106 @@
+"""The net of an ONNX model while it is read: its layers so far, their weights, and what each ONNX value is.
+
+Blob      a blob of the net, with its shape; `pads` where a Pad operator goes into the next window
+Constant  an array that is known, with the name of its initializer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from layermem.errors import InputError
+from layermem.integrations.onnx.graph import Array, Shape
+from layermem.layers import Tensor, make_layer
+from layermem.proto.schema import TEST, LayerParameter, Message, NetParameter
+
+
+class Padding(NamedTuple):
+    """What a Pad operator adds along each axis, before and behind, and the number that it adds."""
+
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+    value: float
+
+
+class Blob(NamedTuple):
+    name: str
+    shape: Shape  # of the blob in the net, without `pads`
+    pads: Padding | None = None
+
+
+class Constant(NamedTuple):
+    array: Array
+    name: str = ""
+
+
+Value = Blob | Constant
+
+
+@dataclass
+class NetWriter:
+    """layers, weights   in the order of the net; weights by layer name, as proto/weights.py takes them"""
+
+    message: Message = field(default_factory=NetParameter)
+    weights: dict[str, tuple[str, list[Array]]] = field(default_factory=dict)
+    _layers: set[str] = field(default_factory=set)
+    _blobs: set[str] = field(default_factory=set)
+    _owners: dict[str, tuple[Message, int]] = field(default_factory=dict)  # initializer -> its first layer and index
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Keep names of blobs for inputs and outputs of the model."""
+        self._blobs.update(names)
+
+    def free(self, wanted: str, taken: set[str]) -> str:
+        name, number = wanted, 1
+        while name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        taken.add(name)
+        return name
+
+    def layer(self, name: str, kind: str) -> Message:
+        """A new layer, which `finish` adds to the net."""
+        return LayerParameter(name=self.free(name, self._layers), type=kind)
+
+    def rename(self, name: str, wanted: str) -> str:
+        """Another name for a layer that is not finished."""
+        self._layers.discard(name)
+        return self.free(wanted, self._layers)
+
+    def finish(
+        self, layer: Message, bottoms: Sequence[Blob], tops: Sequence[str | None], blobs: Sequence[Constant] = ()
+    ) -> list[Blob]:
+        """Add a layer with its weights; its tops, under names that are reserved or else that of the layer.
+
+        InputError where layermem has no such layer over these bottoms.
+        """
+        layer.bottom[:] = [each.name for each in bottoms]
+        layer.top[:] = [top if top is not None else self.free(layer.name, self._blobs) for top in tops]
+        made = make_layer(layer, TEST, [Tensor(each.shape) for each in bottoms])
+        arrays = []
+        for constant, param in zip(blobs, made.params, strict=True):
+            if constant.array.size != param.tensor.count:
+                raise InputError(
+                    f"has weights of {Tensor(constant.array.shape)} for {Tensor(param.shape)}; make them fit"
+                )
+            arrays.append(np.asarray(constant.array, np.float32).reshape(param.shape))
+        self.message.layer.append(layer)
+        self._share(self.message.layer[-1], blobs)
+        if arrays:
+            self.weights[layer.name] = (layer.type, arrays)
+        return [Blob(name, top.shape) for name, top in zip(layer.top, made.tops, strict=True)]
+
+    def _share(self, layer: Message, blobs: Sequence[Constant]) -> None:
+        """Give parameters that have one initializer one name."""
+        for index, constant in enumerate(blobs):
+            if constant.name:
+                first = self._owners.setdefault(constant.name, (layer, index))
+                if first[0] is not layer:
+                    for owner, at in (first, (layer, index)):
+                        while len(owner.param) <= at:
+                            owner.param.add()
+                        owner.param[at].name = constant.name

@@ -1,5 +1,0 @@
-"""Exporters, one module per family; importing this package registers all of them."""
-
-from layermem.onnx.exporters import activation, normalization, others, pooling, products, shape
-
-__all__ = ["activation", "normalization", "others", "pooling", "products", "shape"]

@@ -1,0 +1,106 @@
+"""What a snapshot saves: weights, optimizer state, places in the data, and how far the loop has come."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from layermem.errors import InputError
+from layermem.solver import snapshot as snapshots
+from layermem.solver.engine import Engine
+from layermem.solver.rules import rate_drops
+from layermem.solver.snapshot import SavedExtra, Snapshot
+from layermem.solver.state_file import State
+
+
+@dataclass
+class Progress:
+    """How far the loop has come.
+
+    losses      of the last average_loss iterations
+    base_lr     where it was set at run time
+    saved_at    the iteration of the last snapshot, if nothing changed since; last_snapshot: its solver state
+    resumed_from   the solver state that the run went on from
+    """
+
+    losses: deque[float]
+    iteration: int = 0
+    base_lr: float | None = None
+    saved_at: int | None = None
+    last_snapshot: str | None = None
+    resumed_from: str | None = None
+
+
+def write_snapshot(model: str, path: str, engine: Engine, progress: Progress) -> None:
+    """Write the files of a snapshot, whose optimizer state this rank has collected."""
+    parameters, iteration = engine.parameters, progress.iteration
+    drops = rate_drops(engine.param, max(0, iteration - 1))
+    extra = snapshots.Extra(
+        seed=int(engine.context["seed"]),
+        iteration=iteration,
+        losses=list(progress.losses),
+        feeds=engine.open_feeds.state(),
+        device=engine.runner.device.arithmetic,
+        states=snapshots.saved_states(parameters.states()),
+        base_lr=progress.base_lr,
+        ranks=engine.group.size,
+        loss_scale=None if engine.loss_scale is None else engine.loss_scale.saved(),
+    )
+    state = State(iteration, model, drops, parameters.history())
+    snapshots.write_snapshot(model, path, engine.nets.train, parameters.file_layers(), state, extra)
+
+
+def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> list[str]:
+    """Take over all that a snapshot holds but base_lr; returns notes for the user.
+
+    InputError, before anything changes, for what does not fit.
+    """
+    parameters, extra = engine.parameters, saved.extra
+    place = saved.model
+    try:
+        values = parameters.match_snapshot(saved.weights)
+        place = saved.path
+        history = parameters.match_history(saved.state.history)
+        place = f"{saved.path}.json"
+        states = {} if extra is None else snapshots.states_of(extra)
+        parameters.check_states(states)
+    except InputError as error:
+        raise error.at(path=place) from None
+    if extra is not None:
+        engine.open_feeds.check(extra["feeds"])
+    engine.begin(int(engine.context["seed"]) if extra is None else extra["seed"])
+    parameters.write(values)
+    parameters.write_history(history)
+    parameters.write(states)
+    progress.iteration = progress.saved_at = saved.state.iteration
+    progress.last_snapshot = progress.resumed_from = saved.path
+    progress.losses.clear()
+    notes = []
+    if left := parameters.left_history(history):
+        notes.append(
+            f"the snapshot has optimizer state of {' '.join(left)}, which lr_mult 0 freezes: it is left out, where "
+            "BVLC Caffe moves them on by their momentum"
+        )
+    if extra is None:
+        return [*notes, "the snapshot has no data positions and no seed: data start over with the seed of this run"]
+    progress.losses.extend(extra["losses"])
+    return [*notes, *_restore_extra(extra, engine)]
+
+
+def _restore_extra(extra: SavedExtra, engine: Engine) -> list[str]:
+    """Take over the loss scale and the places in the data; returns notes."""
+    notes = []
+    device, arithmetic = extra["device"], engine.runner.device.arithmetic
+    if device and device != arithmetic:
+        notes.append(
+            f"the snapshot was written on '{device}' and goes on on '{arithmetic}': use that device and storage, and "
+            "LAYERMEM_ISA for its instruction set, for the bits of an uninterrupted run"
+        )
+    if engine.loss_scale is not None and (note := engine.loss_scale.restore(extra["loss_scale"])):
+        notes.append(note)
+    notes += engine.open_feeds.restore(extra["feeds"])
+    sources = dict.fromkeys(name for net in engine.nets.all for name in net.python_sources)
+    return notes + [
+        f"layer '{name}' is a Python source, whose place a snapshot does not hold: its data start over"
+        for name in sources
+    ]

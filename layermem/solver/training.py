@@ -1,0 +1,497 @@
+"""Caffe's loop of iterations, tests and snapshots, within a memory budget.
+
+An iteration has the order of Caffe: test, forward and backward, display, update, snapshot.  If the iteration after the
+last one displays, a forward pass of the train net ends the run, which moves its data and averages of BatchNorm on.
+source  Caffe solver.cpp
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from layermem.distributed.group import Group
+from layermem.distributed.transport import Transport
+from layermem.errors import DivergenceError, InputError
+from layermem.graph.net import NetOptions
+from layermem.graph.ops import Graph
+from layermem.graph.sharing import communication_of
+from layermem.planning.job import PathName, title_of
+from layermem.proto.read import SolverFile, read_solver
+from layermem.proto.schema import Message
+from layermem.proto.weights import open_weights
+from layermem.report import events
+from layermem.report.plan_report import PlanReport, evaluate
+from layermem.solver import snapshot as snapshots
+from layermem.solver.callbacks import Callbacks
+from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver, ignored, last_iteration, named_weights
+from layermem.solver.engine import Engine, Outputs
+from layermem.solver.jobs import StepOptions, solver_job
+from layermem.solver.loss_scale import GROWTH_INTERVAL, LossScale, loss_scale_of
+from layermem.solver.measure import ONCE, measure_once, measure_step
+from layermem.solver.noise import nets_of_run, noise_seed
+from layermem.solver.progress import Progress, restore_snapshot, write_snapshot
+from layermem.solver.rules import defaulted
+from layermem.solver.run_options import RunOptions
+from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
+from layermem.solver.signals import Requests, Signals
+from layermem.solver.snapshot import Snapshot
+from layermem.solver.spill_rates import resolve_spill
+from layermem.utils.exclusive import exclusive
+from layermem.utils.seeds import key_of
+from layermem.utils.units import format_bytes
+
+T = TypeVar("T", bound="Training")
+
+
+def copy_of(message: Message) -> Message:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+class Training:
+    """Training of a net by a solver prototxt.  layermem.Solver is its public form, with its options as keywords.
+
+    InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
+
+    nets, job, report, program, runner    the parts of the solver
+    progress     what a snapshot saves of the loop itself
+    iteration    number of updates so far        outputs    of the last batch, by blob
+    interrupted  whether a signal or request("stop") ended solve()
+    """
+
+    def __init__(
+        self,
+        file: SolverFile | PathName,
+        options: NetOptions = NetOptions(),
+        step: StepOptions = StepOptions(),
+        run: RunOptions = RunOptions(),
+    ):
+        self.group = Group(run.transport)
+        self.log = run.log if run.log is not None and self.group.is_first else (lambda event: None)
+        self.device = self.group.agree(lambda: step.target)
+        if run.transport is not None:
+            self._connect(run.transport)
+        folder = step.spill_folder
+        rates = partial(resolve_spill, folder, self.device, again=step.measure is True)
+        spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # all plan with these rates
+        planned = replace(step, device=self.device, spill=spill)
+        report = self.group.agree(lambda: self._prepare(file, options, planned, run))
+        self.program, self.job = report.program, report.job  # in the slices that were chosen
+        self.report = replace(report, search=None)  # without the caches of the planners
+        self._engine = Engine(
+            self.nets,
+            self.param,
+            self.job.graphs,
+            self.program,
+            self.device,
+            spill=None if folder is None else Path(folder),
+            poison=run.poison,
+            noise=noise_seed(run.data),
+            group=self.group,
+            loss_scale=self.loss_scale,
+        )
+        self.runner, self._lock = self._engine.runner, self._engine.lock
+        self.progress = Progress(losses=deque(maxlen=self.param.average_loss))
+        self.callbacks = Callbacks()
+        self.outputs: dict[str, np.ndarray] = {}
+        self.interrupted = False
+        self.allow_nan = run.allow_nan
+        self._requests = Requests(self.group.size)
+        self._displayed: tuple[int, float] | None = None  # iteration and time of the last display
+        try:
+            self._begin(run)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, transport: Transport) -> None:
+        self.device.connect(transport)
+        if self.device.communication_bytes:
+            taken = format_bytes(self.device.communication_bytes)
+            self._note(f"communication between ranks takes {taken} of the GPU, beside the budget")
+
+    def _prepare(
+        self, file: SolverFile | PathName, options: NetOptions, step: StepOptions, run: RunOptions
+    ) -> PlanReport:
+        """All that a rank can do, and find wrong, on its own; BudgetError if no plan fits."""
+        self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), step.iter_size)
+        self.param = self.file.message
+        self.loss_scale = loss_scale_of(self.device.storage, run.loss_scale)
+        check_solver(self.file)
+        ranks = ranks_of(self.file, self.group.size, self.group.rank)
+        self.max_iter = last_iteration(self.file, run.iterations)
+        check_rates(self.file, self.max_iter)
+        self.nets = nets_of_run(self.file, options, run.data)
+        if self.group.is_first and (self.param.snapshot or self.param.snapshot_after_train):
+            snapshots.check_prefix(self.param.snapshot_prefix)
+            snapshots.check_size(self.nets.train, self.param)
+            snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
+            snapshots.remove_orphans(self.param.snapshot_prefix)
+        job = solver_job(self.file, self.nets, step, ranks)
+        while self.device.check_kernels(job.graphs, self._note):
+            job = solver_job(self.file, self.nets, step, ranks)
+        job = job.with_host_budget(step.host_budget).with_slices(step.slices)
+        if step.measure == ONCE:
+            job = measure_once(job, self.device, step.strategy, step.budget, step.plan)
+        elif step.measure:
+            check_measurable(ranks)
+            job = measure_step(job, self.device, step.strategy, step.budget, step.plan).job_with_costs()
+        report = evaluate(job, step.strategy, step.budget, step.plan)
+        report.feasible_program()
+        return report
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    @exclusive
+    def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
+        """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
+        self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
+        self.interrupted = False
+        of_ranks = self.group.size > 1
+        pending = partial(self._requests.is_pending, "stop")
+        with Signals(self.request, pending, sigint=sigint, sighup=sighup, of_ranks=of_ranks):
+            self.step(max(0, self.max_iter - self.iteration))
+            if self.param.snapshot_after_train and self.progress.saved_at != self.iteration:
+                self.snapshot()
+            if not self.interrupted:
+                self._show_final_loss()
+                self._test_if_due()
+        if self.loss_scale is not None:
+            scale, skipped = self.loss_scale.scale, self.loss_scale.skipped
+            self._note(f"loss scale {scale:g}; {skipped} of {self.iteration} updates were skipped by overflow")
+        self.log(events.Finished(self.iteration, self.interrupted))
+
+    @exclusive
+    def step(self, count: int) -> None:
+        """Run `count` iterations, fewer after a request to stop."""
+        self.interrupted = False
+        for _ in range(count):
+            is_due = False
+            if not self._stopping() and self._test_before_iteration():
+                self._iterate()
+                is_due = bool(self.param.snapshot and self.iteration % self.param.snapshot == 0)
+            if is_due or "snapshot" in self._requests:
+                self._requests.discard("snapshot")
+                self.snapshot()
+            if self._stopping():
+                self._requests.discard("stop")
+                self.interrupted = True
+                return
+
+    @exclusive
+    def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
+        """Outputs of test net `index`, by name, as means over its test_iter batches; None after a request to stop.
+
+        The means are float64, though each batch is float32: sums of thousands of batches stay exact.
+        """
+        if not 0 <= index < len(self.nets.tests):
+            what = f"has no test net {index}; use an index below {len(self.nets.tests)}"
+            raise InputError(what, path=str(self.file.path))
+        self.log(events.Testing(self.iteration, index))
+        result = self._engine.test(index, self._stopping, self._requests)
+        if result is None:
+            return None
+        loss, outputs = result
+        self.log(events.Tested(self.iteration, index, outputs, loss if self.param.test_compute_loss else None))
+        return {output.name: output.values for output in outputs}
+
+    def request(self, what: str) -> None:
+        """Request "stop" or "snapshot" after the current iteration; safe in signal handlers and other threads.  All
+        ranks obey, in the same iteration."""
+        self._requests.add(what)
+
+    @property
+    def iteration(self) -> int:
+        return self.progress.iteration
+
+    @property
+    def resumed_from(self) -> str | None:
+        """The solver state that the run went on from."""
+        return self.progress.resumed_from
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the last average_loss iterations; NaN before the first."""
+        losses = self.progress.losses
+        return float(np.mean(losses)) if losses else float("nan")
+
+    @property
+    def seed(self) -> int:
+        return int(self._engine.context["seed"])
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        return self.job.graphs
+
+    def set_base_lr(self, base_lr: float) -> None:
+        """Replace the solver's base_lr from the next iteration on; the policy goes on from there.  Snapshots keep it.
+
+        InputError for a rate that is negative, not finite, or beyond float32 in a later iteration.
+        """
+        if not 0 <= base_lr <= LARGEST_RATE:
+            raise InputError(f"cannot use base_lr {base_lr:g}; give a number from 0 to {LARGEST_RATE:.3g}")
+        param = copy_of(self.param)
+        param.base_lr = base_lr
+        check_rates(replace(self.file, message=param), self.max_iter)
+        self.param = self._engine.param = param
+        self.progress.base_lr = float(base_lr)
+
+    def _iterate(self) -> None:
+        self.callbacks.call("on_start")
+        before = None if self.loss_scale is None else replace(self.loss_scale)
+        loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"), self._requests)
+        self.progress.losses.append(loss)
+        self.outputs = {output.name: output.values for output in outputs}
+        if self.param.display and self.iteration % self.param.display == 0:
+            self._display(outputs)
+        self._check_loss(loss)
+        if before is not None:
+            self._note_scale(before)
+        self.progress.iteration += 1
+        self.log(events.Stepped(self.iteration, loss, self.loss, self._engine.context["rate"], outputs))
+        self.callbacks.call("on_iteration")
+
+    def _note_scale(self, before: LossScale) -> None:
+        """A note where the update of this iteration was skipped, or the scale has grown."""
+        now = self.loss_scale
+        assert now is not None
+        if now.skipped > before.skipped:
+            what = f"gradients overflowed at loss scale {before.scale:g}, and the update is skipped"
+            goes_on = "" if now.scale == before.scale else f"; loss scale {now.scale:g}"
+            self._note(f"Iteration {self.iteration}: {what}{goes_on}")
+        elif now.scale > before.scale:
+            self._note(f"Iteration {self.iteration}: loss scale {now.scale:g}, after {GROWTH_INTERVAL} updates")
+
+    def _display(self, outputs: Outputs) -> None:
+        now = time.monotonic()
+        since, then = self._displayed or (self.iteration, now)
+        self._displayed = self.iteration, now
+        self.log(
+            events.Displayed(
+                self.iteration,
+                self.loss,
+                self._engine.context["rate"],
+                outputs,
+                interval=self.param.display,
+                done=self.iteration - since,
+                seconds=now - then,
+            )
+        )
+
+    def _show_final_loss(self) -> None:
+        if self.param.display and self.iteration % self.param.display == 0:
+            loss = self._engine.forward(self.iteration)
+            self.progress.losses.append(loss)
+            self.log(events.FinalLoss(self.iteration, self.loss))
+            self.progress.saved_at = None
+            self._check_loss(loss)
+
+    def _check_loss(self, loss: float) -> None:
+        if not (self.allow_nan or math.isfinite(loss)):
+            raise self.group.agreed(self._divergence(f"the loss of iteration {self.iteration} is {loss:g}"))
+
+    def _divergence(self, what: str) -> DivergenceError:
+        """Training has diverged, and what to do."""
+        saved = self.progress.last_snapshot
+        last = f"the last snapshot is '{saved}'" if saved else "there is no snapshot yet"
+        wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
+        return DivergenceError(
+            f"{what}: training has diverged, and {last}; use a base_lr below {self.param.base_lr:g}, or "
+            f"clip_gradients{wider} (--allow-nan continues in spite of it)"
+        )
+
+    def _stopping(self) -> bool:
+        return "stop" in self._requests
+
+    def _test_before_iteration(self) -> bool:
+        """Run the tests that are due; False if a request to stop cut them short.
+
+        All their data are rewound then, because a run that resumes at this iteration repeats all of them.
+        """
+        if self.iteration == 0 and not self.param.test_initialization:
+            return True
+        feeds, nets = self._engine.open_feeds, range(1, len(self.nets.all))
+        before = {net: feeds.position(net) for net in nets}
+        if self._test_if_due():
+            return True
+        for net in nets:
+            feeds.seek(net, before[net])
+        return False
+
+    def _test_if_due(self) -> bool:
+        """Whether no test was cut short."""
+        interval = self.param.test_interval
+        if interval == 0 or self.iteration % interval:
+            return True
+        return all(self.test(index) is not None for index in range(len(self.nets.tests)))
+
+    # -- parameters and data ---------------------------------------------------------------------------------------
+
+    @exclusive
+    def parameters(self) -> dict[str, list[np.ndarray]]:
+        """Copies of the train net's parameters in Caffe's shapes, by layer."""
+        return self._engine.parameters.layers()
+
+    @exclusive
+    def set_parameters(self, layers: Mapping[str, Sequence[np.ndarray]]) -> None:
+        """Set parameters by layer name, in Caffe's shapes; other layers keep theirs."""
+        values, unknown = self._engine.parameters.match_layers(layers)
+        if unknown:
+            raise InputError("is not in the net; rename it", path=str(self.nets.train.path), layer=unknown[0])
+        self._engine.parameters.write(values)
+        self.progress.saved_at = None
+
+    @exclusive
+    def load(self, path: PathName) -> None:
+        """Set parameters from a weight file, by layer name; layers of the file that are not in the net are ignored."""
+        try:
+            values, unknown = self._engine.parameters.match_weights(open_weights(path))
+        except InputError as error:
+            raise error.at(path=str(path)) from None
+        self._engine.parameters.write(values)
+        self.progress.saved_at = None
+        for note in self._engine.parameters.repeated_names():
+            self._note(note)
+        for name in unknown:
+            self._note(f"Ignoring source layer {name}")
+        if not values:
+            self._note(f"{path} has no layer of this net; all parameters keep their initial values")
+
+    @exclusive
+    def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
+        """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
+
+        An array holds whole batches along its first axis, which iterations read in turn, again and again; a shorter
+        last batch is refused.
+        """
+        self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
+
+    @exclusive
+    def close(self) -> None:
+        """Release the files and threads of the feeds."""
+        self._engine.close()
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # -- snapshots -------------------------------------------------------------------------------------------------
+
+    @exclusive
+    def snapshot(self) -> str:
+        """Save a snapshot; returns the path of its solver state.  DivergenceError if a value in it is not finite."""
+        if not self.allow_nan and (name := self._engine.parameters.find_not_finite()):
+            what = f"'{name}' is not finite at iteration {self.iteration}, so no snapshot is saved"
+            raise self.group.agreed(self._divergence(what))
+        hdf5 = self.param.snapshot_format == snapshots.HDF5
+        model, path = snapshots.snapshot_paths(self.param.snapshot_prefix, self.iteration, hdf5)
+        self.log(events.Saving(model, path, hdf5))
+        write = partial(write_snapshot, model, path, self._engine, self.progress)
+        self._engine.parameters.shared.collect(write)
+        self.progress.saved_at, self.progress.last_snapshot = self.iteration, path
+        self.log(events.Saved(self.iteration, model, path))
+        return path
+
+    @exclusive
+    def restore(self, path: PathName) -> None:
+        """Resume from a snapshot, with the bits of an uninterrupted run; nothing changes if it does not fit."""
+        self.group.agree(lambda: self._restore(path))
+        self._check_same()
+
+    def _restore(self, snapshot: PathName | Snapshot) -> None:
+        saved = snapshot if isinstance(snapshot, Snapshot) else snapshots.read_snapshot(str(snapshot))
+        notes = restore_snapshot(saved, self._engine, self.progress)
+        self.log(events.Restored(self.iteration, saved.path))
+        if saved.extra is not None and saved.extra["base_lr"] is not None:
+            self.set_base_lr(saved.extra["base_lr"])
+            self._note(f"the snapshot goes on with base_lr {self.param.base_lr:g}, which was set while it ran")
+        for note in notes:
+            self._note(note)
+
+    # -- initialization --------------------------------------------------------------------------------------------
+
+    def _begin(self, run: RunOptions) -> None:
+        """Initial values, or those of a snapshot or of weight files; every rank has the same."""
+        if run.snapshot is not None and (run.weights or run.restart):
+            what = "from weights" if run.weights else "from the newest snapshot"
+            raise self.group.agreed(
+                InputError(f"a run starts from the snapshot that is given or {what}; give only one of them")
+            )
+        seed = run.seed
+        if seed is None:
+            chosen = self.param.random_seed if self.param.random_seed >= 0 else key_of(time.time_ns()) % 2**31
+            seed = self.group.gather(chosen)[0]
+        if not -(2**63) <= seed < 2**63:
+            raise self.group.agreed(InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one"))
+        start: PathName | Snapshot | None = run.snapshot
+        if run.restart:
+            newest: list[Snapshot] = []  # on the first rank, which goes on with the files that it has checked
+            path = self.group.gather_from(lambda: self._newest_snapshot(newest))[0]
+            start = newest[0] if newest else path
+        self.group.agree(lambda: self._start(seed, start, run.weights))
+        self._check_same()
+
+    def _start(self, seed: int, snapshot: PathName | Snapshot | None, weights: Sequence[str]) -> None:
+        notes = (*defaulted(self.param), *ignored(self.param, self.nets.tests))
+        for note in (*self.file.notes, *self.nets.train.file.notes, *notes):
+            self._note(note)
+        self._engine.begin(seed)
+        if self._engine.noise is not None:
+            self._note(f"the data are noise of seed {self._engine.noise}: losses and weights have no meaning")
+        for note in self._engine.open_feeds.notes:
+            self._note(note)
+        if snapshot is not None:
+            self._restore(snapshot)
+            return
+        for path in weights or named_weights(self.file):
+            self.load(path)
+
+    def _newest_snapshot(self, newest: list[Snapshot]) -> str | None:
+        """The path of the newest complete snapshot of the prefix, on the first rank, which puts it into `newest`."""
+        if not self.group.is_first:
+            return None
+        found, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
+        for note in notes:
+            self._note(note)
+        if found is None:
+            self._note(f"there is no snapshot '{self.param.snapshot_prefix}_iter_N' to restart from: training begins")
+            return None
+        newest.append(found)
+        return found.path
+
+    def _check_same(self) -> None:
+        """InputError unless all ranks train the same net from the same weights."""
+        if self.group.size == 1:
+            return
+        message = copy_of(self.param)
+        message.ClearField("snapshot_prefix")  # the first rank alone writes
+        values = [
+            ("settings of the solver", message.SerializeToString(deterministic=True)),
+            ("nets", [title_of(net) for net in self.nets.all]),
+            ("last iteration", self.max_iter),
+            ("seed", self.seed),
+            ("first iteration", self.iteration),
+            ("weights", self._engine.parameters.digest()),
+            ("loss scale", None if self.loss_scale is None else self.loss_scale.saved()),
+        ]
+        self.group.check_same(values, "give all ranks the same files and options")
+        together = [("row bands", communication_of(self.job.graphs))]
+        self.group.check_same(together, "give all ranks the same --slices, where these have rows of weights")
+        kernels = self.group.gather(self.device.arithmetic)
+        if len(set(kernels)) > 1:
+            self._note(f"ranks compute by {', '.join(dict.fromkeys(kernels))}: bits depend on which rank has which")
+
+    def _note(self, text: str) -> None:
+        self.log(events.Note(text))
