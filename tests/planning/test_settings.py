@@ -120,18 +120,17 @@ NATIVE_OFF = {
 }
 
 
-def least_bytes(strategy: str) -> int:
-    """Programs of budgets from the minimum on fit; the minimum."""
-    compiler = Compiler(ArenaPlanner([NET], COSTS), strategy)
-    least = compiler.search.min_memory_program.arena_bytes
-    for budget in (least, least * 5 // 4):
-        assert compiler.compile(budget).arena_bytes <= budget
-    return least
-
-
 @pytest.fixture(scope="module")
-def usual_bytes():
-    return least_bytes("auto")
+def least_bytes():
+    return Compiler(ArenaPlanner([NET], COSTS), "auto").search.min_memory_program.arena_bytes
+
+
+def check_plans(least_bytes: int) -> None:
+    """Programs fit that recompute and offload much, or little."""
+    compiler = Compiler(ArenaPlanner([NET], COSTS), "auto")
+    for budget in (least_bytes * 3 // 2, least_bytes * 2):
+        program = compiler.compile(budget)
+        assert program.arena_bytes <= budget and program.train.plan.decisions
 
 
 def test_every_setting_is_switched_off_by_a_test():
@@ -139,20 +138,22 @@ def test_every_setting_is_switched_off_by_a_test():
     assert NATIVE_OFF.keys() == {name for name in dir(SearchSettings) if not name.startswith("_")}
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("name", OFF)
-def test_plans_fit_with_one_setting_off(name, usual_bytes, monkeypatch):
+def test_plans_fit_with_one_setting_off(name, least_bytes, monkeypatch):
     assert getattr(SETTINGS, name) != OFF[name]
     change(monkeypatch, **{name: OFF[name]})
-    assert least_bytes("auto") <= 2 * usual_bytes
+    check_plans(least_bytes)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("name", NATIVE_OFF)
-def test_plans_fit_with_one_native_setting_off(name, usual_bytes, monkeypatch):
+def test_plans_fit_with_one_native_setting_off(name, least_bytes, monkeypatch):
     native = SearchSettings()
     assert getattr(native, name) != NATIVE_OFF[name]
     setattr(native, name, NATIVE_OFF[name])
     change(monkeypatch, native=native)
-    assert least_bytes("auto") <= 2 * usual_bytes
+    check_plans(least_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +161,10 @@ def job():
     return api.job_of("prototxt/digits/train_val.prototxt", device="reference")
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("name", OF_SLICES_OFF)
 def test_slices_fit_with_one_setting_off(name, job, monkeypatch):
     assert getattr(SETTINGS, name) != OF_SLICES_OFF[name]
     change(monkeypatch, **{name: OF_SLICES_OFF[name]})
-    report = evaluate(job.with_slices("auto"), "hybrid", "20%")
+    report = evaluate(job.with_slices("auto"), "hybrid", "30%")
     assert report.feasible == (report.peak_bytes <= report.budget_bytes)
