@@ -1,7 +1,7 @@
-"""What `import layermem` offers beside the solver: nets and plans from files, in one call each.
+"""Functions of `import layermem` besides the solver: nets and plans from files, in one call each.
 
 net = layermem.Net("lenet.prototxt", batch=32)
-report = layermem.plan(net, budget="50%")                  what a training step takes, and why
+report = layermem.plan(net, budget="50%")                  the memory of a training step
 program = layermem.compile(solver="solver.prototxt", strategy="liveness")       the schedules themselves
 """
 
@@ -52,20 +52,21 @@ def plan(
     ranks: int = 1,
     iter_size: int | None = None,
 ) -> PlanReport:
-    """What a training step of `net`, or of all nets of `solver`, takes on `device`.
+    """Plan a training step of `net`, or of all nets of `solver`, on `device`; return its memory and time.
 
     strategy   by default `auto` under a budget, else `liveness`
-    budget     bytes (1.5e9 too), "2GiB", "50%" of what strategy `caffe` takes, or "free": what a GPU has now; if
-               nothing fits, the answer is not `feasible`
-    host_budget  the same for what is offloaded; None is no limit, or 0 for a device that computes in the host's memory
-    spill      folder for offloaded bytes, which are then in a file; its rates are measured where none are kept
-    slices     layers that run in slices of the batch, and how many: "conv1_1..pool2/4", or "whole/4"; weights in bands
-               of rows: "fc6/rows/8"; both, with a comma between; "auto": those with the fastest plan; None is "off"
+    budget     bytes (also 1.5e9), "2GiB", "50%" of the memory of strategy `caffe`, or "free": the free memory of a GPU;
+               if nothing fits, the answer is not `feasible`
+    host_budget  the same for offloaded bytes; None is no limit, or 0 for a device that computes in the host's memory
+    spill      folder for a file of offloaded bytes; its rates are measured unless they are known
+    slices     layers that run in slices of the batch, and the number of slices: "conv1_1..pool2/4", or "whole/4";
+               weights in bands of rows: "fc6/rows/8"; both, separated by a comma; "auto": the fastest plan; None is
+               "off"
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     allow_python   import and run the classes of Python layers, of a net or solver that is read here
-    ranks      the step is that of the first of so many ranks, which train together (docs/ranks.md)
-    iter_size  micro-batches of an iteration, instead of the solver's; of a net one for each rank
+    ranks      number of ranks that train together (docs/ranks.md); the step is that of the first one
+    iter_size  micro-batches of an iteration, instead of the solver's; for a net one per rank
     """
     step = StepOptions(
         device=device or default_device(), costs=costs, hints=hints, ranks=ranks, iter_size=iter_size, spill=spill
@@ -101,8 +102,8 @@ def deploy(
     stages: Iterable[str] = (),
     allow_python: bool = False,
 ) -> Message:
-    """The deploy form of a train_val.prototxt, as a NetParameter: data layers become Input layers of the shapes that
-    they have in TEST, SoftmaxWithLoss becomes Softmax, and what needs labels is left out (graph/deploy.py).
+    """Return the deploy form of a train_val.prototxt, as a NetParameter: data layers become Input layers with their
+    shapes in TEST, SoftmaxWithLoss becomes Softmax, and layers that need labels are left out (graph/deploy.py).
 
     The arguments are those of layermem.Net, which takes the result: layermem.Net(layermem.deploy("lenet.prototxt")).
     """

@@ -1,4 +1,4 @@
-"""Every error that a user can cause or meet, and the exit code of the command after it.
+"""All errors for users, and the exit codes of the command.
 
 LayermemError
  ├── InputError      2   a file, option or net is wrong: where, what, and what would work
@@ -17,19 +17,19 @@ from typing import Any
 class LayermemError(Exception):
     """Base of all errors that are reported as text, without a traceback.
 
-    Of several ranks: is_agreed, whether all raise the error at the same point; is_reported, whether another one reports
-    it.
+    With several ranks: is_agreed is whether all raise the error at the same point; is_reported, whether another rank
+    reports it.
     """
 
     exit_code = 1
     is_agreed = is_reported = False
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the default calls the class, whose arguments may be others
+    def __reduce__(self) -> tuple[Any, ...]:  # the default calls the class with arguments that may not fit
         return _restored, (type(self), self.args, self.__dict__)
 
     @property
     def lines(self) -> list[str]:
-        """The report, before it is wrapped: a sentence, then indented lines of details if there are any."""
+        """The report before wrapping: a sentence, then indented lines of details if there are any."""
         return [" ".join(str(self).split())]
 
 
@@ -42,7 +42,7 @@ def _restored(kind: type[LayermemError], args: tuple[object, ...], values: dict[
 
 
 class InputError(LayermemError):
-    """The input is wrong.  `path`, `line` and `layer` say where, as far as they are known."""
+    """The input is wrong.  `path`, `line` and `layer` give the location as far as it is known."""
 
     exit_code = 2
 
@@ -56,7 +56,8 @@ class InputError(LayermemError):
         return f"{where}: {subject}{self.what}" if where else f"{subject}{self.what}"
 
     def at(self, *, path: str | None = None, line: int | None = None, layer: str | None = None) -> InputError:
-        """The same error with the unknown parts of its location filled in; a line is taken only with its own file."""
+        """Return this error with the unknown parts of its location filled in; a line is taken only with its own
+        file."""
         other_file = self.path is not None and path is not None and self.path != path
         return type(self)(
             self.what,
@@ -67,7 +68,7 @@ class InputError(LayermemError):
 
 
 class BudgetError(LayermemError):
-    """No plan fits: `budget_bytes` and `minimum_bytes` are of the device, or of the `host`.
+    """No plan fits: `budget_bytes` and `minimum_bytes` refer to the device, or to the `host`.
 
     details   (label, text) pairs, printed below the sentence as an aligned list
     """
@@ -96,7 +97,7 @@ class BudgetError(LayermemError):
         return [self.what, *(f"  {label:<{width}}  {text}" for label, text in self.details)]
 
     def with_detail(self, label: str, text: str) -> BudgetError:
-        """The same refusal with one more line."""
+        """Return this error with one more line of details."""
         return type(self)(
             self.what,
             budget_bytes=self.budget_bytes,
@@ -117,7 +118,8 @@ class CudaUnavailable(DeviceError):
 
 
 class GpuLost(DeviceError):
-    """A kernel has failed, and with it all that this process has on the GPU: nothing more can be done there."""
+    """A kernel has failed and invalidated everything that this process has on the GPU; the GPU cannot be used any
+    more."""
 
 
 class DivergenceError(LayermemError):

@@ -1,4 +1,4 @@
-"""BatchNorm in two passes over slices of the batch, held against its forward and backward on the whole batch.
+"""BatchNorm in two passes over slices of the batch, compared with forward and backward on the whole batch.
 
 check()   runs both on one backend, with equal bits in every result
 """
@@ -41,7 +41,7 @@ def with_items(record: BatchNorm | BatchNormScale, part: BatchSlice) -> BatchNor
 
 
 def operands(record: BatchNorm | BatchNormScale) -> Arrays:
-    """All that forward and backward read, in the order of memory."""
+    """All values that forward and backward read, in the order of memory."""
     rng, c = np.random.default_rng(3), record.x.shape[1]
     shapes = {"x0": record.x.stored, "dy0": record.x.stored, "x1": record.x.stored}
     shapes |= {"w0": (c,), "w1": (c,), "w2": (1,), "w3": (c,), "w4": (c,)}
@@ -70,7 +70,7 @@ def whole(record: BatchNorm | BatchNormScale, run: Run, adds: bool) -> Arrays:
 
 
 def begun(record: BatchNorm | BatchNormScale, role: str) -> np.ndarray:
-    """What a gradient is added to."""
+    """The value that a gradient is added to."""
     shape = record.x.stored if role == "dx0" else (record.x.shape[1],)
     return np.random.default_rng(8).standard_normal(shape).astype(np.float32)
 

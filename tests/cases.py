@@ -10,7 +10,7 @@ A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes 
 CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that no layer makes (updates, fills, host I/O)
 select()  the cases that have a size    CONV_EDGES   geometries at the edges of the tiles of implicit GEMM
 
-A new layer or record kind is one line here; tests/test_cases.py finds what has none.
+A new layer or record kind is one line here; tests/test_cases.py fails for those without a case.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ add("Dropout of 0.3", 'type: "Dropout" dropout_param { dropout_ratio: 0.3 }', me
 
 # -- convolutions and inner products -------------------------------------------------------------------------------
 
-# settings beside num_output, num_output, shape of x
+# settings besides num_output, num_output, shape of x
 CONV_EDGES = {
     "one by one": ("kernel_size: 1", 20, (2, 36, 7, 13)),
     "one by one, strided": ("kernel_size: 1 stride: 2", 72, (1, 20, 13, 7)),
@@ -197,7 +197,7 @@ RELU_EDGES = {
     "bytes across pixels": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
 }
 
-# precision -> bound of forward and data gradient, of the weight gradient's long sums, and what it cannot be below
+# precision -> bound of forward and data gradient, of the weight gradient's long sums, and a lower bound of the error
 PRECISION_BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}
 
 
@@ -486,7 +486,7 @@ for _size, _g, _k, _scale, _shapes in (
 
 
 def boxes(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Of at least a fifth of the image along each axis; some cross its border."""
+    """Boxes of at least a fifth of the image along each axis; some cross its border."""
     low = rng.uniform(-0.05, 0.6, (count, 2))
     return np.concatenate([low, low + rng.uniform(0.2, 0.45, (count, 2))], axis=1)
 
@@ -512,7 +512,7 @@ def truth(items: int, classes: int) -> Draw:
 
 
 def multibox(name: str, settings: str, *, each: int = 1) -> None:
-    """Over 3 items, the last without a box, of 9 priors with 3 classes, `each` locations a prior."""
+    """Add a case over 3 items, the last without a box, of 9 priors with 3 classes and `each` locations per prior."""
     add(
         f"MultiBoxLoss{name}",
         f'type: "MultiBoxLoss" multibox_loss_param {{ num_classes: 3 {settings} }}',
@@ -544,13 +544,13 @@ multibox(", batch size", f"{CENTER} bp_inside: true }} loss_param {{ normalizati
 
 
 def shares(rng: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Of three classes."""
+    """Shares of three classes."""
     powers = np.exp(rng.standard_normal((shape[0], shape[1] // 3, 3)))
     return (powers / powers.sum(axis=2, keepdims=True)).reshape(shape)
 
 
 def detect(name: str, settings: str, *, each: int = 1) -> None:
-    """Over 2 items of 9 priors with 3 classes."""
+    """Add a case over 2 items of 9 priors with 3 classes."""
     add(
         f"DetectionOutput{name}",
         f'type: "DetectionOutput" detection_output_param {{ num_classes: 3 {settings} }}',
@@ -594,7 +594,7 @@ add(
 
 
 def cell_truth(classes: int) -> Draw:
-    """Rows of true boxes as grids take them; the last row of each item is unused, and the last item has none."""
+    """Rows of true boxes for grids; the last row of each item is unused, and the last item has no box."""
 
     def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
         rows = shape[:2]
@@ -607,7 +607,7 @@ def cell_truth(classes: int) -> Draw:
 
 
 def region(name: str, settings: str, **more: Any) -> None:
-    """Over grids of 3 x 3 cells, 2 anchors and 3 classes."""
+    """Add a case over grids of 3 x 3 cells, 2 anchors and 3 classes."""
     add(
         f"RegionLoss{name}",
         f'type: "RegionLoss" region_loss_param {{ num: 2 num_class: 3 biases: [1.2, 0.7, 0.5, 1.6] {settings} }}',
@@ -623,7 +623,7 @@ region(" of sizes, no warm-up", "rescore: 0 bias_match: 0 thresh: 0.1 class_scal
 
 
 def yolov3(name: str, settings: str) -> None:
-    """Over grids of 3 x 3 cells, 2 of 3 anchors and 3 classes."""
+    """Add a case over grids of 3 x 3 cells, 2 of 3 anchors and 3 classes."""
     add(
         f"Yolov3{name}",
         'type: "Yolov3" yolov3_param { num: 2 num_class: 3 biases: [12, 7, 30, 30, 5, 16] '
@@ -862,7 +862,7 @@ add(
 
 
 def places(plane: int) -> Draw:
-    """A place of its own in the plane for each pixel of a map."""
+    """A different place in the plane for each pixel of a map."""
 
     def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
         pixels = shape[2] * shape[3]

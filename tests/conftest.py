@@ -1,5 +1,5 @@
-"""For every test: random inputs that are the same in every run (tests/numbers.py), the markers `slow` and `emulator`
-(tests/speed.py), the option `--thin` (tests/thinning.py), and the extension under test
+"""Sets up every test: random inputs that are the same in every run (tests/numbers.py), the markers `slow` and
+`emulator` (tests/speed.py), the option `--thin` (tests/thinning.py), and the extension under test
 (tools/campaign/native_build.py).
 """
 
@@ -25,7 +25,7 @@ validate.is_on = True  # of graphs, between passes
 settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
 settings.load_profile("steady")
 
-use_one_thread()  # a second one of NumPy's spins while it waits, on a core that another worker has
+use_one_thread()  # a second thread of NumPy would spin on a core of another worker
 
 TESTS = Path(__file__).parent
 
@@ -51,8 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was collected out of garbage collections, which are as rare as in the command: half a million objects,
-    and 0.4 s each time."""
+    """Exclude collected tests from garbage collections, which are as rare as in the command: half a million objects
+    would take 0.4 s each time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -1,12 +1,12 @@
 """Layers over operands of one to six axes, in every combination of ranks that they take.
 
 Blobs of four axes are stored channels-last and others in Caffe's order, so an op whose operands have different numbers
-of axes meets two orders.  The sizes are such that each order shows.
+of axes has to handle two orders.  Sizes are chosen so that a wrong order shows.
 
     KINDS               names of families of layers
-    mixed(kind, rank)   layers of a family whose first operand has so many axes
-    FIXED               types of layers that no family has: their operands have fixed numbers of axes, as tests/cases.py
-                        has them, or they compute nothing
+    mixed(kind, rank)   layers of a family whose first operand has `rank` axes
+    FIXED               types of layers in no family: their operands have fixed numbers of axes, as in tests/cases.py,
+                        or they compute nothing
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIXED = {
 
 @dataclass(frozen=True)
 class Mixed:
-    """A layer as prototxt writes it, its bottoms, and how many numbers the bottoms of indices choose from."""
+    """A layer in prototxt, its bottoms, and the range of bottoms that hold indices."""
 
     text: str
     shapes: Sequence[Shape]
@@ -49,7 +49,7 @@ class Mixed:
         return f"{self.text} over {' and '.join('x'.join(map(str, shape)) or 'a scalar' for shape in self.shapes)}"
 
     def layers(self) -> list[Layer]:
-        """The layer, or those that stand for its parts; none where layermem refuses it."""
+        """The layer, or its parts; empty if layermem refuses it."""
         names = roles("x", len(self.shapes))
         shapes = (" ".join(f"dim: {size}" for size in shape) for shape in self.shapes)
         inputs = (
@@ -101,7 +101,7 @@ def shapes_of(count: int) -> set[Shape]:
 
 
 def factored(count: int, rank: int) -> Iterator[Shape]:
-    """All shapes of so many elements and axes."""
+    """All shapes with this number of elements and axes."""
     if rank == 1:
         yield (count,)
         return

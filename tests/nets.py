@@ -1,7 +1,7 @@
 """Tiny nets and solvers as prototxt, for tests of whole runs.
 
 NETS            name -> net; each has DummyData, a loss, and in TEST the same data from another seed
-absent_net()    a net over one of the sources ABSENT, which are not there; SHAPES are those of its data
+absent_net()    a net over one of the sources ABSENT, whose files do not exist; SHAPES are the shapes of its data
 solver_file()   a solver over one of them, as read from a file in a folder
 """
 
@@ -339,7 +339,7 @@ def _shown(value: object) -> str:
 
 INNER = 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 5 } }'
 SOFTMAX = 'layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }'
-ABSENT = {  # sources of which nothing is there
+ABSENT = {  # sources whose files are absent
     "LMDB": 'type: "Data" data_param { source: "no" batch_size: 4 backend: LMDB }',
     "LevelDB": 'type: "Data" data_param { source: "." batch_size: 4 }',
     "HDF5": 'type: "HDF5Data" hdf5_data_param { source: "no" batch_size: 4 }',

@@ -1,6 +1,6 @@
 """Random numbers of all tests: the same in every run, and others on demand.
 
-LAYERMEM_TEST_SEED=7 pytest tests/backends/cuda    draws other inputs; what is right keeps to its bounds for all of them
+LAYERMEM_TEST_SEED=7 pytest tests/backends/cuda    draws other inputs; bounds must hold for all of them
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a case of tests/cases.py is: a layer or a record, its operands, and random values for them."""
+"""The cases of tests/cases.py: a layer or a record, its operands, and random values for them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Draw = Callable[[np.random.Generator, Shape], np.ndarray]
 
 @dataclass(frozen=True)
 class OpCase:
-    """A layer, its bottoms, and what is particular about them.
+    """A layer, its bottoms, and their special properties.
 
-    text         the inside of `layer { }`; bottoms and tops are added where it names none
+    text         the inside of `layer { }`; bottoms and tops are added if it names none
     sizes        size -> shapes of the bottoms
     labels       the bottom that holds labels, drawn from range(classes)
-    drawn        bottoms with values of their own
-    saved        roles that other ops keep anyway, which backward may then read
+    drawn        bottoms with special random values
+    saved        roles that other ops keep in any case, so that backward may read them
     normalized   the layer is a BatchNorm and its Scale with bias; `residual`, `relu`: its epilogue
     positive     bottoms are above zero
     formula      y0 in closed form
-    tolerance    of central differences
-    derivative   the gradient is that of y; else a test of the layer states what it is that of
+    tolerance    tolerance of central differences
+    derivative   whether the gradient is the derivative of y; otherwise a test of the layer checks it
     """
 
     name: str
@@ -50,16 +50,16 @@ class OpCase:
     derivative: bool = True
 
     def shapes(self, size: str) -> Sequence[Shape]:
-        """Of that size, or of the next smaller or larger one that the case has."""
+        """The shapes of that size, or of the next smaller or larger one in the case."""
         order = {"small": ("small", "medium"), "medium": ("medium", "small")}.get(size, (size,))
         return next(self.sizes[each] for each in order if each in self.sizes)
 
     def at(self, *shapes: Shape) -> OpCase:
-        """The same layer over other bottoms."""
+        """The layer over other bottoms."""
         return replace(self, sizes={"medium": shapes})
 
     def of_items(self, items: int) -> OpCase | None:
-        """The medium case over a batch of so many; None where a bottom has another first axis, or the text a shape."""
+        """The medium case over a batch of `items`; None if a bottom has another first axis, or the text a shape."""
         shapes = self.sizes.get("medium", ())
         batches = {shape[:1] for shape in shapes}
         if len(batches) != 1 or batches <= {(), (1,)} or "dim:" in self.text:

@@ -1,7 +1,6 @@
-"""Which tests are slow, by file: `make fast` runs the others in under a minute on two cores.
+"""The slow tests, by file: `make fast` runs the others in under a minute on two cores.
 
-A file is slow where its tests take more than about five seconds of CPU time together.
-"""
+A file is slow if its tests together take more than about five seconds of CPU time."""
 
 from __future__ import annotations
 

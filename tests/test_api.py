@@ -1,4 +1,4 @@
-"""The public names, and what they make of their arguments."""
+"""The public names and their arguments."""
 
 import inspect
 import re
@@ -109,7 +109,7 @@ def test_a_budget_is_a_number_of_bytes_or_a_text(budget, nbytes):
     ],
 )
 @pytest.mark.parametrize("argument", ["budget", "host_budget"])
-def test_what_is_no_budget_is_refused_in_a_sentence(argument, budget, says):
+def test_an_invalid_budget_is_refused_in_a_sentence(argument, budget, says):
     with pytest.raises(layermem.InputError, match=says):
         if argument == "budget":
             layermem.plan("prototxt/digits/train_val.prototxt", budget=budget)
@@ -118,7 +118,7 @@ def test_what_is_no_budget_is_refused_in_a_sentence(argument, budget, says):
 
 
 @pytest.mark.parametrize("path", [0, 123, 1.5, b"net.prototxt", ["a"]])
-def test_what_is_no_path_is_refused_in_a_sentence(path):
+def test_an_invalid_path_is_refused_in_a_sentence(path):
     calls = (layermem.Net, layermem.Solver, layermem.plan, lambda path: layermem.plan(solver=path))
     for call in calls:
         with pytest.raises(layermem.InputError, match="is no path of a prototxt"):
@@ -147,7 +147,7 @@ def test_signatures_are_those_that_work():
         assert not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
-def test_what_the_docstrings_say_of_means_and_of_batches():
+def test_means_and_batches_are_as_the_docstrings_say():
     with layermem.Solver("prototxt/digits/solver.prototxt") as solver:
         assert {str(value.dtype) for value in solver.test().values()} == {"float64"}
     assert "float64" in layermem.Solver.test.__doc__ and "whole batches" in layermem.Solver.give.__doc__

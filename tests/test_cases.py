@@ -1,4 +1,4 @@
-"""Every op case on the reference backend: closed forms, gradients, declared roles; and nothing that has no case."""
+"""Every op case on the reference backend: closed forms, gradients, declared roles; and completeness of the cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def smallest(name: str) -> OpCase:
 
 
 def drawn(name: str):
-    """Its layer and inputs."""
+    """The layer of a case and its inputs."""
     case = smallest(name)
     layer = case.layer()
     return case, layer, *case.inputs(layer, np.random.default_rng(zlib.crc32(name.encode())))

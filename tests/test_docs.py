@@ -1,6 +1,6 @@
-"""The documentation is true: its examples run and print what it shows, its quotes and links exist.
+"""The documentation is correct: its examples run and print the shown output, its quotes and links exist.
 
-$ layermem ...     in a code block: runs, and prints what follows ("..." stands for any lines)
+$ layermem ...     in a code block: runs, and prints the lines below ("..." stands for any lines)
 pycon              a doctest
 python             runs
 python FILE        a quote of FILE, with "..." between parts
@@ -49,7 +49,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 def blocks(language: str) -> list[Block]:
-    """Those for users, which stand on their own."""
+    """The blocks of pages for users, which stand on their own."""
     return [
         block for block in BLOCKS if block.language == language and ROOT in (block.page.parent, block.page.parents[1])
     ]

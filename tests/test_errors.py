@@ -1,4 +1,4 @@
-"""How an error says where it is."""
+"""The location in errors."""
 
 import ast
 import re

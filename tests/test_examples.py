@@ -1,4 +1,5 @@
-"""The examples of docs/examples run and print what docs/examples.md says; the notebook's outputs are those of a run."""
+"""The examples of docs/examples run and print the output in docs/examples.md; the notebook's outputs come from a
+run."""
 
 from __future__ import annotations
 

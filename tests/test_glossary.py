@@ -1,4 +1,4 @@
-"""Retired words of docs/glossary.md do not come back: not in code, in comments, in help texts or in documentation."""
+"""Retired words of docs/glossary.md are not used: in code, comments, help texts or documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ABOUT_OLD_NAMES = ("docs/glossary.md", "tests/test_glossary.py", "layermem/cli/o
 
 
 class Allowed(NamedTuple):
-    """Uses of a retired word that are right: in files like `path`, where `pattern` matches the line."""
+    """Permitted uses of a retired word: in files like `path`, where `pattern` matches the line."""
 
     word: str
     path: str

@@ -1,7 +1,7 @@
-"""The guide works as it is read: each page that shows commands, from top to bottom, in a folder of its own.
+"""The guide works as written: the commands of each page run from top to bottom, in a separate folder.
 
-```console        "$ COMMAND" runs; the lines below it are what it prints, "..." standing for any text, or any lines;
-                  without such lines its output is not compared.  A line that ends in a backslash goes on.
+```console        "$ COMMAND" runs; the lines below it are its output, with "..." for any text or any lines; without
+                  such lines its output is not compared.  A line that ends in a backslash continues.
                   A command ends with exit code 0, unless `echo $?` follows, which prints it.
 ```LANGUAGE title="FILE"     FILE is written before the commands that follow
 """

@@ -71,7 +71,7 @@ def package_named(module: str) -> str:
 
 @cache
 def imports_of(source: str) -> tuple[ast.AST, ...]:
-    """Its import statements, and its calls of `import_module`."""
+    """The import statements of a source, and its calls of `import_module`."""
     kinds = ast.Import, ast.ImportFrom, ast.Call
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
     return tuple(node for node in nodes if not isinstance(node, ast.Call) or _imports(node.func))
@@ -83,7 +83,7 @@ def _imports(function: ast.expr) -> bool:
 
 
 def imported_modules(source: str) -> Iterator[tuple[str, int]]:
-    """Each module that an import statement names, with its line; `from layermem import x` names layermem.x."""
+    """Yield each module that an import statement names, with its line; `from layermem import x` names layermem.x."""
     for node in imports_of(source):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -234,7 +234,7 @@ TESTED_ELSEWHERE = {
 
 
 def mirror_of(name: str) -> Path:
-    """Where the tests of a module are."""
+    """The path of the tests of a module."""
     module = Path(name)
     return TESTS / module.parent / f"test_{module.name}"
 

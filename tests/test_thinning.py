@@ -45,7 +45,7 @@ def test_a_rate_beyond_all_sums_leaves_the_values(one_in):
 
 
 def test_pytest_leaves_out_cases_of_marked_tests_alone():
-    """By two tests of this file, which are marked."""
+    """Runs pytest on two marked tests of this file."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", "--thin", __file__]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,19 +1,18 @@
-"""Which cases of an exhaustive test run under `pytest --thin`, as `make check` does.
+"""Selects the cases of an exhaustive test that run under `pytest --thin`, as in `make check`.
 
     @pytest.mark.exhaustive(4)
     @pytest.mark.parametrize("mode", ["asan", "race"])
     @pytest.mark.parametrize("shape", SHAPES)
 
-marks a test whose cases form a matrix, of which neighbours run the same code: about one in four of them stands for
-all.  Each value of each parameter occurs in one that runs.
+marks a test whose cases form a matrix in which neighbours run the same code: about one in four of them runs.  Each
+value of each parameter occurs in one that runs.
 
     @pytest.mark.samples(4)
     @pytest.mark.parametrize("seed", range(20))
 
-marks one whose cases differ in a seed, a size, a net, a number format or a mutation alone: the first of every four
-runs.
+marks one whose cases differ only in a seed, a size, a net, a number format or a mutation: the first of every four runs.
 
-The choice depends on the cases alone, and so is the same in every run.  Without `--thin` all cases run.
+The choice depends only on the cases, and so is the same in every run.  Without `--thin` all cases run.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def representatives(cases: Sequence[Sequence[int]], one_in: int) -> list[int]:
 
 
 def axes(cases: Sequence[Mapping[str, object]]) -> list[tuple[int, ...]]:
-    """Of each case the indices of its parameters' values, in the order of their first occurrence.  Parameters that
-    change together, as those of one `parametrize` may, are one axis."""
+    """For each case the indices of its parameters' values, in the order of first occurrence.  Parameters that change
+    together, as in one `parametrize`, are one axis."""
     columns = {}
     for name in cases[0]:
         places: dict[Hashable, int] = {}

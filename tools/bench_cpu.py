@@ -1,4 +1,5 @@
-"""Training steps of whole nets on the cpu device beside PyTorch and BVLC Caffe: seconds, and peak resident bytes.
+"""Compares training steps of whole nets on the cpu device with PyTorch and BVLC Caffe: seconds, and peak resident
+bytes.
 
     python tools/bench_cpu.py                                    # AlexNet x64, GoogLeNet x32, ResNet-50 x16, VGG-16 x8
     python tools/bench_cpu.py --net vgg16:8 --only 'layermem*' --rounds 2 --steps 6
@@ -6,7 +7,7 @@
     python tools/bench_cpu.py --net googlenet:32 --only 'layermem*' --ours "" --ours "--slices whole/4"
 
 Each contestant runs as its users run it, alone on the machine.  A turn is a fresh process that runs --steps training
-steps in a row, of which the first two are not counted; the contestants alternate over --rounds turns, so that a change
+steps in a row, the first two of which are not counted; the contestants alternate over --rounds turns, so that a change
 in the machine's speed affects all of them.  No other contestant is alive during a turn.  The table gives the median and
 the minimum of all counted steps, the median of layermem over that of each (below 1: layermem is faster), and the peak
 resident set of the process (VmHWM, with interpreter and libraries), the largest of its turns.  All train on one batch
@@ -14,12 +15,12 @@ of noise in memory, with momentum and a learning rate of 0, so that no run diver
 with its error.
 
     layermem      strategy liveness without a budget, and strategy auto in 40 % of strategy caffe with slices of the
-                  batch; or as the options of `layermem plan` in each --ours say (--strategy, --budget, --slices,
-                  --storage).  Nothing is offloaded.  Plans have costs that are measured here before the turns, as
-                  `plan --measure` does, but with --storage
+                  batch; or with the options of `layermem plan` in each --ours (--strategy, --budget, --slices,
+                  --storage).  Nothing is offloaded.  Plans use costs that are measured before the turns, as by
+                  `plan --measure`, except with --storage
     PyTorch       torch_peer.py, by a Python that has PyTorch (--torch-python; without one these rows are omitted):
                   in layouts NCHW and channels_last, and in channels_last with checkpointing
-      compiled    a layout under torch.compile; what it compiles is cached for all turns, by a run that is not counted
+      compiled    a layout under torch.compile; a run that is not counted fills the compile cache for all turns
       jemalloc, tcmalloc
                   a layout, compiled or not, with the allocator preloaded, where installed or named by --preload;
                   jemalloc with the settings of PyTorch's tuning guide, or those of MALLOC_CONF
@@ -78,7 +79,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def report_of(net: Net, options: str, device: CpuDevice, costs: Path | None = None) -> PlanReport:
-    """`net` by options of `layermem plan`, nothing offloaded."""
+    """Plan `net` with options of `layermem plan`, without offloading."""
     words = shlex.split(options)
     wanted = dict(zip(words[::2], words[1::2], strict=True))
     job = job_of(net, device=device, costs=costs, hints=Hints(host_budget_bytes=0))
@@ -91,7 +92,7 @@ def device_of(options: str, threads: int) -> CpuDevice:
 
 
 def measure_costs(net: Net, threads: int, path: Path) -> None:
-    """Write the costs of the step of `net`, measured now, to `path`: as `plan --measure --costs`."""
+    """Measure the costs of the step of `net` and write them to `path`, like `plan --measure --costs`."""
     job = measure_step(job_of(net, device="cpu"), CpuDevice(threads)).job_with_costs()
     path.write_text(costs_text(job), encoding="utf-8")
 
@@ -186,7 +187,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Refuse options that no turn could run with; `--torch-python` becomes an absolute path."""
+    """Refuse options that no turn could run with; make `--torch-python` an absolute path."""
     if options.steps <= LEFT_OUT or options.rounds < 1:
         parser.error(
             f"a turn needs more than {LEFT_OUT} steps, of which the first {LEFT_OUT} do not count, and --rounds 1"

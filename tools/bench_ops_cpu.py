@@ -1,4 +1,4 @@
-"""Times of ops on the cpu device: of every kind of layer beside a copy of memory, of convolutions beside PyTorch.
+"""Times ops on the cpu device: every kind of layer compared with a copy of memory, convolutions also with PyTorch.
 
     python tools/bench_ops_cpu.py                            # the layers of tests/cases.py, larger than any cache
     python tools/bench_ops_cpu.py --only Softmax LRN         # layers whose names contain one of these words
@@ -47,7 +47,7 @@ except ImportError:
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = 2**26  # bytes
-IDLE_SECONDS = 0.02  # after which idle threads of the other library no longer spin
+IDLE_SECONDS = 0.02  # after this, idle threads of the other library no longer spin
 WITHOUT_GRADIENT = ("Accuracy", "ArgMax")
 # name, channels, frames, height and width, outputs: "Learning Spatiotemporal Features with 3D Convolutional Networks"
 C3D = (
@@ -83,7 +83,7 @@ def layers_of_cases(words: Sequence[str]) -> Iterator[Timed]:
 
 
 def convolutions_of(what: str) -> Iterator[Timed]:
-    """Each shape of a net once."""
+    """Yield each distinct convolution of a net."""
     name, batch = what.split(":")
     if name == "c3d":
         for layer, channels, frames, size, outputs in C3D:
@@ -101,7 +101,7 @@ def convolutions_of(what: str) -> Iterator[Timed]:
 
 
 def net_of(layer: Timed) -> Net:
-    """Noise, the layer, and a sum as the objective unless the layer is a loss; all labels are 1."""
+    """A net of noise, the layer, and a sum as the objective unless the layer is a loss; all labels are 1."""
     lines = []
     for i, shape in enumerate(layer.shapes):
         dims = " ".join(f"dim: {d}" for d in shape)
@@ -120,7 +120,7 @@ def net_of(layer: Timed) -> Net:
 
 
 def peers_of(layer: Timed) -> Peers:
-    """The same convolution in PyTorch, forward, of each gradient, and of all."""
+    """The convolution in PyTorch: forward, each gradient, and all gradients."""
     if torch is None or layer.kind != "Convolution":
         return {}
     (shape,), param = layer.shapes, net_of(layer).nodes[1].layer.param.convolution_param
@@ -151,7 +151,7 @@ def peers_of(layer: Timed) -> Peers:
 
 
 class Work(NamedTuple):
-    """What all ops of one kind take, and access."""
+    """Seconds, arithmetic and accessed bytes of all ops of one kind."""
 
     seconds: float
     flops: int
@@ -159,7 +159,7 @@ class Work(NamedTuple):
 
 
 def works_of(layer: Timed, device: CpuDevice, rounds: int) -> tuple[dict[str, Work], dict[str, float]]:
-    """By the last word of the names of the layer's ops, and seconds of PyTorch."""
+    """The work of the layer's ops by the last word of their names, and seconds of PyTorch."""
     net = net_of(layer)
     graph, peers = train_graph(net, device), peers_of(layer)
     bench = Benchmark(net, compile([graph], strategy="liveness"), device)
@@ -181,7 +181,7 @@ def works_of(layer: Timed, device: CpuDevice, rounds: int) -> tuple[dict[str, Wo
 
 
 def seconds_of(run: Callable[[], object]) -> float:
-    """After an untimed run, which wakes the threads."""
+    """Seconds of `run` after an untimed call, which wakes the threads."""
     run()
     began = time.perf_counter()
     run()

@@ -1,13 +1,13 @@
-"""Makes the plans of the tables in README.md and docs/ again, and compares them.  Plans only; nothing trains.
+"""Recomputes the plans of the tables in README.md and docs/ and compares them.  It only plans; nothing trains.
 
     python tools/bench_plans.py                                   every table; a line for each cell that got worse
     python tools/bench_plans.py docs/benchmarks/slices.md         the tables of some pages
-    python tools/bench_plans.py --only resnet50 --print           rows with this text, and print them as they are now
-    python tools/bench_plans.py --write                           put what the plans are now into the pages
-    python tools/bench_plans.py docs/benchmarks/recompute.md --graphs FOLDER     tables of graph files too
+    python tools/bench_plans.py --only resnet50 --print           rows with this text; prints their present values
+    python tools/bench_plans.py --write                           writes the present plans into the pages
+    python tools/bench_plans.py docs/benchmarks/recompute.md --graphs FOLDER     also tables of graph files
 
-A table is planned if a comment stands above it.  The settings of a row are the words of that comment and the cells of
-the columns that are named like a setting; a heading may change some of them for its own column:
+A table is planned if it follows a comment.  The settings of a row are the words of that comment and the cells of
+columns named like a setting; a heading may change some of them for its own column:
 
     <!-- plans: device=cuda precision=tf32 link=45 -->
 
@@ -15,16 +15,16 @@ the columns that are named like a setting; a heading may change some of them for
 
 setting    net            a folder below prototxt/, "x", and the batch
            device, precision, storage, strategy, slices, ranks      as the options of `layermem plan`
-           budget         MiB, or "%" of what strategy `caffe` takes
+           budget         MiB, or "%" of the bytes of strategy `caffe`
            link, network  GB/s each way between GPU and host, and between ranks; link=none offloads nothing
-           graph, reads   a graph file in --graphs, and what its backward functions read; "%" are of all its values and
-                          gradients, or of the peak of its order where the file is JSON
+           graph, reads   a graph file in --graphs, and the data that its backward functions read; "%" refers to all its
+                          values and gradients, or to the peak of its order if the file is JSON
 result     the name of a strategy: its least MiB, "+" MiB on the host, and the reduction against `caffe`
-           of a graph, the name of a family: recomputation in % of all functions once
+           for a graph, the name of a family: recomputation in % of the cost of all functions
            a command of layermem, such as `layermem plan --budget 30%`: its wall seconds, never compared
            others: RESULTS.  A heading without a name is `overhead`
 
-The cells of other columns stay as they are.  A smaller number is better.  Exit code 1: some cell got worse.
+Cells of other columns are not changed.  A smaller number is better.  Exit code 1: some cell got worse.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def mib(nbytes: float) -> str:
     return f"{nbytes / MIB:,.0f}"
 
 
-class Step:
-    """The training step of one row; `base` is the one that overheads are against, the step itself by default."""
+class StepRow:
+    """The training step of one row; overheads are relative to `base`, by default the step itself."""
 
-    def __init__(self, settings: Mapping[str, str], base: Step | None = None):
+    def __init__(self, settings: Mapping[str, str], base: StepRow | None = None):
         self.settings, self.base = {**DEFAULTS, **settings}, base or self
 
-    def other(self, **settings: str) -> Step:
-        return Step({**self.settings, **settings}, self.base)
+    def other(self, **settings: str) -> StepRow:
+        return StepRow({**self.settings, **settings}, self.base)
 
     @property
     def file(self) -> Path:
@@ -123,7 +123,7 @@ class Step:
         return evaluate(self.job, self.settings["strategy"] or None, self.budget_bytes)
 
     def minimum(self, strategy: str) -> str:
-        """ "738 + 12,341 (-94.8 %)"."""
+        """The smallest budget of `strategy`, such as "738 + 12,341 (-94.8 %)"."""
         if strategy == "caffe":
             return mib(self.job.baseline_bytes)
         program = evaluate(self.job, strategy, evaluate(self.job, strategy, 1).minimum_bytes).program
@@ -139,7 +139,7 @@ class Step:
         return format_change(self.report.seconds / self.base.job.baseline_seconds - 1)
 
     def bound(self) -> str:
-        """Of any plan within the budget."""
+        """Lower bound of the overhead of any plan within the budget."""
         if self.report.bound_bytes > (self.budget_bytes or self.report.peak_bytes):
             return "none fits"
         return self.where_it_fits(lambda it: format_change(it.bound_seconds / self.base.job.baseline_seconds - 1))
@@ -149,11 +149,12 @@ class Step:
         return self.where_it_fits(lambda it: f"{1e3 * (it.seconds - it.timeline.compute_seconds):,.1f}")
 
     def efficiency(self) -> str:
-        """Of several ranks, against one."""
+        """Efficiency of several ranks compared with one."""
         return f"{100 * self.other(ranks='1').report.seconds / self.report.seconds:.0f} %"
 
     def fragmentation(self) -> str:
-        """The most of all strategies, without a budget and at their minimum, in % of the live bytes."""
+        """The largest fragmentation of all strategies, without a budget and at their minimum, in % of the live
+        bytes."""
         worst, of = 0.0, ""
         for strategy in STRATEGIES:
             report = evaluate(self.job, strategy)
@@ -163,7 +164,7 @@ class Step:
         return f"{100 * worst:.3f} %{of}" if worst else "none"
 
     def command(self, words: str) -> str:
-        """Wall seconds of a process; its exit code may say that nothing fits."""
+        """Wall seconds of a command; its exit code may report that nothing fits."""
         verb, *options = shlex.split(words)[1:]
         began = time.perf_counter()
         command = [sys.executable, "-m", "layermem", verb, "--net", str(self.file), *options]
@@ -171,7 +172,7 @@ class Step:
         return f"{time.perf_counter() - began:.2f}"
 
     def result(self, name: str) -> str | None:
-        """The cell under a heading, or None for a heading that is no result."""
+        """The cell under a heading, or None if the heading names no result."""
         if name in STRATEGIES:
             return self.minimum(name)
         if name.startswith("layermem "):
@@ -179,21 +180,21 @@ class Step:
         return RESULTS[name](self) if name in RESULTS else None
 
 
-RESULTS: dict[str, Callable[[Step], str]] = {
+RESULTS: dict[str, Callable[[StepRow], str]] = {
     "BVLC Caffe": lambda step: mib(step.job.bvlc_bytes),
     "ops, ms": lambda step: f"{1e3 * sum(map(step.job.costs.op, step.job.graphs[0].ops)):,.1f}",
     "time, ms": lambda step: step.where_it_fits(lambda it: f"{1e3 * it.seconds:,.1f}"),
-    "overhead": Step.overhead,
-    "bound": Step.bound,
+    "overhead": StepRow.overhead,
+    "bound": StepRow.bound,
     "peak, MiB": lambda step: step.where_it_fits(lambda it: mib(it.peak_bytes)),
     "host, MiB": lambda step: step.where_it_fits(lambda it: mib(it.program.host_bytes)),
     "least, MiB": lambda step: mib(step.report.bound_bytes),
     "run again": lambda step: step.where_it_fits(lambda it: str(it.recomputed_ops)),
     "base": lambda step: step.where_it_fits(lambda it: it.base),
     "slices chosen": lambda step: step.where_it_fits(lambda it: str(it.slices or "off")),
-    "exposed, ms": Step.exposed,
-    "efficiency": Step.efficiency,
-    "fragmentation": Step.fragmentation,
+    "exposed, ms": StepRow.exposed,
+    "efficiency": StepRow.efficiency,
+    "fragmentation": StepRow.fragmentation,
 }
 
 
@@ -216,7 +217,7 @@ class GraphStep:
         return planner.plan(int(planner.values.total_bytes * self.share) or None)
 
     def of_order(self) -> str:
-        """Recomputation of a sequence in the order of a file, which is run by the measure of Moccasin's code."""
+        """Recomputation of a sequence in the order of a file, evaluated with the measure of Moccasin's code."""
         graph = read_node_link(self.folder / self.settings["graph"])
         budget_bytes = int(graph.order_bytes * self.share)
         sequence = plan_order(graph, budget_bytes)
@@ -242,7 +243,7 @@ class GraphStep:
 
 @dataclass
 class Table:
-    """A table of a page: `line` is the one of its headings, `settings` those of all rows."""
+    """A table of a page: `line` is the line of its headings, `settings` apply to all rows."""
 
     settings: dict[str, str]
     line: int
@@ -253,10 +254,10 @@ class Table:
         return dict(zip(self.headings, cells, strict=True))
 
     def planned(self, cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """(heading, cell) of each result of a row."""
+        """Yield (heading, cell) of each result of a row."""
         named = {heading.split(",")[0]: cell.strip("`") for heading, cell in cells.items()}
         settings = self.settings | {name: cell for name, cell in named.items() if name in SETTINGS}
-        kind = GraphStep if "graph" in settings else Step
+        kind = GraphStep if "graph" in settings else StepRow
         step = kind(settings)
         for heading in self.headings:
             changes, name = changes_of(heading)
@@ -266,7 +267,7 @@ class Table:
 
 
 def changes_of(heading: str) -> tuple[dict[str, str], str]:
-    """The settings that a heading changes, and the result that it names: 'auto' of "`auto` device=cuda"."""
+    """The settings that a heading changes, and the result that it names: 'auto' for "`auto` device=cuda"."""
     changes = dict(re.findall(r"(\w+)=(\S+)", "" if "layermem " in heading else heading))
     name = heading.replace("`", "")
     for setting, value in changes.items():
@@ -275,7 +276,7 @@ def changes_of(heading: str) -> tuple[dict[str, str], str]:
 
 
 def tables(lines: list[str]) -> Iterator[Table]:
-    """Those below a comment."""
+    """Yield the tables that follow a comment."""
     settings: dict[str, str] | None = None
     for number, line in enumerate(lines):
         if comment := COMMENT.search(line):
@@ -287,7 +288,7 @@ def tables(lines: list[str]) -> Iterator[Table]:
 
 @dataclass
 class Comparison:
-    """Counts of cells by how they changed."""
+    """Counts of cells by their change."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -305,7 +306,7 @@ class Comparison:
 
 
 def number_of(cell: str) -> float:
-    """The first number of a cell; infinite where nothing fits."""
+    """The first number of a cell; infinite if nothing fits."""
     found = NUMBER.match(cell)
     return float(found[0].replace(",", "")) if found else float("inf")
 

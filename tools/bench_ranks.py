@@ -1,9 +1,9 @@
-"""Sums and gathers of ranks beside MPI_Allreduce and Gloo.  Prints tables in Markdown.
+"""Compares sums and gathers of ranks with MPI_Allreduce and Gloo.  Prints tables in Markdown.
 
     python tools/bench_ranks.py [--ranks 2 4] [--mpiexec PATH] [--repeats 7]
 
-It starts itself under the mpiexec beside Python, or that of --mpiexec.  All ways are measured in turn in one run, and
-the best of the repetitions counts.  Gloo is measured where torch can be imported.
+It starts itself under the mpiexec next to Python, or that of --mpiexec.  All methods are measured in turn in one run,
+and the best repetition counts.  Gloo is measured if torch can be imported.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem.distributed.collectives import AllGather, ReduceScatter, reduce_workspace_bytes
+from layermem.distributed.collectives import AllGatherRun, ReduceScatterRun, reduce_workspace_bytes
 from layermem.distributed.mpi import MpiTransport, connect
 from layermem.distributed.ranks import Ranks
 
 MIB = 1 << 20
 SIZES_MIB = (25, 100)
-OPEN_MPI = {  # more ranks than cores, and in containers, where all is run as root
+OPEN_MPI = {  # allows more ranks than cores, and root in containers
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -41,7 +41,7 @@ OWN, ALLREDUCE, GLOO = "ordered sum, gather", "MPI_Allreduce", "Gloo"
 
 
 class Bucket:
-    """`nbytes` of gradients and weights of one rank; reduce and gather of it."""
+    """`nbytes` of gradients and weights of one rank, with their reduce and gather."""
 
     def __init__(self, transport: MpiTransport, nbytes: int):
         rank, size, count = transport.rank, transport.size, nbytes // 4
@@ -51,10 +51,10 @@ class Bucket:
         workspace_bytes = reduce_workspace_bytes(bounds, rank)
         self.workspace = np.empty(workspace_bytes // 4, np.float32)
         value, own = self.value.ctypes.data, 4 * bounds[0][rank]
-        self.reduce = ReduceScatter(
+        self.reduce = ReduceScatterRun(
             transport, bounds, [self.part.ctypes.data], [value + own], self.workspace.ctypes.data, workspace_bytes
         )
-        self.gather = AllGather(transport, bounds, [value])
+        self.gather = AllGatherRun(transport, bounds, [value])
 
     def exchange(self) -> None:
         self.reduce(continues=False)
@@ -62,7 +62,7 @@ class Bucket:
 
 
 def seconds_of(calls: dict[str, Callable[[], object]], barrier: Callable[[], None], repeats: int) -> dict[str, float]:
-    """The least seconds of each call, all of them in turn."""
+    """The shortest seconds of each call; all of them are called in turn."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(repeats + 1):  # the first one warms up
         for name, call in calls.items():
@@ -88,7 +88,7 @@ def gloo(part: np.ndarray, transport: MpiTransport, folder: str) -> Callable[[],
 
 
 def measure(repeats: int, folder: str) -> None:
-    """On every rank; rank 0 prints JSON."""
+    """Measure on every rank; rank 0 prints JSON."""
     transport = connect()
     from mpi4py import MPI
 
@@ -109,11 +109,11 @@ def measure(repeats: int, folder: str) -> None:
         print(json.dumps({"library": " ".join(library), "seconds": seconds}))
     transport.close()
     sys.stdout.flush()
-    os._exit(0)  # threads of Gloo would go on
+    os._exit(0)  # threads of Gloo would continue
 
 
 def launch(mpiexec: str, python: str, ranks: int, repeats: int) -> dict:
-    """The measurements of one job."""
+    """Start a job and return its measurements."""
     with tempfile.TemporaryDirectory() as folder:
         command = [mpiexec, "-n", str(ranks), python, __file__, "--rank-folder", folder, "--repeats", str(repeats)]
         environ = {**os.environ, **OPEN_MPI}
@@ -128,7 +128,7 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def report(found: dict[int, dict]) -> str:
-    """Tables of the jobs by their number of ranks."""
+    """Tables of the jobs by number of ranks."""
     rows = []
     for ranks, job in found.items():
         for mib, seconds in job["seconds"].items():

@@ -1,4 +1,4 @@
-"""Training steps of a net in BVLC Caffe, started by tools/bench_cpu.py.  Needs a `caffe` binary on the path.
+"""Times training steps of a net in BVLC Caffe, for tools/bench_cpu.py.  Needs a `caffe` binary on the path.
 
     python tools/caffe_peer.py NET.prototxt --steps 10
 

@@ -4,18 +4,18 @@
 tools/compile_native.py              all but the bindings: needs Python and a C++17 compiler alone
 tools/compile_native.py --bindings   the bindings: needs pybind11
 
-`make train` starts the first while pip still installs; setup.py compiles what is missing.  An object lies in
-build/native/HASH/, by the command that made it, and is made again when a file that it includes is newer.
+`make train` starts the first while pip still installs; setup.py compiles missing objects.  An object lies in
+build/native/HASH/, by the command that made it, and is compiled again when a file that it includes is newer.
 
 The files of layermem/native/cpu/microkernels are compiled once per instruction set (ISA) of the machine's architecture;
-which of them runs is decided at run time (layermem/native/cpu/isa), so one wheel serves every x86-64 machine.
+the ISA is selected at run time (layermem/native/cpu/isa), so one wheel serves every x86-64 machine.
 
 Environment
     CXX, CFLAGS, CPPFLAGS      as for every extension of Python
     LAYERMEM_BUILD_JOBS=n      parallel compilations (default: one per core)
-    LAYERMEM_GROUPED=0         one compilation per file, for building again after small changes; by default a group of
-                               files is one compilation, which parses what they share once and takes half the time
-    LAYERMEM_ISAS=native       the microkernels of the best ISA of this machine only (default: of all)
+    LAYERMEM_GROUPED=0         one compilation per file, for rebuilding after small changes; by default a group of files
+                               is one compilation, which parses shared headers once and takes half the time
+    LAYERMEM_ISAS=native       microkernels only of the best ISA of this machine (default: of all)
     LAYERMEM_SANITIZE=LIST     with gcc's -fsanitize=LIST, e.g. "address,undefined" or "thread", and -O1 -g1
     LAYERMEM_WERROR=1          warnings are errors
 """
@@ -91,7 +91,8 @@ def is_gcc() -> bool:
 
 
 def stale(obj: Path) -> bool:
-    """Whether a file that the object included (listed by -MMD in the .d file beside it) is newer, or there is none."""
+    """Whether the object is missing, or older than a file that it includes (listed by -MMD in the .d file next to
+    it)."""
     rule = obj.with_suffix(".d")
     if not (obj.exists() and rule.exists()):
         return True
@@ -114,12 +115,13 @@ class Compilation:
     source: Path
     flags: tuple[str, ...]
     label: str
-    weight: int  # what takes longest starts first
+    weight: int  # the heaviest starts first
     headers: tuple[str, ...] = ()
 
     @property
     def command(self) -> list[str]:
-        memory = ["--param=ggc-min-heapsize=524288"] if is_gcc() else []  # KiB: a tenth less time in its collector
+        # KiB: saves a tenth of the time in gcc's garbage collector.
+        memory = ["--param=ggc-min-heapsize=524288"] if is_gcc() else []
         return [*compiler(), *self.flags, *memory, f"-I{INCLUDE}"]
 
     @property
@@ -133,7 +135,7 @@ class Compilation:
         return self.folder / inside.with_suffix(".o")
 
     def precompile(self) -> Path | None:
-        """The header whose precompiled form every file of these flags may include; None where it has none."""
+        """The header whose precompiled form every file with these flags may include; None if there is none."""
         if not is_gcc():
             return None
         header = write_if_changed(self.folder / "headers.h", "".join(f"#include <{name}>\n" for name in self.headers))
@@ -165,10 +167,11 @@ FUNCTIONS = re.compile(r"^\w[\w:<>*&, ]*[ &*](\w+)\(([^),]*)", re.MULTILINE)
 
 
 class Names:
-    """What matters to a file that is compiled together with others: the names in its unnamed namespaces, and its words.
+    """The names in the unnamed namespaces of a file, and its words, which decide whether files can be compiled
+    together.
 
-    Another file may use such a name for something else.  Functions may be overloads of each other: those of one name
-    and one first parameter are not.
+    Another file may use such a name for something else.  Functions may overload each other, except those with the same
+    name and the same first parameter.
     """
 
     def __init__(self, source: Path):
@@ -181,7 +184,7 @@ class Names:
         self.size = len(text)
 
     def apart(self, other: Names) -> bool:
-        """Whether no name of one occurs in the other."""
+        """Whether the two files can be compiled together: no local name of one occurs in the other."""
         return not (
             self.defined & other.words
             or other.defined & self.words
@@ -192,7 +195,7 @@ class Names:
 
 
 def group_files(sources: Iterable[Path], cores: int | None = None) -> list[list[Path]]:
-    """Files that may be compiled as one, in few groups; with more than two cores, in one for every two or more."""
+    """Group files that may be compiled together, in few groups; with more than two cores, one group per two or more."""
     known = {source: Names(source) for source in sources}
     sizes = [each.size for each in known.values()]
     largest = max(sum(sizes) * 2 / max(2, cores or jobs()), *sizes)
@@ -209,7 +212,7 @@ def group_files(sources: Iterable[Path], cores: int | None = None) -> list[list[
 
 
 def compilations(sources: Iterable[Path], flags: list[str], headers: tuple[str, ...], note: str) -> list[Compilation]:
-    """One for each file, or for each group of files."""
+    """Return a compilation for each file, or for each group of files."""
     if not GROUPED:
         return [
             Compilation(source, tuple(flags), source.name + note, source.stat().st_size, headers) for source in sources
@@ -218,7 +221,7 @@ def compilations(sources: Iterable[Path], flags: list[str], headers: tuple[str, 
 
 
 def one_of(files: list[Path], flags: list[str], note: str) -> Compilation:
-    """One compilation of several files."""
+    """Return one compilation of several files."""
     if len(files) == 1:
         return Compilation(files[0], tuple(flags), files[0].name + note, files[0].stat().st_size)
     text = "".join(f'#include "{file.relative_to(INCLUDE)}"\n' for file in files)
@@ -228,11 +231,11 @@ def one_of(files: list[Path], flags: list[str], note: str) -> Compilation:
     return Compilation(source, tuple(flags), label, sum(file.stat().st_size for file in files))
 
 
-# ---- what there is to compile ---------------------------------------------------------------------------------------
+# ---- files to compile ------------------------------------------------------------------------------------------------
 
 
 def kernel_compilations() -> list[Compilation]:
-    """Everything but the bindings."""
+    """Return the compilations of everything but the bindings."""
     sources = [path for path in sorted(INCLUDE.rglob("*.cpp")) if not is_binding(path)]
     flags = [*COMPILE, *OPTIMIZE, *INSTRUMENT]
     microkernels = [path for path in sources if path.parent.name == "microkernels"]
@@ -253,10 +256,10 @@ def is_binding(path: Path) -> bool:
 
 
 def binding_compilations() -> list[Compilation]:
-    """Bindings only translate, and take longest to compile, most of it for pybind11: one or two groups of them.
+    """Return the compilations of the bindings: one or two groups, because most of the time goes into pybind11.
 
-    They are not instrumented, and the same objects in all builds.  -Og inlines small functions, and takes two thirds of
-    the time of -O1.
+    Bindings are not instrumented, and their objects are the same in all builds.  -Og inlines small functions, and takes
+    two thirds of the time of -O1.
     """
     import pybind11
 
@@ -270,7 +273,7 @@ def binding_compilations() -> list[Compilation]:
 
 
 def compile_all(work: list[Compilation]) -> list[Path]:
-    """The objects, after what is stale was compiled, side by side, and named one by one."""
+    """Compile stale objects in parallel, printing each name; return all objects."""
     todo = sorted((each for each in work if stale(each.object)), key=lambda each: -each.weight)
     numbers = count(1)
     with ThreadPoolExecutor(jobs()) as pool:

@@ -1,16 +1,16 @@
-"""Training that is ended at random moments, and resumed until it is done: the bits are those of one run.
+"""Interrupts training at random moments and resumes it until it is done: the bits must be those of a single run.
 
     python tools/crash.py [--seconds 60 | --count N] [--seed S] [--only N]
 
-A chain trains the digits with a random rule and snapshot format.  Each child is a process of `layermem train`, with a
-budget of its own, that resumes from the newest snapshot; it is sent SIGKILL, SIGTERM, SIGINT or SIGHUP while it starts,
-iterates or writes a snapshot, has a disk that is full after some bytes of a file (RLIMIT_FSIZE), or loses the folder of
-its snapshots to a file of the same name.  The last child is left alone.
+A chain trains the digits with a random rule and snapshot format.  Each child is a process of `layermem train` with its
+own budget that resumes from the newest snapshot.  It gets SIGKILL, SIGTERM, SIGINT or SIGHUP while it starts, iterates
+or writes a snapshot, has a disk that is full after some bytes of a file (RLIMIT_FSIZE), or loses the folder of its
+snapshots to a file of the same name.  The last child is not disturbed.
 
 findings   files of the last snapshot that differ from those of an uninterrupted run
            a solver state that cannot be read after a child has ended
-           a traceback, or an exit code that is not the one of the event
-           a file in the folder, after the last child, that is part of no snapshot
+           a traceback, or an exit code that does not belong to the event
+           a file in the folder, after the last child, that belongs to no snapshot
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tools.campaign.session import Campaign, add_arguments
 
 DIGITS = Path(__file__).resolve().parents[1] / "prototxt" / "digits" / "train_val.prototxt"
 LAST = 16  # iterations of a chain
-MOST_CHILDREN = 12  # of a chain; the last is left alone
-LIMIT = 300.0  # seconds for one child, on a machine that does other work beside it
-SLOWEST = 0.03  # seconds between a snapshot and a signal: more than an iteration and a snapshot take
+MOST_CHILDREN = 12  # most children of a chain; the last is not disturbed
+LIMIT = 300.0  # seconds for one child, on a machine that also does other work
+SLOWEST = 0.03  # seconds between a snapshot and a signal: longer than an iteration and a snapshot
 PROCESSES = multiprocessing.get_context("fork")
 SNAPSHOT = re.compile(r"run_iter_\d+\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?")
 
-# event -> exit codes of its child beside 0, which a child has where the event came too late or changes nothing
+# event -> exit codes of its child; 0 is also allowed, if the event came too late or changes nothing
 EVENTS: dict[str, tuple[int, ...]] = {
     "SIGKILL": (-signal.SIGKILL,),
     "SIGTERM": (-signal.SIGTERM,),
@@ -56,8 +56,8 @@ EVENTS: dict[str, tuple[int, ...]] = {
     "no folder": (2,),
     "nothing": (),
 }
-SIGNALS = {"SIGKILL": 1, "SIGTERM": 1, "SIGINT": 1, "two SIGINT": 2, "SIGHUP": 1}  # how many are sent
-TO_SEND = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those that can be blocked
+SIGNALS = {"SIGKILL": 1, "SIGTERM": 1, "SIGINT": 1, "two SIGINT": 2, "SIGHUP": 1}  # number of signals sent
+TO_SEND = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that can be blocked
 
 RULES = ('type: "SGD" momentum: 0.9', 'type: "Adam" momentum: 0.9 momentum2: 0.99', 'type: "AdaDelta" momentum: 0.9')
 
@@ -115,7 +115,7 @@ class Chain:
         return found
 
     def start(self, words: list[str], file_limit: int | None = None) -> multiprocessing.process.BaseProcess:
-        """A child that resumes from the newest state."""
+        """Start a child that resumes from the newest state."""
         resumed = [f"--snapshot={path}" for path in self.states()[-1:]]
         child = PROCESSES.Process(target=train, args=(self.folder, [*words, *resumed], file_limit))
         before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_SEND)  # until train() can answer them
@@ -131,7 +131,7 @@ class Chain:
 
     @property
     def said(self) -> str:
-        """What the last child wrote to its standard error; it may have ended before it had one."""
+        """The standard error of the last child; empty if the child ended before it opened it."""
         path = self.folder / "stderr"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -141,8 +141,8 @@ def iteration_of(path: Path) -> int:
 
 
 def train(folder: Path, words: list[str], file_limit: int | None) -> None:
-    """The child: `layermem train`."""
-    code = 130  # of a KeyboardInterrupt around main()
+    """Run the child: `layermem train`."""
+    code = 130  # exit code of a KeyboardInterrupt around main()
     try:
         os.chdir(folder)
         os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
@@ -163,7 +163,7 @@ def train(folder: Path, words: list[str], file_limit: int | None) -> None:
 
 
 def wait_for_progress(chain: Chain, child: multiprocessing.process.BaseProcess, rng: random.Random) -> None:
-    """Some more snapshots and part of an iteration; now and then a moment of the start."""
+    """Wait for some more snapshots and part of an iteration; occasionally for a moment of the start."""
     if rng.random() < 0.2:
         time.sleep(rng.uniform(0, 0.3))
         return
@@ -175,7 +175,7 @@ def wait_for_progress(chain: Chain, child: multiprocessing.process.BaseProcess, 
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Exchange two names at one moment, in which neither is free for a child to create."""
+    """Exchange two names atomically, so that at no moment a child can create one of them."""
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     if ctypes.CDLL(None, use_errno=True).renameat2(here, os.fsencode(one), here, os.fsencode(other), swap):
         error = ctypes.get_errno()
@@ -183,7 +183,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def run_child(chain: Chain, event: str, rng: random.Random) -> int | None:
-    """One child and its event; the exit code, None for a child that had to be killed."""
+    """Run one child and its event; return the exit code, or None for a child that had to be killed."""
     words = ["--threads", str(rng.randint(1, 2)), *rng.choice(MEMORY)]
     child = chain.start(words, rng.randrange(1, 500_000) if event == "full disk" else None)
     if event in SIGNALS or event == "no folder":

@@ -1,14 +1,14 @@
-"""Training on several ranks under mpiexec, one of which is killed: the bits are those of one process.
+"""Kills one of several ranks that train under mpiexec: after a restart the bits must be those of one process.
 
     python tools/crash_ranks.py [--seconds 60 | --count N] [--seed S] [--only N]
 
-One process trains the digits in SETTING.  Each input of the campaign does the same by jobs of 1, 2 or 4 ranks, each
-with a strategy and a budget of its own, that begin at the newest snapshot (`--restart`).  A random rank of a job gets
-SIGKILL at a random moment; the last job is left alone.
+One process trains the digits in SETTING.  Each input of the campaign does the same with jobs of 1, 2 or 4 ranks, each
+with its own strategy and budget, that begin at the newest snapshot (`--restart`).  A random rank of a job gets SIGKILL
+at a random moment; the last job is not disturbed.
 
 findings   files of the last snapshot that differ from those of the one process
-           a job that goes on for more than SECONDS after one of its ranks was killed
-           an exit code other than 0 of a job that is left alone
+           a job that continues for more than SECONDS after one of its ranks was killed
+           an exit code other than 0 of a job that is not disturbed
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PLANS = (
 
 
 def start(folder: Path, size: int, plan: list[str]) -> subprocess.Popen[str]:
-    """A job of `size` ranks, in a session of its own."""
+    """Start a job of `size` ranks in its own session."""
     (folder / "solver.prototxt").write_text(SETTING, encoding="utf-8")
     words = ["train", "--solver", "solver.prototxt", "--device", "cpu", "--quiet", "--restart", "--ranks", str(size)]
     return subprocess.Popen(
@@ -57,7 +57,7 @@ def start(folder: Path, size: int, plan: list[str]) -> subprocess.Popen[str]:
 
 
 def finish(job: subprocess.Popen[str], seconds: float) -> str:
-    """What is wrong with how a job ends; it and its ranks are killed where it goes on for longer."""
+    """Wait for the end of a job and return its fault, or ""; a job that takes longer is killed with its ranks."""
     try:
         _, said = job.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -69,7 +69,7 @@ def finish(job: subprocess.Popen[str], seconds: float) -> str:
 
 
 def ranks_of(process: int) -> list[int]:
-    """The processes of Python among the descendants of a job, without the one that starts the launcher."""
+    """The Python processes among the descendants of a job, except the one that starts the launcher."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -92,13 +92,13 @@ def is_rank(process: int) -> bool:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """The files of the last iteration, without the one that says how many ranks wrote them."""
+    """The files of the last iteration, except the one with the number of ranks."""
     paths = sorted(folder.glob(f"run_iter_{LAST}.*"))
     return {path.name: path.read_bytes() for path in paths if path.suffix != ".json"}
 
 
 def kill_one(job: subprocess.Popen[str], rng: random.Random) -> bool:
-    """Kill a random rank at a random moment; whether there was one."""
+    """Kill a random rank at a random moment; return whether there was one."""
     time.sleep(rng.uniform(0.2, 4.0))
     ranks = ranks_of(job.pid)
     if job.poll() is not None or not ranks:

@@ -1,13 +1,13 @@
-"""Mutated files of every kind that layermem reads: each has to be read, or refused in a sentence.
+"""Reads mutated files of every kind that layermem reads: each must be read, or refused with an error message.
 
     python tools/fuzz.py [--seconds 60 | --count N] [--seed S] [--only N] [--kinds net,solver,...]
 
-The kinds and what reads them are in tools/campaign/file_kinds.py, the mutations in tools/campaign/mutations.py.  A
-child process reads one input after the other, with 1 GiB of address space beside what it starts with.
+The kinds and their readers are in tools/campaign/file_kinds.py, the mutations in tools/campaign/mutations.py.  A child
+process reads one input after the other, with 1 GiB of address space more than at its start.
 
 findings   an exception that is no LayermemError, MemoryError included
-           an input that takes more than CPU_SECONDS, gives no answer in WAIT seconds, or ends the process; not of
-           an LMDB whose pages are damaged, which liblmdb maps and trusts: those deaths are counted
+           an input that takes more than CPU_SECONDS, gives no answer in WAIT seconds, or ends the process; except an
+           LMDB with damaged pages, which liblmdb maps and trusts: such deaths are only counted
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from tools.campaign.file_kinds import KINDS, contents, corpus
 from tools.campaign.mutations import mutate_bytes, mutate_text
 from tools.campaign.session import Campaign, add_arguments
 
-CPU_SECONDS = 20  # of all threads, for one input: 10 s on two cores, however loaded they are
-WAIT = 120.0  # seconds until an input counts as one that hangs
-MEMORY = 1 << 30  # bytes of address space beside those of a fresh child
-PER_CHILD = 400  # inputs, so that no child keeps what an earlier input left
+CPU_SECONDS = 20  # CPU seconds of all threads for one input: 10 s on two cores
+WAIT = 120.0  # seconds until an input counts as hanging
+MEMORY = 1 << 30  # bytes of address space in addition to a fresh child's
+PER_CHILD = 400  # inputs per child, so that leftovers of earlier inputs are limited
 PROCESSES = multiprocessing.get_context("fork")
 
 
 class Mutator:
-    """Inputs by number: the kind and the bytes of its mutated file."""
+    """Generates inputs by number: the kind and the bytes of a mutated file."""
 
     def __init__(self, valid: dict[str, list[bytes]], kinds: list[str]):
         self.valid, self.kinds = valid, kinds
@@ -77,7 +77,7 @@ def read(name: str, raw: bytes, folder: Path) -> str:
 
 
 def serve(requests: Connection, folder: Path) -> None:
-    """The child: reads inputs until there are no more."""
+    """Run the child, which reads inputs until there are no more."""
     os.chdir(folder)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
@@ -91,7 +91,7 @@ def serve(requests: Connection, folder: Path) -> None:
 
 
 class Child:
-    """A process that reads inputs; a new one for each that ended."""
+    """A process that reads inputs, replaced whenever it ends."""
 
     def __init__(self, folder: Path):
         self.folder, self.inputs = folder, 0
@@ -101,7 +101,7 @@ class Child:
         theirs.close()
 
     def read(self, name: str, raw: bytes) -> str:
-        """What read() says, or how the process ended."""
+        """Return the result of read(), or how the process ended."""
         self.inputs += 1
         self.requests.send((name, raw))
         try:
@@ -144,14 +144,14 @@ def fuzz(campaign: Campaign, folder: Path, kinds: list[str]) -> None:
 
 
 def restore(folder: Path, valid: dict[str, list[bytes]]) -> None:
-    """The valid files, where a child that ended left its input."""
+    """Write the valid files again where a child that ended left its input."""
     for name, kind in KINDS.items():
         if (folder / kind.path).exists():
             (folder / kind.path).write_bytes(valid[name][0])
 
 
 def last_line(outcome: str) -> str:
-    """The exception, and where it was raised."""
+    """The exception and its place."""
     lines = outcome.rstrip().splitlines()
     places = [line.strip() for line in lines if line.startswith("  File ")]
     return f"{lines[-1][:200]}  {places[-1] if places else ''}"
@@ -170,7 +170,8 @@ def main() -> int:
     if len(kinds) < len(KINDS):
         campaign.words = f" --kinds '{options.kinds}'"
     with tempfile.TemporaryDirectory(prefix="layermem-") as name:
-        maker = PROCESSES.Process(target=corpus, args=(Path(name),))  # so that this process has no threads to fork
+        # A separate process, so that this one forks without threads.
+        maker = PROCESSES.Process(target=corpus, args=(Path(name),))
         maker.start()
         maker.join()
         fuzz(campaign, Path(name), kinds)

@@ -1,39 +1,38 @@
-"""Every check that needs a GPU: results, speed, and the speed of other libraries.
+"""Runs every check that needs a GPU: results, speed, and the speed of other libraries.
 
     python tools/gpu_check.py --part A                 on a machine with an NVIDIA GPU; results in out/gpu/
     python tools/gpu_check.py --part A --wheels wheels --carried carried
-                                                       a bare, offline one, with what was made for it elsewhere
-    python tools/gpu_check.py --part B --earlier DIR   with ceilings and costs that calls before have left in DIR
+                                                       a bare, offline one, with files made for it elsewhere
+    python tools/gpu_check.py --part B --earlier DIR   with ceilings and costs of earlier calls in DIR
     python tools/gpu_check.py --dry-run [--brief]      no GPU: the same steps, tiny, on the fake driver
 
-Calls of five and a half minutes, two of which fit the quarter of an hour that a machine is rented for: A, whether every
-kernel loads, launches and computes, what the GPU does at best, and which tiles are best; B, whole nets, their ops and
-layers beside PyTorch; C, training, counters of a score of kernels, sanitizer.  Each is of use without the others.
+Each part takes five and a half minutes.  A: every kernel loads, launches and computes correctly, best rates of the GPU,
+best tiles; B: whole nets, their ops and layers, compared with PyTorch; C: training, counters of some kernels,
+sanitizer. Each is useful without the others.
 Without --part or --only: all steps, shorter.
 
 The machine needs Python 3.10 or later and NVIDIA's driver; PyCUDA and what layermem depends on (but lmdb), as
 packages or in --wheels; a C++ compiler and pybind11 where layermem._native is not built; NVRTC (PyTorch brings one)
 or nvcc where the kernels are not prebuilt; PyTorch and compute-sanitizer for the comparisons and checks that name
-them. PyCUDA's wheel is made elsewhere by `layermem setup-cuda --wheel-only`, others by `pip download -d wheels NAME
-..`; those for another Python do no harm.  --carried names a folder of `python -m tools.gpu.carry`: machine code of
-the kernels and layermem._native, which is used if it fits the GPU, the Python and the sources.  What is missing is a
-row of the results, and costs the steps that need it.
+them.  PyCUDA's wheel is made elsewhere by `layermem setup-cuda --wheel-only`, others by `pip download -d wheels NAME
+..`; wheels for another Python do no harm.  --carried names a folder of `python -m tools.gpu.carry`: machine code of the
+kernels and layermem._native, used if they fit the GPU, the Python and the sources.  A missing requirement is a row of
+the results, and the steps that need it fail.
 
-What is neither prebuilt nor brought is compiled before the first step, in half of --minutes at most.  That is two
-minutes or more for layermem._native, and as much for the kernels, with a process for each core; so prepare --carried
-wherever that is possible.
+Code that is neither prebuilt nor brought is compiled before the first step, in at most half of --minutes.  This takes
+two minutes or more for layermem._native, and as long for the kernels, with a process per core; so prepare --carried if
+possible.
 
-Every step is a process with a time limit of its own, and one that fails is begun again behind the row that it failed
-at.  A kernel that hangs or ends the GPU's context is a row, and is in quarantine from then on
-(tools/gpu/quarantine.py): later items and steps, and later calls that have the rows in --out or --earlier and the same
-sources of kernels, do without it and those like it, and whole nets without its family (LAYERMEM_WITHOUT).  A call
-leaves results-NAME.json and results-NAME.md, NAME being its part or its steps, log-NAME.txt, and details-NAME.zip:
-tile_times.jsonl, costs-NET.csv, timeline.json and ncu.csv, each of the step that makes it.  All are written as the
-steps go on (tools/gpu/kept.py), so that nothing is lost where a step, or the whole, is killed; steps end with the call.
-No file of an earlier call is changed: a second call of a part has a name of its own.  All that is built or installed is
-in --work.  `ops` takes ceilings of this call or earlier ones, in --out or --earlier; `nets` and `timeline` plan with
-the costs there, too. Fewer steps (--only) have more time each, and --minutes bounds a call that has less.  Exit code 1:
-some result is wrong or missing.
+Every step is a process with its own time limit; one that fails is restarted after the row at which it failed.  A kernel
+that hangs or ends the GPU's context becomes a row and is in quarantine from then on (tools/gpu/quarantine.py): later
+items and steps, and later calls that have the rows in --out or --earlier and the same kernel sources, avoid it and
+similar kernels, and whole nets avoid its family (LAYERMEM_WITHOUT).  A call leaves results-NAME.json and
+results-NAME.md (NAME is its part or its steps), log-NAME.txt, and details-NAME.zip with tile_times.jsonl,
+costs-NET.csv, timeline.json and ncu.csv of its steps.  All are written during the steps (tools/gpu/kept.py), so that
+nothing is lost if a step or the call is killed; steps end with the call.  Files of earlier calls are not changed: a
+second call of a part gets another name. Everything that is built or installed is in --work.  `ops` uses ceilings of
+this or earlier calls, in --out or --earlier; `nets` and `timeline` plan with the costs there.  Fewer steps (--only)
+have more time each, and --minutes limits the call. Exit code 1: some result is wrong or missing.
 """
 
 from __future__ import annotations
@@ -65,21 +64,21 @@ from tools.gpu.results import Options, Results, append  # noqa: E402
 
 WORK = ROOT / "build" / "gpu_check"
 NETS = ["resnet50:128", "vgg16:64", "alexnet:256"]
-MORE_NETS = ["resnet50:128:bf16", "resnet50:32", "vgg16:64:bf16", "resnet50:128:fp32"]  # where there is time left
+MORE_NETS = ["resnet50:128:bf16", "resnet50:32", "vgg16:64:bf16", "resnet50:128:fp32"]  # if time is left
 SMALL_NETS = ["digits:2"]
 
 
 class Step(NamedTuple):
     name: str
-    seconds: float  # after which it begins nothing new, if all steps are run; half as long later it is killed
+    seconds: float  # limit after which it begins nothing new, if all steps run; after 1.5 times the limit it is killed
 
 
 class Part(NamedTuple):
-    minutes: float  # from the first call to the last result, if --minutes does not say otherwise
+    minutes: float  # from the first call to the last result, by default
     steps: Sequence[Step]
 
 
-STEPS = (  # in the order of what is worth most
+STEPS = (  # most important first
     Step("environment", 45),
     Step("smoke", 30),
     Step("correctness", 110),
@@ -101,9 +100,9 @@ PARTS = {
                     Step("timeline", 25))),
     "C": Part(5.5, (Step("environment", 30), Step("training", 100), Step("ncu", 110), Step("sanitizer", 90))),
 }  # fmt: skip
-CHOOSING = ("training", "ops", "nets", "timeline", "layers", "ncu")  # steps that run the kernels that are chosen
-MOST_LOG = 1 << 20  # bytes of what a step says, from its end, that are kept
-SAID = 30  # lines of it that are kept with the results where the step did not end well
+CHOOSING = ("training", "ops", "nets", "timeline", "layers", "ncu")  # steps that run chosen kernels
+MOST_LOG = 1 << 20  # bytes kept of a step's output, from its end
+SAID = 30  # lines of output kept with the results of a failed step
 
 
 def main() -> int:
@@ -147,7 +146,7 @@ def main() -> int:
 
 
 def run_step(options: argparse.Namespace) -> None:
-    from tools.gpu.watched import refusing  # which needs packages that only the preparation may have brought
+    from tools.gpu.watched import refusing  # needs packages that the preparation may have installed
 
     how, module = options_of(options), importlib.import_module(f"tools.gpu.{options.step}")
     results = Results(options.into, how)
@@ -156,7 +155,7 @@ def run_step(options: argparse.Namespace) -> None:
 
 
 def options_of(options: argparse.Namespace) -> Options:
-    """Those of a step."""
+    """The Options of a step."""
     nets = options.net or (SMALL_NETS if options.dry_run else NETS + MORE_NETS)
     call = Call(options.results or options.out / "results.json")
     patience = options.patience or (math.inf if options.dry_run else 1.0)
@@ -180,13 +179,13 @@ def run_all(options: argparse.Namespace) -> int:
 
 
 def stop(number: int, frame: object) -> None:
-    """The handler of a signal: the step that runs is killed, and what it has found is saved."""
+    """Handle a signal: kill the running step and save its results."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def all_steps(options: argparse.Namespace, chosen: Sequence[Step], call: Call, began: float) -> dict[str, dict]:
-    """What the preparation and each step found."""
+    """Run the preparation and the chosen steps; return their results."""
     date = datetime.now(timezone.utc).isoformat()
     more = {"date": date, "sources": digest_of_kernels(options.dry_run)}
     found: dict[str, dict] = {"preparation": {"seconds": 0.0, "ended": BEGUN, "rows": [], **more}}
@@ -217,13 +216,13 @@ def all_steps(options: argparse.Namespace, chosen: Sequence[Step], call: Call, b
 
 
 def digest_of_kernels(emulated: bool) -> str:
-    """Stands for the sources of all kernels, and for how they run."""
+    """A digest of the sources of all kernels and of how they run."""
     content = [path.name.encode() + path.read_bytes() for path in sorted((ROOT / "cuda").glob("*.cu*"))]
     return hashlib.sha256(repr((emulated, content)).encode()).hexdigest()
 
 
 def chosen_part(part: str | None, only: str | None) -> Part:
-    """The part, `only` some of its steps, or of all; in their order."""
+    """The part; with `only`, some of its steps, or of all; in their order."""
     whole = PARTS[part] if part else Part(WHOLE, STEPS)
     if only is None:
         return whole
@@ -234,7 +233,7 @@ def chosen_part(part: str | None, only: str | None) -> Part:
 
 
 def without_a_gpu(found: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the step on the environment could not open one; where its time was up, others may."""
+    """Whether the step on the environment could not open a GPU; if only its time was up, other steps may."""
     step = found.get("environment", {"ended": "", "rows": []})
     rows = step["rows"] if step["ended"].startswith("done") else []
     return any(row.get("part") == "gpu" and row.get("passed") is False for row in rows)
@@ -253,8 +252,8 @@ def save(call: Call, found: Mapping[str, Mapping[str, Any]]) -> None:
 def one_step(
     name: str, seconds: float, most: float, options: argparse.Namespace, environment: Mapping[str, str], call: Call
 ) -> dict[str, Any]:
-    """Rows of a step that has `seconds` to begin what it does and ends after `most`, and how it ended.  It is begun
-    again as long as there are more rows than before."""
+    """Run a step that has `seconds` to begin its work and ends after `most`; return its rows and how it ended.  It is
+    restarted as long as its rows increase."""
     into = call.rows_file(name)
     with open(call.log, "ab") as file:
         file.write(b"==== " + name.encode() + b"\n")
@@ -286,7 +285,7 @@ def one_step(
 
 
 def unused_families(step: str, options: argparse.Namespace, call: Call) -> dict[str, str]:
-    """The variable of the environment that keeps a step from choosing kernels of families that have failed."""
+    """The environment variable that keeps a step from choosing kernels of failed families."""
     if step not in CHOOSING:
         return {}
     families = without(rows_of_same_sources(call, [call.results.parent, *options.earlier]))
@@ -294,7 +293,7 @@ def unused_families(step: str, options: argparse.Namespace, call: Call) -> dict[
 
 
 def shorten(log: Path, begin: int) -> None:
-    """Keep the end of what a step has said, from byte `begin` on."""
+    """Keep the end of a step's output, from byte `begin` on."""
     if os.path.getsize(log) - begin > MOST_LOG:
         content = log.read_bytes()
         write_atomically(log, content[:begin] + content[-MOST_LOG:])

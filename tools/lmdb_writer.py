@@ -1,4 +1,4 @@
-"""Writes an LMDB of Datum messages in the form of Caffe's convert_imageset, for the make_*.py of data sets."""
+"""Writes an LMDB of Datum messages in the form of Caffe's convert_imageset, for make_*.py scripts of data sets."""
 
 from __future__ import annotations
 

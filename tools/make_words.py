@@ -4,9 +4,9 @@
     python tools/make_words.py TRAIN TEST --out examples/lstm_lm --words 10000 --streams 20
 
 A text is words between blanks, and `<eos>` at the end of each line.  The vocabulary, words.txt, has the most frequent
-words of TRAIN, as many as the net takes; any other word is `<unk>`.  A text is cut into streams of one length, side by
-side: word [T, streams], the word that follows, next [T, streams], and cont [T, streams], 0 in the first row and then 1.
-source  the text form is that of Mikolov's Penn Treebank (ptb.train.txt, ptb.test.txt)
+words of TRAIN, as many as the net takes; any other word is `<unk>`.  A text is cut into parallel streams of equal
+length: word [T, streams], the following word, next [T, streams], and cont [T, streams], 0 in the first row and then 1.
+source  text form of Mikolov's Penn Treebank (ptb.train.txt, ptb.test.txt)
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def read_words(path: Path) -> list[str]:
 
 
 def vocabulary(words: list[str], size: int) -> dict[str, int]:
-    """The most frequent words by number; of equally frequent ones those that come first."""
+    """The most frequent words with their numbers; equally frequent ones in order of first occurrence."""
     counts = Counter(words)
     counts.pop(UNKNOWN, None)
     return {word: i for i, word in enumerate((UNKNOWN, *(word for word, _ in counts.most_common(size - 1))))}
 
 
 def write(path: Path, words: list[str], numbers: dict[str, int], streams: int) -> int:
-    """Write one file and its list; the number of rows."""
+    """Write one file and its list; return the number of rows."""
     indices = np.array([numbers.get(word, 0) for word in words], np.float32)
     rows = (len(indices) - 1) // streams
     if rows < 1:

@@ -35,7 +35,7 @@ from layermem import _native_cpu as cpu
 __all__ = ["cpu"]
 ''',
 }
-RESULTS = {  # of functions that build tuples and dictionaries themselves
+RESULTS = {  # results of functions that build tuples and dictionaries themselves
     "actions": "list[tuple[str, int]]",
     "residencies": "list[tuple[int, int, int, int, int, bool, bool]]",
     "segment": "dict[str, float]",
@@ -55,7 +55,7 @@ TYPES = (
 
 
 def signature(function: object, name: str) -> str:
-    """'(arguments) -> result' as pybind11 writes it, with types as Python code has them."""
+    """'(arguments) -> result' in pybind11's form, with types of Python code."""
     text = (inspect.getdoc(function) or "").split("\n")[0].removeprefix(name)
     for pattern, replacement in TYPES:
         text = re.sub(pattern, replacement, text)
@@ -71,7 +71,7 @@ def class_lines(name: str, cls: type) -> Iterator[str]:
         static = isinstance(value, staticmethod)
         function = value.fget if isinstance(value, property) else getattr(cls, member) if static else value
         if not (inspect.getdoc(function) or "").startswith((f"{member}(", "(self", "(arg0")):
-            continue  # of Python, not of pybind11
+            continue  # defined by Python, not pybind11
         if isinstance(value, property) and value.fset is not None:
             yield f"    {member}: {signature(function, member).rpartition(' -> ')[2]}"
             continue

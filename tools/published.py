@@ -1,10 +1,10 @@
-"""Training steps that the planner's model of GPUs predicts, beside those that others have measured.  Nothing runs.
+"""Compares training steps that the planner's model of GPUs predicts with published measurements.  Nothing runs.
 
-    python tools/published.py            the table of docs/benchmarks/published.md, of the rows of tools/published.tsv
-    python tools/published.py "RTX 3090"      those of one GPU
+    python tools/published.py            the table of docs/benchmarks/published.md, from tools/published.tsv
+    python tools/published.py "RTX 3090"      the rows of one GPU
 
-The published steps are PyTorch's, which runs a net layer by layer.  So does the step that is predicted here: of fused
-ops it has BatchNorm with its Scale, which is one layer there, and updates of several parameters in one launch.  A
+The published steps are PyTorch's, which runs a net layer by layer, and so does the predicted step: its only fused ops
+are BatchNorm with its Scale, which is one layer in PyTorch, and updates of several parameters in one launch.  A
 BatchNorm reads its input twice forward, and its input and the gradient of its output twice backward, as cuDNN's does;
 the training graph counts each operand once.  `fused` is the step of layermem itself, with all its fusions.
 """
@@ -29,7 +29,7 @@ from layermem.ops import JOINED_UPDATES  # noqa: E402
 from layermem.planning.costs import Costs, model_costs  # noqa: E402
 
 PUBLISHED = Path(__file__).with_suffix(".tsv")
-LAYER_BY_LAYER = frozenset({"BatchNormScale", JOINED_UPDATES})  # fusions that PyTorch has too
+LAYER_BY_LAYER = frozenset({"BatchNormScale", JOINED_UPDATES})  # fusions that PyTorch also has
 WAYS = {"fp32": ("fp32", "fp32"), "tf32": ("tf32", "fp32"), "amp": ("bf16", "bf16")}  # precision, storage of blobs
 BATCH, BATCH_OF_VGG = 128, 64
 COLUMNS = ("GPU", "net", "precision", "layout", "source", "published", "predicted", "ratio", "fused")
@@ -49,7 +49,7 @@ class Published:
 
     @property
     def step_batch(self) -> int:
-        """Of the step that is compared: time is taken to be proportional to the batch."""
+        """The batch of the compared step: time is assumed to be proportional to the batch."""
         return BATCH_OF_VGG if self.net.startswith("vgg") else BATCH
 
     @property
@@ -76,7 +76,7 @@ def layer_by_layer_seconds(graph: Graph, costs: Costs) -> float:
 
 
 def second_read_bytes(graph: Graph, op: Op) -> int:
-    """What a BatchNorm reads again once its statistics, or the sums of its gradient, are known."""
+    """Bytes that a BatchNorm reads again once its statistics, or the sums of its gradient, are known."""
     if not op.kernel.startswith("BatchNorm"):
         return 0
     return sum(graph.buffers[buffer].nbytes for role, buffer in op.roles.items() if role in ("x0", "dy0"))

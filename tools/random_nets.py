@@ -1,19 +1,19 @@
-"""Random nets and solvers under random plans, each held against strategy `caffe` bit by bit.
+"""Trains random nets and solvers under random plans, each compared bit by bit with strategy `caffe`.
 
     python tools/random_nets.py [--seconds 60 | --count N] [--seed S] [--only N] [--sliced] [--net NAME:BATCH]
 
 A net of tools/campaign/net_grammar.py gets a random solver, device, instruction set and storage.  Strategy `caffe`
 trains it for two or three iterations with tests; then other strategies do, each under a budget (none, its minimum, or
 one between), a host budget or a spill folder, a number of threads, with or without poison, in one run or resumed from a
-snapshot; and half of them in slices of the batch: the whole step, layers from the input, or a range, where these can be
-sliced.  Where activations are stored in 16 bits, each run has its own size of the parts that ops run in.
-With --sliced nets keep the items of a batch apart, and all runs are in slices.  --net takes a net of prototxt/ instead
+snapshot; half of them run in slices of the batch: the whole step, layers from the input, or a range, if these can be
+sliced.  With activations in 16 bits, each run has its own size of the parts of an op.  With --sliced, nets keep the
+items of a batch separate, and all runs are in slices.  --net takes a net of prototxt/ instead
 of random ones, on its dummy data.
 
 findings   snapshots or losses whose bits differ from those of `caffe`; training that diverges in one run only
            a refusal of a budget that is not below the minimum, or none of one that is
            a measured peak above the predicted one, or below it
-           a resident set that grows by more than the arenas and SLACK while it trains, or by LEAK in the end
+           a resident set that grows by more than the arenas and SLACK during training, or by LEAK at the end
            any exception other than a refused host budget; a run that takes more than a minute
 """
 
@@ -56,14 +56,14 @@ from tools.campaign.net_grammar import random_net
 from tools.campaign.session import Campaign, add_arguments, time_limit
 
 ROOT = Path(__file__).resolve().parents[1]
-SLICED = 0.5  # share of the runs that are in slices, where they can
-DRAWS = 4  # of layers to slice for one run, with --sliced
-RUNS = 5  # of a net, beside the one of strategy `caffe`
-SLACK = 48 << 20  # bytes that training may add to the resident set beside the arenas
-LEAK = 256 << 20  # bytes that all nets together may leave in it
-LIMIT = 300  # seconds for one run, on a machine that does other work beside it
-EXACT_LAYERS = 12  # of a net for recompute-exact, whose time grows with the number of all lower sets
-PAGE = 256  # below the minimum by this much, a budget has to be refused
+SLICED = 0.5  # fraction of runs that are in slices, if possible
+DRAWS = 4  # draws of layers to slice for one run, with --sliced
+RUNS = 5  # runs of a net besides the one of strategy `caffe`
+SLACK = 48 << 20  # bytes that training may add to the resident set besides the arenas
+LEAK = 256 << 20  # bytes that all nets together may add to it
+LIMIT = 300  # seconds for one run, on a machine that also does other work
+EXACT_LAYERS = 12  # layers of a net for recompute-exact, whose time grows with the number of lower sets
+PAGE = 256  # a budget this much below the minimum must be refused
 
 RULES = {
     "SGD": "momentum: 0.9",
@@ -86,16 +86,16 @@ POLICIES = (
 
 @dataclass(frozen=True)
 class Run:
-    """How a net is trained; `resumed_at`: the iteration whose snapshot another solver resumes, 0 for none."""
+    """Settings to train a net; `resumed_at` is the iteration whose snapshot another solver resumes, 0 for none."""
 
     strategy: str
     budget: str = "none"  # none, minimum, between
-    share: float = 0.0  # of the way from the minimum, for `between`
+    share: float = 0.0  # position from the minimum upwards, for `between`
     host: str = "default"  # default, memory, little, spill
     threads: int = 1
     poison: bool = False
     resumed_at: int = 0
-    part_bytes: int = Device.part_bytes  # of the operands in 16 bits, widened: one part, or several
+    part_bytes: int = Device.part_bytes  # size of a part of 16-bit operands in fp32: one part, or several
     slices: str = NO_SLICES
 
     @staticmethod
@@ -113,7 +113,7 @@ class Run:
         )
 
     def sliced(self, rng: random.Random, job: Job) -> Run:
-        """The same run in slices, if the layers that are drawn can be sliced."""
+        """This run in slices, if the drawn layers can be sliced."""
         assert job.slicer is not None
         counts = [count for count in range(2, job.slicer.items + 1) if job.slicer.items % count == 0]
         layers = [op.layers[0] for op in job.whole.of_kind(FORWARD) if op.layers]
@@ -130,12 +130,12 @@ class Run:
 
 
 BASELINE = Run("caffe")
-DIVERGED = ("training diverged",)  # in place of the bits: every run of the net has to refuse these numbers
+DIVERGED = ("training diverged",)  # replaces the bits: every run of the net must report divergence
 HOST_BUDGETS = {"default": None, "memory": 1 << 40, "little": 4096}
 
 
 class Different(Exception):
-    """What a run did otherwise than predicted."""
+    """A run differs from its prediction; the text is the difference."""
 
 
 def random_solver(rng: random.Random, iterations: int) -> str:
@@ -162,7 +162,7 @@ def solver_text(rng: random.Random, iterations: int, item_by_item: bool = False,
 
 
 def named_net(name: str, batch: int) -> str:
-    """A net of prototxt/ as a part of a solver, in batches of so many items, with the data of stage "dummy"."""
+    """A net of prototxt/ as a part of a solver, in batches of `batch` items, with the data of stage "dummy"."""
     path = ROOT / "prototxt" / name / "train_val.prototxt"
     message = NetParameter()
     message.CopyFrom(read_net(path).message)
@@ -181,7 +181,7 @@ def named_net(name: str, batch: int) -> str:
 
 
 def in_slices(runs: Sequence[Run], rng: random.Random, job: Job, always: bool) -> list[Run]:
-    """A share of the runs, or all of them, in slices, as far as the layers that are drawn can be sliced."""
+    """A fraction of the runs, or all, in slices, if the drawn layers can be sliced."""
     results = []
     for run in runs:
         draws = DRAWS if always else int(rng.random() < SLICED)
@@ -194,8 +194,18 @@ def in_slices(runs: Sequence[Run], rng: random.Random, job: Job, always: bool) -
 
 
 def loss_scale_for(text: str, device: Device) -> str | int | None:
-    """For all runs of a net in fp16: dynamic, or a number, of which the large one overflows."""
+    """The loss scale of all runs of a net in fp16: dynamic, or a number, the larger of which overflows."""
     return (None, 2**12, 2**24)[len(text) % 3] if device.storage in SCALED else None
+
+
+def removed_snapshots(folder: Path, iterations: int) -> list[str]:
+    """The files of the last snapshot, in hexadecimal; all are removed."""
+    content = [path.read_bytes().hex() for path in sorted(folder.glob(f"run_iter_{iterations}.*"))]
+    for path in folder.glob("run_iter_*"):
+        path.unlink()
+    if left := [path.name for path in folder.iterdir()]:
+        raise Different(f"leaves {', '.join(left)} in the folder of its snapshots")
+    return content
 
 
 def train(text: str, run: Run, device: Device, iterations: int, folder: Path) -> tuple[str, ...]:
@@ -240,17 +250,13 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
             except DivergenceError:
                 diverged = True
                 break
-    content = [path.read_bytes().hex() for path in sorted(folder.glob(f"run_iter_{iterations}.*"))]
-    for path in folder.glob("run_iter_*"):
-        path.unlink()
-    if left := [path.name for path in folder.iterdir()]:
-        raise Different(f"leaves {', '.join(left)} in the folder of its snapshots")
+    content = removed_snapshots(folder, iterations)
     # A snapshot to be resumed from finds values that are not finite an iteration before the next loss does.
     return DIVERGED if diverged else (struct.pack(f"{len(losses)}d", *losses).hex(), *content)
 
 
 def check_budgets(run: Run, file: SolverFile, device: Device, options: dict[str, object]) -> int | None:
-    """The budget of the run in bytes; Different where one below the minimum is not refused."""
+    """The budget of the run in bytes; Different if one below the minimum is not refused."""
     spill = resolve_spill(str(options["spill"]) if "spill" in options else None, device)
     job = solver_job(file, build_nets(file), StepOptions(device=device, spill=spill)).with_host_budget(
         options.get("host_budget")
@@ -280,8 +286,8 @@ def check_memory(solver: Solver, budget: int | None, run: Run, tested: bool, gro
 
 
 def written_bytes(schedules: Sequence[Schedule]) -> int:
-    """The end of the highest buffer that these write: an op need not write all of its workspace, or of the sums that
-    slices carry, and a mask of a byte may be that of untouched memory."""
+    """The end of the highest buffer that these write; an op need not write all of its workspace, or of the carry of
+    slices, and a mask byte may equal the pattern of untouched memory."""
     return max(
         aligned(r.offset + r.nbytes)
         for schedule in schedules
@@ -291,7 +297,7 @@ def written_bytes(schedules: Sequence[Schedule]) -> int:
 
 
 def memory(field: str) -> int:
-    """VmRSS, or VmHWM since reset_peak(), in bytes; 0 where the system does not tell."""
+    """VmRSS, or VmHWM since reset_peak(), in bytes; 0 if the system does not report it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -307,15 +313,20 @@ def reset_peak() -> None:
 # -- one net ---------------------------------------------------------------------------------------------------------
 
 
+def random_device(rng: random.Random) -> Device:
+    make = ReferenceDevice if rng.random() < 0.15 else CpuDevice
+    device = make(storage=rng.choice(STORAGES))
+    if isinstance(device, CpuDevice):
+        cpu.set_isa(rng.choice(cpu.available_isas()))
+    return device
+
+
 def try_net(
     campaign: Campaign, index: int, rng: random.Random, folder: Path, sliced: bool = False, net: str = ""
 ) -> None:
     iterations = rng.randint(2, 3)
     text = solver_text(rng, iterations, sliced, net)
-    make = ReferenceDevice if rng.random() < 0.15 else CpuDevice
-    device = make(storage=rng.choice(STORAGES))
-    if isinstance(device, CpuDevice):
-        cpu.set_isa(rng.choice(cpu.available_isas()))
+    device = random_device(rng)
     runs = [Run.random(rng, iterations, text.count("layer {")) for _ in range(RUNS)]
     campaign.count("nets")
     expected: tuple[str, ...] | None = None

@@ -1,13 +1,13 @@
-"""Random nets and solvers on random numbers of ranks, held against one rank bit by bit.
+"""Trains random nets and solvers on random numbers of ranks, compared bit by bit with one rank.
 
     python tools/random_ranks.py [--seconds 60 | --count N] [--seed S] [--only N]
 
 A net of tools/campaign/net_grammar.py gets a random solver whose iterations have 2 to 6 micro-batches.  One rank trains
-it under strategy `caffe`; then several do, as threads whose messages arrive late and in random order, each rank under a
-strategy and a budget of its own, some in slices of the batch, some from a snapshot of another number of ranks.
+it under strategy `caffe`; then several do, as threads whose messages arrive late and in random order, each rank with
+its own strategy and budget, some in slices of the batch, some from a snapshot of another number of ranks.
 
 findings   snapshots or losses whose bits differ from those of one rank
-           a measured peak of a rank that is not the predicted one
+           a measured peak of a rank that differs from the predicted one
            any exception but a refusal of the net, or of ranks for it; a run that takes more than five minutes
 """
 
@@ -43,17 +43,17 @@ from layermem.solver.sharing import ranks_of
 from tools.campaign.session import Campaign, add_arguments, time_limit
 from tools.random_nets import DIVERGED, LIMIT, Different, loss_scale_for, solver_text, written_bytes
 
-RUNS = 3  # of a net, beside the one on one rank
+RUNS = 3  # runs of a net besides the one on one rank
 MICRO_BATCHES = (2, 3, 4, 4, 6)
 QUICK = sorted(STRATEGIES.keys() - {"recompute-exact"})
 HOST_BYTES = 1 << 40
-WITHOUT_RANKS = "ranks|rank "  # in a refusal of a net that ranks cannot share
+WITHOUT_RANKS = "ranks|rank "  # pattern of the refusal of a net that ranks cannot share
 
 
 @dataclass(frozen=True)
 class RankRun:
-    """What one rank does.  budget: share of the way from the least bytes to those that the strategy takes without one;
-    None is no budget."""
+    """Settings of one rank.  budget: position between the minimum and the bytes without a budget, from 0 to 1; None is
+    no budget."""
 
     strategy: str = "caffe"
     budget: float | None = None
@@ -67,13 +67,13 @@ class RankRun:
 
 
 def of_iteration(file: Path, iteration: int) -> list[str]:
-    """The bytes of weights and optimizer state; the file beside them says how many ranks there were."""
+    """The bytes of weights and optimizer state of an iteration, without the file with the number of ranks."""
     found = sorted(file.parent.glob(f"{file.name}_iter_{iteration}.*"))
     return [path.read_bytes().hex() for path in found if "json" not in path.suffixes[-1]]
 
 
 def slices_for(run: RankRun, solver: SolverFile, device: Device) -> str:
-    """The whole step in two slices, if it can be."""
+    """The whole step in two slices, if possible."""
     try:
         solver_job(solver, build_nets(solver), StepOptions(device=device)).with_slices("whole/2")
     except InputError:
@@ -84,7 +84,7 @@ def slices_for(run: RankRun, solver: SolverFile, device: Device) -> str:
 def train_rank(
     text: str, run: RankRun, device: Device, folder: Path, end: int, snapshot: str | None, transport: Loopback | None
 ) -> tuple[list[float], str | None]:
-    """The losses of one rank, and the snapshot at the end."""
+    """Train one rank; return its losses and the snapshot at the end."""
     file = read_solver_text(f'snapshot_prefix: "{folder}/run"\n{text}', str(folder / "solver.prototxt"))
     slices, budget, losses = slices_for(run, file, device), None, []
 
@@ -126,7 +126,8 @@ def train_rank(
 def train_ranks(
     text: str, runs: list[RankRun], device: Device, folder: Path, ends: list[int], seed: int
 ) -> tuple[str, ...]:
-    """The bytes of the last snapshot and the losses, trained up to each of `ends` anew; the last end with `runs`."""
+    """Train up to each of `ends` in turn, the last time with `runs`; return the bytes of the last snapshot and the
+    losses."""
     snapshot: str | None = None
     losses: list[float] = []
     for number, end in enumerate(ends):
@@ -143,7 +144,7 @@ def train_ranks(
                 results = run_ranks(size, of_rank, seed=seed)
         except DivergenceError:
             return DIVERGED
-        losses += results[0][0]  # of rank 0, which logs
+        losses += results[0][0]  # losses of rank 0, which logs
         snapshot = next((name for _, name in results if isinstance(name, str)), None)
     content = of_iteration(folder / "run", ends[-1])
     for path in folder.glob("run_iter_*"):

@@ -1,4 +1,4 @@
-"""Trains the digits for many iterations in one process: neither its memory nor its open files grow.
+"""Trains the digits for many iterations in one process, whose memory and open files must not grow.
 
     python tools/soak.py [--iterations 20000] [--every 500] [--warm-up 2000]
 
@@ -31,7 +31,7 @@ GROWTH = 2 << 20  # bytes of the resident set
 
 @dataclass(frozen=True)
 class Sample:
-    """What the process holds after so many iterations."""
+    """Memory and open files of the process after an iteration."""
 
     iteration: int
     resident_bytes: int
@@ -47,7 +47,7 @@ class Sample:
 
 
 def train(iterations: int, every: int, folder: Path) -> Iterator[Sample]:
-    """Train, with a sample after every so many iterations."""
+    """Train, and yield a sample every `every` iterations."""
     text = (
         f'net: "{NET}"\nbase_lr: 0.01 lr_policy: "fixed" momentum: 0.9 weight_decay: 0.0005 random_seed: 1\n'
         f"max_iter: {iterations} test_iter: 6 test_interval: {TEST} snapshot: {SNAPSHOT}\n"
@@ -61,7 +61,7 @@ def train(iterations: int, every: int, folder: Path) -> Iterator[Sample]:
 
 
 def findings(samples: Sequence[Sample], warm_up: int) -> list[str]:
-    """What grew since the first sample after the warm-up."""
+    """Growth since the first sample after the warm-up."""
     first, *rest = [sample for sample in samples if sample.iteration >= warm_up]
     faults = []
     for sample in rest:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Run clang-tidy on C++ files of layermem/native, without its microkernels and bindings (.clang-tidy says why).
+"""Run clang-tidy on C++ files of layermem/native, without its microkernels and bindings (.clang-tidy explains why).
 
 tools/tidy_native.py             all of them
 tools/tidy_native.py FILE ...    these
 
-Files that can be compiled as one are checked as one, so what they include is parsed once: a third of the time.
+Files that can be compiled together are checked together, so that their headers are parsed once, in a third of the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compile_native import INCLUDE, group_files, jobs, write_if_changed
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "tidy"  # below .clang-tidy
-CORES = 2  # of the groups: the same files are checked together on every machine
+CORES = 2  # determines the groups: they are the same on every machine
 
 
 def sources() -> list[Path]:
@@ -30,7 +30,7 @@ def sources() -> list[Path]:
 
 
 def findings(files: Sequence[Path]) -> str:
-    """What clang-tidy says of files that are compiled as one."""
+    """The findings of clang-tidy for files that are compiled together."""
     text = "".join(f'#include "{file}"  // NOLINT: a source\n' for file in files)
     group = write_if_changed(BUILD / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.cpp", text)
     command = [Path(sys.executable).parent / "clang-tidy", group, "--", "-std=c++17", f"-I{ROOT / INCLUDE}"]

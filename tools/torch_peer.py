@@ -1,4 +1,4 @@
-"""Training steps of a net in PyTorch, started by tools/bench_cpu.py.  Needs only PyTorch.
+"""Times training steps of a net in PyTorch, for tools/bench_cpu.py.  Needs only PyTorch.
 
     python tools/torch_peer.py NET.json --mode channels_last --compile --steps 10
 
@@ -28,7 +28,7 @@ try:
     from torch import Tensor, nn
     from torch.nn import functional as F
     from torch.utils.checkpoint import checkpoint
-except ModuleNotFoundError:  # --help needs none of it
+except ModuleNotFoundError:  # --help works without PyTorch
     torch, Tensor, nn = None, object, SimpleNamespace(Module=object)
 
 Blobs = dict[str, Tensor]
@@ -107,7 +107,7 @@ class PeerNet(nn.Module):
         return self._segment(blobs, begin, len(self.layers))[LOSS]
 
     def _segment(self, blobs: Blobs, begin: int, end: int) -> Blobs:
-        """The blobs alive after layers [begin, end)."""
+        """Run layers [begin, end) and return the blobs alive after them."""
         blobs = dict(blobs)
         last = self._last()
         for i in range(begin, end):
@@ -122,7 +122,7 @@ class PeerNet(nn.Module):
         x, kind = [blobs[name] for name in layer["bottoms"]], layer["type"]
         if kind == "ReLU":
             name = layer["bottoms"][0]
-            y = F.relu(x[0], inplace=self.readers[name] == 1 and self.first[name] >= begin)  # not a blob that is kept
+            y = F.relu(x[0], inplace=self.readers[name] == 1 and self.first[name] >= begin)  # not a kept blob
         elif kind == "Eltwise":
             y = x[0] + x[1]
             for more in x[2:]:

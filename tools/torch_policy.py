@@ -1,18 +1,18 @@
-"""Recomputation planned by layermem, run by PyTorch: a training graph, its plan, and a selective-checkpoint policy.
+"""Runs recomputation in PyTorch that layermem plans: a training graph, its plan, and a selective-checkpoint policy.
 
     python tools/torch_policy.py [--model FILE.py:NAME] [--budget 50%] [--export graph.txt]
 
 NAME is a function without arguments that returns the stages of a net (a list of modules, run one after the other) and
-an input tensor; without --model a small convolutional net is taken.  Needs PyTorch for all but --help.
+an input tensor; the default is a small convolutional net.  Needs PyTorch for all but --help.
 
 1  AOTAutograd traces forward and backward of the mean square of the output: the training graph (torch.fx)
 2  it becomes a graph file of Kusumoto et al., which `layermem plan-graph` reads too (--export)
 3  layermem plans which values to keep within the budget
 4  each stage runs under torch.utils.checkpoint with a policy that saves those values and recomputes the others
-5  one step of both is run: their peaks of memory, by PyTorch's own record of its allocations, and their gradients
+5  one step of both runs, to compare peaks of memory, by PyTorch's record of its allocations, and gradients
 
-A value of the graph is found again at run time as the n-th result of its operator.  Views share the bytes of what they
-are views of.  A product of matrices counts as much as a convolution: 10, and everything else 1.
+A value of the graph is identified at run time as the n-th result of its operator.  Views share the bytes of their base.
+A product of matrices costs as much as a convolution: 10; everything else costs 1.
 
 source  Kusumoto et al., NeurIPS 2019; torch.utils.checkpoint, create_selective_checkpoint_contexts
 """
@@ -51,7 +51,8 @@ class Op:
     target    its operator, such as aten.relu.default
     reads     names of values, parameters and inputs
     writes    (name, bytes) of its results
-    backward  it is of the backward pass;  sequence: the number that an op and its backward have in common
+    backward  whether it belongs to the backward pass
+    sequence  the number that an op and its backward share
     """
 
     target: str
@@ -63,14 +64,14 @@ class Op:
 
 @dataclass
 class Traced:
-    """sources  (name, bytes, whether it is a parameter) of what the graph is given"""
+    """sources  (name, bytes, whether it is a parameter) of the inputs of the graph"""
 
     sources: list[tuple[str, int, bool]]
     ops: list[Op]
 
     @property
     def ids(self) -> dict[str, int]:
-        """The variables of the graph file: what it is given, then the results of forward ops."""
+        """The variables of the graph file: inputs of the graph, then the results of forward ops."""
         names = [name for name, _, _ in self.sources] + [name for op in self.forward for name, _ in op.writes]
         return {name: i for i, name in enumerate(names)}
 
@@ -98,11 +99,10 @@ class Traced:
         return GraphFile(tuple(variables), tuple(forwards), tuple(backwards))
 
     def saved_by_op(self) -> list[set[str]]:
-        """What the backward of each forward op reads of the forward pass.
+        """The values of the forward pass that the backward of each forward op reads.
 
-        A node of the backward pass belongs to the op of its sequence number or, without one, to the last op that has
-        all that it reads as inputs and results.
-        """
+        A node of the backward pass belongs to the op with its sequence number or, without one, to the last op whose
+        inputs and results include everything that it reads."""
         forward = self.forward
         around = [{*op.reads, *(name for name, _ in op.writes)} for op in forward]
         known = {name for names in around for name in names}
@@ -116,7 +116,7 @@ class Traced:
                 owner = owner or [i for i, names in enumerate(around) if reads <= names]
                 if owner:
                     saved[owner[-1]] |= reads
-                else:  # of several ops: each value to the op that makes it
+                else:  # values of several ops: each belongs to the op that makes it
                     for i, each in enumerate(forward):
                         saved[i] |= reads & {name for name, _ in each.writes}
         return saved
@@ -124,13 +124,13 @@ class Traced:
 
 @dataclass(frozen=True)
 class Saved:
-    """Which results of which operators are saved: the numbers of their calls in the forward pass."""
+    """Results of operators that are saved: the numbers of the operators' calls in the forward pass."""
 
     calls: dict[str, frozenset[int]]
 
     @classmethod
     def of(cls, traced: Traced, kept: set[int]) -> Saved:
-        """Those that make a variable in `kept`."""
+        """The calls that make a variable in `kept`."""
         ids, counts = traced.ids, Counter[str]()
         calls: dict[str, set[int]] = defaultdict(set)
         for op in traced.forward:
@@ -161,7 +161,7 @@ def kept_values(graph: GraphFile, plan: GraphPlan) -> set[int]:
 
 
 def trace(stages: Sequence[Any], x: Any) -> Traced:
-    """The training graph of the mean square of what the stages make of x."""
+    """Trace the training graph of the mean square of the stages' output for x."""
     import torch
     from torch._functorch.aot_autograd import aot_function, make_boxed_func
     from torch._functorch.partitioners import default_partition
@@ -184,7 +184,7 @@ def trace(stages: Sequence[Any], x: Any) -> Traced:
 
 
 def traced_of(graph: Any, parameters: Sequence[str], outputs: int) -> Traced:
-    """The Traced of a torch.fx graph of AOTAutograd, whose first outputs are those of the forward pass."""
+    """The Traced of a torch.fx graph of AOTAutograd, whose first outputs belong to the forward pass."""
     forward: set[Any] = set()
     stack = [each for each in next(iter(reversed(graph.nodes))).args[0][:outputs] if each is not None]
     while stack:
@@ -192,7 +192,7 @@ def traced_of(graph: Any, parameters: Sequence[str], outputs: int) -> Traced:
         if node not in forward:
             forward.add(node)
             stack += node.all_input_nodes
-    base: dict[Any, str] = {}  # node -> the value that it is, or is a view of
+    base: dict[Any, str] = {}  # node -> its value, or the value of which it is a view
     sources: list[tuple[str, int, bool]] = []
     ops: list[Op] = []
     for node in graph.nodes:
@@ -228,7 +228,7 @@ def _bytes(value: Any) -> int:
 class Policy:
     """The contexts of torch.utils.checkpoint for each stage.
 
-    Calls are counted, and again from the same numbers on when a stage is recomputed.
+    Calls are counted, from the same start again when a stage is recomputed.
     """
 
     def __init__(self, saved: Saved):
@@ -236,7 +236,7 @@ class Policy:
         self.forward: Counter[str] = Counter()
 
     def contexts(self) -> Any:
-        """The context_fn of one run of one stage."""
+        """Return the context_fn of one run of one stage."""
         from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
         again = Counter(self.forward)
@@ -252,7 +252,7 @@ class Policy:
 
 
 def step(stages: Sequence[Any], x: Any, saved: Saved | None) -> tuple[int, list[Any]]:
-    """The peak bytes that one step allocates beside what is there before it, and its gradients."""
+    """Run one step; return the peak bytes that it allocates in addition to existing ones, and its gradients."""
     import torch
     from torch.utils.checkpoint import checkpoint
 

@@ -1,14 +1,15 @@
-"""Bytes of device memory that a training step on device cuda reads and writes, counted from its launches.
+"""Counts the bytes of device memory that a training step on device cuda reads and writes, from its launches.
 
-    python tools/traffic.py resnet50 --batch 128                    a net of prototxt/, with everything kept
+    python tools/traffic.py resnet50 --batch 128                    a net of prototxt/, without recomputation or
+                                                                    offloading
     python tools/traffic.py net.prototxt --batch 64 --budget 4GB    the plan of `auto` within a budget
-    python tools/traffic.py resnet50 --batch 128 --capability 90    as compute capability 9.0 runs it, by warpgroups too
+    python tools/traffic.py resnet50 --batch 128 --capability 90    as on compute capability 9.0, with warpgroups
 
 Nothing runs, and no GPU is needed.  The training graph counts every operand of an op once (`operands`).  A launch moves
-what its arguments point to (`moved`): BatchNorm reads its input for the statistics and again for the result, the parts
-of a weight gradient are written and read, an op without launches, as a sum in place of one of its terms, moves nothing.
-A launch counts each array once, as if caches held all that it reads again, and the whole of it, also where a stride
-skips some; Concat, Slice and Crop move as many bytes of each array as the smallest has.
+the arrays of its arguments (`moved`): BatchNorm reads its input for the statistics and again for the result, the parts
+of a weight gradient are written and read, and an op without launches, such as a sum in place, moves nothing.  A launch
+counts each array once, as if caches held all repeated reads, and completely, even if a stride skips elements; Concat,
+Slice and Crop move as many bytes of each array as the smallest has.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from layermem.schedule.ir import Instruction, Schedule  # noqa: E402
 from layermem.schedule.joined import joined  # noqa: E402
 from layermem.utils.units import parse_bytes  # noqa: E402
 
-ARENA = 0x5A5A5A5A << 32  # where the arena is thought to be: no two integers of a launch's arguments make such a word
+ARENA = 0x5A5A5A5A << 32  # assumed address of the arena: no two integers of a launch's arguments make such a word
 ARENA_BYTES = 1 << 40
 WORKSPACE = "workspace"
 CHANNEL_SUMS = "channel_sums_"
@@ -50,7 +51,7 @@ PARTIAL = ("shape.copy_runs", "shape.crop")  # kernels that move a part of their
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one instruction: bytes as the graph counts operands, and as launches move them, in all and by kernel."""
+    """Bytes of one instruction: of its operands in the graph, and moved by launches, in total and by kernel."""
 
     kernel: str
     operands: int
@@ -59,7 +60,7 @@ class Traffic:
 
 
 def step_traffic(schedule: Schedule, precision: str = "fp32", capability: str = "") -> list[Traffic]:
-    """Of every instruction of the schedule, in its order; `capability` as that of CudaCall."""
+    """The traffic of every instruction of the schedule, in order; `capability` as in CudaCall."""
     groups = joined(schedule.instructions)
     return [each for group in groups for each in _group_traffic(schedule, group, precision, capability)]
 
@@ -67,7 +68,7 @@ def step_traffic(schedule: Schedule, precision: str = "fp32", capability: str = 
 def _group_traffic(
     schedule: Schedule, group: Sequence[Instruction], precision: str, capability: str
 ) -> Iterator[Traffic]:
-    """Of instructions that are launched together: all that they move is of the first one."""
+    """Yield the traffic of instructions that are launched together; the first one gets all moved bytes."""
     instruction, *others = group
     op = instruction.op
     if op is None:
@@ -89,8 +90,8 @@ def group_launches(
     dtypes: Mapping[str, str] = MappingProxyType({}),
     capability: str = "",
 ) -> tuple[Sequence[Launch], Sequence[int]]:
-    """As the cuda device binds ops that it has kernels for and launches together, one or several, and the bytes that
-    each launch moves.  `dtypes`: element types by buffer, where some have 16 bits."""
+    """Bind ops that are launched together like the cuda device; return the launches and the bytes that each moves.
+    `dtypes` are the element types of 16-bit buffers."""
     if len(group) == 1:
         op, spans = group[0].op, dict(_spans(schedule, group[0]))
         assert op is not None
@@ -121,8 +122,8 @@ def _call(op: Op, spans: Mapping[str, range], precision: str, dtypes: Mapping[st
 
 
 def launches_bytes(launches: Sequence[Launch], spans: Mapping[str, range], updated: Collection[str]) -> list[int]:
-    """That each launch moves, where roles have the addresses `spans`; those `updated` are read and written, which does
-    not show in the arguments where only one names them."""
+    """The bytes that each launch moves, if roles have the addresses `spans`; roles in `updated` are read and written,
+    which arguments do not show if only one names them."""
     pointers = [_pointers(launch) for launch in launches]
     touched = Counter(chain(*pointers))
     read_too = {spans[role].start: len(spans[role]) for role in updated if touched[spans[role].start] == 1}
@@ -134,7 +135,7 @@ def launches_bytes(launches: Sequence[Launch], spans: Mapping[str, range], updat
 
 
 def _spans(schedule: Schedule, instruction: Instruction) -> Iterator[tuple[str, range]]:
-    """Addresses of each role."""
+    """Yield the addresses of each role."""
     assert instruction.op is not None
     for role, number in instruction.roles.items():
         residency = schedule.residencies[number]
@@ -147,20 +148,20 @@ def _spans(schedule: Schedule, instruction: Instruction) -> Iterator[tuple[str, 
 
 
 def _pointers(launch: Launch) -> list[int]:
-    """All pointers into the arena among the arguments, in their order."""
+    """All pointers into the arena among the arguments, in order."""
     words = struct.unpack_from(f"<{len(launch.args) // 8}Q", launch.args)
     return [word for word in words if ARENA <= word < ARENA + ARENA_BYTES]
 
 
 def _moved(launch: Launch, nbytes: Sequence[int]) -> int:
-    """Of the arrays of a launch, by what lies behind each pointer."""
+    """Bytes that a launch moves, given the bytes of its arrays."""
     if nbytes and f"{launch.module}.{launch.function}".startswith(PARTIAL):
         return len(nbytes) * min(nbytes)
     return sum(nbytes)
 
 
 def _bytes_from(address: int, spans: Mapping[str, range], touched: Collection[int]) -> int:
-    """What lies behind a pointer: the rest of its role; of the workspace, the bytes up to the next pointer."""
+    """Bytes after a pointer: the rest of its role; in the workspace, up to the next pointer."""
     for role, span in spans.items():
         if address in span and role != WORKSPACE:
             return span.stop - address
@@ -170,8 +171,8 @@ def _bytes_from(address: int, spans: Mapping[str, range], touched: Collection[in
 
 
 def _most_of(launch: Launch) -> Iterator[int]:
-    """Bytes of the arrays of a launch at most, in the order of its pointers: sums over channels write parts of columns
-    and read rows of them, in a workspace that may be larger for another launch."""
+    """Upper bounds of the bytes of a launch's arrays, in the order of its pointers: sums over channels write partial
+    sums and read them, in a workspace that may be larger for another launch."""
     if not launch.function.startswith(CHANNEL_SUMS):
         return repeat(ARENA_BYTES)
     members = layout(launch.module, "ChannelSumsArgs").members

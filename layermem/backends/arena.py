@@ -1,7 +1,7 @@
 """Arenas: the one allocation of a device, and the host arena of offloaded buffers.
 
 Both are flat byte arrays; every residency is a view at its offset.  The host arena may be a memory-mapped file
-(`spill`), so that what leaves the device leaves memory too.
+(`spill`), so that offloaded buffers leave host memory too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from layermem.utils.units import format_bytes
 Bytes = npt.NDArray[np.uint8]
 
 PAGE = 4096
-POISON = 0xFF  # as float32 or float64: NaN
-UNTOUCHED = 0xFFFFA5FF  # what no kernel computes; as float32 or float64 NaN as well
+POISON = 0xFF  # four or eight such bytes are NaN
+UNTOUCHED = 0xFFFFA5FF  # a value that no kernel computes; also NaN as float32 or float64
 WORD = 4  # bytes of UNTOUCHED
 CHUNK = 2**20  # bytes that are compared at a time
 
@@ -32,18 +32,19 @@ CHUNK = 2**20  # bytes that are compared at a time
 class Arena:
     """`nbytes` of memory, page-aligned.
 
-    measured   filled with UNTOUCHED, as is a guard page behind the end, so that what was written can be found out
+    measured   filled with UNTOUCHED, including a guard page after the end, so that written bytes can be found
     spill      a folder for the file that the arena is mapped to
-    poison     NaN everywhere at first
+    poison     initially filled with NaN
     """
 
     def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False, measured: bool = False):
         self.nbytes = nbytes
         self.guard_bytes = PAGE if measured else 0
-        self._map: mmap.mmap | None = None  # of the spill file
+        self._map: mmap.mmap | None = None  # mapping of the spill file
         try:
             if spill is not None and nbytes:
-                with tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-") as file:  # the mapping outlives it
+                # The mapping outlives the handle.
+                with tempfile.TemporaryFile(dir=spill, prefix="layermem-spill-") as file:
                     _reserve(file.fileno(), nbytes)
                     self._map = mmap.mmap(file.fileno(), nbytes)
                     self._descriptor = os.dup(file.fileno())
@@ -68,7 +69,7 @@ class Arena:
         return int(self.bytes.ctypes.data)
 
     def view(self, offset: int, tensor: Tensor, dtype: str | None = None) -> np.ndarray:
-        """The tensor at `offset`, in its stored shape (channels-last), C-contiguous."""
+        """The tensor at `offset`, in its shape in memory (channels-last), C-contiguous."""
         kind = np.dtype(dtype or tensor.dtype)
         return self.bytes[offset : offset + tensor.count * kind.itemsize].view(kind).reshape(tensor.stored)
 
@@ -95,8 +96,8 @@ class Arena:
             self._map.flush()
 
     def evict(self) -> None:
-        """Flush, and give the pages that the file has in memory back, where the system has a call for it: the next
-        reads are of the device."""
+        """Flush, and drop the file's pages from memory if the system has a call for it, so that the next reads come
+        from its device."""
         if self._map is not None:
             self.flush()
             if hasattr(mmap, "MADV_DONTNEED"):
@@ -104,10 +105,10 @@ class Arena:
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    # -- what was written ------------------------------------------------------------------------------------------
+    # -- written bytes ---------------------------------------------------------------------------------------------
 
     def touched_bytes(self) -> int:
-        """Bytes from the start to the last word that was written since the arena was made, in the guard page too.
+        """Bytes from the start to the last word written since the arena was made, including the guard page.
 
         The arena must be `measured`."""
         for end in range(self.nbytes + self.guard_bytes, 0, -CHUNK):
@@ -132,7 +133,7 @@ def spill_error(nbytes: int, folder: Path | str | None, reason: str) -> InputErr
 
 
 def check_spill_space(nbytes: int, folder: Path | str) -> None:
-    """InputError, as of an Arena, if the file system of `folder` has fewer bytes than that left."""
+    """Raise the InputError of an Arena if the file system of `folder` has fewer free bytes."""
     if hasattr(os, "statvfs"):
         state = os.statvfs(folder)
         if nbytes > state.f_bavail * state.f_frsize:
@@ -140,7 +141,7 @@ def check_spill_space(nbytes: int, folder: Path | str) -> None:
 
 
 def _reserve(file: int, nbytes: int) -> None:
-    """Give an open file its bytes on the disk: touching a page that the disk cannot hold would kill the process."""
+    """Allocate an open file's bytes on the disk: touching a page without disk space would kill the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, nbytes)
     else:
@@ -148,5 +149,5 @@ def _reserve(file: int, nbytes: int) -> None:
 
 
 def axes_of_caffe(stored: np.ndarray) -> np.ndarray:
-    """The NCHW view of channels-last memory; other ranks as they are."""
+    """The NCHW view of channels-last memory; other ranks are unchanged."""
     return stored.transpose(0, 3, 1, 2) if stored.ndim == 4 else stored

@@ -1,7 +1,7 @@
 """The device interface: buffer sizes, arenas, binding ops to addresses, ordering streams, execution.
 
-Ops are bound once per schedule, when every address is known; a bound op is a callable without arguments.  Per-step
-values (seed, step, learning rate, batch) are read from the context that it was bound to.
+Ops are bound once per schedule, when every address is known; a bound op is a callable without arguments.  It reads
+per-step values (seed, step, learning rate, batch) from the context that it was bound to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
 from layermem.utils.text import choices
 
-Memory: TypeAlias = Any  # what an arena gives for a range of bytes: a NumPy view, or an address on another device
+Memory: TypeAlias = Any  # a range of an arena: a NumPy view, or an address on another device
 Batch = Mapping[str, Sequence[npt.NDArray[Any] | ByteImages]]  # arrays (NCHW) by input layer
 NextBatch = Callable[[], "Batch | None"]  # fetches the batch after this one, None after the last
 
@@ -43,25 +43,25 @@ class Device:
     name = ""
     real = "float32"  # element type of blobs
     has_streams = False  # whether instructions of different streams run at the same time
-    storage = FP32  # of activations: in 16 bits where it is one of NARROW (graph/storage.py)
-    least_parts = 8  # of the largest op, where activations are in 16 bits
-    part_bytes = 8 << 20  # of an op in fp32, where activations are in 16 bits: they stay in a cache
-    shares_host_memory = True  # its arena and the host's are the same memory: offloading to it frees nothing
-    fusions: frozenset[str] = frozenset()  # names of the fused ops that it runs (OpRecord.fusion)
+    storage = FP32  # storage of activations; names in NARROW have 16 bits (graph/storage.py)
+    least_parts = 8  # smallest number of parts of the largest op with 16-bit activations
+    part_bytes = 8 << 20  # fp32 bytes of a part with 16-bit activations: they stay in a cache
+    shares_host_memory = True  # its arena is in host memory: offloading frees nothing
+    fusions: frozenset[str] = frozenset()  # fused ops that it runs (OpRecord.fusion)
 
     @property
     def gpu(self) -> TargetGpu | None:
-        """The GPU that plans are for, on a device that has some."""
+        """The GPU that plans are made for, on a device with GPUs."""
         return None
 
     @property
     def title(self) -> str:
-        """What plans and costs are made for: its name, and what else changes the kernels that run."""
+        """The target of plans and costs: the name, and other properties that change the kernels."""
         return self.name
 
     @property
     def arithmetic(self) -> str:
-        """What the bits of results depend on beside the net: snapshots record it."""
+        """The properties besides the net that determine the bits of results; snapshots record them."""
         return self.title + self._of_storage
 
     @property
@@ -72,7 +72,7 @@ class Device:
         return tensor.count * np.dtype(self.dtype(tensor)).itemsize
 
     def dtype(self, tensor: Tensor) -> str:
-        """The NumPy element type of the tensor in memory; bits where NumPy has no such type."""
+        """The NumPy element type of the tensor in memory; unsigned integers if NumPy lacks the type."""
         return self.real if tensor.dtype == "float32" else BITS.get(tensor.dtype, tensor.dtype)
 
     def _set_storage(self, storage: str) -> None:
@@ -81,60 +81,60 @@ class Device:
         self.storage = storage
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
-        """Bytes that an op with these roles needs while it runs."""
+        """Bytes of workspace for an op with these roles."""
         return 0
 
     def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
-        """The same in the host arena, on devices that stage bytes there."""
+        """Bytes of host workspace for an op, on devices that stage bytes there."""
         return 0
 
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
-        """Bytes that slices of a batch carry of a result that sums over its items (OpRecord); None where this device
-        cannot run the op in slices.  `record` is that of one slice."""
+        """Bytes that slices of a batch carry for a result that sums over its items (OpRecord); None if this device
+        cannot run the op in slices.  `record` belongs to one slice."""
         return None
 
     def open_bytes(self, record: OpRecord, step: str, role: str) -> int:
-        """Bytes that slices carry beside those, of a sum that a slice does not complete."""
+        """Additional bytes that slices carry for a sum that a slice does not complete."""
         return 0
 
     def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
-        """Whether what slices of a batch carry of a result is that result itself, incomplete: where both have the same
-        size, the last slice may have them in the same memory.  If the result `accumulates`: whether the sums begin with
-        what it is added to."""
+        """Whether the carry of a result is the incomplete result itself: if both have the same size, the last slice may
+        have them in the same memory.  If the result `accumulates`: whether the sums begin with the value that it is
+        added to."""
         return False
 
     def takes(
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]:
-        """Of the roles of an op, in these element types, those in 16 bits that its kernel takes as they are; the others
-        are converted (graph/storage.py).  Both ways have the same bits."""
+        """The 16-bit roles of an op, in these element types, that its kernel takes directly; others are converted
+        (graph/storage.py).  Both ways give the same bits."""
         return frozenset()
 
     def row_bands(self, record: InnerProduct) -> BandRules | None:
-        """How this device computes `record`, the whole one, in bands of the rows of its weights (graph/bands.py); None
-        where their bits would not be those of the whole."""
+        """The rules by which this device computes the whole `record` in bands of the rows of its weights
+        (graph/bands.py); None if bands would not have the bits of the whole."""
         return None
 
     def implements(self, record: OpRecord, step: str) -> bool:
         raise NotImplementedError
 
     def bind(self, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
-        """`arrays`: stored (channels-last) views by role, and "workspace" and "host_workspace" as bytes."""
+        """Bind an op to `arrays`: channels-last views by role, and "workspace" and "host_workspace" as bytes."""
         raise NotImplementedError
 
-    takes_bytes = False  # whether it transforms ByteImages itself
+    takes_bytes = False  # whether the device itself transforms ByteImages
 
     def bind_joined(self, bindings: Sequence[tuple[Op, Mapping[str, Memory]]], context: StepContext) -> Bound:
-        """One call for ops that join each other (Op.joins), each with its `arrays`."""
+        """Return one call for ops that join each other (Op.joins), each with its `arrays`."""
         return sequence([self.bind(op, arrays, context) for op, arrays in bindings])
 
     def view(self, memory: Memory, begin: int, tensor: Tensor) -> Memory:
-        """A tensor at byte `begin` of what an arena gave for some bytes, or for a tensor."""
+        """Return the memory of a tensor at byte `begin` of a range of an arena."""
         begins, dtype = memory.reshape(-1).view(np.uint8)[begin:], np.dtype(self.dtype(tensor))
         return begins[: tensor.count * dtype.itemsize].view(dtype).reshape(tensor.stored)
 
     def bind_widen(self, source: Memory, target: Memory, dtype: str, stream: str) -> Bound:
-        """`target` in fp32 = `source` in `dtype`, one of NARROW."""
+        """Return a call that writes `source`, in `dtype` of NARROW, to `target` in fp32."""
 
         def run() -> None:
             target[...] = widened(source, dtype)
@@ -142,7 +142,7 @@ class Device:
         return run
 
     def bind_narrow(self, source: Memory, target: Memory, dtype: str, stream: str) -> Bound:
-        """`target` in `dtype` = `source` in fp32, rounded to nearest even."""
+        """Return a call that writes `source`, in fp32, to `target` in `dtype`, rounded to nearest even."""
 
         def run() -> None:
             target[...] = narrowed(source, dtype)
@@ -150,7 +150,7 @@ class Device:
         return run
 
     def bind_copy(self, source: Memory, target: Memory) -> Bound:
-        """A copy of bytes between the device's arena and the host's."""
+        """Return a call that copies bytes between the device's arena and the host's."""
 
         def copy() -> None:
             target[:] = source
@@ -158,7 +158,7 @@ class Device:
         return copy
 
     def bind_fill(self, span: Memory, byte: int, stream: str) -> Bound:
-        """Set all bytes of `span`, after the work issued to the stream before."""
+        """Return a call that sets all bytes of `span`, after earlier work on the stream."""
 
         def fill() -> None:
             span[:] = byte
@@ -166,10 +166,11 @@ class Device:
         return fill
 
     def load(self) -> None:
-        """Make ready what has been bound, where that takes long: kernels that are compiled at their first use."""
+        """Do slow preparations for everything that was bound, such as compiling kernels."""
 
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
-        """`call`, and DeviceError if it changes one of the spans `watched`, each beside the buffer of that name."""
+        """Return `call` with a DeviceError if it changes one of the spans `watched`, each next to the buffer of that
+        name."""
 
         def guarded() -> None:
             before = [span.copy() for _, span in watched]
@@ -187,13 +188,13 @@ class Device:
         cancel: Bound | None = None,
         free_from: Mapping[str, int] = {},
     ) -> Sequence[Bound]:
-        """The bound instructions, each waiting for those of other streams that its `after` names.
+        """Return the bound instructions; each waits for the instructions of other streams in its `after`.
 
-        A device without streams completes each call before the next: nothing to add, but for those on COMM.  They run
-        on a thread of their own if there is a way to `cancel` what they wait for, else in their turn.
+        A device without streams completes each call before the next, so nothing is added, except on COMM: its calls
+        run on a separate thread if `cancel` can end their waits, otherwise in order.
 
-        free_from   by input layer: the tick from which the bytes of its workspace are free for the next batch, to the
-                    end of the step
+        free_from   by input layer: the tick from which the bytes of its workspace are free for the next batch, until
+                    the end of the step
         """
         if cancel is None or all(each.stream != COMM for each in instructions):
             return calls
@@ -212,49 +213,49 @@ class Device:
 
     @property
     def communication_bytes(self) -> int:
-        """Bytes of the device that communication between ranks takes beside the arena."""
+        """Bytes of the device, outside of the arena, for communication between ranks."""
         return 0
 
     def connect(self, transport: Transport) -> None:
-        """What the device prepares to communicate with the other ranks beside `transport`, before a plan is made."""
+        """Prepare communication with the other ranks of `transport`, before a plan is made."""
 
     def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
-        """Check the kernels that the steps of `graphs` launch, where this machine has no record of that, and `say` what
-        was found; whether other kernels take the place of some, so that the graphs must be made again."""
+        """Check the kernels of `graphs`, unless this machine has a record of the check, and `say` the results; return
+        whether other kernels replace some, so that the graphs must be made again."""
         return False
 
     def default_host_bytes(self, *, spill: bool = False) -> int | None:
-        """The host budget where the user states none: no limit, but 0 where offloading to memory would free none."""
+        """The host budget if the user states none: no limit, or 0 if offloading to memory would free none."""
         return 0 if self.shares_host_memory and not spill else None
 
     def free_bytes(self, host_bytes: int = 0) -> int:
-        """Bytes that an arena may take now beside a host arena of so many: the budget `free`."""
+        """Bytes that an arena may take now, next to a host arena of `host_bytes`: the budget `free`."""
         raise InputError(f"budget 'free' needs a GPU's driver; give a number of bytes for device {self.name}")
 
     def seconds(self, calls: Sequence[Bound]) -> float:
-        """Seconds that the calls take on their own; without launch latency where the device can measure that."""
+        """Seconds of the calls on their own, without launch latency if the device can measure that."""
         began = time.perf_counter()
         self.run(calls)
         return time.perf_counter() - began
 
     def describe(self) -> str:
-        """One line for `layermem devices`."""
+        """Return one line for `layermem devices`."""
         return self.name
 
     def arena(self, nbytes: int, *, poison: bool = False) -> Arena:
-        """The one allocation of a step, in which Arena.touched_bytes() measures."""
+        """Allocate the arena of a step, in which Arena.touched_bytes() measures."""
         return Arena(nbytes, poison=poison, measured=True)
 
     def check_spill(self) -> None:
-        """InputError where the host arena of this device cannot be a file."""
+        """Raise InputError if the host arena of this device cannot be a file."""
 
     def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> Arena:
-        """The arena of offloaded buffers: host memory, or a memory-mapped file in the folder `spill`."""
+        """Allocate the arena of offloaded buffers: host memory, or a memory-mapped file in the folder `spill`."""
         return Arena(nbytes, spill=spill, poison=poison)
 
 
 def sequence(calls: Sequence[Bound]) -> Bound:
-    """One call that makes all `calls` in order."""
+    """Return one call that makes all `calls` in order."""
     if len(calls) == 1:
         return calls[0]
 
@@ -279,7 +280,7 @@ def register_device(name: str) -> Callable[[type[Device]], type[Device]]:
 
 
 def get_device(name: str, **settings: object) -> Device:
-    """The device called `name`, from the package of that name; `settings` go to its class."""
+    """Make the device called `name`, from the package of that name; `settings` go to its class."""
     available = [each for each in NAMES if find_spec(f"layermem.backends.{each}")]
     if name not in DEVICES and name in available:
         import_module(f"layermem.backends.{name}")
@@ -289,7 +290,7 @@ def get_device(name: str, **settings: object) -> Device:
 
 
 def describe_devices() -> dict[str, str]:
-    """One line per device: its description, or why it is not available here."""
+    """Return one line per device: its description, or the reason why it is not available."""
     lines = {}
     for name in NAMES:
         try:

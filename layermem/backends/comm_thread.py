@@ -1,11 +1,11 @@
-"""Instructions of the stream COMM on a thread of their own, for devices without streams.
+"""Runs instructions of the stream COMM on a separate thread, for devices without streams.
 
     tick      0    1    2    3    4    5
     caller    a    b         c         d          the other streams, in order
     thread              x         y               COMM, in order; y waits for c if `after` names it, and d for y
 
-The thread lives as long as one run of the step.  An error on either side ends the run: the caller's side cancels what
-the thread waits for, and joins it.
+The thread lives for one run of the step.  An error on either side ends the run: the caller's side cancels the wait of
+the thread, and joins it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Bound = Callable[[], object]
 class CommCalls(Sequence[Bound]):
     """The bound instructions of a step; run() makes all of them.
 
-    cancel   ends, from another thread, what a call on COMM waits for
+    cancel   ends the wait of a call on COMM, from another thread
     """
 
     def __init__(self, instructions: Sequence[Instruction], calls: Sequence[Bound], cancel: Bound):
         self._calls, self._cancel = calls, cancel
         position = {each.tick: i for i, each in enumerate(instructions)}
         on_comm = [each.stream == COMM for each in instructions]
-        # Of each call: the last one of the other side that it waits for, or -1.
+        # For each call: the last call of the other side that it waits for, or -1.
         waits = [
             max((position[tick] for tick in each.after if on_comm[position[tick]] != on_comm[i]), default=-1)
             for i, each in enumerate(instructions)
@@ -58,7 +58,7 @@ class CommCalls(Sequence[Bound]):
             self._run_side(False, progress)
             progress.wait_for_end()
         except BaseException:
-            if progress.error is None:  # it began here
+            if progress.error is None:  # the error began on this side
                 progress.stop()
                 self._cancel()
             raise
@@ -74,7 +74,7 @@ class CommCalls(Sequence[Bound]):
             progress.end()
 
     def _run_side(self, side: bool, progress: Progress) -> None:
-        """Make the calls of one side, in order, each when that of the other side for which it waits is complete."""
+        """Make the calls of one side in order, each when the call of the other side that it waits for is complete."""
         other = not side
         for index, awaited in self._sides[side]:
             progress.check()
@@ -90,16 +90,16 @@ class Stopped(Exception):
 
 
 class Progress:
-    """How far both sides of one run are."""
+    """The progress of both sides of one run."""
 
     def __init__(self) -> None:
-        self.error: BaseException | None = None  # of the thread
+        self.error: BaseException | None = None  # error of the thread
         self._changed = threading.Condition()
-        self._complete = {False: -1, True: -1}  # the last call of each side that the other one may wait for
+        self._complete = {False: -1, True: -1}  # the last complete call of each side
         self._ended = self._stopped = False
 
     def check(self) -> None:
-        """Raise where the other side has failed."""
+        """Raise if the other side has failed."""
         if self.error is not None:
             raise self.error
         if self._stopped:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 BITS = {"bfloat16": "uint16", "float16": "uint16"}
 Bits = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float32]
-NAN = 0x7FFF  # that of every NaN, as GPUs round it
+NAN = 0x7FFF  # bits of every NaN, as GPUs round it
 
 
 def widened(bits: Bits, dtype: str) -> Floats:

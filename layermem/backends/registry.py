@@ -5,8 +5,8 @@
     @cpu.kernel(Pool, "forward")
     def pool_forward(op: Pool, call: CpuCall) -> Launches: ...
 
-A kernel is found under the record's type and the op's step; it gets the record, which says what to compute, and the
-call, which says where: addresses or arrays by role, which roles accumulate, the workspace, and the step's context.
+A kernel is found under the record's type and the op's step.  It gets the record, which defines the computation, and the
+call, which has its operands: addresses or arrays by role, roles that accumulate, the workspace, and the step's context.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from layermem.ops import OPEN as OPEN
 
 R = TypeVar("R", bound=OpRecord)  # the record
 C = TypeVar("C")  # the backend's call
-T = TypeVar("T")  # what binding returns: launches, or nothing where the kernel runs at once
+T = TypeVar("T")  # the result of binding: launches, or None if the kernel runs at once
 
 WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
 CarryRule = Callable[[R, str], "int | None"]  # (record, a summed role) -> bytes; None: not in slices
-OpenRule = Callable[[R, str], int]  # (record, a summed role) -> bytes beside those
-NarrowRule = Callable[[R], "str | Sequence[str]"]  # (record) -> a pattern of roles, or several, the first one first
+OpenRule = Callable[[R, str], int]  # (record, a summed role) -> additional bytes
+NarrowRule = Callable[[R], "str | Sequence[str]"]  # (record) -> a pattern of roles, or several in order of preference
 InPlaceRule = Callable[[R, str], bool]  # (record, a summed role) -> whether slices carry the result itself
 
 
@@ -40,7 +40,7 @@ NO_ROLES: frozenset[str] = frozenset()
 
 
 class UndeclaredRole(LayermemError):
-    """A kernel needs a role that its op does not declare: the layer's memory traits are wrong."""
+    """A kernel needs a role that its op does not declare, so the layer's memory traits are wrong."""
 
     def __init__(self, op: str, needed: Sequence[str], declared: Collection[str]):
         names = " or ".join(f"'{role}'" for role in needed)
@@ -51,23 +51,23 @@ class UndeclaredRole(LayermemError):
 
 
 def storage_of(dtypes: Collection[str]) -> str:
-    """The word of the type of 16 bits among these, "" if there is none (KernelCall.storage)."""
+    """The name of the 16-bit type among these, "" if there is none (KernelCall.storage)."""
     return next((word for word, dtype in NARROW.items() if dtype in dtypes), "")
 
 
 def narrow_roles(dtypes: Mapping[str, str]) -> frozenset[str]:
-    """Roles in 16 bits, by the element types of all."""
+    """The roles in 16 bits, given the element types of all."""
     return frozenset(role for role, dtype in dtypes.items() if dtype in NARROW.values())
 
 
 class StepContext(TypedDict, total=False):
-    """What ops read at run time and the solver sets between steps.
+    """Values that ops read at run time and the solver sets between steps.
 
     seed, step     key and counter of random numbers; `step` counts batches
-    iteration      of the solver; rate  the learning rate now
-    loss_scale     by which gradients are multiplied;  skipped  iterations without an update, as gradients overflowed
+    iteration      iteration of the solver;  rate  the current learning rate
+    loss_scale     factor of gradients;  skipped  number of iterations without an update, because gradients overflowed
     momentum ..    settings of the update rules, which no iteration changes
-    transport      to the other ranks;  averaged  how many batches of theirs move averages, where these are not all
+    transport      connection to the other ranks;  averaged  number of batches that move averages, if not all do
     batch          arrays (NCHW) by input layer;  results  arrays by output blob, set by the step
     """
 
@@ -95,12 +95,12 @@ class StepContext(TypedDict, total=False):
 class KernelCall:
     """One op bound to its bytes.
 
-    addresses    by role; "workspace" where the op needs one
-    counts       elements by role
-    accumulated  roles whose result is added to what is there
+    addresses    addresses by role; "workspace" if the op needs one
+    counts       numbers of elements by role
+    accumulated  roles whose result is added to the old contents
     layer        name of the layer, for errors
-    storage      "" or the word of NARROW of the roles that the kernel takes in 16 bits (KernelRegistry.takes)
-    narrow       those roles
+    storage      "" or the name in NARROW of the roles that the kernel takes in 16 bits (KernelRegistry.takes)
+    narrow       these roles
     """
 
     addresses: Mapping[str, int]
@@ -112,7 +112,7 @@ class KernelCall:
     narrow: Collection[str] = ()
 
     def __getitem__(self, role: str) -> int:
-        """The address of `role`, 0 where the op does not have it."""
+        """The address of `role`, or 0 if the op lacks it."""
         return self.addresses.get(role, 0)
 
     def __contains__(self, role: str) -> bool:
@@ -132,7 +132,7 @@ class KernelCall:
         return self.counts[role]
 
     def numbered(self, stem: str) -> list[int]:
-        """The addresses of stem0, stem1, .. as far as they go."""
+        """The addresses of stem0, stem1, .. up to the first that is absent."""
         return [self.addresses[f"{stem}{i}"] for i in takewhile(lambda i: f"{stem}{i}" in self.addresses, count())]
 
     @property
@@ -143,7 +143,7 @@ class KernelCall:
 class KernelRegistry(Generic[C, T]):
     """The kernels of one backend, and the workspace that each needs.
 
-    adds_narrow   whether all of its kernels add to what is there in 16 bits
+    adds_narrow   whether all of its kernels can accumulate in 16 bits
     """
 
     def __init__(self, backend: str, *, adds_narrow: bool = False):
@@ -167,10 +167,10 @@ class KernelRegistry(Generic[C, T]):
         narrow: str | NarrowRule[R] | None = None,
         adds_narrow: bool = False,
     ) -> Callable[[Callable[[R, C], T]], Callable[[R, C], T]]:
-        """Register the kernel of `record`'s `steps`, and the rules of its workspace and of what slices of a batch
-        carry and leave open, in bytes.  `narrow` matches the roles that it also takes in 16 bits, all of them in the
-        same type; it writes each of their elements once, so that the result is rounded once.  Of several patterns the
-        first one whose roles are all in 16 bits counts.  `adds_narrow`: it also adds to what is there in 16 bits."""
+        """Register the kernel of `record`'s `steps`, with the rules for the bytes of its workspace and of the roles
+        ".carry" and ".open" of slices.  `narrow` matches the roles that it also takes in 16 bits, all in the same type;
+        it writes each of their elements once, so that results are rounded once.  With several patterns, the first one
+        whose roles are all in 16 bits counts.  `adds_narrow`: it also accumulates in 16 bits."""
 
         def register(function: Callable[[R, C], T]) -> Callable[[R, C], T]:
             for step in steps:
@@ -195,7 +195,7 @@ class KernelRegistry(Generic[C, T]):
         return (type(record), step) in self._kernels
 
     def bind(self, record: OpRecord, step: str, call: C) -> T:
-        """What the kernel of this op returns for `call`; KeyError where there is none."""
+        """Bind the kernel of this op to `call`; KeyError if there is none."""
         return self._kernels[type(record), step](record, call)
 
     def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int:
@@ -203,7 +203,7 @@ class KernelRegistry(Generic[C, T]):
         return rule(record, roles) if rule is not None else 0
 
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
-        """Bytes of the role "{role}.carry" of an op of one slice; None where its kernel cannot sum slice by slice."""
+        """Bytes of the role "{role}.carry" of an op of one slice; None if its kernel cannot sum slice by slice."""
         rule = self._carries.get((type(record), step))
         return None if rule is None else rule(record, role)
 
@@ -213,15 +213,15 @@ class KernelRegistry(Generic[C, T]):
         return 0 if rule is None else rule(record, role)
 
     def sums_in_place(self, record: OpRecord, step: str, role: str) -> bool:
-        """Whether "{role}.carry" is `role` itself, incomplete: the last slice may have both in the same memory."""
+        """Whether "{role}.carry" is the incomplete `role` itself: the last slice may have both in the same memory."""
         rule = self._in_place.get((type(record), step))
         return rule is not None and rule(record, role)
 
     def takes(
         self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
     ) -> frozenset[str]:
-        """Those of the roles with these element types that the kernel takes in 16 bits: all that it can take so, where
-        all of them are; else none."""
+        """The roles with these element types that the kernel takes in 16 bits: a pattern counts only if all its roles
+        are."""
         rule = self._narrow.get((type(record), step), ())
         patterns = rule(record) if callable(rule) else rule
         for pattern in [patterns] if isinstance(patterns, str) else patterns:

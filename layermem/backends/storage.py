@@ -1,4 +1,4 @@
-"""Binds an op with operands in 16 bits: each of its passes, part by part (graph/storage.py)."""
+"""Binds an op with 16-bit operands: each of its passes, part by part (graph/storage.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from layermem.ops import Tensor
 
 
 def bind_op(device: Device, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
-    """The op on the arrays that its roles name, in the form in which they are stored."""
+    """Bind the op to arrays by role, in the form in which they are stored."""
     if not op.passes:
         return device.bind(op, arrays, context)
     calls = (
@@ -25,7 +25,7 @@ def bind_op(device: Device, op: Op, arrays: Mapping[str, Memory], context: StepC
 def _part(
     device: Device, op: Op, made: Pass, part: Part, arrays: Mapping[str, Memory], context: StepContext
 ) -> Iterator[Bound]:
-    """Widen what the kernel reads, run it, and round what it writes."""
+    """Widen the operands that the kernel reads, run it, and round its results."""
     workspace, stream = arrays["workspace"], op.stream
     taken = Tensor((made.workspace_bytes,), "uint8")
     operands: dict[str, Memory] = {"workspace": device.view(workspace, made.workspace_place, taken)}

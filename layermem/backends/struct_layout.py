@@ -1,10 +1,9 @@
 """Layouts of kernel arguments, read from their declarations in C++ and CUDA sources, and the packing of values.
 
-A CUDA kernel takes one plain struct; a kernel of the cpu backend takes its parameters, packed as a struct that has them
-as members.  Both are declared in the sources and nowhere else: what the host packs and what the kernel reads cannot
-drift apart.
+A CUDA kernel takes one plain struct; a kernel of the cpu backend takes its parameters, packed as members of a struct.
+Both are declared only in the sources, so that host and kernel always agree on the layout.
 
-A member with an initializer, a flag, a std::optional, and a pointer that is declared as OrNull may be left out, and is
+Members with an initializer, flags, std::optional, and pointers that are declared as OrNull may be left out; they are
 then zero.
 """
 
@@ -24,14 +23,14 @@ ContextValue = Callable[[StepContext], float]
 
 
 class Later:
-    """A value of the step's context that no iteration changes: it is computed before the first launch."""
+    """A value of the step's context that no iteration changes; it is computed before the first launch."""
 
     def __init__(self, value: ContextValue):
         self.value = value
 
 
 StructValue = Union[float, str, Later, None, Sequence["StructValue"], "StructValues"]  # None: left out
-StructValues = Mapping[str, StructValue]  # by member; nested structs are mappings, or their members in order, too
+StructValues = Mapping[str, StructValue]  # by member; nested structs are mappings, or members in order
 
 
 class Patch(NamedTuple):
@@ -46,14 +45,14 @@ class Patch(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """A struct that is being packed: its bytes, with those of vectors behind, and what is patched later."""
+    """A struct that is being packed: its bytes, followed by those of vectors, and patches to apply later."""
 
     data: bytearray
     patches: list[Patch]
 
 
-class Kind(Protocol):
-    """The type of a member.  Errors begin with what follows the name of the member: Layout adds the names."""
+class MemberKind(Protocol):
+    """The type of a member.  Error texts begin after the name of the member, which Layout adds."""
 
     @property
     def nbytes(self) -> int: ...
@@ -82,9 +81,9 @@ class Scalar:
 
 
 class Array:
-    """An array with a fixed number of elements, of which the first ones may be given alone."""
+    """An array with a fixed number of elements; trailing ones may be left out."""
 
-    def __init__(self, element: Kind, count: int):
+    def __init__(self, element: MemberKind, count: int):
         self.element, self.count = element, count
         self.nbytes, self.align = count * element.nbytes, element.align
 
@@ -100,7 +99,7 @@ class Vector:
 
     nbytes, align = 16, 8
 
-    def __init__(self, element: Kind):
+    def __init__(self, element: MemberKind):
         self.element = element
 
     def write(self, value: StructValue, offset: int, packing: Packing) -> None:
@@ -115,7 +114,7 @@ class Vector:
 
 
 class Optional:
-    """A std::optional integer: whether it is given, and its value."""
+    """A std::optional integer: a flag for its presence, and its value."""
 
     nbytes, align = 16, 8
 
@@ -125,7 +124,7 @@ class Optional:
 
 
 class Enumeration:
-    """An enumeration, whose values are given by name or as numbers; an empty name is the first one."""
+    """An enumeration, whose values are given by name or as numbers; an empty name means the first value."""
 
     def __init__(self, name: str, number: Scalar, values: Mapping[str, int]):
         self.name, self.number, self.values = name, number, values
@@ -145,7 +144,7 @@ class Enumeration:
 class Member(NamedTuple):
     name: str
     offset: int
-    kind: Kind
+    kind: MemberKind
     optional: bool
 
 
@@ -153,7 +152,7 @@ class Member(NamedTuple):
 class Layout:
     """A C struct, or the parameters of a function as one.
 
-    The members of a struct within it may be given by their own names, beside the others.
+    The members of a nested struct may also be given by their own names, next to the others.
     """
 
     name: str
@@ -162,8 +161,8 @@ class Layout:
     align: int
 
     def pack(self, values: StructValues) -> tuple[bytes, tuple[Patch, ...]]:
-        """The struct's bytes, gaps zero, and what is patched later; `values` must name every member that may not be
-        left out, and nothing else than members."""
+        """Return the struct's bytes, with gaps zero, and later patches; `values` must name every required member, and
+        nothing but members."""
         packing = Packing(bytearray(self.nbytes), [])
         try:
             self.write(values, 0, packing)
@@ -173,7 +172,7 @@ class Layout:
 
     @cached_property
     def plain(self) -> struct.Struct | None:
-        """Packs all members at once, where they are numbers, flags and addresses."""
+        """A format that packs all members at once, if they are only numbers, flags and addresses."""
         codes = [member.kind.code for member in self.members if isinstance(member.kind, Scalar)]
         return struct.Struct("@" + "".join(codes)) if len(codes) == len(self.members) else None
 
@@ -204,12 +203,12 @@ class Layout:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of all members, and of theirs."""
+        """Names of all members, including those of nested structs."""
         inner = (member.kind.names for member in self.members if isinstance(member.kind, Layout))
         return frozenset(member.name for member in self.members).union(*inner)
 
     def _given(self, member: Member, values: StructValues) -> StructValue | None:
-        """The value of `member`, or the values of its own members; None where there is none."""
+        """The value of `member`, or the values of its members; None if it is absent."""
         if member.name in values or not isinstance(member.kind, Layout):
             return values.get(member.name)
         return {name: values[name] for name in member.kind.names if name in values} or None
@@ -221,7 +220,7 @@ def _elements(value: StructValue) -> Sequence[StructValue]:
     return value  # type: ignore[return-value]  # or an array
 
 
-def _write_each(kind: Kind, values: Sequence[StructValue], offset: int, packing: Packing) -> None:
+def _write_each(kind: MemberKind, values: Sequence[StructValue], offset: int, packing: Packing) -> None:
     if isinstance(kind, Scalar):
         with suppress(struct.error, OverflowError):
             struct.pack_into(f"{len(values)}{kind.code}", packing.data, offset, *values)
@@ -258,7 +257,7 @@ DECLARATOR = re.compile(r"([\s*&]*)(\w+)(?:\[(\d+)\])?( = (?:0|false|nullptr|\{\
 
 
 class Declarations:
-    """The structs and functions that some sources declare."""
+    """The structs and functions declared in some sources."""
 
     def __init__(self, texts: Iterable[str]):
         text = re.sub(r"//[^\n]*", "", "\n".join(texts))
@@ -266,7 +265,11 @@ class Declarations:
             text = text.replace(f"[{constant}]", f"[{value}]")
         self._structs = dict(STRUCT.findall(text))
         self._functions = dict(FUNCTION.findall(text))
-        self._known: dict[str, Kind] = {**SCALARS, "std::string": Vector(SCALARS["char"]), "std::optional": Optional()}
+        self._known: dict[str, MemberKind] = {
+            **SCALARS,
+            "std::string": Vector(SCALARS["char"]),
+            "std::optional": Optional(),
+        }
         for name, base, body in ENUMERATION.findall(text):
             self._known[name] = Enumeration(name, SCALARS[base or "int"], _enumerators(body))
 
@@ -277,7 +280,7 @@ class Declarations:
         return layout
 
     def structs(self) -> Iterator[Layout]:
-        """Those whose members kernels may take."""
+        """Yield the structs whose members kernels may take."""
         for name in self._structs:
             with suppress(KeyError):
                 yield self.struct(name)
@@ -287,8 +290,8 @@ class Declarations:
         members = self._members(function, self._functions[function].split(","))
         return Layout(function, tuple(members), -(-_extent(members)[0] // 8) * 8, 8)
 
-    def _kind(self, type_name: str) -> Kind:
-        """Of a type that is no pointer; KeyError for one that no kernel takes."""
+    def _kind(self, type_name: str) -> MemberKind:
+        """The kind of a type that is no pointer; KeyError for one that no kernel takes."""
         if type_name.startswith("std::vector<"):
             element = type_name.removeprefix("std::vector<")[:-1]
             return Vector(POINTER if element.endswith("*") else self._kind(element))
@@ -311,7 +314,7 @@ class Declarations:
         return members
 
     def _member(self, declaration: re.Match[str], declarator: re.Match[str], end: int) -> Member:
-        """The member behind those that end at byte `end`."""
+        """The next member, after members that end at byte `end`."""
         type_name, (mark, name, count, initializer) = declaration[1], declarator.groups()
         or_null = type_name.startswith("OrNull<")
         kind = POINTER if or_null or "*" in mark else self._kind(type_name)
@@ -325,7 +328,7 @@ class Declarations:
 
 
 def _enumerators(body: str) -> dict[str, int]:
-    """Their values: one more than those before, where none is given."""
+    """The values of enumerators: one more than the previous value if none is given."""
     values: dict[str, int] = {}
     for text in filter(None, map(str.strip, body.split(","))):
         name, _, value = text.partition(" = ")

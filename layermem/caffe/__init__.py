@@ -1,8 +1,8 @@
-"""pycaffe's names over layermem, so that scripts written for pycaffe run as they are (docs/pycaffe.md).
+"""The API of pycaffe on top of layermem: scripts written for pycaffe run unchanged (docs/pycaffe.md).
 
-    import layermem.caffe as caffe                 in place of `import caffe`
-    python -m layermem.caffe script.py ...         a script that says `import caffe`
-    layermem.caffe.install()                       `import caffe` gives this module from then on
+    import layermem.caffe as caffe                 replaces `import caffe`
+    python -m layermem.caffe script.py ...         runs a script that contains `import caffe`
+    layermem.caffe.install()                       makes `import caffe` import this module from then on
 
     net = caffe.Net("deploy.prototxt", "weights.caffemodel", caffe.TEST)
     solver = caffe.get_solver("solver.prototxt")
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     layers, params = L, P
 
 TRAIN, TEST = 0, 1
-__version__ = "1.0.0"  # of the pycaffe whose names these are
+__version__ = "1.0.0"  # the version of pycaffe with this API
 
 _MODES = ("configure", "set_device", "set_mode_cpu", "set_mode_gpu", "set_random_seed")
 _NETS = ("Classifier", "Detector", "Net", "layer_type_list")
@@ -78,7 +78,7 @@ _SOLVERS = (
 )
 _SPEC = {"NetSpec": "NetSpec", "layers": "L", "params": "P", "to_proto": "to_proto"}
 _MODULES = ("io", "proto")
-# Names of pycaffe and its forks that are not here, and why.
+# Names of pycaffe and its forks that are missing here, with the reasons.
 ABSENT = {
     "NCCL": "a net runs in one process; several GPUs are not used",
     "Timer": "`layermem time` measures every layer",

@@ -18,7 +18,7 @@ DESCRIPTION = "Run a script written for pycaffe: `import caffe` gives it layerme
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the script; returns the exit code."""
+    """Run the script and return the exit code."""
     arguments = _parser().parse_args(argv)
     script = arguments.script
     if not os.path.isfile(script):
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _place(error: BaseException, script: str) -> list[str]:
-    """The last line of the script that led to the error."""
+    """The last line of the script in the traceback of the error."""
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == script]
     return [f"  in  {script}:{lines[-1]}"] if lines else []
 

@@ -1,4 +1,4 @@
-"""`caffe.coord_map`: which pixel of one top is which of another, to crop the first to the second (as FCN does).
+"""`caffe.coord_map`: maps pixels of one top to pixels of another, to crop the first to the second (as FCN does).
 
 The pixel at `x` of a layer's bottom is at `scale * x + shift` of its top.  For a kernel of extent k (with dilation),
 stride s and padding p:
@@ -30,14 +30,14 @@ WINDOWS = ("Convolution", "Pooling", "Im2col", "Deconvolution")
 
 
 class Map(NamedTuple):
-    """To each spatial axis behind `axis` (None: all) a scale and a shift."""
+    """A scale and a shift for each spatial axis after `axis` (None: all axes)."""
 
     axis: int | None
     scale: Floats
     shift: Floats
 
     def then(self, other: Map) -> Map:
-        """This map, and `other` behind it."""
+        """This map followed by `other`."""
         if None not in (self.axis, other.axis) and self.axis != other.axis:
             raise InputError(
                 f"layers map axes {self.axis} and {other.axis}; use layers with the same axis between them"
@@ -53,7 +53,7 @@ IDENTITY = Map(None, np.ones(1), np.zeros(1))
 
 
 def coord_map(fn: Function) -> Map | None:
-    """From a layer's first bottom to its top; None for layers that have no such map."""
+    """The map from a layer's first bottom to its top; None for layers without such a map."""
     if fn.type_name in POINTWISE:
         return IDENTITY
     if fn.type_name == "Crop":
@@ -72,7 +72,7 @@ def coord_map(fn: Function) -> Map | None:
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """From the coordinates of `top_from` to those of `top_to`, by a top that both come from."""
+    """The map from the coordinates of `top_from` to those of `top_to`, through a common ancestor."""
     of_from, of_to = _ancestors(top_from), _ancestors(top_to)
     common = next((top for top in of_to if top in of_from), None)
     if common is None:
@@ -81,7 +81,7 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def crop(top_from: Top, top_to: Top) -> Top:
-    """A Crop layer that cuts `top_from` to the pixels of `top_to`."""
+    """Return a Crop layer that cuts `top_from` to the pixels of `top_to`."""
     axis, scale, shift = coord_map_from_to(top_from, top_to)
     if np.any(scale != 1):
         raise InputError(
@@ -96,7 +96,7 @@ def crop(top_from: Top, top_to: Top) -> Top:
 
 
 def _ancestors(top: Top) -> dict[Top, Map]:
-    """Tops that `top` comes from, the nearest first, with the map from each of them to `top`."""
+    """The ancestors of `top`, nearest first, with the map from each of them to `top`."""
     maps, waiting = {top: IDENTITY}, [top]
     for each in waiting:
         here = coord_map(each.fn)

@@ -1,4 +1,4 @@
-"""`caffe.io`: the functions of layermem.io, the name that releases of Caffe give to one of them, and caffe_pb2."""
+"""`caffe.io`: the functions of layermem.io, one of them also under its name in releases of Caffe, and caffe_pb2."""
 
 from layermem.caffe.proto import caffe_pb2
 from layermem.io import (

@@ -1,6 +1,6 @@
-"""What pycaffe keeps for the whole process: the device and the seed; and what layermem adds, such as a budget.
+"""Settings for the whole process: pycaffe's device and seed, and layermem's options such as a budget.
 
-They hold for nets and solvers that are made afterwards.
+They apply to nets and solvers that are made afterwards.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ _noted: set[str] = set()
 
 
 def set_mode_cpu() -> None:
-    """Nets and solvers that are made from now on run on the device `cpu`."""
+    """Let nets and solvers that are made from now on run on the device `cpu`."""
     global _mode
     _mode = CPU
 
 
 def set_mode_gpu() -> None:
-    """Nets and solvers that are made from now on run on `cuda`.
+    """Let nets and solvers that are made from now on run on `cuda`.
 
-    On a machine without a usable GPU they run on `cpu`, and a warning says so once.
+    On a machine without a usable GPU they run on `cpu`, with one warning.
     """
     global _mode
     _mode = GPU
 
 
 def set_device(device_id: int) -> None:
-    """The number of the GPU.  layermem uses the first one that it sees; for another number, a warning says so once."""
+    """Set the number of the GPU.  layermem uses the first visible one; another number causes one warning."""
     global _number
     _number = int(device_id)
 
 
 def set_random_seed(seed: int) -> None:
-    """The seed of nets that are made from now on, and of solvers without a random_seed."""
+    """Set the seed of nets that are made from now on, and of solvers without a random_seed."""
     global _seed
     _seed = int(seed)
 
 
 def configure(**options: Any) -> None:
-    """Options of layermem for nets and solvers that are made from now on; None removes one.
+    """Set options of layermem for nets and solvers that are made from now on; None removes one.
 
-    budget, host_budget, strategy   as for layermem.Net and layermem.Solver
-    device         a name or a Device, in place of set_mode_cpu and set_mode_gpu
+    budget, host_budget, strategy   see layermem.Net and layermem.Solver
+    device         a name or a Device; replaces set_mode_cpu and set_mode_gpu
     allow_python   import and run the classes of Python layers
     """
     for name, value in options.items():
@@ -69,7 +69,7 @@ def configure(**options: Any) -> None:
 
 
 def options() -> dict[str, Any]:
-    """Those of a net or solver that is made now, with its device; not the seed."""
+    """The options of a net or solver that is made now, with its device but without the seed."""
     return {"device": _device(), **_options}
 
 
@@ -81,7 +81,7 @@ def _device() -> str | Device:
     if _mode == GPU and "device" not in _options:
         try:
             device = get_device(GPU)
-            device.describe()  # opens the GPU
+            device.describe()  # raises an error without a usable GPU
         except (DeviceError, InputError) as error:
             _note(f"set_mode_gpu: no GPU can be used here ({error}); nets run on the device cpu")
             return CPU
@@ -95,7 +95,7 @@ def _device() -> str | Device:
 
 
 def _note(text: str) -> None:
-    """A warning, once in a process."""
+    """Issue a warning once per process."""
     if text not in _noted:
         _noted.add(text)
         path, line = _caller()
@@ -103,7 +103,7 @@ def _note(text: str) -> None:
 
 
 def _caller() -> tuple[str, int]:
-    """File and line of the user's code."""
+    """File and line in the user's code."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Nets by pycaffe's arguments: layermem's, on the device and with the options of modes.py."""
+"""Nets with pycaffe's arguments: nets of layermem on the device and with the options of modes.py."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PHASE_NAMES = {number: name for name, number in PHASES.items()}
 
 
 class Pycaffe(net.Net):
-    """What pycaffe's nets do beside layermem's."""
+    """Methods of pycaffe's nets that layermem's lack."""
 
     def _refuse_new_shapes(self) -> None:
-        """Blobs that were reshaped take effect in the next pass, as in Caffe."""
+        """Let reshaped blobs take effect in the next pass, as in Caffe."""
         self.reshape()
 
     @exclusive
@@ -48,12 +48,14 @@ class Pycaffe(net.Net):
 
 
 class Net(Pycaffe):
-    """A net by pycaffe's arguments: caffe.Net(path, caffe.TEST), caffe.Net(path, weights, caffe.TEST), or by name.
+    """A net with pycaffe's arguments: caffe.Net(path, caffe.TEST), caffe.Net(path, weights, caffe.TEST), or by name.
 
     network_file   a path, a NetParameter message or a NetSpec
     phase          caffe.TRAIN or caffe.TEST
-    weights        a weight file;  level, stages as the NetStateRules of the file ask for them
-    options        of layermem.Net: budget, device, keep, ...; others are those of caffe.configure, set_mode_gpu, ...
+    weights        a weight file
+    level, stages  the state for NetStateRules of the file
+    options        options of layermem.Net (budget, device, keep, ...), which override caffe.configure, set_mode_gpu,
+                   ...
 
     Everything else is as in layermem.Net.
     """

@@ -1,4 +1,4 @@
-"""pycaffe's names about logs and about training by several processes, of which there is one here."""
+"""pycaffe's functions for logs and for training with several processes; here there is always one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from layermem.report.log import Log
 
 
 def init_log(prefix_or_level: object = "", *arguments: object) -> None:
-    """Nothing: logs are always written to standard error."""
+    """Do nothing: logs are always written to standard error."""
 
 
 def log(message: str) -> None:
@@ -18,33 +18,33 @@ def log(message: str) -> None:
 
 
 def has_nccl() -> bool:
-    """False: a net runs in one process."""
+    """Return False: a net runs in one process."""
     return False
 
 
 def solver_count() -> int:
-    """1: a net is trained in one process."""
+    """Return 1: a net is trained in one process."""
     return 1
 
 
 def solver_rank() -> int:
-    """0: that of the only process."""
+    """Return 0, the rank of the only process."""
     return 0
 
 
 def set_solver_count(count: int) -> None:
-    """Accepts 1."""
+    """Accept 1; InputError for others."""
     if count != 1:
         raise InputError(f"set_solver_count({count}) asks for several processes, and a net runs in one; use 1")
 
 
 def set_solver_rank(rank: int) -> None:
-    """Accepts 0."""
+    """Accept 0; InputError for others."""
     if rank != 0:
         raise InputError(f"set_solver_rank({rank}) asks for several processes, and a net runs in one; use 0")
 
 
 def set_multiprocess(multiprocess: bool) -> None:
-    """Accepts False."""
+    """Accept False; InputError for True."""
     if multiprocess:
         raise InputError("set_multiprocess asks for several processes, and a net runs in one; use False")

@@ -1,4 +1,4 @@
-"""Solvers by pycaffe's names: layermem's, on the device and with the options of modes.py.
+"""Solvers with pycaffe's names: solvers of layermem on the device and with the options of modes.py.
 
 solver = caffe.get_solver("solver.prototxt")      the type that the file names
 solver = caffe.SGDSolver("solver.prototxt")       this type, whatever the file names
@@ -26,10 +26,10 @@ PathName = str | PathLike[str]
 
 
 class TrainNet(SolverNet):
-    """The train net of a solver: the blobs of its last step, or of a pass that was run by hand after it.
+    """The train net of a solver: the blobs of its last step, or of a later forward or backward call by the user.
 
-    Passes by hand run on a net of their own (`apart`), which shares the parameters and reads its data by itself: they
-    change nothing of the training.
+    Such calls run on the net `separate`, which shares the parameters and reads its own data, so that they do not affect
+    the training.
     """
 
     def __init__(self, of: Solver):
@@ -38,15 +38,15 @@ class TrainNet(SolverNet):
         of._engine.before_run.append(self._step_begins)
 
     @made_once
-    def apart(self) -> Pycaffe:
-        return self._solver._net_apart(0)
+    def separate(self) -> Pycaffe:
+        return self._solver._separate_net(0)
 
     @exclusive
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
-        """As layermem.Net.forward."""
-        made = self.apart.forward(blobs, start, end, **inputs)
+        """Run layermem.Net.forward."""
+        made = self.separate.forward(blobs, start, end, **inputs)
         self._by_hand = True
         return made
 
@@ -54,8 +54,8 @@ class TrainNet(SolverNet):
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
-        """As layermem.Net.backward, after forward; no parameter is updated."""
-        return self.apart.backward(diffs, start, end, **top_diffs)
+        """Run layermem.Net.backward, after forward; no parameter is updated."""
+        return self.separate.backward(diffs, start, end, **top_diffs)
 
     def _step_begins(self) -> None:
         self._by_hand = False
@@ -69,13 +69,13 @@ class TrainNet(SolverNet):
         def data() -> Array:
             with self._lock:
                 if self._by_hand:
-                    return self.apart.blobs[name].data
+                    return self.separate.blobs[name].data
                 return self._data(name) if self._engine.values[0] else zeros()
 
         def diff() -> Array:
             with self._lock:
                 if self._by_hand:
-                    return self.apart.blobs[name].diff
+                    return self.separate.blobs[name].diff
                 return self._diff(name) if self._engine.values[0] else zeros()
 
         return NetBlob(name, lambda: shape, data, diff)
@@ -86,7 +86,7 @@ class TrainNet(SolverNet):
         def diff() -> Array:
             with self._lock:
                 if self._by_hand:
-                    return self.apart.params[layer][index].diff
+                    return self.separate.params[layer][index].diff
                 return blob.diff if self._engine.values[0] else np.zeros(shape, np.float32)
 
         return NetBlob(blob.name, lambda: shape, lambda: blob.data, diff)
@@ -95,12 +95,12 @@ class TrainNet(SolverNet):
 class Solver(solver.Solver):
     """layermem.Solver with the device and the options of caffe.set_mode_gpu, caffe.configure, ...
 
-    It writes Caffe's log lines to standard error.  Without a budget, its nets can do all that pycaffe's can: blobs and
-    gradients are held to the end of a step, and passes by hand have an arena of their own.  With a budget, its nets are
-    those of layermem.Solver, in the one arena that the budget bounds.
+    It writes Caffe's log lines to standard error.  Without a budget, its nets support everything that pycaffe's do:
+    blobs and gradients are held to the end of a step, and forward and backward calls use a separate arena.  With a
+    budget, its nets are those of layermem.Solver, in the single arena that the budget bounds.
     """
 
-    kind: ClassVar[str | None] = None  # the type of solver; None: that of the file
+    kind: ClassVar[str | None] = None  # the type of solver; None: the type in the file
 
     def __init__(self, param_file: PathName | SolverFile, **options: Any):
         file = param_file if isinstance(param_file, SolverFile) else read_solver(param_file)
@@ -121,15 +121,15 @@ class Solver(solver.Solver):
 
     @made_once
     def test_nets(self) -> list[Any]:
-        """The test nets, which share the parameters of the train net and read their data by themselves."""
+        """The test nets, which share the parameters of the train net and read their own data."""
         if self._bounded:
             return super().test_nets
-        return [self._net_apart(1 + index) for index in range(len(self.nets.tests))]
+        return [self._separate_net(1 + index) for index in range(len(self.nets.tests))]
 
-    def _net_apart(self, number: int) -> Pycaffe:
-        """Net `number` in an arena of its own, with the parameters of the solver."""
+    def _separate_net(self, number: int) -> Pycaffe:
+        """Net `number` in a separate arena, with the parameters of the solver."""
         definition = self.nets.all[number]
-        apart = Pycaffe(
+        net = Pycaffe(
             definition.file,
             "TEST" if number else "TRAIN",
             level=definition.options.level,
@@ -138,9 +138,9 @@ class Solver(solver.Solver):
             seed=self.seed,
             allow_python=definition.options.allow_python,
         )
-        apart._lock = self._lock  # it reads the parameters of the solver: one lock for all of them
-        apart.share_with(self.net)
-        return apart
+        net._lock = self._lock  # it reads the parameters of the solver, so they share a lock
+        net.share_with(self.net)
+        return net
 
 
 class SGDSolver(Solver):

@@ -1,8 +1,8 @@
-"""Options that have no effect beside others are refused, so that none is silently ignored; so are files that are named
-like another kind than an option reads.
+"""Refuses options that have no effect in combination with others, so that none is silently ignored, and files whose
+name belongs to another kind than the option reads.
 
-Options of one verb that contradict each other by their kind are in groups of argparse; here are those that depend on
-values and files.  A stage or a level that no rule names is a warning of the net (graph/warnings.py).
+Options that always exclude each other are in groups of argparse; the checks here depend on values and files.  A stage
+or a level that no rule names is a warning of the net (graph/warnings.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from layermem.errors import InputError
 from layermem.utils.files import check_name
 
-FILES_READ = (  # options with files that are read, their endings, and what they are
+FILES_READ = (  # options with files that are read, with their endings and kinds
     ("load", (".json",), "a plan"),
     ("costs", (".csv",), "a file of costs"),
     ("hints", (), "a hints file"),
@@ -21,7 +21,7 @@ FILES_READ = (  # options with files that are read, their endings, and what they
     ("solver", (".prototxt",), "a solver"),
     ("snapshot", (".solverstate", ".h5"), "a solver state"),
 )
-OF_A_JOB = (  # options of watch that plan another job than that of its log
+OF_A_JOB = (  # options of watch that plan a job other than the one in its log
     "phase",
     "batch",
     "input",
@@ -40,11 +40,11 @@ OF_A_JOB = (  # options of watch that plan another job than that of its log
     "strategy",
     "slices",
 )
-OF_A_PLAN = ("strategy", "slices", "segment_ends", "keep", "recompute", "hints")  # decide what a plan is
+OF_A_PLAN = ("strategy", "slices", "segment_ends", "keep", "recompute", "hints")  # options that determine a plan
 
 
 def check_combinations(arguments: argparse.Namespace) -> None:
-    """InputError for the first option that would have no effect."""
+    """Raise InputError for the first option that would have no effect."""
     given = vars(arguments)
     for name, own, what in FILES_READ:
         check_name(given.get(name), own, what)

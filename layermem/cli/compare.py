@@ -211,7 +211,8 @@ def _plot(job: Job, reports: list[PlanReport], path: str) -> None:
     curves: dict[str, list[tuple[int, float]]] = {}
     last = sorted((get_strategy(report.strategy) for report in shown), key=lambda entry: entry.combines_others)
     for name, combines in track_progress([(entry.name, entry.combines_others) for entry in last], "drawing"):
-        # One that combines others comes last, with the budgets of their best points: the curves are then comparable.
+        # Strategies that combine others come last, with the budgets of their best points: the curves are then
+        # comparable.
         others = pareto_front([point for points in curves.values() for point in points]) if combines else []
         curves[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
     draw_memory(shown, curves, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].target}")

@@ -1,6 +1,6 @@
-"""completion: the lines that make a shell complete verbs, options and their values with the tabulator key.
+"""completion: the lines that make a shell complete verbs, options and their values with the tab key.
 
-The shell runs the command itself with _ARGCOMPLETE set; `complete` then answers with the words that fit.
+The shell runs the command itself with _ARGCOMPLETE set; `complete` then answers with the possible words.
 source  argcomplete
 """
 
@@ -40,7 +40,7 @@ def run_completion(arguments: argparse.Namespace) -> int:
 
 
 def is_wanted() -> bool:
-    """Whether a shell runs the command for the words that fit."""
+    """Whether a shell runs the command to complete a word."""
     return "_ARGCOMPLETE" in os.environ
 
 
@@ -83,7 +83,7 @@ def _gpus() -> Iterable[str]:
 
 
 def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
-    """The values that begin with the word; of a list with commas, its last part."""
+    """A completer of the values that begin with the word, or with its part after the last comma."""
 
     def completer(prefix: str, **_: object) -> list[str]:
         done, comma, begin = prefix.rpartition(",")

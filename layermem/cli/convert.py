@@ -35,7 +35,7 @@ OPTIONS_OF = {
     "IN OUT": ("names",),
 }  # of each conversion
 USAGE = "layermem convert [-h] [-q | -v] [--names MAP] IN OUT" + convert_onnx.USAGE + convert_deploy.USAGE
-ENDINGS = {  # of the names of files that convert writes; a source of another name is read as a weight file
+ENDINGS = {  # of names of files that convert writes; a source with another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
     "weight file": (".caffemodel", ".h5", ".safetensors", ".npz"),
@@ -97,7 +97,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """InputError for an option that the conversion does not have."""
+    """Raise InputError for an option that the conversion does not have."""
     allowed = OPTIONS_OF[arguments.source if arguments.source in OPTIONS_OF else "IN OUT"]
     for name, value in vars(arguments).items():
         verbs = [f"`layermem convert {verb}`" for verb, names in OPTIONS_OF.items() if name in names]
@@ -125,12 +125,12 @@ def _run_from_onnx(arguments: argparse.Namespace) -> int:
 
 
 def _kind(path: str) -> str | None:
-    """The kind of a file, by the ending of its name; None for any other."""
+    """Return the kind of a file by the ending of its name; None if it has none of these."""
     return next((kind for kind, endings in ENDINGS.items() if Path(path).name.endswith(endings)), None)
 
 
 def _weights(source: str, target: str, names: str | None) -> list[str]:
-    """The map, if there is one, is of the file that is not Caffe's; of two such files, of `source`."""
+    """Convert a weight file.  The name map applies to the file that is not Caffe's; if neither is, to `source`."""
     from layermem.proto.weight_names import left_out, read_names
     from layermem.proto.weights import is_named, open_weights, read_weights, write_weights
 
@@ -180,5 +180,5 @@ def _read(source: str) -> NetFile | SolverFile:
         try:
             return read_solver(source)
         except InputError as as_solver:
-            # The error further down the file is of the reader that parsed more of it.
+            # Report the error of the reader that parsed more of the file.
             raise max(as_net, as_solver, key=lambda error: error.line or 0) from None

@@ -14,7 +14,7 @@ from layermem.utils.text import printable
 USAGE = """
        layermem convert deploy [--batch N] [--input NAME=N,C,H,W] [--stage S] [--level N]
                                [--allow-python] NET OUT.prototxt"""
-OPTIONS = ("batch", "input", "stage", "level", "allow_python")  # the first four are added with those of `convert onnx`
+OPTIONS = ("batch", "input", "stage", "level", "allow_python")  # the first four are added by `convert onnx`
 
 
 def add_deploy_options(parser: Options) -> None:

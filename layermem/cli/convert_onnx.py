@@ -14,8 +14,8 @@ USAGE = """
        layermem convert onnx [--weights F] [--batch N | --any-batch] [--input NAME=N,C,H,W]
                              [--stage S] [--level N] NET OUT.onnx
        layermem convert from-onnx [--batch N] [--input NAME=N,C,H,W] MODEL.onnx NET"""
-IMPORT_OPTIONS = ("batch", "input")  # of both conversions
-OPTIONS = ("weights", "batch", "any_batch", "input", "stage", "level")  # of `convert onnx`
+IMPORT_OPTIONS = ("batch", "input")  # options of both conversions
+OPTIONS = ("weights", "batch", "any_batch", "input", "stage", "level")  # options of `convert onnx`
 
 
 def add_onnx_options(parser: Options) -> None:

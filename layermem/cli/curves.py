@@ -29,7 +29,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_curves(arguments: argparse.Namespace) -> int:
-    """The curves of the last run of the log, and of the runs that it resumes."""
+    """Show the curves of the last run of the log, and of the runs that it resumes."""
     from layermem.integrations.page.curves import check_curves, draw_curves
     from layermem.report.read_log import curves, last_training, read_records
     from layermem.report.tables import print_table
@@ -45,7 +45,7 @@ def run_curves(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"curves": [_values(curve) for curve in shown]})
     elif not arguments.plot:
-        different = {(curve.net, curve.values): curve for curve in reversed(shown)}  # an only output is the loss
+        different = {(curve.net, curve.values): curve for curve in reversed(shown)}  # a single output is the loss
         rows = [_row(curve) for curve in reversed(different.values())]
         print_table(HEADINGS, rows, title=f"{records[0].get('net')}", optional=(">points",))
     return 0

@@ -1,4 +1,4 @@
-"""data: images to databases, their mean and their labels; checks of a data set before it is trained on."""
+"""data: converts images to databases, means and labels; checks a data set before training."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ PARTS = {
   layermem data check train.txt test.txt --labels labels.txt
 """),
 }  # fmt: skip
-MAX_LABELS = 65535  # of an image
-MAX_SIDE = 65535  # pixels
+MAX_LABELS = 65535  # labels of an image
+MAX_SIDE = 65535  # pixels of a side
 BACKENDS = ("lmdb", "leveldb")
 CLASSES_SHOWN = 20
 
@@ -148,7 +148,7 @@ def _add_backend(parser: Options) -> None:
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """The value of --resize."""
+    """Parse the value of --resize."""
     sides = text.split("x")
     if len(sides) != 2 or not all(side.isdecimal() and 0 < int(side) <= MAX_SIDE for side in sides):
         raise argparse.ArgumentTypeError(f"'{text}' is no size; write height x width, such as 256x256")
@@ -156,14 +156,14 @@ def image_size(text: str) -> tuple[int, int]:
 
 
 def label_count(text: str) -> int:
-    """The value of --labels."""
+    """Parse the value of --labels."""
     if not (text.isdecimal() and 1 <= int(text) <= MAX_LABELS):
         raise argparse.ArgumentTypeError(f"'{text}' is no number of labels; write 1 to {MAX_LABELS}")
     return int(text)
 
 
 def share(text: str) -> float:
-    """The value of --test: 20% or 0.2."""
+    """Parse the value of --test: 20% or 0.2."""
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

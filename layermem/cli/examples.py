@@ -1,7 +1,7 @@
-"""examples: the nets that layermem carries, and a copy of one in the working folder.
+"""examples: lists the nets that come with layermem, and copies one into the working folder.
 
-A wheel carries them in layermem/example_nets; a clone has them in prototxt/, whose README is the catalogue.  The
-prototxts name files relative to the working folder or to themselves, so a copy works where it is.
+A wheel has them in layermem/example_nets, a clone in prototxt/, whose README is the catalogue.  The prototxts name
+files relative to the working folder or to themselves, so a copy works anywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ EXAMPLE = """\
 PACKAGE = Path(__file__).resolve().parents[1]
 IN_WHEEL, IN_CLONE = PACKAGE / "example_nets", PACKAGE.parent / "prototxt"
 CATALOGUE = "README.md"
-ELSEWHERE = {"python_layers": PACKAGE.parent / "docs" / "python_layers"}  # in a clone
+# Folders of examples that a clone has elsewhere.
+ELSEWHERE = {"python_layers": PACKAGE.parent / "docs" / "python_layers"}
 PYTHON_LAYERS = "a line fitted to a parabola; its source and its loss are Python layers"
 INCLUDED, RANDOM, NOT_INCLUDED = "included", "random", "not included"
 UNWANTED = ("lock.mdb", "__pycache__")
@@ -33,7 +34,7 @@ UNWANTED = ("lock.mdb", "__pycache__")
 
 @dataclass(frozen=True)
 class Example:
-    """A folder of nets: what it is, its parameters as text, and the files, relative to the folder."""
+    """A folder of nets: its description, its parameters as text, and its files, relative to the folder."""
 
     name: str
     what: str
@@ -47,13 +48,13 @@ class Example:
 
     @property
     def data(self) -> str:
-        """Whether its data set is here; `random`: solver_dummy.prototxt runs it on random data."""
+        """Whether its data set is present; `random` means that solver_dummy.prototxt runs it on random data."""
         if self.name in ELSEWHERE or any(path.suffix == ".mdb" for path in self.files):
             return INCLUDED
         return RANDOM if self._dummies() else NOT_INCLUDED
 
     def command(self, folder: Path) -> str:
-        """What trains a copy in `folder` with the data that there is."""
+        """The command that trains a copy in `folder` with the available data."""
         solver = self._dummies()[0] if self.data == RANDOM else Path("solver.prototxt")
         options = " --allow-python" if self.name in ELSEWHERE else ""
         return f"layermem train --solver {folder / solver}{options}"
@@ -99,7 +100,7 @@ def _print_list(examples: dict[str, Example]) -> None:
 
 
 def read_examples() -> dict[str, Example]:
-    """All examples by name, in the order of the catalogue."""
+    """Read all examples by name, in the order of the catalogue."""
     root = IN_WHEEL if IN_WHEEL.is_dir() else IN_CLONE
     if not (root / CATALOGUE).is_file():
         raise InputError("this installation of layermem has no examples; install its wheel again")
@@ -111,7 +112,7 @@ def read_examples() -> dict[str, Example]:
 
 
 def _rows(catalogue: str) -> Iterator[tuple[str, str, str]]:
-    """Name, origin and parameters of each row of the catalogue's table."""
+    """Yield name, origin and parameters of each row of the catalogue's table."""
     for line in catalogue.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and len(cells) == 5 and (name := re.match(r"`(\w+)`", cells[0])):
@@ -119,7 +120,7 @@ def _rows(catalogue: str) -> Iterator[tuple[str, str, str]]:
 
 
 def copy(example: Example, target: Path) -> list[str]:
-    """Copy what is missing in `target`; InputError, before anything is written, where a file has other content."""
+    """Copy files that are missing in `target`; InputError, before anything is written, if a file has other content."""
     missing = []
     for name in example.files:
         path = target / name

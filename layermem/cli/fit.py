@@ -63,7 +63,8 @@ def add_verbs(verbs: Verbs) -> None:
     add_device(parser)
     add_storage(parser)
     add_gpu(parser)
-    parser.add_argument("--costs", help=argparse.SUPPRESS)  # refused by combinations.py: it is of one size
+    # Refused by combinations.py, because costs hold for one size.
+    parser.add_argument("--costs", help=argparse.SUPPRESS)
     add_measure(parser, keeps=False)
     add_budget(parser)
     add_strategies(parser)
@@ -106,7 +107,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 
 def _amount(arguments: argparse.Namespace) -> str:
-    """--budget as an amount: free memory of the GPU has one too, a share of each size has none."""
+    """Return --budget, which must be an amount or free memory of the GPU: a percentage depends on the size."""
     budget = budget_of(arguments)
     if budget is None or budget.endswith("%"):
         raise InputError("fit needs an amount of memory; give --budget, such as --budget 8GiB")
@@ -116,20 +117,20 @@ def _amount(arguments: argparse.Namespace) -> str:
 # -- jobs by size ------------------------------------------------------------------------------------------------
 
 MakeJob = Callable[[int], "Job"]
-Words = Callable[[int], list[str]]  # the options with which `plan` has a size
-JOBS_KEPT = 32  # of the last sizes: strategies look at the same ones
+Words = Callable[[int], list[str]]  # size -> options of `plan` for it
+JOBS_KEPT = 32  # jobs of the last sizes: strategies try the same ones
 
 
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
-    """Functions from batch size to job, and to the options of `plan`, and the sizes to try.  Of a recurrent net the
-    sequences are the batch."""
+    """Return functions from batch size to job and to options of `plan`, and the sizes to try.  Recurrent nets grow in
+    sequences."""
     step, given = step_options(arguments), net_options(arguments)
 
     def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
         return make_job(arguments, replace(given, batch=batch, inputs=shapes), step)
 
     inputs = given.inputs or {}
-    first = make(1, {name: (1, *shape[1:]) for name, shape in inputs.items()})  # errors are raised here
+    first = make(1, {name: (1, *shape[1:]) for name, shape in inputs.items()})  # raises errors before the search
     whole = make(None, inputs).nets[0] if first.nets[0].shapes_with_streams(1) else None
 
     def shapes(batch: int) -> tuple[int | None, dict[str, tuple[int, ...]]]:
@@ -147,8 +148,8 @@ def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
 
 
 def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
-    """A function from depth to job, in the family of --net, and the depths to try.  No option of `plan` gives a
-    depth."""
+    """Return functions from depth to job, in the family of --net, and to no options of `plan` (none sets a depth), and
+    the depths to try."""
     from layermem.cli.options import net_of
     from layermem.graph.net import Net, NetOptions
     from layermem.graph.warnings import net_warnings
@@ -182,7 +183,7 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
 
 
 def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple[MakeJob, range]:
-    """The jobs in the slices of --slices, and the batch sizes that these share equally."""
+    """Return a function to jobs in the slices of --slices, and the batch sizes that these divide equally."""
     from layermem.graph.step_slicer import Slices
     from layermem.planning.job import AUTO_SLICES, NO_SLICES
 
@@ -196,7 +197,7 @@ def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple
     if sizes[-1] < count:
         raise InputError(f"--max {sizes[-1]} is too small for {count} slices; give {count} or more")
     sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
-    make(sizes[0]).with_slices(slices)  # during the search an InputError means "too large"
+    make(sizes[0]).with_slices(slices)  # raises InputError now; during the search it means "too large"
     return lru_cache(JOBS_KEPT)(lambda size: make(size).with_slices(slices)), sizes
 
 
@@ -206,8 +207,8 @@ def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple
 def _fits(
     names: list[str], make: MakeJob, sizes: range, arguments: argparse.Namespace, show: Callable[[str, int, int], None]
 ) -> list[Fit]:
-    """The fits of all strategies.  Each search begins at the size of the one before; what combines others comes last,
-    at the largest size."""
+    """Return the fits of all strategies.  Each search begins at the size of the previous one; strategies that combine
+    others come last and begin at the largest size."""
     from layermem.planning.registry import get_strategy
     from layermem.report.fitting import find_fit
     from layermem.utils.units import parse_bytes
@@ -227,7 +228,7 @@ def _fits(
 
 
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:
-    """The same size, with a plan by the times that its own step takes on the device."""
+    """Plan the size of `fit` again with measured times of its step on the device."""
     from layermem.report.fitting import Fit
     from layermem.report.plan_report import evaluate
     from layermem.solver.measure import measure_step
@@ -268,7 +269,7 @@ def _print(fits: list[Fit], what: str, words: Words, arguments: argparse.Namespa
     if first is None or first.report is None:
         return
     options, job = words(first.size), first.report.job
-    if options and "--batch" not in options:  # what is a batch of sequences has its shapes
+    if options and "--batch" not in options:  # a batch of sequences is given by shapes
         print(f"{'plan with':<10}{shlex.join(options)}")
     warnings = (("warning", warning) for warning in job.costs.warnings(job.graphs[0]))
     for label, text in (*costs_facts(job), *spill_facts(job), *warnings):

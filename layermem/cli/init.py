@@ -1,4 +1,4 @@
-"""init: a net and a solver for the images of a data set."""
+"""init: writes a net and a solver for the images of a data set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLE = """\
   layermem init shapes --data data --net resnet20
 """
 NETS = "lenet, squeezenet, or resnet20, resnet32, ... (6n + 2)"
-SMALL = 32  # pixels of the side up to which lenet is the default, and resnet20 above
+SMALL = 32  # side in pixels up to which lenet is the default; above, resnet20
 DEFAULT_EPOCHS = 30
 
 
@@ -54,7 +54,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def net_name(text: str) -> str:
-    """The value of --net."""
+    """Parse the value of --net."""
     from layermem.nets.classifier import family_of
     from layermem.utils.similar import nearest
 
@@ -98,7 +98,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 
 def _image_set(data: Path, folder: Path, mirror: bool) -> tuple[ImageSet, str]:
-    """The data set in `data`, with paths relative to `folder`, and the text of its labels."""
+    """Return the data set in `data`, with paths relative to `folder`, and the text of its labels."""
     from layermem.data.database import open_database
     from layermem.data.dataset_check import find_sets
     from layermem.data.image_folder import LABELS, MEAN, TEST, TRAIN

@@ -1,10 +1,10 @@
-"""The ranks of `train` and `time`: those that a launcher of MPI starts, and the start of a launcher by --ranks.
+"""The ranks of `train` and `time`: an MPI launcher starts them, and --ranks starts a launcher.
 
     mpiexec -n 4 layermem train --solver F        four processes, each of which is one rank
     layermem train --solver F --ranks 4           starts that mpiexec, and returns its exit code
 
-One rank reports and writes files, and the others are silent.  An error that all ranks agree on ends each of them with
-its exit code.  Later errors are those of one rank, which reports its own and ends the others through the transport.
+One rank reports and writes files; the others are silent.  An error that all ranks agree on ends each with its exit
+code. Any other error belongs to one rank, which reports it and ends the others through the transport.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from layermem.errors import InputError
 if TYPE_CHECKING:
     from layermem.distributed.group import Group
 
-VERBS = ("train", "time")  # of which a launcher may start several ranks
-FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGTERM": "SIGTERM"}  # to the launcher (solver/signals.py)
+VERBS = ("train", "time")  # verbs that may run as several ranks
+# Signals sent to the launcher (solver/signals.py).
+FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGTERM": "SIGTERM"}
 REMEDY = "pip install 'layermem[mpi]' mpich, or start the ranks with the launcher of the machine: docs/ranks.md"
 OUTPUTS = ("log", "log_every", "tensorboard", "plot")  # options of files that the first rank writes
 
 
 class Job:
-    """The ranks that train together; before `open` and for other verbs there is this one."""
+    """The ranks that train together; before `open`, and for other verbs, only this one."""
 
     def __init__(self) -> None:
         self.group: Group | None = None
-        self.is_agreed = True  # whether all ranks end here
+        self.is_agreed = True  # whether all ranks end with the same error
 
     def open(self, words: Sequence[str]) -> Group:
-        """The group of this process, which a launcher may have started as one of several ranks."""
+        """Return the group of this process, which a launcher may have started as one of several ranks."""
         from layermem.distributed.group import Group
 
         transport = None
@@ -53,7 +54,7 @@ class Job:
         return self.group
 
     def end(self, code: int) -> int:
-        """The exit code of this rank.  After an error that the others do not know of, it ends them."""
+        """Return the exit code of this rank.  After an error unknown to the other ranks, end them."""
         if self.group is not None and self.group.transport is not None:
             if code and not self.is_agreed:
                 self.group.transport.abort(code)
@@ -62,7 +63,7 @@ class Job:
 
 
 def silence_others(arguments: argparse.Namespace, group: Group) -> None:
-    """Let the first rank alone print and write."""
+    """Let only the first rank print and write."""
     if not group.is_first:
         arguments.quiet, arguments.verbose = True, False
         for name in OUTPUTS:
@@ -70,7 +71,7 @@ def silence_others(arguments: argparse.Namespace, group: Group) -> None:
 
 
 def starts_ranks(arguments: argparse.Namespace) -> bool:
-    """Whether --ranks asks for processes that are not there; InputError where a launcher has started another number."""
+    """Whether --ranks requires processes to be started; InputError if a launcher started a different number."""
     group, ranks = arguments.group, arguments.ranks
     if ranks is None:
         return False
@@ -82,9 +83,9 @@ def starts_ranks(arguments: argparse.Namespace) -> bool:
 
 
 def start_ranks(count: int, words: Sequence[str]) -> int:
-    """Run `layermem` with the same words as `count` ranks on this machine; the exit code of the launcher.
+    """Run `layermem` with the same words as `count` ranks on this machine; return the exit code of the launcher.
 
-    It has a session of its own, so that a signal of the terminal reaches it once, from here."""
+    The launcher has its own session, so that it gets a signal of the terminal only once, from this process."""
     command = [launcher(), "-n", str(count), sys.executable, "-m", "layermem", *words]
     process = subprocess.Popen(command, start_new_session=True)
 
@@ -102,7 +103,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
 
 
 def launcher() -> str:
-    """The mpiexec of the environment of this Python, or else of PATH."""
+    """Return the mpiexec in the environment of this Python, or else on PATH."""
     own = Path(sys.prefix) / "bin" / "mpiexec"
     found = str(own) if own.is_file() else shutil.which("mpiexec")
     if found is None:
@@ -113,7 +114,7 @@ def launcher() -> str:
 
 
 def threads_per_rank(group: Group) -> int:
-    """Cores of this host for each of the ranks that may run on them."""
+    """Return the number of this host's cores per rank on it."""
     mine = cores()
     hosts = group.gather((socket.gethostname(), mine))
     sharing = sum(host == socket.gethostname() and not mine.isdisjoint(theirs) for host, theirs in hosts)
@@ -121,7 +122,7 @@ def threads_per_rank(group: Group) -> int:
 
 
 def cores() -> frozenset[int]:
-    """Those that this process may run on."""
+    """Return the cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

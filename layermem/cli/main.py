@@ -79,14 +79,15 @@ exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
             4 the device failed, 5 training diverged, 130 interrupted
 """
 INTERRUPTED = 130
-RESEND_DELAY = 0.01  # seconds; by then the callback that was interrupted has returned
-DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # where standard output is a file
-PLANNING = compare.run_compare, fit.run_fit, plan.run_plan  # these hold nothing that has to be closed
-GC_THRESHOLDS = 100_000, 50, 100  # plans are many small objects without cycles; the defaults cost a third of the time
+RESEND_DELAY = 0.01  # seconds, by which the interrupted callback has returned
+DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # errors when standard output is a file
+PLANNING = compare.run_compare, fit.run_fit, plan.run_plan  # verbs that hold nothing to close
+# Plans are many small objects without cycles; with the defaults, collection takes a third of the time.
+GC_THRESHOLDS = 100_000, 50, 100
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command and return its exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
     job = Job()
     with _resend_lost_interrupts():
@@ -105,23 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None, job: Job) -> int:
     try:
-        _prepare_streams()
-        if completion.is_wanted():
-            completion.complete(make_parser())
-        words = sys.argv[1:] if argv is None else argv
-        group = job.open(words)
-        arguments = group.agree(lambda: _parse(words))
-        arguments.group = group
-        silence_others(arguments, group)
-        is_plan_alone = argv is None and arguments.run in PLANNING
-        if is_plan_alone:
-            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that spin for a while
-        with apply_verbosity(arguments):
-            code: int = arguments.run(arguments)
-        sys.stdout.flush()
-        if is_plan_alone:
-            gc.freeze()  # the process ends: to look for cycles in all that it has made takes a tenth of a second
-        return code
+        return _run_verb(argv, job)
     except SystemExit as end:  # argparse: 0 after --help, 2 after an error
         return end.code if isinstance(end.code, int) else 2
     except LayermemError as error:
@@ -130,13 +115,14 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
             _report(error.lines)
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports the closed pipe at exit
+        # Otherwise Python reports the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.filename is not None or error.errno not in DISK_FULL:
             raise
         job.is_agreed = False
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest of the output fails at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the rest of the output fails at exit
         _report([f"cannot write the output: {error.strerror}; free some space or write to another disk"])
         return InputError.exit_code
     except ImportError as error:
@@ -144,6 +130,26 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
             raise
         _report(["the native module is not built for this Python; build it with `make native`"])
         return InputError.exit_code
+
+
+def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
+    _prepare_streams()
+    if completion.is_wanted():
+        completion.complete(make_parser())
+    words = sys.argv[1:] if argv is None else argv
+    group = job.open(words)
+    arguments = group.agree(lambda: _parse(words))
+    arguments.group = group
+    silence_others(arguments, group)
+    is_plan_alone = argv is None and arguments.run in PLANNING
+    if is_plan_alone:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy starts threads that spin
+    with apply_verbosity(arguments):
+        code: int = arguments.run(arguments)
+    sys.stdout.flush()
+    if is_plan_alone:
+        gc.freeze()  # the process ends: a search for cycles among its objects takes 0.1 s
+    return code
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
@@ -155,14 +161,14 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused `error`: imports of native modules and class definitions wrap it in errors of their own."""
+    """Whether Ctrl-C caused `error`: imports of native modules and class definitions wrap it in other errors."""
     return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
 
 
 @contextlib.contextmanager
 def _resend_lost_interrupts() -> Iterator[None]:
-    """Send SIGINT again where Python drops the KeyboardInterrupt: in a finalizer or another callback of the
-    interpreter, whose errors go to `sys.unraisablehook`."""
+    """Send SIGINT again if Python drops the KeyboardInterrupt in a finalizer or another callback of the interpreter,
+    whose errors go to `sys.unraisablehook`."""
     previous = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
@@ -181,15 +187,15 @@ def _resend_lost_interrupts() -> Iterator[None]:
 
 
 def _prepare_streams() -> None:
-    """Make output safe: a closed stream (`>&-`) becomes /dev/null, and a character that the encoding of a stream does
-    not have is escaped."""
+    """Make output safe: replace a closed stream (`>&-`) by /dev/null, and escape characters that a stream's encoding
+    lacks."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
             with contextlib.suppress(OSError):
                 os.fstat(number)
-                continue  # the descriptor is open, and not ours
-            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor, which no data file shall get: this one
+                continue  # the descriptor is open and belongs to others
+            os.open(os.devnull, os.O_RDWR)  # takes this descriptor, the lowest free one, so that no data file gets it
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
         elif number and isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
@@ -202,8 +208,8 @@ def _report(lines: Sequence[str]) -> None:
 
 
 def make_parser(verb: str = "") -> argparse.ArgumentParser:
-    """The parser of all verbs; of one of them, if `verb` is its name, and of those that share its module: the others
-    would take most of the time."""
+    """Make the parser of all verbs, or only of `verb` and those in its module, because the others would take most of
+    the time."""
     parser = Parser(
         prog="layermem", description="Train Caffe networks inside a memory budget that you name.", epilog=EPILOG
     )

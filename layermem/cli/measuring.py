@@ -1,4 +1,4 @@
-"""--measure: plan with times that are measured first, on the device and within the budget."""
+"""--measure: planning with times that are first measured on the device within the budget."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def add_measure(parser: Options, *, keeps: bool = True) -> None:
 
 
 def measured_job(arguments: argparse.Namespace, job: Job) -> Job:
-    """`job`; with --measure the one with measured costs, which --costs keeps; else with those that are kept of its
-    GPU, but for --no-measure."""
+    """Return `job` with its costs: measured with --measure, which --costs keeps; otherwise those kept for its GPU,
+    unless --no-measure."""
     from layermem.solver.measure import keep_measured, measure_step, with_kept_costs
 
     if not arguments.measure:
@@ -47,7 +47,7 @@ def measured_job(arguments: argparse.Namespace, job: Job) -> Job:
 
 
 def keep_costs(arguments: argparse.Namespace, job: Job) -> None:
-    """Write the measured costs of `job` to --costs, if it is given."""
+    """Write the measured costs of `job` to --costs if given."""
     if arguments.costs:
         from layermem.solver.measure import costs_text
 

@@ -15,7 +15,7 @@ RENAMED = {
     "-t": "--objective",
 }
 RENAMED_OF_VERB = {("plan", "--graph"): "the verb `layermem plan-graph FILE`", ("train", "--graph"): "--cuda-graph"}
-GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # of plan-graph; earlier of plan
+GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # options of plan-graph; earlier of plan
 CAFFE_OPTIONS = {
     "solver": "--solver",
     "model": "--net",
@@ -37,17 +37,17 @@ CAFFE_VERBS = {
     "upgrade_net_proto_binary": "convert",
     "upgrade_solver_proto_text": "convert",
 }
-CONVERSIONS = ("images", "labels", "mean")  # of the verb data; earlier of convert
+CONVERSIONS = ("images", "labels", "mean")  # parts of the verb data; earlier of convert
 DATA_OPTIONS = {
     "resize_height": "--resize HxW",
     "resize_width": "--resize HxW",
     "encode_type": "--encode-type",
     "check_size": "--check-size",
-}  # of convert_imageset
+}  # flags of convert_imageset
 
 
 def refuse_old_names(words: Sequence[str]) -> None:
-    """InputError with the current name, for the first old name on a command line."""
+    """Raise InputError with the current name, for the first old name on a command line."""
     verb, options = (words[0], words[1:]) if words else ("", [])
     if verb in CAFFE_VERBS:
         raise InputError(f"Caffe's '{verb}' is `layermem {CAFFE_VERBS[verb]}` here; use that")
@@ -70,7 +70,7 @@ def refuse_old_names(words: Sequence[str]) -> None:
 
 
 def objective(text: str) -> str:
-    """The value of --objective; InputError for T and M of earlier versions."""
+    """Parse --objective; InputError for T and M of earlier versions."""
     words = {"T": "time", "M": "memory"}
     if text in words:
         raise InputError(f"objective '{text}' was renamed; use --objective {words[text]}")
@@ -78,7 +78,7 @@ def objective(text: str) -> str:
 
 
 def stages(names: Sequence[str]) -> list[str]:
-    """The values of --stage, NetState stages; InputError for a glob, as --stage took in earlier versions."""
+    """Return the NetState stages of --stage; InputError for a glob, which --stage took in earlier versions."""
     stages = [name for text in names for name in text.replace(",", " ").split()]
     for name in stages:
         if any(letter in name for letter in "*?["):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from layermem.solver.jobs import StepOptions
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
-MAX_THREADS = 1024  # each op joins all threads: with far more of them than cores a step never ends
+MAX_THREADS = 1024  # each op waits for all threads: with far more threads than cores a step never ends
 VERB_WIDTH = 14
 Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
 COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
@@ -42,7 +42,7 @@ DEVICE_OPTIONS = (
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises InputError for what it cannot parse, and wraps its help."""
+    """A parser that raises InputError for arguments that it cannot parse, and wraps its help."""
 
     def __init__(self, prog: str, *, description: str | None = None, epilog: str | None = None):
         super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
@@ -67,7 +67,7 @@ class VerbParser(Parser):
         return f"{text}\n{self.more()}" if self.more else text
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
-        """As the base class, but with an error for unknown options that suggests the nearest one."""
+        """Parse like the base class, but suggest the nearest option in the error for an unknown one."""
         values, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             known = [option for action in self._actions for option in action.option_strings]
@@ -81,7 +81,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str):
         super().__init__(prog, width=columns())
-        self._action_max_length = VERB_WIDTH  # argparse counts names of verbs without their indent
+        self._action_max_length = VERB_WIDTH  # argparse ignores the indent of verbs
 
 
 def add_verb(
@@ -93,7 +93,7 @@ def add_verb(
     *,
     has_parts: bool = False,
 ) -> argparse.ArgumentParser:
-    """A parser for one verb; `example` is shown below its options as it stands, then the text of `more`.
+    """Add a parser for one verb; its help ends with `example`, verbatim, then the text of `more`.
 
     A verb that `has_parts` takes no options itself; its parts have --quiet and --verbose.
     """
@@ -110,7 +110,7 @@ def add_verb(
 
 
 def strategies_text() -> str:
-    """The strategies with their descriptions, one below the other."""
+    """Return the strategies with their descriptions, one per line."""
     from layermem.planning.strategies import STRATEGIES
 
     width = max(map(len, STRATEGIES))
@@ -119,14 +119,14 @@ def strategies_text() -> str:
 
 
 def add_net(parser: Options) -> None:
-    """--net, --phase, and the options that decide shapes."""
+    """Add --net, --phase, and the options that determine shapes."""
     parser.add_argument("--net", metavar="F", required=True, help="the net, a prototxt file")
     _add_phase(parser)
     _add_shapes(parser)
 
 
 def add_net_or_solver(parser: Options, *, required: bool = True) -> None:
-    """Either --net or --solver, and the options that decide shapes and costs."""
+    """Add --net and --solver, which exclude each other, and the options that determine shapes and costs."""
     add_nets(parser, required=required)
     add_device(parser)
     add_storage(parser)
@@ -134,7 +134,7 @@ def add_net_or_solver(parser: Options, *, required: bool = True) -> None:
 
 
 def add_nets(parser: Options, *, required: bool = True) -> None:
-    """Either --net or --solver, and the options that decide shapes."""
+    """Add --net and --solver, which exclude each other, and the options that determine shapes."""
     which = parser.add_mutually_exclusive_group(required=required)
     which.add_argument("--net", metavar="F", help="a net prototxt, planned with SGD momentum updates")
     which.add_argument("--solver", metavar="F", help="a solver prototxt, planned with its own updates and test nets")
@@ -147,7 +147,7 @@ def add_costs(parser: Options) -> None:
 
 
 def add_device(parser: Options) -> None:
-    """--device and --precision."""
+    """Add --device and --precision."""
     parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (default: cpu)")
     parser.add_argument(
         "--precision", metavar="P", help="matrix products on cuda in fp32, fp32x3, tf32 or bf16 (default: fp32)"
@@ -155,7 +155,7 @@ def add_device(parser: Options) -> None:
 
 
 def add_storage(parser: Options) -> None:
-    """--storage."""
+    """Add --storage."""
     parser.add_argument(
         "--storage",
         metavar="S",
@@ -165,7 +165,7 @@ def add_storage(parser: Options) -> None:
 
 
 def add_gpu(parser: Options) -> None:
-    """--card."""
+    """Add --card."""
     parser.add_argument(
         "--card",
         metavar="NAME",
@@ -176,7 +176,7 @@ def add_gpu(parser: Options) -> None:
 
 
 def budget_of(arguments: argparse.Namespace) -> str | None:
-    """--budget; with --card all memory of that GPU, where it is not given."""
+    """Return --budget; with --card the default is all memory of that GPU."""
     budget: str | None = arguments.budget
     return FREE if budget is None and arguments.gpu is not None else budget
 
@@ -221,7 +221,7 @@ def add_weights(parser: Options, what: str, *, required: bool = False) -> None:
 
 
 def weight_files(arguments: argparse.Namespace) -> list[str]:
-    """The values of --weights, in their order; InputError for names of files that hold no weights."""
+    """Return the values of --weights, in order; InputError for names of files that hold no weights."""
     files = [name.strip() for names in arguments.weights or () for name in names.split(",")]
     for name in files:
         check_name(name, WEIGHT_ENDINGS, "a weight file")
@@ -229,7 +229,7 @@ def weight_files(arguments: argparse.Namespace) -> list[str]:
 
 
 def add_net_state(parser: Options) -> None:
-    """--stage and --level, the rest of Caffe's NetState."""
+    """Add --stage and --level, the rest of Caffe's NetState."""
     parser.add_argument(
         "--stage", metavar="S", action="append", default=[], help="NetState stages to turn on; separate with commas"
     )
@@ -241,7 +241,7 @@ def add_threads(parser: Options) -> None:
 
 
 def add_budget(parser: Options) -> None:
-    """--budget, --host-budget, --spill, --slices, and the hints for strategies."""
+    """Add --budget, --host-budget, --spill, --slices, and the hints for strategies."""
     parser.add_argument(
         "-b",
         "--budget",
@@ -287,7 +287,7 @@ def add_iter_size(parser: Options) -> None:
 
 
 def add_ranks(parser: Options) -> None:
-    """--iter-size and --ranks of verbs that plan."""
+    """Add --iter-size and --ranks for verbs that plan."""
     add_iter_size(parser)
     parser.add_argument("--ranks", metavar="N", type=int, help="plan for the first of N ranks (docs/ranks.md)")
 
@@ -318,7 +318,7 @@ def add_json(parser: Options) -> None:
 
 
 def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
-    """{"data": (64, 3, 224, 224)} from ["data=64,3,224,224"]."""
+    """Parse ["data=64,3,224,224"] to {"data": (64, 3, 224, 224)}."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, equals, numbers = text.rpartition("=")
@@ -335,7 +335,7 @@ def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def net_options(arguments: argparse.Namespace) -> NetOptions:
-    """--batch, --input, --stage, --level and --allow-python."""
+    """Return the options --batch, --input, --stage, --level and --allow-python."""
     from layermem.graph.net import NetOptions
 
     shapes = read_shapes(arguments.input)
@@ -343,14 +343,14 @@ def net_options(arguments: argparse.Namespace) -> NetOptions:
 
 
 def net_of(arguments: argparse.Namespace, phase: str | None = None) -> Net:
-    """The net that --net, --batch, --input, --stage and --level describe."""
+    """Return the net that --net, --batch, --input, --stage and --level describe."""
     from layermem.interactive.building import built_net
 
     return built_net(net_file(arguments), phase or arguments.phase or "TRAIN", net_options(arguments))
 
 
 def hints_of(arguments: argparse.Namespace) -> Hints:
-    """The hints of the options and of --hints; the file beside the net is read with the net."""
+    """Return the hints of the options and of --hints; the hints file of a net is read with the net."""
     from layermem.planning.hints import Hints, merge_hints, read_hints
 
     given = Hints(
@@ -367,7 +367,7 @@ def _globs(texts: list[str]) -> tuple[str, ...]:
 
 
 def device_of(arguments: argparse.Namespace) -> Device:
-    """The device of --device, with its own options of the verb."""
+    """Return the device of --device with the options that it has for the verb."""
     from layermem.backends.base import get_device
     from layermem.interactive.jobs import default_device
 
@@ -388,7 +388,7 @@ def device_of(arguments: argparse.Namespace) -> Device:
 
 
 def step_options(arguments: argparse.Namespace) -> StepOptions:
-    """What --device, --costs, --spill, --ranks and the hints say of a step."""
+    """Return the step options that --device, --costs, --spill, --ranks and the hints state."""
     from layermem.solver.jobs import StepOptions
 
     device, ranks = device_of(arguments), getattr(arguments, "ranks", None)
@@ -403,14 +403,14 @@ def step_options(arguments: argparse.Namespace) -> StepOptions:
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
-    """The job that --net or --solver, --device, --costs and the hints describe."""
+    """Return the job that --net or --solver, --device, --costs and the hints describe."""
     return make_job(arguments, net_options(arguments), step_options(arguments)).with_slices(
         getattr(arguments, "slices", None)
     )
 
 
 def make_job(arguments: argparse.Namespace, options: NetOptions, step: StepOptions) -> Job:
-    """The job of --net or --solver with these options, without slices."""
+    """Return the job of --net or --solver with these options, without slices."""
     from layermem.interactive import jobs
 
     if arguments.solver:
@@ -419,19 +419,19 @@ def make_job(arguments: argparse.Namespace, options: NetOptions, step: StepOptio
 
 
 def spill_of(arguments: argparse.Namespace, device: Device) -> Spill | None:
-    """The spill file of --spill, its rates measured where none are kept, or by --measure."""
+    """Return the spill file of --spill; its rates are measured unless they are kept, or with --measure."""
     from layermem.solver.spill_rates import resolve_spill
 
     return resolve_spill(arguments.spill, device, again=bool(getattr(arguments, "measure", False)))
 
 
 def costs_of(arguments: argparse.Namespace) -> str | None:
-    """The file of costs to read: with --measure, --costs names one to write."""
+    """Return the file of costs to read; with --measure, --costs names a file to write."""
     return None if getattr(arguments, "measure", False) else arguments.costs
 
 
 def net_file(arguments: argparse.Namespace) -> NetFile:
-    """The net of --net, read once."""
+    """Return the net of --net, which is read once."""
     from layermem.interactive.building import read_source
 
     if not hasattr(arguments, "net_file"):
@@ -441,7 +441,7 @@ def net_file(arguments: argparse.Namespace) -> NetFile:
 
 
 def solver_file(arguments: argparse.Namespace) -> SolverFile:
-    """The solver of --solver, read once."""
+    """Return the solver of --solver, which is read once."""
     from layermem.proto.read import read_solver
 
     if not hasattr(arguments, "solver_file"):
@@ -451,7 +451,7 @@ def solver_file(arguments: argparse.Namespace) -> SolverFile:
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """On standard error, so that output stays what it is without them; none with --quiet."""
+    """Print warnings on standard error, so that they do not mix with results; none with --quiet."""
     for warning in () if is_quiet() else warnings:
         print(wrap(f"layermem: warning: {warning}"), file=sys.stderr)
 

@@ -74,12 +74,8 @@ def add_verbs(verbs: Verbs) -> None:
     parser.set_defaults(run=run_plan)
 
 
-def run_plan(arguments: argparse.Namespace) -> int:
-    from layermem.backends.arena import check_spill_space
-    from layermem.report.plan_report import evaluate
-    from layermem.report.summary import plan_values, process_line, summary
-    from layermem.solver.process_memory import expected_memory, uses_files
-
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """InputError, before any work, for a file that could not be written."""
     for path in (arguments.save, arguments.plot, arguments.trace, arguments.export_graph):
         check_folder(path)
     check_name(arguments.save, (".json",), "a plan")
@@ -89,6 +85,15 @@ def run_plan(arguments: argparse.Namespace) -> int:
         from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    from layermem.backends.arena import check_spill_space
+    from layermem.report.plan_report import evaluate
+    from layermem.report.summary import plan_values, process_line, summary
+    from layermem.solver.process_memory import expected_memory, uses_files
+
+    _check_outputs(arguments)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(None, f"planning {job.title}"):
         report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load, begin_bound=True)

@@ -1,7 +1,7 @@
-"""plan-graph: recomputation for a computational graph in a file, as a schedule text.
+"""plan-graph: plans recomputation for a computational graph in a file, as a schedule text.
 
-Graph files in the text form have a forward and a backward half, planned by lower sets or nested; node-link JSON has one
-order of nodes with the costs of each, planned by splitting residencies.
+Graph files in the text form have a forward and a backward half and are planned by lower sets or nested recomputation.
+Node-link JSON has one order of nodes with their costs and is planned by splitting residencies.
 """
 
 from __future__ import annotations
@@ -58,6 +58,21 @@ def add_verbs(verbs: Verbs) -> None:
         help="the lower sets at which a segment may end; nested: any value is computed any number of times, which "
         "recomputes less in little memory (default: extended)",
     )
+    _add_model(parser)
+    parser.add_argument(
+        "--time-limit",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
+        "steps, so that every machine gets the same plan (default: 60)",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run_plan_graph)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """Options of what the budget bounds and what an op costs."""
     parser.add_argument(
         "--model",
         choices=("live", "paper"),
@@ -77,16 +92,6 @@ def add_verbs(verbs: Verbs) -> None:
         help="file: seconds of each function, where the file gives them, as --export-graph writes; authors: 10 for a "
         "convolution, 1 for any other (default: file)",
     )
-    parser.add_argument(
-        "--time-limit",
-        metavar="S",
-        type=float,
-        default=60.0,
-        help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
-        "steps, so that every machine gets the same plan (default: 60)",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run_plan_graph)
 
 
 def run_plan_graph(arguments: argparse.Namespace) -> int:
@@ -119,7 +124,7 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
 
 
 def _print_figures(plan: GraphPlan) -> None:
-    """Recomputation, peak and distance from the lower bound, on standard error; none with --quiet."""
+    """Print recomputation, peak and distance from the lower bound on standard error, unless --quiet is set."""
     if is_quiet() or plan.peak_bytes is None or plan.cost_recomputed is None:
         return
     gap_cost = plan.cost_recomputed - plan.cost_bound

@@ -1,4 +1,4 @@
-"""predict: what a trained net says of images or arrays: the most likely classes, or the values of any blob."""
+"""predict: runs a trained net on images or arrays, and prints the most likely classes or writes values of any blob."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from layermem.cli.data import image_size
-from layermem.cli.old_names import stages
 from layermem.cli.options import (
+    Options,
     Verbs,
     add_allow_python,
     add_device,
@@ -20,9 +20,9 @@ from layermem.cli.options import (
     add_verb,
     add_weights,
     device_of,
+    net_options,
     print_json,
     print_warnings,
-    read_shapes,
     weight_files,
 )
 from layermem.errors import InputError
@@ -44,7 +44,7 @@ EXAMPLE = """\
 """
 OF_IMAGES = {"mean": "--mean", "scale": "--scale", "resize": "--resize", "crop": "--crop", "rgb": "--channel-order rgb"}
 OF_CLASSES = {"labels": "--labels", "top": "--top"}
-OWN_KEYS = ("names", "labels")  # of the features file, beside those of blobs
+OWN_KEYS = ("names", "labels")  # keys of the features file besides blobs
 BAD_ITEMS = InputError.exit_code
 TOP = 5
 NO_TRANSFORM = (
@@ -72,7 +72,16 @@ def add_verbs(verbs: Verbs) -> None:
     add_device(parser)
     add_threads(parser)
     parser.add_argument("-b", "--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")
-    out = parser.add_argument_group("output")
+    _add_output(parser.add_argument_group("output"))
+    _add_transform(parser.add_argument_group("transform of images (default: that of the net's TEST data layer)"))
+    shapes = parser.add_argument_group("net")
+    add_input(shapes)
+    add_net_state(shapes)
+    add_allow_python(shapes)
+    parser.set_defaults(run=run_predict)
+
+
+def _add_output(out: Options) -> None:
     out.add_argument("--labels", metavar="F", help="names of the classes, one in a line (`n01440764 tench` too)")
     out.add_argument("--top", metavar="K", type=int, help=f"classes of each item (default: {TOP})")
     out.add_argument(
@@ -84,7 +93,9 @@ def add_verbs(verbs: Verbs) -> None:
     )
     out.add_argument("-o", "--output", metavar="F.npz", help="write the values of the blob for all items to a file")
     add_json(out)
-    images = parser.add_argument_group("transform of images (default: that of the net's TEST data layer)")
+
+
+def _add_transform(images: Options) -> None:
     images.add_argument("--mean", metavar="M", help="mean image (.binaryproto, .npy), or values such as 104,117,123")
     images.add_argument("--scale", metavar="X", type=float, help="factor of the pixels, after the mean")
     images.add_argument("--resize", metavar="HxW", type=image_size, help="size of an image, before the crop")
@@ -96,11 +107,6 @@ def add_verbs(verbs: Verbs) -> None:
         default="bgr",
         help="channels that the net reads: bgr, as in Caffe, or rgb (default: bgr)",
     )
-    shapes = parser.add_argument_group("net")
-    add_input(shapes)
-    add_net_state(shapes)
-    add_allow_python(shapes)
-    parser.set_defaults(run=run_predict)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:
@@ -114,18 +120,14 @@ def run_predict(arguments: argparse.Namespace) -> int:
     arrays = _are_arrays(arguments.inputs)
     _check_options(arguments, arrays)
     _native.exit_on_bus_error()
-    read = Files().read_bytes  # lists are counted, and read for their images
+    read = Files().read_bytes  # lists are read twice: to count images, and to read them
     stated = Stated(arguments.mean, arguments.scale, arguments.resize, arguments.crop, arguments.rgb)
     with Predictor(
         arguments.net,
         weight_files(arguments),
+        net_options(arguments),
         blobs=arguments.blob,
         stated=stated,
-        batch=arguments.batch,
-        inputs=read_shapes(arguments.input),
-        level=arguments.level,
-        stages=stages(arguments.stage),
-        allow_python=arguments.allow_python,
         budget=arguments.budget,
         device=device_of(arguments),
         at_most=None if arrays else count_items(arguments.inputs, read),
@@ -154,7 +156,7 @@ def _are_arrays(inputs: list[str]) -> bool:
 
 
 def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
-    """InputError for an option without effect, and for a value that cannot be."""
+    """Raise InputError for an option without effect, or with an impossible value."""
     for name, option in OF_IMAGES.items():
         if arrays and getattr(arguments, name) not in (None, False):
             raise InputError(
@@ -179,7 +181,7 @@ def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
 
 
 def _results(predictor: Predictor, inputs: list[str], arrays: bool, read: Read) -> Iterator[Prediction | Unreadable]:
-    """The predictions of all inputs, in their order."""
+    """Yield the predictions of all inputs, in order."""
     from layermem.data.array_items import read_array_items
     from layermem.data.items import read_items
 
@@ -193,13 +195,8 @@ def _report(unreadable: Unreadable) -> None:
     print(wrap(f"layermem: {unreadable.error}"), file=sys.stderr)
 
 
-def _print_classes(
-    predictor: Predictor, results: Iterator[Prediction | Unreadable], arguments: argparse.Namespace
-) -> int:
-    """Print the classes of each item with the highest scores."""
-    from layermem.data.items import Unreadable
-    from layermem.report.predictions import Accuracy, read_labels, score_lines, score_values, top_scores
-
+def _class_count(predictor: Predictor) -> int:
+    """The number of scores of each item; InputError for a blob that is no row of scores."""
     (blob,) = predictor.blobs
     shape = predictor.net.blobs[blob].shape
     if len(shape) < 2 or any(size != 1 for size in shape[2:]):
@@ -208,9 +205,21 @@ def _print_classes(
             f"blob '{blob}' is {text}, and no row of scores for each item; give another --blob, or -o F.npz for its "
             "values"
         )
-    labels = read_labels(arguments.labels, shape[1]) if arguments.labels else None
-    shown = min(arguments.top or TOP, shape[1])
-    accuracy, failed = Accuracy(shown), 0
+    return shape[1]
+
+
+def _print_classes(
+    predictor: Predictor, results: Iterator[Prediction | Unreadable], arguments: argparse.Namespace
+) -> int:
+    """Print the classes with the highest scores of each item."""
+    from layermem.data.items import Unreadable
+    from layermem.report.predictions import AccuracyCount, read_labels, score_lines, score_values, top_scores
+
+    (blob,) = predictor.blobs
+    count = _class_count(predictor)
+    labels = read_labels(arguments.labels, count) if arguments.labels else None
+    shown = min(arguments.top or TOP, count)
+    accuracy, failed = AccuracyCount(shown), 0
     items: list[dict[str, object]] = []
     for each in results:
         try:

@@ -1,4 +1,4 @@
-"""report: a page about a net, its plan and all strategies."""
+"""report: writes a page about a net, its plan and all strategies."""
 
 from __future__ import annotations
 

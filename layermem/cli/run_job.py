@@ -1,8 +1,8 @@
-"""What `train --log` says of how a run was started, and the job that it stands for, which `watch` plans again.
+"""Records in the log of `train` how a run was started, and rebuilds its job from the log, which `watch` plans again.
 
 The record `start` has most of it: solver_file, device, strategy, budget_bytes, host_budget_bytes (report/records.py).
-Its field `job` has the rest, job_record(): options of `train` that decide its graphs and its plan.  A log of an earlier
-version has none; its run is taken to have been started without such options, and is refused if its fingerprint differs.
+Its field `job` has the rest, job_record(): options of `train` that determine its graphs and its plan.  A log of an
+earlier version lacks it; its run is assumed to have no such options, and is refused if its fingerprint differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLANNED = ("solver_file", "device", "strategy", "slices", "budget_bytes", "host_
 
 
 def job_record(arguments: argparse.Namespace, spill: Spill | None) -> dict[str, Value]:
-    """The field `job`: options of `train`, the folder from which their files are named, and the spill file."""
+    """Return the field `job`: options of `train`, the folder to which their files are relative, and the spill file."""
     from layermem.planning.hints import WORDS
 
     hints = hints_of(arguments)
@@ -51,14 +51,14 @@ def job_record(arguments: argparse.Namespace, spill: Spill | None) -> dict[str, 
 
 
 def plan_key(start: Record) -> list[Value]:
-    """The fields of a record `start` that decide the plan of its run: equal ones need not be planned again."""
+    """Return the fields of a record `start` that determine the plan of its run: equal ones have the same plan."""
     return [start.get(name) for name in PLANNED]
 
 
 def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
-    """The plan of the run that `start` describes, made again from the files that it names.
+    """Plan the run that `start` describes again, from the files that it names.
 
-    The working folder becomes that of the run.  InputError for files that are gone, or no longer those of the run.
+    The working folder becomes that of the run.  InputError for files that are gone or have changed since the run.
 
     allow_python   import and run the classes of Python layers; a log cannot allow that
     """
@@ -92,7 +92,7 @@ def _enter(folder: str) -> None:
 
 
 def differences(start: Record, report: PlanReport) -> Iterable[str]:
-    """Sentences about what a plan does not share with the run of `start`."""
+    """Yield sentences about differences between a plan and the run of `start`."""
     from layermem.utils.units import format_bytes
 
     peak_bytes = start.get("predicted_peak_bytes")
@@ -131,7 +131,7 @@ def _job(start: Record, given: dict[str, Any], allow_python: bool) -> Job:
 
 
 def _spill(given: object, device: str) -> Spill | None:
-    """The spill file of a log, with the rates of its run; a log of an earlier version names the folder alone."""
+    """Return the spill file of a log, with the rates of its run; a log of an earlier version has only the folder."""
     from layermem.planning.costs import model_costs
     from layermem.planning.spill import Spill
 

@@ -1,4 +1,4 @@
-"""What `train` writes of a run beside its snapshots: the log, event files of TensorBoard, a plot of the curves."""
+"""Output files of `train` besides snapshots: the log, event files of TensorBoard, and a plot of the curves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_run_outputs(parser: Options) -> None:
 
 
 def check_run_outputs(arguments: argparse.Namespace) -> None:
-    """InputError, before any work, for outputs that could not be written."""
+    """Raise InputError, before any work, for outputs that cannot be written."""
     if arguments.log_every is not None and arguments.log_every < 1:
         raise InputError(f"--log-every {arguments.log_every} is too few; give 1 or more")
     if arguments.log_every is not None and not any(getattr(arguments, name) for name in OPTIONS):
@@ -57,7 +57,7 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
 
 
 class RunOutputs:
-    """A context around a run, whose events go to `record`; behind it the files are complete, and `plot` may follow."""
+    """A context around a run, whose events go to `record`; after it the files are complete, and `plot` may follow."""
 
     def __init__(self, arguments: argparse.Namespace, solver: Solver):
         from layermem.report.records import Recorder
@@ -93,7 +93,7 @@ class RunOutputs:
     ) -> None:
         if not self._sinks:
             return
-        with self._stack, suppress(*([InputError] if error else [])):  # the error of the run is the one to report
+        with self._stack, suppress(*([InputError] if error else [])):  # the error of the run takes precedence
             self._recorder.end(
                 _status(self.solver, error),
                 message=str(error) if isinstance(error, LayermemError) else None,
@@ -124,7 +124,7 @@ class RunOutputs:
         return sinks
 
     def plot(self) -> None:
-        """The plot of --plot.  Of a run with a log, curves begin where the runs that it resumes began."""
+        """Write the plot of --plot.  With a log, curves begin where the runs that it resumes began."""
         if not self.arguments.plot:
             return
         from layermem.integrations.page.curves import draw_curves
@@ -135,7 +135,7 @@ class RunOutputs:
 
 
 def _nets(solver: Solver) -> list[tuple[int | None, list[tuple[str, float]]]]:
-    """The outputs of every net with their loss weights; test nets have numbers."""
+    """Return the outputs of every net with their loss weights; test nets have numbers."""
     from layermem.solver.build import reported
 
     outputs = [[(each.name, each.weight) for each in reported(net) if each.output] for net in solver.nets.all]

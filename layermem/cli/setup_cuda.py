@@ -1,4 +1,4 @@
-"""setup-cuda: PyCUDA for the cuda device, built without a CUDA toolkit; kernels for the GPUs that are here."""
+"""setup-cuda: builds PyCUDA for the cuda device without a CUDA toolkit, and kernels for the GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_setup_cuda(arguments: argparse.Namespace) -> int:
 
 
 def _compile_kernels(*, is_all: bool) -> None:
-    """For the GPUs that are here, if there are some."""
+    """Compile kernels for the GPUs of this machine, if there are any."""
     from layermem.backends.cuda.driver.context import gpus
     from layermem.backends.cuda.kernel_images import ahead
     from layermem.errors import CudaUnavailable

@@ -1,4 +1,5 @@
-"""time, devices: measure ops, the link to the host and the network between ranks; list the devices of this machine."""
+"""time: measures ops, the link to the host and the network between ranks.  devices: lists the devices of this
+machine."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def run_time(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace, group: Group) -> tuple[MeasuredStep, NetworkRates | None]:
-    """The times of this rank, while the others measure theirs, and the network between them."""
+    """Measure the step on this rank, while the others measure theirs, and the network between them."""
     from layermem.distributed.network_rates import measure_network
     from layermem.solver.measure import measure_step
 
@@ -155,7 +156,7 @@ def run_devices(arguments: argparse.Namespace) -> int:
 
 
 def _check_gpus(arguments: argparse.Namespace) -> int:
-    """The results of the self-test of each GPU; the exit code of a device that failed where one is wrong."""
+    """Print the results of each GPU's self-test; return the exit code of a failed device if one is wrong."""
     from layermem.backends.cuda.checked import check_all, summary
     from layermem.backends.cuda.driver.context import gpus
     from layermem.errors import DeviceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from layermem.cli.measuring import add_measure, keep_costs
 from layermem.cli.old_names import stages
 from layermem.cli.options import (
     COSTS_HELP,
+    Options,
     Verbs,
     add_allow_python,
     add_budget,
@@ -70,6 +71,11 @@ INTERRUPTED = 130
 
 
 def add_verbs(verbs: Verbs) -> None:
+    _add_train(verbs)
+    _add_test(verbs)
+
+
+def _add_train(verbs: Verbs) -> None:
     train = add_verb(
         verbs, "train", "train the net of a solver within a memory budget", TRAIN_EXAMPLE, more=strategies_text
     )
@@ -103,23 +109,22 @@ def add_verbs(verbs: Verbs) -> None:
         action="store_true",
         help="continue when the loss is NaN or infinite (default: stop, exit code 5)",
     )
-    start = train.add_argument_group("start")
-    add_weights(start, "initial weights, by layer name")
-    start.add_argument("--snapshot", metavar="F", help="the .solverstate to resume from")
-    start.add_argument(
-        "--restart", action="store_true", help="resume from the newest snapshot of the solver's prefix, if there is one"
-    )
-    start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
-    add_net_state(start)
-    outputs = train.add_argument_group("output")
-    add_run_outputs(outputs)
-    memory = train.add_argument_group("memory")
+    _add_start(train.add_argument_group("start"))
+    add_run_outputs(train.add_argument_group("output"))
+    _add_memory(train.add_argument_group("memory"))
+    _add_signals(train.add_argument_group("signals"))
+    train.set_defaults(run=run_train)
+
+
+def _add_memory(memory: Options) -> None:
     add_budget(memory)
     add_strategy(memory)
     memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
     memory.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
     add_measure(memory)
-    signals = train.add_argument_group("signals")
+
+
+def _add_signals(signals: Options) -> None:
     for name, event, default in (("sigint", "Ctrl-C", "stop"), ("sighup", "a closed terminal", "snapshot")):
         signals.add_argument(
             f"--{name}-effect",
@@ -127,8 +132,19 @@ def add_verbs(verbs: Verbs) -> None:
             default=default,
             help=f"effect of {event} (default: {default})",
         )
-    train.set_defaults(run=run_train)
 
+
+def _add_start(start: Options) -> None:
+    add_weights(start, "initial weights, by layer name")
+    start.add_argument("--snapshot", metavar="F", help="the .solverstate to resume from")
+    start.add_argument(
+        "--restart", action="store_true", help="resume from the newest snapshot of the solver's prefix, if there is one"
+    )
+    start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
+    add_net_state(start)
+
+
+def _add_test(verbs: Verbs) -> None:
     test = add_verb(verbs, "test", "evaluate weights on the TEST phase of a net", TEST_EXAMPLE)
     test.add_argument("--net", metavar="F", required=True, help="the net prototxt")
     add_weights(test, "weights, by layer name", required=True)
@@ -148,8 +164,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_train(arguments: argparse.Namespace) -> int:
     from layermem import _native
-    from layermem.report.summary import peaks, process_line, summary
-    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
+    from layermem.report.summary import summary
 
     if arguments.input and arguments.data is None:
         raise InputError("--input needs --data noise, since a data set has shapes of its own; add it")
@@ -173,32 +188,41 @@ def run_train(arguments: argparse.Namespace) -> int:
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
             _run(solver, arguments, early_events, outputs.record)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
-        expected = expected_memory(
-            solver.nets.all,
-            solver.program,
-            solver.device,
-            spill=arguments.spill is not None,
-            files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
-            ranks=group.size,
-            candidate_ops=solver.job.candidate_ops,
-        )
         if not is_quiet():
-            for rank, (predicted, found) in enumerate(measured):
-                print(peaks(predicted, found, f"peak of rank {rank}" if group.size > 1 else "peak"))
-            print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
+            _print_memory(solver, arguments, measured)
         outputs.plot()
         return INTERRUPTED if solver.interrupted else 0
 
 
+def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Sequence[tuple[int, int]]) -> None:
+    """Print the predicted and the measured peak of each rank, and what the process takes."""
+    from layermem.report.summary import peaks, process_line
+    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
+
+    size = len(measured)
+    for rank, (predicted, found) in enumerate(measured):
+        print(peaks(predicted, found, f"peak of rank {rank}" if size > 1 else "peak"))
+    expected = expected_memory(
+        solver.nets.all,
+        solver.program,
+        solver.device,
+        spill=arguments.spill is not None,
+        files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
+        ranks=size,
+        candidate_ops=solver.job.candidate_ops,
+    )
+    print(process_line(expected.total_bytes, str(expected), max_resident_bytes()), flush=True)
+
+
 def _prepare(arguments: argparse.Namespace) -> Device:
-    """The device, after checks of what the run writes."""
+    """Return the device, after checks of the outputs of the run."""
     check_run_outputs(arguments)
     check_folder(arguments.costs)
     return device_of(arguments)
 
 
 def _measures(arguments: argparse.Namespace) -> bool | str:
-    """Whether to measure the step: without a word about it, once on a GPU, where it has no costs or plan yet."""
+    """Whether to measure the step: by default once on a GPU, if it has no costs or plan yet."""
     from layermem.solver.measure import ONCE
 
     if arguments.measure is not None:
@@ -207,7 +231,7 @@ def _measures(arguments: argparse.Namespace) -> bool | str:
 
 
 def _solver(arguments: argparse.Namespace, device: Device, early_events: list[Event]) -> Solver:
-    """The solver with its plan; what that takes past two seconds shows progress, on the first rank."""
+    """Return the solver with its plan; after two seconds the first rank shows progress."""
     planning = show_progress(None, f"planning {arguments.solver}") if arguments.group.is_first else nullcontext()
     with planning:
         return _planned_solver(arguments, device, early_events)
@@ -249,7 +273,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
 def _run(
     solver: Solver, arguments: argparse.Namespace, early_events: list[Event], record: Callable[[Event], None]
 ) -> None:
-    """Iterate to the end: with a progress bar on a terminal, with Caffe's log lines elsewhere."""
+    """Iterate to the end, with a progress bar on a terminal and with Caffe's log lines elsewhere."""
     effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
     with _display(solver) as show:
 
@@ -264,7 +288,7 @@ def _run(
 
 
 def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
-    """What shows events to the user."""
+    """Return a context whose function shows events to the user."""
     if is_quiet():
         return nullcontext(lambda event: None)
     if sys.stdout.isatty():
@@ -312,7 +336,7 @@ def run_test(arguments: argparse.Namespace) -> int:
 
 
 def _score_lines(scoring: Scoring, batches: int) -> Iterator[str]:
-    """The lines of `caffe test`: one for each batch and value, then the means."""
+    """Yield the lines of `caffe test`: one for each batch and value, then the means."""
     from layermem.report.log import number
     from layermem.solver.scoring import outputs_of
 

@@ -1,9 +1,9 @@
 """--quiet and --verbose, which every verb has.
 
     --quiet      results and errors only: no progress, no warnings; `train` prints nothing, `test` its means
-    --verbose    what is read, planned and written, with the seconds since the start, on standard error
+    --verbose    steps such as reading, planning and writing, with seconds since the start, on standard error
 
-Packages report such steps to their logger (`layermem.utils.steps`); this module decides where they are shown.
+Packages report such steps to their logger (`layermem.utils.steps`); this module shows them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""watch: the page of a training while it goes on."""
+"""watch: serves the page of a training while it runs."""
 
 from __future__ import annotations
 

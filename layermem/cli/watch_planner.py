@@ -4,9 +4,9 @@
       |  start record -->  process: plan, then strategies  <--
       |  <-- sections, progress, the reason for an end
 
-A process of its own does not delay the answers of the server, may have the working folder of the run, and takes the
-time that a training leaves: its policy is SCHED_IDLE, and it is nice 19, as is the group of its session (sched(7),
-autogroup).  It ends with `watch`.
+A separate process does not delay the answers of the server, can change to the working folder of the run, and uses only
+time that the training leaves: its policy is SCHED_IDLE, and its nice value is 19, also for the group of its session
+(sched(7), autogroup).  It ends with `watch`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REMEDY = "--solver F or --net F, with --budget B, names what to show instead"
 
 
 class Planner:
-    """A context in which the sections of the newest run go to `planned`; `arguments` are those of watch."""
+    """A context that sends the sections of the newest run to `planned`; `arguments` are those of watch."""
 
     def __init__(self, arguments: argparse.Namespace, planned: Planned):
         self.arguments, self.planned = arguments, planned
@@ -49,24 +49,24 @@ class Planner:
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def follow(self, start: Record) -> None:
-        """Plan the run of the record `start`, unless it is planned already."""
+        """Plan the run of the record `start`, unless it is already planned."""
         key = plan_key(start)
         if key == self._key:
             return
         self._key = key
-        plan = self.planned.begin()  # what the process before still sends is dropped
+        plan = self.planned.begin()  # late messages of the previous process are dropped
         self._stop()
         context = multiprocessing.get_context("spawn")
         receiver, sender = context.Pipe(duplex=False)
         words = start, self._options, gc.get_threshold(), sender
         self._process = context.Process(target=work, args=words, name="layermem-plan", daemon=True)
         self._process.start()
-        sender.close()  # ours, so that the end of the process ends the pipe
+        sender.close()  # this end, so that the end of the process closes the pipe
         self._receiver = threading.Thread(target=self._receive, args=(plan, receiver), daemon=True)
         self._receiver.start()
 
     def _receive(self, plan: int, receiver: Connection) -> None:
-        """Hand what the process sends to `planned`, to the end of the process."""
+        """Pass messages of the process to `planned` until the process ends."""
         planned, ended = self.planned, False
         with receiver, contextlib.suppress(EOFError, OSError):
             while not ended:
@@ -104,14 +104,14 @@ class Planner:
         if self._process is not None:
             self._process.kill()
             self._process.join()
-            self._receiver.join()  # it has printed what it had to
+            self._receiver.join()  # wait for its output
 
 
 # -- the process -----------------------------------------------------------------------------------------------
 
 
 def work(start: Record, options: Mapping[str, Any], thresholds: tuple[int, int, int], sender: Connection) -> None:
-    """The whole of the process: plan, and send (kind, values) for each section, step, note, and the end."""
+    """Run the process: plan, and send (kind, values) for each section, step, note, and the end."""
     _prepare(thresholds)
     try:
         for kind, content in sections(start, options, sender):
@@ -124,7 +124,7 @@ def work(start: Record, options: Mapping[str, Any], thresholds: tuple[int, int, 
 
 
 def sections(start: Record, options: Mapping[str, Any], sender: Connection) -> Any:
-    """(name, JSON or text) of each section and note; progress is sent on the way."""
+    """Yield (name, JSON or text) of each section and note; send progress at the same time."""
     from layermem.integrations.page.data import plan_page
     from layermem.integrations.page.strategies import choose_points, choose_strategies, strategies_page
 
@@ -159,12 +159,12 @@ def _json(values: Mapping[str, object]) -> bytes:
 
 
 def _prepare(thresholds: tuple[int, int, int]) -> None:
-    """The lowest priority, no part in the signals of the terminal, and an end with the parent."""
+    """Set the lowest priority, ignore signals of the terminal, and end with the parent."""
     gc.set_threshold(*thresholds)
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICEST)
-    with contextlib.suppress(OSError, AttributeError):  # a system without it
+    with contextlib.suppress(OSError, AttributeError):  # systems without this
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError), open(AUTOGROUP, "w") as file:
         file.write(str(NICEST))

@@ -1,6 +1,7 @@
 """Input data: sources, transforms, and the streams of batches of a net's input layers.
 
-Names are imported on first use: a plan needs the shapes that a prototxt states, and no library of images or databases.
+Names are imported on first use, because a plan needs only the shapes in a prototxt, without libraries for images or
+databases.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
     distort, expand, sample (augment.py), then resize, mirror, subtract the mean, scale
 
 The boxes of a batch are one top of 1 x 1 x R x 8: item, label, instance, left, top, right, bottom, difficult.  In the
-fork R changes with the batch.  Here it is the most boxes of any batch of successive records, which one pass over the
-database counts without reading an image; rows that hold no box follow the others and are -1.  Without the database,
+fork R changes with the batch.  Here it is the largest number of boxes in any batch of successive records, which one
+pass over the database counts without decoding images; unused rows follow the others and are -1.  Without the database,
 ROWS_OF_ITEM rows are planned for each item.
 
-Every random number depends on the seed, the layer and the number of the sample, so that a resumed run draws the same.
+Every random number depends on the seed, the layer and the number of the sample, so that a resumed run draws the same
+numbers.
 source  annotated_data_layer.cpp and data_transformer.cpp of the SSD fork of Caffe
 """
 
@@ -37,7 +38,7 @@ from layermem.proto.schema import AnnotatedDatum, Message, enum_name
 from layermem.proto.wire import LENGTH, WireError, fields
 from layermem.utils.seeds import generator
 
-DATUM, GROUP, ANNOTATION = 1, 3, 2  # numbers of fields of AnnotatedDatum and AnnotationGroup
+DATUM, GROUP, ANNOTATION = 1, 3, 2  # field numbers of AnnotatedDatum and AnnotationGroup
 
 
 class AnnotatedSource(DatumSource):
@@ -55,7 +56,7 @@ class AnnotatedSource(DatumSource):
         return record
 
     def read_annotated(self, count: int, *, typed: bool) -> list[tuple[np.ndarray, Boxes]]:
-        """The next `count` images and their boxes.  `typed`: a record without a type of annotation is an error."""
+        """The next `count` images and their boxes.  With `typed`, a record without an annotation type is an error."""
         found = []
         with self._reading():
             for _ in range(count):
@@ -70,7 +71,7 @@ class AnnotatedSource(DatumSource):
         return found
 
     def most_boxes(self, batch: int) -> int:
-        """The most boxes of `batch` successive records, in the cyclic order of the keys."""
+        """The largest number of boxes in `batch` successive records, in the cyclic order of the keys."""
         with self._reading():
             counts = np.array([self._count(value) for value in self._values()])
         rounds, rest = divmod(batch, len(counts))
@@ -78,7 +79,7 @@ class AnnotatedSource(DatumSource):
         return int(rounds * counts.sum() + (sums[rest : rest + len(counts)] - sums[: len(counts)]).max())
 
     def _count(self, value: memoryview | bytes) -> int:
-        """The boxes of a record; its image is not touched."""
+        """The number of boxes of a record, without decoding its image."""
         file = io.BytesIO(value[_end_of_datum(value) :])
         try:
             groups = [each for each in fields(file, 0, len(file.getbuffer())) if each.number == GROUP]
@@ -103,13 +104,13 @@ class AnnotatedLevelDb(AnnotatedSource, LevelDbSource):
 
 
 def open_annotated(path: Path, stated: str, **options: Any) -> AnnotatedSource:
-    """The database at `path`, LMDB or LevelDB by its files, or else as `stated`."""
+    """Open the database at `path`, LMDB or LevelDB as its files show, or else as `stated`."""
     source = AnnotatedLevelDb if holds_leveldb(path, stated) else AnnotatedLmdb
     return source(path, labels=False, **options)
 
 
 def _end_of_datum(value: memoryview | bytes) -> int:
-    """Where the fields behind the Datum begin, if it is the first field, as it is written."""
+    """Offset after the Datum of a record if that is its first field, as writers put it; otherwise 0."""
     if len(value) == 0 or value[0] != DATUM << 3 | LENGTH:
         return 0
     size = shift = 0
@@ -139,7 +140,7 @@ class AnnotatedFeed(Feed):
         image = transform.shape((shape[0], *self.size))
         rows = max(1, source.most_boxes(batch)) if self.tops > 1 else 1
         self.shapes = ((batch, *image), (1, 1, rows, COLUMNS + 1))[: self.tops]
-        self._sample = 0  # number of images so far
+        self._sample = 0  # number of images read so far
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -158,7 +159,7 @@ class AnnotatedFeed(Feed):
             raise
 
     def _fitted(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The size of every image, by that of the first."""
+        """The size of every image, computed from the size of the first."""
         if self.own.batch_sampler or self.transform.param.HasField("expand_param"):
             raise InputError(
                 "has resize_mode FIT_SMALL_SIZE beside batch_sampler or expand_param, which change the aspect ratio "
@@ -217,7 +218,7 @@ class AnnotatedFeed(Feed):
         return image
 
     def _rows(self, boxes: list[Boxes], first: int) -> np.ndarray:
-        """The second top."""
+        """The second top: the rows of all boxes of a batch."""
         mirrors = self.transform.mirrors(first, self.batch)
         rows = [
             np.column_stack([np.full(len(each), item, np.float32), mirrored(each) if mirror else each])
@@ -248,7 +249,7 @@ class AnnotatedFeed(Feed):
 
 
 def check_augmentation(transform: Transform, own: Message) -> None:
-    """InputError for a range that no number lies in."""
+    """Raise InputError for an empty range of random numbers."""
     p = transform.param
     d, e = p.distort_param, p.expand_param
     ranges = [

@@ -1,7 +1,7 @@
-"""Arrays to predict on, from .npy and .npz files: what the inputs of a net hold, without a transform.
+"""Arrays to predict on, from .npy and .npz files: the contents of a net's inputs, without a transform.
 
 x.npy     items along the first axis, [N,C,H,W] for an input of images; or one item without that axis
-x.npz     such an array for each input, by the name of its blob; the name is free where the net has one input
+x.npz     such an array for each input, by the name of its blob; any name if the net has one input
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_array_file(path: str) -> bool:
 
 
 def read_array_items(path: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Arrays]]:
-    """(name, an array for each input) of each item; `shapes` are those of one item, by input."""
+    """Yield (name, an array for each input) of each item; `shapes` are the shapes of one item, by input."""
     arrays = _named(path, _load(path), shapes)
     stacked = {name: _items(path, name, array, shapes[name]) for name, array in arrays.items()}
     counts = {name: len(array) for name, array in stacked.items()}
@@ -41,7 +41,7 @@ def read_array_items(path: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterat
 
 
 def _load(path: str) -> Any:
-    """The array of an .npy, the arrays by name of an .npz."""
+    """The array of an .npy, or the arrays of an .npz by name."""
     file = OpenFile(path, what="array file")
     try:
         with file.reader() as handle:

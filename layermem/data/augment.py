@@ -1,10 +1,10 @@
-"""What AnnotatedData does to an image before it is resized, each step with random numbers of its own sample.
+"""Augmentation of AnnotatedData before an image is resized; random numbers depend on the sample.
 
-    distort   brightness, contrast, saturation, hue, order of channels; each with a probability of its own
-    expand    the image on a larger canvas of mean values
-    sample    a window of the image that meets a constraint of overlaps with its boxes
+    distort   changes brightness, contrast, saturation, hue and the order of channels, each with its own probability
+    expand    puts the image on a larger canvas of mean values
+    sample    cuts out a window whose overlaps with the boxes meet a constraint
 
-Images are uint8 [C,H,W] in the order blue, green, red; colours are converted in the integers of OpenCV.
+Images are uint8 [C,H,W] in the order blue, green, red; colours are converted with the integer arithmetic of OpenCV.
 source  im_transforms.cpp, data_transformer.cpp (ExpandImage, CropImage) and sampler.cpp of the SSD fork of Caffe
 """
 
@@ -16,10 +16,10 @@ from layermem.data.boxes import CORNERS, Boxes, Window, area, common, overlap, p
 from layermem.data.resampling import saturated
 from layermem.proto.schema import Message
 
-LEAST_CHANGE = 1e-3  # of a factor
+LEAST_CHANGE = 1e-3  # factors nearer to 1 change nothing
 LEAST_EXPANSION = 1e-2
-HUES = 180  # of OpenCV's 8 bits
-SHIFT = 12  # bits of the divisions of OpenCV
+HUES = 180  # number of hues in OpenCV's 8-bit images
+SHIFT = 12  # fraction bits of OpenCV's table of reciprocals
 
 Random = np.random.Generator
 
@@ -99,7 +99,7 @@ def from_hsv(h: np.ndarray, s: np.ndarray, v: np.ndarray) -> np.ndarray:
 def expand(
     image: np.ndarray, boxes: Boxes, p: Message, emit: Message | None, mean: np.ndarray, rng: Random
 ) -> tuple[np.ndarray, Boxes]:
-    """The image at a random place of a canvas up to max_expand_ratio as wide and high, filled with `mean` [C]."""
+    """Put the image at a random place of a canvas, up to max_expand_ratio as wide and high, filled with `mean` [C]."""
     happens, ratio = rng.random() <= p.prob, rng.uniform(1, max(1.0, p.max_expand_ratio))
     down, right = rng.random(2)
     if not happens or abs(p.max_expand_ratio - 1) < LEAST_EXPANSION:
@@ -117,7 +117,7 @@ def expand(
 def sample(
     image: np.ndarray, boxes: Boxes, samplers: list[Message], emit: Message | None, rng: Random
 ) -> tuple[np.ndarray, Boxes]:
-    """One of the windows that the samplers find, or all of the image where they find none."""
+    """Cut out one of the windows that the samplers find; without any, keep the whole image."""
     found = [window for sampler in samplers if sampler.use_original_image for window in windows(sampler, boxes, rng)]
     if not found:
         return image, boxes
@@ -131,7 +131,7 @@ def sample(
 
 
 def windows(sampler: Message, boxes: Boxes, rng: Random) -> list[Window]:
-    """At most max_sample windows that meet the constraint, in max_trials."""
+    """Return up to max_sample windows that meet the constraint, out of max_trials."""
     found: list[Window] = []
     for _ in range(sampler.max_trials):
         if sampler.HasField("max_sample") and len(found) >= sampler.max_sample:
@@ -151,7 +151,7 @@ def draw_window(p: Message, rng: Random) -> Window:
 
 
 def meets(window: Window, corners: np.ndarray, p: Message) -> bool:
-    """Whether one of the boxes is in each stated range of overlap, of coverage of the window, or of the box."""
+    """Whether one of the boxes lies in each stated range of overlap, coverage of the window and coverage of the box."""
     names = ("jaccard_overlap", "sample_coverage", "object_coverage")
     stated = [name for name in names if p.HasField(f"min_{name}") or p.HasField(f"max_{name}")]
     if not stated:

@@ -1,4 +1,4 @@
-"""Boxes of an image, as AnnotatedData carries them through its transform.
+"""Boxes of an image, which AnnotatedData transforms together with the image.
 
 Rows of float32: label, instance, left, top, right, bottom, difficult; corners in images.
 
@@ -21,7 +21,7 @@ Window = np.ndarray  # [4]: left, top, right, bottom
 
 
 def boxes_of(record: Message) -> Boxes:
-    """Those of an AnnotatedDatum."""
+    """The boxes of an AnnotatedDatum."""
     rows = [
         (group.group_label, each.instance_id, box.xmin, box.ymin, box.xmax, box.ymax, box.difficult)
         for group in record.annotation_group
@@ -38,13 +38,13 @@ def area(corners: np.ndarray) -> np.ndarray:
 
 
 def common(window: Window, corners: np.ndarray) -> np.ndarray:
-    """The area that each box has in common with a window."""
+    """The area of each box inside a window."""
     low, high = np.maximum(window[:2], corners[..., :2]), np.minimum(window[2:], corners[..., 2:])
     return area(np.concatenate([low, high], axis=-1))
 
 
 def overlap(window: Window, corners: np.ndarray) -> np.ndarray:
-    """Area in common / area of both together."""
+    """Intersection over union of each box with a window."""
     inside = common(window, corners)
     shares: np.ndarray = inside / np.maximum(area(window) + area(corners) - inside, np.float32(1e-30))
     return shares
@@ -56,7 +56,7 @@ def part(inside: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def seen_through(boxes: Boxes, window: Window, emit: Message | None) -> Boxes:
-    """The boxes in fractions of a window, clipped to it; without those that miss it, or that `emit` drops."""
+    """The boxes in fractions of a window, clipped to it, except those outside of it and those that `emit` drops."""
     corners = boxes[:, CORNERS]
     keep = (corners[:, :2] < window[2:]).all(axis=1) & (corners[:, 2:] > window[:2]).all(axis=1)
     if emit is not None and enum_name(emit, "emit_type") == "CENTER":
@@ -73,7 +73,7 @@ def seen_through(boxes: Boxes, window: Window, emit: Message | None) -> Boxes:
 
 
 def mirrored(boxes: Boxes) -> Boxes:
-    """Left to right."""
+    """The boxes of the image mirrored left to right."""
     found = boxes.copy()
     found[:, 2], found[:, 4] = 1 - boxes[:, 4], 1 - boxes[:, 2]
     return found

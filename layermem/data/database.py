@@ -1,4 +1,4 @@
-"""Opens a database of Datums: an LMDB or a LevelDB, as its files show."""
+"""Opens a database of Datums: an LMDB or a LevelDB, according to its files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from layermem.utils.input_files import exists
 
 
 def open_database(path: Path, *, stated: str = "LMDB", **options: Any) -> DatumSource:
-    """The records at `path`; `stated` is the backend, LMDB or LEVELDB, of what has the files of neither."""
+    """Open the records at `path`; `stated` is the backend, LMDB or LEVELDB, if the files show neither."""
     source = LevelDbSource if holds_leveldb(path, stated) else LmdbSource
     return source(path, **options)
 
 
 def holds_leveldb(path: Path, stated: str) -> bool:
-    """Whether the database at `path` is a LevelDB, by its files, or else as `stated`."""
+    """Whether the database at `path` is a LevelDB, according to its files, or else to `stated`."""
     if exists(path / "data.mdb") or path.is_file():
         return False
     return is_leveldb(path) or stated == "LEVELDB"

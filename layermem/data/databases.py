@@ -33,24 +33,24 @@ from layermem.utils.seeds import generator
 
 try:
     import lmdb
-except ImportError:  # only these functions need it
+except ImportError:  # only the functions here need it
     lmdb = None  # type: ignore[assignment]
 
-MAP_SIZE = 1 << 40  # the largest file, as in Caffe; it is as long as its content
-MAX_KEY = 511  # bytes, of LMDB
-RECORDS = 1000  # of a transaction
-BATCH = 64  # images that are in memory while a mean is computed
+MAP_SIZE = 1 << 40  # limit of the file, as in Caffe; the file is only as long as its content
+MAX_KEY = 511  # bytes, the limit of LMDB
+RECORDS = 1000  # records in a transaction
+BATCH = 64  # images in memory while a mean is computed
 ENCODERS = {"png": ("PNG", {}), "jpg": ("JPEG", {"quality": 95}), "jpeg": ("JPEG", {"quality": 95}), "bmp": ("BMP", {})}
 
 Record = tuple[bytes, Message]  # key, Datum
-Track = Callable[[list[int]], Iterable[int]]  # may show the progress over numbers
+Track = Callable[[list[int]], Iterable[int]]  # passes numbers through, and may show progress
 T = TypeVar("T")
 
 
 def write_database(folder: Path, records: Iterable[Record], *, backend: str = "lmdb", replace: bool = False) -> int:
     """Write `records`, whose keys ascend, as the database `folder`; returns their number.
 
-    The folder appears when all records are in it.  InputError if it exists already, unless it may be replaced.
+    The folder appears once it holds all records.  InputError if it exists already, unless `replace` is set.
     """
     if lmdb is None and backend == "lmdb":
         raise InputError("needs the package lmdb; install it with `pip install lmdb`", path=str(folder))
@@ -108,16 +108,16 @@ def _take(items: Iterator[T], most: int) -> list[T]:
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How images are stored.
+    """Options for storing images in a database.
 
     root        folder of the paths in the list; None: the working directory, or else the folder of the list
-    size        (height, width) that images are resized to, or None: as they are
-    gray        one channel instead of three
-    encoded     as image files, to be decoded when they are read: those of the list, where nothing changes them
-    encode      the format of such files (ENCODERS); None: that of each file of the list
-    shuffle     seed of a random order, or None: that of the list
+    size        (height, width) to which images are resized; None: unchanged
+    gray        store one channel instead of three
+    encoded     store image files, which are decoded when they are read: the original files if nothing changes them
+    encode      the format of such files (ENCODERS); None: the format of each original file
+    shuffle     seed of a random order; None: the order of the list
     check_size  refuse images of different sizes
-    labels      numbers behind each path; with one, it is the label of the image
+    labels      number of labels after each path; a single one is the label of the image
     """
 
     root: Path | None = None
@@ -135,7 +135,7 @@ class ImageOptions:
 
 
 def image_records(listing: Path, options: ImageOptions, track: Track = list) -> Iterator[Record]:
-    """The records of the images in a list of lines with a path and one or more labels."""
+    """The records of the images in a list whose lines are a path and one or more labels."""
     rows = read_rows(listing, options.labels, whole=options.labels == 1)
     first: tuple[int, ...] | None = None
     for number, (name, words, line) in _numbered(rows, options.shuffle, track):
@@ -155,7 +155,7 @@ def image_records(listing: Path, options: ImageOptions, track: Track = list) -> 
 
 
 def _numbered(entries: list[T], seed: int | None, track: Track) -> Iterator[tuple[int, T]]:
-    """The entries with their numbers, in the order of the list or in one that a seed gives."""
+    """The entries with their numbers, in the order of the list or in a random order by `seed`."""
     order = [*range(len(entries))]
     if seed is not None:
         order = [int(i) for i in generator(seed, "convert images").permutation(len(entries))]
@@ -173,7 +173,7 @@ def _key(number: int, name: str) -> bytes:
 def _datum(path: Path, options: ImageOptions) -> tuple[Message, tuple[int, ...]]:
     """The Datum of an image without its label, and the shape of the image."""
     raw = read_bytes(path, what="image", limit=IMAGE_LIMIT)
-    image = decode(raw, color=not options.gray)  # also where the bytes are stored: none that cannot be read
+    image = decode(raw, color=not options.gray)  # also when the file itself is stored, to reject unreadable ones
     if options.size:
         image = resize(image, *options.size)
     if options.encoded or options.encode:
@@ -188,7 +188,7 @@ def _datum(path: Path, options: ImageOptions) -> tuple[Message, tuple[int, ...]]
 
 
 def _encoded(image: np.ndarray, ending: str) -> bytes:
-    """The bytes of an image file, as OpenCV encodes it: a JPEG byte for byte, others pixel for pixel."""
+    """The bytes of an image file as OpenCV encodes it: JPEG identical in bytes, others identical in pixels."""
     if ending not in ENCODERS:
         raise InputError(f"cannot be encoded as '{ending}' again; add --encode-type png, or another of its formats")
     form, settings = ENCODERS[ending]
@@ -253,7 +253,7 @@ def mean_image(folder: Path, track: Track = list) -> np.ndarray:
 
 
 def mean_content(mean: np.ndarray) -> bytes:
-    """The file of a mean image, a BlobProto with the extents of Caffe's tool."""
+    """The bytes of a mean file: a BlobProto with the extents of Caffe's tool."""
     channels, height, width = mean.shape
     blob = BlobProto(num=1, channels=channels, height=height, width=width, data=mean.ravel().tolist())
     content: bytes = blob.SerializeToString()

@@ -1,12 +1,12 @@
-"""What is wrong with the images of a folder, a list or a database, before a training finds it out.
+"""Finds problems in the images of a folder, a list or a database before a training meets them.
 
     items = read_items(Path("photos"))                   each image with its label, shape and a hash of its pixels
     result = check_sets({"train": items, "test": other}, class_count=10, one_size=False)
     result.problems, result.remarks
 
 Problems stop a training or make its result wrong: images that cannot be read, labels beyond the classes, classes
-without an image, one image under two labels, test images that are training images.  Remarks are what a person should
-know.
+without an image, one image under two labels, test images that are training images.  Remarks are
+worth knowing, but harmless.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from layermem.data.list_source import IMAGE_LIMIT, label_of, read_rows
 from layermem.errors import InputError
 from layermem.utils.input_files import exists, file_beside, read_bytes, read_lines
 
-UNBALANCED = 10  # times the smallest class that the largest may have without a remark
+UNBALANCED = 10  # largest ratio of class sizes without a remark
 SHOWN = 5  # names of images in a problem
 
 Track = Callable[[list[int]], Iterable[int]]
 
 
 @dataclass(frozen=True)
-class Item:
-    """One image: its shape [C,H,W] and a hash of its pixels, or why it cannot be read."""
+class CheckedItem:
+    """One image: its shape [C,H,W] and a hash of its pixels, or the problem that prevents reading it."""
 
     name: str
     label: int | None
@@ -44,7 +44,7 @@ class Item:
 
 @dataclass
 class SetSummary:
-    """`shapes` and `labels` count the images that can be read."""
+    """Numbers of images in a set; `shapes` and `labels` count the readable images."""
 
     images: int
     shapes: Counter[tuple[int, ...]]
@@ -62,7 +62,7 @@ class CheckResult:
 
 
 def find_sets(path: Path) -> tuple[dict[str, Path], list[str] | None, bool]:
-    """The sets at `path`, the names of the classes if they are known, and whether images must be of one size.
+    """The sets at `path`, the names of the classes if they are known, and whether images must all have one size.
 
     A folder that `layermem data folder` wrote has two sets; a list, a database and a folder of class folders are one.
     """
@@ -94,8 +94,8 @@ def read_class_names(path: Path) -> list[str]:
     return names
 
 
-def read_items(path: Path, root: Path | None = None, track: Track = list) -> list[Item]:
-    """Every image of a folder of class folders, of a list with `root` before its paths, or of a database."""
+def read_items(path: Path, root: Path | None = None, track: Track = list) -> list[CheckedItem]:
+    """Read every image of a folder of class folders, of a list with `root` before its paths, or of a database."""
     if path.is_dir() and is_database(path):
         return _database_items(path, track)
     if path.is_dir():
@@ -112,29 +112,29 @@ def read_items(path: Path, root: Path | None = None, track: Track = list) -> lis
     return [_file_item(*files[number]) for number in track([*range(len(files))])]
 
 
-def _file_item(path: Path, name: str, label: int) -> Item:
+def _file_item(path: Path, name: str, label: int) -> CheckedItem:
     try:
         image = decode(read_bytes(path, what="image", limit=IMAGE_LIMIT))
     except InputError as error:
-        return Item(name, label, problem=error.what)
-    return Item(name, label, image.shape, _digest(image.shape, image.tobytes()))
+        return CheckedItem(name, label, problem=error.what)
+    return CheckedItem(name, label, image.shape, _digest(image.shape, image.tobytes()))
 
 
-def _database_items(path: Path, track: Track) -> list[Item]:
+def _database_items(path: Path, track: Track) -> list[CheckedItem]:
     items = []
     with closing(open_database(path, labels=False)) as source:
         for number, datum in zip(track([*range(source.length)]), source.datums()):
             name = f"record {number}"
             if datum is None:
-                items.append(Item(name, None, problem="is not a Datum; write the database again"))
+                items.append(CheckedItem(name, None, problem="is not a Datum; write the database again"))
                 continue
             label = int(datum.label) if datum.HasField("label") else None
             try:
                 image = datum_image(datum)
             except InputError as error:
-                items.append(Item(name, label, problem=error.what))
+                items.append(CheckedItem(name, label, problem=error.what))
                 continue
-            items.append(Item(name, label, image.shape, _digest(image.shape, image.tobytes())))
+            items.append(CheckedItem(name, label, image.shape, _digest(image.shape, image.tobytes())))
     return items
 
 
@@ -145,10 +145,10 @@ def _digest(shape: tuple[int, ...], pixels: bytes) -> bytes:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def check_sets(sets: Mapping[str, Sequence[Item]], class_count: int | None, *, one_size: bool) -> CheckResult:
+def check_sets(sets: Mapping[str, Sequence[CheckedItem]], class_count: int | None, *, one_size: bool) -> CheckResult:
     """Check the sets, of which the first is the training set; `one_size`: images of several sizes are a problem.
 
-    class_count   of the net; None: labels go up to the largest one of the training set
+    class_count   number of classes of the net; None: the largest label of the training set decides
     """
     result = CheckResult()
     first = next(iter(sets.values()))
@@ -168,11 +168,11 @@ def check_sets(sets: Mapping[str, Sequence[Item]], class_count: int | None, *, o
     return result
 
 
-def _readings(name: str, items: Sequence[Item]) -> Iterator[str]:
+def _readings(name: str, items: Sequence[CheckedItem]) -> Iterator[str]:
     yield from (f"{name}: '{item.name}' {item.problem}" for item in items if item.problem)
 
 
-def _labels(name: str, items: Sequence[Item], labels: Counter[int], count: int) -> Iterator[str]:
+def _labels(name: str, items: Sequence[CheckedItem], labels: Counter[int], count: int) -> Iterator[str]:
     if unlabelled := [item for item in items if item.label is None]:
         yield f"{name}: no label: {_names(unlabelled)}"
     if wrong := [item for item in items if item.label is not None and not 0 <= item.label < count]:
@@ -202,20 +202,20 @@ def _balance(name: str, labels: Counter[int]) -> Iterator[str]:
             yield f"{name}: label {most} has {largest:,} images, and label {least} has {smallest:,}"
 
 
-def _two_labels(name: str, items: Sequence[Item]) -> Iterator[str]:
-    first: dict[bytes, Item] = {}
+def _two_labels(name: str, items: Sequence[CheckedItem]) -> Iterator[str]:
+    first: dict[bytes, CheckedItem] = {}
     for item in items:
         other = first.setdefault(item.digest, item)
         if other.label != item.label:
             yield f"{name}: one image has labels {other.label} and {item.label}: '{other.name}' and '{item.name}'"
 
 
-def _copies(name: str, items: Sequence[Item]) -> Iterator[str]:
+def _copies(name: str, items: Sequence[CheckedItem]) -> Iterator[str]:
     if copies := len(items) - len({item.digest for item in items}):
         yield f"{name}: {copies:,} {'image is a copy of another' if copies == 1 else 'images are copies of others'}"
 
 
-def _shared(sets: Mapping[str, Sequence[Item]]) -> Iterator[str]:
+def _shared(sets: Mapping[str, Sequence[CheckedItem]]) -> Iterator[str]:
     (first, train), *others = sets.items()
     known = {item.digest: item for item in train if not item.problem}
     for name, items in others:
@@ -223,7 +223,7 @@ def _shared(sets: Mapping[str, Sequence[Item]]) -> Iterator[str]:
             yield f"{name}: {len(shared):,} of its images are in {first} too: {_names(shared)}"
 
 
-def _names(items: Sequence[Item]) -> str:
+def _names(items: Sequence[CheckedItem]) -> str:
     names = ", ".join(f"'{item.name}'" for item in items[:SHOWN])
     return f"{names} and {len(items) - SHOWN:,} more" if len(items) > SHOWN else names
 

@@ -1,6 +1,6 @@
 """Images and labels of a database of Datums, in the order of its keys, cyclically.
 
-A database of either kind (lmdb_source.py, leveldb_source.py) moves through its records; what a record means is here.
+The two kinds (lmdb_source.py, leveldb_source.py) step through their records; this module interprets a record.
 The state is the key of the next record, so that a resumed run finds it without reading the records before it.
 source  Caffe data_layer.cpp, db.cpp
 """
@@ -25,11 +25,11 @@ class DatumSource(ABC):
     """Reads `path`; `color` as in images.datum_image.  With `labels`, a record without a label is an error."""
 
     kind: str  # "LMDB" or "LevelDB"
-    identity: tuple[int, int]  # device and inode of a file that the database has as long as it is the same one
+    identity: tuple[int, int]  # device and inode of a file of the database, which change when it is made again
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None):
         self.path, self.labels, self.color = path, labels, color
-        self._key = b""  # of the next record
+        self._key = b""  # key of the next record
 
     # -- the database ------------------------------------------------------------------------------------------
 
@@ -40,19 +40,20 @@ class DatumSource(ABC):
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[None]:
-        """InputError for any error of the library."""
+        """A context that turns every error of the library into an InputError."""
 
     @abstractmethod
     def _value(self) -> bytes:
-        """The next record."""
+        """The bytes of the next record."""
 
     @abstractmethod
     def _values(self) -> Iterator[memoryview | bytes]:
-        """All records in the order of their keys; the position stays.  Each may be read until the next one comes."""
+        """Yield all records in the order of their keys without moving the position.  A record is valid until the next
+        one."""
 
     @abstractmethod
     def _advance(self) -> None:
-        """Make the record after the next one, or after the last the first, the next one, and set its key."""
+        """Make the following record (after the last, the first) the next one, and set its key."""
 
     @abstractmethod
     def restore(self, state: State) -> None: ...
@@ -92,13 +93,14 @@ class DatumSource(ABC):
         return images, labels
 
     def skip(self, count: int) -> None:
-        """Go past `count` records; only their keys are read."""
+        """Skip `count` records; only their keys are read."""
         with self._reading():
             for _ in range(count):
                 self._advance()
 
     def datums(self) -> Iterator[Message | None]:
-        """The Datum of every record, in the order of their keys, or None for what is none; the position stays."""
+        """Yield the Datum of every record in the order of keys, or None for an invalid one, without moving the
+        position."""
         with self._reading():
             for value in self._values():
                 try:
@@ -107,7 +109,7 @@ class DatumSource(ABC):
                     yield None
 
     def read_one(self) -> tuple[np.ndarray, int | None]:
-        """The next image, and its label; None for a record without one."""
+        """The next image and its label; the label is None for a record without one."""
         with self._reading():
             datum = self._datum()
             image, label = self._image(datum), int(datum.label) if datum.HasField("label") else None
@@ -132,7 +134,7 @@ class DatumSource(ABC):
             raise self._error(error.what) from None
 
     def _missing(self, key: bytes) -> InputError:
-        """The error for the key of a snapshot that no record has."""
+        """The error for a snapshot whose key is not in the database."""
         return InputError(
             f"has no record '{_printable(key[:80])}', the next one of the snapshot; restore the {self.kind} of that "
             "run",

@@ -2,7 +2,7 @@
 
     feed.shapes        shapes of the tops, known before any batch is read
     feed.next()        a float32 array for each top, shaped NCHW
-    feed.skip(3)       go past batches without returning them; records are not read where positions can be counted
+    feed.skip(3)       skip batches; records are not read where positions can be counted
     feed.state()       the position of the next batch; restore(state) continues there with the same bits
     feed.check(state)  InputError for a state that restore cannot take, such as one of a damaged snapshot
     feed.close()
@@ -10,8 +10,8 @@
 The seed, the layer and the position determine a batch.  `open_feed` (opening.py) creates the feed of a layer, by the
 class that is registered for its type: of this module, or of another one named *_feed.py.
 
-Where several ranks share the batches, `next` returns the one of this rank in each round of as many batches as there are
-ranks, and goes past the others.  Positions are those of all ranks together: they do not depend on the number of ranks.
+Where several ranks share the batches, each takes one batch in turn: `next` returns the batch of this rank and skips
+those of the others.  Positions count the batches of all ranks, so they do not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Batch = Sequence[np.ndarray | ByteImages]  # an array for each top, NCHW
 
 @dataclass(frozen=True)
 class Opening:
-    """What the feed of an input layer is made from.
+    """The arguments from which the feed of an input layer is made.
 
-    key      seed, phase and name of the layer, by which its random numbers are drawn
+    key      seed, phase and name of the layer, which decide its random numbers
     resolve  a file name in the prototxt -> the file
-    files    those that the net names, as far as they are open
-    in_bytes whether images that are stored in bytes are delivered so
+    files    the open files of the net
+    in_bytes whether images that are stored in bytes are delivered in bytes
     """
 
     param: Message
@@ -66,11 +66,11 @@ class Opening:
 
     @property
     def shapes(self) -> Shapes:
-        """Those that the layer itself states."""
+        """The shapes that the layer itself states."""
         return tuple(stated_shapes(self.param))
 
     def skip(self, limit: int) -> int:
-        """The number of items to go past at the start: a random one below `limit`."""
+        """The number of items to skip at the start: a random number below `limit`."""
         return int(generator(*self.key, "skip").integers(limit)) if limit > 0 else 0
 
 
@@ -78,10 +78,10 @@ class Feed(ABC):
     """Batches of one input layer, in an order that its key determines."""
 
     shapes: Shapes
-    path: str | None = None  # of the net, for error messages
+    path: str | None = None  # the net, for error messages
     layer: str | None = None
     notes: tuple[str, ...] = ()  # sentences for the user
-    ranks = Ranks()  # that share the batches
+    ranks = Ranks()  # the ranks that share the batches
 
     def next(self) -> Batch:
         """The next batch of this rank: read-only float32 arrays of `shapes`, or ByteImages where a feed has them."""
@@ -97,7 +97,7 @@ class Feed(ABC):
             raise error.at(path=self.path, layer=self.layer) from None
 
     def skip(self, batches: int) -> None:
-        """Go past so many batches of all ranks."""
+        """Skip `batches` batches, counted over all ranks."""
         try:
             self._skip(batches)
         except InputError as error:
@@ -105,7 +105,7 @@ class Feed(ABC):
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
-        """The feed of an input layer; InputError where its prototxt or its files are wrong."""
+        """Make the feed of an input layer; InputError if its prototxt or its files are wrong."""
         raise NotImplementedError
 
     @classmethod
@@ -122,7 +122,7 @@ class Feed(ABC):
     def _next(self) -> Batch: ...
 
     def _skip(self, batches: int) -> None:
-        """The same position as after so many batches; feeds that can count records do not read them."""
+        """Move the position past `batches` batches; feeds that can count records do not read them."""
         for _ in range(batches):
             self._next()
 
@@ -147,7 +147,7 @@ F = TypeVar("F", bound=type[Feed])
 
 
 def feed_of(*types: str) -> Callable[[F], F]:
-    """Registers the class of feeds of these layer types.  `opening.py` finds the modules by their names, *feed.py."""
+    """Register the class of feeds of these layer types.  `opening.py` finds the modules by their names, *feed.py."""
 
     def register(cls: F) -> F:
         FEED_TYPES.update(dict.fromkeys(types, cls))
@@ -160,7 +160,7 @@ def feed_of(*types: str) -> Callable[[F], F]:
 class ImageFeed(Feed):
     """Data and ImageData: transformed images, and labels if the layer has a second top.
 
-    in_bytes   whether images that are stored in bytes are delivered so, as ByteImages
+    in_bytes   whether images that are stored in bytes are delivered as ByteImages
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ImageFeed(Feed):
         if isinstance(source, DatumSource) and transform.color is not None and source.first_is_raw():
             field = "force_color" if transform.color else "force_gray"
             self.notes = (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",)
-        self._sample = 0  # number of images so far; it seeds the transform of the next one
+        self._sample = 0  # number of images read so far; it seeds the transform of the next one
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -248,7 +248,7 @@ def _image_list(opening: Opening) -> ImageListSource:
 
 @feed_of("HDF5Data")
 class Hdf5Feed(Feed):
-    """HDF5Data: each top is a dataset, without a transform."""
+    """HDF5Data: each top is a dataset; there is no transform."""
 
     def __init__(self, source: Hdf5Source, batch: int):
         self.source, self.batch = source, batch
@@ -284,7 +284,7 @@ class Hdf5Feed(Feed):
 
 @feed_of(MATRIX)
 class BlobFeed(Feed):
-    """One blob of a file, the same in every batch."""
+    """A feed of one blob from a file, the same in every batch."""
 
     def __init__(self, shapes: Shapes, path: Path, read: Read = read_bytes):
         self.shapes = shapes
@@ -322,7 +322,7 @@ class BlobFeed(Feed):
 
 @feed_of("DummyData")
 class DummyFeed(Feed):
-    """DummyData: constant tops are filled once, the others for each batch, seeded by its number."""
+    """DummyData: constant tops are filled once, others for each batch, with the batch number as seed."""
 
     def __init__(self, shapes: Shapes, fillers: Sequence[Message], key: tuple[int | str, ...]):
         self.shapes, self.key = shapes, (*key, "dummy")
@@ -365,10 +365,10 @@ class DummyFeed(Feed):
 
 
 class NoiseFeed(Feed):
-    """Noise in place of a data set: the first top in [-1, 1), the others in [0, 1), and indices in [0, limit).
+    """Noise that replaces a data set: the first top in [-1, 1), the others in [0, 1), and indices in [0, limit).
 
-    limits   for each top the end of the range of its indices; None for a top of numbers
-    labels   for each top the labels of its boxes; None for a top that holds none
+    limits   for each top the exclusive limit of its indices; None for a top of numbers
+    labels   for each top the labels of its boxes; None for a top without boxes
     """
 
     def __init__(
@@ -402,7 +402,7 @@ class NoiseFeed(Feed):
         return values if index else 2 * values - 1
 
     def _boxes(self, draw: np.random.Generator, shape: tuple[int, ...], labels: tuple[int, ...]) -> np.ndarray:
-        """Rows of item, label, instance, left, top, right, bottom, difficult; as many for each item."""
+        """Rows of item, label, instance, left, top, right, bottom, difficult; each item has the same number of rows."""
         rows, items = prod(shape[:-1]), self.shapes[0][0]
         low, size = draw.random((rows, 2)) * 0.5, 0.1 + 0.4 * draw.random((rows, 2))
         item, label, zeros = np.arange(rows) * items // rows, draw.choice(labels, rows), np.zeros(rows)
@@ -423,7 +423,7 @@ class NoiseFeed(Feed):
 
 @feed_of("Input", "MemoryData")
 class ArrayFeed(Feed):
-    """Input and MemoryData: batches of the arrays that the caller gives, cyclically."""
+    """Input and MemoryData: batches of arrays that the caller gives, cyclically."""
 
     def __init__(self, shapes: Shapes, tops: Sequence[str]):
         self.shapes, self.tops = shapes, tuple(tops)

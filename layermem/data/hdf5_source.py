@@ -25,8 +25,8 @@ WHAT = "HDF5 file with data"
 
 
 class Hdf5Source:
-    """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer, and `named`
-    are the files of the net."""
+    """Reads the datasets `tops` of the files listed in `path`; `key` is the seed and the layer, `named` holds the files
+    of the net."""
 
     def __init__(
         self, path: Path, tops: Sequence[str], key: tuple[int | str, ...], *, shuffle: bool, named: Files | None = None
@@ -48,7 +48,7 @@ class Hdf5Source:
         self._next = 0  # rows read so far, over all passes
         self._pass = -1
         self._loaded: int | None = None  # index of the file in memory
-        self._data: list[np.ndarray] = []  # its datasets
+        self._data: list[np.ndarray] = []  # the datasets of that file
         self._begin_pass(0)
 
     def read(self, count: int) -> list[np.ndarray]:
@@ -84,7 +84,7 @@ class Hdf5Source:
         self._loaded, self._data = None, []
 
     def _open(self, path: Path) -> OpenFile:
-        """A file of the list, which is what it was when the net was made."""
+        """A file of the list, with the content that it had when the net was made."""
         file = OpenFile(path, what=WHAT)
         self._named.check_same(path, file.identity)
         return file
@@ -135,7 +135,7 @@ def read_file_list(path: Path, read: Read = read_bytes) -> list[Path]:
 
 def row_shapes(file: OpenFile, tops: Sequence[str]) -> tuple[int, tuple[tuple[int, ...], ...]]:
     """The number of rows of the datasets `tops` in a file, and the shape of a row of each."""
-    import h5py  # 12 MiB, which other sources need not hold
+    import h5py  # takes 12 MiB, which other sources save
 
     with reading(file, WHAT) as h5:
         shapes = []

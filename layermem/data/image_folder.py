@@ -1,12 +1,12 @@
-"""A folder of images with one subfolder for each class: its lists, split into train and test, and their databases.
+"""Makes lists and databases, split into train and test, from a folder of images with one subfolder per class.
 
     photos/cat/1.jpg photos/dog/7.png ...   ->   OUT/labels.txt             the classes, one in each line, from label 0
                                                  OUT/train.txt test.txt     lines `path label`, in a random order
                                                  OUT/train_lmdb test_lmdb
                                                  OUT/mean.binaryproto       of the training images
 
-The split is by class, so that train and test have the same balance, and depends on the seed and the names alone.  Equal
-files of a class stay together, so that no test image is a copy of a training image.
+Each class is split separately, so that train and test have the same balance; the split depends only on the seed and the
+names.  Identical files of a class stay together, so that no test image is a copy of a training image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Track = Callable[[list[int]], Iterable[int]]
 
 @dataclass(frozen=True)
 class Dataset:
-    """What write_dataset wrote: counts by class and set, the shape of an image, and its mean by channel."""
+    """Summary of a written data set: counts by class and set, the shape of an image, and the mean by channel."""
 
     classes: tuple[str, ...]
     train: tuple[int, ...]
@@ -44,7 +44,7 @@ class Dataset:
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
-    """The images below each subfolder, by its name, in the order of names; hidden files are left out."""
+    """The images of each subfolder, by its name, in the order of names; hidden files are left out."""
     if not folder.is_dir():
         raise InputError("is no folder; give a folder with one subfolder for each class", path=str(folder))
     classes = {
@@ -68,7 +68,7 @@ def _is_image(path: Path) -> bool:
 def split_images(
     classes: dict[str, list[Path]], folder: Path, share: float, seed: int
 ) -> tuple[list[Entry], list[Entry]]:
-    """Training and test images, each in a random order; `share` of each class, and at least one image, is for tests."""
+    """Training and test images, each in a random order; `share` of each class, and at least one image, goes to test."""
     train: list[Entry] = []
     test: list[Entry] = []
     for label, (name, images) in enumerate(classes.items()):
@@ -103,7 +103,7 @@ def write_dataset(
     backend: str = "lmdb",
     track: Track = list,
 ) -> Dataset:
-    """Write lists, databases and the mean of the images below `folder` to `out`, which appears when all is there."""
+    """Write lists, databases and the mean of the images below `folder` to `out`, which appears when it is complete."""
     if out.exists():
         raise InputError("exists already; give another name, or remove it first", path=str(out))
     classes = class_images(folder)
@@ -130,7 +130,7 @@ def write_dataset(
 
 
 def _counts(entries: Sequence[Entry], classes: Sized) -> tuple[int, ...]:
-    """Images of each class."""
+    """The number of images of each class."""
     labels = Counter(label for _, label in entries)
     return tuple(labels[label] for label in range(len(classes)))
 
@@ -152,6 +152,6 @@ def _in_line(name: str, path: Path) -> str:
 
 
 def _renamed(error: InputError, aside: Path, out: Path) -> InputError:
-    """The error with the name of the folder as it would have been."""
+    """The error with the final name of the folder instead of the temporary one."""
     path = None if error.path is None else error.path.replace(str(aside), str(out))
     return InputError(error.what.replace(str(aside), str(out)), path=path, line=error.line)

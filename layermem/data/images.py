@@ -1,8 +1,7 @@
 """Images as arrays: Datums, JPEG and PNG bytes, and resizing.
 
 An image is [C,H,W], uint8 or float32; colours are in the order of Caffe and OpenCV: blue, green, red.  Conversion to
-gray and resizing give the numbers of OpenCV, which Caffe uses: both are integer arithmetic there, with weights of 11 to
-15 bits.
+gray and resizing give the same numbers as OpenCV, which Caffe uses: integer arithmetic with weights of 11 to 15 bits.
 
 source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/utils.cpp (BGR2Gray), imgproc/color.hpp;
         libpng pngrtran.c (png_do_rgb_to_gray)
@@ -20,16 +19,16 @@ from layermem.errors import InputError
 from layermem.proto.schema import Message
 
 GRAY_MODES = ("1", "L", "LA")
-# Decoded in this process.  Others are refused: for EPS, Pillow would run a PostScript interpreter on the user's data.
+# Formats decoded in this process.  Others are refused: for EPS, Pillow would run a PostScript interpreter on user data.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 # Weights of blue, green and red by file format, the bits of their sum, and whether the result is rounded.
 GRAY_WEIGHTS = {"PNG": ((3737, 19234, 9797), 15, False), "WEBP": ((3735, 19235, 9798), 15, True)}
 OTHER_GRAY_WEIGHTS = ((1868, 9617, 4899), 14, True)
-RESIZE_BITS = 11  # of the weights of a resize
+RESIZE_BITS = 11  # fraction bits of the weights of a resize
 
 
 def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
-    """The image of a Datum.  `color` decodes an encoded one to three channels (True) or one (False); a raw one keeps
+    """The image of a Datum.  `color` decodes an encoded image to three channels (True) or one (False); a raw one keeps
     its channels, as in Caffe."""
     if datum.encoded:
         return decode(datum.data, color=color)
@@ -44,7 +43,7 @@ def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
 
 
 def decode(raw: bytes, *, color: bool | None = None) -> np.ndarray:
-    """Decode an image file of one of FORMATS to uint8; with `color` None the channels are those of the file."""
+    """Decode an image file of one of FORMATS to uint8; with `color` None the channels are as in the file."""
     try:
         with Image.open(io.BytesIO(raw), formats=FORMATS) as image:
             return _as_array(image, color)
@@ -74,9 +73,9 @@ def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
 
 
 def _as_gray(image: Image.Image) -> np.ndarray:
-    """[H,W]: the luma of a JPEG as it is stored, else a weighted sum of the colours."""
+    """[H,W]: the stored luma of a JPEG, otherwise a weighted sum of the colours."""
     if image.format == "JPEG":
-        image.draft("L", None)  # decodes the luma alone
+        image.draft("L", None)  # decodes only the luma
     if image.mode in GRAY_MODES:
         return np.asarray(image.convert("L"))
     weights, bits, rounded = GRAY_WEIGHTS.get(image.format or "", OTHER_GRAY_WEIGHTS)
@@ -114,9 +113,9 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _axis(old: int, new: int, clamp: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For each new pixel: the two old pixels around its centre, and the weights of both, of RESIZE_BITS.
+    """Return, for each new pixel, the two old pixels around its centre and their integer weights, of RESIZE_BITS.
 
-    clamp   a new pixel beyond the first or last centre is that pixel; without it, the same by two rounded weights
+    clamp   a new pixel beyond the first or last centre equals that pixel; otherwise it is a sum with rounded weights
     """
     centre = ((np.arange(new) + 0.5) * (1 / (new / old)) - 0.5).astype(np.float32)
     low = np.floor(centre).astype(np.int64)

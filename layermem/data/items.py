@@ -1,12 +1,12 @@
-"""Images to predict on, one after the other: files, folders, lists of files, and databases.
+"""Reads images to predict on, one after the other: files, folders, lists of files, and databases.
 
     photo.jpg           a file
     photos/             every image file below it, in the order of names
-    list.txt            the file in each line, with a label behind it or without; relative to here, or to the list
+    list.txt            one file per line, optionally with a label after it; relative to here or to the list
     test_lmdb/          every record of an LMDB or LevelDB of Datums, with its label
 
-An image that cannot be read is an Unreadable, and the others go on; a list, folder or database that cannot be read is
-an InputError.
+An image that cannot be read becomes an Unreadable, and the others follow; a list, folder or database that cannot be
+read is an InputError.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from layermem.utils.input_files import Read, exists, file_beside, read_bytes, re
 
 @dataclass(frozen=True)
 class Item:
-    """An image [C,H,W], blue green red."""
+    """An image [C,H,W] in blue, green, red."""
 
     name: str
     image: np.ndarray
@@ -43,7 +43,8 @@ class Unreadable:
 
 
 def read_items(paths: list[str], *, color: bool, read: Read = read_bytes) -> Iterator[Item | Unreadable]:
-    """The images at `paths`, in their order; with `color` three channels, else one.  `read` gets the bytes of lists."""
+    """The images at `paths`, in order, with three channels if `color` is set, else one.  `read` gets the bytes of
+    lists."""
     for path in paths:
         if os.path.isdir(path):
             yield from _database(path, color) if _is_database(Path(path)) else _folder(Path(path), color)
@@ -54,8 +55,8 @@ def read_items(paths: list[str], *, color: bool, read: Read = read_bytes) -> Ite
 
 
 def count_items(paths: list[str], read: Read = read_bytes) -> int | None:
-    """The number of images at `paths`, without reading one; None where it is not known at once.  `read` gets the bytes
-    of lists."""
+    """The number of images at `paths` without reading any; None if that takes too long.  `read` gets the bytes of
+    lists."""
     total = 0
     for path in paths:
         if os.path.isdir(path):

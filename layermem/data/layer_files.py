@@ -1,4 +1,4 @@
-"""Where the files of an input layer are."""
+"""The paths of an input layer's files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ResolvePath = Callable[[str], Path]  # a file name in the prototxt -> the file
 
 
 def resolver(path: str, remedy: str = "") -> ResolvePath:
-    """Resolves file names in the net at `path`; `remedy` ends the message about a missing file."""
+    """A function that resolves file names in the net at `path`; `remedy` ends the message about a missing file."""
 
     def resolve(name: str) -> Path:
         if not name:

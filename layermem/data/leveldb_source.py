@@ -1,7 +1,7 @@
 """The records of a LevelDB (datum_source.py), the default backend of Caffe's Data layer, through the package plyvel.
 
-A LevelDB is open in one process at a time, so readers of one process share it.  Opening it turns its log into a
-table, which needs a folder that can be written, in Caffe too.  The checksum of every block that is read is verified.
+Only one process at a time may open a LevelDB, so all readers of a process share it.  Opening converts its log into a
+table, which needs a writable folder, as in Caffe.  The checksum of every block that is read is verified.
 source  Caffe db_leveldb.cpp
 """
 
@@ -20,14 +20,14 @@ from layermem.errors import InputError
 
 try:
     import plyvel
-except ImportError:  # an extra; only nets that read a LevelDB need it
+except ImportError:  # optional; only nets that read a LevelDB need it
     plyvel = None
 
 INSTALL = "pip install 'layermem[leveldb]'"
-CURRENT = "CURRENT"  # the file that every LevelDB has
-LOCK = "LOCK"  # the file that every open LevelDB has, and holds
-FileId = tuple[int, int]  # device and inode of it: a folder that is made again has another one
-_databases: dict[FileId, tuple[Any, str, int]] = {}  # with the name that it was opened by, and a reference count
+CURRENT = "CURRENT"  # a file that every LevelDB has
+LOCK = "LOCK"  # a file that every open LevelDB has and keeps locked
+FileId = tuple[int, int]  # device and inode of LOCK: a folder that is made again has another one
+_databases: dict[FileId, tuple[Any, str, int]] = {}  # (database, the name used to open it, reference count)
 _lock = threading.Lock()
 
 
@@ -38,7 +38,7 @@ def has_leveldb() -> bool:
 
 @contextmanager
 def new_leveldb(folder: Path) -> Iterator[Any]:
-    """A new database with the options of Caffe; OSError for any error of it."""
+    """A new database with the options of Caffe; every error of the library becomes an OSError."""
     options = {"block_size": 65536, "write_buffer_size": 2**28, "max_open_files": 100}
     try:
         with plyvel.DB(str(folder), create_if_missing=True, **options) as database:
@@ -72,7 +72,7 @@ class LevelDbSource(DatumSource):
 
     @property
     def length(self) -> int:
-        """Counted when it is needed: a LevelDB does not know it."""
+        """Number of records, counted on demand because a LevelDB does not store it."""
         if self._length is None:
             with self._reading():
                 cursor = self._new_cursor()
@@ -104,7 +104,7 @@ class LevelDbSource(DatumSource):
         if not self._closed:
             self._closed = True
             self._cursor = None
-            if self._process == os.getpid():  # a forked child has none of its threads
+            if self._process == os.getpid():  # a forked child lacks the threads of the database
                 _release(self.identity)
 
     @contextmanager
@@ -117,7 +117,7 @@ class LevelDbSource(DatumSource):
         self._check_same()
 
     def _check_same(self) -> None:
-        """InputError if another database has taken the place of this one, whose files are opened by name."""
+        """Raise InputError if another database has replaced this one, whose files are opened by name."""
         if _id_of(self._folder) != self.identity:
             what = "has been removed or made again since it was opened; make the net again"
             raise InputError(what, path=str(self.path))
@@ -165,7 +165,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _id_of(folder: Path) -> FileId | None:
-    """What no other database has while the one in `folder` is open; None where none was opened yet."""
+    """Device and inode of the lock file, unique while the database in `folder` is open; None before the first
+    opening."""
     try:
         status = os.stat(folder / LOCK)
     except OSError:
@@ -174,7 +175,7 @@ def _id_of(folder: Path) -> FileId | None:
 
 
 def _acquire(folder: Path, path: Path) -> tuple[FileId, Any]:
-    """The database of this process for what `folder` holds now, opened by its first user."""
+    """The database of this process for the present contents of `folder`; the first user opens it."""
     with _lock:
         key = _id_of(folder)
         if key in _databases:
@@ -183,7 +184,7 @@ def _acquire(folder: Path, path: Path) -> tuple[FileId, Any]:
             return key, database
         name = str(folder)
         while any(name == taken for _, taken, _ in _databases.values()):
-            name += "/."  # LevelDB locks names: this one is of a database that is not there any more
+            name += "/."  # LevelDB locks names, and this one belongs to a database that was removed
         database = _open(folder, name, path)
         key = _id_of(folder)
         if key is None:
@@ -203,7 +204,7 @@ def _release(key: FileId) -> None:
 
 
 def _open(resolved: Path, name: str, path: Path) -> Any:
-    if not is_leveldb(resolved):  # opening would leave files there
+    if not is_leveldb(resolved):  # opening would create files
         what = f"is not a LevelDB, or is damaged (there is no file {CURRENT}); make it again"
         raise InputError(what, path=str(path))
     if plyvel is None:

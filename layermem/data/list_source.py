@@ -17,13 +17,13 @@ from layermem.proto.schema import Message
 from layermem.utils.input_files import Read, file_beside, read_bytes, read_lines
 from layermem.utils.seeds import generator
 
-LIST_LIMIT = 2**30  # bytes
-IMAGE_LIMIT = 2**29  # bytes of a file
+LIST_LIMIT = 2**30  # bytes of the list
+IMAGE_LIMIT = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
 
 
 class ImageListSource:
-    """Reads the list at `path` by an ImageDataParameter; `key` is the seed and the layer."""
+    """Reads the list at `path` as an ImageDataParameter states; `key` is the seed and the layer."""
 
     def __init__(
         self, path: Path, param: Message, key: tuple[int | str, ...], *, skip: int = 0, read: Read = read_bytes
@@ -33,7 +33,7 @@ class ImageListSource:
         self.path, self.param, self.key = path, param, (*key, "shuffle")
         self.entries = read_list(path, read)
         self.length = len(self.entries)
-        self._next = skip  # images read so far, and skipped, over all passes
+        self._next = skip  # images read or skipped so far, over all passes
         self._pass, self._order = -1, np.arange(self.length)
 
     def first_shape(self) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def read_list(path: Path, read: Read = read_bytes) -> list[tuple[str, int, int]]
 
 
 def label_of(word: str, path: Path, line: int) -> int:
-    """A label of 32 bits, which a line of a list gives."""
+    """Parse a 32-bit label in a line of a list."""
     if not -LABEL_END <= int(word) < LABEL_END:
         what = f"has the label {word[:12]}..., beyond 32 bits; number the classes from 0"
         raise InputError(what, path=str(path), line=line)
@@ -103,8 +103,8 @@ def read_rows(
 ) -> list[tuple[str, list[str], int]]:
     """(image path, its labels as words, line number) of each line that is not blank; a path may contain spaces.
 
-    labels   behind each path; None: as many as the first line has
-    whole    whether they are whole numbers
+    labels   number of labels after each path; None: as many as in the first line
+    whole    whether labels must be integers
     read     gets the bytes of the list
     """
     rows = []
@@ -127,7 +127,7 @@ def read_rows(
 
 
 def _labels_at_end(words: list[str]) -> int:
-    """The number of words behind the last one that is no number; the first word is a path in any case."""
+    """The number of words after the last one that is no number; the first word is always part of the path."""
     return next((i for i, word in enumerate(reversed(words)) if not _is_number(word, False)), len(words) - 1)
 
 

@@ -1,10 +1,10 @@
 """The records of an LMDB (datum_source.py).
 
-As in Caffe, the environment is opened with LMDB's lock table, so that a process that writes to it meanwhile reuses no
-page that is being read; reading goes on in the records as they were when it began.  Without the lock table only where
-neither it nor the folder can be written, or the file system has no locks.
+As in Caffe, the environment is opened with LMDB's lock table: a process that writes at the same time reuses no page
+that is being read, and readers see the records of the moment when they began.  The lock table is left out only if
+neither it nor the folder is writable, or if the file system has no locks.
 
-A folder that is removed and made again is another database, also for a process that reads the one before.
+A folder that is removed and made again counts as another database, also for a process that still reads the old one.
 source  Caffe db_lmdb.cpp
 """
 
@@ -27,9 +27,9 @@ try:
 except ImportError:  # only nets that read an LMDB need it
     lmdb = None  # type: ignore[assignment]
 
-NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP  # of a file system without them
+NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP  # errors of file systems without locks
 FileId = tuple[int, int]  # device and inode: a folder that is made again has other files
-_environments: dict[FileId, tuple[lmdb.Environment, int]] = {}  # by data file, with a reference count
+_environments: dict[FileId, tuple[lmdb.Environment, int]] = {}  # by data file: (environment, reference count)
 _lock = threading.Lock()  # LMDB allows one environment per process and file
 
 
@@ -80,7 +80,7 @@ class LmdbSource(DatumSource):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._process == os.getpid():  # in a forked child, this would end the parent's protection from writers
+            if self._process == os.getpid():  # a forked child would release the parent's read lock
                 _release(self.identity)
 
     @contextmanager
@@ -119,7 +119,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
-    """The environment of this process for what `path` holds now, opened by its first user."""
+    """The environment of this process for the present contents of `path`; the first user opens it."""
     if lmdb is None:
         raise InputError(
             "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
@@ -127,7 +127,7 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
     with _lock:
         folder = path.resolve()
         file = folder / "data.mdb" if folder.is_dir() else folder
-        if not file.is_file():  # opening would leave a lock file there
+        if not file.is_file():  # opening would create a lock file
             what = f"is not an LMDB, or is damaged (there is no file {file.name}); make it again"
             raise InputError(what, path=str(path))
         try:
@@ -148,7 +148,7 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
 
 
 def _id_of(status: os.stat_result) -> FileId:
-    """What no other file has while this one is open."""
+    """Device and inode of a file, unique while it is open."""
     return status.st_dev, status.st_ino
 
 
@@ -174,14 +174,14 @@ def _open_environment(folder: Path, *, subdir: bool) -> lmdb.Environment:
 
 
 def _reason(error: lmdb.Error) -> str:
-    """Why an LMDB cannot be opened, and what to do."""
+    """The reason why an LMDB cannot be opened, with a remedy."""
     if "already open in this process" in str(error):
         return "is open in this process, by another user of the package lmdb; close that environment first"
     return f"is not an LMDB, or is damaged ({error}); make it again"
 
 
 def _fault(env: lmdb.Environment, file: Path, key: FileId) -> str | None:
-    """What is wrong with the open `file` of an environment; None if its records can be read."""
+    """The problem of the open `file` of an environment; None if its records can be read."""
     try:
         status = file.stat()
     except OSError:
@@ -196,6 +196,8 @@ def _fault(env: lmdb.Environment, file: Path, key: FileId) -> str | None:
         return "has grown since a net of this process opened it; close that net first"
     first = env.info()["last_txnid"]
     with env.begin() as transaction:
-        if not first <= transaction.id() <= env.info()["last_txnid"]:  # the number of the lock table, and of the file
+        if (
+            not first <= transaction.id() <= env.info()["last_txnid"]
+        ):  # transaction numbers of the lock table and of the file
             return "has been written over since a net of this process opened it; close that net first"
     return None

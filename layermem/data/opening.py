@@ -22,7 +22,7 @@ from layermem.proto.schema import Message
 from layermem.utils.open_file import Files
 
 PREFETCH = 4  # batches; Caffe's default
-PREFETCH_BYTES = 64 * 2**20  # of batches that wait, where data_param does not state their number
+PREFETCH_BYTES = 64 * 2**20  # of waiting batches, unless data_param states their number
 
 for _module in sorted(Path(__file__).parent.glob("*_feed.py")):
     import_module(f"layermem.data.{_module.stem}")  # registers its feeds
@@ -39,8 +39,8 @@ def open_feed(
     in_bytes: bool = False,
     files: Files | None = None,
 ) -> Feed:
-    """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share; `in_bytes`: as
-    ByteImages where they can be.  `files`: those that the net names, as far as they are open."""
+    """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share.  With `in_bytes`
+    batches are ByteImages where possible.  `files` holds the open files of the net."""
     remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     kind, key = FEED_TYPES[param.type], (seed, phase, param.name)
     try:
@@ -53,7 +53,7 @@ def open_feed(
 
 
 def _prefetch_depth(param: Message, shapes: Shapes) -> int:
-    """The number of batches that may wait; beside them one is being read, and one is in use."""
+    """The number of batches that may wait; one more is being read, and one is in use."""
     if param.type in ("Data", "AnnotatedData") and param.data_param.HasField("prefetch"):
         return int(param.data_param.prefetch)
     batch_bytes = 4 * sum(prod(shape) for shape in shapes)
@@ -61,18 +61,18 @@ def _prefetch_depth(param: Message, shapes: Shapes) -> int:
 
 
 def held_bytes(param: Message, shapes: Shapes, path: str = "") -> int:
-    """Bytes that an input layer of the net at `path`, with tops of `shapes`, holds at a time: of batches, and of what
-    its feed keeps beside them."""
+    """Bytes that an input layer of the net at `path`, with tops of `shapes`, holds at a time: of batches, and of data
+    that its feed keeps besides."""
     kind, batch_bytes = FEED_TYPES[param.type], 4 * sum(prod(shape) for shape in shapes)
     try:
         cached = kind.cached_bytes(param, resolver(path))
-    except InputError:  # its files are not there
+    except InputError:  # its files do not exist
         cached = 0
     return cached + batch_bytes * (_prefetch_depth(param, shapes) + 2 if kind.reads_ahead(param) else 1)
 
 
 def shapes_of_files(param: Message, phase: int, path: str, files: Files | None = None) -> Shapes:
-    """Shapes of an input layer's tops, from its files."""
+    """Shapes of an input layer's tops, read from its files."""
     resolve = resolver(path, "; correct the path")
     feed = FEED_TYPES[param.type].open(Opening(param, phase, (0, phase, param.name), resolve, files or Files()))
     feed.close()

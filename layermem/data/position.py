@@ -1,11 +1,11 @@
-"""Positions of feeds, as snapshots store them: a dictionary of numbers and text, which a damaged file may lack."""
+"""Positions of feeds in snapshots: a dictionary of numbers and text; a damaged file may lack some."""
 
 from __future__ import annotations
 
 from layermem.errors import InputError
 
 State = dict[str, int | str]  # the position of a feed
-NUMBER_END = 2**63  # of what a run can count
+NUMBER_END = 2**63  # exclusive limit of a count
 
 
 def number_in(state: State, name: str) -> int:
@@ -17,7 +17,7 @@ def number_in(state: State, name: str) -> int:
 
 
 def bytes_in(state: State, name: str) -> bytes:
-    """The bytes `name` of a position, which it holds in hexadecimal digits; InputError unless there are any."""
+    """The bytes `name` of a position, stored as hexadecimal digits; InputError if they are absent or invalid."""
     value = state.get(name)
     try:
         raw = bytes.fromhex(value) if isinstance(value, str) else b""

@@ -1,10 +1,10 @@
 """A feed that prefetches batches in a thread, so that decoding overlaps computation.
 
-The state is that of the batch that `next` returns next, not of the batch that the thread reads.  An error in the thread
-is raised by the `next` that would have returned its batch, and by every later one.
+The state belongs to the batch that `next` returns next, which the thread may have read long before.  An error in the
+thread is raised by the `next` that would have returned its batch, and by every later one.
 
-Where the system gives no thread, `next` reads its batch itself.  In a forked child, which has no thread, the feed
-starts a thread of the child's own at the next batch.
+If the system cannot start a thread, `next` itself reads the batch.  A forked child has no thread; its feed starts a new
+one at the next batch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from layermem.data.feed import Batch, Feed
 from layermem.data.position import State
 
 _Item = tuple[Batch, State] | BaseException  # a batch and the state after it, or the error
-POLL_SECONDS = 0.05  # between two checks of a waiting thread whether it should stop
+POLL_SECONDS = 0.05  # interval at which a waiting thread checks whether to stop
 
 
 class Prefetch(Feed):
-    """`feed` with a queue of up to `depth` batches.  The thread starts with the first `next`."""
+    """Wraps `feed` with a queue of up to `depth` batches.  The thread starts with the first `next`."""
 
     def __init__(self, feed: Feed, depth: int):
         self.feed, self.depth = feed, depth
@@ -31,7 +31,7 @@ class Prefetch(Feed):
         self._state = feed.state()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()  # of the thread
+        self._process = os.getpid()  # process in which the thread runs
         self._stop = threading.Event()
 
     def _next(self) -> Batch:
@@ -79,7 +79,7 @@ class Prefetch(Feed):
         self.feed.close()
 
     def _start(self) -> bool:
-        """Start the thread; False where the system gives none."""
+        """Start the thread; return False if the system cannot."""
         self._stop = threading.Event()
         self._ready: queue.Queue[_Item] = queue.Queue(self.depth)
         thread = threading.Thread(
@@ -94,13 +94,13 @@ class Prefetch(Feed):
         return True
 
     def _halt(self) -> None:
-        """Stop the thread.  `feed` is ahead of the next batch afterwards."""
-        if self._process != os.getpid():  # the thread stayed in the parent; it may have held any lock of this object
+        """Stop the thread.  The position of `feed` is then ahead of the next batch."""
+        if self._process != os.getpid():  # the thread is in the parent; it may have held any lock of this object
             self._process, self._thread = os.getpid(), None
         elif self._thread is not None:
             self._stop.set()
             with contextlib.suppress(queue.Empty):
-                while True:  # a thread that waits for a free place ends now rather than when it polls
+                while True:  # ends a thread that waits for a free place without its next poll
                     self._ready.get_nowait()
             self._thread.join()
             self._thread = None

@@ -1,15 +1,15 @@
-"""From an image to what the net's input holds: the transform of its TEST data layer, or one that is given.
+"""Transforms an image for the input of a net: as its TEST data layer does, or as the user states.
 
     decode -> resize -> crop the centre -> subtract the mean -> scale        [C,H,W] uint8, blue green red -> float32
 
 Crop, mean and scale are the Transform of data layers in TEST (transform.py), so that predictions are those of
-`layermem test`.  Only `mirror` has no effect.  Images are resized to, in this order:
+`layermem test`.  `mirror` has no effect.  Images are resized to the first of these sizes that is known:
 
-    the size that is given
+    the size that the user states
     new_height x new_width of an ImageData, height x width of a resize_param that warps
     the size of the mean image
-    the size of the first image in the data set, where the layer crops
-    the size of the input: nothing is left to crop
+    the size of the first image in the data set, if the layer crops
+    the size of the input, which leaves nothing to crop
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Size = tuple[int, int]  # height, width
 
 @dataclass(frozen=True)
 class Stated:
-    """What a user states of the transform; None is what the data layer says.
+    """The user's settings of the transform; for None the data layer decides.
 
     mean   a .binaryproto or .npy file, or values such as "104,117,123", one for each channel or one for all
-    rgb    channels are red, green, blue in the net's input
+    rgb    whether the channels of the net's input are red, green, blue
     """
 
     mean: str | None = None
@@ -51,7 +51,7 @@ class Preprocess:
 
     layer     the data layer that the net has in TEST, None for a net without one
     resolve   finds the files that the layer names
-    stored    the shape of an image in the layer's data set, where it is known
+    stored    the shape of an image in the layer's data set, if it is known
     read      gets the bytes of the mean image
     """
 
@@ -93,7 +93,7 @@ class Preprocess:
         self._check(tuple(shape))
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
-        """float32 [C,H,W] of an image [C,H,W] in blue, green, red, uint8 or float32."""
+        """Return float32 [C,H,W] for an image [C,H,W] in blue, green, red, uint8 or float32."""
         if image.shape[0] != self.channels:
             raise InputError(f"has {image.shape[0]} channels, and the net reads {self.channels}; convert it")
         if image.shape[1:] != self.size:
@@ -120,7 +120,7 @@ class Preprocess:
                 param.mean_value.extend(values)
 
     def _set_mean(self, mean: str) -> None:
-        """Read the mean image of --mean, where it is a file."""
+        """Read the mean image of --mean, if it is a file."""
         if _numbers(mean) is not None:
             return
         path = Path(mean)

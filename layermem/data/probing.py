@@ -1,6 +1,6 @@
-"""Determines the shapes of the tops of an input layer: by its prototxt, as far as that states them, or from its files.
+"""Determines the shapes of an input layer's tops from its files or, without these, from its prototxt.
 
-Only files that are there need the libraries that read images and databases: opening.py is loaded for them.
+The libraries for images and databases are loaded (through opening.py) only if the files exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value fo
 def probe(param: Message, phase: int, path: str, files: Files | None = None) -> Shapes:
     """Shapes of an input layer's tops: from its files, or from its prototxt if the files do not exist.
 
-    files   those that the net names, as far as they are open
+    files   the open files of the net
     """
     if param.type not in FROM_FILES:
         return tuple(stated_shapes(param))
@@ -40,7 +40,7 @@ def probe(param: Message, phase: int, path: str, files: Files | None = None) -> 
 def probe_files(
     param: Message, phase: int, path: str, files: Files | None = None, remedy: str = "use DummyData"
 ) -> Shapes:
-    """The same for a net that will run, so that its data must exist; `remedy` is what else would work."""
+    """Return the shapes of a net that will run, whose data must exist; `remedy` is an alternative for the error."""
     if param.type in FROM_FILES:
         resolver(path, f"; create it, or {remedy}")(getattr(param, FROM_FILES[param.type]).source)
     return probe(param, phase, path, files)

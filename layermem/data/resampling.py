@@ -1,4 +1,4 @@
-"""Resizing by the interpolations of OpenCV that ResizeParameter names: taps and weights along each axis.
+"""Resizes with the interpolations of OpenCV that ResizeParameter names, by taps and weights along each axis.
 
     resample(image, height, width, mode)     LINEAR AREA NEAREST CUBIC LANCZOS4
 
@@ -14,27 +14,27 @@ import numpy as np
 
 from layermem.data.images import resize
 
-CUBIC = np.float64(-0.75)  # the parameter of the cubic
+CUBIC = np.float64(-0.75)  # the parameter of the cubic kernel
 MODES = ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")
 
 Taps = tuple[np.ndarray, np.ndarray]  # old pixels [new, taps], their weights
 
 
 def resample(image: np.ndarray, height: int, width: int, mode: str) -> np.ndarray:
-    """A uint8 image [C,H,W] in another size."""
+    """Resize a uint8 image [C,H,W]."""
     if image.shape[1:] == (height, width):
         return image
     if mode == "LINEAR":
         return resize(image, height, width)
     if mode == "AREA" and not (image.shape[1] >= height and image.shape[2] >= width):
-        mode = "AREA LINEAR"  # where an axis grows
+        mode = "AREA LINEAR"  # for an axis that grows
     rows = _along(image.astype(np.float32), *taps(image.shape[1], height, mode), axis=1)
     both = _along(rows, *taps(image.shape[2], width, mode), axis=2)
     return saturated(both)
 
 
 def saturated(values: np.ndarray) -> np.ndarray:
-    """Rounded, halves to even, and within 0 .. 255."""
+    """Values rounded to integers (halves to even) and clipped to 0 .. 255."""
     rounded: np.ndarray = np.clip(np.rint(values), 0, 255).astype(np.uint8)
     return rounded
 
@@ -69,7 +69,7 @@ def taps(old: int, new: int, mode: str) -> Taps:
 
 
 def _area(old: int, new: int, scale: float) -> Taps:
-    """The mean of the old pixels that a new one covers, parts of pixels by their part."""
+    """Taps of the mean over the old pixels that a new pixel covers; partial pixels count by their covered part."""
     begin, end = np.arange(new) * scale, np.arange(1, new + 1) * scale
     first, count = np.floor(begin).astype(int), int(np.ceil(scale)) + 1
     pixels = first[:, None] + np.arange(count)
@@ -79,7 +79,8 @@ def _area(old: int, new: int, scale: float) -> Taps:
 
 
 def _kernel(mode: str, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets of the old pixels around a new centre, which lies `share` behind the one at 0, and their weights."""
+    """Offsets of the old pixels around a new centre, which lies `share` after the pixel at offset 0, and their
+    weights."""
     if mode == "CUBIC":
         offsets = np.arange(-1, 3)
         x = abs(share[:, None] - offsets)

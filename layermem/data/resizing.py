@@ -1,11 +1,12 @@
-"""A resize_param: the size of an image, what it is padded with, and where its boxes come to lie.
+"""A resize_param: the new size of an image, its padding, and the new positions of its boxes.
 
     WARP                    height x width, whatever the aspect ratio
     FIT_LARGE_SIZE_AND_PAD  the largest image of the same aspect ratio in height x width, with the rest on both sides
-    FIT_SMALL_SIZE          the smallest image of the same aspect ratio that covers height x width; all images need one
+    FIT_SMALL_SIZE          the smallest image of the same aspect ratio that covers height x width; all images must have
+                            one
 
-Boxes are in fractions of the result.  The padding of an image that is higher than wide is (width - its width) / 2 for
-its boxes too; the fork omits the parentheses, and moves them elsewhere.
+Boxes are in fractions of the result.  The padding of an image that is higher than wide is (width - image width) / 2 for
+its boxes too; the fork omits the parentheses and so moves the boxes elsewhere.
 source  im_transforms.cpp of the SSD fork of Caffe (ApplyResize, UpdateBBoxByResizePolicy)
 """
 
@@ -20,17 +21,17 @@ from layermem.layers.data import stated_size
 from layermem.proto.schema import Message, enum_name, message_class
 
 ResizeParameter = message_class("ResizeParameter")
-PAD_MODES = {"CONSTANT": "constant", "MIRRORED": "reflect", "REPEAT_NEAREST": "edge"}  # of np.pad
+PAD_MODES = {"CONSTANT": "constant", "MIRRORED": "reflect", "REPEAT_NEAREST": "edge"}  # modes of np.pad
 
 
 def resizing_of(p: Message) -> Resizing:
-    """That of a transform_param."""
-    stated_size(p)  # checks it
+    """The Resizing of a transform_param."""
+    stated_size(p)  # raises InputError for a wrong one
     return Resizing(p.resize_param, "transform_param")
 
 
 class Resizing:
-    """What the resize_param `r` in `block` states; InputError where it states no size."""
+    """The settings of the resize_param `r` in `block`; InputError if it states no size."""
 
     def __init__(self, r: Message, block: str):
         if not (r.height and r.width):
@@ -42,7 +43,7 @@ class Resizing:
 
     @property
     def stated(self) -> tuple[int, int] | None:
-        """Height and width of every image; None where they depend on the images."""
+        """Height and width of every image; None if they depend on the images."""
         return None if self.mode == "FIT_SMALL_SIZE" else (self.height, self.width)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
@@ -56,7 +57,7 @@ class Resizing:
         return self.height, max(1, int(aspect * np.float32(self.height)))
 
     def image(self, image: np.ndarray, interpolation: str) -> np.ndarray:
-        """A uint8 image [C,H,W] resized."""
+        """Resize a uint8 image [C,H,W] and pad it."""
         size = self.size(*image.shape[1:])
         image = resample(image, *size, interpolation)
         if self.mode != "FIT_LARGE_SIZE_AND_PAD" or size == (self.height, self.width):
@@ -85,12 +86,12 @@ class Resizing:
         return moved
 
     def window(self, height: int, width: int) -> Window:
-        """What an image of height x width takes of the resized one."""
+        """The window of the resized image that an image of height x width fills."""
         if self.mode != "FIT_LARGE_SIZE_AND_PAD":
             return UNIT
         new_height, new_width = np.float32(self.height), np.float32(self.width)
         aspect = np.float32(width) / np.float32(height)
-        shares = np.ones(2, np.float32)  # of the result, along x and y, that the image takes
+        shares = np.ones(2, np.float32)  # fractions of the result, along x and y, that the image fills
         if aspect > new_width / new_height:
             shares[1] = new_width / aspect / new_height
         else:
@@ -99,5 +100,5 @@ class Resizing:
 
 
 def _interpolation(number: int) -> str:
-    """The name of an Interp_mode."""
+    """The name of an Interp_mode number."""
     return str(ResizeParameter.DESCRIPTOR.enum_types_by_name["Interp_mode"].values_by_number[number].name)

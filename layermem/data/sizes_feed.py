@@ -1,8 +1,8 @@
-"""The images of a DetectionEvaluate with name_size_file: what each takes of its item, and its size in pixels.
+"""The images of a DetectionEvaluate with name_size_file: the window of each in its item, and its size in pixels.
 
 A line of the file is a name, a height and a width, in the order of the images in the database.  The items of successive
-batches are its lines, cyclically.  The fork passes over images without a detection, so that the next ones have the
-wrong sizes.
+batches are its lines, cyclically.  The fork skips images without a detection, and so takes wrong sizes for the
+ones after them.
 source  detection_evaluate_layer.cpp and bbox_util.cpp (OutputBBox) of the SSD fork of Caffe
 """
 
@@ -21,8 +21,8 @@ from layermem.layers.data import SIZES
 from layermem.proto.schema import Message, enum_name
 from layermem.utils.input_files import Read, read_bytes, read_lines
 
-LIMIT = 2**30  # bytes of a file
-MOST_PIXELS = 2**24  # along an axis, which float32 holds
+LIMIT = 2**30  # bytes of the file
+MOST_PIXELS = 2**24  # along an axis: float32 is exact up to here
 
 
 @feed_of(SIZES)
@@ -35,7 +35,7 @@ class SizesFeed(Feed):
         sizes = read_sizes(path, read)
         windows = [resizing.window(*size) if resizing else UNIT for size in sizes]
         self.rows = np.array([(*window, width, height) for window, (height, width) in zip(windows, sizes)], np.float32)
-        self._item = 0  # number of images so far
+        self._item = 0  # number of images read so far
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:

@@ -4,10 +4,10 @@
 
     crop_size    a random window in TRAIN, the centre in TEST
     mean_file    an image to subtract, cropped like x; or mean_value, one for all channels or one for each
-    mirror       half of the images are mirrored left to right, in both phases
+    mirror       mirrors half of the images left to right, in both phases
 
-Random decisions are seeded by the number of the sample (seeds.py): they do not depend on the batch that the sample is
-in, or on a resume before it.
+Random decisions are seeded by the number of the sample (seeds.py), so that they depend neither on the batch of the
+sample nor on a resume before it.
 source  Caffe data_transformer.cpp
 """
 
@@ -30,10 +30,11 @@ OF_BOXES = ("resize_param", "distort_param", "expand_param")
 
 
 class Transform:
-    """A TransformationParameter in a phase.  `key` is the seed and the layer; `resolve` finds mean_file.
+    """The transform of a TransformationParameter in a phase.  `key` is the seed and the layer; `resolve` finds
+    mean_file.
 
     read    gets the bytes of mean_file
-    boxes   the images have boxes (AnnotatedData), and more is done to them before (annotated.py)
+    boxes   whether images have boxes (AnnotatedData), for which annotated.py applies further steps first
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Transform:
         return (channels, crop, crop) if crop else (channels, height, width)
 
     def __call__(self, images: Sequence[np.ndarray], first: int) -> np.ndarray:
-        """float32 [N,C,h,w] of the images of samples first, first + 1, ..."""
+        """Transform the images of samples first, first + 1, ... to float32 [N,C,h,w]."""
         channels, *size = self._output(images)
         out = np.empty((len(images), channels, *size), np.float32)
         bits = words(first, len(images), *self.key)
@@ -94,7 +95,7 @@ class Transform:
         return out
 
     def in_bytes(self, images: Sequence[np.ndarray], first: int) -> ByteImages | None:
-        """The same, cropped, with the rest still to be done; None where images are no bytes."""
+        """Crop the images and leave the rest of the transform to do; None if any image is not in bytes."""
         if any(image.dtype != np.uint8 for image in images):
             return None
         channels, *size = self._output(images)
@@ -117,7 +118,7 @@ class Transform:
         return outputs.pop()
 
     def mirrors(self, first: int, count: int) -> np.ndarray:
-        """Which of the samples from `first` on are mirrored."""
+        """For each of `count` samples, from `first` on, whether it is mirrored."""
         return self._mirrors(words(first, count, *self.key))
 
     def _mirrors(self, bits: np.ndarray) -> np.ndarray:
@@ -126,7 +127,7 @@ class Transform:
     def _windows(
         self, images: Sequence[np.ndarray], bits: np.ndarray, size: tuple[int, int]
     ) -> Iterator[tuple[slice, slice, slice]]:
-        """Of each image, what is cropped of it."""
+        """Yield, for each image, the slices of its crop."""
         height, width = size
         for image, of_sample in zip(images, bits):
             top, left = self._corner(image.shape, of_sample)

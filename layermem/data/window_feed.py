@@ -1,4 +1,4 @@
-"""Windows of images, as R-CNN trains: listed in a text file, cut out, warped to one size and sampled at random.
+"""Windows of images for R-CNN training: listed in a text file, cut out, warped to one size and sampled at random.
 
     # 0                             the number of the image, from 0
     images/000001.jpg               its path
@@ -12,11 +12,11 @@
 A window with an overlap of at least fg_threshold is foreground; one below bg_threshold is background, with label 0.  A
 batch has batch_size (1 - fg_fraction) background windows, then foreground windows.
 
-The region is expanded so that, warped to crop_size, it has context_pad pixels of context on each side, and with
-crop_mode "square" first to a square.  What lies outside of the image is 0 after the mean was subtracted.
+With crop_mode "square" the region is first expanded to a square; then it is expanded so that, warped to crop_size, it
+has context_pad pixels of context on each side.  Pixels outside of the image are 0 after the mean is subtracted.
 
-source  Caffe window_data_layer.cpp, whose arithmetic this is.  Its choice of windows is another: here the seed and the
-        number of the sample decide (seeds.py), there the generator's state after the samples before.
+source  Caffe window_data_layer.cpp, with the same arithmetic.  Windows are chosen differently: here by the seed and the
+        number of the sample (seeds.py), in Caffe by the state of a generator.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from layermem.utils.seeds import below, words
 
 CROP_MODES = ("warp", "square")
 HEADER = ("the path", "the channels", "the height", "the width", "the number of windows")
-COLUMNS = 6  # of a window
+COLUMNS = 6  # numbers of a window
 FORM = "write it as `label overlap x1 y1 x2 y2`"
-SMALL = 2**24  # corners beyond are no pixels, and not exact in float32
+SMALL = 2**24  # limit of corners: float32 is exact up to here
 
 
 class ListedImage(NamedTuple):
@@ -62,7 +62,7 @@ class Windows(NamedTuple):
 
 
 class Region(NamedTuple):
-    """Where a window is in the image, [y1, y2] x [x1, x2], and where it goes in the crop."""
+    """The position of a window in the image, [y1, y2] x [x1, x2], and in the crop."""
 
     x1: int
     y1: int
@@ -142,7 +142,7 @@ class WindowFeed(Feed):
             raise InputError("has both mean_file and mean_value; keep one")
 
     def _mean(self, resolve: Callable[[str], Path], read: Read) -> np.ndarray:
-        """The mean of every pixel of the crop, [3,1,1] where it is the same for all."""
+        """The mean of every pixel of the crop; [3,1,1] if all pixels have the same."""
         crop = int(self.transform.crop_size)
         if not self.transform.mean_file:
             values = np.array(self.transform.mean_value or [0], np.float32)
@@ -150,7 +150,7 @@ class WindowFeed(Feed):
                 raise InputError(f"has {len(values)} mean_value for {CHANNELS} channels; give one, or one for each")
             return np.broadcast_to(values[:, None, None], (CHANNELS, 1, 1))
         mean = read_mean(resolve(self.transform.mean_file), read)
-        first = (mean.shape[2] - crop) // 2  # Caffe takes this offset for rows, too
+        first = (mean.shape[2] - crop) // 2  # Caffe uses this offset for rows, too
         if mean.shape[0] != CHANNELS or first < 0 or first + crop > mean.shape[1]:
             size = "x".join(map(str, mean.shape))
             raise InputError(f"has a mean_file of {size} for windows of {CHANNELS}x{crop}x{crop}; make it as large")
@@ -176,7 +176,7 @@ class WindowFeed(Feed):
         self._sample += batches * self.shapes[0][0]
 
     def _cut(self, listed: ListedImage, number: int, corners: Sequence[int], mirror: bool, out: np.ndarray) -> None:
-        """Write a warped window to `out`, which is 0."""
+        """Write a warped window to `out`, which holds zeros."""
         raw = self._cached[number] if self._cached else self._read(listed)
         try:
             image = decode(raw, color=True)
@@ -194,7 +194,7 @@ class WindowFeed(Feed):
                 line=listed.line,
             )
         if not (at.height > 0 and at.width > 0):
-            return  # it rounds to no pixel
+            return  # the window rounds to no pixel
         window = resize(np.ascontiguousarray(image[:, at.y1 : at.y2 + 1, at.x1 : at.x2 + 1]), at.height, at.width)
         place = (slice(None), slice(at.top, at.top + at.height), slice(at.left, at.left + at.width))
         mean = self.mean if self.mean.shape[1] == 1 != crop else self.mean[place]
@@ -223,7 +223,8 @@ class WindowFeed(Feed):
 def region(
     corners: Sequence[int], size: tuple[int, ...], crop: int, pad: int, *, square: bool, mirror: bool
 ) -> Region | None:
-    """The part of an image of `size` that a window is cut from, and its place in the crop; None outside of the image.
+    """The region of an image of `size` from which a window is cut, and its place in the crop; None if outside the
+    image.
 
     Numbers are float32 and rounded half away from zero, as in Caffe.
     """
@@ -293,7 +294,7 @@ Line = tuple[int, str]
 
 
 def _image(path: Path, lines: Sequence[Line], number: int) -> tuple[ListedImage, int]:
-    """The image of that number, whose header are `lines`, and the number of its windows."""
+    """The image number `number`, whose header is `lines`, and the number of its windows."""
     if lines[0][1].split() != ["#", str(number)]:
         what = f"has '{lines[0][1][:40]}' where image {number} begins; write it as `# {number}`"
         raise InputError(what, path=str(path), line=lines[0][0])

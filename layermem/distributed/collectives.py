@@ -1,10 +1,10 @@
-"""Sums in the order of ranks, and gathers, of float32 elements that lie at addresses.
+"""Sums in the order of ranks, and gathers, of float32 elements at addresses.
 
     items    tensors whose elements the ranks share: bounds[i][r] .. bounds[i][r + 1] - 1 of item i belong to rank r
-    part     what one rank adds to the sum of an item: all of its elements, of which each rank receives its own ones
+    part     one rank's summand for an item, with all elements; each rank receives the elements that belong to it
 
-A rank sends and receives its elements of all items as one sequence, in pieces: while one piece is added, the next one
-is under way.  An element of a sum is ((0 + part of rank 0) + part of rank 1) .., so its bits depend neither on the
+A rank sends and receives its elements of all items as one sequence, in pieces: the next piece is under way while one is
+added.  An element of a sum is ((0 + part of rank 0) + part of rank 1) .., so its bits depend neither on the
 number of pieces nor on the transport.
 """
 
@@ -17,14 +17,14 @@ from itertools import accumulate
 from layermem import _native
 from layermem.distributed.transport import Message, Span, Transport
 
-Bounds = Sequence[Sequence[int]]  # of each item: where the share of each rank begins, and the number of its elements
+Bounds = Sequence[Sequence[int]]  # per item: the begin of each rank's share, then the number of elements
 
-PIECE_BYTES = 4 << 20  # of the pieces of all ranks together
+PIECE_BYTES = 4 << 20  # bytes of all ranks' pieces together
 ELEMENT_BYTES = 4
 
 
 def reduce_workspace_bytes(bounds: Bounds, rank: int, piece_bytes: int = PIECE_BYTES) -> int:
-    """Two sets of pieces from the other ranks, or one where a set holds all that this rank receives."""
+    """Bytes of two sets of pieces from the other ranks, or of one if a set holds everything that this rank receives."""
     size = ranks_of(bounds)
     own = Share(bounds, rank).elements
     piece = min(own, piece_elements(size, piece_bytes))
@@ -42,19 +42,19 @@ def reduce_scatter(
     continues: bool,
     piece_bytes: int = PIECE_BYTES,
 ) -> None:
-    """Add the parts of all ranks to what this rank owns; see ReduceScatter, which is made once for many steps."""
-    ReduceScatter(transport, bounds, parts, sums, workspace, workspace_bytes, piece_bytes)(continues=continues)
+    """Add the summands of all ranks into the elements of this rank; see ReduceScatterRun, which serves many steps."""
+    ReduceScatterRun(transport, bounds, parts, sums, workspace, workspace_bytes, piece_bytes)(continues=continues)
 
 
 def all_gather(transport: Transport, bounds: Bounds, values: Sequence[int], piece_bytes: int = PIECE_BYTES) -> None:
-    """Fetch what the other ranks own; see AllGather, which is made once for many steps."""
-    AllGather(transport, bounds, values, piece_bytes)()
+    """Fetch the elements of the other ranks; see AllGatherRun, which serves many steps."""
+    AllGatherRun(transport, bounds, values, piece_bytes)()
 
 
-class ReduceScatter:
+class ReduceScatterRun:
     """
     parts   address of each whole item's part of this rank
-    sums    address of this rank's elements of each item's sum; of no meaning where it has none
+    sums    address of this rank's elements of each item's sum; ignored where it has none
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ReduceScatter:
             )
 
     def __call__(self, *, continues: bool) -> None:
-        """sum = (sum if it `continues`, else 0) + part of rank 0 + part of rank 1 .."""
+        """Compute sum = (sum if it `continues`, else 0) + part of rank 0 + part of rank 1 .."""
         rounds, rank = self._rounds, self._transport.rank
         under_way = [self._transport.exchange(each.sends, each.receives) for each in rounds[:1]]
         for this, following in zip(rounds, [*rounds[1:], None]):
@@ -101,8 +101,8 @@ class ReduceScatter:
             _native.add_parts(this.sums, this.parts, this.counts, this.received, rank, continues)
 
 
-class AllGather:
-    """values   address of each whole item, in which this rank's elements are there already"""
+class AllGatherRun:
+    """values   address of each whole item, which already holds this rank's elements"""
 
     def __init__(self, transport: Transport, bounds: Bounds, values: Sequence[int], piece_bytes: int = PIECE_BYTES):
         self._transport = transport
@@ -124,8 +124,7 @@ class AllGather:
 
 @dataclass(frozen=True)
 class Round:
-    """One piece of a reduction: its messages, and the additions after them, as native/distributed/ordered_sum.h has
-    them."""
+    """One piece of a reduction: its messages, then its additions in the form of native/distributed/ordered_sum.h."""
 
     sends: Sequence[Message]
     receives: Sequence[Message]
@@ -136,7 +135,7 @@ class Round:
 
 
 class Share:
-    """The elements that one rank owns of all items, one after the other."""
+    """The elements of all items that one rank owns, in one sequence."""
 
     def __init__(self, bounds: Bounds, rank: int):
         self._shares = [(bound[rank], bound[rank + 1] - bound[rank]) for bound in bounds]
@@ -144,15 +143,16 @@ class Share:
         self.elements = self._ends[-1] if self._ends else 0
 
     def ranges(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Item, first element within the item, and number of elements, of the owned elements begin .. end - 1."""
+        """Yield (item, first element within the item, number of elements) of the owned elements begin .. end - 1."""
         for item, ((first, count), last) in enumerate(zip(self._shares, self._ends)):
-            start = last - count  # number of the item's first owned element
+            start = last - count  # index of the item's first owned element
             low, high = max(begin, start), min(end, last)
             if low < high:
                 yield item, first + low - start, high - low
 
     def spans(self, addresses: Sequence[int], begin: int, end: int) -> list[Span]:
-        """Where the same elements lie, of items at `addresses`; those that follow each other are one span."""
+        """Address ranges of the owned elements begin .. end - 1, for items at `addresses`; adjacent ranges are
+        joined."""
         spans: list[Span] = []
         for item, first, count in self.ranges(begin, end):
             address, nbytes = addresses[item] + first * ELEMENT_BYTES, count * ELEMENT_BYTES
@@ -167,10 +167,10 @@ def ranks_of(bounds: Bounds) -> int:
 
 
 def piece_elements(size: int, piece_bytes: int) -> int:
-    """Elements of the piece from one rank to another: the same number on all ranks."""
+    """Number of elements in a piece from one rank to another: the same on all ranks."""
     return max(1, piece_bytes // ELEMENT_BYTES // size)
 
 
 def messages(each: Iterator[tuple[int, list[Span]]]) -> list[Message]:
-    """Without those of no bytes."""
+    """The messages that have bytes."""
     return [(rank, spans) for rank, spans in each if sum(nbytes for _, nbytes in spans)]

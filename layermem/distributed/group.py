@@ -1,8 +1,8 @@
-"""What all ranks of a job decide together: values of each, and one error of all.
+"""Communication by which all ranks of a job act alike: they share values, and raise the same error.
 
-    group.gather(value)          the values of all ranks, in their order
-    group.agree(work)            what `work` returns; an error of any rank is raised by all of them
-    group.gather_from(work)      both
+    group.gather(value)          returns the values of all ranks, in their order
+    group.agree(work)            returns the result of `work`; all ranks raise an error of any rank
+    group.gather_from(work)      does both
 
 Every rank makes the same calls in the same order.  Without a transport there is one rank, and nothing to send.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
-Part = tuple[int, int]  # first and number of rows
+Part = tuple[int, int]  # first row and number of rows
 
 
 class Group:
-    """The ranks that `transport` connects, as one of them sees them."""
+    """The ranks that `transport` connects, from the view of one of them."""
 
     def __init__(self, transport: Transport | None = None):
         self.transport = transport
@@ -32,7 +32,7 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank reports, and writes files."""
+        """Whether this is the rank that reports and writes files."""
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
@@ -44,7 +44,8 @@ class Group:
         return results[0]
 
     def gather_from(self, work: Callable[[], T]) -> list[T]:
-        """The results of all ranks; if `work` fails on some of them, every rank raises the error of the first."""
+        """Return the results of all ranks; if `work` fails on some of them, every rank raises the error of the
+        first."""
         if self.transport is None:
             return [work()]
         mine: BaseException | None = None
@@ -60,7 +61,7 @@ class Group:
         return cast("list[T]", [value for _, value in outcomes])
 
     def check_same(self, values: Sequence[tuple[str, object]], remedy: str) -> None:
-        """InputError on all ranks unless each of the named values is the same on all of them."""
+        """Raise InputError on all ranks unless each named value is the same on all of them."""
         all_values = self.gather([value for _, value in values])
         for rank, others in enumerate(all_values):
             for (name, _), first, other in zip(values, all_values[0], others):
@@ -68,20 +69,20 @@ class Group:
                     raise self.agreed(InputError(f"rank {rank} has other {name} than rank 0; {remedy}"))
 
     def agreed(self, error: LayermemError) -> LayermemError:
-        """`error`, which every rank raises at this point; the first one reports it."""
+        """Mark `error` as one that every rank raises at this point and the first rank reports."""
         error.is_agreed, error.is_reported = True, not self.is_first
         return error
 
     def send_rows(self, rows: np.ndarray) -> None:
-        """The rows of this rank for the first one, which calls receive_rows; others make the same call."""
+        """Send rows to the first rank, which calls receive_rows; all other ranks make the same call."""
         assert self.transport is not None
-        import numpy as np  # what one rank alone does, needs none
+        import numpy as np  # a single rank needs no NumPy
 
         rows = np.ascontiguousarray(rows)
         self.transport.exchange([(0, [(rows.ctypes.data, rows.nbytes)])] if rows.nbytes else [], []).wait()
 
     def receive_rows(self, out: np.ndarray, parts: Sequence[Part]) -> None:
-        """Into `out`, which is contiguous, the rows of all other ranks: `parts` are those of each rank."""
+        """Receive the rows of all other ranks into `out`, which is contiguous; `parts` are the rows of each rank."""
         assert self.transport is not None
         row = out.nbytes // len(out) if len(out) else 0
         messages = [
@@ -104,7 +105,7 @@ def _as_sent(error: BaseException | None) -> BaseException | None:
 
 
 def _as_raised(error: BaseException) -> BaseException:
-    """The error of another rank, which reports it."""
+    """The error of another rank, which that rank reports."""
     error = copy.copy(error)
     if isinstance(error, LayermemError):
         error.is_agreed = error.is_reported = True

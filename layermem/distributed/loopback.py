@@ -1,8 +1,8 @@
-"""Ranks as threads of one process: a transport for tests, with faults that a real one has now and then.
+"""Ranks as threads of one process: a transport for tests, with the faults of real ones.
 
-messages    arrive late and in random order, as `seed` decides; what is to be received holds NaN until it is waited
-            for, and bytes that change while they are sent are an error
-failures    an error of one rank ends all of them, and so does a rank that waits for longer than TIMEOUT
+messages    arrive late and in random order, by `seed`; memory for messages holds NaN until the wait for them, and
+            bytes that change while they are sent are an error
+failures    an error of one rank ends all ranks, and so does a rank that waits for longer than TIMEOUT
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from layermem.distributed.transport import Exchange, Message, Span
 from layermem.errors import DeviceError
 
 Result = TypeVar("Result")
-Address = tuple[int, int, int, int]  # of a message: source, target, number of the call, number within it
+Address = tuple[int, int, int, int]  # a message: source, target, number of the call, number within it
 
-TIMEOUT = 60.0  # seconds without a message: the ranks wait for each other
-LATE = 0.3  # share of messages that arrive later than they are waited for
+TIMEOUT = 60.0  # seconds without a message, after which ranks count as deadlocked
+LATE = 0.3  # fraction of messages that arrive after the wait begins
 MAX_DELAY = 1e-3  # seconds
-UNDEFINED = 0xFF  # as float32: NaN
+UNDEFINED = 0xFF  # the byte of a float32 NaN
 
 
 def run_ranks(size: int, function: Callable[[Loopback], Result], *, seed: int = 0) -> list[Result]:
-    """What `function` returns for each of `size` transports, in threads; the first error of a rank is raised."""
+    """Call `function` with each of `size` transports, in threads; return the results, or raise the first error of a
+    rank."""
     network = Network(size)
     results: dict[int, Result] = {}
 
@@ -53,14 +54,14 @@ def run_ranks(size: int, function: Callable[[Loopback], Result], *, seed: int = 
 
 
 class Network:
-    """What the ranks share: messages that are not received yet, values that are gathered, and the first error."""
+    """Shared state of the ranks: messages not yet received, gathered values, and the first error."""
 
     def __init__(self, size: int):
         self.size = size
         self.error: BaseException | None = None
         self._changed = threading.Condition()
         self._messages: dict[Address, bytes] = {}
-        self._values: dict[int, dict[int, bytes]] = {}  # by number of the call, and by rank
+        self._values: dict[int, dict[int, bytes]] = {}  # by number of the call, then by rank
 
     def fail(self, error: BaseException) -> None:
         with self._changed:
@@ -99,7 +100,7 @@ class Network:
         return [values[each] for each in range(self.size)]
 
     def _wait_for(self, ready: Callable[[], bool], what: str, cancelled: Callable[[], bool]) -> None:
-        """Return when `ready()`; raise where a rank failed, this one is cancelled, or nothing comes."""
+        """Return when `ready()`; raise if a rank failed, this one is cancelled, or no message arrives in time."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self.error or cancelled() or ready(), TIMEOUT)
             self.check()
@@ -110,7 +111,7 @@ class Network:
 
 
 class Loopback:
-    """One rank of a network: a Transport."""
+    """The Transport of one rank of a network."""
 
     def __init__(self, network: Network, rank: int, random_numbers: random.Random):
         self.rank, self.size = rank, network.size
@@ -149,7 +150,7 @@ class Loopback:
 
 
 class LoopbackExchange:
-    """Messages of one rank under way: copies of the bytes that it sends, and where those that it receives go."""
+    """Messages of one rank under way: copies of the bytes that it sends, and addresses for those that it receives."""
 
     def __init__(self, rank: Loopback, number: int, sends: Sequence[Message], receives: Sequence[Message]):
         self._rank = rank
@@ -178,7 +179,7 @@ class LoopbackExchange:
 
 
 def addresses(messages: Sequence[Message], ends: Callable[[int], tuple[int, int]], number: int) -> list[Address]:
-    """Of each message of one call; those of the same two ranks are counted."""
+    """The address of each message of one call; messages between the same two ranks are numbered."""
     seen: dict[int, int] = {}
     result = []
     for other, _ in messages:

@@ -1,9 +1,9 @@
 """The transport of a job that a launcher of MPI starts: mpiexec, mpirun, srun.
 
-mpi4py is imported only where a launcher's variables are there: the import loads the machine's MPI, whose start ends the
-process where it does not fit its launcher.  Messages go from address to address: one of several spans has a datatype of
-its own.  A wait polls, so that another thread can cancel it, and sleeps where nothing arrives for a while, so that the
-cores of waiting ranks are free for the kernels.
+mpi4py is imported only if a launcher's variables are set, because the import loads the machine's MPI, which ends the
+process if it does not fit its launcher.  Messages go from address to address: one of several spans has its own
+datatype. A wait polls, so that another thread can cancel it, and sleeps if nothing arrives for a while, so that waiting
+ranks leave their cores to the kernels.
 
 A process that ends without close() has not finalized MPI: the launcher ends the other ranks.
 """
@@ -26,23 +26,23 @@ from typing import Any, NoReturn
 from layermem.distributed.transport import Exchange, Message
 from layermem.errors import DeviceError, InputError
 
-MPI: Any = None  # the module mpi4py.MPI, from connect() on
+MPI: Any = None  # the module mpi4py.MPI, set by connect()
 
-VARIABLES = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")  # of mpiexec, mpirun, srun --mpi=pmix, ..
+VARIABLES = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")  # set by mpiexec, mpirun, srun --mpi=pmix, ..
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 REMEDY = "pip install 'layermem[mpi]' mpich, in the environment of layermem"
 
-TAGS = 32768  # that every MPI has
-YIELD_SECONDS = 2e-3  # of a wait that only yields the core: messages under way arrive within it
-SLEEP_SECONDS = 2e-4  # between looks after that, while other ranks compute
-READ_SECONDS = 2.0  # for the launcher to read what a rank printed before it aborts
-FORWARD_SECONDS = 0.05  # for the launcher to pass it on
+TAGS = 32768  # every MPI has this many
+YIELD_SECONDS = 2e-3  # a wait first yields the core for this long: usual latency
+SLEEP_SECONDS = 2e-4  # between polls after that, while other ranks compute
+READ_SECONDS = 2.0  # for the launcher to read a rank's output before an abort
+FORWARD_SECONDS = 0.05  # for the launcher to forward the output
 
 
 def wait_until_read(streams: Sequence[int], seconds: float = READ_SECONDS) -> None:
-    """Give the launcher time to pass on what lies in these pipes: on an abort, it drops what it has not read.
+    """Give the launcher time to forward the bytes in these pipes: on an abort it drops unread ones.
 
-    Returns at once where none of the file descriptors `streams` is a pipe, and after `seconds` with bytes left unread.
+    Return at once if none of the file descriptors `streams` is a pipe, and after `seconds` even with unread bytes.
     """
     pipes = [stream for stream in streams if _is_pipe(stream)]
     end = time.monotonic() + seconds
@@ -60,7 +60,7 @@ def _is_pipe(stream: int) -> bool:
 
 
 def _unread(pipe: int) -> int:
-    """Bytes in a pipe."""
+    """Number of unread bytes in a pipe."""
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
@@ -68,12 +68,12 @@ def _unread(pipe: int) -> int:
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a launcher of MPI has started this process."""
-    plugin = environ.get("SLURM_MPI_TYPE", "none")  # of `srun --mpi`
+    plugin = environ.get("SLURM_MPI_TYPE", "none")  # set by `srun --mpi`
     return any(name in environ for name in VARIABLES) or ("SLURM_PROCID" in environ and plugin not in ("", "none"))
 
 
 def connect(environ: Mapping[str, str] = os.environ) -> MpiTransport:
-    """The transport of this rank; InputError where the launcher and the MPI of mpi4py do not fit."""
+    """Return the transport of this rank; InputError if the launcher and the MPI of mpi4py do not fit together."""
     global MPI
     if MPI is None:
         MPI = load(environ)
@@ -93,7 +93,7 @@ def connect(environ: Mapping[str, str] = os.environ) -> MpiTransport:
 
 
 def load(environ: Mapping[str, str]) -> Any:
-    """The module mpi4py.MPI, before the start of MPI."""
+    """Import the module mpi4py.MPI without starting MPI."""
     if find_spec("mpi4py") is None:
         raise InputError(f"a launcher of MPI has started this process, which needs mpi4py: {REMEDY}")
     import mpi4py
@@ -101,15 +101,15 @@ def load(environ: Mapping[str, str]) -> Any:
     mpi4py.rc.initialize = mpi4py.rc.finalize = False
     try:
         from mpi4py import MPI as module
-    except (ImportError, RuntimeError) as error:  # the latter where there is no libmpi
+    except (ImportError, RuntimeError) as error:  # RuntimeError without libmpi
         raise InputError(f"mpi4py finds no MPI ({' '.join(str(error).split())}): {REMEDY}") from error
     check_launcher(environ, module.Get_library_version(), loaded_library())
     return module
 
 
 def check_launcher(environ: Mapping[str, str], version: str, path: Path | None) -> None:
-    """InputError where the MPI at `path` was not made for this launcher: its start would end the process, or each rank
-    would be alone."""
+    """Raise InputError if the MPI at `path` does not belong to this launcher: its start would end the process, or
+    isolate each rank."""
     name = f"{version.splitlines()[0].split(',')[0].strip()}{f' in {path.parent}' if path is not None else ''}"
     if "OMPI_COMM_WORLD_SIZE" in environ and not ("Open MPI" in version or "Spectrum" in version):
         raise InputError(f"Open MPI starts this process, but mpi4py has loaded {name}: use the mpiexec of that MPI")
@@ -121,7 +121,7 @@ def check_launcher(environ: Mapping[str, str], version: str, path: Path | None) 
 
 
 def loaded_library() -> Path | None:
-    """The file of libmpi in this process; None where the system does not list it."""
+    """The file of libmpi in this process; None if the system does not list it."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -135,7 +135,7 @@ def library() -> str:
 
 @contextmanager
 def reporting_mpi_errors() -> Iterator[None]:
-    """Errors of MPI as DeviceError."""
+    """Turn errors of MPI into DeviceError."""
     try:
         yield
     except MPI.Exception as error:
@@ -143,7 +143,7 @@ def reporting_mpi_errors() -> Iterator[None]:
 
 
 class MpiTransport:
-    """A communicator for exchanges and one for all else: a Transport."""
+    """A Transport with one communicator for exchanges and one for everything else."""
 
     def __init__(self, world: Any, *, finalize: bool = False):
         self.rank, self.size = world.Get_rank(), world.Get_size()
@@ -185,7 +185,7 @@ class MpiTransport:
         os._exit(code)
 
     def close(self) -> None:
-        """No rank may communicate afterwards; all of them have to call it."""
+        """End communication; all ranks have to call it, and none may communicate afterwards."""
         with reporting_mpi_errors():
             for comm in (self._messages, self._control):
                 comm.Free()
@@ -194,13 +194,13 @@ class MpiTransport:
 
 
 class MpiExchange:
-    """Requests under way, the datatypes of which are freed with them."""
+    """Requests under way with their datatypes, which are freed together."""
 
     def __init__(self, check: Callable[[], None]):
         self._check = check
         self._requests: list[Any] = []
         self._types: list[Any] = []
-        self._expected: list[tuple[int, int]] = []  # index and bytes of what is received
+        self._expected: list[tuple[int, int]] = []  # index and bytes of each received message
 
     def start(self, operation: Callable[..., Any], spans: Any, other: int, tag: int, *, received: bool = False) -> None:
         if len(spans) == 1:
@@ -237,7 +237,7 @@ class MpiExchange:
         except BaseException:
             for index, _ in self._expected:
                 if self._requests[index]:
-                    self._requests[index].Cancel()  # nothing may be written to memory that is freed
+                    self._requests[index].Cancel()  # MPI must not write to freed memory
             raise
 
     def _free(self) -> None:

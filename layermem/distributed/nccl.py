@@ -1,11 +1,11 @@
-"""Messages between GPUs by NCCL, from device memory to device memory, in the order of a CUDA stream.
+"""Messages between GPUs over NCCL, from device memory to device memory, in the order of a CUDA stream.
 
     rank 0      id = ncclGetUniqueId      the transport carries it to the others
     all ranks   ncclCommInitRank          the start of a communicator
                 ncclGroupStart, ncclSend and ncclRecv of all messages, ncclGroupEnd      an exchange, queued on a stream
 
-Point to point only: sums are ours, in the order of ranks, since those of NCCL have an order of its own choice.  The
-library is loaded when the first communicator is made, so that planning needs none.
+NCCL only sends point to point here: layermem adds in the order of ranks, whereas NCCL chooses an order of its own.  The
+library is loaded when the first communicator is made, so that planning does not need it.
 source  NVIDIA NCCL, "NCCL API"; nccl.h
 """
 
@@ -24,7 +24,7 @@ REMEDY = "pip install nvidia-nccl-cu13, or --transport mpi"
 ID_BYTES = 128
 BYTE = 0  # ncclInt8
 SUCCESS, IN_PROGRESS = 0, 7
-LEAST_VERSION = 20700  # the first with ncclSend and ncclRecv
+LEAST_VERSION = 20700  # the first version with ncclSend and ncclRecv
 
 
 class UniqueId(ctypes.Structure):
@@ -48,7 +48,7 @@ ARGUMENTS: dict[str, list[Any]] = {
 
 
 class Library:
-    """The functions of libnccl.so.2; DeviceError where there is none, or where one of them fails."""
+    """The functions of libnccl.so.2; DeviceError if the library is missing, or if one of them fails."""
 
     def __init__(self, name: str = NAME):
         try:
@@ -71,7 +71,7 @@ class Library:
             raise DeviceError(f"{function} failed: {self.describe(status)}")
 
     def describe(self, status: int) -> str:
-        """An error in NCCL's words."""
+        """The text of an error, from NCCL."""
         return f"{(self._library.ncclGetErrorString(status) or b'?').decode()} ({status})"
 
 
@@ -95,7 +95,7 @@ class Nccl:
         return bytes(unique)
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message], stream: int) -> None:
-        """Queue messages on the CUDA stream with this handle; the spans of both ends have as many bytes, one by one."""
+        """Queue messages on the CUDA stream with this handle; spans at both ends have equal sizes in order."""
         self._library("ncclGroupStart")
         try:
             for function, messages in (("ncclSend", sends), ("ncclRecv", receives)):
@@ -106,7 +106,7 @@ class Nccl:
             self._library("ncclGroupEnd")
 
     def check(self) -> None:
-        """DeviceError if what was queued has failed."""
+        """Raise DeviceError if queued work has failed."""
         status = ctypes.c_int()
         self._library("ncclCommGetAsyncError", self._alive, ctypes.byref(status))
         if status.value not in (SUCCESS, IN_PROGRESS):
@@ -119,7 +119,7 @@ class Nccl:
         return self._communicator
 
     def abort(self) -> None:
-        """End what is queued, from any thread; then there is no communicator."""
+        """Abort queued work, from any thread; the communicator is then gone."""
         self._end("ncclCommAbort")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the network gives to ranks: seconds of a message, and bytes per second while all of them send to all."""
+"""Measures the network between ranks: seconds per message, and bytes per second while all ranks send to all."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from layermem.distributed.transport import Message, Transport
 
 MESSAGES, ROUNDS = 200, 5
-PIECE_BYTES = 4 << 20  # that a rank sends to all others together
+PIECE_BYTES = 4 << 20  # bytes that a rank sends to all others together
 
 
 class NetworkRates(NamedTuple):
-    net: float  # bytes per second that a rank sends, while it receives as many
-    latency: float  # seconds of a message
+    net: float  # bytes per second that a rank sends while it receives at the same rate
+    latency: float  # seconds per message
 
 
 def measure_network(transport: Transport) -> NetworkRates:
-    """The rates of the slowest rank; all ranks call this at the same time, at least two."""
+    """Measure the rates of the slowest rank; all ranks, at least two, call this at the same time."""
     rank, size = transport.rank, transport.size
     small, large = np.zeros((2, 1), np.float32), np.zeros((2, PIECE_BYTES), np.uint8)
     following, previous = (rank + 1) % size, (rank - 1) % size
@@ -44,7 +44,7 @@ def _message(rank: int, array: np.ndarray) -> Message:
 
 
 def _seconds(transport: Transport, sends: Sequence[Message], receives: Sequence[Message], *, count: int) -> float:
-    """The median over some rounds of the seconds of one exchange; all ranks begin a round together."""
+    """The median seconds of one exchange over some rounds; all ranks begin a round together."""
     found = []
     for _ in range(ROUNDS):
         transport.allgather(None)

@@ -1,7 +1,7 @@
-"""The transport: what layermem needs of a message-passing engine.
+"""The transport: the interface of a message-passing engine.
 
-One rank of a job has one transport.  An exchange moves bytes between the memories of ranks, point to point: no engine
-adds numbers, since no engine promises the order of its additions.
+Each rank of a job has one transport.  An exchange moves bytes between the memories of ranks, point to point.  Engines
+do not add numbers, because none guarantees the order of its additions.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 Span = tuple[int, int]  # address and number of bytes, in the memory of this process
-Message = tuple[int, Sequence[Span]]  # the other rank, and the bytes: those of all spans, one after the other
+Message = tuple[int, Sequence[Span]]  # the other rank, and the spans whose bytes are joined
 
 
 class Exchange(Protocol):
     """Messages under way."""
 
     def wait(self) -> None:
-        """Return when all that was to be received is there, and all that was to be sent may be overwritten."""
+        """Return when all messages have been received, and all sent bytes may be overwritten."""
 
 
 class Transport(Protocol):
     """
-    exchange    starts to send and to receive; every message of one rank has its counterpart in the same call, by
-                number, of the other rank, with as many bytes.  Several may be under way; called by one thread at a time
-    allgather   the values of all ranks, in their order: small ones, between steps
-    cancel      from any thread: the exchanges of this rank, those under way and all later ones, end with a DeviceError;
-                then its memory is safe to free, and the job can only be aborted
+    exchange    starts to send and to receive; every message has its counterpart of equal size in the call of the same
+                number on the other rank.  Several exchanges may be under way; only one thread calls at a time
+    allgather   returns the values of all ranks, in their order: small ones, between steps
+    cancel      ends all exchanges of this rank, present and later, with a DeviceError, from any thread; its memory is
+                then safe to free, and the job can only be aborted
     abort       ends all ranks with this exit code
     """
 

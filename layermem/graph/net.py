@@ -150,17 +150,21 @@ class Net:
                 self._add(message, line)
             except InputError as error:
                 raise error.at(path=str(self.path), line=line, layer=message.name) from None
+        self._check_layers()
+        read = {blob for node in self.nodes for blob in node.bottoms}
+        self.outputs = tuple(blob for blob in self.blobs if blob not in read)
+
+    def _check_layers(self) -> None:
+        """InputError for a phase without layers, and for shapes of blobs that are not there."""
         for name in self._inputs:
             if name not in self._current:
                 known = " ".join(node.layer.param.top[0] for node in self.nodes if node.layer.type in FEEDS)
                 what = f"has no blob '{name}' to give a shape to (input blobs: {known or 'none'})"
                 raise InputError(what, path=str(self.path))
         if not self.nodes:
-            name = "TRAIN" if phase == 0 else "TEST"
+            name = "TRAIN" if self.phase == 0 else "TEST"
             what = f"has no layer in phase {name}; use the other phase, or change the include and exclude rules"
             raise InputError(what, path=str(self.path))
-        read = {blob for node in self.nodes for blob in node.bottoms}
-        self.outputs = tuple(blob for blob in self.blobs if blob not in read)
 
     def _add(self, message: Message, line: int | None) -> None:
         bottoms = tuple(self._version_of(name) for name in message.bottom)

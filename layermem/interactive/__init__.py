@@ -1,1 +1,1 @@
-"""Nets that run by hand: forward, backward, blobs and parameters, by pycaffe's names."""
+"""Nets for interactive use: forward, backward, blobs and parameters, with the API of pycaffe."""

@@ -1,4 +1,4 @@
-"""Any number of items in batches of the net's size."""
+"""Splits any number of items into batches of the net's size."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class BatchedNet(NetViews):
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """forward and backward for any number of items: blobs, and gradients of inputs and of `diffs`, by name.
+        """Run forward and backward for any number of items; return blobs, and gradients of inputs and `diffs`, by name.
 
-        arrays   for every input, and for outputs whose gradient is given; the last batch is filled up with zeros
+        arrays   arrays for every input, and for outputs whose gradient is given; zeros fill up the last batch
         """
         inputs = {name: value for name, value in arrays.items() if name in self.inputs}
         tops = {name: value for name, value in arrays.items() if name not in self.inputs}
@@ -43,7 +43,7 @@ class BatchedNet(NetViews):
 
     @exclusive
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
-        """The same for any number of items: batches of the net's size, the last one filled up with zeros."""
+        """Run forward for any number of items, in batches of the net's size, of which zeros fill up the last."""
         check_names(inputs, self.inputs, "input")
         outputs: dict[str, list[Array]] = {}
         for batch, items in batches_of(inputs, self._batch_sizes()):
@@ -53,11 +53,10 @@ class BatchedNet(NetViews):
 
     @exclusive
     def predict(self, x: npt.ArrayLike, blob: str | None = None) -> Array:
-        """The output of the net, or its blob `blob`, for any number of items.
+        """Return the output of the net, or its blob `blob`, for any number of items: one row per item, in order.
 
-        x      items along the first axis, each of the shape that the input has behind its batch (NCHW); one item
-               without that axis is a batch of one
-        Returns an array with a row for each item, in their order.
+        x      items along the first axis, each in the shape of the input without its batch axis (CHW); one item
+               without the first axis is a batch of one
         """
         if len(self.inputs) != 1:
             raise InputError(
@@ -102,7 +101,7 @@ class BatchedNet(NetViews):
 
 
 def batches_of(items: Mapping[str, npt.ArrayLike], sizes: Mapping[str, int]) -> Iterator[tuple[dict[str, Array], int]]:
-    """Batches of `sizes` items by name, each with the number of its items; the last one is filled up with zeros.
+    """Yield batches of `sizes` items by name, each with its number of items; zeros fill up the last one.
 
     InputError unless all names have the same number of items and of batches."""
     arrays = {name: np.asarray(each) for name, each in items.items()}
@@ -117,12 +116,12 @@ def batches_of(items: Mapping[str, npt.ArrayLike], sizes: Mapping[str, int]) -> 
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """The rows of all batches in one array."""
+    """Join the rows of all batches in one array."""
     return np.concatenate(parts)
 
 
 def _filled(rows: Array, size: int) -> Array:
-    """`rows` and rows of zeros, `size` in all."""
+    """Append rows of zeros to `rows`, `size` rows in all."""
     if len(rows) == size:
         return rows
     return np.concatenate([rows, np.zeros((size - len(rows), *rows.shape[1:]), rows.dtype)])

@@ -1,7 +1,7 @@
-"""Blobs as pycaffe has them: `.data` and `.diff` in Caffe's order and shape, of the net's inputs, blobs and parameters.
+"""Blobs with the API of pycaffe: `.data` and `.diff` in Caffe's order and shape, for inputs, blobs and parameters.
 
 blob of an Input layer     `.data` is an array of the host that the next forward pass reads
-other blob                 `.data` is a view of the arena where the host can reach it, else a copy
+other blob                 `.data` is a view of the arena if the host can reach it, otherwise a copy
 parameter                  `.data` is a view of the arena, or an array that is written back before the next pass
 """
 
@@ -19,7 +19,7 @@ from layermem.utils.similar import did_you_mean
 
 Array = npt.NDArray[Any]
 V = TypeVar("V")
-AXES = 4  # of Caffe's blobs of 2014, which num, channels, height and width name
+AXES = 4  # axes of blobs before 2014: num, channels, height and width
 
 
 class Blob(ABC):
@@ -27,7 +27,7 @@ class Blob(ABC):
 
     data    the values, in Caffe's order; float32 (float64 on a device that computes in it)
     diff    the gradient, of the same shape: zeros before a backward pass
-    shape   Caffe's; num, channels, height, width are its first four extents, 1 where it has fewer
+    shape   Caffe's shape; num, channels, height, width are its first four extents, 1 for absent ones
     """
 
     def __init__(self, name: str):
@@ -71,7 +71,7 @@ class Blob(ABC):
         return self.shape[axis] if axis < len(self.shape) else 1
 
     def reshape(self, *shape: int) -> None:
-        """Give an input blob another shape, which `net.reshape()` carries through the net."""
+        """Give an input blob another shape, which `net.reshape()` propagates through the net."""
         raise InputError(f"blob '{self.name}' is no input of the net, so its shape follows; reshape an input")
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class Blob(ABC):
 
 
 class NetBlob(Blob):
-    """A blob of a net, by functions that give its parts."""
+    """A blob of a net, made of functions for its parts."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class UnknownName(InputError, KeyError):
 
 
 class Named(Mapping[str, V]):
-    """An ordered mapping by name, whose error for a name that is not there proposes one."""
+    """An ordered mapping by name, whose error for an unknown name suggests a known one."""
 
     def __init__(self, what: str, values: Mapping[str, V], advice: str):
         self._what, self._values, self._advice = what, dict(values), advice

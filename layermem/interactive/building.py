@@ -1,4 +1,4 @@
-"""A graph/net.py Net from what a user names: a path, a NetParameter, a NetSpec, or text."""
+"""Builds a graph/net.py Net from a path, a NetParameter, a NetSpec, or text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PathName = str | PathLike[str]
 
 @runtime_checkable
 class Spec(Protocol):
-    """What can be written as a NetParameter, such as a NetSpec."""
+    """An object that can be written as a NetParameter, such as a NetSpec."""
 
     def to_proto(self) -> Message: ...
 
@@ -46,7 +46,7 @@ def read_source(source: Source) -> NetFile:
 
 
 def phase_of(file: NetFile, phase: str | None, level: int = 0, stages: Iterable[str] = ()) -> int:
-    """The number of a phase; without a name TRAIN for a net that has a loss there, else TEST."""
+    """Return the number of a phase; without a name, TRAIN for a net that has a loss in it, else TEST."""
     if phase is None:
         layers = filter_net(file, PHASES["TRAIN"], level=level, stages=tuple(stages)).message.layer
         has_loss = any(
@@ -59,7 +59,7 @@ def phase_of(file: NetFile, phase: str | None, level: int = 0, stages: Iterable[
 
 
 def built_net(source: Source, phase: str | None, options: NetOptions) -> Net:
-    """The layers of a net in one phase, with every shape known."""
+    """Build the layers of a net in one phase, with every shape known."""
     file = read_source(source)
     return Net(file, phase_of(file, phase, options.level, options.stages), options, probe=probe)
 
@@ -74,5 +74,5 @@ def build_net(
     stages: Iterable[str] = (),
     allow_python: bool = False,
 ) -> Net:
-    """The layers of a net in one phase, with every shape known; the arguments are those of layermem.Net."""
+    """Build the layers of a net in one phase, with every shape known; the arguments are those of layermem.Net."""
     return built_net(source, phase, NetOptions.of(batch, inputs, level, stages, allow_python))

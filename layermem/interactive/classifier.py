@@ -30,10 +30,11 @@ class Classifier(ImageNet):
     model_file, pretrained_file   the deploy net (a path, a NetParameter or a NetSpec) and its weights
     image_dims     (height, width) that images are resized to before they are cropped to the input of the net; by
                    default the size of the input
-    mean           to subtract: one value for each channel [K], or an image [K,H,W]
-    input_scale    of the input, after the mean is subtracted;  raw_scale  before it: 255 for means in [0, 255]
+    mean           subtracted from images: one value per channel [K], or an image [K,H,W]
+    input_scale    factor after the mean is subtracted
+    raw_scale      factor before the mean is subtracted: 255 for means in [0, 255]
     channel_swap   (2, 1, 0) for nets that take blue, green, red
-    options        of layermem.Net: budget, device, strategy, host_budget, batch, keep, seed, ...
+    options        options of layermem.Net: budget, device, strategy, host_budget, batch, keep, seed, ...
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class Classifier(ImageNet):
     def predict(  # type: ignore[override]  # pycaffe's Classifier has this method, with other arguments than Net's
         self, inputs: Sequence[Array], oversample: bool = True
     ) -> npt.NDArray[np.float32]:
-        """The output of the net for images [H,W,K] of any size and number: [N, classes].
+        """Return the output of the net for images [H,W,K] of any size and number: [N, classes].
 
-        oversample   the mean over ten crops: corners, centre and their mirrors; False: the centre alone
+        oversample   average over ten crops: corners, centre and their mirrors; False: only the centre
         """
         if not len(inputs):
             raise InputError("there are no images to classify; give one or more")

@@ -1,4 +1,4 @@
-"""layermem.Detector: classes of windows in images, as R-CNN crops them.
+"""layermem.Detector: classifies windows of images, which it crops as R-CNN does.
 
     detector = layermem.Detector("deploy.prototxt", "weights.caffemodel", context_pad=16, budget="1GiB")
     for each in detector.detect_windows([("cat.jpg", [(10, 20, 110, 140)])]):
@@ -24,7 +24,7 @@ Filename = str | PathLike[str]
 
 
 class Detection(TypedDict):
-    """filename as it was given, window (ymin, xmin, ymax, xmax), and the output of the net for it."""
+    """The filename as given, the window (ymin, xmin, ymax, xmax), and the output of the net for it."""
 
     window: Any
     prediction: Array
@@ -35,8 +35,8 @@ class Detector(ImageNet):
     """A net that classifies windows of images.
 
     model_file, pretrained_file, mean, input_scale, raw_scale, channel_swap, options   as for layermem.Classifier
-    context_pad   pixels on each side of the net's input that show what surrounds the window; beyond the image there
-                  is the mean.  The input of the net is then square
+    context_pad   pixels on each side of the net's input that show the surroundings of the window, filled with the
+                  mean beyond the image; the input of the net must then be square
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Detector(ImageNet):
     def detect_windows(
         self, images_windows: Iterable[tuple[Filename | Array, Iterable[Sequence[float]]]]
     ) -> list[Detection]:
-        """The outputs of the net for all windows, in order.
+        """Return the outputs of the net for all windows, in order.
 
         images_windows   pairs of an image, by its file name or as an array [H,W,K], and its windows (ymin, xmin, ymax,
                          xmax) in pixels
@@ -82,7 +82,7 @@ class Detector(ImageNet):
         return [{"window": window, "prediction": row, "filename": image} for (image, window), row in zip(places, rows)]
 
     def crop(self, im: Array, window: Sequence[float]) -> Array:
-        """The window of an image [H,W,K], with its context where there is a context_pad."""
+        """Return the window of an image [H,W,K], with its context if there is a context_pad."""
         box = np.round(np.asarray(window, np.float64)).astype(int)
         plain = im[box[0] : box[2], box[1] : box[3]]
         if not plain.size:
@@ -93,14 +93,15 @@ class Detector(ImageNet):
         return self._with_context(im, box) if self.context_pad else plain
 
     def _with_context(self, im: Array, window: npt.NDArray[np.int64]) -> Array:
-        """The window enlarged so that it fills the input less context_pad on each side, over the mean."""
+        """Return the enlarged window, such that the window itself fills the input less context_pad on each side, over
+        the mean."""
         size = int(self.crop_dims[1])
         half = (window[2:] - window[:2] + 1) / 2.0
         reach = half * size / (size - 2.0 * self.context_pad)
         centre = window[:2] + half
         low, high = np.round(centre - reach), np.round(centre + reach)
         scale = size / (high - low + 1)
-        pad = np.round(np.maximum(0, -low) * scale).astype(int)  # of the input, outside of the image
+        pad = np.round(np.maximum(0, -low) * scale).astype(int)  # pixels of the input outside of the image
         low, high = np.clip(low, 0, im.shape[:2]), np.clip(high, 0, im.shape[:2])
         extent = np.minimum(np.round((high - low + 1) * scale).astype(int), size - pad)
         (top, left), (bottom, right) = low.astype(int), high.astype(int)
@@ -110,7 +111,7 @@ class Detector(ImageNet):
         return crop
 
     def _mean_as_image(self) -> Array:
-        """The mean as pixels of an image [H,W,K], or [1,1,K]; zeros without one."""
+        """Return the mean as pixels of an image [H,W,K], or [1,1,K]; zeros without one."""
         t, name = self.transformer, self.image_input
         mean = t.mean.get(name)
         if mean is None:

@@ -1,4 +1,4 @@
-"""Nets whose input is images: what is done to them before, as pycaffe's Classifier and Detector state it."""
+"""Nets whose input is images, with the preprocessing of pycaffe's Classifier and Detector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGE_AXES = 4  # N, K, H, W
 
 
 class ImageNet(Net):
-    """A net in phase TEST with one input [N,K,H,W], which images [H,W,K] become by its `transformer`."""
+    """A net in phase TEST with one input [N,K,H,W], for which `transformer` converts images [H,W,K]."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ImageNet(Net):
         return name
 
     def outputs_of(self, images: Sequence[Array]) -> Array:
-        """The first output of the net for images [H,W,K] of any size and number: a row for each."""
+        """Return the first output of the net for images [H,W,K] of any size and number: one row per image."""
         name = self.image_input
         blob = np.stack([self.transformer.preprocess(name, each) for each in images])
         inputs: dict[str, Any] = {name: blob}

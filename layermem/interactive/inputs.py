@@ -1,4 +1,4 @@
-"""Arrays that a user gives to a net: what they are, and their names and shapes in errors."""
+"""Checks of the arrays that a user gives to a net, and texts of their shapes for errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from layermem.interactive.blob import Array
 
 
 def as_numbers(name: str, value: npt.ArrayLike) -> Array:
-    """An array of numbers; InputError for anything else."""
+    """Convert to an array of numbers; InputError for anything else."""
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -24,7 +24,7 @@ def as_numbers(name: str, value: npt.ArrayLike) -> Array:
 
 
 def check_names(given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    """InputError unless all of `known` are given and nothing else."""
+    """Raise InputError unless exactly the names `known` are given."""
     missing, unknown = [n for n in known if n not in given], [n for n in given if n not in known]
     if missing or unknown:
         wrong = f"no '{unknown[0]}' among them" if unknown else f"'{missing[0]}' is missing"

@@ -1,6 +1,6 @@
-"""Jobs from what users name: a net or a solver, a device, costs.
+"""Makes jobs from a net or a solver, a device and costs in the forms that users give.
 
-Apart from nets and solvers that run (net.py, solver.py), so that a plan loads none of their code.
+The module is separate from net.py and solver.py, so that a plan loads none of their code.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def job_of(
     iter_size: int | None = None,
     spill: PathName | Spill | None = None,
 ) -> Job:
-    """The job of a net or of a solver: exactly one of them.
+    """Make the job of a net or of a solver: exactly one of them.
 
-    level, stages   for the train net
-    inputs          shapes by name of the tops of input layers; data sets with shapes are not opened
-    ranks, iter_size, spill   as for plan(); a Spill has its rates
+    level, stages   NetState of the train net
+    inputs          shapes by name of the tops of input layers; data sets with given shapes are not opened
+    ranks, iter_size, spill   see plan(); a Spill has rates
     """
     step = StepOptions(
         device=device or default_device(), spill=spill, costs=costs, hints=hints, ranks=ranks, iter_size=iter_size
@@ -62,7 +62,7 @@ def make_job(
     step: StepOptions,
     phase: str | None = None,
 ) -> Job:
-    """The job of a net, or of a solver with its test nets, without slices."""
+    """Make the job of a net, or of a solver with its test nets, without slices."""
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")
     if solver is not None:
@@ -78,10 +78,10 @@ def make_job(
 
 
 def default_device() -> str:
-    """The fastest device that every machine has."""
+    """Return the name of the fastest device that every machine has."""
     return "cpu"
 
 
 def _is_net(net: object) -> TypeGuard[Net | graph_net.Net]:
-    """Whether `net` is built: graph_net.Net, or what runs one and has it as `definition`."""
+    """Whether `net` is built: a graph_net.Net, or an object that runs one and has it as `definition`."""
     return isinstance(net, graph_net.Net) or hasattr(type(net), "definition")

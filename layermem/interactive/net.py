@@ -1,4 +1,4 @@
-"""layermem.Net: a net that runs forward and backward in one arena, by pycaffe's names.
+"""layermem.Net: a net that runs forward and backward in one arena, with the API of pycaffe.
 
 source  pycaffe's Net, python/caffe/pycaffe.py and _caffe.cpp
 """
@@ -51,25 +51,25 @@ class Net(BatchedNet):
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
     phase    "TRAIN" or "TEST"; by default TRAIN for a net with a loss, else TEST
     weights  weight files, by layer name (.caffemodel, .h5, .safetensors, .npz); without them, the fillers' values.
-             They are opened now and read when the net first runs: a file that is replaced or removed until then does
-             not matter, and one that is changed in place is an InputError
+             They are opened now and read when the net first runs: replacing or removing a file in between has no
+             effect, and changing it in place is an InputError
     batch    replaces the batch size of every input layer
     inputs   shapes (NCHW) by name of the tops of input layers; a data set whose shapes are given is not opened
-    level, stages   as the NetStateRules of the file ask for them
+    level, stages   the NetState for the rules of the file
     allow_python    import and run the classes of its Python layers
     budget   bytes of device memory for everything: a number, "512KiB", "50%" of strategy `caffe`, or "free";
              None is no limit.  BudgetError, when the net first runs, if no plan fits
-    host_budget, strategy, device   as for layermem.plan
-    keep     names of blobs (globs too) whose data and diff are held to the end of a step.  None holds all of them
-             without a budget, and with one only outputs; a blob that is not held is made again when it is read
-    seed     of fillers, dropout and data
+    host_budget, strategy, device   see layermem.plan
+    keep     names or globs of blobs whose data and diff are held to the end of a step.  None holds all of them
+             without a budget, and only outputs with one; a blob that is not held is recomputed when it is read
+    seed     seed of fillers, dropout and data
 
     Nothing is compiled or allocated before the net first runs, or a parameter is read.
 
     blobs, params   ordered mappings: name -> Blob, and layer -> its Blobs
-    layers, layer_dict   of the net, in order and by name, with .type and .blobs
-    inputs, outputs      names of blobs: tops of Input layers, and what no layer reads
-    blob_loss_weights, top_names, bottom_names   by blob, and by layer
+    layers, layer_dict   the layers, in order and by name, with .type and .blobs
+    inputs, outputs      names of blobs: tops of Input layers, and blobs that no layer reads
+    blob_loss_weights, top_names, bottom_names   loss weights by blob; names by layer
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Net(BatchedNet):
         keep: Iterable[str] | None = None,
         seed: int = 0,
     ):
-        self._lock = RLock()  # of all methods that read or change what follows (utils/exclusive.py)
+        self._lock = RLock()  # held by methods that use the attributes below (utils/exclusive.py)
         self._file = read_source(source)
         self._options = NetOptions.of(batch, inputs, level, stages, allow_python)
         self._step = StepOptions(device=device, budget=budget, host_budget=host_budget, strategy=strategy)
@@ -100,11 +100,11 @@ class Net(BatchedNet):
         self._keep = tuple(keep) if keep is not None else None if budget is None else ()
         self._definition = built_net(self._file, phase, self._options)
         check_keep((self._definition,), self._keep or ())
-        self._inputs: dict[str, Array] = {}  # of Input layers, by blob
-        self._diffs: dict[str, Array] = {}  # that a user sets, by blob
-        self._shapes: dict[str, tuple[int, ...]] = {}  # of inputs, for the next reshape
+        self._inputs: dict[str, Array] = {}  # arrays of Input layers, by blob
+        self._diffs: dict[str, Array] = {}  # gradients that a user sets, by blob
+        self._shapes: dict[str, tuple[int, ...]] = {}  # shapes of inputs for the next reshape
         self._shadows = Shadows()
-        self._lenders: dict[str, Net] = {}  # layer -> the net whose parameters it shares
+        self._lenders: dict[str, Net] = {}  # layer -> the net that owns its parameters
         self._feeds: Feeds | None = None
         self._session: Session | None = None
         self._passes: Passes | None = None
@@ -114,22 +114,22 @@ class Net(BatchedNet):
 
     @classmethod
     def from_text(cls, text: str, phase: str | None = None, **options: Any) -> Net:
-        """The net in a prototxt `text`; the options are those of Net."""
+        """Make the net in a prototxt `text`; the options are those of Net."""
         return cls(read_net_text(text), phase, **options)
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @property
     @exclusive
     def report(self) -> PlanReport:
-        """The plan of what ran so far, the one that takes most memory; of a whole pass before the net ran."""
+        """The plan of the largest pass so far; before the net runs, of a whole pass."""
         session, passes = self._ready()
         return session.largest_report(passes.default_section())
 
     @property
     @exclusive
     def measured_peak_bytes(self) -> int:
-        """Bytes of the arena up to the last one that any pass wrote; 0 before the net ran."""
+        """Bytes of the arena up to the last byte that any pass wrote; 0 before the net runs."""
         runner = self._session.runner if self._session is not None else None
         return 0 if runner is None else runner.measured_peak_bytes
 
@@ -141,7 +141,7 @@ class Net(BatchedNet):
 
     @exclusive
     def _repr_html_(self) -> str:
-        """What a notebook shows: the layers, and the arena once the net runs."""
+        """The layers for a notebook, with the arena once the net runs."""
         ran = self._session is not None and self._session.runner is not None
         return net_html(self._definition, self.report if ran else None)
 
@@ -178,13 +178,13 @@ class Net(BatchedNet):
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
-        """Run the net, or layers `start` to `end` of it, forward: arrays by name of output blob.
+        """Run the net, or its layers `start` to `end`, forward; return arrays by name of output blob.
 
         blobs    further blobs to return
-        inputs   an array for every input of the net, in the shape of its blob; without them the inputs are what
-                 net.blobs[name].data holds.  Data layers read their next batch
+        inputs   an array for every input of the net, in the shape of its blob; by default net.blobs[name].data.
+                 Data layers read their next batch
 
-        The arrays are copies.  InputError for a name that is not there or an array of another shape.
+        The arrays are copies.  InputError for an unknown name or an array of another shape.
         """
         self._set_inputs(inputs)
         return self._forward(blobs, start, end)
@@ -215,11 +215,11 @@ class Net(BatchedNet):
         """Run the layers of the last forward pass, or `start` down to `end` of them, backward.
 
         diffs      further blobs whose gradient to return
-        top_diffs  gradients of output blobs, in their shapes, in place of net.blobs[name].diff.  A loss starts from its
-                   weight; another output that no gradient was set for from nothing
+        top_diffs  gradients of output blobs, in their shapes, instead of net.blobs[name].diff.  A loss starts from its
+                   weight, another output without a gradient from zero
 
         Returns gradients by name: of the inputs, or of the bottoms of `end`, and of `diffs`; the arrays are copies.
-        Gradients of parameters (net.params[layer][i].diff) are added up until net.clear_param_diffs().  To go on from
+        Gradients of parameters (net.params[layer][i].diff) accumulate until net.clear_param_diffs().  To continue from
         changed blobs, run forward with `start` first.  InputError before a forward pass.
         """
         _, passes = self._ready()
@@ -289,12 +289,12 @@ class Net(BatchedNet):
                 self._shadows.refresh(session.runner)
 
     def _write_parameters(self) -> None:
-        """Bring what a user set, and what another net lends, into the arena."""
+        """Write parameters that the user set, or that another net owns, to the arena."""
         self._borrow()
         self._shadows.flush(self._runner())
 
     def _next_batch(self, first: int, last: int) -> Batch:
-        """The arrays of all feeds in layers first .. last, as copies: passes may be repeated."""
+        """The arrays of all feeds in layers first .. last, as copies, because passes may be repeated."""
         layers = self._definition.layers[first : last + 1]
         if not any(node.layer.name in self._open_feeds.feeds[0] for layer in layers for node in layer.nodes):
             return {}
@@ -310,7 +310,7 @@ class Net(BatchedNet):
         return self._feeds
 
     def _runner(self) -> Runner:
-        """What holds the parameters."""
+        """The runner, which holds the parameters."""
         session, passes = self._ready()
         if session.runner is None:
             session.bind(passes.default_section())
@@ -318,7 +318,7 @@ class Net(BatchedNet):
         return session.runner
 
     def _ready(self) -> tuple[Session, Passes]:
-        """The session and its passes, made when they are first needed."""
+        """The session and its passes, made on first use."""
         if self._session is None or self._passes is None:
             device = self._step.target
             session = Session(self._definition, device, self._step, self._seed)
@@ -346,7 +346,7 @@ class Net(BatchedNet):
             return passes.data(name)
 
     def _diff(self, name: str) -> Array:
-        """The gradient of the last backward pass, or an array that the next one starts from."""
+        """The gradient of the last backward pass, or an array from which the next one starts."""
         with self._lock:
             session, passes = self._ready()
             made = passes.diff(name) if name not in self._diffs else None
@@ -397,7 +397,7 @@ class Net(BatchedNet):
 
     @exclusive
     def share_with(self, other: Net) -> None:
-        """Use the parameters of `other` in the layers of the same names: they are read before each pass."""
+        """Use the parameters of `other` in layers of the same names; they are read before each pass."""
         for layer, blobs in self.params.items():
             if layer not in other.params:
                 continue
@@ -411,7 +411,7 @@ class Net(BatchedNet):
         self._lenders = {layer: other for layer in self.params if layer in other.params}
 
     def _borrow(self) -> None:
-        """Copy the parameters of layers that are shared."""
+        """Copy the parameters of shared layers from their owners."""
         for layer in self._definition.layers:
             if layer.name in self._lenders:
                 lent = self._lenders[layer.name].params[layer.name]
@@ -441,10 +441,9 @@ class Net(BatchedNet):
 
     @exclusive
     def reshape(self, **shapes: Sequence[int]) -> None:
-        """Give inputs other shapes (NCHW), here or by net.blobs[name].reshape before; all blobs follow.
+        """Give inputs other shapes (NCHW), here or before by net.blobs[name].reshape; all blobs follow.
 
-        Parameters stay.  InputError, and nothing changes, where a layer's parameters would have another shape.
-        """
+        Parameters stay.  InputError, without any change, if a layer's parameters would get another shape."""
         for name, shape in shapes.items():
             self.blobs[name].reshape(*shape)
         current = {name: self._definition.blobs[self._version(name)].shape for name in self.inputs}
@@ -463,7 +462,7 @@ class Net(BatchedNet):
         self._replace_definition(new)
 
     def _replace_definition(self, new: graph_net.Net) -> None:
-        """Go on with a net of the same layers and parameters."""
+        """Replace the definition by a net of the same layers and parameters."""
         session, passes, feeds = self._session, self._passes, self._feeds
         self._definition, self._session, self._passes = new, None, None
         self._shapes.clear()
@@ -485,7 +484,7 @@ class Net(BatchedNet):
 
     @exclusive
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, again and again."""
+        """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, cyclically."""
         self._open_feeds.give(0, self._memory_data(), [np.asarray(data), np.asarray(labels)])
 
     def _memory_data(self) -> str:

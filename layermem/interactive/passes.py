@@ -1,8 +1,8 @@
-"""What ran last, and what can be read of it: blobs that are held, and blobs that are made again.
+"""Tracks the last passes of a net, and reads their blobs, which are held or recomputed.
 
-A forward pass leaves the blobs that its program holds.  Another one is made again from the same inputs, with the same
-random numbers, by a program that holds it; states that a forward pass moves on (averages of BatchNorm, recurrent
-states) are put back, so that they move once.
+A forward pass leaves the blobs that its program holds.  A program that holds another blob recomputes it from the same
+inputs, with the same random numbers; states that a forward pass advances (averages of BatchNorm, recurrent states) are
+restored first, so that they advance only once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from layermem.graph.sections import FED_BLOB, FED_DIFF, BackwardRange, Section, 
 from layermem.interactive.session import Array, Bound, Session
 
 Batch = dict[str, list[Array]]
-STACK = 4  # frames from a warning here to the line of the user that reads `.data`
+STACK = 4  # stack frames from a warning here to the user's line that reads `.data`
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """Layers first .. last, run on `batch` as number `step`; `states` are those before it."""
+    """Layers first .. last, run on `batch` as step number `step`; `states` are the states before it."""
 
     first: int
     last: int
     batch: Mapping[str, Sequence[Array]]
     step: int
     states: Mapping[str, Array]
-    made: Mapping[str, str]  # name of blob -> the version that the pass left
+    made: Mapping[str, str]  # name of blob -> its version after the pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,49 +48,49 @@ class Passes:
     """The passes of one net.
 
     keep     globs of names of blobs to hold to the end of a step; None is all blobs
-    trains   whether a forward pass is run by the program that can go on backward
+    trains   whether forward passes use the program that can continue with backward
     """
 
     def __init__(self, net: Net, session: Session, keep: Sequence[str] | None, trains: bool):
         self.net, self.session, self.keep = net, session, keep
         self.step = 0
-        self.history: list[ForwardPass] = []  # the last one, and those of which some blob is still the newest
+        self.history: list[ForwardPass] = []  # the last pass, and those with a blob that is still the newest
         self.backward_pass: BackwardPass | None = None
-        self.copies: dict[str, Array] = {}  # blobs that are not in the arena, by name; a user may write to them
+        self.copies: dict[str, Array] = {}  # copies of blobs outside the arena, by name; a user may write to them
         self.diff_copies: dict[str, Array] = {}
         self._range = BackwardRange(len(net.layers) - 1, 0) if trains else None
-        self._in_arena: tuple[ForwardPass, Bound, bool] | None = None  # whether backward has run
+        self._in_arena: tuple[ForwardPass, Bound, bool] | None = None  # (last pass, its program, whether backward ran)
         self._warned: set[str] = set()
         session.on_new_arena = self.forget
 
     # -- running ---------------------------------------------------------------------------------------------------
 
     def default_section(self) -> Section:
-        """That of a whole forward pass."""
+        """The section of a whole forward pass."""
         last = len(self.net.layers) - 1
         return self._section(0, last, self._range if self._covers(0, last) else None)
 
     def forward(
         self, first: int, last: int, batch: Batch, prepare: Callable[[], None], wanted: Sequence[str] = ()
     ) -> None:
-        """Run layers first .. last forward; blobs from before them have the values that they have now.
+        """Run layers first .. last forward; blobs of earlier layers keep their current values.
 
-        prepare   called when the arena is there, right before the pass
-        wanted    names of blobs that will be read: those that are not held are handed out"""
+        prepare   called when the arena exists, right before the pass
+        wanted    names of blobs that will be read: those that are not held are copied out"""
         whole = Section(first, last)
         names = {version: name for name in self._names() for version in self.net.versions[name]}
         inputs = {FED_BLOB + v: [np.array(self.data(names[v]))] for v in outside_blobs(self.net, whole)}
         made = self._made(first, last)
         section = self._section(first, last, self._range if self._covers(first, last) else None)
-        apart = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], section)}
-        bound = self.session.bind(replace(section, copied=tuple(apart)))
+        copied = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], section)}
+        bound = self.session.bind(replace(section, copied=tuple(copied)))
         prepare()
         new = ForwardPass(first, last, {**batch, **inputs}, self.step, self._states(bound), made)
         self.step += 1
         self._start(new, bound)
         self.history = [p for p in self.history if p.made.keys() - made.keys()] + [new]
         self.copies = {name: array for name, array in self.copies.items() if name not in made}
-        self.copies |= {name: bound.results[version] for version, name in apart.items()}
+        self.copies |= {name: bound.results[version] for version, name in copied.items()}
         outside = {names[fed.removeprefix(FED_BLOB)]: arrays[0] for fed, arrays in inputs.items()}
         self.copies |= {name: array for name, array in outside.items() if name not in made}
         self.backward_pass, self.diff_copies = None, {}
@@ -100,37 +100,37 @@ class Passes:
         last = self.history[-1]
         self._range = BackwardRange(start, end, tuple(fed))
         section = self._section(last.first, last.last, self._range)
-        apart = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
-        if apart:
-            older = [v for name in apart for v in self.net.versions[name][:-1]]
-            section = replace(section, apart=(*section.apart, *older), copied_diffs=apart)
+        copied = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
+        if copied:
+            older = [v for name in copied for v in self.net.versions[name][:-1]]
+            section = replace(section, apart=(*section.apart, *older), copied_diffs=copied)
         bound = self.session.bind(section)
         self._run_backward(last, bound, fed)
         self.backward_pass, self.diff_copies = BackwardPass(start, end, dict(fed)), {}
-        for name in apart:
+        for name in copied:
             buffer = diff_buffer(self.net, name, bound.schedule.graph)
             if buffer is not None:
                 self.diff_copies[name] = bound.results[buffer]
 
     def computes_diff(self, name: str) -> bool:
-        """Whether the last backward pass left a gradient of blob `name`, instead of reading one."""
+        """Whether the last backward pass computed the gradient of blob `name`, instead of reading it."""
         assert self.backward_pass is not None
         fed = any(version in self.backward_pass.fed for version in self.net.versions[name])
         return self._has_diff(name) and not fed
 
     def leaves(self, start: int, end: int) -> dict[str, str]:
-        """Blobs of layers end .. start that none of these layers turns into another: name -> version."""
+        """Blobs of layers end .. start that none of these layers overwrites: name -> version."""
         layers = self.net.layers[end : start + 1]
         nodes = [node for layer in layers for node in layer.nodes]
         read = {bottom for node in nodes if node.tops for bottom in node.bottoms}
         return {name: v for layer in layers for name, v in zip(layer.message.top, layer.tops) if v not in read}
 
     def continue_from(self, other: Passes) -> None:
-        """Number passes, and go backward, as `other` does."""
+        """Continue the pass numbers and the backward state of `other`."""
         self.step, self._range = other.step, other._range
 
     def forget(self) -> None:
-        """Another arena takes the place of the one that held the last pass."""
+        """Forget the last pass, because another arena replaces its arena."""
         self._in_arena = None
 
     def _run_backward(self, forward: ForwardPass, bound: Bound, fed: Mapping[str, Array]) -> None:
@@ -149,7 +149,7 @@ class Passes:
         self._in_arena = forward, bound, False
 
     def _repeat(self, forward: ForwardPass, bound: Bound) -> None:
-        """Run a forward pass another time, with the states that it began with."""
+        """Repeat a forward pass with the states that it began with."""
         runner = self.session.runner
         assert runner is not None
         now = {name: runner.read(name) for name in forward.states}
@@ -160,7 +160,7 @@ class Passes:
             runner.write(name, value)
 
     def _states(self, bound: Bound) -> dict[str, Array]:
-        """What the forward part moves on, as it is now."""
+        """The current values of the states that the forward part advances."""
         graph = bound.schedule.graph
         touched = {b for op in graph.ops if op.kind == FORWARD for b in (*op.updates, *op.writes)}
         return {name: bound.runner.read(name) for name in touched if graph.buffers[name].persistent}
@@ -185,7 +185,7 @@ class Passes:
         return self.copies.setdefault(name, self._copy(forward, name))
 
     def _copy(self, forward: ForwardPass, name: str) -> Array:
-        """A blob of an earlier forward pass, by another one up to the last layer that writes it."""
+        """Recompute a blob of an earlier forward pass, up to the last layer that writes it."""
         version = forward.made[name]
         last = max(i for i, layer in enumerate(self.net.layers) if version in layer.tops)
         bound = self.session.bind(Section(forward.first, last, copied=(version,)))
@@ -194,7 +194,7 @@ class Passes:
         return bound.results[version]
 
     def diff(self, name: str) -> Array | None:
-        """The gradient of blob `name` by the last backward pass; None where it made none."""
+        """The gradient of blob `name` from the last backward pass; None if there is none."""
         if name in self.diff_copies:
             return self.diff_copies[name]
         if self.backward_pass is None or not self._has_diff(name):
@@ -212,7 +212,7 @@ class Passes:
         older = tuple(self.net.versions[name][:-1])
         bound = self.session.bind(Section(forward.first, forward.last, part, apart=older, copied_diffs=(name,)))
         buffer = diff_buffer(self.net, name, bound.schedule.graph)
-        if buffer is None:  # no gradient reaches it
+        if buffer is None:  # no gradient reaches the blob
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
         self._run_backward(forward, bound, again.fed)
         self.forget()
@@ -225,7 +225,8 @@ class Passes:
         return any(name in (*layer.message.bottom, *layer.message.top) for layer in inside)
 
     def _reached(self, name: str) -> bool:
-        """Whether a gradient reaches the blob, or may: the layers that write it may be fused with what reads it."""
+        """Whether a gradient reaches the blob, or may reach it: the layers that write it may be fused with its
+        readers."""
         forward, again = self.history[-1], self.backward_pass
         assert again is not None
         section = self._section(forward.first, forward.last, BackwardRange(again.start, again.end, tuple(again.fed)))
@@ -234,7 +235,7 @@ class Passes:
         return newest not in graph.buffers or f"{newest}.diff" in graph.buffers
 
     def _readable(self, copies: dict[str, Array], name: str, array: Array) -> Array:
-        """A view as it is; a copy from a device is kept, so that what a user writes to it stays."""
+        """Return a view unchanged; keep a copy from a device, so that writes by the user persist."""
         return array if self.session.device.shares_host_memory else copies.setdefault(name, array)
 
     def _warn(self, name: str, what: str, again: str) -> None:
@@ -252,7 +253,7 @@ class Passes:
         return self.keep is None or any(fnmatchcase(name, glob) for glob in self.keep)
 
     def _section(self, first: int, last: int, backward: BackwardRange | None) -> Section:
-        """Layers first .. last with what is kept, which is computed as it is in Caffe."""
+        """Layers first .. last with their held blobs, which are computed as in Caffe."""
         made = self._made(first, last)
         data = tuple(made[name] for name in made if self.is_kept(name))
         if backward is None:
@@ -270,7 +271,7 @@ class Passes:
         return self._range is not None and first <= self._range.end and self._range.start <= last
 
     def _made(self, first: int, last: int) -> dict[str, str]:
-        """The blobs that layers first .. last write: name -> newest version among them."""
+        """The blobs that layers first .. last write: name -> the newest version among them."""
         layers = self.net.layers[first : last + 1]
         return {name: version for layer in layers for name, version in zip(layer.message.top, layer.tops)}
 
@@ -278,5 +279,5 @@ class Passes:
         return dict.fromkeys(name for layer in self.net.layers for name in layer.message.top)
 
     def input_names(self) -> list[str]:
-        """Tops of Input layers."""
+        """Names of the tops of Input layers."""
         return [name for layer in self.net.layers if layer.type == "Input" for name in layer.message.top]

@@ -1,11 +1,11 @@
-"""Predictions of a trained net for images or arrays, in batches: what `layermem predict` runs.
+"""Predicts with a trained net on images or arrays, in batches; `layermem predict` uses it.
 
     with Predictor("train_val.prototxt", ["m.caffemodel"]) as predictor:
         for each in predictor.images(read_items(["photos/"], color=predictor.color)):
             print(each.name, each.rows["prob"])
 
-A net with data layers or losses is run in its deploy form (graph/deploy.py), and images are transformed as its TEST
-data layer says; other nets run as they are.
+A net with data layers or losses runs in its deploy form (graph/deploy.py), and its TEST data layer determines the
+transform of images; other nets run unchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PROBABILITIES = ("Softmax", "Sigmoid")
 
 @dataclass(frozen=True)
 class Prediction:
-    """`rows`: by blob, its values for this item."""
+    """A prediction for one item; `rows` are its values by blob."""
 
     name: str
     rows: Mapping[str, np.ndarray]
@@ -56,43 +56,34 @@ class Predictor:
     """A net with weights, ready to predict.
 
     source    as for layermem.Net; a train_val.prototxt is read for phase TEST
-    blobs     which to deliver; by default the output of the net, the one with probabilities where there are several
-    stated    what is known of the transform of images beside the net (data/preprocess.py)
-    at_most   the number of items, where it is known: without `batch` a larger batch of the net is reduced to it
-    Other arguments are those of layermem.Net.  `missing` has the layers that are in no weight file.
+    blobs     blobs to deliver; by default the output of the net, or among several the one with probabilities
+    stated    the user's settings for the transform of images (data/preprocess.py)
+    at_most   the number of items if known: without a batch in `options`, a larger one of the net is reduced to it
+    Other arguments are those of layermem.Net.  `missing` lists the layers that are in no weight file.
     """
 
     def __init__(
         self,
         source: Source,
         weights: Sequence[str],
+        options: NetOptions = NetOptions(inputs={}),
         *,
         blobs: Sequence[str] = (),
         stated: Stated | None = None,
-        batch: int | None = None,
-        inputs: Mapping[str, Iterable[int]] | None = None,
-        level: int = 0,
-        stages: Iterable[str] = (),
-        allow_python: bool = False,
         budget: Budget = None,
         device: str | Device = "cpu",
         at_most: int | None = None,
     ):
         file = read_source(source)
-        options = NetOptions.of(batch, inputs, level, stages, allow_python)
         written = built_net(file, "TEST", options)
-        if batch is None and at_most and _batch_of(written) > at_most:
+        if options.batch is None and at_most and _batch_of(written) > at_most:
             options = replace(options, batch=at_most)
             written = built_net(file, "TEST", options)
         self.source = next((layer.message for layer in written.layers if layer.type in FEEDS), None)
         self._stated, self._path, self._files = stated or Stated(), file.path, file.files
         if needs_deploy(written):
             file, options = _as_file(deploy_net(written), file), replace(options, inputs={})
-        tops = [top for layer in file.message.layer for top in layer.top]
-        for name in blobs:
-            if name not in tops:
-                hint = did_you_mean(name, tops) or "`layermem show` lists the blobs"
-                raise InputError(f"has no blob '{name}'; {hint}", path=self._path)
+        check_blobs(file, blobs)
         files = [OpenFile(path, what=WHAT) for path in weights]
         self.net = Net(
             file,
@@ -103,9 +94,9 @@ class Predictor:
             keep=blobs or None,
             batch=options.batch,
             inputs=options.inputs,
-            level=level,
+            level=options.level,
             stages=options.stages,
-            allow_python=allow_python,
+            allow_python=options.allow_python,
         )
         if not self.net.inputs:
             raise InputError("has no input to predict on; give a net with an Input or data layer", path=self._path)
@@ -153,7 +144,7 @@ class Predictor:
         return self.preprocess.channels == 3
 
     def images(self, items: Iterable[Item | Unreadable]) -> Iterator[Prediction | Unreadable]:
-        """Predictions in the order of the items; an item that cannot be used is passed on as Unreadable."""
+        """Yield predictions in the order of the items; an item that cannot be used is passed on as Unreadable."""
         (name,) = self.net.inputs if len(self.net.inputs) == 1 else ("",)
 
         def prepared() -> Iterator[tuple[str, Arrays, int | None] | Unreadable]:
@@ -169,7 +160,7 @@ class Predictor:
         return self._run(prepared())
 
     def arrays(self, items: Iterable[tuple[str, Arrays]]) -> Iterator[Prediction | Unreadable]:
-        """Predictions for arrays that the inputs of the net take as they are."""
+        """Yield predictions for arrays, which the inputs of the net take unchanged."""
         return self._run((name, arrays, None) for name, arrays in items)
 
     def _run(self, items: Iterator[tuple[str, Arrays, int | None] | Unreadable]) -> Iterator[Prediction | Unreadable]:
@@ -205,27 +196,36 @@ class Predictor:
         raise InputError(f"has the outputs {', '.join(outputs)}; choose one with --blob", path=self._path)
 
     def _stored(self) -> tuple[int, ...] | None:
-        """The shape of the first image in the data set of the TEST data layer, if it is there."""
+        """The shape of the first image in the data set of the TEST data layer, if the data set exists."""
         if self.source is None or self.source.type not in ("Data",):
             return None
         return stored_shape(self.source, self._path, self._files)
 
 
+def check_blobs(file: NetFile, blobs: Sequence[str]) -> None:
+    """InputError for a blob that no layer of the file gives."""
+    tops = [top for layer in file.message.layer for top in layer.top]
+    for name in blobs:
+        if name not in tops:
+            hint = did_you_mean(name, tops) or "`layermem show` lists the blobs"
+            raise InputError(f"has no blob '{name}'; {hint}", path=file.path)
+
+
 def _batch_of(net: graph_net.Net) -> int:
-    """The batch size of the only input layer of a net; 0 where there are several."""
+    """The batch size of the only input layer of a net; 0 if there are several."""
     sources = [layer for layer in net.layers if layer.type in FEEDS]
     shapes = [net.blobs[top].shape for layer in sources for top in layer.tops]
     return shapes[0][0] if len(sources) == 1 and shapes[0] else 0
 
 
 def _as_file(message: Message, source: NetFile) -> NetFile:
-    """A net that was derived from `source`; its layers have no lines there."""
+    """A net derived from `source`, in which its layers have no lines."""
     file = read_net_text(text_format.MessageToString(message), source.path)
     return replace(file, lines=(None,) * len(file.lines), files=source.files)
 
 
 def needs_deploy(net: graph_net.Net) -> bool:
-    """Whether a net has data layers or losses, which its deploy form does not have."""
+    """Whether a net has data layers or losses, which its deploy form lacks."""
     return any(
         (layer.type in FEEDS and layer.type != "Input")
         or layer.type == "Accuracy"

@@ -1,7 +1,7 @@
 """Programs for sections of a net, compiled when they are needed, in one arena that keeps the parameters.
 
-A program is bound to the arena that exists, if it fits there and leaves every persistent buffer where it is.  Else a
-new arena takes its place, and the parameters are carried over through the memory of the host.
+A program is bound to the existing arena if it fits and keeps every persistent buffer at its offset.  Otherwise a new
+arena replaces it, and the parameters are copied over through the memory of the host.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class Bound:
 
     @property
     def results(self) -> Mapping[str, Array]:
-        """What the last run handed to the host, by buffer."""
+        """The outputs that the last run copied to the host, by buffer."""
         return self.runner.context["results"]
 
     def held(self, *, backward: bool) -> Held:
-        """What is in the arena after the forward part, or after all."""
+        """The held buffers after the forward part, or after the whole program."""
         return self._backward if backward else self._forward
 
 
 class Session:
     """The programs and the arena of one net.
 
-    context   what ops read at run time
-    runner    the program that made the arena, None before the first one is bound
+    context   values that ops read at run time
+    runner    the runner that made the arena; None before the first program is bound
     """
 
     def __init__(self, net: Net, device: Device, step: StepOptions, seed: int):
@@ -78,7 +78,7 @@ class Session:
         self.step = replace(step, device=device)
         self.context: StepContext = {"seed": seed, "step": 0, "iteration": 0, "rate": 0.0}
         self.runner: Runner | None = None
-        self.initial: list[Mapping[str, Blob]] = []  # values of parameters, written after those of the fillers
+        self.initial: list[Mapping[str, Blob]] = []  # initial values that replace those of the fillers
         self.on_new_arena: Callable[[], None] = lambda: None  # called before the arena is replaced
         self._gradients = False
         self._reports: dict[Section, PlanReport] = {}
@@ -88,7 +88,7 @@ class Session:
     def report(self, section: Section) -> PlanReport:
         """The plan of a section; BudgetError if it does not fit."""
         if section not in self._reports:
-            has_gradients = self._gradients or section.backward is not None  # bind() declares them for a backward
+            has_gradients = self._gradients or section.backward is not None  # bind() adds them for a backward pass
             graph = section_graph(self.net, self.device, section, gradients=has_gradients)
             hints = resolve_hints(Hints(), self.net, self.device.default_host_bytes())
             costs = resolve_costs(None, self.device.title, self.device.gpu)
@@ -100,12 +100,12 @@ class Session:
         return self._reports[section]
 
     def largest_report(self, section: Section) -> PlanReport:
-        """Of the plans that share the arena, the one that takes most; that of `section` before there is any."""
+        """The largest of the plans that share the arena; the plan of `section` before there is any."""
         reports = [bound.report for bound in self._bound.values()] or [self.report(section)]
         return max(reports, key=lambda report: report.peak_bytes)
 
     def bind(self, section: Section) -> Bound:
-        """The program of `section`, ready to run; parameters are those of before, at first those of the fillers."""
+        """Return the program of `section`, ready to run; parameters keep their values, initially from the fillers."""
         if section.backward is not None and not self._gradients:
             self._gradients = True
             self._reports.clear()
@@ -116,7 +116,7 @@ class Session:
         return self._bound[section]
 
     def need_gradients(self, section: Section) -> None:
-        """Have gradients of parameters in the arena; `section` is bound again if it has none yet."""
+        """Ensure that the arena holds gradients of parameters; `section` is bound again if it has none."""
         if not self._gradients:
             self._gradients = True
             self._reports.clear()
@@ -124,7 +124,7 @@ class Session:
             self.bind(section)
 
     def _place(self, report: PlanReport) -> Runner:
-        """The program in the arena that exists, if it fits there, else in a new one."""
+        """Bind the program to the existing arena if it fits, otherwise to a new one."""
         if self.runner is not None and self.runner.fits(report.program):
             return Runner(report.program, self.device, self.context, memory=self.runner)
         values: dict[str, Array] = {}
@@ -132,7 +132,7 @@ class Session:
             values = {name: self.runner.read(name) for name in self.runner.persistent}
             self._bound.clear()
             self.on_new_arena()
-            self.runner = None  # before the new arena, so that there are never two
+            self.runner = None  # freed before the new arena is made, so that there are never two
         runner = Runner(report.program, self.device, self.context)
         if not values:
             parameters = Parameters((self.net,), runner, 0)
@@ -142,7 +142,7 @@ class Session:
         for name, value in values.items():
             if name in runner.persistent:
                 runner.write(name, value)
-        self.runner = runner  # not one without its parameters, if they cannot be read
+        self.runner = runner  # set last: an error must not leave a runner without parameters
         return runner
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Session:
         self.runner = None
 
     def _resolved_budget(self) -> int | None:
-        """The budget in bytes; shares are of what `plan` says for the net."""
+        """The budget in bytes; percentages refer to the baseline of plan() for the net."""
         if self._budget_bytes is None and self.step.budget is not None:
             self._budget_bytes = net_job(self.net, self.step).resolve_budget(self.step.budget)
         return self._budget_bytes

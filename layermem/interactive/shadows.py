@@ -1,8 +1,8 @@
 """Parameters as arrays that a user may write to.
 
-Where the host can reach the arena and the stored order is one of NumPy's views, `.data` is a view.  Elsewhere it is an
-array beside it, which is written back before a program runs or the parameters are read, and read again afterwards: it
-behaves as a view does.
+If the host can reach the arena and NumPy can express the memory order, `.data` is a view.  Otherwise it is a separate
+array, which is written back before a program runs or the parameters are read, and read again afterwards, so that it
+behaves like a view.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from layermem.runtime.runner import Runner
 
 
 class Shadows:
-    """The arrays beside the arena, by name of the persistent buffer, as long as something refers to them."""
+    """The arrays outside the arena, by name of the persistent buffer, as long as they are referenced."""
 
     def __init__(self) -> None:
         self._arrays: WeakValueDictionary[str, Array] = WeakValueDictionary()
-        self._unwritten: list[Array] = []  # a user may have written to these and kept nothing
+        self._unwritten: list[Array] = []  # arrays that a user may have written and dropped
 
     def array(self, runner: Runner, name: str, shape: tuple[int, ...]) -> Array:
         """The buffer `name` in Caffe's order and shape, writable."""
@@ -32,7 +32,7 @@ class Shadows:
                 return stored.reshape(shape)
         array = self._arrays.get(name)
         if array is None:
-            self._arrays[name] = array = runner.read(name).flatten()  # owns its memory
+            self._arrays[name] = array = runner.read(name).flatten()  # an array that owns its memory
         self._unwritten.append(array)
         return array.reshape(shape)
 

@@ -1,4 +1,4 @@
-"""layermem.Solver: the solver with its nets as users look at them, by pycaffe's names.
+"""layermem.Solver: the solver with its nets, with the API of pycaffe.
 
 source  pycaffe's Solver, _caffe.cpp
 """
@@ -28,7 +28,7 @@ class Solver(Training):
     __doc__ = f"""Training of a net by a solver prototxt, within a memory budget.
 
 solver = Solver("solver.prototxt", device="cpu", strategy="liveness", budget="50%", log=Log())
-solver.solve()                         all of it: iterations to max_iter, tests, displays, snapshots
+solver.solve()                         everything: iterations to max_iter, tests, displays, snapshots
 solver.step(10); solver.test(0)        or in parts
 
 InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
@@ -37,7 +37,7 @@ Its keywords decide the net, the step and the run:
 {documented(*OPTIONS)}
 
 nets, job, report, program, runner    the parts of the solver
-iteration    number of updates so far        outputs    of the last batch, by blob
+iteration    number of updates so far        outputs    outputs of the last batch, by blob
 interrupted  whether a signal or request("stop") ended solve()
 """
     __signature__ = signature("file", *OPTIONS, hidden=HIDDEN)
@@ -48,7 +48,7 @@ interrupted  whether a signal or request("stop") ended solve()
 
     @classmethod
     def from_text(cls, text: str, **options: Any) -> Solver:
-        """The solver in a prototxt `text`; the options are those of Solver."""
+        """Make the solver in a prototxt `text`; the options are those of Solver."""
         return cls(read_solver_text(text), **options)
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ interrupted  whether a signal or request("stop") ended solve()
 
     @property
     def base_lr(self) -> float:
-        """The rate that the policy starts from; set it, and the policy goes on with it.  Snapshots keep it."""
+        """The rate from which the policy starts; the policy continues with a new value.  Snapshots keep it."""
         return float(self.param.base_lr)
 
     @base_lr.setter
@@ -84,7 +84,7 @@ interrupted  whether a signal or request("stop") ended solve()
 
     @property
     def rate(self) -> float:
-        """The learning rate of the next iteration.  Setting it sets base_lr, so that the policy goes on from there."""
+        """The learning rate of the next iteration.  Setting it sets base_lr, and the policy continues from there."""
         return float(learning_rate(self.param, self.iteration))
 
     @rate.setter
@@ -107,9 +107,9 @@ interrupted  whether a signal or request("stop") ended solve()
     ) -> None:
         """Call functions without arguments in each iteration.
 
-        on_start      before its first forward pass
-        on_gradient   when its gradients are final: before the update with iter_size > 1; else the step updates each
-                      parameter as soon as its gradient is final, and it is called after that
-        on_iteration  at its end, when `iter` and `outputs` are those after it; solver.request("stop") ends the run
+        on_start      called before its first forward pass
+        on_gradient   called when its gradients are final: before the update with iter_size > 1; otherwise the step
+                      updates each parameter as soon as its gradient is final, and the call follows the step
+        on_iteration  called at its end, with new `iter` and `outputs`; solver.request("stop") ends the run
         """
         self.callbacks.add(on_start=on_start, on_gradient=on_gradient, on_iteration=on_iteration)

@@ -1,7 +1,7 @@
-"""A net of a solver, as layermem.Net shows it, in the arena of the solver.
+"""A net of a solver with the interface of layermem.Net, in the arena of the solver.
 
-A step updates each parameter as soon as its gradient is final, so it runs as one: `forward` runs, backward alone does
-not.  Blobs can be looked at where the solver was made with `keep`; outputs always.
+A step updates each parameter as soon as its gradient is final, so `forward` can run on its own, but `backward` cannot.
+Outputs can always be read, other blobs if the solver was made with `keep`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INSTEAD = "use solver.step(1), or a layermem.Net of its own with net.share_with(
 class SolverNet(Net):
     """Net number `number` of a solver: 0 is the train net.
 
-    params    live, in the arena of the solver           blobs    of its last step or test: outputs, and what is kept
+    params    live, in the arena of the solver           blobs    outputs and kept blobs of its last step or test
     forward   runs its next batch                        save, load   the parameters
     """
 
@@ -66,9 +66,9 @@ class SolverNet(Net):
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
-        """Run the next batch forward: arrays by name of output blob, and of `blobs`.
+        """Run the next batch forward; return arrays by name of output blob, and of `blobs`.
 
-        Of a train net, it moves the data and averages of BatchNorm on, as in Caffe.
+        In a train net this advances the data and averages of BatchNorm, as in Caffe.
         """
         if start is not None or end is not None or inputs:
             self._refuse("runs whole forward passes over the data of its input layers")
@@ -82,7 +82,7 @@ class SolverNet(Net):
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
-        """InputError: a step of a solver goes backward and updates as one."""
+        """Raise InputError: a step of a solver runs backward and update together."""
         self._refuse("goes backward and updates as one")
 
     def _forward_batch(self, blobs: Sequence[str] | None, batch: Mapping[str, Array]) -> dict[str, Array]:
@@ -96,7 +96,7 @@ class SolverNet(Net):
 
     @exclusive
     def reshape(self, **shapes: Sequence[int]) -> None:
-        """InputError for other shapes: the plan of a solver is for its shapes."""
+        """Raise InputError for other shapes: the plan of a solver holds for its shapes."""
         if shapes:
             self._refuse("is planned for its shapes")
 
@@ -108,7 +108,8 @@ class SolverNet(Net):
         write_weights(path, net.name, Parameters((net,), self._runner(), 0).file_layers(), net.names_in_file)
 
     def share_with(self, other: Net) -> None:
-        """Nothing for a net of the same solver, which shares its parameters already; InputError for another."""
+        """Do nothing for a net of the same solver, which shares its parameters already; raise InputError for
+        another."""
         if not (isinstance(other, SolverNet) and other._engine is self._engine):
             raise InputError("a net of a solver keeps its own parameters; copy them with net.load(path)")
 
@@ -123,7 +124,7 @@ class SolverNet(Net):
     copy_from = load
 
     def close(self) -> None:
-        """Nothing: the solver owns the arena."""
+        """Do nothing: the solver owns the arena."""
 
     def _refuse(self, what: str) -> NoReturn:
         raise InputError(f"net '{self.name}' of a solver {what}; {INSTEAD}")

@@ -1,4 +1,4 @@
-"""A net as users look at it: ordered mappings from names to blobs, parameters and layers."""
+"""The mappings of a net for users: from names to blobs, parameters and layers, in order."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class NetLayer:
 
 
 class NetViews:
-    """The mappings of a net.  A subclass says where the values of blobs and parameters are: _blob and _parameter."""
+    """The mappings of a net.  _blob and _parameter of a subclass give access to the values."""
 
     _definition: graph_net.Net
 
     @property
     def definition(self) -> graph_net.Net:
-        """Its layers with every shape, as plan and compile take it."""
+        """The layers with every shape, in the form for plan and compile."""
         return self._definition
 
     @property
@@ -40,7 +40,7 @@ class NetViews:
         return next(name for name, number in PHASES.items() if number == self._definition.phase)
 
     def _make_views(self) -> None:
-        """The mappings that users read."""
+        """Make the mappings."""
         net = self._definition
         self.inputs = [name for layer in net.layers if layer.type == "Input" for name in layer.message.top]
         self.outputs = [each.name for each in reported(net) if each.output]

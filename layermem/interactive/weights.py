@@ -1,4 +1,4 @@
-"""Weight files for a net that has no arena yet."""
+"""Matches weight files to a net that has no arena yet."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from layermem.utils.open_file import OpenFile
 
 
 def matched_weights(net: Net, file: str | PathLike[str] | OpenFile) -> dict[str, Blob]:
-    """The values in a weight file for the parameters of `net`, by parameter; InputError if it has none, or they do not
-    fit.  They are read when they are needed, from the file that is open from now on."""
+    """Return the values in a weight file for the parameters of `net`, by parameter; InputError if it has none, or they
+    do not fit.  They are read on demand from the file, which stays open."""
     file = file if isinstance(file, OpenFile) else OpenFile(file, what=WHAT)
     try:
         values, unknown = match_weights((net,), open_weights(file))

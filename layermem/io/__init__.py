@@ -1,4 +1,5 @@
-"""Images and messages as pycaffe's `caffe.io` has them: load_image, Transformer, oversample, blobproto_to_array, ..."""
+"""Images and messages with the API of pycaffe's `caffe.io`: load_image, Transformer, oversample, blobproto_to_array,
+..."""
 
 from layermem.io.images import load_image, oversample, resize_image
 from layermem.io.messages import (

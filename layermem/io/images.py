@@ -1,6 +1,6 @@
-"""Images as pycaffe's scripts have them: [H,W,K], float32 in [0, 1], colours in the order red, green, blue.
+"""Images in the form of pycaffe: [H,W,K], float32 in [0, 1], colours in the order red, green, blue.
 
-Resizing does the sums of the libraries that pycaffe calls, without smoothing:
+Resizing uses the same arithmetic as the libraries that pycaffe calls, without smoothing:
 
     1 or 3 channels   skimage.transform.resize of 2014 to 2018, mode "constant": pixel centres at halves, and beyond
                       the border the smallest value of the image
@@ -27,14 +27,14 @@ Floats = npt.NDArray[np.float32]
 Dims = Sequence[int] | npt.NDArray[np.int64]  # height, width
 GRAY_OF_RGB = (0.2125, 0.7154, 0.0721)  # skimage.color.rgb2gray
 BY_SKIMAGE = (1, 3)  # channels
-CROPS = 10  # four corners and the centre, and these mirrored
+CROPS = 10  # four corners and the centre, each also mirrored
 IMAGE_LIMIT = 2**30  # bytes of a file
 
 
 def load_image(filename: str | PathLike[str], color: bool = True) -> Floats:
     """The image in a file, as float32 in [0, 1]: [H,W,3] red, green, blue; with color=False [H,W,1], its intensity.
 
-    A gray image has its channel three times.  Transparency is dropped.  InputError for a file that is no image.
+    A gray image is repeated in three channels.  Transparency is dropped.  InputError for a file that is no image.
     """
     raw = read_bytes(filename, what="image", limit=IMAGE_LIMIT)
     try:
@@ -50,7 +50,7 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> Floats:
 
 
 def resize_image(im: Array, new_dims: Dims, interp_order: int = 1) -> Floats:
-    """An image [H,W,K] as [new_dims[0],new_dims[1],K]: bilinear, or the nearest pixel for interp_order=0."""
+    """Resize an image [H,W,K] to [new_dims[0],new_dims[1],K]: bilinear, or with interp_order=0 to the nearest pixel."""
     if interp_order not in (0, 1):
         raise InputError(f"interp_order {interp_order} is not supported; use 1 (bilinear) or 0 (nearest)")
     height, width = (int(size) for size in new_dims)
@@ -72,7 +72,7 @@ def resize_image(im: Array, new_dims: Dims, interp_order: int = 1) -> Floats:
 
 
 class _Axis(NamedTuple):
-    """For each new pixel of an axis: two old ones, and the weights of both."""
+    """For each new pixel of an axis: two old pixels and their weights."""
 
     first: npt.NDArray[np.int64]
     second: npt.NDArray[np.int64]
@@ -110,7 +110,8 @@ def _interpolate(image: npt.NDArray[np.float64], rows: _Axis, columns: _Axis) ->
 def oversample(images: Sequence[Array], crop_dims: Dims) -> Floats:
     """Ten crops [crop_dims[0],crop_dims[1],K] of each image [H,W,K], all of one size: [10*N,...].
 
-    Of each: the corners (top left, top right, bottom left, bottom right), the centre, and the same five mirrored.
+    The crops of an image are the corners (top left, top right, bottom left, bottom right), the centre, and the same
+    five mirrored.
     """
     if not len(images):
         raise InputError("there is no image to take crops of; give one or more")

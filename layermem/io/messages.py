@@ -16,7 +16,7 @@ from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, BlobProtoVector, Datum, Message
 
 Array = npt.NDArray[Any]
-EXTENTS = ("num", "channels", "height", "width")  # of blobs of 2014 and before
+EXTENTS = ("num", "channels", "height", "width")  # fields of blobs of 2014 and before
 
 
 def blobproto_to_array(blob: Message, return_diff: bool = False) -> npt.NDArray[np.float64]:
@@ -56,7 +56,7 @@ def blobprotovector_str_to_arraylist(data: bytes) -> list[npt.NDArray[np.float64
 
 
 def array_to_datum(arr: Array, label: int | None = None) -> Message:
-    """A Datum of an array [C,H,W]: bytes where it is uint8, else floats."""
+    """A Datum of an array [C,H,W]: it holds bytes if the array is uint8, otherwise floats."""
     if arr.ndim != 3:
         raise InputError(f"an array of shape {_text(arr.shape)} is no Datum; give one of shape [C,H,W]")
     datum = Datum(channels=arr.shape[0], height=arr.shape[1], width=arr.shape[2])

@@ -1,4 +1,4 @@
-"""Transformer: an image [H,W,K] as the input of a net [K,H,W], and back.
+"""Transformer: converts an image [H,W,K] to the input of a net [K,H,W], and back.
 
     resize -> transpose -> channel swap -> raw scale -> mean -> input scale
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Transformer:
-    """What is done to the inputs of a net, by their names.
+    """Conversions for the inputs of a net, by their names.
 
     inputs   shapes [N,K,H,W] by name: {"data": net.blobs["data"].shape}
 
@@ -84,7 +84,7 @@ class Transformer:
         return image if order is None else image.transpose(np.argsort(order))
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """The order of the axes of `data` that gives [K,H,W]: (2, 0, 1) for [H,W,K]."""
+        """Set the order of the axes of `data` that gives [K,H,W]: (2, 0, 1) for [H,W,K]."""
         axes = len(self._shape(in_)) - 1
         if sorted(order) != list(range(axes)):
             raise InputError(
@@ -93,7 +93,7 @@ class Transformer:
         self.transpose[in_] = order
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """The order of the channels, after the transpose: (2, 1, 0) for red, green, blue to blue, green, red."""
+        """Set the order of channels after the transpose: (2, 1, 0) swaps red, green, blue to blue, green, red."""
         channels = self._shape(in_)[1]
         if len(order) != channels:
             raise InputError(
@@ -102,17 +102,17 @@ class Transformer:
         self.channel_swap[in_] = order
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """What images are multiplied by before the mean is subtracted: 255 for means in [0, 255]."""
+        """Set the factor of images before the mean is subtracted: 255 for means in [0, 255]."""
         self._shape(in_)
         self.raw_scale[in_] = scale
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """What inputs are multiplied by at the end, after the mean is subtracted."""
+        """Set the factor of inputs after the mean is subtracted."""
         self._shape(in_)
         self.input_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: Array) -> None:
-        """The mean to subtract: one value for each channel [K], or an image [K,H',W'], which is resized to [K,H,W]."""
+        """Set the mean to subtract: one value per channel [K], or an image [K,H',W'], which is resized to [K,H,W]."""
         shape = self._shape(in_)
         channels = shape[1]
         if mean.ndim == 1:
@@ -133,7 +133,7 @@ class Transformer:
         self.mean[in_] = mean
 
     def _shape(self, in_: str) -> tuple[int, ...]:
-        """That of an input; InputError if there is none of that name."""
+        """The shape of an input; InputError if no input has that name."""
         if in_ not in self.inputs:
             hint = did_you_mean(in_, self.inputs) or f"choose from {' '.join(self.inputs)}"
             raise InputError(f"'{in_}' is none of the inputs of this Transformer; {hint}")

@@ -33,7 +33,7 @@ from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
 from layermem.ops import Kind, Pointwise
 from layermem.proto.schema import FillerParameter
 
-LARGEST = float(np.finfo(np.float32).max)  # of float32, in which kernels take their settings
+LARGEST = float(np.finfo(np.float32).max)  # largest float32, the type of the settings of kernels
 LN_LARGEST = log(LARGEST)
 
 
@@ -43,7 +43,7 @@ def elementwise_overlays(out: str, *over: str) -> tuple[Overlay, ...]:
 
 
 def bits(x: Tensor) -> Tensor:
-    """One bit per element of x in the order of memory, the first in the lowest bit of byte 0."""
+    """A tensor of one bit per element of x, in the order of memory; the first is the lowest bit of byte 0."""
     return Tensor((-(-x.count // 8),), "uint8")
 
 
@@ -67,7 +67,7 @@ class Activation(Layer):
         self.record = Pointwise(self.kind, self.bottoms[0], alpha, beta, gamma)
 
     def backward_reads(self, saved: Collection[str]) -> tuple[str, ...]:
-        """Roles that the derivative is computed from."""
+        """The roles from which the derivative is computed."""
         return self.derivative_reads
 
     def forward(self) -> Step:
@@ -126,7 +126,7 @@ class Clip(Activation):
 
 @layer("ReLU6")
 class ReLU6(Clip):
-    """Of the forks for MobileNets (chuanqi305/ssd), without parameters."""
+    """The ReLU6 of forks for MobileNets (chuanqi305/ssd), without parameters."""
 
     caffe_reads = ""
     right_in_place = True
@@ -137,7 +137,7 @@ class ReLU6(Clip):
 
 @layer("PReLU")
 class PReLU(Activation):
-    """One slope per channel, w0 [C], or one for all channels, where w0 is a scalar."""
+    """A ReLU whose negative slope is learned: w0 [C], or one scalar w0 for all channels."""
 
     right_in_place = True
 
@@ -153,7 +153,7 @@ class PReLU(Activation):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The input, which the output overwrites where the layer works in place."""
+        """Bytes of the input, which an output in place overwrites."""
         return self.bottoms[0].nbytes if self.works_in_place else 0
 
     def forward(self) -> Step:
@@ -273,7 +273,7 @@ class Swish(Activation):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The sigmoid and its input."""
+        """Bytes of the sigmoid and of its input."""
         return 2 * self.bottoms[0].nbytes
 
 

@@ -40,7 +40,7 @@ OF_FORK = {
 
 
 def fork_of(p: Message) -> str:
-    """The fork whose fields `p` has; scale_filler and shift_filler are PSPNet's too."""
+    """Return the fork whose fields `p` has; scale_filler and shift_filler are also PSPNet's."""
     stated = {fork: [f for f in fields if p.HasField(f)] for fork, fields in OF_FORK.items()}
     if stated["yjxiong"] and (stated["PSPNet"] or stated["SegNet"]):
         other = (stated["PSPNet"] or stated["SegNet"])[0]

@@ -1,12 +1,12 @@
-"""The base of all layers: shapes, parameters, and the ops of one training step with what each reads and writes.
+"""The base of all layers: shapes, parameters, and the ops of a training step with the operands they read and write.
 
 A layer names operands by *role*; the training graph (graph/train.py) turns roles into named buffers:
 
     x0 x1 ..   bottoms          y0 y1 ..   tops            w0 w1 ..   parameters
-    dx0 ..     their gradients  dy0 ..     theirs          dw0 ..     theirs
+    dx0 ..     and gradients     dy0 ..     gradients          dw0 ..     gradients
     any other name              a stash: what forward saves only for its backward
 
-Planners read nothing else of a layer, and backends only the op records that it emits (layermem/ops).
+Planners read only these ops of a layer; backends read only its op records (layermem/ops).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from layermem.proto.upgrade import v2_type
 from layermem.utils.similar import did_you_mean
 
 CAFFE_VALUE = 4  # bytes of a value, an index or an element of a mask in Caffe
-MULTIPLIERS = ("lr_mult", "decay_mult")  # of a parameter, in its `param { }` block
+MULTIPLIERS = ("lr_mult", "decay_mult")  # fields of the `param { }` block of a parameter
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Param:
     tensor: Tensor
     lr_mult: float = 1.0
     decay_mult: float = 1.0
-    name: str = ""  # shared between the layers that give the same name
+    name: str = ""  # layers that give the same name share the parameter
     permissive: bool = False  # shared with another shape of the same count
-    stated: frozenset[str] = frozenset()  # which of lr_mult and decay_mult the layer gives itself
+    stated: frozenset[str] = frozenset()  # the multipliers, lr_mult or decay_mult, that the layer states
     learned: bool = True  # False: changed by forward only (BatchNorm's running averages)
-    initial: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)  # values in place of the filler's
-    carried: bool = False  # state that a step of this net leaves for its next one: zeros at first, in no weight file
+    initial: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)  # replaces the filler's values
+    carried: bool = False  # state passed from step to step: zero at first, in no weight file
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Step:
     updates: tuple[str, ...] = ()
     overlays: tuple[Overlay, ...] = ()
     flops: int = 0
-    record: OpRecord | None = None  # None: the layer's own
+    record: OpRecord | None = None  # None: the record of the layer
 
 
 class Layer:
@@ -94,22 +94,22 @@ class Layer:
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top has loss weight 1 unless the net states another
     has_gradient: ClassVar[bool] = True  # False: nothing flows back through it
-    has_items: ClassVar[bool] = True  # axis 0 of its tops is that of the batch, where it has no bottoms
+    has_items: ClassVar[bool] = True  # without bottoms: whether axis 0 of its tops is the batch
 
-    # What BVLC Caffe does, where a blob is one array (graph/inplace_hazards.py, graph/caffe_bytes.py).
-    caffe_reads: str = ""  # by backward in the arrays of bottoms (x) and tops (y); copies that a layer keeps are safe
-    reads_x_for_weights: ClassVar[bool] = False  # by backward, for the gradient of weights alone
-    right_in_place: ClassVar[bool] = False  # its gradient is, where it works in place
-    keeps_signs: ClassVar[bool] = False  # harmless in place after a ReLU, whose backward reads signs alone
+    # The behaviour of BVLC Caffe, where a blob is one array (graph/inplace_hazards.py, graph/caffe_bytes.py).
+    caffe_reads: str = ""  # arrays of bottoms (x) and tops (y) that backward reads, other than copies
+    reads_x_for_weights: ClassVar[bool] = False  # backward reads x for the gradient of weights only
+    right_in_place: ClassVar[bool] = False  # whether its gradient is right when it works in place
+    keeps_signs: ClassVar[bool] = False  # harmless in place after a ReLU, whose backward reads only signs
     shares_data: ClassVar[bool] = False  # its top is the array of its bottom
-    shares_diff: ClassVar[bool] = False  # and so is the gradient
-    in_caffe: ClassVar[bool] = True  # False: a part of a layer that Caffe's unrolled net does not have
+    shares_diff: ClassVar[bool] = False  # its gradients share one array too
+    in_caffe: ClassVar[bool] = True  # False: a part that Caffe's unrolled net does not have
 
-    # What becomes of it in a deploy form (graph/deploy.py).
-    deploys_as: ClassVar[str] = ""  # the type of layer that takes its place, of a loss over scores
-    takes_truth: ClassVar[bool] = False  # left out there, as losses are: it takes labels, or gives nothing on
-    is_score: ClassVar[bool] = False  # of outputs beside the truth
-    compared_bottoms: ClassVar[int] = 1  # the first ones, which are no truth
+    # Its treatment in a deploy form (graph/deploy.py).
+    deploys_as: ClassVar[str] = ""  # for a loss over scores: the type of layer that replaces it
+    takes_truth: ClassVar[bool] = False  # removed like a loss: it reads labels, or has no consumer
+    is_score: ClassVar[bool] = False  # scores outputs against the truth
+    compared_bottoms: ClassVar[int] = 1  # number of leading bottoms that hold no truth
 
     def __init__(self, param: Message, phase: int, bottoms: Sequence[Tensor]):
         self.param = param
@@ -146,13 +146,13 @@ class Layer:
         raise NotImplementedError
 
     def recompute(self) -> Step | None:
-        """Forward as it runs a second time, from the same inputs; None where it cannot."""
+        """Return the forward step as it runs a second time, from the same inputs; None if it cannot."""
         return None if self.recompute_kind == "never" else self.forward()
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         """The ops that write the gradients in `wants` (roles dx*, dw*), in the order in which they run.
 
-        saved   roles that the backward of other ops keeps anyway; a layer may read them instead of a stash
+        saved   roles that the backward of other ops keeps in any case; a layer may read them instead of a stash
         """
         return ()
 
@@ -162,15 +162,15 @@ class Layer:
 
     @property
     def caffe_state_bytes(self) -> int:
-        """What Caffe's layer keeps between forward and backward, in values, indices and masks of 32 bits."""
+        """Bytes that Caffe's layer keeps between forward and backward: values, indices and masks of 32 bits."""
         return 0
 
     def index_limit(self, bottom: int) -> int | None:
-        """The end of the range of a bottom that holds indices, such as labels: the classes.  None for others."""
+        """The exclusive upper limit of the indices in a bottom (labels: the classes); None for other bottoms."""
         return None
 
     def truth_labels(self, bottom: int) -> tuple[int, ...] | None:
-        """The labels that a bottom of true boxes (layers/detection.py) may hold.  None for other bottoms."""
+        """The range of labels in a bottom of true boxes (layers/detection.py); None for other bottoms."""
         return None
 
     # -- helpers for setup ---------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def has_gradient(name: str) -> bool:
     return name not in LAYERS or LAYERS[name].has_gradient
 
 
-PARTS: set[str] = set()  # types that stand for parts of other layers only (composite.py); no net names them
+PARTS: set[str] = set()  # types that exist only as parts of other layers (composite.py); no net names them
 
 
 def layer(name: str, *, part: bool = False) -> Callable[[type[Layer]], type[Layer]]:
@@ -255,7 +255,7 @@ def make_layer(
 
 
 def type_remedy(name: str, types: Sequence[str], remedy: str = "") -> str:
-    """The end of the sentence about an unknown type: the fork that it is from, the type that is meant, or all types."""
+    """Return the end of the error about an unknown type: its fork, the type that was probably meant, or all types."""
     fork = fork_of_type(name)
     origin = "; " if fork is None else f": it is from {fork}; "
     hint = _hint(name, types) if fork is None else ""

@@ -1,4 +1,4 @@
-"""Layers that are several others: a net has their parts in place of them.
+"""Layers that consist of several others: a net contains their parts instead.
 
     BN  of SegNet with a second and third top: other parts compute the mean and the variance of each channel
     Convolution, Deconvolution, Im2col  of other ranks than N x C x H x W: the bottoms become images before it, and its
@@ -8,12 +8,12 @@
     SPP  a pyramid of Poolings of x [N,C,H,W]: level i cuts the image into 2^i x 2^i windows, i < pyramid_height.  Each
          is flattened, and all are joined: y [N, C (1 + 4 + 16 + ..)].  A pyramid of one level is that Pooling alone
 
-memory  that of the parts: a MAX keeps an index per window
+memory  the memory of the parts: a MAX keeps an index per window
 source  Caffe base_conv_layer.cpp, infogain_loss_layer.cpp, spp_layer.cpp; detection_evaluate_layer.cpp of the SSD fork;
         bn_layer.cpp of SegNet
 
-Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has its name and its tops.  Of a
-convolution the part with its weights has its name: `conv/images`, `conv`, `conv/top`.
+Parts are named after their layer: `spp/pool0`, `spp/flat0` and so on; the last one has the layer's name and tops.  In
+a convolution the part with the weights has the layer's name: `conv/images`, `conv`, `conv/top`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from layermem.layers.images import image_shape
 from layermem.ops.detection import ITEM_SIZE
 from layermem.proto.schema import LayerParameter
 
-Parts = Callable[[Message, Sequence[Tensor], Sequence[Layer]], Iterator[Message]]  # of the layers that make bottoms
+Parts = Callable[
+    [Message, Sequence[Tensor], Sequence[Layer]], Iterator[Message]
+]  # (layer, bottoms, the layers that make them) -> parts
 COMPOSITES: dict[str, Parts] = {}
 
 
 def composite(name: str) -> Callable[[Parts], Parts]:
-    """Register the parts of a layer under Caffe's type name."""
+    """Register a function that yields the parts of a layer under Caffe's type name."""
 
     def register(parts: Parts) -> Parts:
         COMPOSITES[name] = parts
@@ -58,7 +60,7 @@ def check_counts(whole: Message) -> None:
 
 
 def last_of(whole: Message, last: Message) -> Message:
-    """The last part: the layer's name, tops and loss weights, and its `param` blocks, which no part takes."""
+    """Return the last part: with the layer's name, tops and loss weights, but without its `param` blocks."""
     last.name = whole.name
     last.top[:] = whole.top
     last.loss_weight[:] = whole.loss_weight
@@ -85,7 +87,7 @@ def spp(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> I
 
 
 def _level(whole: Message, level: int, size: Sequence[int]) -> Message:
-    """The Pooling of one level: windows as large as needed to cover the image, padded on both sides alike."""
+    """Return the Pooling of one level: windows just large enough to cover the image, padded alike on both sides."""
     pooling = part(whole, f"pool{level}", "Pooling", whole.bottom)
     pooling.propagate_down[:] = whole.propagate_down
     p = pooling.pooling_param
@@ -107,7 +109,8 @@ def _level(whole: Message, level: int, size: Sequence[int]) -> Message:
 
 @composite("BN")
 def batch_statistics(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
-    """The layer itself, after those of its second top, E(x), and its third, E(x^2) - E(x)^2, which send no gradient."""
+    """Yield the parts of the second top, E(x), and third top, E(x^2) - E(x)^2, which send no gradient, then the layer
+    itself."""
     inner = LayerParameter()
     inner.CopyFrom(whole)
     if len(whole.top) in (2, 3) and len(bottoms) == 1 and len(bottoms[0].shape) in (2, 4):
@@ -149,7 +152,7 @@ def _statistics(whole: Message, x: Tensor) -> Iterator[Message]:
 
 
 def _of_channels(whole: Message, index: int, of: Message, channels: int) -> Message:
-    """The top `index`, 1 x C x 1 x 1."""
+    """Return a layer that makes top `index`, of shape 1 x C x 1 x 1."""
     top = part(whole, f"top{index}", "Reshape", of.top, (whole.top[index],))
     top.reshape_param.shape.dim[:] = (1, channels, 1, 1)
     top.loss_weight[:] = whole.loss_weight[index : index + 1]
@@ -158,7 +161,7 @@ def _of_channels(whole: Message, index: int, of: Message, channels: int) -> Mess
 
 @composite("InfogainLoss")
 def infogain_loss(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
-    """The layer itself, after the one that reads its matrix where it has no third bottom."""
+    """Yield the layer itself, after a layer that reads the matrix if there is no third bottom."""
     p = whole.infogain_loss_param
     loss = LayerParameter()
     loss.CopyFrom(whole)
@@ -177,7 +180,7 @@ def infogain_loss(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[La
 
 @composite("DetectionEvaluate")
 def detection_evaluate(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
-    """The layer itself, after the one that reads the sizes of its images where it has a file of them."""
+    """Yield the layer itself, after a layer that reads the sizes of the images if it names a file of them."""
     evaluate = LayerParameter()
     evaluate.CopyFrom(whole)
     if whole.detection_evaluate_param.name_size_file and len(makers) == 2:
@@ -200,13 +203,13 @@ def detection_evaluate(whole: Message, bottoms: Sequence[Tensor], makers: Sequen
 @composite("Deconvolution")
 @composite("Im2col")
 def convolution(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
-    """The layer itself where its bottoms are N x C x H x W; else the same over images, which other parts make."""
+    """Yield the layer itself if its bottoms are N x C x H x W; otherwise it works on images, which other parts make."""
     inner = LayerParameter()
     inner.CopyFrom(whole)
     inner.ClearField("input_param")
     shapes = {x.shape for x in bottoms}
     if len(shapes) != 1 or len(whole.bottom) != len(whole.top):
-        yield inner  # which says what is wrong
+        yield inner  # its setup raises the error
         return
     (shape,) = shapes
     axis = whole.convolution_param.axis
@@ -228,13 +231,13 @@ def convolution(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Laye
     yield inner
     for i, (between, blob) in enumerate(zip(maps, whole.top)):
         after = _between(whole, f"top{i or ''}", "FromImages", between, blob, layer.blob_shape, axis)
-        one_each = len(whole.loss_weight) == len(whole.top)  # else the part is refused for all of them
+        one_each = len(whole.loss_weight) == len(whole.top)  # otherwise the part is refused
         after.loss_weight[:] = whole.loss_weight[i : i + 1] if one_each else whole.loss_weight
         yield after
 
 
 def _between(whole: Message, name: str, kind: str, bottom: str, top: str, shape: Sequence[int], axis: int) -> Message:
-    """The part between a blob of `shape` and its images, in either direction."""
+    """Return the part between a blob of `shape` and its images, in either direction."""
     message = part(whole, name, kind, (bottom,), (top,))
     message.input_param.shape.add(dim=shape)
     message.convolution_param.axis = axis

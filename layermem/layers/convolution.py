@@ -5,10 +5,10 @@
     Deconvolution  x [N,C,H,W] -> image y [N,K,Ho,Wo],  Ho = stride (H - 1) + extent - 2 pad
                    weights (C, K/g, kh, kw), bias (K);  it runs the data gradient of a convolution forward
 
-    Channels are in `axis`, 1 unless it says otherwise, and all axes behind it are spatial: one for a signal, three for
-    a clip, or any number.  What stands before it are independent items.  Weights are (K, C/g, kernel..).
+    Channels are in `axis`, 1 by default, and all axes after it are spatial: one for a signal, three for a clip, or any
+    number.  The axes before it hold independent items.  Weights are (K, C/g, kernel..).
 
-    ConvolutionDepthwise, DepthwiseConvolution   of forks: a Convolution with group = C
+    ConvolutionDepthwise, DepthwiseConvolution   types of forks: a Convolution with group = C
 
     memory         stashes nothing; wgrad reads x and dy, dgrad reads dy and the weights alone
 
@@ -33,10 +33,10 @@ from layermem.ops import ConvNdProblem, ConvProblem
 
 
 class BaseConvolution(Layer):
-    """What both have in common.  The image is x of a Convolution, y of a Deconvolution.
+    """Base of Convolution and Deconvolution.  The image is x of a Convolution and y of a Deconvolution.
 
-    The bottoms are images.  Of other ranks they are made by a part before this one (composite.py), which states the
-    shape that they have in the net; `blob_shape` is then that of the tops.
+    The bottoms are images.  A part before this one makes images of blobs of other ranks (composite.py) and states their
+    shape in the net; `blob_shape` is then the shape of the tops.
     """
 
     reads_x_for_weights = True
@@ -64,15 +64,15 @@ class BaseConvolution(Layer):
             self.params += (self.make_param(1, (p.num_output,), p.bias_filler),)
 
     def _placed(self, windows: Sequence[Window]) -> Sequence[Window]:
-        """`windows` over the axes of the image."""
+        """Return `windows` over the axes of the image."""
         raise NotImplementedError
 
     def _outputs(self, windows: Sequence[Window]) -> Sequence[int]:
-        """The spatial extents of the top."""
+        """Return the spatial extents of the top."""
         raise NotImplementedError
 
     def _record(self, windows: Sequence[Window], items: int) -> ops.Conv | ops.Deconv | ops.ConvNd | ops.DeconvNd:
-        """The op for `windows` over the axes of the image."""
+        """Return the op for `windows` over the axes of the image."""
         raise NotImplementedError
 
     def _problem(self, windows: Sequence[Window], items: int, c: int, k: int) -> ConvProblem | ConvNdProblem:
@@ -111,7 +111,7 @@ class BaseConvolution(Layer):
 
     @cached_property
     def flops(self) -> int:
-        """Of one bottom, forward or either gradient."""
+        """Arithmetic of one bottom in fprop, dgrad or wgrad."""
         return 2 * self.record.problem.macs
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
@@ -148,7 +148,7 @@ class Convolution(BaseConvolution):
 
 
 class Depthwise(Convolution):
-    """A Convolution with a group for each channel, which a net need not state."""
+    """A Convolution with a group for each channel; the net need not state it."""
 
     @property
     def groups(self) -> int:
@@ -162,12 +162,12 @@ class Depthwise(Convolution):
 
 @layer("ConvolutionDepthwise")
 class ConvolutionDepthwise(Depthwise):
-    """conv_dw_layer.cpp of forks for MobileNet and ShuffleNet"""
+    """The type of conv_dw_layer.cpp in forks for MobileNet and ShuffleNet."""
 
 
 @layer("DepthwiseConvolution")
 class DepthwiseConvolution(Depthwise):
-    """depthwise_conv_layer.cpp of yonghenglh6/DepthwiseConvolution"""
+    """The type of depthwise_conv_layer.cpp in yonghenglh6/DepthwiseConvolution."""
 
 
 @layer("Deconvolution")
@@ -193,7 +193,7 @@ class Deconvolution(BaseConvolution):
 
 
 def windows_of(p: Message, extents: Sequence[int]) -> list[Window]:
-    """The window over each spatial axis, of these extents, as a ConvolutionParameter gives them."""
+    """Return the window over each spatial axis of these extents, as a ConvolutionParameter states it."""
     axes = len(extents)
     return [
         Window(*numbers)
@@ -209,7 +209,7 @@ def windows_of(p: Message, extents: Sequence[int]) -> list[Window]:
 
 
 def sizes(p: Message, stem: str, field: str, default: int | None, axes: int) -> Sequence[int]:
-    """A size by spatial axis, which prototxt gives as `field` (once, or once for each axis), or of two axes as stem_h
+    """Return a size per spatial axis.  Prototxt states it as `field`, once or once per axis, or for two axes as stem_h
     and stem_w."""
     listed = list(getattr(p, field))
     if stem != "dilation" and (p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w")):
@@ -233,7 +233,7 @@ def sizes(p: Message, stem: str, field: str, default: int | None, axes: int) -> 
 
 
 def check_fit(windows: Sequence[Window]) -> None:
-    """InputError for a window that has no place in the padded bottom."""
+    """Raise InputError for a window that does not fit the padded bottom."""
     if any(window.extent > window.size + 2 * window.pad for window in windows):
         raise InputError(
             f"has windows of {by([window.extent for window in windows])} on a padded bottom of "
@@ -242,5 +242,5 @@ def check_fit(windows: Sequence[Window]) -> None:
 
 
 def by(numbers: Sequence[int]) -> str:
-    """ "3 x 5 x 5" """
+    """Return a text such as "3 x 5 x 5"."""
     return " x ".join(map(str, numbers))

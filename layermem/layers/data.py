@@ -3,10 +3,10 @@
 AnnotatedData                y0 images, y1 [1, 1, R, 8] their boxes, read from a database: a row is (item, label,
                              instance, left, top, right, bottom, difficult), and -1 in all numbers where it holds no box
 Data ImageData HDF5Data      y{i} read from files (layermem/data); a label goes with its image
-MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryData with dim, as OpenCL Caffe has it, of
+MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryData with dim, a field of OpenCL Caffe, of
                              any rank)
 WindowData                   y0 windows cut from images, y1 their labels
-DetectionSizes               y0, of each image in the batch its window and its size, from the `name_size_file` of a
+DetectionSizes               y0, the window and the size of each image in the batch, from the `name_size_file` of a
                              DetectionEvaluate
 InfogainMatrix               y0, the matrix in the `source` of an InfogainLoss, the same in every batch
 memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
@@ -27,30 +27,30 @@ from layermem.proto.read import resolve_path
 from layermem.proto.schema import enum_name
 from layermem.utils.open_file import Files
 
-ROWS_OF_ITEM = 8  # boxes that AnnotatedData plans for each image where its database is not there
+ROWS_OF_ITEM = 8  # boxes that AnnotatedData plans for each image if its database does not exist
 WINDOW_CHANNELS = 3  # BVLC reads windows of colour images only
 
 Shapes = Sequence[Sequence[int]]
 Probe = Callable[[Message, int, str, Files], Shapes]  # (LayerParameter, phase, path, files) -> shapes of its tops
 
 
-class Feed(Layer):
+class FeedLayer(Layer):
     """Tops of known shapes, which the runtime fills before each step."""
 
     record: ops.Feed
     bottom_range = (0, 0)
     top_range = (1, None)
     recompute_kind = "never"
-    block: ClassVar[str] = ""  # with the batch size and the source, where the tops are read from files
-    has_labels: ClassVar[bool] = False  # its second top holds a label for each item of the first
-    may_be_bytes: ClassVar[bool] = False  # its images may reach the device as bytes
-    is_transformed: ClassVar[bool] = False  # it obeys its transform_param
-    form: ClassVar[str] = ""  # of its parameters that state shapes
+    block: ClassVar[str] = ""  # the field with batch size and source, for tops that are read from files
+    has_labels: ClassVar[bool] = False  # the second top holds a label for each item of the first
+    may_be_bytes: ClassVar[bool] = False  # images may reach the device as bytes
+    is_transformed: ClassVar[bool] = False  # transform_param takes effect
+    form: ClassVar[str] = ""  # an example of the parameters that state shapes, for errors
 
     def __init__(self, param: Message, phase: int, shapes: Shapes, path: str = "", files: Files | None = None):
         self.type = param.type
         self.shapes = [tuple(int(d) for d in shape) for shape in shapes]
-        self.path, self.files = path, files or Files()  # of the net
+        self.path, self.files = path, files or Files()
         super().__init__(param, phase, ())
 
     def setup(self) -> None:
@@ -61,8 +61,8 @@ class Feed(Layer):
                 raise InputError(f"has a top of shape {top}; every dimension must be positive, at most 2^31-1 in all")
 
     def _images(self) -> tuple[Tensor | None, Tensor | None]:
-        """The first top, if batches of it may be images in bytes, and the shape of the mean image: a file that is not
-        there, or no such image, is subtracted where the data are read."""
+        """The first top if batches of it may be images in bytes, else None, and the shape of the mean image.  A mean
+        file that is absent, or is no such image, is subtracted where the data are read."""
         name, top = self.param.transform_param.mean_file, self.tops[0]
         if not self.may_be_bytes or len(top.shape) != 4:
             return None, None
@@ -96,8 +96,8 @@ class Feed(Layer):
 
     @classmethod
     def image_in(cls, param: Message) -> tuple[int, int, int]:
-        """Channels, height and width of the images of a layer of files, by its prototxt alone; 0 for what it does not
-        state."""
+        """Channels, height and width of the images of a layer that reads files, by its prototxt alone; 0 for those that
+        it does not state."""
         return 0, 0, 0
 
     @classmethod
@@ -107,26 +107,27 @@ class Feed(Layer):
 
     @classmethod
     def set_shapes(cls, param: Message, shapes: Shapes, given: Collection[str]) -> None:
-        """Write shapes into `param`, from which the data source reads them; users state those of the tops `given`."""
+        """Write shapes into `param`, from which the data source reads them; `given` are the tops whose shapes the user
+        states."""
 
 
-FEED_LAYERS: dict[str, type[Feed]] = {}  # by Caffe's name
+FEED_LAYERS: dict[str, type[FeedLayer]] = {}  # by Caffe's name
 
 
-def feed(cls: type[Feed]) -> type[Feed]:
+def feed(cls: type[FeedLayer]) -> type[FeedLayer]:
     cls.type = cls.__name__
     FEED_LAYERS[cls.type] = cls
     return cls
 
 
 def _channels_in(transform: Message) -> int:
-    """Those of a database's images; a single mean value fits any number."""
+    """The number of channels of a database's images, 0 if unknown; a single mean value fits any number."""
     means = len(transform.mean_value) if len(transform.mean_value) > 1 else 0
     return 3 if transform.force_color else 1 if transform.force_gray else means
 
 
 @feed
-class AnnotatedData(Feed):
+class AnnotatedData(FeedLayer):
     block = "data_param"
     is_transformed = True
 
@@ -141,7 +142,7 @@ class AnnotatedData(Feed):
 
 
 @feed
-class Data(Feed):
+class Data(FeedLayer):
     block = "data_param"
     has_labels = may_be_bytes = is_transformed = True
 
@@ -152,7 +153,7 @@ class Data(Feed):
 
 
 @feed
-class ImageData(Feed):
+class ImageData(FeedLayer):
     block = "image_data_param"
     has_labels = may_be_bytes = is_transformed = True
 
@@ -163,12 +164,12 @@ class ImageData(Feed):
 
 
 @feed
-class HDF5Data(Feed):
+class HDF5Data(FeedLayer):
     block = "hdf5_data_param"
 
 
 @feed
-class WindowData(Feed):
+class WindowData(FeedLayer):
     block = "window_data_param"
     has_labels = is_transformed = True
 
@@ -179,7 +180,7 @@ class WindowData(Feed):
 
 
 @feed
-class MemoryData(Feed):
+class MemoryData(FeedLayer):
     has_labels = True
 
     @classmethod
@@ -205,7 +206,7 @@ class MemoryData(Feed):
         return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)][: len(param.top)]
 
 
-class StatedFeed(Feed):
+class StatedFeed(FeedLayer):
     """A layer whose parameters list a shape for each top."""
 
     @classmethod
@@ -257,8 +258,8 @@ class Input(StatedFeed):
     form = "input_param"
 
 
-class FileOfLayer(Feed):
-    """The contents of a file that another layer names (composite.py): no type of Caffe."""
+class FileOfLayer(FeedLayer):
+    """The contents of a file that another layer names (composite.py); Caffe has no such type."""
 
     form = "input_param"
     has_items = False
@@ -293,13 +294,13 @@ def make_feed_layer(
     probe: Probe | None,
     takes_inputs: bool = True,
     files: Files | None = None,
-) -> Feed:
+) -> FeedLayer:
     """The input layer of `param`; `batch` and `inputs` (NCHW by top name) replace the sizes that it states.
 
     `batch`, and the shapes of an Input or DummyData layer, are also written into `param`, from which the data source
     reads its size.
     takes_inputs   whether an error may advise to give `inputs`
-    files          those that the net names, as far as they are open
+    files          the open files of the net
     """
     files = files or Files()
     if batch is not None:
@@ -321,7 +322,7 @@ def make_feed_layer(
 
 
 def shape_options(param: Message) -> str:
-    """The options that give the shapes of an input layer: an image, then a label for each, or boxes."""
+    """The command-line options that give the shapes of an input layer: an image, then a label for each, or boxes."""
     if param.type == "AnnotatedData":
         return " ".join(f"--input {top}={'1,1,R,8' if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
     return " ".join(f"--input {top}={'N' if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
@@ -337,7 +338,7 @@ def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def _shapes_of_inputs(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
-    """Shapes of all tops where `inputs` has them; no file is opened then.  A label goes with its images."""
+    """The shapes of all tops if `inputs` has them, without opening a file; a label goes with its images."""
     tops = list(param.top)
     if not tops or tops[0] not in inputs or not inputs[tops[0]]:
         return None
@@ -381,7 +382,7 @@ def check_batch(param: Message) -> int:
 
 
 def stated_size(transform: Message) -> tuple[int, int] | None:
-    """Height and width of all images, by the resize_param of an AnnotatedData; None where they depend on the images."""
+    """Height and width of all images, by the resize_param of an AnnotatedData; None if they depend on the images."""
     resize = transform.resize_param
     if transform.crop_size and transform.HasField("resize_param"):
         raise InputError("has crop_size and resize_param; remove crop_size; batch_sampler cuts windows")
@@ -391,7 +392,7 @@ def stated_size(transform: Message) -> tuple[int, int] | None:
 
 
 def stated_shapes(param: Message, *, takes_inputs: bool = True) -> list[tuple[int, ...]]:
-    """Shapes that the layer itself states: DummyData, Input, MemoryData."""
+    """The shapes that the layer itself states: DummyData, Input, MemoryData."""
     cls, tops = FEED_LAYERS[param.type], len(param.top)
     stated = cls.shapes_in(param)
     if not cls.form:

@@ -1,4 +1,4 @@
-"""Layers of single-shot detectors (SSD): the loss, the detections, and which of them are right.
+"""Layers of single-shot detectors (SSD): the loss, the detections, and their evaluation.
 
 MultiBoxLoss
 
@@ -9,10 +9,10 @@ MultiBoxLoss
 matching   each true box takes the prior (or with use_prior_for_matching: false the decoded prediction) that overlaps it
            most, the best pair first; with PER_PREDICTION each other prior then takes the box that it overlaps most, if
            by overlap_threshold
-mining     MAX_NEGATIVE: of the priors that are not matched and overlap by less than neg_overlap, neg_pos_ratio times
-           the matches count as background, those of the largest loss.  HARD_EXAMPLE: the sample_size priors of the
-           largest loss count, as what they are.  NONE: every prior counts.  nms_param thins out the candidates.  Of
-           equal losses the first prior goes first
+mining     MAX_NEGATIVE: among unmatched priors that overlap by less than neg_overlap, those of the largest loss count
+           as background, neg_pos_ratio times the number of matches.  HARD_EXAMPLE: the sample_size priors of the
+           largest loss count, as matched or as background.  NONE: every prior counts.  nms_param thins out the
+           candidates.  Among equal losses the first prior is taken first
 loss       y = (loc_weight loc + conf) / normalizer.  loc: smooth L1, or half the squares, of code - location at the
            matched priors; conf: softmax loss, or sigmoid cross entropy, of the priors that count.  VALID, the default,
            divides by the matches
@@ -30,10 +30,10 @@ places: here they are as with mining.
 
 DetectionOutput
     x0 locations, x1 scores, x2 priors as above -> y [1, 1, K, 7]: item, label, score, left, top, right, bottom
-    Of each class but the background the top_k boxes whose scores are highest and above confidence_threshold, without
-    those that a better one overlaps by more than nms_threshold; of an item the keep_top_k best.
+    For each class but the background it takes the top_k boxes with the highest scores above confidence_threshold and
+    drops those that a better one overlaps by more than nms_threshold; of each item it keeps the keep_top_k best.
     rows      The fork's K is the number of boxes found.  Here it is the largest possible: N min(keep_top_k, classes
-              top_k), without these settings all priors.  Rows that hold no box follow the others and are -1
+              top_k), or all priors without these settings.  Rows that hold no box follow the others and are -1
     memory    stashes nothing and has no gradient
     source    detection_output_layer.cpp and bbox_util.cpp of the SSD fork
 
@@ -41,9 +41,9 @@ DetectionEvaluate
     x0 detections, x1 truth -> y [1, 1, C - 1 + K, 5]: for each class (-1, label, true boxes, -1, -1), then for each
     detection (item, label, score, 1 or 0 where it is right, 1 or 0 where it is wrong), then rows of -1
     A detection is right if it overlaps a true box of its class by overlap_threshold and is the first of the box.
-    With name_size_file it takes x2 [N, 6]: where its image lies in each item, and its size in pixels.  Boxes are
-    then compared in pixels, both of whose ends count, as the fork has it
-    Tests print the mean average precision in its place (layermem/solver/average_precision.py)
+    With name_size_file it takes x2 [N, 6]: the window of the image in each item, and its size in pixels.  Boxes are
+    then compared in pixels, with both ends included, as in the fork
+    Tests print the mean average precision instead of this top (layermem/solver/average_precision.py)
     memory    stashes nothing and has no gradient
     source    detection_evaluate_layer.cpp of the SSD fork
 """
@@ -65,7 +65,7 @@ LARGEST_FLOAT = 3.4028234663852886e38
 
 
 def count_priors(layer: Layer, priors: Tensor) -> int:
-    """The boxes of a blob of PriorBox."""
+    """The number of boxes in the blob of a PriorBox."""
     if len(priors.shape) < 3 or priors.shape[1] != 2 or priors.interleaved or priors.shape[2] % 4 or not priors.count:
         raise InputError(
             f"takes priors from '{layer.bottom_names[2]}' of shape {priors}; give 1 x 2 x 4 P, the top of a PriorBox "
@@ -87,7 +87,7 @@ def check_rows(layer: Layer, bottom: int, per_item: int, what: str) -> None:
 
 
 def check_truth(layer: Layer, bottom: int) -> int:
-    """Rows of true boxes."""
+    """The number of rows of true boxes."""
     x = layer.bottoms[bottom]
     if not x.shape or x.shape[-1] != TRUTH or x.interleaved:
         raise InputError(
@@ -110,7 +110,7 @@ def finite(p: Message, block: str, *fields: str) -> None:
 
 
 def suppression_of(p: Message, block: str) -> ops.Suppression:
-    """nms_param."""
+    """The Suppression that nms_param states."""
     finite(p, f"nms_param of its {block}", "nms_threshold")
     return ops.Suppression(p.nms_threshold, p.top_k if p.HasField("top_k") else -1)
 
@@ -128,31 +128,11 @@ class MultiBoxLoss(Layer):
         check_rows(self, 0, priors * loc_classes * 4, "locations")
         check_rows(self, 1, priors * classes, "scores")
         items = self.bottoms[0].shape[0]
-        if self.bottoms[1].shape[0] != items:
-            raise InputError(
-                f"has locations of {items} items and scores of {self.bottoms[1].shape[0]}; make them equal"
-            )
+        _check_items(self)
         finite(p, block, "overlap_threshold", "neg_pos_ratio", "neg_overlap", "loc_weight")
         mining, logistic = mining_of(p), enum_name(p, "conf_loss_type") == "LOGISTIC"
-        if mining != "NONE" and not p.share_location:
-            raise InputError("mines negatives without share_location; set mining_type: NONE or share_location: true")
-        background = p.background_label_id
-        if not logistic and not 0 <= background < classes:
-            raise InputError(
-                f"has background_label_id {background}; a softmax needs one from 0 to {classes - 1}, below num_classes"
-            )
-        if p.map_object_to_agnostic and (classes, background) != (2, 0):
-            raise InputError(
-                f"maps all objects to one class, with num_classes {classes} and background_label_id {background}; "
-                "write 2 and 0"
-            )
-        if mining == "HARD_EXAMPLE" and p.sample_size < 1:
-            raise InputError(f"has sample_size {p.sample_size}; use at least 1")
-        suppression = None
-        if p.HasField("nms_param") and p.nms_param.nms_threshold > 0 and mining != "NONE":
-            suppression = suppression_of(p.nms_param, block)
-            if suppression.top_k < 1:
-                raise InputError("mines with an nms_param without top_k, which would keep no candidate; give its top_k")
+        suppression = self._suppression(mining)
+        _check_classes(p, classes, logistic)
         flags = tuple(self.param.propagate_down) or (True, True, False, False)
         if any(flags[2:]):
             raise InputError("propagates to its priors or true boxes, which get no gradient; write false for both")
@@ -165,7 +145,7 @@ class MultiBoxLoss(Layer):
             enum_name(p, "match_type") == "PER_PREDICTION",
             p.overlap_threshold,
             p.use_prior_for_matching,
-            background,
+            p.background_label_id,
             p.use_difficult_gt,
             mining,
             p.neg_pos_ratio,
@@ -187,6 +167,20 @@ class MultiBoxLoss(Layer):
         self.tops = (SCALAR,)
         self.stash = {"match": self.record.match}
 
+    def _suppression(self, mining: str) -> ops.Suppression | None:
+        """How overlapping candidates of `mining` are left out; InputError for settings that mine nothing."""
+        p = self.param.multibox_loss_param
+        if mining != "NONE" and not p.share_location:
+            raise InputError("mines negatives without share_location; set mining_type: NONE or share_location: true")
+        if mining == "HARD_EXAMPLE" and p.sample_size < 1:
+            raise InputError(f"has sample_size {p.sample_size}; use at least 1")
+        if mining == "NONE" or not p.HasField("nms_param") or p.nms_param.nms_threshold <= 0:
+            return None
+        suppression = suppression_of(p.nms_param, "multibox_loss_param")
+        if suppression.top_k < 1:
+            raise InputError("mines with an nms_param without top_k, which would keep no candidate; give its top_k")
+        return suppression
+
     def _normalizer(self, items: int, priors: int) -> int | None:
         p = self.param.loss_param
         if not p.HasField("normalization") and p.HasField("normalize"):
@@ -202,7 +196,8 @@ class MultiBoxLoss(Layer):
         return Step("forward", reads, ("y0", *self.stash), flops=self._flops())
 
     def _flops(self) -> int:
-        """The softmax of all scores, and some overlaps of every prior with a box or two of its item."""
+        """Arithmetic of the softmax of all scores, and of some overlaps of every prior with a box or two of its
+        item."""
         return 8 * self.bottoms[1].count + 40 * self.record.priors * max(self.record.items, self.record.rows)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
@@ -213,8 +208,28 @@ class MultiBoxLoss(Layer):
         return (Step("backward", reads, writes, overlays=overlays, flops=flops),) if writes else ()
 
 
+def _check_items(layer: Layer) -> None:
+    items, scores = (bottom.shape[0] for bottom in layer.bottoms[:2])
+    if scores != items:
+        raise InputError(f"has locations of {items} items and scores of {scores}; make them equal")
+
+
+def _check_classes(p: Message, classes: int, logistic: bool) -> None:
+    """InputError for a background that is none of the classes."""
+    background = p.background_label_id
+    if not logistic and not 0 <= background < classes:
+        raise InputError(
+            f"has background_label_id {background}; a softmax needs one from 0 to {classes - 1}, below num_classes"
+        )
+    if p.map_object_to_agnostic and (classes, background) != (2, 0):
+        raise InputError(
+            f"maps all objects to one class, with num_classes {classes} and background_label_id {background}; "
+            "write 2 and 0"
+        )
+
+
 def mining_of(p: Message) -> str:
-    """mining_type, or what do_neg_mining meant before there was one."""
+    """The mining_type, or the equivalent of the older field do_neg_mining."""
     mining = str(enum_name(p, "mining_type"))
     if not p.HasField("do_neg_mining"):
         return mining
@@ -238,10 +253,7 @@ class DetectionOutput(Layer):
         check_rows(self, 0, priors * loc_classes * 4, "locations")
         check_rows(self, 1, priors * classes, "scores")
         items, nms = self.bottoms[0].shape[0], p.nms_param
-        if self.bottoms[1].shape[0] != items:
-            raise InputError(
-                f"has locations of {items} items and scores of {self.bottoms[1].shape[0]}; make them equal"
-            )
+        _check_items(self)
         finite(nms, f"nms_param of its {block}", "nms_threshold")
         if not 0 < nms.eta <= 1:
             raise InputError(f"has eta {nms.eta:g} in its nms_param; use a number above 0, at most 1")

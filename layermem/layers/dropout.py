@@ -42,7 +42,7 @@ class Dropout(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The mask."""
+        """Bytes of the mask."""
         return CAFFE_VALUE * self.bottoms[0].count if self.phase != TEST else 0
 
     def forward(self) -> Step:
@@ -56,5 +56,5 @@ class Dropout(Layer):
 
     @property
     def flops(self) -> int:
-        """Ten rounds of about ten operations give four words."""
+        """Arithmetic of the generator: ten rounds of about ten operations give four words."""
         return 0 if self.record.identity else 25 * self.tops[0].count

@@ -4,8 +4,8 @@
     PROD  y = prod x_i                       dx_i = dy prod of the others       and the others
     MAX   y = max x_i                        dx_i = dy where x_i won            and the winner's index, one stashed byte
 
-Of equal largest inputs the last wins, on every device, as in Caffe's CUDA kernel.  Caffe's CPU code differs for three
-bottoms and more: of the first two the second wins a tie, and then the earlier one keeps it.  A product's gradient is
+The last of several equal maxima wins on every device, as in Caffe's CUDA kernel.  Caffe's CPU code differs for three
+bottoms and more: the second wins a tie with the first, and later bottoms lose ties.  A product's gradient is
 always the product of the others, which is Caffe's `stable_prod_grad`; the unstable form, y / x_i, is the same number
 where it has one.    source  Caffe eltwise_layer.cpp
 """
@@ -46,13 +46,13 @@ class Eltwise(Layer):
         self.tops = (first,)
         if operation == "MAX":
             self.stash = {"winner": first.of("uint8" if len(self.bottoms) <= 256 else "int32")}
-        if operation == "PROD":  # its unstable form divides y
+        if operation == "PROD":  # the unstable form divides y
             self.caffe_reads = "x" if p.stable_prod_grad else "xy"
         self.record = ops.Eltwise(operation, first, len(self.bottoms), coeffs)
 
     @property
     def caffe_state_bytes(self) -> int:
-        """Which bottom each maximum is of."""
+        """Bytes of the index of the bottom that each maximum comes from."""
         return CAFFE_VALUE * self.tops[0].count if self.record.operation == "MAX" else 0
 
     def forward(self) -> Step:
@@ -71,5 +71,5 @@ class Eltwise(Layer):
         return (Step("backward", reads, tuple(f"dx{i}" for i in numbers), overlays=overlays, flops=flops),)
 
     def _factors(self, numbers: Sequence[int]) -> tuple[str, ...]:
-        """Bottoms that are a factor of dx{i} for an i in `numbers`: all, or all but the only one."""
+        """The bottoms that are a factor of dx{i} for some i in `numbers`: all bottoms, or all but a single one."""
         return tuple(x for i, x in enumerate(roles("x", len(self.bottoms))) if set(numbers) - {i})

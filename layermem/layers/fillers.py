@@ -38,11 +38,10 @@ def fill(filler: Message, shape: Sequence[int], *key: int | str) -> Array:
 
 
 def fill_parts(filler: Message, shape: Sequence[int], *key: int | str, unit: int = 1) -> Parts:
-    """The same values in order, as flat parts of whole units; a part is overwritten by the next one.
+    """Return the values of `fill` in order, as flat parts of whole units; each part overwrites the previous one.
 
-    A part holds at most PART values, or one unit where that is more.  `positive_unitball` has parts of whole rows,
-    that is of all values of an output, because it divides by their sum; it holds a row in float64.
-    """
+    A part holds at most PART values, or one unit if that is more.  `positive_unitball` has parts of whole rows (all
+    values of an output), because it divides by their sum; it holds a row in float64."""
     check_filler(filler)
     sizes = _sizes(prod(shape), unit)
     return FILLERS[filler.type](filler, tuple(shape), generator(*key), sizes) if sizes else iter(())
@@ -73,7 +72,7 @@ def is_constant(filler: Message) -> bool:
 
 
 def fan(filler: Message, shape: Shape) -> float:
-    """The n of xavier and msra."""
+    """The n by which xavier and msra divide."""
     count = prod(shape)
     fan_in = count / _outputs(shape)
     fan_out = count / shape[1] if len(shape) > 1 else count
@@ -92,7 +91,8 @@ def _constant(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -
 
 
 def _uniform(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
-    """[min, max): the upper end is excluded, so that labels drawn from [0, classes) are all classes."""
+    """Uniform values in [min, max): the upper end is excluded, so that labels drawn from [0, classes) are all
+    classes."""
     return _between(filler.min, filler.max, draw, sizes)
 
 
@@ -112,10 +112,9 @@ def _gaussian(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -
 
 
 def _sparse(parts: Parts, share: float, draw: Draw, sizes: Sequence[int]) -> Parts:
-    """`parts`, of which on average `share` is not zero: so many inputs of each output.
+    """`parts`, of which a fraction of `share` on average is not zero: so many inputs of each output.
 
-    The numbers that decide follow all normal ones in the stream of `draw`, which are drawn once more to get there.
-    """
+    The numbers that decide follow all normal ones in the stream of `draw`, which are drawn once more to get there."""
     for part in _empty(sizes):
         draw.standard_normal(out=part, dtype=np.float32)
     for part in parts:
@@ -139,7 +138,7 @@ def _empty(sizes: Sequence[int]) -> Parts:
 
 
 def _positive_unitball(filler: Message, shape: Shape, draw: Draw, sizes: Sequence[int]) -> Parts:
-    """Uniform in [0, 1), then each output's inputs are scaled to a sum of 1."""
+    """Uniform values in [0, 1); the inputs of each output are then scaled to a sum of 1."""
     inputs = prod(shape[1:])
     for size in _sizes(prod(shape), inputs):
         rows = draw.random((size // inputs, inputs))

@@ -1,11 +1,11 @@
-"""Filter: of its bottoms the items at which the last bottom, the selector, is not 0.
+"""Filter: keeps the items of its bottoms at which the last bottom, the selector, is not 0.
 
-    x{i} [N, ..], selector [N, 1, ..] -> y{i} [N', ..],  N' the items selected
+    x{i} [N, ..], selector [N, 1, ..] -> y{i} [N', ..],  N' the number of items selected
     memory  planned for the largest tops, N items; stashes nothing, backward reads dy and the selector
     source  Caffe filter_layer.cpp, which gives its tops N items too until the first batch is known
 
-N' depends on the data.  Every address here is decided before the first step, and later layers, losses among them, would
-count items that are not there: so no device runs this layer.  Nets with it can be shown, planned and compared.
+N' depends on the data.  Plans decide every address before the first step, and later layers and losses would count
+items that are absent; therefore no device runs this layer.  Nets with it can be shown, planned and compared.
 """
 
 from __future__ import annotations

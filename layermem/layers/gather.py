@@ -38,7 +38,7 @@ class Embed(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The ones that the gradient of the bias multiplies with."""
+        """Bytes of the vector of ones by which the gradient of the bias multiplies."""
         return CAFFE_VALUE * self.bottoms[0].count if self.param.embed_param.bias_term else 0
 
     def forward(self) -> Step:

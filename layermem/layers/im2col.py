@@ -23,7 +23,8 @@ from layermem.layers.images import check_images, image_shape, stated_shape
 
 @layer("Im2col")
 class Im2col(Layer):
-    """The bottom is images; of other ranks they are made as those of a convolution, and `blob_shape` is the top's."""
+    """The bottom is images; those of other ranks are made as for a convolution, and `blob_shape` is the shape of the
+    top."""
 
     record: ops.Im2col
     blob_shape: tuple[int, ...]

@@ -3,12 +3,12 @@
     blob [items.., C, frames.., H, W] <-> images [frames x items, C, H, W]
 
 items    the axes before the channels        frames   all spatial axes but the last two, in front of the items
-H, W     the last two spatial axes; of one spatial axis H is 1, and of none both are 1
+H, W     the last two spatial axes; with one spatial axis H is 1, with none both are 1
 
-They are no types of Caffe: they are parts of a Convolution, a Deconvolution or an Im2col (composite.py), which states
+Caffe has no such types: they are parts of a Convolution, a Deconvolution or an Im2col (composite.py), which states
 the shape of the blob in `input_param` and the channels' axis in `convolution_param`.
 
-A ReLU behind such a layer is an op of its own, since the top lies between the two in another order.
+A ReLU after such a layer is a separate op, because the top between the two has another memory order.
 
 memory   stash nothing; backward reads dy only.  An order that moves no element is a view, as in permute.py
 """
@@ -33,19 +33,19 @@ def image_shape(shape: Shape, axis: int) -> Shape:
 
 
 def image_order(rank: int, axis: int) -> list[int]:
-    """The axes of the blob as the images have them: frames, items, channels, H, W."""
-    first = max(axis + 1, rank - 2)  # of H and W
+    """The axes of the blob in the order of the images: frames, items, channels, H, W."""
+    first = max(axis + 1, rank - 2)  # the first of H and W
     return [*range(axis + 1, first), *range(axis), axis, *range(first, rank)]
 
 
 def stated_shape(param: Message, bottom: Tensor) -> Shape:
-    """Caffe's shape of a bottom: of images where the layer is a part, which states it."""
+    """Caffe's shape of a bottom; a layer that is a part states the shape of the original blob."""
     shapes = param.input_param.shape
     return tuple(shapes[0].dim) if shapes else bottom.shape
 
 
 def check_images(kind: str, bottom: Tensor, shape: Shape, axis: int) -> None:
-    """InputError where the bottom is not the images of a blob of `shape`."""
+    """Raise InputError unless the bottom holds the images of a blob of `shape`."""
     if bottom.shape != image_shape(shape, axis):
         raise InputError(
             f"has a bottom of {len(shape)} axes ({Tensor(shape)}) and channels in axis {axis}; {kind} takes "

@@ -1,4 +1,4 @@
-"""InnerProduct: every row of the bottom against every row of the weights.
+"""InnerProduct: the product of every row of the bottom with every row of the weights.
 
     x [M.., K..] -> y [M.., num_output],  y = x W' + b;  K.. are the axes from `axis` on, M.. those before it
     weights (num_output, K), or (K, num_output) where `transpose` is set;  bias (num_output)

@@ -15,5 +15,5 @@ def _types() -> tuple[str, ...]:
 
 
 def known_types() -> list[str]:
-    """Their names, sorted: AbsVal, Accuracy, ..."""
+    """The sorted names of all layer types: AbsVal, Accuracy, ..."""
     return list(_types())

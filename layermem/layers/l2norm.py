@@ -2,12 +2,12 @@
 
     y = w x / sqrt(sum x^2 + eps),  the sum over the channels of each pixel, or with across_spatial (the default) over
     all of an item;  w is one number where channel_shared (the default), else one per channel
-    memory   stashes nothing: backward sums x again, which it reads anyway.  A pixel, or an item, is summed before any
-             of it is written, so outputs may lie on inputs
+    memory   stashes nothing: backward sums x again, which it reads in any case.  A pixel, or an item, is summed before
+             any of it is written, so outputs may overlay inputs
     source   normalize_layer.cpp of the SSD fork of Caffe (weiliu89/caffe), NormalizeParameter
 
-With a scale per channel, the SSD fork leaves the scale out of one of the two terms of the data gradient, which is then
-the derivative only as long as all channels have one scale, as they have at first.  Here it is the derivative.
+With a scale per channel, the SSD fork leaves the scale out of one of the two terms of the data gradient.  Its result is
+the derivative only while all channels have the same scale, as they have initially.  Here it always is the derivative.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Normalize(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The norm of each image or pixel, and one image that a step works on."""
+        """Bytes of the norm of each image or pixel, and of one image as workspace."""
         x = self.bottoms[0]
         norms = x.shape[0] if self.param.norm_param.across_spatial else x.count // x.shape[1]
         return CAFFE_VALUE * norms + x.nbytes // max(1, x.shape[0])

@@ -53,7 +53,7 @@ def read_loss_param(p: Message, items: int, labels: int, default: str) -> LossNo
     mode = default
     if p.HasField("normalization"):
         mode = NORMALIZATIONS[p.normalization]
-    elif p.HasField("normalize"):  # of older nets
+    elif p.HasField("normalize"):  # older nets
         mode = "VALID" if p.normalize else "BATCH_SIZE"
     if mode == "VALID":
         return LossNormalization(ignore_label, None if ignore_label is not None else labels)
@@ -88,7 +88,7 @@ class EuclideanLoss(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The differences."""
+        """Bytes of the differences."""
         return self.bottoms[0].nbytes
 
     def forward(self) -> Step:
@@ -104,9 +104,8 @@ class EuclideanLoss(Layer):
 
 @layer("SmoothL1Loss")
 class SmoothL1Loss(Layer):
-    """x0 (a), x1 (b), and weights that get no gradient: x2 inside f, x3 outside.  Fast R-CNN had no fourth bottom at
-    first.
-    """
+    """x0 (a), x1 (b), and weights without gradients: x2 inside f, x3 outside.  Fast R-CNN had no fourth bottom at
+    first."""
 
     bottom_range = (2, 4)
     is_loss = True
@@ -123,7 +122,7 @@ class SmoothL1Loss(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """Differences, errors and ones."""
+        """Bytes of differences, errors and ones."""
         return 3 * self.bottoms[0].nbytes
 
     def forward(self) -> Step:
@@ -139,7 +138,7 @@ class SmoothL1Loss(Layer):
 
 @layer("SigmoidCrossEntropyLoss")
 class SigmoidCrossEntropyLoss(Layer):
-    """x0 scores, x1 targets of as many elements; a target whose whole part is ignore_label is left out."""
+    """x0 scores, x1 targets of the same count; a target whose integer part is ignore_label does not count."""
 
     deploys_as = "Sigmoid"
     bottom_range = (2, 2)
@@ -155,7 +154,7 @@ class SigmoidCrossEntropyLoss(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The probabilities."""
+        """Bytes of the probabilities."""
         return self.bottoms[0].nbytes
 
     def forward(self) -> Step:
@@ -236,7 +235,7 @@ class ContrastiveLoss(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The differences."""
+        """Bytes of the differences."""
         return self.bottoms[0].nbytes
 
     def forward(self) -> Step:

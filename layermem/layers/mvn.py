@@ -1,10 +1,9 @@
 """MVN: every map, or with `across_channels` every image, gets mean 0 and, with normalize_variance (true), variance 1.
 
     x [N,C,H,W] -> y [N,C,H,W],  y = (x - mean) / (deviation + eps);  eps 1e-9, and the variance is the biased one
-    memory  stashes one number per mean: 1 / (deviation + eps).  Backward reads y and dy; without normalize_variance dy
-            alone.  A kernel has read a map before it writes it: hence the overlays
-    source  Caffe mvn_layer.cpp.  Its gradient leaves out that deviation and deviation + eps differ: it is exact for
-            eps 0
+    memory  stashes one number per mean: 1 / (deviation + eps).  Backward reads y and dy; without normalize_variance
+            only dy.  A kernel reads a map completely before it writes it, which permits the overlays
+    source  Caffe mvn_layer.cpp.  Its gradient neglects eps beside the deviation: it is exact for eps 0
 
 As in Caffe, a bottom N x C gives a top N x C x 1 x 1.
 """
@@ -37,7 +36,7 @@ class MVN(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """A mean and a variance of each map, a blob between, and the ones that sums multiply with."""
+        """Bytes of a mean and a variance of each map, an intermediate blob, and the ones by which sums multiply."""
         n, c, h, w = self.tops[0].shape
         ones = h * w * (c if self.param.mvn_param.across_channels else 1)
         return self.tops[0].nbytes + CAFFE_VALUE * (2 * n * c + ones)

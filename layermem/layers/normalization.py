@@ -22,7 +22,7 @@ from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
 from layermem.proto import schema
 
 WITHIN_CHANNEL = 1
-NVCAFFE_EPS = 1e-5  # the least of NVCaffe, that of cuDNN
+NVCAFFE_EPS = 1e-5  # smallest eps in NVCaffe and cuDNN
 
 FORWARD = Overlay("y0", "x0", "forward")
 GRADIENT = Overlay("dx0", "dy0", "gradient")
@@ -31,7 +31,7 @@ INTRA = Overlay("dx0", "x0", "intra")
 
 @layer("LRN")
 class LRN(Layer):
-    """Across channels, kernels read all channels of a pixel before they write one: hence the overlays."""
+    """Across channels, kernels read all channels of a pixel before they write one, which permits the overlays."""
 
     caffe_reads = "xy"
     record: ops.LRN
@@ -47,7 +47,7 @@ class LRN(Layer):
         across, size = p.norm_region != WITHIN_CHANNEL, p.local_size
         alpha = p.alpha / (size if across else size**2)
         reach = x.shape[1] if across else max(x.shape[2:])
-        size = min(size, 2 * reach - 1)  # such a window holds all there is; a wider one adds zeros beyond the border
+        size = min(size, 2 * reach - 1)  # this window covers everything; a wider one adds zeros beyond the border
         self.record = ops.LRN(x, across, size, alpha, p.beta, p.k if across else 1.0)
         self.tops = (x,)
         sums = size if across else 2 * size  # within a channel: rows, then columns
@@ -55,8 +55,8 @@ class LRN(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """Across channels the scale of each element; within them the blobs of a small net of split, square, pool and
-        power."""
+        """Bytes, across channels, of the scale of each element; within them, of the blobs of an inner net of split,
+        square, pool and power."""
         return self.bottoms[0].nbytes * (1 if self.param.lrn_param.norm_region != WITHIN_CHANNEL else 5)
 
     def forward(self) -> Step:
@@ -98,11 +98,13 @@ class BatchNorm(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """x normalised, its standard deviation at every element, and where in place a copy of the gradient."""
+        """Bytes of the normalized x, of its standard deviation at every element, and in place of a copy of the
+        gradient."""
         return (2 + (self.works_in_place and self.phase == schema.TRAIN)) * self.bottoms[0].nbytes
 
     def _average(self, index: int, size: int) -> Param:
-        """A moving average starts at 0; no solver updates it, whatever its `param { }` (as in Caffe's upgrade)."""
+        """Return a moving average: it starts at 0, and no solver updates it, whatever its `param { }` (as in Caffe's
+        upgrade)."""
         param = self.make_param(index, (size,), schema.FillerParameter())
         return replace(param, lr_mult=0.0, decay_mult=0.0, learned=False)
 
@@ -156,7 +158,7 @@ class BatchNorm(Layer):
         return (Step("backward", reads, writes, (), overlays, (10 + 2 * len(self.affine)) * count),)
 
 
-class Broadcast(NamedTuple):
+class BroadcastOperand(NamedTuple):
     """The operand of a BroadcastLayer; the fields are those of ops.Scale and ops.Bias."""
 
     shape: tuple[int, ...]
@@ -166,12 +168,12 @@ class Broadcast(NamedTuple):
 
 
 class BroadcastLayer(Layer):
-    """x with an operand that spans its axes from `axis` on: the second bottom, or a parameter."""
+    """Combines x with an operand that spans its axes from `axis` on: the second bottom, or a parameter."""
 
     bottom_range = (1, 2)
     inplace = True
 
-    def _broadcast(self, axis: int, num_axes: int) -> Broadcast:
+    def _broadcast(self, axis: int, num_axes: int) -> BroadcastOperand:
         x = self.bottoms[0]
         start = self.axis(axis)
         if len(self.bottoms) == 2:
@@ -190,7 +192,7 @@ class BroadcastLayer(Layer):
                 )
             shape = x.shape[start:] if num_axes == -1 else x.shape[start : start + num_axes]
         end = start + len(shape)
-        return Broadcast(
+        return BroadcastOperand(
             shape,
             operand="x1" if len(self.bottoms) == 2 else "w0",
             view=(1,) * start + shape + (1,) * (len(x.shape) - end),
@@ -218,7 +220,7 @@ class Scale(BroadcastLayer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The input, which the output overwrites where the layer works in place."""
+        """Bytes of the input, which an output in place overwrites."""
         return self.bottoms[0].nbytes if self.works_in_place else 0
 
     def forward(self) -> Step:

@@ -1,8 +1,8 @@
-"""HDF5Output: its two bottoms are written to a file, as the datasets `data` and `label`.
+"""HDF5Output writes its two bottoms to a file, as the datasets `data` and `label`.
 
-memory  none: the bottoms are handed to the host when they are computed, as outputs of the net are
+memory  none: the bottoms are copied to the host when they are computed, like outputs of the net
 source  Caffe hdf5_output_layer.cpp.  It can write one batch only; here a test writes the rows of all its batches,
-        and training those of each iteration in place of the last (layermem/solver/recording.py)
+        and training the rows of each iteration, which replace those of the last (layermem/solver/recording.py)
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Layers that count through the elements of a blob in another order.
+"""Layers that reorder the elements of a blob.
 
     Permute         axis i of y is axis order[i] of x; axes that `order` does not name follow in their order
-    ShuffleChannel  the channels of `group` groups by turns: the first of each, the second of each, ..
+    ShuffleChannel  interleaves the channels of `group` groups: the first of each, the second of each, ..
     Reorg           C channels of H x W pixels as s^2 C channels of H/s x W/s, or back with `reverse`, in the order of
-                    darknet: x as [N, C/s^2, H, s, W, s], its two s in front of the channels
+                    darknet: x as [N, C/s^2, H, s, W, s], with the two s moved before the channels
     memory          stash nothing; backward reads dy only.  An order that moves no element is a `view`: it permits the
                     overlay, and its kernel then does nothing
     source          permute_layer.cpp of the SSD fork of Caffe (weiliu89/caffe), PermuteParameter;
@@ -24,7 +24,7 @@ from layermem.layers.base import Layer, Overlay, Step, Tensor, layer
 
 
 class Permutation(Layer):
-    """The elements of x counted through its axes, or through parts of them, in another order."""
+    """Reorders the axes of x, or of parts into which they are split."""
 
     record: ops.Permute
 
@@ -71,7 +71,7 @@ class ShuffleChannel(Permutation):
 
 @layer("Reorg")
 class Reorg(Permutation):
-    """Darknet reads its input of C x H x W as C/s^2 x s H x s W, although it is none: a net depends on this order."""
+    """Darknet interprets its input of C x H x W as C/s^2 x s H x s W; trained nets depend on this order."""
 
     def setup(self) -> None:
         x, p = self.bottoms[0], self.param.reorg_param

@@ -76,7 +76,7 @@ class Pooling(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """Where the maximum is, unless a second top says so."""
+        """Bytes of the index of each maximum, unless a second top holds it."""
         kept = self.param.pooling_param.pool != AVE and len(self.tops) == 1
         return CAFFE_VALUE * self.tops[0].count if kept else 0
 

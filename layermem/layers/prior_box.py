@@ -4,7 +4,7 @@ x0 [N,C,H,W] the map, x1 the image (whose size img_size, or img_h and img_w, may
 y  [1, 2, H W boxes 4]: corners in images, then variances
 boxes of a pixel: for each min_size m: m x m; with a max_size M sqrt(m M) x sqrt(m M); and for each aspect_ratio r but
 1, with flip for 1/r too, m sqrt(r) x m / sqrt(r).  Sizes are whole: a fraction is cut off, as in the fork
-memory  stashes nothing and reads no values, only shapes: it can be computed again from nothing.  It has no gradient
+memory  stashes nothing and reads only shapes, so it can be recomputed without inputs.  It has no gradient
 source  prior_box_layer.cpp of the SSD fork of Caffe (weiliu89/caffe, branch ssd), PriorBoxParameter
 """
 
@@ -19,8 +19,8 @@ from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Message, Step, layer
 
-MAX_BOXES = 64  # of a pixel
-SAME = 1e-6  # aspect ratios nearer than this are one
+MAX_BOXES = 64  # most boxes of a pixel
+SAME = 1e-6  # aspect ratios that differ by less are the same
 
 
 @layer("PriorBox")
@@ -48,7 +48,7 @@ class PriorBox(Layer):
         self.tops = (self.record.y,)
 
     def _image(self, p: Message) -> tuple[int, int]:
-        """(height, width), as the net states it, or that of the second bottom."""
+        """(height, width) as the net states it, or of the second bottom."""
 
         def of_bottom(i: int) -> float:
             if len(self.bottoms) < 2 or len(self.bottoms[1].shape) != 4:
@@ -63,7 +63,8 @@ class PriorBox(Layer):
 
 
 def both(p: Message, stem: str, otherwise: object, whole: str = "") -> tuple[float, float]:
-    """(down, right): `whole` (or the stem) for both, stem_h and stem_w, or otherwise(axis); each above 0."""
+    """(down, right): field `whole` (or the stem) sets both, else stem_h and stem_w, else otherwise(axis); each is above
+    0."""
     whole = whole or stem
     if p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w"):
         if p.HasField(whole):
@@ -99,7 +100,7 @@ def box_sizes(p: Message) -> tuple[tuple[float, float], ...]:
 
 
 def aspect_ratios(stated: Sequence[float], flip: bool) -> list[float]:
-    """All but 1, each once."""
+    """Return the distinct aspect ratios other than 1."""
     if not all(math.isfinite(r) and r > 0 for r in stated):
         raise InputError("has an aspect_ratio that is not above 0; use positive numbers")
     ratios = [1.0]

@@ -2,12 +2,12 @@
 
     x{i}, w{i} -> y{i}      of the shapes that its setup and reshape give, run when the net is built
     memory  opaque: backward reads all bottoms and tops, or those that the class declares (backward_reads), and forward
-            runs once a step unless the class says that it may run again (recomputable).  What the code allocates
-            itself is in no plan
+            runs once a step unless the class declares that it may run again (recomputable).  Memory that the
+            code itself allocates is in no plan
     source  Caffe python_layer.hpp
 
-Code runs only where the user allows it.  Elsewhere its shapes may be given: a source becomes an Input layer, a layer in
-the middle one that is planned and refused where the net runs.
+Code runs only where the user allows it.  Otherwise the user may give its shapes: a source then becomes an Input layer,
+and a layer in the middle can be planned but is refused when the net runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALLOW = "--allow-python (allow_python=True in Python)"
 
 @layer("Python")
 class Python(Layer):
-    """A layer whose class runs."""
+    """A layer that runs its class."""
 
     right_in_place = True
     bottom_range = (0, None)
@@ -115,10 +115,10 @@ def make_python_layer(
     sources: bool = True,
     takes_inputs: bool = True,
 ) -> Layer:
-    """The Python layer of `param` in the net at `path`: with its class, or in its place as `inputs` allow.
+    """The Python layer of `param` in the net at `path`: with its class, or replaced by the shapes in `inputs`.
 
-    sources  whether those without bottoms run; otherwise they only give their shapes
-    batch    that the user gives all inputs, which a source of the user's cannot obey
+    sources  whether layers without bottoms run; otherwise they only give their shapes
+    batch    the batch size that the user gives to all inputs, which a Python source cannot obey
     takes_inputs   whether an error may advise to give `inputs`
     """
     given = [inputs[top] for top in param.top if top in inputs]

@@ -1,4 +1,4 @@
-"""LSTM and RNN, unrolled over time, and LSTMUnit, what a step of an LSTM computes after its inner products.
+"""LSTM and RNN, unrolled over time, and LSTMUnit: one step of an LSTM after its inner products.
 
     x [T,N,K..], cont [T,N] (0 where a sequence begins, else 1), maybe a static input [N,S..]  ->  h [T,N,D] of an LSTM,
     o [T,N,D] of an RNN, D = num_output
@@ -7,11 +7,11 @@
     RNN   h_t = tanh(W_hh (cont_t h_{t-1}) + W_xh x_t + b_h [+ W_xh_static x_static]),  o_t = tanh(W_ho h_t + b_o)
           parameters W_xh (D,K), b_h (D), [W_xh_static (D,S)], W_hh (D,D), W_ho (D,D), b_o (D)
 
-A net has the layers of Caffe's unrolled net in place of an LSTM or RNN, named `lstm/unit_1`, `lstm/gate_input_1` and so
-on, so that planners see every time step.  W_xc x of all steps is one inner product.
+The layers of Caffe's unrolled net replace an LSTM or RNN, named `lstm/unit_1`, `lstm/gate_input_1` and so on, so that
+planners see every time step.  W_xc x of all steps is one inner product.
 
-state     h_0 and c_0 are those that the step of the net before left, zeros at first.  StateRead copies the state to a
-          blob, which the step keeps (it is not recomputed), and StateWrite sets it as soon as h_T is there, once a step
+state     h_0 and c_0 come from the previous step of the net, zeros at first.  StateRead copies the state to a blob,
+          which the step keeps (it is not recomputed), and StateWrite sets it as soon as h_T is computed, once a step
 exposed   with expose_hidden h_0 (and c_0) are bottoms, h_T (and c_T) are tops.  No gradient flows through them: Caffe
           shares their data only
 memory    LSTMUnit stashes nothing: backward recomputes its gates, where Caffe keeps them
@@ -30,7 +30,7 @@ from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer
 from layermem.layers.composite import composite
 from layermem.proto import schema
 
-RECURRENT = ("LSTM", "RNN")  # layers that this unrolls: axis 0 of what they read is time, axis 1 the items
+RECURRENT = ("LSTM", "RNN")  # layers unrolled here: axis 0 of their bottoms is time, axis 1 the items
 
 
 @layer("LSTMUnit")
@@ -52,7 +52,7 @@ class LSTMUnit(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The gates and their diffs."""
+        """Bytes of the gates and their diffs."""
         return 2 * self.bottoms[1].nbytes
 
     def index_limit(self, bottom: int) -> int | None:
@@ -72,11 +72,11 @@ class LSTMUnit(Layer):
         return (Step("backward", reads, writes, overlays=overlays, flops=50 * self.record.count),)
 
 
-# -- what carries the state from step to step --------------------------------------------------------------------------
+# -- state from step to step -------------------------------------------------------------------------------------------
 
 
-class State(Layer):
-    """A layer with one parameter, the state, which nothing learns."""
+class StateLayer(Layer):
+    """A layer with one parameter, the state, which no solver updates."""
 
     recompute_kind = "never"
 
@@ -87,8 +87,8 @@ class State(Layer):
 
 
 @layer("StateRead", part=True)
-class StateRead(State):
-    """y = state.  A second run could find the next step's state: y is kept instead."""
+class StateRead(StateLayer):
+    """y = state.  A recomputation might read the next step's state, so y is kept instead."""
 
     bottom_range = (0, 0)
 
@@ -102,8 +102,8 @@ class StateRead(State):
 
 
 @layer("StateWrite", part=True)
-class StateWrite(State):
-    """state = x, once in a step of the net."""
+class StateWrite(StateLayer):
+    """state = x, once per step of the net."""
 
     shares_data = shares_diff = True
     in_caffe = False
@@ -114,7 +114,7 @@ class StateWrite(State):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """Caffe's net copies c_T alone: a Split, whose top has a diff."""
+        """Bytes of the copy of c_T that Caffe's net makes: a Split, whose top has a diff."""
         return self.bottoms[0].nbytes if self.name.endswith("/c_T") else 0
 
     def forward(self) -> Step:
@@ -134,7 +134,7 @@ class Exposed(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """Caffe's net copies c_T alone: a Split, whose top has a diff."""
+        """Bytes of the copy of c_T that Caffe's net makes: a Split, whose top has a diff."""
         return self.bottoms[0].nbytes if self.name.endswith("/c_T") else 0
 
     def forward(self) -> Step:
@@ -145,10 +145,10 @@ class Exposed(Layer):
 
 
 class Unrolled:
-    """Writes the parts of a layer over time.
+    """Makes the parts of a layer that is unrolled over time.
 
-    states   the blobs that go from step to step, without their time
-    gates    how many of its inner products make one step's input: 4 in an LSTM
+    states   names of the blobs that pass from step to step, without the time index
+    gates    number of inner products that make the input of one step: 4 in an LSTM
     """
 
     def __init__(self, whole: Message, bottoms: Sequence[Tensor], states: Sequence[str], gates: int):
@@ -181,12 +181,12 @@ class Unrolled:
                 raise InputError(f"gives {len(values)} {field} values for {len(names)} blobs; give one each, or none")
 
     def _sizes(self, bottoms: Sequence[Tensor]) -> tuple[int, int, int]:
-        """Steps, items and outputs."""
+        """Numbers of steps, items and outputs."""
         x, cont = bottoms[:2]
         if len(x.shape) < 3 or cont.shape != x.shape[:2]:
             raise InputError(
                 f"has bottoms of {x} and {cont}; give T x N x K, steps first, and T x N numbers that say where a "
-                "sequence goes on (1) or begins (0)"
+                "sequence continues (1) or begins (0)"
             )
         steps, items = cont.shape
         if steps < 1 or items < 1:
@@ -205,7 +205,7 @@ class Unrolled:
         return f"{self.whole.name}/{name}"
 
     def part(self, name: str, kind: str, bottoms: Sequence[str], *tops: str) -> Message:
-        """The layer `name`, whose top has that name too unless `tops` says otherwise."""
+        """A layer `name`; its top has that name too unless `tops` names others."""
         name = self.name(name)
         return schema.LayerParameter(name=name, type=kind, bottom=bottoms, top=tops or (name,), phase=self.whole.phase)
 
@@ -220,9 +220,9 @@ class Unrolled:
         bias: bool = False,
         propagate: bool = True,
     ) -> Message:
-        """An inner product with parameter `first` of the layer, and the next one as its bias.
+        """An inner product with parameter `first` of the layer and, as its bias, the next one.
 
-        shared   the name of the first one where several parts share it, and after a blank that of its bias; or ""
+        shared   name of the first if several parts share it, optionally a blank and the name of the bias; or ""
         """
         part = self.part(name, "InnerProduct", [bottom])
         q = part.inner_product_param
@@ -245,7 +245,7 @@ class Unrolled:
             raise InputError(f"has {given} 'param' blocks for {count} parameters; remove some")
 
     def hidden(self) -> Iterator[Message]:
-        """The parts that make h_0 and c_0, unless they are bottoms."""
+        """Yield the parts that make h_0 and c_0, unless they are bottoms."""
         for name in self.states[self.exposed :]:
             read = self.part(f"{name}_0", "StateRead", ())
             read.input_param.shape.add(dim=(1, self.items, self.outputs))
@@ -253,13 +253,14 @@ class Unrolled:
             yield read
 
     def at(self, name: str, step: int) -> str:
-        """The blob `name` after so many steps."""
+        """The blob `name` after `step` steps."""
         if step == 0 and self.exposed:
             return str(self.whole.bottom[len(self.bottoms) - self.exposed + self.states.index(name)])
         return self.name(f"{name}_{step}")
 
     def inputs(self, product: str, static: str) -> Iterator[Message]:
-        """cont by steps; the inner product of x, of all steps at once, and then by steps; that of the static input."""
+        """Yield parts that split cont by steps, compute the inner product of x for all steps and split it, and compute
+        the inner product of the static input."""
         yield self.cut("cont_slice", self.whole.bottom[1], "cont", propagate=False)
         yield self.product(product, self.whole.bottom[0], 0, "", bias=True, propagate=self.propagate[0])
         if self.static:
@@ -271,24 +272,25 @@ class Unrolled:
         yield self.cut(f"{product}_slice", self.name(product), product)
 
     def cut(self, name: str, bottom: str, blob: str, *, propagate: bool = True) -> Message:
-        """A blob of all steps as one for each step."""
+        """A part that splits a blob of all steps into one per step."""
         part = self.part(name, "Slice", [bottom], *(self.name(f"{blob}_{t}") for t in range(1, self.steps + 1)))
         part.slice_param.axis = 0
         part.propagate_down.append(propagate)
         return part
 
     def continued(self, step: int) -> Message:
-        """cont_t h_{t-1}"""
+        """The product cont_t h_{t-1}."""
         part = self.part(f"h_conted_{step - 1}", "Scale", [self.at("h", step - 1), self.name(f"cont_{step}")])
         part.scale_param.axis = 0
-        part.propagate_down.extend((step > 1, False))  # h_0 is of an earlier step of the net
+        part.propagate_down.extend((step > 1, False))  # h_0 comes from an earlier step of the net
         return part
 
     def total(self, name: str, bottoms: Sequence[str]) -> Message:
         return self.part(name, "Eltwise", [self.name(each) for each in bottoms])
 
     def results(self, blob: str) -> Iterator[Message]:
-        """The parts behind the last step: the state, or the tops that expose it, and the blobs of all steps joined."""
+        """Yield the parts after the last step: the state, or the tops that expose it, and the joined blobs of all
+        steps."""
         weights = list(self.whole.loss_weight)
         for index, name in enumerate(self.states):
             last = self.at(name, self.steps)

@@ -3,8 +3,8 @@
 Interp  x [N,C,H,W] -> y [N,C,Ho,Wo]: bilinear, corners on corners.  Along each axis y[i] is sampled at
         position i (h - 1) / (Ho - 1) of the h pixels of x that cropping leaves
 Crop    y = the part of x, from `offset` on, that has the second bottom's size in the axes from `axis` on
-memory  both stash nothing; backward reads dy only.  Of a second bottom only the shape is used: its values are not
-        read, and no gradient flows to it
+memory  both stash nothing; backward reads dy only.  A second bottom gives only its shape: its values are not read,
+        and no gradient flows to it
 source  interp_layer.cpp and interp.cpp of the DeepLab and PSPNet forks of Caffe; Caffe crop_layer.cpp
 """
 
@@ -21,8 +21,7 @@ from layermem.ops import Resampling
 @layer("Interp")
 class Interp(Layer):
     """The size is the first of these that the net states: one of zoom_factor and shrink_factor; height and width; both
-    factors, shrinking first; the second bottom.  pad_beg and pad_end are never positive: they crop.
-    """
+    factors, shrinking first; the size of the second bottom.  pad_beg and pad_end are never positive: they crop."""
 
     bottom_range = (1, 2)
 
@@ -80,7 +79,7 @@ class Crop(Layer):
         x, like = self.bottoms
         axis, rank = self.axis(p.axis), len(x.shape)
         if len(like.shape) != rank:
-            raise InputError(f"has bottoms of {x} and {like}; they must have as many axes as each other")
+            raise InputError(f"has bottoms of {x} and {like}; give both the same number of axes")
         if len(p.offset) not in (0, 1, rank - axis):
             raise InputError(
                 f"gives {len(p.offset)} offsets for the {rank - axis} axes from {axis} on; give one for each, or one"

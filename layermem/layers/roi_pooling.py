@@ -5,15 +5,15 @@ x [N,C,H,W], rois [R,5] (item, x1, y1, x2, y2) -> y [R,C,pooled_h,pooled_w]
 A region covers the pixels round(spatial_scale corner) of x, both corners included and at least one pixel; window i
 of an axis begins at floor(i size / pooled) and ends before ceil((i + 1) size / pooled), clipped to x.  An empty
 window gives 0.  Windows are computed in float32 on every device.
-memory  stashes the place of each maximum, 4 bytes per output; backward reads dy, that, and the rois: x does not
+memory  stashes the index of each maximum, 4 bytes per output; backward reads dy, these and the rois: x does not
         outlive forward.  Rois get no gradient
 source  roi_pooling_layer.cpp of the Fast R-CNN fork of Caffe (rbgirshick/caffe-fast-rcnn), ROIPoolingParameter
 
 PSROIPooling
     x [N,K g g,H,W], rois as above -> y [R,K,g,g],  K = output_dim, g = group_size
     Window (i, j) of channel k is the mean of channel (k g + i) g + j of x.  A region goes from spatial_scale round(y1)
-    to spatial_scale (round(y2) + 1), at least 0.1 pixels; a window from the pixel that it begins in to the one that it
-    ends in, clipped to x.  An empty window gives 0
+    to spatial_scale (round(y2) + 1), at least 0.1 pixels; a window covers every pixel that it touches, clipped
+    to x.  An empty window gives 0
     memory  stashes nothing; backward reads dy and the rois
     source  psroi_pooling_layer.cu of the R-FCN fork of Caffe (daijifeng001/caffe-rfcn), PSROIPoolingParameter
 """
@@ -50,7 +50,7 @@ class ROIPooling(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """Where the maximum of each output is."""
+        """Bytes of the index of the maximum of each output."""
         return CAFFE_VALUE * self.tops[0].count
 
     def forward(self) -> Step:

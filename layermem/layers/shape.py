@@ -1,4 +1,4 @@
-"""Layers that move elements or rename axes and compute nothing.
+"""Layers that move elements or rename axes without arithmetic.
 
     Concat   bottoms one after the other along `axis` (1)
     Slice    the bottom cut along `axis` (1), before each slice_point or into equal parts
@@ -6,7 +6,7 @@
     Flatten  axes `axis` (1) to `end_axis` (-1) become one
     Reshape  `shape` in place of `num_axes` (-1: all) axes from `axis` (0): a 0 copies the bottom's axis, one -1 fits
     Tile     the bottom `tiles` times along `axis` (1)
-    Silence  nothing; its bottoms are then no outputs of the net
+    Silence  does nothing; its bottoms are then no outputs of the net
 
     memory   stash nothing; backward reads dy only.  A `view`, whose output is its input byte for byte, permits the
              overlay, and its kernel then does nothing
@@ -27,7 +27,7 @@ from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer, r
 
 
 def axis_of(layer: Layer, p: Message, legacy: str) -> int:
-    """`axis`, or the unsigned `legacy` field of older nets."""
+    """The value of `axis`, or of the unsigned `legacy` field of older nets."""
     if not p.HasField(legacy):
         return layer.axis(p.axis)
     if p.HasField("axis"):
@@ -86,7 +86,7 @@ class Slice(Layer):
         self.record = ops.Slice(x, self.tops, along, starts)
 
     def _points(self, points: list[int], along: int, size: int, count: int) -> list[int]:
-        """Starts of all tops but the first."""
+        """Return the start of each top but the first."""
         if not points:
             if size % count:
                 raise InputError(
@@ -136,7 +136,7 @@ class Split(Layer):
 
 
 class AxisReshape(Layer):
-    """The same elements under other axes."""
+    """A layer that gives the same elements other axes."""
 
     record: ops.Reshape
 
@@ -191,7 +191,8 @@ class Reshape(AxisReshape):
         return new
 
     def _replaced_axes(self, axis: int, num_axes: int, rank: int) -> tuple[int, int]:
-        """The axes that `shape` replaces, as a half-open range; negative `axis` counts from behind the last."""
+        """The axes that `shape` replaces, as a half-open range; a negative `axis` counts from the end, with -1 after
+        the last."""
         first = axis if axis >= 0 else rank + axis + 1
         if not 0 <= first <= rank:
             raise InputError(f"names axis {axis}, but its bottom has {rank} axes: use {-rank - 1} to {rank}")

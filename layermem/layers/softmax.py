@@ -12,8 +12,8 @@ memory  none stashes anything; the losses recompute the softmax from x in backwa
 source  Caffe softmax_layer.cpp, softmax_loss_layer.cpp, infogain_loss_layer.cpp, accuracy_layer.cpp
 
 For N x C x H x W scores with axis 1 there are N x H x W labels, one per position.
-SoftmaxWithLoss takes the logarithm before rounding (log-sum-exp); the loss of one label saturates at 87.3, as Caffe's
-does, and its gradient does not.  Its default normalization is VALID.
+SoftmaxWithLoss takes the logarithm before rounding (log-sum-exp); the loss of one label saturates at 87.3, as in
+Caffe, but its gradient does not.  Its default normalization is VALID.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SoftmaxWithLoss(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The probabilities."""
+        """Bytes of the probabilities."""
         return self.bottoms[0].nbytes
 
     def forward(self) -> Step:
@@ -96,7 +96,7 @@ class SoftmaxWithLoss(Layer):
 class InfogainLoss(Layer):
     """The matrix H is the third bottom; where `source` names a file, a part before this layer reads it (composite.py).
 
-    A share counts as at least 1e-20, and the gradient is that without this limit, as in Caffe.
+    Shares are clipped at 1e-20; the gradient ignores this limit, as in Caffe.
     """
 
     deploys_as = "Softmax"
@@ -123,7 +123,7 @@ class InfogainLoss(Layer):
 
     @property
     def caffe_state_bytes(self) -> int:
-        """The probabilities."""
+        """Bytes of the probabilities."""
         return self.bottoms[0].nbytes
 
     def forward(self) -> Step:

@@ -1,4 +1,4 @@
-"""Upsample: the nearest neighbour of YOLO nets, or with a mask the inverse of a MAX pooling, of SegNet.
+"""Upsample: nearest neighbours, as in YOLO nets; with a mask the inverse of a MAX pooling, as in SegNet.
 
 One bottom
     x [N,C,H,W] -> y [N,C,scale H,scale W], every pixel `scale` x `scale` times
@@ -6,8 +6,8 @@ One bottom
     source  upsample_layer.cpp of Caffe forks for YOLO v3 (ChenYingpeng/darknet2caffe), UpsampleParameter
 
 Two bottoms
-    x [N,C,H,W], mask [N,C,H,W] -> y [N,C,Ho,Wo]: y at index mask of the plane Ho x Wo is x, and 0 elsewhere; of several
-    pixels of x with one index, as overlapping windows give them, y has the last, and each gets the gradient
+    x [N,C,H,W], mask [N,C,H,W] -> y [N,C,Ho,Wo]: y at index mask of the plane Ho x Wo is x, and 0 elsewhere.  If
+    several pixels of x have one index (overlapping windows), y has the last, and each gets the gradient
     Ho = upsample_h, or scale_h H (scale: both axes, 2) less one with pad_out_h; Wo likewise
     memory  stashes nothing; backward reads dy and the mask: x does not outlive forward
     devices reference and cpu
@@ -55,7 +55,7 @@ class Upsample(Layer):
         self.record = ops.Unpool(x, self.tops[0])
 
     def _size(self, axis: str, size: int) -> int:
-        """Of the top along an axis."""
+        """The size of the top along an axis."""
         p = self.param.upsample_param
         stated = getattr(p, f"upsample_{axis}")
         scale = getattr(p, f"scale_{axis}") if p.HasField(f"scale_{axis}") else p.scale if p.HasField("scale") else 2

@@ -1,6 +1,6 @@
 """Layers of grid detectors (YOLO): the losses and the detections of versions 2 and 3.
 
-ops/yolo.py states what a prediction is: a box, its objectness o, and scores of classes.
+ops/yolo.py defines a prediction: a box, its objectness o, and scores of classes.
 
 RegionLoss
 
@@ -9,8 +9,8 @@ RegionLoss
     images, labels from 0 on; the first row of width 0 ends those of its item
 
 background  o is drawn to 0 by noobject_scale, unless the prediction overlaps a true box by more than thresh
-true box    takes the anchor of the cell of its center that is most like it (with bias_match: 0 the prediction); of two
-            boxes with one prediction the later counts.  There
+true box    takes the most similar anchor of the cell of its center (with bias_match: 0 the most similar prediction);
+            if two boxes take one prediction, the later counts.  There
               x, y     are drawn to the center in the cell by s, and w, h to ln(size S / anchor);
                        s = coord_scale, without rescore times 2 - width height
               o        is drawn to the overlap of prediction and box, without rescore to 1, by object_scale
@@ -27,12 +27,13 @@ source      region_loss_layer.cpp of eric612/MobileNet-YOLO
 Yolov3
     Likewise for one of several grids, with these differences.  Anchors are in pixels of images of anchors_scale S
     pixels; those of the grid are `mask` of all `biases`.
-    true box    takes the anchor of all that is most like it, if it is one of the grid
+    true box    takes the most similar of all anchors, if that is one of the grid
                   x, y, w, h   by s = coord_scale (2 - width height);   o  is drawn to 1
                   classes      a sigmoid each; the labels of all boxes of a prediction are drawn to 1
     background  o is drawn to 0;   there is no warm-up
-    gradient    value' = 1 of all numbers: that of cross entropies, and of squares for w and h.  With use_logic_gradient
-                value' is the derivative, d of o is times object_scale, and y is the sum of the squares of d / value'
+    gradient    value' = 1 for all numbers: the gradient of cross entropies, and of squares for w and h.  With
+                use_logic_gradient value' is the derivative, d of o is times object_scale, and y is the sum of the
+                squares of d / value'
     source      yolov3_layer.cpp of eric612/MobileNet-YOLO, which draws the label of a second box of one prediction away
                 from 1
 
@@ -69,7 +70,7 @@ WARM_UP_ITEMS = 12800
 
 
 def anchors_of(p: Message, block: str) -> Anchors:
-    """`biases` in pairs."""
+    """The `biases` in pairs."""
     values = tuple(p.biases)
     if not values or len(values) % 2 or not all(math.isfinite(v) and v > 0 for v in values):
         raise InputError(
@@ -80,7 +81,7 @@ def anchors_of(p: Message, block: str) -> Anchors:
 
 
 def side_of(layer: Layer, bottom: int, anchors: int, classes: int) -> int:
-    """Cells along each axis of a grid of predictions."""
+    """The number of cells along each axis of a grid of predictions."""
     x, name = layer.bottoms[bottom], layer.bottom_names[bottom]
     channels = anchors * (GRID_BOX + classes)
     if len(x.shape) != 4 or x.shape[2] != x.shape[3] or not x.count or x.shape[1] != channels:
@@ -105,7 +106,7 @@ class CellLoss(Layer):
     is_loss = True
 
     def true_boxes(self) -> int:
-        """Rows of an item."""
+        """The number of rows of an item."""
         items, x1, flags = self.bottoms[0].shape[0], self.bottoms[1], tuple(self.param.propagate_down)
         if not x1.shape or x1.shape[0] != items or x1.count % (items * GRID_TRUTH) or not x1.count or x1.interleaved:
             raise InputError(
@@ -118,7 +119,7 @@ class CellLoss(Layer):
 
     @property
     def flops(self) -> int:
-        """An overlap of every prediction with every row, and the exponentials of all classes."""
+        """Arithmetic of the overlap of every prediction with every row, and of the exponentials of all classes."""
         return 8 * self.bottoms[0].count + 20 * self.record.rows * self.bottoms[0].count // self.record.numbers
 
     def forward(self) -> Step:
@@ -203,7 +204,7 @@ class GridDetections(Layer):
     record: ops.GridDetections
 
     def plan(self, p: Message, block: str, anchors: Sequence[Anchors], parts: Sequence[int], softmax: bool) -> None:
-        """The record and the top, of grids that have these anchors, measured in parts of a cell: 1, or pixels."""
+        """Set the record and the top for grids with these anchors; the unit of anchor t is 1 / parts[t] of a cell."""
         classes, items = classes_of(p.num_classes, "num_classes"), self.bottoms[0].shape[0]
         sides = [side_of(self, i, len(each), classes) for i, each in enumerate(anchors)]
         if any(x.shape[0] != items for x in self.bottoms):

@@ -1,5 +1,5 @@
 // layermem._native: native planning and the kernels of the cpu device, for Python.
-// Each part binds itself; this file lists the parts.
+// Each component has a function that binds it; this file calls them.
 #include "planning/bindings/bindings.h"
 
 #include <pybind11/pybind11.h>

@@ -18,7 +18,7 @@ constexpr char kMessage[] =
     "disk failed.\n  Check the disk, and resume from the last snapshot.\n";
 
 void on_bus_error(int number, siginfo_t* info, void* /*context*/) {
-    if (info->si_code <= 0) {  // sent by a process, and not by a page
+    if (info->si_code <= 0) {  // another process sent it
         std::signal(number, SIG_DFL);
         raise(number);
         return;

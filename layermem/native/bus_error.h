@@ -1,4 +1,4 @@
-// Ends the process with an exit code of its own where a mapped file fails.
+// Ends the process with a separate exit code when a mapped file fails.
 #pragma once
 
 namespace layermem {

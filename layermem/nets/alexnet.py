@@ -3,34 +3,34 @@
     alexnet     normalization before pooling, as in the paper
     caffenet    pooling before normalization: Caffe's reference model
 
-Names are those of the weights that BVLC published (conv1 ... fc8).
+Layers have the names in the weights that BVLC published (conv1 ... fc8).
 source  Krizhevsky, Sutskever, Hinton: ImageNet Classification with Deep Convolutional Neural Networks, 2012
 """
 
 from __future__ import annotations
 
-from layermem.nets.prototext import WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, filler, solver
+from layermem.nets.prototext import WEIGHT_AND_BIAS, NetFiles, NetText, dummy_solver, filler, solver
 
-BIAS = {"alexnet": 0.1, "caffenet": 1}  # of the layers whose bias is not 0
+BIAS = {"alexnet": 0.1, "caffenet": 1}  # initial bias of the layers that do not start at 0
 
 
-def convolution(net: Net, index: int, bottom: str, bias: float, **shape: int) -> str:
+def convolution(net: NetText, index: int, bottom: str, bias: float, **shape: int) -> str:
     fillers = {"weight_filler": filler("gaussian", std=0.01), "bias_filler": filler("constant", value=bias)}
     top = net.convolution(f"conv{index}", bottom, {**shape, **fillers}, param=WEIGHT_AND_BIAS)
     return net.relu(f"relu{index}", top)
 
 
-def pool_and_normalize(net: Net, index: int, x: str, model: str) -> str:
+def pool_and_normalize(net: NetText, index: int, x: str, model: str) -> str:
     """Pooling and local response normalization, in the order of the model."""
     if model == "alexnet":
         return net.pool(f"pool{index}", net.lrn(f"norm{index}", x), "MAX", kernel_size=3, stride=2)
     return net.lrn(f"norm{index}", net.pool(f"pool{index}", x, "MAX", kernel_size=3, stride=2))
 
 
-def alexnet(model: str) -> Net:
+def alexnet(model: str) -> NetText:
     """The net of `model`, "alexnet" or "caffenet"."""
     title = {"alexnet": "AlexNet", "caffenet": "CaffeNet"}[model]
-    net = Net(
+    net = NetText(
         title,
         notes=[
             f"{title}: Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012.",

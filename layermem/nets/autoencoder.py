@@ -1,19 +1,19 @@
 """The deep autoencoder of MNIST digits, 784-1000-500-250-30 and back, as prototxt.
 
-source  Hinton, Salakhutdinov: Reducing the Dimensionality of Data with Neural Networks, Science 313, 2006; the form is
-        that of Caffe's examples: sparse Gaussian weights, trained at once instead of layer by layer
+source  Hinton, Salakhutdinov: Reducing the Dimensionality of Data with Neural Networks, Science 313, 2006; in
+        the form of Caffe's examples: sparse Gaussian weights, trained at once instead of layer by layer
 """
 
 from __future__ import annotations
 
-from layermem.nets.prototext import CONSTANT, Net, NetFiles, Value, Word, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, NetFiles, NetText, Value, Word, dummy_solver, filler, solver
 
 CODE = (1000, 500, 250, 30)
 PIXELS = 28 * 28
 
 
-def images(net: Net) -> None:
-    """MNIST without labels, or noise in stage "dummy"."""
+def images(net: NetText) -> None:
+    """Add MNIST without labels, or noise in stage "dummy"."""
     for phase, batch, name in (("TRAIN", 100, "train"), ("TEST", 100, "test")):
         transform: dict[str, Value] = {"scale": 0.00390625, "crop_size": 28, "force_gray": True}
         source: dict[str, Value] = {
@@ -34,8 +34,8 @@ def images(net: Net) -> None:
     net.layer("data", "DummyData", [], "data", include={"stage": "dummy"}, dummy_data_param=noise)
 
 
-def autoencoder() -> Net:
-    net = Net(
+def autoencoder() -> NetText:
+    net = NetText(
         "MNIST autoencoder",
         notes=[
             "Autoencoder: Hinton, Salakhutdinov, Reducing the Dimensionality of Data with Neural Networks, 2006.",

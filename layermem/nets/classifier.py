@@ -1,8 +1,8 @@
-"""A net and a solver that classify the images of one's own data set: what `layermem init` writes.
+"""A net and a solver that classify the images of the user's data set, written by `layermem init`.
 
     train_val.prototxt    reads the databases of `layermem data folder`
-    deploy.prototxt       the same layers behind an Input, with probabilities at the end
-    solver.prototxt       epochs, batches and learning rates for as many images as there are
+    deploy.prototxt       the same layers after an Input, with probabilities at the end
+    solver.prototxt       epochs, batches and learning rates for the number of images
 
 source  lenet: LeCun et al. 1998, as in Caffe's examples/mnist/lenet.prototxt
 """
@@ -14,20 +14,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from layermem.errors import InputError
-from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, Value, Word, filler, solver
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, NetText, Value, Word, filler, solver
 from layermem.nets.resnet import cifar_blocks, cifar_layers
 from layermem.nets.squeezenet import LAST, squeezenet_layers
 
 XAVIER = filler("xavier")
 MAX_BATCH = 64
-SCALE = 0.017  # of pixels after the mean: about one over their standard deviation
-TESTS = 10  # in a training
-DISPLAYS = 10  # in an epoch of many batches
+SCALE = 0.017  # factor of pixels after the mean: about one over their standard deviation
+TESTS = 10  # tests in a training
+DISPLAYS = 10  # displays in an epoch of many batches
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """The data: paths of the databases, numbers of images in them, and what an image is.
+    """The data: paths of the databases, numbers of images in them, and properties of an image.
 
     shape         [C,H,W]                mean_values   of each channel
     mirror        flip training images at random
@@ -45,16 +45,16 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of net: its layers from "data" to the scores, and the images and the learning rate that it suits."""
+    """A kind of net: its layers from "data" to the scores, and suitable image sizes and learning rate."""
 
     name: str
-    layers: Callable[[Net, int], str]  # the net and the number of classes; returns the blob of the scores
-    least: int  # pixels of the shorter side
-    largest: int  # of the longer side
+    layers: Callable[[NetText, int], str]  # (net, number of classes) -> blob of the scores
+    least: int  # smallest shorter side, in pixels
+    largest: int  # largest longer side, in pixels
     base_lr: float
 
 
-def _lenet(net: Net, classes: int) -> str:
+def _lenet(net: NetText, classes: int) -> str:
     x = "data"
     for number, outputs in ((1, 20), (2, 50)):
         x = net.conv(f"conv{number}", x, param=WEIGHT_AND_BIAS, num_output=outputs, kernel_size=5, weight_filler=XAVIER)
@@ -63,19 +63,19 @@ def _lenet(net: Net, classes: int) -> str:
     return net.fc("scores", net.relu("relu3", x), param=WEIGHT_AND_BIAS, num_output=classes, weight_filler=XAVIER)
 
 
-def _squeezenet(net: Net, classes: int) -> str:
+def _squeezenet(net: NetText, classes: int) -> str:
     x = squeezenet_layers(net, 11)
     x = net.conv("scores_map", x, num_output=classes, kernel_size=1, weight_filler=LAST)
     return net.pool("scores", x, "AVE", global_pooling=True)
 
 
 def family_of(name: str) -> Family:
-    """lenet, squeezenet, or resnetN with N = 6n + 2."""
+    """The family of lenet, squeezenet, or resnetN with N = 6n + 2."""
     if match := re.fullmatch(r"resnet(\d{1,4})", name):
         depth = int(match[1])
         cifar_blocks(depth)
 
-        def layers(net: Net, classes: int) -> str:
+        def layers(net: NetText, classes: int) -> str:
             x = cifar_layers(net, depth)
             return net.fc("scores", x, param=WEIGHT_AND_BIAS, num_output=classes, weight_filler=MSRA)
 
@@ -87,7 +87,7 @@ def family_of(name: str) -> Family:
 
 
 def classifier_files(name: str, images: ImageSet, *, epochs: int, batch: int | None, folder: str) -> dict[str, str]:
-    """The three files by name; `folder` is where the solver saves snapshots."""
+    """The three files by name; the solver saves snapshots in `folder`."""
     family = family_of(name)
     _check(name, family, images)
     batch = min(batch or MAX_BATCH, images.train_count)
@@ -110,12 +110,12 @@ def _check(name: str, family: Family, images: ImageSet) -> None:
 
 
 def largest_divisor(number: int, most: int) -> int:
-    """The largest divisor of `number` up to `most`: test batches then have every image once."""
+    """The largest divisor of `number` up to `most`: test batches then contain every image exactly once."""
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 
-def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) -> Net:
-    net = Net(f"{family.name} ({images.classes} classes)", notes=[f"{family.name} for {images.classes} classes."])
+def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) -> NetText:
+    net = NetText(f"{family.name} ({images.classes} classes)", notes=[f"{family.name} for {images.classes} classes."])
     for phase, source, size in (("TRAIN", images.train, batch), ("TEST", images.test, test_batch)):
         if size:
             fields: dict[str, Value] = {"source": source, "batch_size": size, "backend": Word("LMDB")}
@@ -141,11 +141,11 @@ def _transform(images: ImageSet, phase: str) -> Mapping[str, Value]:
     return {**mirror, "mean_value": list(images.mean_values), "scale": SCALE}
 
 
-def _deploy(family: Family, images: ImageSet) -> Net:
+def _deploy(family: Family, images: ImageSet) -> NetText:
     channels, height, width = images.shape
     colours = "blue, green, red" if channels == 3 else "gray"
     means = " ".join(f"{value:g}" for value in images.mean_values)
-    net = Net(
+    net = NetText(
         f"{family.name} ({images.classes} classes)",
         notes=[
             f"Reads {height}x{width} images, {colours}, as (pixel - mean) * {SCALE}, with pixels of 0 to 255,",

@@ -6,7 +6,7 @@ source  Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional 
 from __future__ import annotations
 
 from layermem.errors import InputError
-from layermem.nets.prototext import MSRA, Net, NetFiles, Word, dummy_solver, solver
+from layermem.nets.prototext import MSRA, NetFiles, NetText, Word, dummy_solver, solver
 
 FORMS = {  # depth: (layers of each block, growth rate, outputs of the first convolution)
     121: ((6, 12, 24, 16), 32, 64),
@@ -16,15 +16,15 @@ FORMS = {  # depth: (layers of each block, growth rate, outputs of the first con
 }
 
 
-def norm_relu(net: Net, name: str, bottom: str) -> str:
-    """BatchNorm, Scale and ReLU of `bottom`, not in place: other layers read `bottom` too."""
+def norm_relu(net: NetText, name: str, bottom: str) -> str:
+    """Add BatchNorm, Scale and ReLU of `bottom`, not in place because other layers also read `bottom`."""
     top = net.layer(f"{name}/bn", "BatchNorm", bottom, f"{name}/bn")
     net.layer(f"{name}/scale", "Scale", top, top, scale_param={"bias_term": True})
     return net.relu(f"{name}/relu", top)
 
 
-def dense_layer(net: Net, name: str, bottom: str, growth: int) -> str:
-    """1x1 to four times the growth rate, 3x3 to the growth rate, concatenated to all earlier outputs."""
+def dense_layer(net: NetText, name: str, bottom: str, growth: int) -> str:
+    """Add 1x1 to four times the growth rate and 3x3 to the growth rate, concatenated with all earlier outputs."""
     x = norm_relu(net, f"{name}/x1", bottom)
     x = net.conv(f"{name}/x1", x, num_output=4 * growth, kernel_size=1, bias_term=False, weight_filler=MSRA)
     x = norm_relu(net, f"{name}/x2", x)
@@ -32,9 +32,9 @@ def dense_layer(net: Net, name: str, bottom: str, growth: int) -> str:
     return net.concat(f"concat_{name.removeprefix('conv')}", [bottom, x])
 
 
-def densenet(depth: int) -> Net:
+def densenet(depth: int) -> NetText:
     blocks, growth, width = FORMS[depth]
-    net = Net(
+    net = NetText(
         f"DenseNet-{depth}",
         notes=[
             f"DenseNet-{depth}: Huang et al., Densely Connected Convolutional Networks, 2016.",

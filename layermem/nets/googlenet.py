@@ -1,14 +1,14 @@
 """GoogLeNet as prototxt, with its two auxiliary losses.
 
-Names are those of the weights that BVLC published (conv1/7x7_s2, inception_3a/1x1, ...).
+Layers have the names in the weights that BVLC published (conv1/7x7_s2, inception_3a/1x1, ...).
 source  Szegedy et al.: Going Deeper with Convolutions, 2014, table 1; rates as in BVLC's quick solver
 """
 
 from __future__ import annotations
 
-from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, NetFiles, Value, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, NetFiles, NetText, Value, dummy_solver, filler, solver
 
-# outputs of: 1x1, 3x3's reduction, 3x3, 5x5's reduction, 5x5, the projection behind the pool
+# outputs of: 1x1, 3x3's reduction, 3x3, 5x5's reduction, 5x5, the projection after the pool
 INCEPTIONS = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -24,14 +24,14 @@ AFTER = {"4a": "loss1", "4d": "loss2"}  # module -> auxiliary classifier after i
 POOL_AFTER = {"3b": "pool3/3x3_s2", "4e": "pool4/3x3_s2"}
 
 
-def conv_relu(net: Net, scope: str, part: str, bottom: str, outputs: int, kernel: int, **shape: int) -> str:
+def conv_relu(net: NetText, scope: str, part: str, bottom: str, outputs: int, kernel: int, **shape: int) -> str:
     fillers = {"weight_filler": filler("xavier"), "bias_filler": filler("constant", value=0.2)}
     fields: dict[str, Value] = {"num_output": outputs, "kernel_size": kernel, **shape, **fillers}
     top = net.convolution(f"{scope}/{part}", bottom, fields, param=WEIGHT_AND_BIAS)
     return net.relu(f"{scope}/relu_{part}", top)
 
 
-def inception(net: Net, name: str, bottom: str) -> str:
+def inception(net: NetText, name: str, bottom: str) -> str:
     one, reduce3, three, reduce5, five, project = INCEPTIONS[name]
     scope = f"inception_{name}"
     a = conv_relu(net, scope, "1x1", bottom, one, 1)
@@ -44,8 +44,8 @@ def inception(net: Net, name: str, bottom: str) -> str:
     return net.concat(f"{scope}/output", [a, b, c, d])
 
 
-def classifier(net: Net, name: str, bottom: str, loss_top: str, weight: float) -> None:
-    """The last inner product, its loss, and its accuracies."""
+def classifier(net: NetText, name: str, bottom: str, loss_top: str, weight: float) -> None:
+    """Add the last inner product, its loss and its accuracies."""
     x = net.fc(
         f"{name}/classifier",
         bottom,
@@ -59,7 +59,7 @@ def classifier(net: Net, name: str, bottom: str, loss_top: str, weight: float) -
     net.accuracy(f"{name}/top-5", x, top_k=5)
 
 
-def auxiliary(net: Net, name: str, bottom: str) -> None:
+def auxiliary(net: NetText, name: str, bottom: str) -> None:
     x = net.pool(f"{name}/ave_pool", bottom, "AVE", kernel_size=5, stride=3)
     x = conv_relu(net, name, "conv", x, 128, 1)
     x = net.fc(
@@ -74,8 +74,8 @@ def auxiliary(net: Net, name: str, bottom: str) -> None:
     classifier(net, name, x, f"{name}/loss1", 0.3)
 
 
-def googlenet() -> Net:
-    net = Net(
+def googlenet() -> NetText:
+    net = NetText(
         "GoogLeNet",
         notes=[
             "GoogLeNet: Szegedy et al., Going Deeper with Convolutions, 2014.",

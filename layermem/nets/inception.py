@@ -6,13 +6,13 @@ source  Szegedy, Vanhoucke, Ioffe, Shlens, Wojna: Rethinking the Inception Archi
 
 from __future__ import annotations
 
-from layermem.nets.prototext import MSRA, Net, NetFiles, Value, dummy_solver, solver
+from layermem.nets.prototext import MSRA, NetFiles, NetText, Value, dummy_solver, solver
 
 Step = tuple[int, int, int, int]  # outputs, kernel height, kernel width, stride; padded to keep the size at stride 1
 
 
-def unit(net: Net, name: str, bottom: str, step: Step, *, padded: bool = True) -> str:
-    """Convolution, BatchNorm, Scale and ReLU."""
+def unit(net: NetText, name: str, bottom: str, step: Step, *, padded: bool = True) -> str:
+    """Add Convolution, BatchNorm, Scale and ReLU."""
     outputs, height, width, stride = step
     shape: dict[str, Value] = {"kernel_size": height}
     if height != width:
@@ -26,23 +26,23 @@ def unit(net: Net, name: str, bottom: str, step: Step, *, padded: bool = True) -
     return net.relu(f"{name}/relu", x)
 
 
-def chain(net: Net, name: str, bottom: str, *steps: Step) -> str:
+def chain(net: NetText, name: str, bottom: str, *steps: Step) -> str:
     for number, step in enumerate(steps, start=1):
         bottom = unit(net, f"{name}_{number}" if len(steps) > 1 else name, bottom, step)
     return bottom
 
 
-def pooled(net: Net, name: str, bottom: str, outputs: int) -> str:
-    """Average of the 3x3 neighbours, then 1x1."""
+def pooled(net: NetText, name: str, bottom: str, outputs: int) -> str:
+    """Add the average of the 3x3 neighbours, then 1x1."""
     x = net.pool(f"{name}/pool", bottom, "AVE", kernel_size=3, stride=1, pad=1)
     return unit(net, f"{name}/pool_proj", x, (outputs, 1, 1, 1))
 
 
-def reduced(net: Net, name: str, bottom: str) -> str:
+def reduced(net: NetText, name: str, bottom: str) -> str:
     return net.pool(f"{name}/pool", bottom, "MAX", kernel_size=3, stride=2)
 
 
-def block35(net: Net, name: str, x: str, pool: int) -> str:
+def block35(net: NetText, name: str, x: str, pool: int) -> str:
     return net.concat(
         name,
         [
@@ -54,7 +54,7 @@ def block35(net: Net, name: str, x: str, pool: int) -> str:
     )
 
 
-def reduction35(net: Net, name: str, x: str) -> str:
+def reduction35(net: NetText, name: str, x: str) -> str:
     return net.concat(
         name,
         [
@@ -65,8 +65,8 @@ def reduction35(net: Net, name: str, x: str) -> str:
     )
 
 
-def block17(net: Net, name: str, x: str, c: int) -> str:
-    """7x7 convolutions as 1x7 and 7x1, through `c` channels."""
+def block17(net: NetText, name: str, x: str, c: int) -> str:
+    """Add 7x7 convolutions as 1x7 and 7x1, through `c` channels."""
     return net.concat(
         name,
         [
@@ -78,7 +78,7 @@ def block17(net: Net, name: str, x: str, c: int) -> str:
     )
 
 
-def reduction17(net: Net, name: str, x: str) -> str:
+def reduction17(net: NetText, name: str, x: str) -> str:
     return net.concat(
         name,
         [
@@ -89,8 +89,8 @@ def reduction17(net: Net, name: str, x: str) -> str:
     )
 
 
-def block8(net: Net, name: str, x: str) -> str:
-    """3x3 convolutions as 1x3 beside 3x1."""
+def block8(net: NetText, name: str, x: str) -> str:
+    """Add 3x3 convolutions as 1x3 parallel to 3x1."""
     single = chain(net, f"{name}/3x3", x, (384, 1, 1, 1))
     double = chain(net, f"{name}/double3x3", x, (448, 1, 1, 1), (384, 3, 3, 1))
     split = [
@@ -101,7 +101,7 @@ def block8(net: Net, name: str, x: str) -> str:
     return net.concat(name, [chain(net, f"{name}/1x1", x, (320, 1, 1, 1)), *split, pooled(net, name, x, 192)])
 
 
-def auxiliary_loss(net: Net, x: str) -> None:
+def auxiliary_loss(net: NetText, x: str) -> None:
     x = net.pool("aux/pool", x, "AVE", kernel_size=5, stride=3)
     x = unit(net, "aux/1x1", x, (128, 1, 1, 1))
     x = unit(net, "aux/5x5", x, (768, 5, 5, 1), padded=False)
@@ -109,8 +109,8 @@ def auxiliary_loss(net: Net, x: str) -> None:
     net.loss("aux/loss", x, weight=0.4)
 
 
-def inception_v3() -> Net:
-    net = Net(
+def inception_v3() -> NetText:
+    net = NetText(
         "Inception v3",
         notes=[
             "Inception v3: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2015.",

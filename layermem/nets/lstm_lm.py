@@ -6,7 +6,7 @@ source  Zaremba, Sutskever, Vinyals: Recurrent Neural Network Regularization, 20
 
 from __future__ import annotations
 
-from layermem.nets.prototext import CONSTANT, Net, NetFiles, Value, Word, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, NetFiles, NetText, Value, Word, dummy_solver, filler, solver
 
 WORDS = 10000
 UNITS = 650
@@ -16,9 +16,9 @@ UNIFORM = filler("uniform", min=-0.05, max=0.05)
 BLOBS = ["word", "cont", "next"]
 
 
-def words(net: Net) -> None:
-    """Steps x streams of words, of whether a text goes on, and of the words that follow: noise, or HDF5 files in stage
-    "hdf5"."""
+def words(net: NetText) -> None:
+    """Add steps x streams of words, flags that are 0 where a text begins, and the next words: noise, or HDF5 files in
+    stage "hdf5"."""
     for phase, name in (("TRAIN", "train"), ("TEST", "test")):
         noise: dict[str, Value] = {
             "shape": [{"dim": [STEPS, STREAMS]}] * 3,
@@ -40,8 +40,8 @@ def words(net: Net) -> None:
         )
 
 
-def lstm_lm() -> Net:
-    net = Net(
+def lstm_lm() -> NetText:
+    net = NetText(
         "LSTM language model",
         notes=[
             "Medium LSTM of Zaremba, Sutskever, Vinyals: Recurrent Neural Network Regularization, 2014.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from layermem.errors import InputError
-from layermem.nets.prototext import MSRA, Net, NetFiles, Value, dummy_solver, solver
+from layermem.nets.prototext import MSRA, NetFiles, NetText, Value, dummy_solver, solver
 
 SEPARABLE = (  # outputs, stride of the depthwise convolution
     (64, 1),
@@ -37,20 +37,20 @@ BOTTLENECKS = (  # expansion, outputs, repeats, stride of the first
     (6, 320, 1, 1),
 )
 
-Activation = Callable[[Net, str, str], str]
+Activation = Callable[[NetText, str, str], str]
 
 
-def relu(net: Net, name: str, blob: str) -> str:
+def relu(net: NetText, name: str, blob: str) -> str:
     return net.relu(f"{name}/relu", blob)
 
 
-def relu6(net: Net, name: str, blob: str) -> str:
-    """Not in place: backward of Caffe's Clip reads its bottom."""
+def relu6(net: NetText, name: str, blob: str) -> str:
+    """Add a ReLU6, not in place because backward of Caffe's Clip reads its bottom."""
     return net.layer(f"{name}/relu6", "Clip", blob, f"{name}/relu6", clip_param={"min": 0, "max": 6})
 
 
 def conv_norm(
-    net: Net,
+    net: NetText,
     name: str,
     bottom: str,
     outputs: int,
@@ -60,7 +60,7 @@ def conv_norm(
     stride: int = 1,
     depthwise: bool = False,
 ) -> str:
-    """Convolution, BatchNorm, Scale and maybe an activation."""
+    """Add Convolution, BatchNorm, Scale and optionally an activation."""
     group: dict[str, Value] = {"group": outputs} if depthwise else {}
     shape: dict[str, Value] = {"num_output": outputs, "kernel_size": kernel, "pad": kernel // 2, "stride": stride}
     x = net.convolution(name, bottom, {**shape, **group, "bias_term": False, "weight_filler": MSRA})
@@ -68,13 +68,13 @@ def conv_norm(
     return activation(net, name, x) if activation else x
 
 
-def started(name: str, note: str) -> Net:
-    net = Net(name, notes=[note, "Written by tools/make_net.py; change layermem/nets, not this file."])
+def started(name: str, note: str) -> NetText:
+    net = NetText(name, notes=[note, "Written by tools/make_net.py; change layermem/nets, not this file."])
     net.imagenet(224, 32, 50, unit=True)
     return net
 
 
-def finish(net: Net, bottom: str, *, dropout: float = 0.0) -> Net:
+def finish(net: NetText, bottom: str, *, dropout: float = 0.0) -> NetText:
     x = net.pool("pool", bottom, "AVE", global_pooling=True)
     if dropout:
         x = net.dropout("drop", x, dropout)
@@ -82,7 +82,7 @@ def finish(net: Net, bottom: str, *, dropout: float = 0.0) -> Net:
     return net
 
 
-def version1() -> Net:
+def version1() -> NetText:
     net = started("MobileNet v1", "MobileNet v1: Howard et al., MobileNets, 2017.")
     x, channels = conv_norm(net, "conv1", "data", 32, relu, kernel=3, stride=2), 32
     for number, (outputs, stride) in enumerate(SEPARABLE, start=2):
@@ -92,9 +92,10 @@ def version1() -> Net:
 
 
 def inverted_residual(
-    net: Net, name: str, bottom: str, channels: int, outputs: int, expansion: int, stride: int
+    net: NetText, name: str, bottom: str, channels: int, outputs: int, expansion: int, stride: int
 ) -> str:
-    """1x1 to `expansion` times the channels, depthwise 3x3, 1x1 without an activation; summed where shapes agree."""
+    """Add 1x1 to `expansion` times the channels, depthwise 3x3, and 1x1 without an activation, plus the bottom if
+    shapes agree."""
     x, wide = bottom, expansion * channels
     if expansion > 1:
         x = conv_norm(net, f"{name}/expand", x, wide, relu6)
@@ -103,7 +104,7 @@ def inverted_residual(
     return net.add(f"{name}/sum", [bottom, x]) if stride == 1 and channels == outputs else x
 
 
-def version2() -> Net:
+def version2() -> NetText:
     net = started("MobileNet v2", "MobileNet v2: Sandler et al., Inverted Residuals and Linear Bottlenecks, 2018.")
     x, channels, number = conv_norm(net, "conv1", "data", 32, relu6, kernel=3, stride=2), 32, 1
     for expansion, outputs, repeats, stride in BOTTLENECKS:

@@ -1,6 +1,6 @@
 """Writes nets and solvers as prototxt.
 
-    net = Net("LeNet", notes=["LeNet: LeCun et al. 1998"])
+    net = NetText("LeNet", notes=["LeNet: LeCun et al. 1998"])
     x = net.conv("conv1", "data", num_output=20, kernel_size=5, weight_filler=filler("xavier"))
     x = net.pool("pool1", x, "MAX", kernel_size=2, stride=2)
     print(net)
@@ -27,7 +27,7 @@ Value: TypeAlias = "int | float | str | Mapping[str, Value] | Sequence[Value]"
 
 
 def field(name: str, value: Value) -> list[str]:
-    """The text of a field; for a list, one text per element."""
+    """The text of a field; a list has one text per element."""
     if isinstance(value, list):
         return [text for each in value for text in field(name, each)]
     if isinstance(value, dict):
@@ -41,7 +41,7 @@ def field(name: str, value: Value) -> list[str]:
 
 
 def lines(name: str, value: Value) -> list[str]:
-    """The same with one line per message, or per field of a message that is too long for a line."""
+    """The lines of a field: one per message, or one per subfield of a message that is too long for a line."""
     result = []
     for each, text in zip(value if isinstance(value, list) else [value], field(name, value)):
         if len(text) + 2 <= WIDTH or not isinstance(each, dict):
@@ -62,7 +62,7 @@ MSRA = filler("msra")
 WEIGHT_AND_BIAS = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]
 
 
-class Net:
+class NetText:
     """The text of a net.  Each method adds a layer and returns the name of its first top."""
 
     def __init__(self, name: str, *, notes: list[str]):
@@ -99,7 +99,7 @@ class Net:
         param: Params | None = None,
         kind: str = "Convolution",
     ) -> str:
-        """The same with the fields as a mapping."""
+        """Add a convolution whose fields are a mapping."""
         extra: dict[str, Value] = {"param": param} if param else {}
         return self.layer(name, kind, bottom, name, **extra, convolution_param=fields)
 
@@ -120,7 +120,7 @@ class Net:
         return self.layer(name, "InnerProduct", bottom, name, **extra, inner_product_param=fields)
 
     def batch_norm(self, name: str, scale: str, blob: str) -> str:
-        """BatchNorm and Scale in place, as Caffe splits batch normalization."""
+        """Add BatchNorm and Scale in place, as Caffe splits batch normalization."""
         self.layer(name, "BatchNorm", blob, blob)
         return self.layer(scale, "Scale", blob, blob, scale_param={"bias_term": True})
 
@@ -143,7 +143,7 @@ class Net:
         return self.layer(name, "Accuracy", [bottom, "label"], top or name, include={"phase": Word("TEST")}, **extra)
 
     def data(self, phase: str, source: str, batch: int, transform: dict[str, Value]) -> None:
-        """Images and labels of an LMDB, unless stage 'dummy' is on."""
+        """Add images and labels of an LMDB, unless stage 'dummy' is on."""
         include = {"phase": Word(phase), "not_stage": "dummy"}
         source_fields: dict[str, Value] = {"source": source, "batch_size": batch, "backend": Word("LMDB")}
         self.layer(
@@ -159,7 +159,7 @@ class Net:
         when: dict[str, str] | None = None,
         largest: float = 128,
     ) -> None:
-        """Noise images and random labels, for benchmarks and planning; by default where stage 'dummy' is on."""
+        """Add noise images and random labels, for benchmarks and planning; by default in stage 'dummy'."""
         include = {"phase": Word(phase), **(when or {"stage": "dummy"})}
         shapes = [{"dim": image}, {"dim": label}]
         fill = [filler("uniform", min=-largest, max=largest), filler("uniform", min=0, max=classes)]
@@ -173,14 +173,14 @@ class Net:
         )
 
     def hdf5(self, phase: str, source: str, batch: int) -> None:
-        """Images and label maps of HDF5 files, where stage 'hdf5' is on."""
+        """Add images and label maps of HDF5 files in stage 'hdf5'."""
         source_fields: dict[str, Value] = {"source": source, "batch_size": batch, "shuffle": phase == "TRAIN"}
         include = {"phase": Word(phase), "stage": "hdf5"}
         self.layer("data", "HDF5Data", [], ["data", "label"], include=include, hdf5_data_param=source_fields)
 
     def imagenet(self, crop: int, train: int, test: int, *, unit: bool = False) -> None:
-        """ILSVRC 2012 from LMDBs where Caffe's scripts write them, or dummy data in stage "dummy"; `unit`: values are
-        divided by about their standard deviation."""
+        """Add ILSVRC 2012 from LMDBs at the paths of Caffe's scripts, or dummy data in stage "dummy"; `unit` divides
+        values by about their standard deviation."""
         for phase, batch, name in (("TRAIN", train, "train"), ("TEST", test, "val")):
             transform: dict[str, Value] = {"scale": 0.017} if unit else {}
             transform |= {"mirror": phase == "TRAIN", "crop_size": crop, "mean_value": IMAGENET_MEAN}
@@ -198,7 +198,7 @@ class Net:
 class NetFiles:
     """A net, its solver, and a solver that runs it on noise."""
 
-    net: Net
+    net: NetText
     solver: str
     solver_dummy: str
 
@@ -218,7 +218,7 @@ def solver(notes: list[str], **fields: Value) -> str:
 
 
 def dummy_solver(prefix: str, *, stage: str | None = "dummy", **fields: Value) -> str:
-    """A solver that runs the net beside it on noise for a few steps, without tests and snapshots."""
+    """A solver that runs the net in the same folder on noise for a few steps, without tests and snapshots."""
     state = {"train_state": {"stage": stage}} if stage else {}
     notes = ["Runs the same net on noise, without a data set: to measure it, never to learn."]
     return solver(

@@ -8,7 +8,7 @@ source  Zhao, Shi, Qi, Wang, Jia: Pyramid Scene Parsing Network, 2016; sizes, cl
 
 from __future__ import annotations
 
-from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, NetFiles, Value, dummy_solver, solver
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, NetFiles, NetText, Value, dummy_solver, solver
 
 IMAGE, FEATURES, CLASSES = 713, 90, 17
 STAGES = ((2, 3, 64, 1, 1), (3, 4, 128, 2, 1), (4, 23, 256, 1, 2), (5, 3, 512, 1, 4))  # blocks, width, stride, dilation
@@ -17,7 +17,9 @@ HDF5 = {"not_stage": "hdf5"}
 IGNORE = 255
 
 
-def conv_norm(net: Net, name: str, bottom: str, outputs: int, kernel: int, *, relu: bool = True, **shape: int) -> str:
+def conv_norm(
+    net: NetText, name: str, bottom: str, outputs: int, kernel: int, *, relu: bool = True, **shape: int
+) -> str:
     fields: dict[str, Value] = {
         "num_output": outputs,
         "kernel_size": kernel,
@@ -30,8 +32,8 @@ def conv_norm(net: Net, name: str, bottom: str, outputs: int, kernel: int, *, re
     return net.relu(f"{name}/relu", x) if relu else x
 
 
-def bottleneck(net: Net, name: str, bottom: str, width: int, stride: int, dilation: int, project: bool) -> str:
-    """The stride is in the 3x3, as in the planned graph."""
+def bottleneck(net: NetText, name: str, bottom: str, width: int, stride: int, dilation: int, project: bool) -> str:
+    """Add a bottleneck with the stride in the 3x3, as in the planned graph."""
     shortcut = bottom
     if project:
         shortcut = conv_norm(net, f"{name}_1x1_proj", bottom, 4 * width, 1, relu=False, stride=stride)
@@ -44,22 +46,22 @@ def bottleneck(net: Net, name: str, bottom: str, width: int, stride: int, dilati
     return net.relu(f"{name}/relu", net.add(name, [shortcut, x]))
 
 
-def score(net: Net, name: str, bottom: str, kernel: int, pad: int) -> str:
-    """Class scores, resized to the image."""
+def score(net: NetText, name: str, bottom: str, kernel: int, pad: int) -> str:
+    """Add class scores, resized to the image."""
     x = net.conv(
         name, bottom, param=WEIGHT_AND_BIAS, num_output=CLASSES, kernel_size=kernel, pad=pad, weight_filler=MSRA
     )
     return resize(net, x, IMAGE)
 
 
-def resize(net: Net, bottom: str, size: int) -> str:
+def resize(net: NetText, bottom: str, size: int) -> str:
     return net.layer(
         f"{bottom}_interp", "Interp", bottom, f"{bottom}_interp", interp_param={"height": size, "width": size}
     )
 
 
-def pspnet() -> Net:
-    net = Net(
+def pspnet() -> NetText:
+    net = NetText(
         "PSPNet",
         notes=[
             "PSPNet on ResNet-101: Zhao, Shi, Qi, Wang, Jia, Pyramid Scene Parsing Network, 2016.",

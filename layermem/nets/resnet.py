@@ -3,28 +3,29 @@
     imagenet(50, split(50), 32, 50)    bottlenecks, depth = 3 * blocks + 2; training batch 32, test batch 50
     cifar(20, 128, 100)                two 3x3 convolutions per block, depth = 6n + 2
 
-Names are those of the weights that the authors published (res2a_branch2a, bn2a_branch2a, scale2a_branch2a, ...),
-so that `--weights` finds its layers.  In the CIFAR family, where the width grows, the shortcut is a 1x1 projection.
+Layers have the names in the weights that the authors published (res2a_branch2a, bn2a_branch2a, scale2a_branch2a, ...),
+so that `--weights` finds its layers.  In the CIFAR family, shortcuts at which the width grows are 1x1 projections.
 source  He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, 2015
 """
 
 from __future__ import annotations
 
 from layermem.errors import InputError
-from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, Net, NetFiles, Value, Word, dummy_solver, filler, solver
+from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, NetFiles, NetText, Value, Word, dummy_solver, filler, solver
 
 PUBLISHED = {
     50: (3, 4, 6, 3),  # He et al. 2015, table 1
     101: (3, 4, 23, 3),
     152: (3, 8, 36, 3),
-    1001: (3, 57, 270, 3),  # the split of the two deep nets that came with Layrub (Liu et al. 2018)
+    1001: (3, 57, 270, 3),  # this and the next are the deep nets of Layrub (Liu et al. 2018)
     1517: (3, 83, 416, 3),
 }
 STAGE_WIDTHS = (64, 128, 256, 512)
 
 
 def split(depth: int) -> tuple[int, int, int, int]:
-    """Blocks of the four stages: as published, else 3 in the outer stages and the rest 1 : 5, as in ResNet-1517."""
+    """Blocks of the four stages: as published, otherwise 3 in the outer stages and the rest 1 : 5, as in
+    ResNet-1517."""
     if depth in PUBLISHED:
         return PUBLISHED[depth]
     blocks, odd = divmod(depth - 2, 3)
@@ -41,15 +42,15 @@ def block_name(stage: int, index: int, count: int, depth: int) -> str:
     return f"{stage}{letter}"
 
 
-def conv_norm(net: Net, bottom: str, top: str, norm: str, relu: bool, **fields: Value) -> str:
-    """Convolution, BatchNorm, Scale, and a ReLU unless the sum comes first."""
+def conv_norm(net: NetText, bottom: str, top: str, norm: str, relu: bool, **fields: Value) -> str:
+    """Add Convolution, BatchNorm, Scale, and a ReLU unless the sum comes first."""
     net.convolution(top, bottom, {**fields, "weight_filler": MSRA})
     net.batch_norm(f"bn{norm}", f"scale{norm}", top)
     return net.relu(f"{top}_relu", top) if relu else top
 
 
-def bottleneck(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
-    """1x1 reduction, 3x3, 1x1 expansion to four times the width, and the shortcut; the first 1x1 has the stride."""
+def bottleneck(net: NetText, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
+    """Add 1x1 reduction, 3x3, 1x1 expansion to four times the width, and the shortcut; the first 1x1 has the stride."""
     shortcut = bottom
     if project:
         shortcut = conv_norm(
@@ -81,8 +82,8 @@ def bottleneck(net: Net, bottom: str, name: str, width: int, stride: int, projec
     return net.relu(f"res{name}_relu", net.add(f"res{name}", [shortcut, x]))
 
 
-def imagenet(depth: int, blocks: tuple[int, ...], batch: int, test_batch: int) -> Net:
-    net = Net(
+def imagenet(depth: int, blocks: tuple[int, ...], batch: int, test_batch: int) -> NetText:
+    net = NetText(
         f"ResNet-{depth}",
         notes=[
             f"ResNet-{depth}: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, 2015.",
@@ -105,8 +106,8 @@ def imagenet(depth: int, blocks: tuple[int, ...], batch: int, test_batch: int) -
     return net
 
 
-def basic(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
-    """Two 3x3 convolutions, added to the shortcut."""
+def basic(net: NetText, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
+    """Add two 3x3 convolutions and the shortcut."""
     shape: dict[str, Value] = {"kernel_size": 3, "pad": 1, "bias_term": False}
     x = conv_norm(
         net, bottom, f"res{name}_branch2a", f"{name}_branch2a", True, num_output=width, stride=stride, **shape
@@ -127,8 +128,8 @@ def basic(net: Net, bottom: str, name: str, width: int, stride: int, project: bo
     return net.relu(f"res{name}_relu", net.add(f"res{name}", [bottom, x]))
 
 
-def cifar_layers(net: Net, depth: int) -> str:
-    """The CIFAR family from "data" to the means of its last channels, for images of any size."""
+def cifar_layers(net: NetText, depth: int) -> str:
+    """Add the CIFAR family from "data" to the means of its last channels, for images of any size."""
     each = cifar_blocks(depth)
     x = conv_norm(net, "data", "conv1", "_conv1", True, num_output=16, kernel_size=3, pad=1, stride=1, bias_term=False)
     for stage, width in enumerate((16, 32, 64), start=2):
@@ -139,16 +140,16 @@ def cifar_layers(net: Net, depth: int) -> str:
 
 
 def cifar_blocks(depth: int) -> int:
-    """Blocks in each of the three stages."""
+    """Number of blocks in each of the three stages."""
     each, odd = divmod(depth - 2, 6)
     if odd or each < 1:
         raise InputError(f"ResNet-{depth} is not defined for CIFAR-10; use a depth of 6n + 2: 20, 32, 44, 56, 110, ...")
     return each
 
 
-def cifar(depth: int, batch: int, test_batch: int) -> Net:
+def cifar(depth: int, batch: int, test_batch: int) -> NetText:
     cifar_blocks(depth)
-    net = Net(
+    net = NetText(
         f"ResNet-{depth} (CIFAR-10)",
         notes=[
             f"ResNet-{depth} for CIFAR-10: He et al., Deep Residual Learning for Image Recognition, 2015, 4.2.",
@@ -169,6 +170,13 @@ def cifar(depth: int, batch: int, test_batch: int) -> Net:
     return net
 
 
+def _check_depth(depth: int, blocks: tuple[int, ...]) -> None:
+    if len(blocks) != 4 or min(blocks) < 1 or 3 * sum(blocks) + 2 != depth:
+        raise InputError(
+            f"four stages of {blocks} blocks make a depth of {3 * sum(blocks) + 2}, not {depth}; give one of them"
+        )
+
+
 def net_files(
     depth: int,
     *,
@@ -187,10 +195,7 @@ def net_files(
         schedule = {"stepvalue": [32000, 48000], "max_iter": 64000, "test_iter": 100, "test_interval": 500}
     else:
         blocks = split(depth) if blocks is None else blocks
-        if len(blocks) != 4 or min(blocks) < 1 or 3 * sum(blocks) + 2 != depth:
-            raise InputError(
-                f"four stages of {blocks} blocks make a depth of {3 * sum(blocks) + 2}, not {depth}; give one of them"
-            )
+        _check_depth(depth, blocks)
         net = imagenet(depth, blocks, batch or 32, 50 if depth < 1000 else 1)
         notes = ["600,000 steps, a tenth of the rate at 320,000 and 480,000; the paper's batch of 256 is 8 times 32."]
         test_iter = 1000 if depth < 1000 else 50000

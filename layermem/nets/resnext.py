@@ -6,15 +6,15 @@ source  Xie, Girshick, Dollar, Tu, He: Aggregated Residual Transformations for D
 from __future__ import annotations
 
 from layermem.errors import InputError
-from layermem.nets.prototext import MSRA, Net, NetFiles, dummy_solver, solver
+from layermem.nets.prototext import MSRA, NetFiles, NetText, dummy_solver, solver
 from layermem.nets.resnet import conv_norm
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 CARDINALITY, BASE_WIDTH = 32, 4
 
 
-def block(net: Net, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
-    """1x1, 3x3 in groups with the stride, 1x1 to twice the width, and the shortcut."""
+def block(net: NetText, bottom: str, name: str, width: int, stride: int, project: bool) -> str:
+    """Add 1x1, 3x3 in groups with the stride, 1x1 to twice the width, and the shortcut."""
     shortcut = bottom
     if project:
         shortcut = conv_norm(
@@ -46,8 +46,8 @@ def block(net: Net, bottom: str, name: str, width: int, stride: int, project: bo
     return net.relu(f"{name}_relu", net.add(name, [shortcut, x]))
 
 
-def resnext(depth: int) -> Net:
-    net = Net(
+def resnext(depth: int) -> NetText:
+    net = NetText(
         f"ResNeXt-{depth} ({CARDINALITY}x{BASE_WIDTH}d)",
         notes=[
             f"ResNeXt-{depth}: Xie et al., Aggregated Residual Transformations for Deep Neural Networks, 2016.",

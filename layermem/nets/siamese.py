@@ -1,18 +1,18 @@
-"""Two LeNets with shared parameters, which place pairs of MNIST digits in the plane, as prototxt.
+"""Siamese LeNets with shared parameters, which place pairs of MNIST digits in the plane, as prototxt.
 
-source  Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invariant Mapping, 2006; the form is that of
+source  Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invariant Mapping, 2006; in the form of
         Caffe's examples
 """
 
 from __future__ import annotations
 
-from layermem.nets.prototext import CONSTANT, Net, NetFiles, Value, Word, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, NetFiles, NetText, Value, Word, dummy_solver, filler, solver
 
 XAVIER = filler("xavier")
 
 
-def pairs(net: Net) -> None:
-    """Two digits as two channels, and whether they are the same: noise, or LMDBs in stage "lmdb"."""
+def pairs(net: NetText) -> None:
+    """Add two digits as two channels, and whether they are the same: noise, or LMDBs in stage "lmdb"."""
     for phase, batch, name in (("TRAIN", 64, "train"), ("TEST", 100, "test")):
         noise: dict[str, Value] = {
             "shape": [{"dim": [batch, 2, 28, 28]}, {"dim": batch}],
@@ -42,8 +42,8 @@ def pairs(net: Net) -> None:
         )
 
 
-def branch(net: Net, bottom: str, suffix: str) -> str:
-    """A LeNet with an output of two numbers; layers of both branches name the same parameters."""
+def branch(net: NetText, bottom: str, suffix: str) -> str:
+    """Add a LeNet with an output of two numbers; layers of both branches name the same parameters."""
 
     def shared(name: str) -> list[dict[str, Value]]:
         return [{"name": f"{name}_w", "lr_mult": 1}, {"name": f"{name}_b", "lr_mult": 2}]
@@ -69,8 +69,8 @@ def branch(net: Net, bottom: str, suffix: str) -> str:
     return x
 
 
-def siamese() -> Net:
-    net = Net(
+def siamese() -> NetText:
+    net = NetText(
         "Siamese LeNet",
         notes=[
             "Siamese net: Hadsell, Chopra, LeCun, Dimensionality Reduction by Learning an Invariant Mapping, 2006.",

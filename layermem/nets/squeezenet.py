@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layermem.errors import InputError
-from layermem.nets.prototext import Net, NetFiles, dummy_solver, filler, solver
+from layermem.nets.prototext import NetFiles, NetText, dummy_solver, filler, solver
 
 XAVIER = filler("xavier")
-LAST = filler("gaussian", mean=0, std=0.01)  # of the last convolution
+LAST = filler("gaussian", mean=0, std=0.01)  # filler of the last convolution
 FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))  # squeeze, each expand
 
 
@@ -29,8 +29,8 @@ class Form:
 FORMS = {10: Form((96, 7), (4, 8)), 11: Form((64, 3), (3, 5))}
 
 
-def fire(net: Net, name: str, bottom: str, squeeze: int, expand: int) -> str:
-    """1x1 to `squeeze` channels, then 1x1 and 3x3 to `expand` each, side by side."""
+def fire(net: NetText, name: str, bottom: str, squeeze: int, expand: int) -> str:
+    """Add 1x1 to `squeeze` channels, then parallel 1x1 and 3x3 to `expand` channels each."""
 
     def conv_relu(part: str, source: str, outputs: int, kernel: int) -> str:
         x = net.conv(
@@ -42,9 +42,9 @@ def fire(net: Net, name: str, bottom: str, squeeze: int, expand: int) -> str:
     return net.concat(f"{name}/concat", [conv_relu("expand1x1", x, expand, 1), conv_relu("expand3x3", x, expand, 3)])
 
 
-def squeezenet(version: int) -> Net:
+def squeezenet(version: int) -> NetText:
     label = f"{version / 10:.1f}"
-    net = Net(
+    net = NetText(
         f"SqueezeNet {label}",
         notes=[
             f"SqueezeNet {label}: Iandola et al., AlexNet-level accuracy with 50x fewer parameters, 2016.",
@@ -59,8 +59,8 @@ def squeezenet(version: int) -> Net:
     return net
 
 
-def squeezenet_layers(net: Net, version: int) -> str:
-    """From "data" to what the last convolution reads, for images of any size."""
+def squeezenet_layers(net: NetText, version: int) -> str:
+    """Add the layers from "data" to the bottom of the last convolution, for images of any size."""
     form = FORMS[version]
     outputs, kernel = form.first
     x = net.conv("conv1", "data", num_output=outputs, kernel_size=kernel, stride=2, weight_filler=XAVIER)
@@ -73,7 +73,7 @@ def squeezenet_layers(net: Net, version: int) -> str:
 
 
 def net_files(version: int) -> NetFiles:
-    """`version` is 10 for 1.0 and 11 for 1.1."""
+    """The files of SqueezeNet; `version` is 10 for 1.0 and 11 for 1.1."""
     if version not in FORMS:
         raise InputError(f"SqueezeNet {version} is not defined (choose from {', '.join(map(str, FORMS))}: 1.0, 1.1)")
     text = solver(

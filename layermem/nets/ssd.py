@@ -1,7 +1,7 @@
 """SSD300 on VGG-16 as prototxt: a detector of the 20 classes of Pascal VOC.
 
-Names are those of the weights that the authors published.  With stage 'dummy' the net reads noise: images, and true
-boxes whose columns are drawn one by one.
+Layers have the names in the weights that the authors published.  With stage 'dummy' the net reads noise: images, and
+true boxes whose columns are drawn one by one.
 source  Liu et al.: SSD: Single Shot MultiBox Detector, 2016; examples/ssd/ssd_pascal.py of weiliu89/caffe, branch ssd
 """
 
@@ -15,8 +15,8 @@ from layermem.nets.prototext import (
     CONSTANT,
     IMAGENET_MEAN,
     WEIGHT_AND_BIAS,
-    Net,
     NetFiles,
+    NetText,
     Value,
     Word,
     dummy_solver,
@@ -29,7 +29,7 @@ SIZE, CLASSES = 300, 21
 VARIANCE: Value = [0.1, 0.1, 0.2, 0.2]
 BATCH = {"TRAIN": 32, "TEST": 8}
 LABEL_MAP = "data/VOC0712/labelmap_voc.prototxt"
-COLUMNS = {  # of a row of true boxes in stage 'dummy': a range
+COLUMNS = {  # ranges of the numbers in a row of true boxes in stage 'dummy'
     "instance": (0, 0),
     "left": (0, 0.4),
     "top": (0, 0.4),
@@ -39,8 +39,8 @@ COLUMNS = {  # of a row of true boxes in stage 'dummy': a range
 }
 
 
-class Map(NamedTuple):
-    """A map that boxes are predicted from: sizes and steps in pixels of the image."""
+class ScoreMap(NamedTuple):
+    """A map from which boxes are predicted: sizes and steps in pixels of the image."""
 
     name: str
     smallest: int
@@ -50,16 +50,27 @@ class Map(NamedTuple):
 
 
 MAPS = (
-    Map("conv4_3_norm", 30, 60, [2], 8),
-    Map("fc7", 60, 111, [2, 3], 16),
-    Map("conv6_2", 111, 162, [2, 3], 32),
-    Map("conv7_2", 162, 213, [2, 3], 64),
-    Map("conv8_2", 213, 264, [2], 100),
-    Map("conv9_2", 264, 315, [2], 300),
+    ScoreMap("conv4_3_norm", 30, 60, [2], 8),
+    ScoreMap("fc7", 60, 111, [2, 3], 16),
+    ScoreMap("conv6_2", 111, 162, [2, 3], 32),
+    ScoreMap("conv7_2", 162, 213, [2, 3], 64),
+    ScoreMap("conv8_2", 213, 264, [2], 100),
+    ScoreMap("conv9_2", 264, 315, [2], 300),
 )
 
 
-def annotated(net: Net, phase: str) -> None:
+def samplers() -> list[Value]:
+    """The whole image, or windows with at least, or at most, a share of an object."""
+    window = {"min_scale": 0.3, "max_scale": 1, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2}
+    least: list[Value] = [{"min_jaccard_overlap": share} for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    constraints = [*least, {"max_jaccard_overlap": 1.0}]
+    return [
+        {"max_sample": 1, "max_trials": 1},
+        *({"sampler": window, "sample_constraint": each, "max_sample": 1, "max_trials": 50} for each in constraints),
+    ]
+
+
+def annotated(net: NetText, phase: str) -> None:
     """Pascal VOC from LMDBs where the fork's scripts write them."""
     modes: Value = [Word(mode) for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")]
     resize: dict[str, Value] = {"prob": 1, "resize_mode": Word("WARP"), "height": SIZE, "width": SIZE}
@@ -79,16 +90,7 @@ def annotated(net: Net, phase: str) -> None:
             },
             "expand_param": {"prob": 0.5, "max_expand_ratio": 4},
         }  # fmt: skip
-        window = {"min_scale": 0.3, "max_scale": 1, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2}
-        least: list[Value] = [{"min_jaccard_overlap": share} for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
-        constraints = [*least, {"max_jaccard_overlap": 1.0}]
-        own["batch_sampler"] = [
-            {"max_sample": 1, "max_trials": 1},
-            *(
-                {"sampler": window, "sample_constraint": each, "max_sample": 1, "max_trials": 50}
-                for each in constraints
-            ),
-        ]
+        own["batch_sampler"] = samplers()
     name = "trainval" if phase == "TRAIN" else "test"
     source: dict[str, Value] = {
         "source": f"examples/VOC0712/VOC0712_{name}_lmdb",
@@ -107,8 +109,8 @@ def annotated(net: Net, phase: str) -> None:
     )
 
 
-def dummy(net: Net, phase: str) -> None:
-    """Noise images, and boxes of the first image, so that the net takes any batch."""
+def dummy(net: NetText, phase: str) -> None:
+    """Add noise images, and boxes of the first image only, so that the net takes any batch."""
     batch, include = BATCH[phase], {"phase": Word(phase), "stage": "dummy"}
     shape: Value = {"dim": [batch, 3, SIZE, SIZE]}
     fill: Value = {"type": "uniform", "min": -2, "max": 2}
@@ -123,7 +125,7 @@ def dummy(net: Net, phase: str) -> None:
     net.layer("label", "Concat", tops, "label", include=include, concat_param={"axis": 3})
 
 
-def vgg_without_its_classifier(net: Net) -> str:
+def vgg_without_its_classifier(net: NetText) -> str:
     x = "data"
     for stage, (count, width) in enumerate(zip(CONVOLUTIONS[16], WIDTHS), start=1):
         for index in range(1, count + 1):
@@ -135,7 +137,7 @@ def vgg_without_its_classifier(net: Net) -> str:
 
 
 def conv_relu(
-    net: Net,
+    net: NetText,
     name: str,
     bottom: str,
     outputs: int,
@@ -154,7 +156,7 @@ def conv_relu(
     return net.relu(relu or f"{name}_relu", net.convolution(name, bottom, all_fields, param=WEIGHT_AND_BIAS))
 
 
-def extra_maps(net: Net, x: str) -> None:
+def extra_maps(net: NetText, x: str) -> None:
     shapes: tuple[tuple[int, int, dict[str, Value]], ...] = (
         (6, 512, {"pad": 1, "stride": 2}),
         (7, 256, {"pad": 1, "stride": 2}),
@@ -173,8 +175,8 @@ def extra_maps(net: Net, x: str) -> None:
     )
 
 
-def predictions(net: Net, kind: str, of_box: int) -> None:
-    """Locations ("loc") or scores ("conf") of all boxes of all maps, in one row for each image."""
+def predictions(net: NetText, kind: str, of_box: int) -> None:
+    """Add locations ("loc") or scores ("conf") of all boxes of all maps, in one row for each image."""
     flat = []
     for each in MAPS:
         name, boxes = f"{each.name}_mbox_{kind}", 2 + 2 * len(each.ratios)
@@ -193,7 +195,7 @@ def predictions(net: Net, kind: str, of_box: int) -> None:
     net.layer(f"mbox_{kind}", "Concat", flat, f"mbox_{kind}", concat_param={"axis": 1})
 
 
-def prior_boxes(net: Net) -> None:
+def prior_boxes(net: NetText) -> None:
     tops = []
     for each in MAPS:
         name = f"{each.name}_mbox_priorbox"
@@ -211,8 +213,8 @@ def prior_boxes(net: Net) -> None:
     net.layer("mbox_priorbox", "Concat", tops, "mbox_priorbox", concat_param={"axis": 2})
 
 
-def ssd300() -> Net:
-    net = Net(
+def ssd300() -> NetText:
+    net = NetText(
         "SSD300",
         notes=[
             "SSD300 on VGG-16: Liu et al., SSD: Single Shot MultiBox Detector, 2016.",
@@ -227,6 +229,12 @@ def ssd300() -> Net:
     predictions(net, "loc", 4)
     predictions(net, "conf", CLASSES)
     prior_boxes(net)
+    loss(net)
+    evaluation(net)
+    return net
+
+
+def loss(net: NetText) -> None:
     outputs = ["mbox_loc", "mbox_conf", "mbox_priorbox"]
     net.layer(
         "mbox_loss",
@@ -254,6 +262,10 @@ def ssd300() -> Net:
             "mining_type": Word("MAX_NEGATIVE"),
         },
     )
+
+
+def evaluation(net: NetText) -> None:
+    """The detections of phase TEST, and their score."""
     test: dict[str, Value] = {"include": {"phase": Word("TEST")}}
     rows: Value = {"shape": {"dim": [0, -1, CLASSES]}}
     x = net.layer("mbox_conf_reshape", "Reshape", "mbox_conf", "mbox_conf_reshape", **test, reshape_param=rows)
@@ -288,7 +300,6 @@ def ssd300() -> Net:
             "evaluate_difficult_gt": False,
         },
     )
-    return net
 
 
 def net_files(size: int) -> NetFiles:

@@ -8,15 +8,17 @@ source  Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical
 
 from __future__ import annotations
 
-from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, solver
+from collections.abc import Sequence
+
+from layermem.nets.prototext import CONSTANT, MSRA, WEIGHT_AND_BIAS, NetFiles, NetText, dummy_solver, solver
 
 IMAGE, MAP, CLASSES = 572, 388, 2
 WIDTHS = (64, 128, 256, 512)
-UP_OUTPUTS = (128, 128, 256, 512)  # of the up-convolution that arrives at each level
+UP_OUTPUTS = (128, 128, 256, 512)  # outputs of the up-convolution to each level
 HDF5 = {"not_stage": "hdf5"}
 
 
-def conv_relu(net: Net, name: str, bottom: str, outputs: int, relu: str) -> str:
+def conv_relu(net: NetText, name: str, bottom: str, outputs: int, relu: str) -> str:
     top = net.conv(
         name, bottom, param=WEIGHT_AND_BIAS, num_output=outputs, kernel_size=3, weight_filler=MSRA, bias_filler=CONSTANT
     )
@@ -24,7 +26,7 @@ def conv_relu(net: Net, name: str, bottom: str, outputs: int, relu: str) -> str:
 
 
 def crop_borders() -> list[int]:
-    """Rows that each skip connection loses on either side, from the top level down, followed through the sizes."""
+    """Rows that each skip connection loses on either side, from the top level down, computed from the sizes."""
     down = [IMAGE - 4]  # after the two convolutions of each level
     while len(down) < len(WIDTHS) + 1:
         down.append(down[-1] // 2 - 4)
@@ -35,8 +37,8 @@ def crop_borders() -> list[int]:
     return borders[::-1]
 
 
-def unet() -> Net:
-    net = Net(
+def unet() -> NetText:
+    net = NetText(
         "U-Net",
         notes=[
             "U-Net: Ronneberger, Fischer, Brox, Convolutional Networks for Biomedical Image Segmentation, 2015.",
@@ -56,6 +58,15 @@ def unet() -> Net:
         skips.append(x)
         if level < len(WIDTHS):
             x = net.pool(f"pool_d{level}c-{level + 1}a", x, "MAX", kernel_size=2, stride=2)
+    x = expanding(net, x, skips)
+    x = net.conv("conv_u0d-score", x, param=WEIGHT_AND_BIAS, num_output=CLASSES, kernel_size=1, weight_filler=MSRA)
+    net.accuracy("accuracy", x)
+    net.loss("loss", x)
+    return net
+
+
+def expanding(net: NetText, x: str, skips: Sequence[str]) -> str:
+    """The path back to the size of the map, which takes in the blobs `skips`."""
     below = "d4c"
     for level in reversed(range(len(WIDTHS))):
         up = net.conv(
@@ -82,10 +93,7 @@ def unet() -> Net:
         x = conv_relu(net, f"conv_u{level}b-c", x, WIDTHS[level], f"relu_u{level}c")
         x = conv_relu(net, f"conv_u{level}c-d", x, WIDTHS[level], f"relu_u{level}d")
         below = f"u{level}d"
-    x = net.conv("conv_u0d-score", x, param=WEIGHT_AND_BIAS, num_output=CLASSES, kernel_size=1, weight_filler=MSRA)
-    net.accuracy("accuracy", x)
-    net.loss("loss", x)
-    return net
+    return x
 
 
 def net_files() -> NetFiles:

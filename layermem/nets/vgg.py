@@ -1,20 +1,20 @@
 """VGG-16 and VGG-19 as prototxt.
 
-Names are those of the weights that the authors published (conv1_1 ... fc8).
+Layers have the names in the weights that the authors published (conv1_1 ... fc8).
 source  Simonyan, Zisserman: Very Deep Convolutional Networks for Large-Scale Image Recognition, 2014, nets D and E
 """
 
 from __future__ import annotations
 
 from layermem.errors import InputError
-from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, Net, NetFiles, dummy_solver, filler, solver
+from layermem.nets.prototext import CONSTANT, WEIGHT_AND_BIAS, NetFiles, NetText, dummy_solver, filler, solver
 
 CONVOLUTIONS = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 WIDTHS = (64, 128, 256, 512, 512)
 
 
-def vgg(depth: int) -> Net:
-    net = Net(
+def vgg(depth: int) -> NetText:
+    net = NetText(
         f"VGG-{depth}",
         notes=[
             f"VGG-{depth}: Simonyan, Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition.",
@@ -25,7 +25,7 @@ def vgg(depth: int) -> Net:
     x = "data"
     for stage, (count, width) in enumerate(zip(CONVOLUTIONS[depth], WIDTHS), start=1):
         for index in range(1, count + 1):
-            # msra: with the paper's gaussian of 0.01 these nets train only from a pretrained shallower one
+            # msra, because with the paper's gaussian of 0.01 these nets train only from a pretrained shallower one
             x = net.conv(
                 f"conv{stage}_{index}",
                 x,

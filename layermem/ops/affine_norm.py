@@ -12,7 +12,7 @@ from layermem.ops.normalization import BatchNorm, BatchNormScale, Scale
 class AffineNorm(OpRecord):
     """y = w0 (x - mean) / sqrt(var + eps) + w1, a channel at a time.
 
-    kept           what is kept of an old average: w2 = kept w2 + share mean, w3 likewise of the biased variance;
+    kept           factor of the old average: w2 = kept w2 + share mean, w3 likewise of the biased variance;
                    None: no averages
     global_stats   mean and var are w2 and w3
 
@@ -34,7 +34,7 @@ class AffineNorm(OpRecord):
 
     @property
     def fused(self) -> BatchNormScale:
-        """The same without moving averages: its w3 and w4 are w0 and w1 here."""
+        """The BatchNormScale that computes this op without moving averages; its w3 and w4 are w0 and w1 here."""
         rest = tuple(i for i in range(len(self.x.shape)) if i != 1)
         view = tuple(1 if i in rest else size for i, size in enumerate(self.x.shape))
         return BatchNormScale(BatchNorm(self.x, self.eps, 0.0), Scale(self.x, "w3", view, rest, "w4"))
@@ -48,7 +48,7 @@ class AffineNorm(OpRecord):
 
     @property
     def biased(self) -> float:
-        """What turns the unbiased variance, of which `fused` keeps an average, into the biased one."""
+        """The factor from the unbiased variance, whose average `fused` keeps, to the biased one."""
         count = self.fused.norm.per_channel
         return (count - 1) / count if count > 1 else 1.0
 

@@ -21,7 +21,7 @@ class Axpy(PerItem):
 
     @property
     def scale(self) -> Scale:
-        """a x, whose x0 is x1 here, and whose operand x1 is x0 here."""
+        """The product a x as a Scale: its x0 is x1 here, and its operand x1 is x0 here."""
         view = (*self.x.shape[:2], *(1,) * (len(self.x.shape) - 2))
         return Scale(self.x, "x1", view, tuple(range(2, len(self.x.shape))))
 

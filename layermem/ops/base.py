@@ -1,11 +1,11 @@
-"""What every op record shares: tensors, windows, and the record type itself.
+"""The base types of op records: tensors, windows, and the record type itself.
 
 An op record says *what* is computed, completely: geometry, parameters, epilogue.  It is a frozen value without
 addresses, so that a layer emits it, fusion rewrites it, a backend looks up its kernel under (record type, step), and
 tests and benchmarks build it by hand.  Records speak of operands by *role*:
 
     x0 x1 ..   bottoms          y0 y1 ..   tops            w0 w1 ..   parameters
-    dx0 ..     their gradients  dy0 ..     theirs          dw0 ..     theirs
+    dx0 ..     and gradients     dy0 ..     gradients          dw0 ..     gradients
     any other name              a stash: what forward saves only for its backward
 """
 
@@ -16,18 +16,18 @@ from math import prod
 from typing import TypeVar
 
 ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "uint8": 1, "bfloat16": 2, "float16": 2}
-FP32 = "fp32"  # as the word of users
-NARROW = {"bf16": "bfloat16", "fp16": "float16"}  # element types of 16 bits by the word of users (graph/storage.py)
+FP32 = "fp32"  # as users write it
+NARROW = {"bf16": "bfloat16", "fp16": "float16"}  # 16-bit element types by their names for users (graph/storage.py)
 LARGEST_ZERO = {  # the largest number that becomes zero where it is stored, to nearest even
     "float32": 0.0,
     "float64": 0.0,
     "bfloat16": 2.0**-134,
     "float16": 2.0**-25,
 }
-SCALED = ("fp16",)  # those with too few exponents for gradients: these are multiplied by a loss scale
-CARRY = ".carry"  # "dw0.carry" is the role of what slices of a batch carry of dw0 (OpRecord)
-OPEN = ".open"  # "dw0.open" that of what they carry beside it
-WHOLE = ".whole"  # "x1.whole" that of the whole batch's blob beside a slice's x1
+SCALED = ("fp16",)  # types with too few exponents for gradients, which a loss scale multiplies
+CARRY = ".carry"  # role "dw0.carry": partial sums of dw0 that slices of a batch pass on (OpRecord)
+OPEN = ".open"  # role "dw0.open": an incomplete sum that they also pass on
+WHOLE = ".whole"  # role "x1.whole": the blob of the whole batch, next to a slice's x1
 R = TypeVar("R", bound="OpRecord")
 S = TypeVar("S", bound="EndsInRelu")
 MAX_COUNT = 2**31 - 1  # elements of one tensor, as in Caffe: kernels index with 32 bits
@@ -75,7 +75,7 @@ class Tensor:
         return self.count == other.count and order(self) == order(other)
 
     def of(self, dtype: str) -> Tensor:
-        """The same shape with another element type."""
+        """This shape with another element type."""
         return replace(self, dtype=dtype)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Window:
-    """One axis of a sliding window: sizes in elements."""
+    """A sliding window along one axis; sizes in elements."""
 
     size: int
     kernel: int
@@ -98,13 +98,13 @@ class Window:
 
     @property
     def floor_out(self) -> int:
-        """Positions of a convolution window."""
+        """Number of positions of a convolution window."""
         return (self.size + 2 * self.pad - self.extent) // self.stride + 1
 
 
 @dataclass(frozen=True)
 class TapRange:
-    """One axis of a tap: y[first + i] is x[start + i stride], 0 <= i < count; the other y lie in the pad."""
+    """One axis of a tap: y[first + i] is x[start + i stride] for 0 <= i < count; all other y read the pad."""
 
     first: int
     count: int
@@ -135,15 +135,15 @@ class BatchSlice:
         return self.first + self.count == self.items
 
     def share(self, number: int) -> int:
-        """The part of `number` that falls to these items, of what is alike for all items."""
+        """The share of these items in `number`, a quantity that is proportional to the number of items."""
         return number * self.count // self.items
 
     def span(self, nbytes: int) -> tuple[int, int]:
-        """Where these items begin and end in a blob of the whole batch of so many bytes."""
+        """The byte range [begin, end) of these items in a blob of the whole batch that takes `nbytes`."""
         return nbytes * self.first // self.items, nbytes * (self.first + self.count) // self.items
 
     def rows_of(self, tensor: Tensor) -> Tensor:
-        """The tensor of these items of a blob of the whole batch."""
+        """The tensor that holds these items, for a blob whose tensor for the whole batch is `tensor`."""
         rows, *others = tensor.shape
         return replace(tensor, shape=(self.share(rows), *others))
 
@@ -156,8 +156,8 @@ class BatchSlice:
 class Averages:
     """Running averages that a forward op moves by the statistics of its batch: w = kept w + statistics.
 
-    roles   their roles in the op, of parameters that nothing learns
-    kept    what is kept of an old average; 0 leaves nothing of it, whatever it holds
+    roles   roles of the parameters that hold them, which no solver updates
+    kept    factor of the old average; with 0 the old value has no effect, even if it is NaN
     """
 
     roles: tuple[str, ...]
@@ -166,13 +166,13 @@ class Averages:
 
 @dataclass(frozen=True)
 class Along:
-    """How the operands of a step lie along an axis on which it may run in pieces.  A piece of the step has its piece
-    of each operand, but for these roles:
+    """The roles of a step's operands along an axis on which it may run in pieces.  A piece of the step reads and writes
+    its piece of each operand, except for these roles:
 
     sums     results that are sums along the axis, carried from piece to piece in rising order
     whole    operands that each piece reads as they are, and results that depend on no piece
-    counted  operands of which a piece reads its own part and, as "x1.whole", all
-    refusal  why the step cannot run in pieces, "" where it can
+    counted  operands of which a piece reads its own piece and, as "x1.whole", all of it
+    refusal  the reason why the step cannot run in pieces, or ""
     """
 
     sums: frozenset[str] = frozenset()
@@ -185,44 +185,44 @@ class Along:
 class OpRecord:
     """Base of all op records.
 
-    part   which items of the batch this op computes, where a step runs in slices; the rest of the record speaks of
-           these items alone.  None: the whole batch.  Results are the bits of the whole batch: a kernel that chooses
-           its algorithm by the number of items chooses by `part.items`.
+    part   the items of the batch that this op computes, where a step runs in slices; all other fields describe these
+           items only.  None: the whole batch.  Results have the bits of the whole batch: a kernel that chooses its
+           algorithm by the number of items uses `part.items`.
 
     A result that is summed over the items (a weight gradient, a loss) is carried from slice to slice, in rising order:
-    for a role "dw0", the role "dw0.carry" names bytes that the first slice writes, that the others update, and that
-    the last one turns into dw0.  Where those are the result of the items so far, and a slice may end within a sum that
-    must not be added to it before it is complete, "dw0.open" names the bytes of that sum.  A device may make several
-    results from what is carried of one of them.
+    for a role "dw0", the role "dw0.carry" names bytes that the first slice writes, the others update, and the last one
+    turns into dw0.  If these bytes hold the result of the items so far, a slice may end within a sum that must be
+    complete before it is added; "dw0.open" then names the bytes of that sum.  A device may make several results from
+    the carry of one of them.
     """
 
     part: BatchSlice | None = field(default=None, kw_only=True)
 
     def over_items(self, step: str) -> Along:
-        """How a step is split over the items of the batch; parameters are whole."""
+        """Return how a step is split over the items of the batch; parameters are whole."""
         return MIXES
 
     def over_rows(self, step: str) -> Along:
-        """How a step is split over the rows of a weight matrix, which are outputs."""
+        """Return how a step is split over the rows of a weight matrix, which are outputs."""
         return Along(refusal="has an op that needs all rows at once")
 
     @property
     def indices(self) -> tuple[str, ...]:
-        """Roles of results that are indices: whole numbers, which 16 bits would round (graph/storage.py)."""
+        """Roles of results that are indices: integers, which a 16-bit type would round (graph/storage.py)."""
         return ()
 
     @property
     def averages(self) -> tuple[Averages, ...]:
-        """The running averages that forward moves.  Ranks, which compute batches at the same time, move them by the
-        statistics of all; they cannot share an op that changes a parameter in forward in another way."""
+        """The running averages that forward moves.  Ranks compute batches at the same time and move them by the
+        statistics of all batches; they cannot share an op that changes a parameter in forward in another way."""
         return ()
 
     def of_one_batch(self: R) -> R:
-        """This record where nothing is kept of old averages: forward leaves what its batch adds to them."""
+        """Return this record with old averages dropped: forward leaves only the contribution of its batch."""
         return self
 
     def of_slice(self: R, part: BatchSlice, whole: R) -> R:
-        """This record, of the step with a batch of `part.count`, as that of one slice of `whole`."""
+        """Return the record of one slice of `whole`; `self` is the record of a step whose batch is `part.count`."""
         return replace(self, part=part)
 
     @property
@@ -231,7 +231,7 @@ class OpRecord:
 
     @property
     def refusal(self) -> str:
-        """Why no device runs this op, which can be planned all the same; empty for ops that run."""
+        """The reason why no device runs this op, although it can be planned; empty for ops that run."""
         return ""
 
     @property
@@ -240,7 +240,7 @@ class OpRecord:
         return None
 
 
-PIECES = Along()  # each item, or row, by itself
+PIECES = Along()  # each item or row independently
 WEIGHTS = Along(frozenset({"dw0", "dw1"}))  # gradients of parameters are sums
 LOSS = Along(frozenset({"y0"}))
 MIXES = Along(refusal="mixes the items of a batch, and cannot be sliced")
@@ -257,15 +257,15 @@ class PerItem(OpRecord):
 class EndsInRelu(OpRecord):
     """An op that may end in a ReLU, or clear a gradient as the backward of one does.
 
-    stored   the element type in which y, what the ReLU makes, is stored.  For a mask and for a gradient y is positive
-             where it is so as it is stored, whether an op looks at y or computes it
+    stored   element type in which the output y of the ReLU is stored.  Masks and gradients use the sign of y after it
+             is rounded to this type, whether an op reads y or recomputes it
     """
 
     stored: str = field(default="float32", kw_only=True)
 
     @property
     def largest_zero(self) -> float:
-        """What y is above where it is positive."""
+        """The largest value of y that is stored as zero; y is positive above it."""
         return LARGEST_ZERO[self.stored]
 
     def of_slice(self: S, part: BatchSlice, whole: S) -> S:
@@ -281,7 +281,7 @@ class ReadsLabels(OpRecord):
         raise NotImplementedError
 
     def bad_label(self, label: str) -> str:
-        """What is wrong with a `label` out of range, and what to do."""
+        """The error text for a `label` out of range, with its remedy."""
         return (
             f"reads label {label}, but has scores for {self.classes} classes: 0 to {self.classes - 1}; "
             "fix the data, or set ignore_label"
@@ -289,7 +289,7 @@ class ReadsLabels(OpRecord):
 
 
 def epilogue_name(base: str, *, residual: bool, relu: bool) -> str:
-    """ "Conv+residual+relu" and its shorter forms."""
+    """Return "Conv+residual+relu" or a shorter form."""
     return base + "+residual" * residual + "+relu" * relu
 
 

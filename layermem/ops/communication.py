@@ -1,6 +1,6 @@
-"""What ranks do together (graph/sharing.py): gradients and weights over the transport, and what is summed from rows.
+"""Ops that ranks run together (graph/sharing.py): exchange of gradients and weights, and sums over rows.
 
-A parameter's rows lie along axis 0.  Records give the tensors of all rows and the Ranks, which say who owns which.
+A parameter's rows lie along axis 0.  Records hold the tensors of all rows and the Ranks, which tell the owner of each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from layermem.ops.base import OpRecord, Tensor
 
 
 def rows_of(tensor: Tensor) -> int:
-    """Rows of a parameter; a scalar is one row."""
+    """The number of rows of a parameter; a scalar is one row."""
     return tensor.shape[0] if tensor.shape else 1
 
 
@@ -53,12 +53,12 @@ class Communication(OpRecord):
 
     @property
     def network_bytes(self) -> int:
-        """Bytes that this rank sends; it receives about as many."""
+        """Bytes that this rank sends; it receives about the same number."""
         return self.nbytes * (self.ranks.size - 1) // self.ranks.size
 
     @property
     def messages(self) -> int:
-        """Messages that this rank sends one after the other, at the least."""
+        """Lower bound on the messages that this rank sends one after the other."""
         return self.ranks.size - 1
 
 
@@ -66,7 +66,7 @@ class Communication(OpRecord):
 class ReduceScatter(Communication):
     """reduce   y0 y1 ..: own rows of the sums over the ranks, in their order, of x0 x1 ..
 
-    continues   the sums go on with what is there; else they begin with zero
+    continues   the sums start from the old contents of y; otherwise from zero
     """
 
     continues: bool = False
@@ -74,18 +74,18 @@ class ReduceScatter(Communication):
 
 @dataclass(frozen=True)
 class AllGather(Communication):
-    """gather    x0 x1 ..: the rows of the other ranks, beside those of this one
-    collect   y0 y1 .. of all rows from x0 x1 .., the rows of each rank
+    """gather    x0 x1 ..: the rows of the other ranks are written next to those of this one
+    collect   y0 y1 .., all rows, from x0 x1 .., the rows of each rank
     """
 
 
 @dataclass(frozen=True)
 class MovingAverage(OpRecord):
-    """average   w0, w1 [C] [, w2 [1]] move by each row of x0, x1 [N][C] [, x2 [N][1]] in turn, as N / ops batches one
-    after the other would move them: w = kept w + row.
+    """average   w0, w1 [C] [, w2 [1]] move by each row of x0, x1 [N][C] [, x2 [N][1]] in turn, as N / ops batches in
+    sequence would move them: w = kept w + row.
 
-    ops       how many ops of the net move these averages; each leaves a row of a batch
-    batches   of all ranks.  The context's `averaged` batches count, where it has that
+    ops       number of ops of the net that move these averages; each leaves one row per batch
+    batches   batches of all ranks; where the context has `averaged`, that number of them counts
     """
 
     kept: float
@@ -107,6 +107,6 @@ class RowSquares(OpRecord):
 
 @dataclass(frozen=True)
 class NormOfRows(OpRecord):
-    """forward   y0 = the root of the sum over all elements of x0 x1 .., one after the other; they are `rows`"""
+    """forward   y0 = the square root of the sum over all elements of x0 x1 .., in order; their tensors are `rows`"""
 
     rows: int

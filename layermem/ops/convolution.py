@@ -19,8 +19,9 @@ from layermem.ops.frames import image_frames, maps_frames, outer_taps
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
 CONV_MOMENTS = "Conv.forward+moments"  # forward may write moments
 DGRAD_SUMS = "Conv.dgrad+sums"  # dgrad may write norm_sums
-MOMENTS_ROWS = 128  # of a unit of them, and of sums
-NORM_OPERANDS = ("norm_x", "norm_mean", "norm_inv_std", "norm_factor", "norm_bias")  # roles: of what norm_sums needs
+MOMENTS_ROWS = 128  # pixels per unit of moments, and of norm_sums
+# Roles of the operands that norm_sums needs.
+NORM_OPERANDS = ("norm_x", "norm_mean", "norm_inv_std", "norm_factor", "norm_bias")
 
 
 @dataclass(frozen=True)
@@ -83,22 +84,22 @@ class ConvProblem:
 
     @property
     def positions(self) -> int:
-        """Windows of the whole batch."""
+        """Number of windows of the whole batch."""
         return self.n * self.out_h * self.out_w
 
     @property
     def macs(self) -> int:
-        """Multiply-adds of fprop, dgrad or wgrad."""
+        """Multiply-adds of one fprop, dgrad or wgrad."""
         return self.positions * self.filter.count
 
     @property
     def moments(self) -> Tensor:
-        """Those of the maps."""
+        """Shape of the moments of the maps."""
         return Tensor((-(-self.positions // MOMENTS_ROWS), 2, self.k))
 
     @property
     def norm_sums(self) -> Tensor:
-        """Those of the image."""
+        """Shape of the norm_sums of the image."""
         return Tensor((-(-self.n * self.h * self.w // MOMENTS_ROWS), 2, self.c))
 
 
@@ -109,11 +110,11 @@ class Conv(EndsInRelu):
     forward   y{i} = x{i} * w0 [+ w1] [+ x1] [relu]; writes mask (1 bit per element: y > 0) where it is declared
     wgrad   dw0, dw1 from x{i} and dy{i}        dgrad   dx{i} from dy{i} and w0
     With the role bottom_mask, dgrad ends with the backward of the ReLU that made x0: the sum in dx0 is cleared where
-    the bit of bottom_mask is not set.  With the role moments, forward also leaves the mean, and the sum of squared
-    distances from it, of each channel of y0 in every MOMENTS_ROWS pixels of the batch: [units][2][K], for the BatchNorm
-    that reads y0.  With the role norm_sums, dgrad also leaves the sums that backward of the BatchNorm that made x0
-    needs, of dx0 and of dx0 (norm_x - norm_mean) norm_inv_std, in as many pixels: [units][2][C]; where a ReLU is part
-    of that op, norm_factor and norm_bias say which of dx0 it lets through
+    the bit of bottom_mask is not set.  With the role moments, forward also writes, for each channel of y0 and each unit
+    of MOMENTS_ROWS pixels of the batch, the mean and the sum of squared distances from it: [units][2][K], for the
+    BatchNorm that reads y0.  With the role norm_sums, dgrad also writes the sums that the backward of the BatchNorm
+    that made x0 needs, of dx0 and of dx0 (norm_x - norm_mean) norm_inv_std, over the same units: [units][2][C]; if that
+    op contains a ReLU, norm_factor and norm_bias determine which elements of dx0 it passes
     """
 
     problem: ConvProblem
@@ -183,7 +184,7 @@ class ConvNdProblem:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds of fprop, dgrad or wgrad."""
+        """Multiply-adds of one fprop, dgrad or wgrad."""
         return self.maps.count * self.filter.count // self.k
 
     def of_frames(self, count: int) -> ConvProblem:

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from layermem.ops.base import OpRecord, Tensor
 
 TRUTH = 8  # numbers of a row of truth: item, label, instance, left, top, right, bottom, difficult
-DETECTION = 7  # of a row of detections: item, label, score, left, top, right, bottom
-EVALUATION = 5  # of a row of an evaluation: item, label, score, true positive, false positive
-ITEM_SIZE = 6  # of an item with a size: left, top, right, bottom of its image in it, width and height in pixels
+DETECTION = 7  # numbers of a row of detections: item, label, score, left, top, right, bottom
+EVALUATION = 5  # numbers of a row of an evaluation: item, label, score, true positive, false positive
+ITEM_SIZE = 6  # numbers of an item: left, top, right, bottom of its image, width and height in pixels
 UNUSED = -1  # the item of a row that holds no box
 
-# of a prior in the stash `match`, beside rows of truth from 0 on
+# values of a prior in the stash `match`; rows of truth are numbered from 0
 UNMATCHED, IGNORED, NEGATIVE = -1, -2, -3
 
 
 @dataclass(frozen=True)
 class Suppression:
-    """Non-maximum suppression: of boxes that overlap by more than `threshold`, the best of the `top_k` best stays."""
+    """Non-maximum suppression of the `top_k` best boxes: of two that overlap by more than `threshold`, the better
+    stays."""
 
     threshold: float
     top_k: int
@@ -38,7 +39,7 @@ class MultiBoxLoss(OpRecord):
     normalizer     the divisor of both sums; None: the matches, at least 1
     loc, conf      whether the sum counts
     bp_inside      corners outside of the image get no gradient
-    in_target      variances divide the difference of codes, instead of being a part of the code
+    in_target      variances divide the difference of codes; otherwise they are part of the code
 
     forward    y0 from x0 to x3; writes match where it is declared
     backward   dx0, dx1 from x0 to x3, dy0, match
@@ -88,11 +89,11 @@ class DetectionOutput(OpRecord):
     x0 [items, priors, loc_classes, 4], x1 [items, priors, classes], x2 [2, priors, 4] -> y0 [items of_item, 7] as
     DETECTION says: the rows that hold a box, by item, class and score, then rows of UNUSED
 
-    of_item      rows that are planned for an item: the most that it can have
+    of_item      rows that are planned for an item: its largest possible number of boxes
     least_score  boxes need a higher score
-    top_k        scores of a class that take part, -1: all
+    top_k        number of scores of a class that are considered, -1: all
     eta          factor of a threshold above 0.5 after each box kept
-    keep         boxes of an item, -1: all
+    keep         largest number of boxes of an item, -1: all
 
     forward   y0
     """
@@ -112,7 +113,7 @@ class DetectionOutput(OpRecord):
 
     @property
     def candidates(self) -> int:
-        """Boxes of a class that can stay."""
+        """Number of boxes of a class that can stay."""
         return self.priors if self.top_k < 0 else min(self.top_k, self.priors)
 
     @property
@@ -127,14 +128,14 @@ class DetectionOutput(OpRecord):
 
 @dataclass(frozen=True)
 class DetectionEvaluate(OpRecord):
-    """Which detections are right: the first of a true box that overlaps it by `overlap_threshold`.
+    """Marks detections as right or wrong: right is the first that overlaps a true box by `overlap_threshold`.
 
     x0 detections, x1 truth -> y0 as EVALUATION says: for each class but the background a row of (UNUSED, class, true
     boxes, UNUSED, UNUSED), then a row for each detection, then rows of UNUSED
 
-    difficult     whether difficult boxes count; else they, and detections of them, are neither right nor wrong
-    sized_items   items whose boxes are compared in pixels, by x2 [items, ITEM_SIZE]: the window of the item that is its
-                  image, left, top, right, bottom, and the image's width and height.  0: compared in fractions
+    difficult     whether difficult boxes count; otherwise they and detections of them are neither right nor wrong
+    sized_items   number of items whose boxes are compared in pixels, by x2 [items, ITEM_SIZE]: the window of the item
+                  that its image fills, and the image's width and height.  0: boxes are compared in fractions
 
     forward   y0
     """

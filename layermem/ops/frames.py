@@ -1,7 +1,7 @@
-"""Frames: the indices along the outer spatial axes of a blob with more than two, counted through them.
+"""Frames: positions along the outer spatial axes of a blob that has more than two, numbered in C order.
 
-Blobs hold them one after the other, each as the images of all items, [frames x items, C, H, W].  A window over the
-outer axes joins a frame of the maps and one of the image under each of its taps.
+Blobs hold the frames one after the other, each as the images of all items: [frames x items, C, H, W].  Each tap of a
+window over the outer axes pairs a frame of the maps with a frame of the image.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from layermem.ops.base import TapRange, Window
 class FrameRun:
     """Neighbouring frames that meet under one tap of the outer axes.
 
-    tap          counted through the outer axes of the kernel
-    maps, image  the first frame of either side
-    count        frames, one after the other in both
-    first        whether no earlier run writes them: the others add to what is there
+    tap          its number in C order of the outer axes of the kernel
+    maps, image  the first frame on either side
+    count        number of consecutive frames on both sides
+    first        whether no earlier run writes these frames; later runs add to them
     """
 
     tap: int
@@ -44,7 +44,7 @@ def outer_taps(outer: Sequence[Window]) -> int:
 
 
 def links(outer: Sequence[Window], tap: int) -> Iterator[tuple[int, int]]:
-    """(frame of the maps, frame of the image) that meet under a tap, in rising order."""
+    """Yield the pairs (frame of the maps, frame of the image) of a tap, in rising order."""
     maps, image, step_maps, step_image = [0], [0], 1, 1
     for window in reversed(outer):
         tap, place = divmod(tap, window.kernel)
@@ -56,7 +56,8 @@ def links(outer: Sequence[Window], tap: int) -> Iterator[tuple[int, int]]:
 
 
 def frame_runs(outer: Sequence[Window], written: Literal["maps", "image", "taps"]) -> list[FrameRun]:
-    """All that meet, tap by tap; `first` is about what is written, frames of either side or what belongs to a tap."""
+    """Return the runs of all pairs, tap by tap; `first` refers to the written side: frames of maps or image, or
+    taps."""
     runs: list[FrameRun] = []
     reached: set[int] = set()
     for tap in range(outer_taps(outer)):
@@ -77,7 +78,7 @@ def frame_runs(outer: Sequence[Window], written: Literal["maps", "image", "taps"
 
 
 def unreached_frames(outer: Sequence[Window], written: Literal["maps", "image"]) -> list[int]:
-    """The frames of a side that no tap reaches: their sums are empty."""
+    """Return the frames of a side that no tap reaches; their sums are empty."""
     side = written == "image"
     reached = {link[side] for tap in range(outer_taps(outer)) for link in links(outer, tap)}
     frames = image_frames(outer) if side else maps_frames(outer)

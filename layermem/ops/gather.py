@@ -10,9 +10,9 @@ from layermem.ops.base import PIECES, WEIGHTS, Along, ReadsLabels, Tensor
 
 @dataclass(frozen=True)
 class Gather(ReadsLabels):
-    """One row of a table for each index.
+    """Takes one row of a table for each index.
 
-    rows    of the table, each of `width` elements
+    rows    number of rows of the table, each of `width` elements
     index   the tensor of the indices;  y  the rows chosen, one after the other
     """
 
@@ -23,7 +23,7 @@ class Gather(ReadsLabels):
 
     @property
     def count(self) -> int:
-        """Rows chosen."""
+        """Number of rows chosen."""
         return self.index.count
 
     @property

@@ -1,4 +1,4 @@
-"""What a step needs beside layers: batches in, outputs out, constants."""
+"""Ops of a step that belong to no layer: they bring batches in, take outputs out and fill in constants."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from layermem.ops.base import PIECES, Along, OpRecord, PerItem, Tensor
 class Feed(OpRecord):
     """forward   y{i} = the arrays of the step's batch for input layer `layer`, `tops` of them
 
-    images   y0 where the batch may have it as ByteImages; None where it never does
-    mean     [C,H,W] of the mean image that is then subtracted; None for a number for each channel
+    images   the tensor y0 if the batch may hold it as ByteImages; None if it never does
+    mean     shape [C,H,W] of the mean image that is then subtracted; None for one number per channel
     """
 
     layer: str

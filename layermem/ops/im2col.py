@@ -12,8 +12,8 @@ from layermem.ops.frames import image_frames, outer_taps
 class Im2col(OpRecord):
     """x [N,C,H,W] -> y [N, C kh kw, Ho, Wo]: channel (c kh + r) kw + s of y is tap (r, s) of channel c, 0 in the pad.
 
-    outer   windows over further axes, in front of the rows; x and y then hold the frames of their items (frames.py),
-            and the taps of all axes are counted through in that order
+    outer   windows over further axes, before the rows; x and y then hold the frames of their items (frames.py), and the
+            taps of all axes are numbered in that order
 
     forward   y0 from x0        backward   dx0 from dy0
     """
@@ -26,7 +26,7 @@ class Im2col(OpRecord):
 
     @property
     def image_taps(self) -> int:
-        """Of rows and columns."""
+        """Taps of one image: rows times columns."""
         return self.rows.kernel * self.columns.kernel
 
     @property
@@ -35,7 +35,7 @@ class Im2col(OpRecord):
 
     @property
     def items(self) -> int:
-        """Images of a frame."""
+        """Number of images of a frame."""
         return self.x.shape[0] // image_frames(self.outer)
 
     def over_items(self, step: str) -> Along:

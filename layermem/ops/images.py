@@ -1,9 +1,9 @@
-"""A batch of images in bytes, with what is still to be done to them: what an input layer may hand to a device.
+"""A batch of images in bytes with the transformation that remains: an input layer may pass it to a device.
 
-    y = (x - mean) * scale, mirrored where `mirrored` says so        x [N,C,h,w] uint8 -> y [N,C,h,w] float32
+    y = (x - mean) * scale, mirrored where `mirrored` is set        x [N,C,h,w] uint8 -> y [N,C,h,w] float32
 
-It takes a quarter of the bytes of y, in the host's memory and over the link.  NumPy takes it for the array y, so that a
-device without a kernel for it needs no other code; a device with one computes the same bits.
+It takes a quarter of the bytes of y, in the host's memory and over the link.  It converts to the array y wherever NumPy
+reads it, so that a device without a kernel for it needs no other code; a device with one computes the same bits.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy.typing as npt
 @dataclass(frozen=True, eq=False)
 class ByteImages:
     """pixels     [N,C,h,w], cropped
-    corners    [N,2] int32: rows and columns that the crop leaves out above and left of it
-    mirrored   [N] bool, left to right
+    corners    [N,2] int32: row and column at which the crop begins
+    mirrored   [N] bool: left and right are exchanged
     mean       float32: [C,1,1], or an image [C,H,W] that is cropped like the others
-    scale      by which the difference is multiplied
+    scale      factor of the difference
     """
 
     pixels: npt.NDArray[np.uint8]

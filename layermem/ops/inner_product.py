@@ -1,4 +1,4 @@
-"""InnerProduct: every row of x against every row of the weights."""
+"""InnerProduct: the product of every row of x with every row of the weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layermem.ops.update import Update
 
 @dataclass(frozen=True)
 class RowBand:
-    """Some rows of a weight matrix, from row `first` on, of `rows` rows."""
+    """A band of a weight matrix: `rows` rows, from row `first` on."""
 
     first: int
     rows: int
@@ -22,11 +22,11 @@ class RowBand:
 
 
 class BandRules(NamedTuple):
-    """How a device computes an InnerProduct in bands of the rows of its weights, with the bits of the whole.
+    """The rules of a device for an InnerProduct in bands of the rows of its weights, with the bits of the whole.
 
-    multiple   rows of a band are a multiple of it, but for the last band
-    sums_dx    dgrad of a band goes on with the sums of those before; False: gathered_dgrad has the bands of all
-    adds_dx    dgrad also goes on from what other layers gave to dx
+    multiple   the number of rows of each band but the last is a multiple of it
+    sums_dx    dgrad of a band continues the sums of the bands before it; False: gathered_dgrad reads all bands
+    adds_dx    dgrad also continues from the gradients that other layers added to dx
     """
 
     multiple: int = 1
@@ -40,7 +40,7 @@ class InnerProduct(EndsInRelu):
 
     x, y        the blobs with their own axes
     transpose   w0 is (inner, outputs) instead of (outputs, inner)
-    spatial     x and w0 are 4-D and both stored channels-last: a row of memory meets a row of memory
+    spatial     x and w0 are 4-D and both stored channels-last: rows of memory are multiplied as they are
     by_rows     each stored row of w0 depends on one column of y and one stored row of x only: no operand is reordered
 
     band        w0 has only these rows of the weights, `outputs` of them, and so has dw0 (graph/bands.py); the bias w1
@@ -49,11 +49,11 @@ class InnerProduct(EndsInRelu):
     forward   y0 from x0, w0 [, w1, x1]; writes mask where it is declared
     wgrad   dw0, dw1 from x0, dy0               dgrad   dx0 from dy0, w0
 
-    Of a band, forward writes a y0 of its own columns.  wgrad and dgrad read their columns of the whole dy0; wgrad has
-    no dw1.  The dgrad of a later band accumulates dx0: it continues the sum over the outputs, from the first band on,
-    and the last one leaves the bits of the whole.
+    With a band, forward writes a y0 of its own columns.  wgrad and dgrad read their columns of the whole dy0; wgrad has
+    no dw1.  The dgrad of each band after the first accumulates dx0: it continues the sum over the outputs, and after
+    the last band dx0 has the bits of the whole.
 
-    gathered_dgrad   dx0 from dy0 and the bands of the weights w0, w1 .., where a device has no such sum
+    gathered_dgrad   dx0 from dy0 and the bands of the weights w0, w1 .., for devices that do not continue the sum
     """
 
     x: Tensor
@@ -76,7 +76,7 @@ class InnerProduct(EndsInRelu):
 
     @property
     def dy_outputs(self) -> int:
-        """Columns of dy0."""
+        """Number of columns of dy0."""
         return self.outputs if self.band is None else self.band.rows
 
     @property
@@ -102,7 +102,7 @@ class InnerProduct(EndsInRelu):
 
 @dataclass(frozen=True)
 class InnerProductUpdate(OpRecord):
-    """The gradient of the weights, consumed by their update while it is computed.
+    """Computes the gradient of the weights and updates them with it in one op.
 
     backward_update   w0, h0, h1 change by the gradient of x0, dy0; writes dw1
     """

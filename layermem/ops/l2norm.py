@@ -28,12 +28,12 @@ class L2Norm(OpRecord):
 
     @property
     def pixels(self) -> int:
-        """Of the whole batch; an item of N x C is one pixel."""
+        """Number of pixels of the whole batch; an item of N x C is one pixel."""
         return self.x.count // self.channels
 
     @property
     def group(self) -> int:
-        """Pixels that share a norm."""
+        """Number of pixels that share a norm."""
         return prod(self.x.shape[2:]) if self.across else 1
 
     def over_items(self, step: str) -> Along:

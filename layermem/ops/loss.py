@@ -73,7 +73,7 @@ class ItemLoss(ReadsLabels):
 
     @property
     def classes(self) -> int:
-        """Elements of one item."""
+        """Number of elements of one item."""
         return prod(self.x.shape[1:])
 
     def over_items(self, step: str) -> Along:

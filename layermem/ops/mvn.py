@@ -1,4 +1,4 @@
-"""MVN: mean and variance of each map, or of each image, removed."""
+"""MVN: normalizes each map, or each image, to mean 0 and variance 1."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class MVN(PerItem):
 
     @property
     def groups(self) -> Tensor:
-        """One number per mean, in the order of memory."""
+        """The shape of one number per mean, in the order of memory."""
         outer, _, inner = self.layout
         return Tensor((outer * inner,))

@@ -1,4 +1,4 @@
-"""LRN, BatchNorm, Scale, Bias, the BatchNorm with the Scale, residual and ReLU that follow it."""
+"""LRN, BatchNorm, Scale, Bias, and the fusion of a BatchNorm with the Scale, residual and ReLU that follow it."""
 
 from __future__ import annotations
 
@@ -49,16 +49,15 @@ class BatchNorm(OpRecord):
 
     forward     y0, mean, inv_std [C] from x0, and moves the averages w0, w1 [C], w2 [1] by `fraction`;
                 with global_stats y0 from x0 and the averages
-                where the role moments is there, the statistics are merged of what it holds (Conv), and x0 is not read
-                for them
+                with the role moments, the statistics are merged from those moments (Conv) instead of read from x0
     recompute   y0 from x0, mean, inv_std: the same bits, and no average moves
     backward    dx0 from x0, mean, inv_std, dy0; with global_stats from w1, w2, dy0
-                where the role norm_sums is there, the sums are merged of what it holds (Conv)
+                with the role norm_sums, the sums are merged from these (Conv)
 
     In two passes, forward is `statistics` and `recompute`, and backward is two steps as well:
 
     statistics      mean, inv_std from x0, and moves the averages
-    gradient_sums   sums [2][C] from x0, mean, inv_std, dy0: what input_gradient needs, as the device has it
+    gradient_sums   sums [2][C] from x0, mean, inv_std, dy0, in the device's form: input for input_gradient
     input_gradient  dx0 from x0, mean, inv_std, sums, dy0
     """
 
@@ -73,7 +72,7 @@ class BatchNorm(OpRecord):
 
     @property
     def per_channel(self) -> int:
-        """Elements of one channel in the batch, also where this is a slice of it."""
+        """Elements of one channel in the whole batch, even if this op computes a slice of it."""
         here = self.x.count // self.channels
         return here if self.part is None else here * self.part.items // self.part.count
 
@@ -94,7 +93,7 @@ class Scale(OpRecord):
 
     operand   role of f: "x1", or "w0" where it is learned      bias     role of b, or None
     view      shape of f with a 1 for each axis that it does not span
-    summed    those axes
+    summed    the axes that f does not span
 
     forward   y0 from x0, f, b      backward   dx0, df, db from dy0, x0, f
     """
@@ -124,10 +123,10 @@ class Bias(OpRecord):
 
 @dataclass(frozen=True)
 class BatchNormScale(EndsInRelu):
-    """A training BatchNorm, its Scale with bias, maybe a residual and maybe a ReLU.
+    """A training BatchNorm and its Scale with bias, then optionally a residual and a ReLU.
 
     forward     y0, mean, inv_std from x0, w3 (factor), w4 (bias) [, x1]; moves w0, w1, w2; writes mask where declared
-                where norm has global_stats: y0 from x0, w0 .. w4; there is no residual, relu or backward then
+                if norm has global_stats: y0 from x0, w0 .. w4, without residual, relu or backward
     recompute   y0 [, mask] from x0, mean, inv_std, w3, w4 [, x1]
     backward    dx0, dw3, dw4 from x0, mean, inv_std, w3, w4, dy0; the sign that a relu needs is recomputed from them
 
@@ -164,7 +163,7 @@ class BatchNormScale(EndsInRelu):
 
 
 def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> Along:
-    """OpRecord.over_items of an op whose `operand` spans all axes but `summed`, and its `bias` the same ones."""
+    """OpRecord.over_items of an op whose `operand` and `bias` span all axes but `summed`."""
     if 0 not in summed:
         return PIECES if operand.startswith("x") else MIXES
     if operand.startswith("x"):

@@ -1,4 +1,4 @@
-"""Permute: the elements of a blob, counted through its axes in another order."""
+"""Permute: the axes of a blob in another order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layermem.ops.base import MIXES, PIECES, Along, OpRecord, Tensor
 class Permute(OpRecord):
     """The elements of x in Caffe's order as an array of `sizes`, transposed: axis i of y is axis order[i] of that.
 
-    sizes   the axes of x, some of them cut into several; x and y may join them again in their own shapes
+    sizes   the axes of x, some of them split into several; the shapes of x and y may join these again
 
     forward   y0 from x0        backward   dx0 from dy0
     """
@@ -27,8 +27,8 @@ class Permute(OpRecord):
 
     @property
     def plain(self) -> tuple[bool, bool]:
-        """Whether the parts do not cut the axes of x, or of y: then strides count through that side in Caffe's order,
-        and a kernel copies it there first where memory has another."""
+        """Whether `sizes` only split the axes of x, and likewise of y.  If so, strides walk that side in Caffe's order;
+        a kernel first copies a side whose memory has another order."""
         return not cuts(self.x, self.sizes), not cuts(self.y, self.sizes_of_y)
 
     @property
@@ -43,20 +43,21 @@ class Permute(OpRecord):
 
     @property
     def view(self) -> bool:
-        """Whether both hold every element at the same place."""
+        """Whether x and y hold every element at the same place."""
         if any(plain and t.interleaved for plain, t in zip(self.plain, (self.x, self.y), strict=True)):
             return False
         of_x, of_y = self.strides
         return all(size == 1 or a == b for size, a, b in zip(self.sizes, of_x, of_y, strict=True))
 
     def over_items(self, step: str) -> Along:
-        """Items stay where they are outermost on both sides; one side may join them with axes behind them."""
+        """Items may be split if they are outermost on both sides, where one side may join them with the axes after
+        them."""
         fewer, more = sorted((self.x.shape[0], self.y.shape[0]))
         return PIECES if self.order[0] == 0 and self.sizes[0] == fewer and more % fewer == 0 else MIXES
 
 
 def cuts(tensor: Tensor, sizes: tuple[int, ...]) -> bool:
-    """Whether `sizes` cut the axes of `tensor` into parts, each axis by itself."""
+    """Whether `sizes` split the axes of `tensor`, each axis separately."""
     parts = list(sizes)
     for size in reversed(tensor.shape):
         covered = 1
@@ -68,7 +69,7 @@ def cuts(tensor: Tensor, sizes: tuple[int, ...]) -> bool:
 
 
 def strides_of_parts(tensor: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The distance in memory along each of `sizes`, which cut the axes of `tensor` into parts."""
+    """The distance in memory along each of `sizes`, which split the axes of `tensor`."""
     strides: list[int] = []
     parts = list(sizes)
     for axis in reversed(range(len(tensor.shape))):
@@ -77,4 +78,4 @@ def strides_of_parts(tensor: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
         while parts and covered < size:
             strides.append(step * covered)
             covered *= parts.pop()
-    return tuple(reversed(strides + [1] * len(parts)))  # what is left has size 1
+    return tuple(reversed(strides + [1] * len(parts)))  # remaining axes have size 1

@@ -24,7 +24,7 @@ class Pool(PerItem):
 
     @property
     def argmax(self) -> Tensor:
-        """The index of an element within its window, one for each window."""
+        """Tensor of the index, within its window, of each window's element."""
         return self.y.of("uint8" if self.taps <= 256 else "int32")
 
     @property
@@ -42,9 +42,9 @@ class Pool(PerItem):
 
 @dataclass(frozen=True)
 class StochasticPool(Pool):
-    """One element of each window, drawn with the probability of its share of the sum; `method` is STOCHASTIC.
+    """Draws one element of each window with a probability proportional to it; `method` is STOCHASTIC.
 
-    forward    y0 from x0; writes argmax where it is declared.  Its gradient is that of MAX
+    forward    y0 from x0; writes argmax where it is declared.  The gradient is computed as for MAX
     stream     second word of the generator's key, by layer (see Dropout)
     average    TEST phase: the mean that these probabilities give, sum x^2 / sum x
     """

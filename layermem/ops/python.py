@@ -1,4 +1,4 @@
-"""Python: code of the user's, on the host."""
+"""Python: code of the user that runs on the host."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Array = npt.NDArray[Any]
 
 
 class Code(Protocol):
-    """Runs on arrays by role: contiguous, in Caffe's order."""
+    """Code that runs on arrays by role; they are contiguous and in Caffe's order."""
 
     def forward(self, arrays: Mapping[str, Array]) -> None:
         """Write y{i} from x{i} and w{i}."""
 
     def backward(self, arrays: Mapping[str, Array]) -> None:
-        """Write those of dx{i} and dw{i} that there are, from the others."""
+        """Write those of dx{i} and dw{i} that are present, from the other arrays."""
 
 
 @dataclass(frozen=True)
 class Python(OpRecord):
     """forward   y{i} from x{i}, w{i}      backward   dx{i}, dw{i} from dy{i}, w{i}, and x{i}, y{i} as declared
 
-    code   None where it may not run
-    why    why it may not, and what to do
+    code   None if it may not run
+    why    the reason, with a remedy
     """
 
     x: tuple[Tensor, ...]
@@ -43,13 +43,13 @@ class Python(OpRecord):
         return self.why
 
     def tensor(self, role: str) -> Tensor:
-        """Of an operand or its gradient."""
+        """The tensor of an operand or its gradient."""
         stem, index = role.removeprefix("d")[0], int(role.removeprefix("d")[1:])
         tensors: Mapping[str, tuple[Tensor, ...]] = {"x": self.x, "y": self.y, "w": self.w}
         return tensors[stem][index]
 
     def staging_bytes(self, roles: Iterable[str]) -> int:
-        """Bytes of copies of these operands."""
+        """Bytes of host copies of the operands `roles`."""
         return sum(aligned(self.tensor(role).nbytes) for role in roles)
 
     @staticmethod

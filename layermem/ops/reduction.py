@@ -9,7 +9,7 @@ from layermem.ops.base import MIXES, PIECES, Along, OpRecord, Tensor
 
 @dataclass(frozen=True)
 class Reduction(OpRecord):
-    """All axes from `along` on become one number: `operation` is SUM, MEAN, ASUM or SUMSQ, times `factor`.
+    """Reduces all axes from `along` on to one number: `operation` is SUM, MEAN, ASUM or SUMSQ, times `factor`.
 
     forward   y0 from x0        backward   dx0 from dy0, and x0 for ASUM and SUMSQ
     """

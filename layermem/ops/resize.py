@@ -9,14 +9,14 @@ from layermem.ops.base import MIXES, PIECES, Along, OpRecord, PerItem, Tensor
 
 @dataclass(frozen=True)
 class Resampling:
-    """One axis of a bilinear grid: `size` pixels from `offset` on, sampled at `out` places."""
+    """One axis of a bilinear grid that samples `size` pixels, from `offset` on, at `out` places."""
 
     offset: int
     size: int
     out: int
 
     def tap(self, i: int) -> tuple[int, int, float]:
-        """y[i] = (1 - t) x[low] + t x[high], from whole numbers so that every device has the same t."""
+        """(low, high, t) of y[i] = (1 - t) x[low] + t x[high]; integer arithmetic gives every device the same t."""
         if self.out == 1:
             return self.offset, self.offset, 0.0
         low, rest = divmod(i * (self.size - 1), self.out - 1)

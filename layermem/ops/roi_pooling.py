@@ -14,7 +14,7 @@ class ReadsRegions(ReadsLabels):
 
     @property
     def classes(self) -> int:
-        """The items that a region may lie in."""
+        """The number of items in which a region may lie."""
         return int(self.x.shape[0])
 
     def bad_label(self, label: str) -> str:

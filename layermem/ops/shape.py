@@ -1,4 +1,4 @@
-"""Ops that move elements or rename axes and compute nothing.
+"""Ops that move elements or rename axes without arithmetic.
 
 A `view` leaves every byte where it is: the op permits the overlay, and its kernel then does nothing.
 """

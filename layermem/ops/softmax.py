@@ -7,13 +7,13 @@ from math import log
 
 from layermem.ops.base import MIXES, PIECES, Along, BatchSlice, OpRecord, ReadsLabels, Tensor, loss_over_items
 
-SMALLEST_SHARE = 1e-20  # that InfogainLoss takes the logarithm of: Caffe's kLOG_THRESHOLD
-LARGEST_LOSS = 126 * log(2)  # of one label: -log(FLT_MIN), as Caffe takes no share below FLT_MIN
+SMALLEST_SHARE = 1e-20  # lower limit of the logarithm's argument in InfogainLoss: Caffe's kLOG_THRESHOLD
+LARGEST_LOSS = 126 * log(2)  # loss of one label: -log(FLT_MIN), because Caffe clips shares at FLT_MIN
 
 
 @dataclass(frozen=True)
 class Scores(OpRecord):
-    """`x` with its classes along axis `along`."""
+    """Base of ops on `x`, whose classes lie along axis `along`."""
 
     x: Tensor
     along: int
@@ -32,7 +32,7 @@ class Scores(OpRecord):
 
     @property
     def positions(self) -> Tensor:
-        """One number per position, in the order of their memory."""
+        """The shape of one number per position, in the order of memory."""
         return Tensor((*self.x.shape[: self.along], 1, *self.x.shape[self.along + 1 :]))
 
 
@@ -48,7 +48,7 @@ class Softmax(Scores):
 class SoftmaxLoss(Scores, ReadsLabels):
     """forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels)      backward   dx0 from x0, x1, dy0
 
-    The loss of one label is at most LARGEST_LOSS; its gradient is that of the loss without this limit.
+    The loss of one label is at most LARGEST_LOSS; the gradient ignores this limit.
     normalizer   the loss is divided by it; None: by the number of labels that count
     """
 
@@ -58,7 +58,7 @@ class SoftmaxLoss(Scores, ReadsLabels):
 
     @property
     def labels_in_order(self) -> bool:
-        """Whether the labels lie in memory as the positions do."""
+        """Whether the labels lie in memory in the order of the positions."""
         return self.label.ordered_like(self.positions)
 
     def over_items(self, step: str) -> Along:
@@ -70,10 +70,10 @@ class SoftmaxLoss(Scores, ReadsLabels):
 
 @dataclass(frozen=True)
 class InfogainLoss(Scores, ReadsLabels):
-    """x2 is a matrix [classes, classes]: what each class counts where the label is the row's.
+    """x2 is a matrix [classes, classes]: row `label` holds the weights of all classes for that label.
 
     forward   y0 (loss) [, y1 the softmax] from x0, x1 (labels), x2      backward   dx0 from x0, x1, x2, dy0
-    The logarithm is taken of a share of at least SMALLEST_SHARE.  normalizer as in SoftmaxLoss
+    Shares are clipped at SMALLEST_SHARE before the logarithm.  normalizer as in SoftmaxLoss
     """
 
     label: Tensor

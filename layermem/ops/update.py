@@ -1,4 +1,4 @@
-"""Updates: a parameter changes by its gradient and the optimizer state."""
+"""Updates of parameters by their gradients and the optimizer state."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from layermem.ops.base import Along, OpRecord, Tensor
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
-JOINED_UPDATES = "Update+Update"  # in Device.fusions: updates that follow each other are one launch
-MOST_JOINED = 64  # of one launch: cuda/update.cu has the arguments of so many
-ACCUMULATE = "Accumulate"  # beside them: w0 += dw0, for the gradients of several micro-batches; there is no h0
+JOINED_UPDATES = "Update+Update"  # in Device.fusions: consecutive updates run as one launch
+MOST_JOINED = 64  # updates in one launch: the size of the argument array in cuda/update.cu
+ACCUMULATE = "Accumulate"  # a further rule: w0 += dw0, for gradients of several micro-batches; there is no h0
 
 
 @dataclass(frozen=True)
 class Update(OpRecord):
     """update   w0, h0, h1 change by dw0 [, norm] according to `rule` (one of RULES, or ACCUMULATE)
 
-    tensor      of dw0, h0 and h1: the parameter's, or that of some of its rows
-    first_row   of these; w0 has all rows
-    scaled      dw0 and norm are multiplied by the loss scale of the step, which is divided out before all else; nothing
-                changes where norm is not finite
+    tensor      the tensor of dw0, h0 and h1: all rows of the parameter or some of them
+    first_row   the first of these rows; w0 has all rows
+    scaled      dw0 and norm are multiplied by the loss scale of the step, which the update first divides out; if norm
+                is not finite, nothing changes
     """
 
     rule: str
@@ -35,7 +35,7 @@ class Update(OpRecord):
 
     @property
     def first_element(self) -> int:
-        """Of w0, where the rows of `tensor` begin."""
+        """Index of the element of w0 at which the rows of `tensor` begin."""
         return self.first_row * (self.tensor.count // max(1, self.tensor.shape[0]) if self.tensor.shape else 1)
 
 

@@ -1,4 +1,4 @@
-"""Upsample: every pixel `scale` x `scale` times; Unpool: every pixel where a mask says."""
+"""Upsample repeats every pixel `scale` x `scale` times; Unpool puts every pixel where a mask says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Upsample(PerItem):
 
 @dataclass(frozen=True)
 class Unpool(PerItem):
-    """y[n, c, mask[n, c, i, j]] = x[n, c, i, j], the last of several; the rest is 0.  mask: indices of the plane of y
+    """y[n, c, mask[n, c, i, j]] = x[n, c, i, j], the last of several; others 0.  mask: indices of the plane of y
 
     forward   y0 from x0, x1 (mask)      backward   dx0 from x1, dy0
     """

@@ -5,7 +5,7 @@ A prediction has 5 + classes numbers: x, y, w, h, objectness and a score for eac
 
     center (i + sigmoid(x)) / side, (j + sigmoid(y)) / side      size exp(w) a / divisor, exp(h) b / divisor
 
-in images; the objectness is sigmoid.  Those of a cell follow each other in the channels, by anchor.
+in fractions of the image; the objectness is a sigmoid.  The channels hold a cell's predictions by anchor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from layermem.ops.base import OpRecord, Tensor
 from layermem.ops.detection import DETECTION
 
 GRID_BOX = 5  # numbers of a prediction before its classes
-GRID_TRUTH = 5  # of a row of truth: label, x and y of the center, width, height
+GRID_TRUTH = 5  # numbers of a row of truth: label, x and y of the center, width, height
 Anchors = tuple[tuple[float, float], ...]
 
 
@@ -28,8 +28,8 @@ class RegionLoss(OpRecord):
     ends those of its item.  Anchors are in cells: the divisor is `side`
 
     threshold   a prediction that overlaps a true box by more is no background
-    rescore     objectness is compared with the overlap, else with 1
-    bias_match  a true box takes the anchor that is most like it, else the prediction
+    rescore     the target of objectness is the overlap, otherwise 1
+    bias_match  a true box takes the most similar anchor, otherwise the most similar prediction
     warm_up     steps in which predictions without a true box are drawn to their anchors
 
     forward    y0 from x0, x1
@@ -52,7 +52,7 @@ class RegionLoss(OpRecord):
 
     @property
     def numbers(self) -> int:
-        """Of a prediction."""
+        """Numbers of one prediction."""
         return GRID_BOX + self.classes
 
 
@@ -60,11 +60,11 @@ class RegionLoss(OpRecord):
 class GridLoss(OpRecord):
     """The squares of the gradients of the predictions of one of several grids, by darknet's rule (layers/yolo.py).
 
-    x0 [items, mask (5 + classes), side, side], x1 [items, rows, 5] as of RegionLoss
+    x0 [items, mask (5 + classes), side, side], x1 [items, rows, 5] as in RegionLoss
 
-    anchors    of all grids; `mask`: those of this one
+    anchors    anchors of all grids; `mask`: the indices of those of this grid
     threshold  a prediction that overlaps a true box by more is no background
-    logistic   the gradient is that of squares, else of cross entropies
+    logistic   the gradient is that of squares, otherwise of cross entropies
 
     forward    y0 from x0, x1
     backward   dx0 from x0, x1, dy0
@@ -85,7 +85,7 @@ class GridLoss(OpRecord):
 
     @property
     def numbers(self) -> int:
-        """Of a prediction."""
+        """Numbers of one prediction."""
         return GRID_BOX + self.classes
 
 
@@ -96,7 +96,7 @@ class GridDetections(OpRecord):
     x0, x1, .. [items, anchors (5 + classes), side, side] -> y0 [items of_item, 7] as DETECTION of ops/detection.py
     says, labels from 1 on: the rows that hold a box, by item and score, then rows of UNUSED
 
-    sides, anchors, divisors   by bottom
+    sides, anchors, divisors   one per bottom
     softmax                    scores of classes are a softmax, and least_score may be reached; else each is a sigmoid,
                                and above least_score
 
@@ -114,7 +114,7 @@ class GridDetections(OpRecord):
 
     @property
     def of_item(self) -> int:
-        """Predictions, each of which can be a row."""
+        """Number of predictions of an item, each of which can be a row."""
         return sum(side * side * len(anchors) for side, anchors in zip(self.sides, self.anchors, strict=True))
 
     @property

@@ -11,13 +11,13 @@ from layermem.proto.read import (
     read_solver_text,
     resolve_path,
 )
-from layermem.proto.solver_nets import SolverNet, test_nets, train_net
+from layermem.proto.solver_nets import NetOfSolver, test_nets, train_net
 from layermem.proto.weights import read_weights, write_weights
 
 __all__ = [
     "NetFile",
+    "NetOfSolver",
     "SolverFile",
-    "SolverNet",
     "filter_by_state",
     "filter_net",
     "read_blob",

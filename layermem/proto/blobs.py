@@ -1,7 +1,7 @@
 """BlobProto messages as numpy arrays and back, and files with a single blob.
 
-Arrays are float32 in C order, of any shape; the file holds the same numbers in the same order.  Those of large files
-are LazyBlobs: shapes are known at once, and numbers are read when NumPy needs them, so that one blob at a time is in
+Arrays are float32 in C order, of any shape; the file holds the same numbers in the same order.  Large files give
+LazyBlobs: shapes are known at once, and numbers are read when NumPy needs them, so that only one blob at a time is in
 memory.
 """
 
@@ -37,7 +37,7 @@ class NotPacked(Exception):
 
 @dataclass(frozen=True, eq=False)
 class LazyBlob:
-    """An array of a file or a device: `read` gets its numbers, in any shape, each time that NumPy needs them."""
+    """An array of a file or a device: `read` returns its numbers, in any shape, each time that NumPy needs them."""
 
     shape: tuple[int, ...]
     read: Callable[[], Array]
@@ -58,13 +58,14 @@ B = TypeVar("B", Array, LazyBlob, Blob)
 
 
 def blob_bytes(blob: Blob) -> int:
-    """The size of a BlobProto with the blob's shape and float32 data."""
+    """The size of a BlobProto with the blob's shape and float32 data, in bytes."""
     nbytes = 4 * blob.size
     return len(length_head(_DATA, nbytes)) + nbytes + len(_shape_message(blob))
 
 
 def write_blob(handle: BinaryIO, number: int, blob: Blob) -> None:
-    """Write a BlobProto as field `number` of a message: the bytes of protobuf, without a copy of the numbers."""
+    """Write a BlobProto as field `number` of a message, byte for byte as protobuf does, without a copy of the
+    numbers."""
     array = np.ascontiguousarray(blob, dtype="<f4").reshape(-1)
     handle.write(length_head(number, blob_bytes(blob)) + length_head(_DATA, array.nbytes))
     handle.write(array.view(np.uint8).data)
@@ -72,7 +73,7 @@ def write_blob(handle: BinaryIO, number: int, blob: Blob) -> None:
 
 
 def find_blob(file: OpenFile, reader: BinaryIO, start: int, stop: int) -> LazyBlob:
-    """The BlobProto at [start, stop) of a file; WireError unless it has one packed array that fits its shape."""
+    """Locate the BlobProto at [start, stop) of a file; WireError unless it has one packed array that fits its shape."""
     head, arrays = b"", {}
     for field in fields(reader, start, stop):
         if field.number in _ARRAYS:
@@ -93,7 +94,7 @@ def find_blob(file: OpenFile, reader: BinaryIO, start: int, stop: int) -> LazyBl
 
 
 def array_at(file: OpenFile, start: int, dtype: npt.DTypeLike, count: int) -> npt.NDArray[Any]:
-    """`count` numbers from byte `start` of a file; InputError if it has changed since it was opened."""
+    """Read `count` numbers from byte `start` of a file; InputError if it has changed since it was opened."""
     values = np.empty(count, dtype)
     file.fill(values.view(np.uint8).data, start)
     file.check_unchanged()
@@ -101,7 +102,7 @@ def array_at(file: OpenFile, start: int, dtype: npt.DTypeLike, count: int) -> np
 
 
 def array_from_fast(blob: Message) -> Array:
-    """The data of a BlobProto of the bytes variant, read-only; NotPacked if the plain variant is needed."""
+    """Return the data of a BlobProto of the bytes variant, read-only; NotPacked if the plain variant is needed."""
     shape = _shape_of(blob)
     packed, dtype = (blob.double_data, "<f8") if blob.double_data else (blob.data, "<f4")
     raw = packed[0] if len(packed) == 1 else b"".join(packed)
@@ -111,7 +112,8 @@ def array_from_fast(blob: Message) -> Array:
 
 
 def array_from_plain(blob: Message) -> Array:
-    """The data of a BlobProto of the plain variant; InputError if the count of numbers does not fit its shape."""
+    """Return the data of a BlobProto of the plain variant; InputError if the number of values does not fit its
+    shape."""
     shape = _shape_of(blob)
     numbers = blob.double_data if blob.double_data else blob.data
     if min(shape, default=1) < 0 or len(numbers) != prod(shape):
@@ -126,7 +128,7 @@ def _as_float(values: npt.NDArray[Any]) -> Array:
 
 
 def read_blob(path: str | PathLike[str], read: Read = read_bytes) -> Array:
-    """The array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]; `read` gets its bytes."""
+    """Read the array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]; `read` gets its bytes."""
     raw = read(path, what="binaryproto", limit=MESSAGE_LIMIT)
     try:
         try:
@@ -139,7 +141,7 @@ def read_blob(path: str | PathLike[str], read: Read = read_bytes) -> Array:
 
 
 def reshaped(array: B, shape: Sequence[int]) -> B:
-    """`array` reshaped to `shape`, its shape in a net; InputError if the two differ.
+    """Reshape `array` to `shape`, its shape in a net; InputError if they do not fit.
 
     Files of 2014 and before have four extents for every blob: (1,1,N,K) for the (N,K) of an inner product.
     """

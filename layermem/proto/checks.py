@@ -1,4 +1,4 @@
-"""Checks of a single layer: a missing type, or a shape that no blob can have.
+"""Checks of a single layer: a missing type, or a shape that is impossible for a blob.
 
 Checks that involve other layers (bottoms, sizes that follow from others) are in graph/.
 """
@@ -27,7 +27,7 @@ def shape_fault(dims: Sequence[int]) -> str | None:
 
 
 def layer_fault(layer: Message) -> str | None:
-    """The fault of a layer by itself, as the end of the sentence "layer x ..."; None if there is none."""
+    """The fault of a layer on its own, as the end of the sentence "layer x ..."; None if there is none."""
     if not layer.type:
         return 'has no type; add one, such as type: "Convolution"'
     for dims in _stated_shapes(layer):
@@ -37,7 +37,7 @@ def layer_fault(layer: Message) -> str | None:
 
 
 def _stated_shapes(layer: Message) -> Iterator[Sequence[int]]:
-    """Every shape that the layer states; not that of Reshape, which has 0 and -1 for extents of its bottom."""
+    """Yield every shape that the layer states, except in Reshape, where 0 and -1 stand for axes of the bottom."""
     for shape in (*layer.input_param.shape, *layer.dummy_data_param.shape):
         yield shape.dim
     if layer.memory_data_param.dim:

@@ -1,6 +1,6 @@
 """Turns parse errors of the protobuf package into messages with a line and a remedy.
 
-The parser reports the position and the violated rule; the outline of the text has the field and its block.
+The parser reports the position and the violated rule; the outline of the text gives the field and its block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VALUE_EXPECTED = (
 
 
 def explain(error: text_format.ParseError, text: str, message: Message, layout: Outline, path: str) -> InputError:
-    """The InputError for a parse error in `text`, which should hold a message of the type of `message`."""
+    """Return the InputError for a parse error in `text`, which should hold a message of the type of `message`."""
     if layout.unclosed and str(error).endswith(('Expected "}".', 'Expected ">".')):
         name, line = layout.unclosed[-1]
         what = f"the block '{name}' that opens here is never closed; add its '}}'"
@@ -69,7 +69,8 @@ def _sentence(error: text_format.ParseError, text: str, message: Message, layout
 
 
 def _wrong_value(here: Token | None, column: int, message: Message, given: Message) -> str:
-    """The message for a value of the wrong kind; `given` is its field, None if the outline has no value there."""
+    """Return the error text for a value of the wrong kind; `given` is its field, None if the outline has no value
+    there."""
     field = field_at(message.DESCRIPTOR, given.path) if given else None
     takes = f"; it takes {expected_value(field)}" if field is not None else ""
     if given is not None and given.path == ("layers", "type") and here and (fork := fork_of_old_type(here.text)):
@@ -82,7 +83,7 @@ def _wrong_value(here: Token | None, column: int, message: Message, given: Messa
 
 
 def _tokens_at(text: str, line: int, column: int) -> tuple[Token | None, Token | None]:
-    """The token before a position, and the token at it; comments are skipped."""
+    """Return the token before a position and the token at it; comments are skipped."""
     before = None
     for token in tokens(text):
         if token.kind == "comment":

@@ -1,6 +1,6 @@
 """Selects the layers of a net by phase, level and stages: include and exclude rules against a NetState.
 
-A layer without rules is included; with include rules, if one of them is met; with exclude rules, unless one is met.
+A layer without rules is included; a layer with include rules if one is met; with exclude rules unless one is met.
 
 source  Caffe net.cpp, FilterNet and StateMeetsRule
 """
@@ -18,7 +18,7 @@ from layermem.proto.schema import PHASES, Message, NetParameter, NetState
 def filter_net(net: NetFile, phase: str | int, level: int = 0, stages: Sequence[str] = ()) -> NetFile:
     """The net for `phase` ("TRAIN", "TEST" or its number), `level` and `stages`.
 
-    Stages in the file itself (`state { stage: ... }`) are added; its phase and level are ignored, as Caffe does.
+    Stages in the file itself (`state { stage: ... }`) are added; its phase and level are ignored, as in Caffe.
     """
     number = PHASES.get(phase) if isinstance(phase, str) else phase
     if number not in PHASES.values():
@@ -44,7 +44,8 @@ def filter_by_state(net: NetFile, state: Message) -> NetFile:
     for field, value in net.message.ListFields():
         if field.name == "layer":
             message.layer.extend(value[index] for index in kept)
-        elif field.name not in ("state", "layers", "input", "input_shape", "input_dim"):  # upgraded to layers before
+        # These were upgraded to layers.
+        elif field.name not in ("state", "layers", "input", "input_shape", "input_dim"):
             setattr(message, field.name, value)
     message.state.CopyFrom(state)
     return replace(net, message=message, lines=tuple(net.lines[index] for index in kept))

@@ -1,10 +1,10 @@
 """Fields and layer types that forks of Caffe added to its schema.
 
-HARMLESS    fields that change nothing here: they are removed before the text is parsed, and a note says so
-REFUSED     fields that decide sizes or arithmetic: an error, with what to write instead
-TYPES, LAYER_FIELDS     what belongs to a fork, for errors about types and fields that layermem does not have
+HARMLESS    fields that have no effect here: they are removed before the text is parsed, with a note
+REFUSED     fields that determine sizes or arithmetic: an error with the alternative
+TYPES, LAYER_FIELDS     types and fields of forks, for errors about those that layermem lacks
 
-A field that the schema has is in none of them: remove its line here when it gets a meaning.
+A field of the schema is in none of these tables: remove its line when it gets a meaning.
 
 source  the caffe.proto of each fork: weiliu89/caffe (SSD), NVIDIA/caffe (NVCaffe), intel/caffe, pmgysel/caffe
         (Ristretto), yjxiong/caffe, hszhao/PSPNet, alexgkendall/caffe-segnet, rbgirshick/caffe-fast-rcnn,
@@ -26,7 +26,7 @@ from layermem.proto.schema import Message
 class Harmless(NamedTuple):
     fork: str
     reason: str
-    values: tuple[str, ...] = ()  # the only values that change nothing; none: all of them
+    values: tuple[str, ...] = ()  # the only values without effect; none: all values
 
 
 _OWN_KERNELS = "layermem has kernels of its own"
@@ -209,7 +209,7 @@ _BLOCKS = {
     "center-loss forks": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
 }
-# Types of layers, by the fork that defines them; the first fork for types of several.
+# Types of layers by the fork that defines them; a type of several forks is listed under the first.
 _TYPE_NAMES = {
     "SSD": "VideoData",
     "R-FCN": "BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
@@ -246,7 +246,7 @@ LAYER_FIELDS = {name: fork for fork, names in _BLOCKS.items() for name in names.
 TYPES = {name: fork for fork, names in _TYPE_NAMES.items() for name in names.split()}
 
 ENGINE = "engine"
-MAX_INDENT = 1000  # letters before a moved block that are kept, for columns in errors
+MAX_INDENT = 1000  # letters before a moved block that keep their columns in errors
 TRANSFORM = "transform_param"
 DATA_BLOCKS = ("data_param", "image_data_param", "memory_data_param", "window_data_param")
 _NAMES = {ENGINE, TRANSFORM, *(name for _, name in HARMLESS)}
@@ -256,13 +256,13 @@ _ENGINES = Harmless("several forks", _OWN_KERNELS)
 
 
 def owner_name(descriptor: Message) -> str:
-    """The name of a message as in the tables: fields of an old `layers` block are those of a `layer`."""
+    """The name of a message in the tables: fields of an old `layers` block count as fields of a `layer`."""
     name = str(descriptor.name)
     return "LayerParameter" if name == "V1LayerParameter" else name
 
 
 def refusal(owner: str, name: str) -> str | None:
-    """Why a known field of a fork is an error, and what to do; None for any other field."""
+    """The reason why a known field of a fork is an error, with a remedy; None for any other field."""
     if (owner, name) in REFUSED:
         fork, remedy = REFUSED[owner, name]
         return f"it is from {_the(fork)}, and it is not obeyed here; {remedy}"
@@ -272,17 +272,17 @@ def refusal(owner: str, name: str) -> str | None:
 
 
 def fork_of_type(name: str) -> str | None:
-    """The words for the fork that defines a type of layer; None for a type of no known fork."""
+    """The text for the fork that defines a layer type; None for other types."""
     return _the(TYPES[name]) if name in TYPES else None
 
 
 def fork_of_old_type(name: str) -> str | None:
-    """The same for a type in capitals, as old `layers` blocks write it: DENSE_IMAGE_DATA."""
+    """The text for the fork that defines a type in capitals, as in old `layers` blocks (DENSE_IMAGE_DATA), or None."""
     return next((_the(fork) for each, fork in TYPES.items() if each.upper() == name.replace("_", "").upper()), None)
 
 
 def _the(fork: str) -> str:
-    """The words for a fork: "the SSD fork of Caffe", "Intel Caffe", "several forks of Caffe"."""
+    """The text for a fork: "the SSD fork of Caffe", "Intel Caffe", "several forks of Caffe"."""
     if fork.endswith("Caffe"):
         return fork
     return f"{fork} of Caffe" if fork.endswith("forks") else f"the {fork} fork of Caffe"
@@ -292,29 +292,29 @@ def _the(fork: str) -> str:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A transform_param inside the block of a data layer, which belongs beside it."""
+class MovedTransform:
+    """A transform_param inside the block of a data layer, which is moved out of that block."""
 
     layers: str  # the field of the net, `layer` or `layers`
     index: int
-    block: str  # the field that it is in
-    text: str  # the field, behind as many blanks as stand before it in its line
+    block: str  # the field that contains it
+    text: str  # the field, indented to its column
     line: int
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A text without fields of forks: those that change nothing are blank, lines and columns stay."""
+    """A text whose harmless fields of forks are replaced by blanks, so that lines and columns stay."""
 
     text: str
     notes: tuple[str, ...] = ()
-    moved: tuple[Moved, ...] = ()
+    moved: tuple[MovedTransform, ...] = ()
 
 
 def without_fork_fields(text: str, root: Message, layout: Outline, path: str) -> Plain:
-    """`text`, which should hold a message of the type of `root`, without fields of forks that change nothing.
+    """Return `text`, which should hold a message of the type of `root`, without harmless fields of forks.
 
-    `path` is that of the file, for the notes.
+    `path` is the path of the file, for the notes.
     """
     if not _CANDIDATE.search(text):
         return Plain(text)
@@ -324,12 +324,13 @@ def without_fork_fields(text: str, root: Message, layout: Outline, path: str) ->
 class _Removal:
     def __init__(self, text: str, root: Message, layout: Outline, path: str):
         self.text, self.layout, self.path = text, layout, path
-        self.owners: dict[tuple[str, ...], Message] = {(): root}  # by path; None where the schema has none
-        self.lines: dict[tuple[str, str, str, str], list[int]] = {}  # where (field, value, fork, reason) were removed
+        self.owners: dict[tuple[str, ...], Message] = {(): root}  # by path; None if the schema has no such message
+        # Lines of removed fields by (field, value, fork, reason).
+        self.lines: dict[tuple[str, str, str, str], list[int]] = {}
 
     def run(self) -> Plain:
         spans: list[tuple[int, int]] = []
-        moved: list[Moved] = []
+        moved: list[MovedTransform] = []
         end, counts = 0, {"layer": 0, "layers": 0}
         for field in self.layout.fields:
             if len(field.path) == 1 and field.path[0] in counts:
@@ -346,7 +347,7 @@ class _Removal:
             spans.append((begin, end))
             if moves:
                 part = " " * min(MAX_INDENT, begin - self._offset(field.line, 1)) + self.text[begin:end]
-                moved.append(Moved(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
+                moved.append(MovedTransform(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
             elif known is not None:
                 block = owner_name(self._owner(field.path[:-1]))
                 self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)
@@ -376,7 +377,7 @@ class _Removal:
         return self.owners[path]
 
     def _span(self, field: Field, at: int) -> tuple[int, int]:
-        """Where a field begins and ends, with the separator behind it."""
+        """The begin and end of a field, with the separator after it."""
         begin = self.text.rfind(field.path[-1], self._offset(field.line, 1), at)
         opening = self.text.find("[", begin, at)
         return begin, value_end(self.text, at if opening < 0 else opening)
@@ -398,7 +399,7 @@ class _Removal:
 
 
 def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
-    """`text` with spaces for all letters of the spans, which are in order, except ends of lines."""
+    """`text` with blanks for all letters of the spans, which are in order, except ends of lines."""
     parts, done = [], 0
     for begin, end in spans:
         parts += [text[done:begin], re.sub(r"[^\n]", " ", text[begin:end])]

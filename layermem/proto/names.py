@@ -1,10 +1,10 @@
-"""Unique names for the layers of a net, where the file leaves them out or gives one twice, as Caffe allows.
+"""Gives unique names to layers without a name or with a repeated name, which Caffe allows.
 
-no name      the layer's type; in the whole file, so that a layer has one name in both phases
-name twice   the later layer gets a number, "accuracy(2)"; in the net of one phase, so that a name given once for
-             each phase stays
+no name      the layer's type; applied to the whole file, so that a layer has one name in both phases
+name twice   the later layer gets a number, "accuracy(2)"; applied per phase, so that a name given once in each
+             phase stays
 
-Binary weight files hold the names of the prototxt, as those of Caffe do: `NamesInFile` has them by unique name.
+Binary weight files hold the names of the prototxt, as in Caffe: `NamesInFile` maps unique names to them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NamesInFile = dict[str, str]  # unique name -> the name in the file, where they 
 
 
 class FreeNames:
-    """Names that are none of `taken`, each given once: a name itself, or the name with a number behind it."""
+    """Names that are not in `taken`, each given once: a name itself, or the name followed by a number."""
 
     def __init__(self, taken: Iterable[str]):
         self.taken = set(taken)
-        self._numbers: dict[str, int] = {}  # the last number behind a name
+        self._numbers: dict[str, int] = {}  # the last number used with a name
 
     def take(self, name: str) -> str:
         free, number = name, self._numbers.get(name, 1)
@@ -34,7 +34,7 @@ class FreeNames:
 
 
 def name_nameless(net: Message) -> NamesInFile:
-    """Give every layer of a NetParameter without a name one that no other layer has; returns these names."""
+    """Give every layer of a NetParameter without a name a unique one; return these names."""
     names, given = FreeNames(layer.name for layer in net.layer), {}
     for layer in net.layer:
         if not layer.name and layer.type:
@@ -44,7 +44,7 @@ def name_nameless(net: Message) -> NamesInFile:
 
 
 def number_repeated(net: Message) -> NamesInFile:
-    """Give a number to every layer of a NetParameter whose name an earlier one has; returns these names."""
+    """Give a number to every layer of a NetParameter whose name an earlier layer has; return these names."""
     names, changed = FreeNames(layer.name for layer in net.layer), {}
     given: set[str] = set()
     for layer in net.layer:

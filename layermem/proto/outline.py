@@ -1,10 +1,10 @@
-"""The line and column of every field of a prototxt: the tokens of the text format, without their meaning.
+"""Finds the line and column of every field of a prototxt, from the tokens of the text format.
 
     layer {            # line 3           fields of outline(text):
       name: "ip1"      # line 4             ("layer",)         line 3
     }                                       ("layer", "name")  line 4
 
-The parser of the protobuf package does not keep lines.  This second pass reads the same text for them, and it accepts
+The parser of the protobuf package does not keep lines, so this second parser finds them in the same text.  It accepts
 broken text, so that an error can name a block that is never closed.
 """
 
@@ -32,7 +32,8 @@ _TOKEN = re.compile(
       | (?P<word>    [^\s"'#{}<>\[\]:;,]+)""",
     re.VERBOSE,
 )
-_STOP = {quote: re.compile(rf"[{quote}\\\n]") for quote in "\"'"}  # in a string with escapes, or without an end
+# Ends the scan of a string with escapes or without an end.
+_STOP = {quote: re.compile(rf"[{quote}\\\n]") for quote in "\"'"}
 
 
 class Token(NamedTuple):
@@ -57,7 +58,7 @@ class Outline:
     ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
 
     def lines(self, *path: str) -> list[int]:
-        """The line of every field at `path`: lines("layer") has one entry for each layer."""
+        """The line of every field at `path`: lines("layer") has one entry per layer."""
         return self._lines.get(path, [])
 
     @cached_property
@@ -73,8 +74,8 @@ class Outline:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Every token of `text`, comments included; InputError beyond the limits above, so that time and memory are linear
-    in the text and small, also where the text is no prototxt."""
+    """Yield every token of `text`, including comments; InputError beyond the limits above, so that time and memory stay
+    small and linear in the text, even if it is no prototxt."""
     if text.count("\n") > MAX_LINES:
         raise InputError(f"has more than {MAX_LINES:,} lines; give the right file, or split the net")
     line, start, left = 1, 0, MAX_TOKENS  # `start`: index of the first letter of the line
@@ -100,7 +101,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def value_end(text: str, at: int) -> int:
-    """The index behind the value that begins at `at`, and behind the `,` or `;` that follows it."""
+    """The index after the value that begins at `at`, including a `,` or `;` after it."""
     depth, end, whole, of_strings = 0, at, False, False
     matches = _TOKEN.finditer(text, at)
     while match := next(matches, None):
@@ -118,7 +119,7 @@ def value_end(text: str, at: int) -> int:
 
 
 def _string_end(text: str, at: int, quote: str) -> int:
-    """Index behind the string that is open at `at`: behind its quote, or the end of its line, or beyond MAX_STRING."""
+    """The index after the string that is open at `at`: after its quote, or the end of its line, or MAX_STRING."""
     stop, limit = _STOP[quote], at + MAX_STRING
     while at <= limit and (match := stop.search(text, at)):
         at = match.end()
@@ -131,11 +132,11 @@ def _string_end(text: str, at: int, quote: str) -> int:
 
 
 def outline(text: str) -> Outline:
-    """The fields of `text`, as far as its brackets allow; InputError beyond the limits above."""
+    """Return the fields of `text`, as far as its brackets allow; InputError beyond the limits above."""
     fields: list[Field] = []
     opened: list[tuple[str, int]] = []
-    paths: list[dict[str, tuple[str, ...]]] = [{}]  # of each open block: the paths of its fields, each once
-    name, line = "", 0  # of the field whose value follows; line 0: no name of its own, use the line of the value
+    paths: list[dict[str, tuple[str, ...]]] = [{}]  # for each open block: the distinct paths of its fields
+    name, line = "", 0  # the field whose value follows; line 0: use the line of the value
     awaits_value = in_list = False
     for token in tokens(text):
         place = (token.line, token.column)
@@ -150,7 +151,7 @@ def outline(text: str) -> Outline:
             paths.append({})
             name, line, awaits_value, in_list = "", 0, False, False
         elif token.text in ("}", ">"):
-            name, line = opened.pop()[0] if opened else "", 0  # the next block of a list repeats no name
+            name, line = opened.pop()[0] if opened else "", 0  # the next block of a list has no name
             del paths[len(opened) + 1 :]
             awaits_value = in_list = False
         elif token.text == ":":
@@ -168,7 +169,7 @@ def outline(text: str) -> Outline:
 
 
 def _path(opened: list[tuple[str, int]], paths: list[dict[str, tuple[str, ...]]], name: str) -> tuple[str, ...]:
-    """The path of a field of the innermost block; fields of one name share it."""
+    """The path of a field of the innermost block; fields with the same name share it."""
     known = paths[-1].get(name)
     if known is None:
         known = paths[-1][name] = (*(block for block, _ in opened), name)

@@ -1,4 +1,4 @@
-"""Reads nets and solvers from prototxt: upgraded, with every layer checked, and with line numbers.
+"""Reads nets and solvers from prototxt, upgrades them, checks every layer, and keeps line numbers.
 
     read_net("lenet.prototxt")  ->  NetFile     message NetParameter, its layers in the current format
     read_solver("solver.prototxt")  ->  SolverFile     message SolverParameter; nets inside it are NetFiles
@@ -38,9 +38,9 @@ class NetFile:
     message: Message  # NetParameter
     lines: tuple[int | None, ...]  # the first line of each layer; None for layers that are not in the text
     notes: tuple[str, ...] = ()  # upgrades that were made, a sentence each
-    nameless: frozenset[str] = frozenset()  # names that layers without one were given
+    nameless: frozenset[str] = frozenset()  # names given to layers without one
     ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
-    files: Files = dataclass_field(default_factory=Files)  # that the net names, as far as they are open
+    files: Files = dataclass_field(default_factory=Files)  # open files that the net names
 
     def line_of(self, layer_index: int) -> int | None:
         return self.lines[layer_index]
@@ -58,9 +58,9 @@ class SolverFile:
     path: str
     message: Message  # SolverParameter
     nets: dict[str, tuple[NetFile, ...]]  # nets inside the solver, by field (_NESTED_NETS)
-    lines: dict[str, tuple[int, ...]]  # of each field in the text, one for each occurrence
+    lines: dict[str, tuple[int, ...]]  # lines of each field in the text, one per occurrence
     notes: tuple[str, ...] = ()  # upgrades that were made, a sentence each
-    files: Files = dataclass_field(default_factory=Files)  # that the solver and its nets name, as far as they are open
+    files: Files = dataclass_field(default_factory=Files)  # open files that the solver and its nets name
 
     def error(self, field: str, what: str, index: int = 0) -> InputError:
         """An InputError at the line of a field, or without a line if the field is not in the text."""
@@ -69,9 +69,9 @@ class SolverFile:
 
 
 def read_net(path: str | PathLike[str], files: Files | None = None) -> NetFile:
-    """The net in a prototxt file, in the current format.
+    """Read the net in a prototxt file and upgrade it to the current format.
 
-    files   of the solver that names it
+    files   the files of the solver that names it
     """
     files = files or Files()
     raw = files.read_bytes(path, what="prototxt net", limit=TEXT_LIMIT)
@@ -81,7 +81,7 @@ def read_net(path: str | PathLike[str], files: Files | None = None) -> NetFile:
 
 
 def read_net_text(text: str, path: str = "<text>") -> NetFile:
-    """The net in `text`; errors name `path`."""
+    """Read the net in `text`; errors name `path`."""
     message = NetParameter()
     layout = text_file.parse(text, message, path)
     lines: Lines = [*layout.lines("layers" if message.layers else "layer")]
@@ -89,7 +89,7 @@ def read_net_text(text: str, path: str = "<text>") -> NetFile:
 
 
 def net_of_message(message: Message, path: str = "<message>", lines: Sequence[int | None] = ()) -> NetFile:
-    """The net in a NetParameter, a copy of it in the current format; errors name `path`, and the line of each layer."""
+    """Return a copy of a NetParameter in the current format; errors name `path`, and the line of each layer."""
     copied = NetParameter()
     copied.CopyFrom(message)
     known: Lines = list(lines) or [None] * len(copied.layers or copied.layer)
@@ -97,7 +97,7 @@ def net_of_message(message: Message, path: str = "<message>", lines: Sequence[in
 
 
 def read_solver(path: str | PathLike[str]) -> SolverFile:
-    """The solver in a prototxt file, in the current format."""
+    """Read the solver in a prototxt file, in the current format."""
     check_path(path, "prototxt solver")
     raw = read_bytes(path, what="prototxt solver", limit=TEXT_LIMIT)
     solver = read_solver_text(text_file.decode(raw, str(path), what="prototxt solver"), str(path))
@@ -106,7 +106,7 @@ def read_solver(path: str | PathLike[str]) -> SolverFile:
 
 
 def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
-    """The solver in `text`; errors name `path`, which is also the default name of snapshots."""
+    """Read the solver in `text`; errors name `path`, which is also the default name of snapshots."""
     message = SolverParameter()
     layout = text_file.parse(text, message, path)
     given = message.ListFields()
@@ -124,7 +124,8 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
 
 
 def resolve_path(name: str, beside: str | PathLike[str]) -> Path:
-    """An input file that the file `beside` names: relative to the working directory, as in Caffe, or to that file."""
+    """Find an input file that the file `beside` names, relative to the working directory as in Caffe, or to that
+    file."""
     near = Path(beside) if os.path.isdir(beside) else Path(beside).parent
     candidates = [Path(name), near / name]
     for candidate in candidates:

@@ -21,7 +21,7 @@ def field_at(descriptor: Message, path: Sequence[str]) -> Message | None:
 
 
 def expected_value(field: Message) -> str:
-    """A description of the values that a field accepts."""
+    """Describe the values that a field accepts."""
     if field.message_type is not None:
         return "a block { ... }"
     if field.enum_type is not None:
@@ -38,7 +38,7 @@ def expected_value(field: Message) -> str:
 
 
 def unknown_field(owner: str, name: str, column: int, root: Message) -> str:
-    """The message for an unknown field `name` of message `owner`, in a text that should hold a `root`."""
+    """Return the error text for an unknown field `name` of message `owner`, in a text that should hold a `root`."""
     what = f"'{name}' (column {column}) is not a field of {owner}"
     descriptor = root.DESCRIPTOR.file.message_types_by_name.get(owner)
     if owner == "NetParameter" and name in SolverParameter.DESCRIPTOR.fields_by_name:

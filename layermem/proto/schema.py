@@ -2,7 +2,7 @@
 
     caffe.proto --tools/make_descriptor.py--> caffe.bin --here--> NetParameter, SolverParameter, ...
 
-The classes are in a descriptor pool of this package: other packages register a `caffe.proto` too, and the default pool
+The classes are in a separate descriptor pool, because other packages also register a `caffe.proto` and the default pool
 of a process holds only one.  Without generated code there is no dependency on the protobuf release that generated it.
 
 A second pool holds the same messages with the floats of BlobProto declared as bytes (`FastNetParameter`).  Packed
@@ -48,7 +48,7 @@ LATER_TYPES = {
     "TILE": "Tile",
     "UPSAMPLE": "Upsample",
 }
-LATER_NUMBERS = 88_001  # of those types, which each fork numbered as it liked
+LATER_NUMBERS = 88_001  # first number of those types, which forks number differently
 LATER_FIELDS = 20_000_000  # added to the numbers of their parameters
 
 AS_BYTES = ("data", "diff", "double_data", "double_diff")  # fields of BlobProto
@@ -63,7 +63,7 @@ def shipped_file() -> descriptor_pb2.FileDescriptorProto:
 
 
 def _with_later_layers(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
-    """A copy in which an old `layers` block may have the types and the parameters of a `layer` that came after it."""
+    """Return a copy in which an old `layers` block may have the types and parameters of `layer` that are newer."""
     later = descriptor_pb2.FileDescriptorProto()
     later.CopyFrom(file)
     messages = {message.name: message for message in later.message_type}
@@ -81,7 +81,7 @@ def _with_later_layers(file: descriptor_pb2.FileDescriptorProto) -> descriptor_p
 
 
 def _with_floats_as_bytes(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
-    """A copy in which the packed arrays of BlobProto are repeated bytes: one element for each packed run."""
+    """Return a copy in which the packed arrays of BlobProto are repeated bytes: one element per packed run."""
     fast = descriptor_pb2.FileDescriptorProto()
     fast.CopyFrom(file)
     (blob,) = (message for message in fast.message_type if message.name == "BlobProto")

@@ -18,17 +18,17 @@ from layermem.proto.schema import TEST, TRAIN, Message, NetState
 
 
 @dataclass(frozen=True, eq=False)
-class SolverNet:
+class NetOfSolver:
     """A net before its layers are filtered, and the arguments of filter_net for it."""
 
     net: NetFile
     phase: int
     level: int
-    stages: tuple[str, ...]  # in addition to those in the net itself
+    stages: tuple[str, ...]  # in addition to stages in the net itself
     iterations: int = 0  # batches of one test; 0 for the train net
 
 
-def train_net(solver: SolverFile) -> SolverNet:
+def train_net(solver: SolverFile) -> NetOfSolver:
     """The net that the solver trains; InputError unless there is exactly one."""
     sources = [
         field for field in ("net", "net_param", "train_net", "train_net_param") if solver.message.HasField(field)
@@ -41,7 +41,7 @@ def train_net(solver: SolverFile) -> SolverNet:
     return _in_state(_net_of(solver, sources[0]), TRAIN, state)
 
 
-def test_nets(solver: SolverFile) -> list[SolverNet]:
+def test_nets(solver: SolverFile) -> list[NetOfSolver]:
     """The nets that the solver tests, one for each test_iter."""
     message = solver.message
     sources = [("test_net_param", i) for i in range(len(message.test_net_param))]
@@ -68,7 +68,7 @@ def test_nets(solver: SolverFile) -> list[SolverNet]:
 
 
 def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
-    """The net in one field of the solver, or in the file that it names."""
+    """Return the net in one field of the solver, or in the file that it names."""
     if field in solver.nets:
         return solver.nets[field][index]
     value = getattr(solver.message, field)
@@ -79,11 +79,11 @@ def _net_of(solver: SolverFile, field: str, index: int = 0) -> NetFile:
     return read_net(path, solver.files)
 
 
-def _in_state(net: NetFile, phase: int, given: Message | None, iterations: int = 0) -> SolverNet:
-    """The net with its NetState: `phase`, overridden by the net's own state, and that by the solver's."""
+def _in_state(net: NetFile, phase: int, given: Message | None, iterations: int = 0) -> NetOfSolver:
+    """Return the net with its NetState: `phase`, overridden by the net's own state, then by the solver's."""
     state = NetState(phase=phase)
     state.MergeFrom(net.message.state)
     if given is not None:
         state.MergeFrom(given)
     stages = tuple(given.stage) if given is not None else ()
-    return SolverNet(net, state.phase, state.level, stages, iterations)
+    return NetOfSolver(net, state.phase, state.level, stages, iterations)

@@ -13,20 +13,20 @@ from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.proto.explain import explain
-from layermem.proto.forks import TRANSFORM, Moved, without_fork_fields
+from layermem.proto.forks import TRANSFORM, MovedTransform, without_fork_fields
 from layermem.proto.outline import Outline, Token, outline, tokens
 from layermem.proto.schema import LayerParameter, Message
 
 _ESCAPED = re.compile(r"\\(.)")
-_ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # those of C, as in Caffe's parser
+_ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # escapes of C, as in Caffe's parser
 
 _BACKSLASHES = re.compile(r"\\+")
 _UNDECODABLE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8
-MAX_ESCAPES = 10**8  # letters of runs of backslashes, squared: protobuf takes that many steps to decode them
+MAX_ESCAPES = 10**8  # limit of the squared lengths of backslash runs: protobuf decodes them in quadratic time
 
 
 def decode(raw: bytes, path: str, *, what: str) -> str:
-    """The text of a prototxt.  Comments may be in any encoding, as in Caffe; the rest is UTF-8."""
+    """Decode a prototxt.  Comments may be in any encoding, as in Caffe; the rest is UTF-8."""
     if not raw.strip():
         raise InputError(f"is empty; a {what} is a text file", path=path)
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -50,7 +50,7 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
 
 
 def parse(text: str, message: Message, path: str) -> Outline:
-    """Fill `message` from `text`; the outline with the line of each field."""
+    """Fill `message` from `text`; return the outline with the line of each field."""
     try:
         layout = outline(text)
     except InputError as error:
@@ -74,8 +74,8 @@ def _parse(text: str, message: Message, layout: Outline, path: str) -> None:
         raise InputError("has too many nested blocks; check its brackets", path=path) from None
 
 
-def _move_transform(moved: Moved, net: Message, path: str) -> None:
-    """Set the transform_param of a layer to one inside its data block; InputError if the layer has its own."""
+def _move_transform(moved: MovedTransform, net: Message, path: str) -> None:
+    """Move a transform_param from a data block to its layer; InputError if the layer has one already."""
     layer, inside = getattr(net, moved.layers)[moved.index], LayerParameter()
     try:
         _parse(moved.text, inside, outline(moved.text), path)
@@ -95,7 +95,7 @@ def _tokens(text: str, path: str) -> Iterator[Token]:
 
 
 def _check_escapes(text: str, path: str) -> None:
-    """InputError for an unknown escape, as in Caffe; the Python parser would keep it and only warn."""
+    """Raise InputError for an unknown escape, as in Caffe; the Python parser would keep it and only warn."""
     work = 0
     for token in _tokens(text, path) if "\\" in text else ():
         if token.kind != "string" or "\\" not in token.text:
@@ -111,7 +111,7 @@ def _check_escapes(text: str, path: str) -> None:
 
 
 def _missing(what: str, layout: Outline, path: str) -> InputError:
-    """The error for a required field that is not set; `what` is its path, such as 'layer[3].clip_param.max'."""
+    """Return the error for a required field that is not set; `what` is its path, such as 'layer[3].clip_param.max'."""
     block, _, name = what.rpartition(".")
     repeated = re.match(r"(\w+)\[(\d+)\]", what)
     lines = layout.lines(repeated[1]) if repeated else []

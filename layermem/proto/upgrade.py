@@ -3,14 +3,14 @@
     layers { layer { type: "conv" } }     2013   upgrade_v0.py
     layers { type: CONVOLUTION }          2014   a `layer` with a named type, ParamSpecs from four lists
     data_param { mean_file: ... }         2014   inside such `layers`: moved to transform_param
-    input: "data"  input_dim: 10 ...      2015   an Input layer in front
+    input: "data"  input_dim: 10 ...      2015   becomes an Input layer at the front
     BatchNorm with three `param`          2016   lr_mult and decay_mult of its statistics are 0
     solver_type: ADAM                     2015   type: "Adam"
     no snapshot_prefix, or a folder       2017   the name of the solver file
 
     source  Caffe upgrade_proto.cpp
 
-Every step works in place and adds a note, a sentence for the log.
+Every upgrade works in place and adds a note for the log.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _SOLVER_TYPE = {
 
 
 def upgrade_net(net: Message, lines: Lines, input_line: int | None = None) -> tuple[Lines, list[str]]:
-    """Upgrade a NetParameter in place; returns the lines of its layers afterwards, and the notes.
+    """Upgrade a NetParameter in place; return the lines of its layers afterwards, and the notes.
 
-    `lines` are those of `net.layers` if there are any, else of `net.layer`; `input_line` is that of its first `input`.
+    `lines` belong to `net.layers` if there are any, else to `net.layer`; `input_line` belongs to its first `input`.
     """
     notes: list[str] = []
     if net.layers:
@@ -116,7 +116,8 @@ def _v2_layer(old: Message) -> Message:
 
 
 def _upgrade_input(net: Message, lines: Lines, input_line: int | None, notes: list[str]) -> Lines:
-    """Turn inputs into an Input layer.  Of those without shapes only what a layer reads and none writes is kept."""
+    """Turn inputs into an Input layer.  Inputs without shapes are kept only if a layer reads them and none writes
+    them."""
     names, shapes = list(net.input), [list(shape.dim) for shape in net.input_shape]
     if not shapes:
         shapes = [list(net.input_dim[i : i + 4]) for i in range(0, len(net.input_dim), 4)]
@@ -162,7 +163,7 @@ def _note_ignored_transforms(net: Message, notes: list[str]) -> None:
 
 
 def upgrade_solver(solver: Message, path: str) -> list[str]:
-    """Upgrade a SolverParameter read from `path` in place; returns the notes."""
+    """Upgrade a SolverParameter that was read from `path`, in place; return the notes."""
     notes: list[str] = []
     if solver.HasField("solver_type"):
         if solver.HasField("type"):

@@ -1,4 +1,4 @@
-"""Upgrades layers of the format of 2013 to that of 2014.
+"""Upgrades layers from the format of 2013 to the format of 2014.
 
     layers { layer { name: "conv1" type: "conv" kernelsize: 5 } bottom: "data" top: "conv1" }
     layers { name: "conv1" type: CONVOLUTION convolution_param { kernel_size: 5 } bottom: "data" top: "conv1" }
@@ -54,7 +54,7 @@ _COPIED = ("name", "type", "blobs", "blobs_lr", "weight_decay")
 
 
 def upgrade_v0(net: Message, lines: list[int | None], notes: list[str]) -> list[int | None]:
-    """Upgrade the 2013 layers among `net.layers` in place; returns the lines of the remaining layers."""
+    """Upgrade the 2013 layers among `net.layers` in place; return the lines of the remaining layers."""
     if not any(outer.HasField("layer") for outer in net.layers):
         return lines
     lines = _fold_padding(net, lines, notes)

@@ -1,14 +1,15 @@
-"""Names of tensors in weight files of other programs, and the map between them and blobs of layers.
+"""Maps names of tensors in weight files of other programs to blobs of layers.
 
-    conv1/0    conv1.weight          blob 0 of layer conv1 is their tensor conv1.weight
-    bn1/2      =1                    a constant that their file does not have: the divisor of a BatchNorm
+    conv1/0    conv1.weight          blob 0 of layer conv1 is the tensor conv1.weight
+    bn1/2      =1                    a constant that the other file lacks: the divisor of a BatchNorm
 
-A line for each blob; those that start with # and empty ones are skipped.  A layer may have spaces in its name, their
-tensor not.  Without a map, a tensor is named LAYER/INDEX, as in HDF5, or LAYER.weight and LAYER.bias for 0 and 1.
+There is one line per blob; empty lines and lines that start with # are skipped.  Names of layers may contain spaces,
+but not names of tensors.  Without a map, a tensor is named LAYER/INDEX, as in HDF5, or LAYER.weight and LAYER.bias for
+0 and 1.
 
-Arrays are as they are: the layouts of torch and Caffe are equal for convolutions, deconvolutions, inner products,
+Arrays are not converted: the layouts of torch and Caffe are equal for convolutions, deconvolutions, inner products,
 embeddings and everything per channel.  Caffe's BatchNorm keeps sums and their divisor, blob 2, where others keep means:
-where the map has a constant for the divisor, blobs 0 and 1 are written divided by it.
+if the map has a constant for the divisor, blobs 0 and 1 are divided by it when they are written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from layermem.proto.blobs import Array, Blob, LazyBlob
 from layermem.utils.input_files import read_lines
 
 WHAT = "name map, with lines such as `conv1/0 conv1.weight`"
-NAMES = ".names"  # behind the name of a weight file: its map, which --weights uses
+NAMES = ".names"  # suffix of a weight file's map, which --weights uses
 ROLES = {"weight": 0, "bias": 1}
 _OURS = re.compile(r"(?P<layer>.+)/(?P<index>\d{1,3})", re.DOTALL)
 _THEIRS = re.compile(rf"(?P<layer>.+)\.(?P<role>{'|'.join(ROLES)})", re.DOTALL)
@@ -35,8 +36,8 @@ Key = tuple[str, int]  # a layer, and the index of a blob
 
 
 @dataclass(frozen=True)
-class Line:
-    """What stands for a blob: their tensor, or a constant; and the line of the map."""
+class MapLine:
+    """The source of a blob: a tensor or a constant, and the line of the map."""
 
     tensor: str | None
     constant: float
@@ -46,12 +47,12 @@ class Line:
 @dataclass(frozen=True)
 class NameMap:
     path: str
-    lines: Mapping[Key, Line]
+    lines: Mapping[Key, MapLine]
 
 
 def read_names(path: str | PathLike[str]) -> NameMap:
-    """The map in a file; InputError with its line for what is not one."""
-    found: dict[Key, Line] = {}
+    """Read the map in a file; InputError with its line if it is none."""
+    found: dict[Key, MapLine] = {}
     for number, text in enumerate(read_lines(path, what=WHAT), start=1):
         if text.strip() and not text.lstrip().startswith("#"):
             try:
@@ -70,25 +71,25 @@ def read_names(path: str | PathLike[str]) -> NameMap:
     return NameMap(str(path), found)
 
 
-def _line_of(text: str, number: int) -> tuple[Key, Line]:
+def _line_of(text: str, number: int) -> tuple[Key, MapLine]:
     words = text.strip().rsplit(None, 1)
     match = _OURS.fullmatch(words[0].rstrip()) if len(words) == 2 else None
     if match is None:
         raise InputError(f"has a line that is not `LAYER/INDEX TENSOR`: {text.strip()[:60]!r}; write it so")
     key = match["layer"], int(match["index"])
     if not words[1].startswith("="):
-        return key, Line(words[1], 0.0, number)
+        return key, MapLine(words[1], 0.0, number)
     try:
         constant = float(words[1][1:])
     except ValueError:
         constant = math.nan
     if not math.isfinite(constant) or constant == 0:
         raise InputError(f"has the constant '{words[1][:40]}'; write a number other than 0, such as =1")
-    return key, Line(None, constant, number)
+    return key, MapLine(None, constant, number)
 
 
 def key_of(tensor: str) -> Key | None:
-    """The blob that a tensor is by its name alone."""
+    """The blob that the name of a tensor denotes without a map."""
     if match := _OURS.fullmatch(tensor):
         return match["layer"], int(match["index"])
     if match := _THEIRS.fullmatch(tensor):
@@ -100,7 +101,7 @@ def _ours(key: Key) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-# -- theirs to ours ----------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def layers_of(tensors: Mapping[str, LazyBlob], names: NameMap | None) -> dict[str, list[Blob]]:
@@ -141,11 +142,11 @@ def _by_name(tensors: Mapping[str, LazyBlob]) -> dict[Key, Blob]:
     return blobs
 
 
-# -- ours to theirs ----------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def tensors_of(layers: Mapping[str, Sequence[Blob]], names: NameMap | None) -> dict[str, Blob]:
-    """The tensors to write, by name: those that the map names, or all, as LAYER/INDEX."""
+    """The tensors to write, by name: those in the map, or all of them as LAYER/INDEX."""
     if names is None:
         return {_ours((layer, i)): blob for layer, blobs in layers.items() for i, blob in enumerate(blobs)}
     tensors: dict[str, Blob] = {}
@@ -170,8 +171,8 @@ def left_out(layers: Mapping[str, Sequence[Blob]], names: NameMap | None) -> lis
     return [_ours(key) for key in every if names is not None and key not in names.lines]
 
 
-def _divided(blobs: Sequence[Blob], index: int, divisor: Line | None) -> Blob:
-    """Blob `index`; that of an average of a BatchNorm whose divisor is a constant for them, divided."""
+def _divided(blobs: Sequence[Blob], index: int, divisor: MapLine | None) -> Blob:
+    """Blob `index`; an average of a BatchNorm whose divisor is a constant in the map is divided by it."""
     blob = blobs[index]
     if index > 1 or divisor is None or divisor.tensor is not None or len(blobs) < 3 or blobs[2].size != 1:
         return blob

@@ -2,12 +2,12 @@
 
     {"conv1": [weight (K,C/g,kh,kw), bias (K)], ...}    float32, in Caffe's shapes
 
-Of several layers of one name in a binary file, the later ones have a number, as in a net ("ip(2)"); one without a name
-has that of its type (proto/names.py).  `names_in_file` has the names that the file gives.  HDF5 has unique names only.
+If several layers in a binary file have one name, later ones get a number, as in a net ("ip(2)"); a layer without a name
+gets that of its type (proto/names.py).  `names_in_file` has the names in the file.  HDF5 has only unique names.
 
-Files of 2014 and before have four extents for every blob.  Those of an inner product and of a bias are read as they are
-today, (N,K) for (1,1,N,K) and (K) for (1,1,1,K), so that Caffe accepts them when they are written again.  The five
-blobs of a BatchNorm of NVCaffe are those of its newest version: mean, variance, divisor, scale and bias, each (C).
+Files of 2014 and before have four extents for every blob.  Blobs of inner products and biases are read in today's form,
+(N,K) for (1,1,N,K) and (K) for (1,1,1,K), so that Caffe accepts them when they are written again.  The five blobs of a
+BatchNorm of NVCaffe are read in the form of its newest version: mean, variance, divisor, scale and bias, each (C).
 
 Binary files hold a NetParameter.  They are read with the bytes variant of the schema, and with the plain one if a blob
 does not fill its shape that way (its floats are not packed).
@@ -51,7 +51,7 @@ from layermem.proto.weight_names import NAMES, NameMap, layers_of, read_names, t
 from layermem.proto.weights_hdf5 import is_hdf5, open_hdf5, write_hdf5
 from layermem.proto.weights_npz import npz_content, open_npz
 from layermem.proto.weights_safetensors import open_safetensors, safetensors_content
-from layermem.proto.wire import LENGTH, Field, WireError, fields, length_head, read_span
+from layermem.proto.wire import LENGTH, WireError, WireField, fields, length_head, read_span
 from layermem.utils.files import write_atomically
 from layermem.utils.input_files import exists
 from layermem.utils.open_file import OpenFile
@@ -63,9 +63,9 @@ _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 _OLD_BLOBS = V1LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 # Names of types in Caffe's three formats.
 _INNER_PRODUCT = ("InnerProduct", "INNER_PRODUCT", "innerproduct")
-SAFETENSORS, NPZ = ".safetensors", ".npz"  # ends of the names of files
+SAFETENSORS, NPZ = ".safetensors", ".npz"  # endings of names of files
 _NORM = "BatchNorm"
-_DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # of forks
+_DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # types of forks
 _WITH_BIAS = (*_INNER_PRODUCT, *_DEPTHWISE, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
 
 FileLayers = Mapping[str, tuple[str, Sequence[Blob]]]  # name -> (type, blobs)
@@ -83,7 +83,7 @@ class Weights(dict[str, list[B]]):
 
     @classmethod
     def numbered(cls, layers: Sequence[tuple[str, str, list[B]]]) -> Weights[B]:
-        """Those of (name, type, blobs) in the order of a binary file."""
+        """Return the weights for (name, type, blobs) in the order of a binary file."""
         weights = cls({})
         names = FreeNames(name for name, _, _ in layers)
         for name, kind, blobs in layers:
@@ -95,12 +95,12 @@ class Weights(dict[str, list[B]]):
 
 
 def is_named(path: str | PathLike[str]) -> bool:
-    """Whether a file holds tensors by name, those of another program (weight_names.py)."""
+    """Whether a file holds tensors by name, as other programs write them (weight_names.py)."""
     return fspath(path).endswith((SAFETENSORS, NPZ))
 
 
 def open_weights(path: str | PathLike[str] | OpenFile, names: NameMap | None = None) -> Weights[Blob]:
-    """The same as `read_weights`, where possible as blobs that are read from the open file when they are needed."""
+    """Read like `read_weights`, but if possible as blobs that are read from the open file when they are needed."""
     file = path if isinstance(path, OpenFile) else OpenFile(path, what=WHAT)
     if is_named(file.path):
         return _named_weights(file, names)
@@ -113,7 +113,7 @@ def open_weights(path: str | PathLike[str] | OpenFile, names: NameMap | None = N
 
 
 def _named_weights(file: OpenFile, names: NameMap | None) -> Weights[Blob]:
-    """Those of tensors by name; without `names`, by the map beside the file, if there is one."""
+    """Read tensors by name; without `names`, with the map next to the file, if there is one."""
     tensors = (open_npz if file.path.endswith(NPZ) else open_safetensors)(file)
     beside = file.path + NAMES
     if names is None and exists(beside):
@@ -125,7 +125,7 @@ def _named_weights(file: OpenFile, names: NameMap | None) -> Weights[Blob]:
 
 
 def read_weights(path: str | PathLike[str]) -> Weights[Array]:
-    """The blobs of every layer with weights, by name, in the order of the file.  Arrays may be read-only."""
+    """Read the blobs of every layer with weights, by name, in the order of the file.  Arrays may be read-only."""
     file = OpenFile(path, what=WHAT)
     if not is_named(path) and not is_hdf5(file):
         return _read_binary(file)
@@ -150,7 +150,7 @@ def write_weights(
 ) -> None:
     """Write {layer name: (type, blobs)} atomically, in the format that the end of the path names.
 
-    names_in_file   other names for some layers, in a binary file; those of HDF5 are unique
+    names_in_file   other names for some layers in a binary file; names in HDF5 are unique
     names           the names of tensors in a .safetensors or .npz file
     InputError if a binary file would exceed 2 GiB, the limit of protobuf readers.
     """
@@ -167,7 +167,7 @@ def weights_content(
     names_in_file: NamesInFile | None = None,
     names: NameMap | None = None,
 ) -> Callable[[BinaryIO], None]:
-    """A function that writes a weight file for `path` to an open file; InputError as in write_weights."""
+    """Return a function that writes a weight file for `path` to an open file; InputError as in write_weights."""
     blobs_of = {name: blobs for name, (_, blobs) in layers.items()}
     if is_named(path):
         content = npz_content if fspath(path).endswith(NPZ) else safetensors_content
@@ -179,11 +179,11 @@ def weights_content(
 
 
 def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers, names_in_file: NamesInFile) -> None:
-    """Write a NetParameter blob by blob, so that one of them is in memory at a time."""
+    """Write a NetParameter blob by blob, so that only one is in memory at a time."""
     handle.write(NetParameter(name=net_name).SerializeToString())
     for name, (kind, blobs) in layers.items():
         named = LayerParameter(name=names_in_file.get(name, name), type=kind)
-        layer = named.SerializeToString()  # fields with lower numbers than blobs
+        layer = named.SerializeToString()  # the fields with lower numbers than blobs
         size = len(layer)
         for blob in blobs:
             size += len(length_head(_BLOBS, blob_bytes(blob))) + blob_bytes(blob)
@@ -194,7 +194,7 @@ def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers, names_in_
 
 
 def _find_blobs(file: OpenFile) -> Weights[Blob] | None:
-    """The blobs of a binary file where they are; None for a file that `read_weights` must read, or refuse."""
+    """Locate the blobs of a binary file; None for a file that `read_weights` must parse, or refuse."""
     layers: list[tuple[str, str, list[Blob]]] = []
     reader = file.reader()
     try:
@@ -209,7 +209,7 @@ def _find_blobs(file: OpenFile) -> Weights[Blob] | None:
     return Weights.numbered(layers)
 
 
-def _find_layer(file: OpenFile, reader: BinaryIO, layer: Field) -> tuple[str, str, list[Blob]]:
+def _find_layer(file: OpenFile, reader: BinaryIO, layer: WireField) -> tuple[str, str, list[Blob]]:
     head = b""
     blobs: list[LazyBlob] = []
     blobs_number = _BLOBS if layer.number == _LAYER else _OLD_BLOBS
@@ -258,7 +258,7 @@ def _collect_blobs(net: Message, as_array: Callable[[Message], Array]) -> Weight
     count = 0
     for name, kind, blobs in _layers_of(net):
         count += 1
-        if not isinstance(name, str):  # protobuf gives text that is not UTF-8 as bytes
+        if not isinstance(name, str):  # protobuf returns text that is not UTF-8 as bytes
             raise InputError(f"has a layer with the name {name!r}, which is not UTF-8; the file is damaged")
         if not blobs:
             continue
@@ -285,13 +285,13 @@ def _layers_of(net: Message) -> Iterator[tuple[str, str, Sequence[Message]]]:
 
 
 def _type_today(kind: str) -> str:
-    """The name of a type of any format: InnerProduct for INNER_PRODUCT."""
+    """Today's name of a type of any format: InnerProduct for INNER_PRODUCT."""
     return v2_type(kind) if kind.isupper() and kind not in ("LSTM", "RNN") else kind
 
 
 def _shape_today(kind: str, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of blob `index` of a layer of type `kind`, which may have the four extents of old files."""
-    if kind == _NORM and len(shape) == 4 and shape[0] == shape[2] == shape[3] == 1:  # of NVCaffe with cuDNN
+    """Today's shape of blob `index` of a layer of type `kind`, which may have the four extents of old files."""
+    if kind == _NORM and len(shape) == 4 and shape[0] == shape[2] == shape[3] == 1:  # NVCaffe with cuDNN
         return shape[1:2]
     rank = 4 if kind not in _WITH_BIAS else 1 if index else 2 if kind in _INNER_PRODUCT else 4
     old = len(shape) == 4 and shape[: 4 - rank] == (1,) * (4 - rank)
@@ -299,7 +299,8 @@ def _shape_today(kind: str, index: int, shape: tuple[int, ...]) -> tuple[int, ..
 
 
 def _in_order_today(kind: str, blobs: list[T]) -> list[T]:
-    """Mean, variance, divisor, scale, bias: NVCaffe once had scale and bias in front, as DIGITS files show."""
+    """Return mean, variance, divisor, scale, bias; older versions of NVCaffe have scale and bias first (files of
+    DIGITS)."""
     legacy = kind == _NORM and len(blobs) == 5 and prod(blobs[4].shape) == 1 < prod(blobs[0].shape)
     return [blobs[i] for i in (2, 3, 4, 0, 1)] if legacy else blobs
 

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 CLAIM_LIMIT = 2**28  # bytes that a dataset may claim without storing them
 MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reaches 1032
-SIGNATURE = b"\x89HDF\r\n\x1a\n"  # of every HDF5 file
+SIGNATURE = b"\x89HDF\r\n\x1a\n"  # start of every HDF5 file
 
 
 def is_hdf5(file: OpenFile) -> bool:
-    """Whether the file has the signature of HDF5."""
+    """Whether the file begins with the signature of HDF5."""
     return file.read(0, len(SIGNATURE)) == SIGNATURE
 
 
@@ -49,7 +49,8 @@ def open_hdf5(file: OpenFile) -> dict[str, list[Blob]]:
 
 
 def lazy_blob(file: OpenFile, h5: h5py.File, dataset: h5py.Dataset) -> LazyBlob:
-    """A dataset of numbers in `h5`, the content of `file`, read when it is needed; InputError for what is no blob."""
+    """Return a dataset of `h5`, the content of `file`, as a blob that is read on demand; InputError for other
+    datasets."""
     if dataset.dtype.kind not in "fiu":
         raise InputError(f"has a dataset '{dataset.name}' of {dataset.dtype}; store numbers")
     if fault := dataset_fault(h5, dataset):
@@ -64,7 +65,7 @@ def lazy_blob(file: OpenFile, h5: h5py.File, dataset: h5py.Dataset) -> LazyBlob:
 
 
 def dataset_fault(h5: h5py.File, dataset: h5py.Dataset) -> str | None:
-    """Why a dataset of `h5` is not read, as the end of "a dataset 'x' ..."; None if it is."""
+    """The reason why a dataset of `h5` is not read, as the end of "a dataset 'x' ..."; None if it is read."""
     if dataset.shape is None:
         return "without a shape; store numbers"
     if dataset.external or dataset.is_virtual or dataset.file.filename != h5.filename:
@@ -78,8 +79,8 @@ def dataset_fault(h5: h5py.File, dataset: h5py.Dataset) -> str | None:
 
 @contextmanager
 def reading(file: OpenFile, what: str) -> Iterator[h5py.File]:
-    """The content of an open file; InputError for any error of HDF5 meanwhile, for what does not fit the memory, and if
-    the file has changed since it was opened."""
+    """Open the content of a file; every error of HDF5 in the context, lack of memory, and a change of the file since it
+    was opened become InputErrors."""
     import h5py
 
     try:
@@ -107,13 +108,13 @@ def write_hdf5(handle: BinaryIO, layers: Mapping[str, Sequence[Blob]]) -> None:
     with h5py.File(handle, "w") as file:
         data = file.create_group("data")
         for layer, blobs in layers.items():
-            group = data.require_group(layer)  # it exists if a nested layer was written before
+            group = data.require_group(layer)  # exists if a nested layer was written before
             for index, blob in enumerate(blobs):
                 group.create_dataset(str(index), data=np.asarray(blob, dtype=np.float32))
 
 
 def _blobs_in(file: OpenFile, h5: h5py.File) -> dict[str, dict[int, Blob]]:
-    """All datasets below the group `data`, by layer name and blob index."""
+    """Return all datasets below the group `data`, by layer name and blob index."""
     import h5py
 
     blobs: dict[str, dict[int, Blob]] = {}
@@ -144,7 +145,7 @@ def _in_order(layer: str, blobs: dict[int, Blob]) -> list[Blob]:
 
 
 def _check_name(layer: str, layers: Mapping[str, Sequence[Blob]]) -> None:
-    """InputError for a layer name that is not a path in HDF5, or that equals the path of a blob."""
+    """Raise InputError for a layer name that is not a path in HDF5, or that equals the path of a blob."""
     parts = layer.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\0" in layer:
         raise InputError("has a name that HDF5 does not allow; rename it, or write a binary .caffemodel", layer=layer)

@@ -1,7 +1,7 @@
-"""Tensors of an .npz file, by name, each read when it is needed.  Nothing is unpickled.
+"""Reads tensors of an .npz file by name, each when it is needed.  Nothing is unpickled.
 
-An .npz is a zip archive with a .npy file for each array.  Sizes are checked before an array is read, since a compressed
-member may claim more bytes than a machine has.
+An .npz is a zip archive with a .npy file for each array.  Sizes are checked before an array is read, because a
+compressed member may claim more bytes than a machine has.
 source  numpy.org, numpy.lib.format
 """
 
@@ -26,8 +26,8 @@ from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 WHAT = ".npz file"
-ENDING = ".npy"  # of every member
-HEAD = 1 << 16  # bytes that the head of an array may take
+ENDING = ".npy"  # ending of every member's name
+HEAD = 1 << 16  # largest header of an array, in bytes
 CLAIM_LIMIT = 2**28  # bytes that an array may claim without storing them
 MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reaches 1032
 _DAMAGED = (
@@ -50,7 +50,7 @@ _DAMAGED = (
 
 
 def open_npz(file: OpenFile) -> dict[str, LazyBlob]:
-    """The tensors; InputError for a file that is not one, and for arrays that cannot be blobs."""
+    """Return the tensors; InputError unless the file is an .npz whose arrays can be blobs."""
     with _reading(file) as archive:
         names = archive.namelist()
         if len({*names}) < len(names):
@@ -109,7 +109,7 @@ def _reading(file: OpenFile) -> Iterator[zipfile.ZipFile]:
 
 
 def npz_content(tensors: Mapping[str, Blob]) -> Callable[[BinaryIO], None]:
-    """A function that writes the tensors to an open file, one at a time, without compression."""
+    """Return a function that writes the tensors to an open file, one at a time, without compression."""
 
     def write(handle: BinaryIO) -> None:
         with zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED) as archive:

@@ -1,4 +1,4 @@
-"""Tensors of a .safetensors file, by name, each read when it is needed.
+"""Reads tensors of a .safetensors file by name, each when it is needed.
 
     8 bytes    the length of the header, little-endian
     header     JSON: {"conv1.weight": {"dtype": "F32", "shape": [64, 3, 7, 7], "data_offsets": [0, 37632]}, ...}
@@ -24,17 +24,17 @@ from layermem.proto.checks import shape_fault
 from layermem.utils.open_file import OpenFile
 
 WHAT = ".safetensors file"
-HEADER_LIMIT = 100_000_000  # bytes, of the format
+HEADER_LIMIT = 100_000_000  # bytes, a limit of the format
 BFLOAT16 = "BF16"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "BOOL": "?", "I64": "<i8", "I32": "<i4", "I16": "<i2",
     "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
 }  # fmt: skip
-ALIGNMENT = 8  # of the data in a file
+ALIGNMENT = 8  # alignment of the data in a file
 
 
 def open_safetensors(file: OpenFile) -> dict[str, LazyBlob]:
-    """The tensors; InputError for a file that is not one, and for tensors that cannot be blobs."""
+    """Return the tensors; InputError unless the file is a .safetensors whose tensors can be blobs."""
     try:
         start, header = _header(file)
         header.pop("__metadata__", None)
@@ -46,7 +46,7 @@ def open_safetensors(file: OpenFile) -> dict[str, LazyBlob]:
 
 
 def _header(file: OpenFile) -> tuple[int, dict[str, Any]]:
-    """Where the data begin, and the header."""
+    """Return the offset of the data, and the header."""
     length = int.from_bytes(file.read(0, 8), "little")
     if file.size < 8 or length > min(file.size - 8, HEADER_LIMIT):
         raise InputError(f"is truncated, or is not a {WHAT}: its header takes {length:,} bytes; copy it again")
@@ -72,7 +72,7 @@ def _no_number(word: str) -> float:
 
 
 def _span(name: str, entry: Any, size: int) -> tuple[int, int]:
-    """Where a tensor is in the data of `size` bytes."""
+    """Return the range of a tensor in the data of `size` bytes."""
     try:
         name.encode()
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -90,7 +90,7 @@ def _span(name: str, entry: Any, size: int) -> tuple[int, int]:
 
 
 def _check_spans(spans: Mapping[str, tuple[int, int]], size: int) -> None:
-    """InputError unless the tensors fill the data, one after the other."""
+    """Raise InputError unless the tensors fill the data without gaps."""
     ordered = sorted(spans.items(), key=lambda item: item[1])
     edges = [("", (0, 0)), *ordered, ("the end of the file", (size, size))]
     for (before, (_, end)), (name, (begin, _)) in pairwise(edges):
@@ -118,7 +118,7 @@ def _lazy(file: OpenFile, name: str, entry: dict[str, Any], start: int) -> LazyB
 
 
 def safetensors_content(tensors: Mapping[str, Blob]) -> Callable[[BinaryIO], None]:
-    """A function that writes the tensors to an open file, one at a time."""
+    """Return a function that writes the tensors to an open file, one at a time."""
     header, offset = {}, 0
     for name, blob in tensors.items():
         header[name] = {"dtype": "F32", "shape": [*blob.shape], "data_offsets": [offset, offset + 4 * blob.size]}

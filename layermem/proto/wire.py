@@ -1,4 +1,4 @@
-"""The wire format of protobuf, as far as blobs need it: to write and to find large arrays without a copy of a file.
+"""The subset of protobuf's wire format that blobs need, to write and to find large arrays without copying a file.
 
 A message is a sequence of fields: a key (number << 3 | kind) and a value; texts, messages and packed arrays have kind
 LENGTH and a size before their bytes.
@@ -16,10 +16,10 @@ FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 
 
 class WireError(ValueError):
-    """The bytes are not a message, or not one that is read here."""
+    """The bytes are not a message, or not one that can be read here."""
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """A field in a file: its key is at `begin`, its value in [start, stop)."""
 
     number: int
@@ -30,7 +30,7 @@ class Field(NamedTuple):
 
 
 def varint(number: int) -> bytes:
-    """A number in groups of 7 bits, the lowest first."""
+    """Encode a number in groups of 7 bits, the lowest first."""
     groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
@@ -40,12 +40,12 @@ def varint(number: int) -> bytes:
 
 
 def length_head(number: int, size: int) -> bytes:
-    """The key of field `number` and its size, before `size` bytes."""
+    """Encode the key of field `number` and its size, to precede `size` bytes."""
     return varint(number << 3 | LENGTH) + varint(size)
 
 
-def fields(file: BinaryIO, start: int, stop: int) -> Iterator[Field]:
-    """The fields of the message at [start, stop); the position of the file may change between them."""
+def fields(file: BinaryIO, start: int, stop: int) -> Iterator[WireField]:
+    """Yield the fields of the message at [start, stop); the position of the file may change between them."""
     while start < stop:
         file.seek(begin := start)
         key = _read_varint(file)
@@ -63,7 +63,7 @@ def fields(file: BinaryIO, start: int, stop: int) -> Iterator[Field]:
             raise WireError(f"field {number} has kind {kind}")
         if number == 0 or start + size > stop:
             raise WireError(f"field {number} ends after its message")
-        yield Field(number, kind, begin, start, start + size)
+        yield WireField(number, kind, begin, start, start + size)
         start += size
 
 

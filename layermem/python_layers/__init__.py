@@ -1,4 +1,4 @@
-"""Layers that users write in Python, by the contract of Caffe's Python layers."""
+"""Layers that users write in Python, with the interface of Caffe's Python layers."""
 
 from layermem.python_layers.contract import Blob, PythonLayer
 from layermem.python_layers.user_layer import UserLayer

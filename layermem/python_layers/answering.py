@@ -1,11 +1,11 @@
-"""Answers `import caffe` by layermem.caffe: for as long as the code of a Python layer runs, or from install() on.
+"""Makes `import caffe` import layermem.caffe: while code of a Python layer runs, or from install() on.
 
-    with answered():            in a `with` block; a Caffe that is installed is back afterwards
+    with answered():            in a `with` block; an installed Caffe is back afterwards
         import caffe
     install()                   for the rest of the process
     from caffe import layers as L, params as P
 
-`caffe.io` is layermem.caffe.io, and so on: modules that layermem.caffe does not have are not found.
+`caffe.io` is layermem.caffe.io, and so on; modules that layermem.caffe lacks are not found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
         name = module.__spec__.name
-        sys.modules[name] = importlib.import_module(f"layermem.{name}")  # which the import statement then returns
+        sys.modules[name] = importlib.import_module(f"layermem.{name}")  # the import statement returns this module
 
 
 class _Finder(MetaPathFinder):
@@ -54,7 +54,7 @@ _FINDER = _Finder()
 
 
 def install() -> None:
-    """Answer `import caffe` by layermem.caffe from now on, in place of a Caffe that is installed or imported."""
+    """Make `import caffe` import layermem.caffe from now on, instead of a Caffe that is installed or imported."""
     if _FINDER not in sys.meta_path:
         _take()
         sys.meta_path.insert(0, _FINDER)
@@ -62,7 +62,7 @@ def install() -> None:
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Where `import caffe` is answered by layermem.caffe."""
+    """A context in which `import caffe` imports layermem.caffe."""
     if _FINDER in sys.meta_path:
         yield
         return
@@ -81,7 +81,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _take() -> dict[str, ModuleType]:
-    """Remove the modules of `caffe`, those of layermem or of another Caffe."""
+    """Remove the modules of `caffe`, of layermem or of another Caffe, and return them."""
     if NAME not in sys.modules:
         return {}
     return {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}

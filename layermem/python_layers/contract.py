@@ -1,4 +1,4 @@
-"""What a Python layer is: the base class, and the blobs that its methods see.
+"""The interface of Python layers: the base class, and the blobs that its methods see.
 
     class Double(layermem.PythonLayer):             or caffe.Layer
         def setup(self, bottom, top): ...           once; self.param_str, self.phase; self.blobs.add_blob(..)
@@ -27,23 +27,23 @@ DATA, DIFF = "data", "diff"
 
 
 class ContractError(Exception):
-    """What a method of the user does with a blob cannot be; the text follows "layer 'name' "."""
+    """A user method uses a blob in a way that is impossible; the text follows "layer 'name' "."""
 
 
 class Blob:
     """A blob in a method of a Python layer: shape, data and diff, as float32 arrays in Caffe's order.
 
-    label   how the method calls it, such as top[0]
-    shape   None until it is given
+    label   its name in the method, such as top[0]
+    shape   None until it is set
     """
 
     def __init__(self, label: str, shape: tuple[int, ...] | None = None, *, may_reshape: bool = False):
         self._label, self._shape, self._may_reshape = label, shape, may_reshape
         self._arrays: dict[str, Array] = {}
-        self._absent: dict[str, str] = {}  # data or diff -> why there is none, and what to do
-        self._planning = True  # arrays are made when they are asked for
+        self._absent: dict[str, str] = {}  # data or diff -> the reason why it is absent, with a remedy
+        self._planning = True  # arrays are made on demand
 
-    # -- what layers use -------------------------------------------------------------------------------------------
+    # -- for layers ------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ class Blob:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _axis(self, index: int) -> int:
-        """The extent of one of Caffe's four axes, 1 beyond the last one."""
+        """The size of one of Caffe's four axes; 1 beyond the last axis."""
         if len(self.shape) > 4:
             raise ContractError(f"reads an axis of {self._label} by name, which has {len(self.shape)}; use its shape")
         return self.shape[index] if index < len(self.shape) else 1
@@ -116,15 +116,15 @@ class Blob:
         return self._arrays[kind]
 
     def _set(self, kind: str, value: object) -> None:
-        if value is not self._array(kind):  # as after `blob.data += 1`
+        if value is not self._array(kind):  # the array differs, unlike after `blob.data += 1`
             name = f"{self._label}.{kind}"
             raise ContractError(f"assigns to {name}; write into it: {name}[...] = values")
 
 
 class Blobs(list[Blob]):
-    """The parameters of a layer: `add_blob(*shape)` in setup makes one, whose data are its initial values."""
+    """The parameters of a layer: `add_blob(*shape)` in setup adds one; its data are the initial values."""
 
-    closed = False  # after setup
+    closed = False  # True after setup
 
     def add_blob(self, *shape: int) -> None:
         if self.closed:
@@ -142,9 +142,9 @@ class PythonLayer:
     phase        0 TRAIN, 1 TEST
     blobs        its parameters
 
-    recomputable     whether forward may run again, from the same bottoms, with the same result and no other effect:
-                     a plan may then drop its tops and recompute them
-    backward_reads   which data backward reads, of "bottom" and "top"; the others need not be kept for it
+    recomputable     whether forward may run again, from the same bottoms, with the same result and no side effect: a
+                     plan may then drop its tops and recompute them
+    backward_reads   the data that backward reads, of "bottom" and "top"; others need not be kept
     """
 
     recomputable: ClassVar[bool] = False
@@ -156,7 +156,7 @@ class PythonLayer:
     phase: int
 
     def __init__(self, *arguments: object, **more: object):
-        """As Caffe's, it takes the LayerParameter, and does nothing with it."""
+        """Accept the LayerParameter and ignore it, like Caffe's class."""
 
     def setup(self, bottom: list[Blob], top: list[Blob]) -> None:
         """Check the bottoms, read param_str, add parameters."""

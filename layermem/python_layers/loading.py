@@ -1,15 +1,15 @@
 """Finds and imports a user's module.
 
-A module is searched for in the folders of PYTHONPATH, in that of the net, in the current one, then where Python
-searches.  While a user's code is imported or called, and only then,
+A module is searched for in the folders of PYTHONPATH, in the folder of the net, in the current one, and then in
+Python's own path.  While a user's code is imported or called, and only then,
 
     - these folders come first in Python's search path
-    - `import caffe` gives layermem.caffe (answering.py), even where BVLC Caffe is installed: its own Layer cannot be
-      driven from here.  Afterwards the installed one is back
-    - what it prints goes to standard error, so that output stays what it is
+    - `import caffe` imports layermem.caffe (answering.py), even if BVLC Caffe is installed, because layermem cannot run
+      its Layer class.  Afterwards the installed Caffe is back
+    - its output goes to standard error, separate from results
 
-Modules are imported once.  One of the same name from another net's folder replaces it; one that Python has from
-elsewhere does not, and is refused.
+Modules are imported once.  A module of the same name from another net's folder replaces the earlier one; one that
+Python imported from elsewhere is not replaced, and the new one is refused.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from layermem.python_layers.answering import answered
 from layermem.python_layers.contract import PythonLayer
 
 SEARCHED = "PYTHONPATH, the folder of the net and the current folder"
-_OURS: set[str] = set()  # top-level names that were imported here
+_OURS: set[str] = set()  # top-level names imported by this module
 
 
 def search_path(folder: Path) -> list[str]:
-    """The folders that come first for the modules of a net in `folder`."""
+    """The folders that are searched first for the modules of a net in `folder`."""
     named = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return [*named, str(folder.resolve()), os.getcwd()]
 
 
 @contextmanager
 def user_code(folder: Path) -> Iterator[None]:
-    """Where code of a net in `folder` runs."""
+    """A context in which code of a net in `folder` runs."""
     added = search_path(folder)
     sys.path[:0] = added
     try:
@@ -48,12 +48,12 @@ def user_code(folder: Path) -> Iterator[None]:
             yield
     finally:
         for entry in added:
-            with suppress(ValueError):  # the code may have changed the path
+            with suppress(ValueError):  # the code may have removed it
                 sys.path.remove(entry)
 
 
 def find_file(module: str, folder: Path) -> str | None:
-    """The file of a module, or of the package that it is in, in the folders searched first; None where it is not."""
+    """The file of a module, or of its package, in the folders searched first; None if it is not there."""
     top = module.partition(".")[0]
     importlib.invalidate_caches()
     spec = PathFinder.find_spec(top, search_path(folder))
@@ -63,7 +63,7 @@ def find_file(module: str, folder: Path) -> str | None:
 
 
 def import_user_module(module: str, folder: Path) -> ModuleType:
-    """The module, imported within `user_code`; raises what its code raises."""
+    """Import the module within `user_code` and return it; raise the errors of its code."""
     top = module.partition(".")[0]
     loaded, file = sys.modules.get(top), find_file(module, folder)
     if loaded is not None and file is not None and not _is_from(loaded, file):
@@ -84,7 +84,7 @@ def _is_from(module: ModuleType, file: str) -> bool:
 
 
 def _file_of(module: ModuleType) -> str | None:
-    """Its file, or the folder of a package without one."""
+    """The file of a module, or the folder of a package without one."""
     file = getattr(module, "__file__", None)
     return file or next(iter(getattr(module, "__path__", ())), None)
 

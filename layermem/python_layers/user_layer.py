@@ -1,13 +1,13 @@
-"""One Python layer of a net: an instance of the user's class, its calls, and what goes wrong in them.
+"""A Python layer of a net: an instance of the user's class, calls of its methods, and their errors.
 
     layer = UserLayer("name", PythonParameter, phase, "net.prototxt")
     layer.prepare([(4, 3), (4,)], tops=1)      setup, then reshape: top_shapes, initial values of its parameters
     layer.forward({"x0": .., "y0": ..})        arrays by role, contiguous, in Caffe's order
     layer.backward({..., "dx0": ..})
 
-Tops and gradients are zero before the user's code writes them, so that results do not depend on what memory held
-before.  Where one blob is bottom and top, they are one array in Caffe: the top begins as the bottom, and its array is
-that of both; the bottom's gradient begins as the top's.
+Tops and gradients are zero before the user's code writes them, so that results do not depend on old contents of memory.
+If one blob is bottom and top, they are one array in Caffe: both then use the top's array, which first holds the
+bottom's data; the bottom's gradient first holds the top's.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from layermem.python_layers.loading import SEARCHED, class_of, import_user_modul
 from layermem.utils.text import printable
 
 Shape = tuple[int, ...]
-PACKAGE = str(Path(__file__).parents[1])  # frames of these modules are not the user's
+PACKAGE = str(Path(__file__).parents[1])  # frames of modules below are not the user's
 IMPORTLIB = str(Path(importlib.__file__).parent)
 LATER = "which only backward has; keep what forward computes in an attribute of the layer"
 OUTSIDE = "which only its methods may read"
 UNDECLARED = "which its backward_reads does not name; add it there"
-MOST_TEXT = 300  # letters of a message of the user's code
+MOST_TEXT = 300  # letters of a user code's message
 
 
 class UserLayer:
-    """The layer `name` of the net at `path`; InputError if its class cannot be had.
+    """The layer `name` of the net at `path`; InputError if its class cannot be loaded.
 
     inplace   pairs (top, bottom) that are one blob in the net
     """
@@ -58,7 +58,7 @@ class UserLayer:
 
     @property
     def initial_values(self) -> list[Array]:
-        """Of its parameters, as setup left them."""
+        """The initial values of its parameters, set by setup."""
         return self._initial
 
     @property
@@ -71,7 +71,7 @@ class UserLayer:
 
     @property
     def backward_reads(self) -> frozenset[str]:
-        """Which of "bottom" and "top" backward reads the data of."""
+        """The data that backward reads: of "bottom", "top" or both."""
         declared = self.instance.backward_reads
         reads = frozenset((declared,) if isinstance(declared, str) else declared)
         if not reads <= {"bottom", "top"}:
@@ -82,7 +82,7 @@ class UserLayer:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def prepare(self, bottoms: Sequence[Shape], tops: int) -> None:
-        """Run setup and reshape over blobs that have shapes, and zeros as data."""
+        """Run setup and reshape on blobs that have shapes, and zeros as data."""
         self.bottom = [Blob(f"bottom[{i}]", shape) for i, shape in enumerate(bottoms)]
         self.top = [Blob(f"top[{i}]", may_reshape=True) for i in range(tops)]
         self._call("setup", self.bottom, self.top)
@@ -117,7 +117,7 @@ class UserLayer:
         self._call("forward", self.bottom, self.top)
 
     def backward(self, arrays: Mapping[str, Array]) -> None:
-        """Write the gradients dx{i} and dw{i} that `arrays` has, from those of the tops dy{i}."""
+        """Write the gradients dx{i} and dw{i} that are in `arrays`, from the gradients dy{i} of the tops."""
         sources = {f"dx{bottom}": f"dy{top}" for top, bottom in self.inplace}
         _prepare_outputs(arrays, "d", sources)
         lent = _Lent()
@@ -129,7 +129,7 @@ class UserLayer:
                     blob._arrays[DATA] = lent.lend(data, write=False)
                 else:
                     blob._absent[DATA] = UNDECLARED
-                if diff is not None:  # one that no op wants is made when it is asked for, and dropped
+                if diff is not None:  # other gradients are made on demand and dropped
                     blob._arrays[DIFF] = lent.lend(diff, write=stem != "y")
         for top, bottom in self.inplace:
             if f"y{top}" in arrays:
@@ -152,7 +152,7 @@ class UserLayer:
             )
 
     def _close(self) -> None:
-        """Take the arrays of all blobs back, until the next call."""
+        """Release the arrays of all blobs until the next call."""
         for blob in (*self.bottom, *self.top, *self.instance.blobs):
             blob._planning = False
             blob._arrays, blob._absent = {}, {DATA: OUTSIDE, DIFF: OUTSIDE}
@@ -190,7 +190,7 @@ class UserLayer:
             raise self._fault(method, error) from None
 
     def _fault(self, where: str, error: BaseException) -> InputError:
-        """What the user's code raised, with its file and line."""
+        """The error for an exception in the user's code, with its file and line."""
         file, line = self._place(error)
         if isinstance(error, ContractError):
             return InputError(f"{error} (in {where})", path=file, line=line, layer=self.name)
@@ -200,7 +200,7 @@ class UserLayer:
         return InputError(what, path=file, line=line, layer=self.name)
 
     def _place(self, error: BaseException) -> tuple[str | None, int | None]:
-        """File and line of the user's module where `error` was raised, or the nearest place that is not ours."""
+        """File and line of the user's module where `error` was raised, or the nearest place outside of layermem."""
         if isinstance(error, SyntaxError):
             return error.filename, error.lineno
         frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
@@ -212,8 +212,8 @@ class UserLayer:
 class _Lent:
     """Views of memory that a call of the user's code may use until it returns.
 
-    Each is made over a buffer object, since NumPy then keeps the view itself as the base of every view of it: whoever
-    keeps one shows in its reference count.
+    Each view is made over a buffer object, because NumPy then makes it the base of every view of it, so that its
+    reference count shows whether a view is still in use.
     """
 
     def __init__(self) -> None:
@@ -229,18 +229,18 @@ class _Lent:
         return base.reshape(array.shape)
 
     def kept(self) -> int:
-        """How many are still in use."""
+        """The number of views that are still in use."""
         if self._count():
-            gc.collect()  # cycles
+            gc.collect()  # frees views in cycles
         return self._count()
 
     def _count(self) -> int:
-        references = 2  # of the list, and of the call of getrefcount
+        references = 2  # from the list and from the call of getrefcount
         return sum(sys.getrefcount(self.bases[i]) > references for i in range(len(self.bases)))
 
 
 def _prepare_outputs(arrays: Mapping[str, Array], stem: str, sources: Mapping[str, str]) -> None:
-    """Set the arrays that the code writes to 0, or to the one that is the same blob in the net."""
+    """Set the arrays that the code writes to 0, or to the data of the blob that they share in the net."""
     for role, array in arrays.items():
         if role.startswith(stem) and not role.startswith("dy"):
             array[...] = arrays[sources[role]] if role in sources else 0

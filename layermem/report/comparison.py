@@ -1,8 +1,8 @@
-"""Strategies side by side: each under one budget, and each over many budgets.
+"""Compares strategies: under one budget, and over many budgets.
 
-evaluate_all  the reports of strategies under one budget
-rank          those that fit come first, the fastest first; then the others, those that need least first
-trade_curve   (bytes, overhead) of a strategy at budgets from its minimum to what it takes without one
+evaluate_all  returns the reports of strategies under one budget
+rank          sorts them: first those that fit, by time; then the others, by the bytes that they need
+trade_curve   returns (bytes, overhead) of a strategy at budgets from its minimum to its bytes without a budget
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from layermem.report.plan_report import PlanReport, evaluate
 from layermem.utils.parallel import run_both
 
 POINTS = 12  # budgets of a curve
-MAX_PLACED_OPS = 3000  # of a step, up to which the plans of a curve are placed
+MAX_PLACED_OPS = 3000  # plans of larger steps are not placed for a curve
 
 Curve = list[tuple[int, float]]  # (bytes, overhead against the baseline)
 
 
 def select_strategies(names: str | None) -> list[str]:
-    """Strategies that a user asks for: "a,b", "all", or nothing, which means those that are compared by default."""
+    """The strategies that a user selects: "a,b", "all", or None for the default ones."""
     if names == "all":
         return list(STRATEGIES)
     if names is None:
@@ -42,10 +42,10 @@ def select_strategies(names: str | None) -> list[str]:
 def evaluate_all(
     job: Job, names: Sequence[str], budget: Budget, show: Callable[[str, int], None] = lambda name, done: None
 ) -> list[PlanReport]:
-    """The reports of strategies, in the order of `names`; `show` is called with one that begins, and how many are done.
+    """The reports of strategies, in the order of `names`; `show` is called with the next one and the number complete.
 
-    Those that plan the graph with fused updates prepare nothing for the others: they run at the same time, with caches
-    of their own.  So the reports are the same as one after the other.
+    Strategies that plan the graph with fused updates share no caches with the others, so both groups run at the same
+    time.  The reports are the same as in sequence.
     """
     budget_bytes = job.resolve_budget(budget)
     reports: dict[str, PlanReport] = {}
@@ -69,10 +69,10 @@ def rank(reports: Iterable[PlanReport]) -> list[PlanReport]:
 
 
 def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
-    """What memory costs in time: peak and overhead against the baseline at each budget.
+    """The time cost of memory: peak and overhead against the baseline at each budget.
 
-    Points that take more bytes and more time than another one are left out.  Steps of many ops are not placed: then
-    it is live bytes, and seconds as if every byte that a copy frees were wanted at once.
+    Points with more bytes and more time than another one are left out.  Steps of many ops are not placed: points are
+    then live bytes, and seconds as if every byte that a copy frees were needed at once.
     """
     compiler = Compiler(job.train_arena, strategy, job.hints)
     points = []
@@ -88,25 +88,25 @@ def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
 
 
 def bound_curve(job: Job, budgets_bytes: Sequence[int]) -> Curve:
-    """The overhead below which no plan goes, at each budget within which some plan may be."""
+    """The lower bound of the overhead at each budget within which a plan may exist."""
     bounds = least_seconds_of(job.graphs[0], job.costs, budgets_bytes, job.hints.host_budget_bytes)
     return [(nbytes, overhead_of(job, seconds)) for nbytes, seconds in zip(budgets_bytes, bounds) if isfinite(seconds)]
 
 
 def overhead_of(job: Job, seconds: float) -> float:
-    """Share of the baseline's time by which a step is longer; 0 if costs say that the baseline takes none."""
+    """The additional time of a step as a share of the baseline's; 0 if costs say that the baseline takes no time."""
     return seconds / job.baseline_seconds - 1 if job.baseline_seconds else 0.0
 
 
 def budget_grid(job: Job, points: int = POINTS) -> list[int]:
-    """Budgets from what no plan goes below to what reuse alone takes, in equal ratios."""
+    """Budgets from the lower bound of all plans to the bytes of strategy `liveness`, in equal ratios."""
     most_bytes = job.train_arena.live_bytes(_plan(job, "liveness", None))
     fewest_bytes = min(least_bytes(job.graphs[0], job.hints.host_budget_bytes), most_bytes)
     return [round(fewest_bytes * (most_bytes / fewest_bytes) ** (step / (points - 1))) for step in range(points)]
 
 
 def min_live_bytes(job: Job, strategy: str) -> int:
-    """The fewest live bytes of a plan of a strategy for the training step, with all fusions or with fewer."""
+    """The fewest live bytes of a strategy's plans for the training step, with all fusions or with fewer."""
     nbytes = job.train_arena.live_bytes(_plan(job, strategy, MINIMUM_MEMORY))
     return nbytes if job.less_fused is None else min(nbytes, min_live_bytes(job.less_fused, strategy))
 
@@ -116,7 +116,7 @@ def _plan(job: Job, strategy: str, budget_bytes: int | None) -> Plan:
 
 
 def pareto_front(points: Iterable[tuple[int, float]]) -> Curve:
-    """The points beside which no other takes fewer bytes and no more time, by bytes."""
+    """The points, by bytes, to which no other point is equal or better in both bytes and time."""
     kept: Curve = []
     for nbytes, overhead in sorted(set(points)):
         if not kept or overhead < kept[-1][1] - 1e-12:

@@ -1,4 +1,4 @@
-"""What a plot of the curves of a training shows, computed from the records of its log.
+"""Computes the plot of a training's curves from the records of its log.
 
     panel 1   losses: of each iteration, their running mean, and of the tests
     panel 2   the other outputs of nets, such as accuracies
@@ -17,15 +17,15 @@ import numpy as np
 from layermem.report.read_log import Curve, curves
 from layermem.report.records import Record, Value
 
-MAX_POINTS = 4000  # of a line; of longer ones, every n-th
-WINDOWS = 50  # running means are over this part of the points, if there are at least two windows
-LOG_RANGE = 300  # from the largest loss to the smallest, above which the axis is logarithmic
+MAX_POINTS = 4000  # most points of a line; longer ones show every n-th point
+WINDOWS = 50  # a running mean covers 1/50 of the points, if that is at least two
+LOG_RANGE = 300  # ratio of losses above which the axis is logarithmic
 COLOURS = ("#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c2185b", "#795548")
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a panel; values that are not finite are gaps.  A `faint` one is behind its running mean."""
+class CurveLine:
+    """One line of a panel; values that are not finite are gaps.  A `faint` line lies behind its running mean."""
 
     name: str
     xs: np.ndarray
@@ -38,13 +38,13 @@ class Line:
 @dataclass(frozen=True)
 class Panel:
     label: str
-    lines: tuple[Line, ...]
+    lines: tuple[CurveLine, ...]
     logarithmic: bool = False
 
 
 @dataclass(frozen=True)
 class CurvesPicture:
-    """`resumed` are the iterations at which a run went on from a snapshot."""
+    """The panels of a plot; `resumed` are the iterations at which a run resumed from a snapshot."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -61,7 +61,8 @@ def curves_picture(records: Sequence[Record]) -> CurvesPicture:
     single_parts = [
         curve
         for curve in parts
-        if curve.net in objectives and sum(other.net == curve.net for other in parts) == 1  # it is the loss
+        # The output is the loss itself.
+        if curve.net in objectives and sum(other.net == curve.net for other in parts) == 1
     ]
     losses = [curve for curve in every if curve.kind == "loss" or (curve in parts and curve not in single_parts)]
     others = [curve for curve in every if curve.kind == "output" and curve not in parts]
@@ -84,13 +85,13 @@ def _loss_weights(starts: Sequence[Record]) -> dict[str, Value]:
 
 
 def _is_weighted(curve: Curve, weights: dict[str, Value]) -> bool:
-    """Whether an output is a part of the loss of its net."""
+    """Whether an output is a term of the loss of its net."""
     of_net = weights.get(curve.net)
     return isinstance(of_net, dict) and bool(of_net.get(curve.name.partition("[")[0]))
 
 
 def _panel(label: str, shown: Sequence[Curve], single: bool, *, smooth: bool = False) -> Panel:
-    lines: list[Line] = []
+    lines: list[CurveLine] = []
     for number, curve in enumerate(shown):
         colour = COLOURS[number % len(COLOURS)]
         xs = np.array(curve.iterations, float)
@@ -109,15 +110,17 @@ def _panel(label: str, shown: Sequence[Curve], single: bool, *, smooth: bool = F
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """The means of each `window` values in turn, `window` - 1 fewer than there are values."""
+    """The mean of each window of `window` consecutive values."""
     means: np.ndarray = np.lib.stride_tricks.sliding_window_view(values, window).mean(axis=1)
     return means
 
 
-def _line(name: str, xs: np.ndarray, ys: np.ndarray, colour: str, *, marked: bool = False, faint: bool = False) -> Line:
+def _line(
+    name: str, xs: np.ndarray, ys: np.ndarray, colour: str, *, marked: bool = False, faint: bool = False
+) -> CurveLine:
     step = max(1, -(-len(xs) // MAX_POINTS))
     chosen = sorted({*range(0, len(xs), step), len(xs) - 1} - {-1})
-    return Line(name, xs[chosen], ys[chosen], colour, marked, faint)
+    return CurveLine(name, xs[chosen], ys[chosen], colour, marked, faint)
 
 
 def _title(starts: Sequence[Record], records: Sequence[Record]) -> str:

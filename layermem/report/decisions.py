@@ -1,10 +1,10 @@
-"""What a schedule does with each buffer between its first write and its last use, in one word.
+"""The decision of a schedule about each buffer between its first write and its last use, in one word.
 
-    kept         it stays in the arena for a later pass: backward, or a recomputation, reads it
+    kept         it stays in the arena until backward or a recomputation reads it
     recomputed   its bytes are freed, and the op that wrote it runs again
     offloaded    it is copied to the host arena, and back before it is read again
-    freed        no later pass reads it: its bytes are freed after its last reader in the forward pass
-    fused        no buffer at all: the blob lies between layers that run as one op
+    freed        its bytes are freed after its last reader in the forward pass; backward does not read it
+    fused        there is no buffer: the blob lies between layers that run as one op
 
 A buffer with several gaps may be in two classes; the more expensive one is reported: recomputed, offloaded, kept,
 freed.  `in_place_of` is independent of it: the buffer whose bytes this one takes over when it is first written.
@@ -34,8 +34,8 @@ def buffer_decisions(schedule: Schedule) -> Mapping[str, BufferDecision]:
     """The decision of every blob, stash and persistent buffer of the schedule's graph."""
     recomputed: set[str] = set()
     offloaded: set[str] = set()
-    read_later: set[str] = set()  # by an op behind the forward pass
-    over: dict[str, str | None] = {}  # of each buffer's first residency on the device
+    read_later: set[str] = set()  # buffers that an op after the forward pass reads
+    over: dict[str, str | None] = {}  # for each buffer's first residency on the device: the buffer below
     for residency in schedule.residencies:
         if not residency.host and residency.buffer not in over:
             below = residency.over
@@ -67,8 +67,8 @@ def buffer_decisions(schedule: Schedule) -> Mapping[str, BufferDecision]:
 
 
 def layer_decisions(schedule: Schedule) -> Mapping[str, str]:
-    """The decision of every layer: that of the first blob that it writes, or `fused` where a later layer of the same
-    op writes in its place."""
+    """The decision of every layer: that of the first blob that it writes, or `fused` if a later layer of the same op
+    writes instead."""
     buffers = buffer_decisions(schedule)
     decisions: dict[str, str] = {}
     for op in forward_ops(schedule):

@@ -1,6 +1,6 @@
 """Draws a net with the decisions of its plan: draw_net(report, "net.svg").
 
-net_picture.py computes what is in the picture, net_layout.py where it is, and net_svg.py writes it.
+net_picture.py computes the contents of the picture, net_layout.py the positions, and net_svg.py writes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def draw_net(report: PlanReport, path: str, *, rankdir: str = "TB", fold: bool =
 
 
 def check_drawing(path: str) -> None:
-    """InputError, before any work, for a picture that could not be drawn."""
+    """Raise InputError, before any work, for a picture that cannot be drawn."""
     if Path(path).suffix.lower() != ".svg":
         raise InputError("is no name of an SVG file; use a name that ends in .svg", path=path)
     try:

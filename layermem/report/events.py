@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Output:
-    """A blob that no layer reads, or with a loss weight: `values` in Caffe's order, `weight` in the objective."""
+    """A blob that no layer reads or that has a loss weight: `values` in Caffe's order, `weight` in the objective."""
 
     name: str
     values: np.ndarray
@@ -19,7 +19,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence for the user."""
+    """A note for the user."""
 
     text: str
 
@@ -34,12 +34,12 @@ class Solving:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One iteration is done, and `iteration` are now; for progress bars and logs of the run.
+    """An iteration is complete, number `iteration` from 1 on; for progress bars and logs of the run.
 
-    loss           of this iteration alone
-    average_loss   mean of the last average_loss iterations
-    rate           the learning rate of its update
-    outputs        of its last batch
+    loss           loss of this iteration
+    average_loss   mean loss of the last average_loss iterations
+    rate           learning rate of its update
+    outputs        outputs of its last batch
     """
 
     iteration: int

@@ -1,6 +1,6 @@
-"""The largest size of a net, such as its batch, whose plan fits a budget: sizes are doubled, then the range is halved.
+"""Finds the largest size of a net, such as its batch, that fits a budget: by doubling, then by bisection.
 
-size    1  2  4 ... 256 | 512        live bytes of the plan of least memory are within the budget, or are not
+size    1  2  4 ... 256 | 512        live bytes of the plan of least memory are within the budget | above it
               256 ... 405 | 406
 placed              404 | 405        offsets may need a few bytes more: then the next smaller size is placed
 """
@@ -15,7 +15,7 @@ from layermem.planning.job import Job
 from layermem.report.comparison import min_live_bytes
 from layermem.report.plan_report import PlanReport, evaluate_if_fits
 
-TRIES = 64  # sizes that are placed one after the other; below these, the range is halved again
+TRIES = 64  # sizes placed in sequence before the range below is bisected again
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Fit:
 
 
 def find_fit(make: Callable[[int], Job], sizes: Sequence[int], strategy: str, budget_bytes: int, start: int = 0) -> Fit:
-    """The fit of `strategy` among the jobs that `make` returns for `sizes`; the search begins at the size `start`, if
-    it is given."""
+    """The fit of `strategy` among the jobs that `make` returns for `sizes`; the search begins at the size `start` if
+    given."""
     reports: dict[int, PlanReport] = {}
 
     def fits_live(number: int) -> bool:
@@ -54,10 +54,9 @@ def find_fit(make: Callable[[int], Job], sizes: Sequence[int], strategy: str, bu
 
 
 def largest(fits: Callable[[int], bool], most: int, start: int = 1) -> int:
-    """The largest number from 1 to `most` that fits, 0 if none does; of two numbers the smaller one fits if the larger
-    one does.  `start` and the number beside it come first; then numbers are doubled until the answer lies between two
-    of them, and the range is halved.
-    """
+    """The largest number from 1 to `most` that fits, or 0; if a number fits, all smaller ones must fit.  `start` and
+    its neighbour are tried first; then numbers are doubled until the answer lies between two of them, and the range
+    is bisected."""
     low, high, number = 0, most + 1, start  # `low` fits, `high` does not
     while low < high - 1:
         low, high = (number, high) if fits(number) else (low, number)

@@ -37,7 +37,7 @@ class Log:
 
 
 def lines(event: Event) -> Iterator[str]:
-    """The lines of an event; none for events that Caffe does not log."""
+    """Yield the lines of an event; none for events that Caffe does not log."""
     if isinstance(event, events.Note):
         yield event.text
     elif isinstance(event, events.Solving):

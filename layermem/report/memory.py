@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 
 def spans(schedule: Schedule, timeline: Timeline) -> list[Span]:
-    """The intervals of all residencies on the device; a residency ends where another one is laid over it."""
+    """The intervals of all residencies on the device; a residency ends where another one overlays it."""
     begin: dict[int, float] = {}
     end: dict[int, float] = {}
     for instruction in schedule.instructions:

@@ -14,9 +14,9 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
-WEIGHTS = (1.0, 2.0, 16.0)  # of an edge with so many ends that are bends of a wire
-CHAIN = 16.0  # of the only edge between two points
-DOWN, UP = (True, False), (False, True)  # neighbours that count: those in the rank above, those in the rank below
+WEIGHTS = (1.0, 2.0, 16.0)  # weight of an edge, by the number of its ends that are bends of a wire
+CHAIN = 16.0  # weight of the only edge between two points
+DOWN, UP = (True, False), (False, True)  # use neighbours in the rank above, in the rank below
 PASSES = (DOWN, UP) * 4 + ((True, True),) * 8
 
 
@@ -32,7 +32,7 @@ def spread(
     rows     the points of each rank, in their order
     edges    (point, point in the next rank)
     bends    whether a point is a bend of a wire
-    gap      between two neighbours of a rank, beside their widths
+    gap      between two neighbours of a rank, in addition to their widths
     """
     above: list[list[tuple[int, float]]] = [[] for _ in widths]
     below: list[list[tuple[int, float]]] = [[] for _ in widths]
@@ -43,7 +43,7 @@ def spread(
             weight = max(weight, CHAIN)
         above[second].append((first, weight))
         below[first].append((second, weight))
-    offsets = [0.0] * len(widths)  # of each point from the first one of its rank, side by side
+    offsets = [0.0] * len(widths)  # distance of each point from the first one of its rank
     for row in rows:
         for left, right in itertools.pairwise(row):
             offsets[right] = offsets[left] + (widths[left] + widths[right]) / 2 + gap
@@ -75,7 +75,7 @@ def _place_row(
         if not weight:
             total, weight = 0.01 * x[point], 0.01
         block = [weight, total - weight * offsets[point], 1]
-        while blocks and blocks[-1][1] * block[0] > block[1] * blocks[-1][0]:  # it would stand left of the one before
+        while blocks and blocks[-1][1] * block[0] > block[1] * blocks[-1][0]:  # it would collide with the block before
             block = [a + b for a, b in zip(blocks.pop(), block)]
         blocks.append(block)
     points = iter(row)

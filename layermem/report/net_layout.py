@@ -1,11 +1,11 @@
-"""Where the boxes and wires of a picture of a net are: in ranks, by the method of Sugiyama.
+"""Computes the positions of boxes and wires in a picture of a net: in ranks, by the method of Sugiyama.
 
 Boxes get the ranks of net_picture.py, igraph orders each rank, and net_coordinates.py sets the distances.
 
 Units are pixels of the picture.  With rankdir TB ranks run downwards, with LR to the right.
 
-    points of a wire   out of its box, then for each rank that it crosses where it enters and where it leaves that rank,
-                       then into its box: curves between ranks, straight lines within them
+    points of a wire   the exit from its box, the entry into and exit from each rank that it crosses, and the entry into
+                       its box: curves between ranks, straight lines within them
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from igraph import Graph
 
 from layermem.report.net_coordinates import spread
-from layermem.report.net_picture import Box, NetPicture, Wire, ranks_of
+from layermem.report.net_picture import NetBox, NetPicture, Wire, ranks_of
 
-LINE, PADDING = 17, 7  # height of a line of a box, above and below all lines
-STRIPE = 6  # the hue of a layer type, at the left side
+LINE, PADDING = 17, 7  # height of a line of a box; space above and below all lines
+STRIPE = 6  # width of the stripe at the left side, in the hue of the layer type
 BETWEEN_RANKS, BETWEEN_BOXES, WIRE_WIDTH = 34, 22, 4
 MIN_WIDTH, MAX_WIDTH = 150, 330
-GAP_OF_TEXTS = 14  # between the texts of a line
-RIGHT_SIZE = 0.88  # of the text on the right of a line
-ROUNDS = 100  # of the search for fewer crossings
+GAP_OF_TEXTS = 14  # between the two texts of a line
+RIGHT_SIZE = 0.88  # relative size of the text on the right of a line
+ROUNDS = 100  # iterations of the search for fewer crossings
 MARGIN = 24
 NARROW, WIDE = set("iljtfrI.,:;'|!()[]/ "), set("mwMW@%")
-NARROW_WIDTH, WIDE_WIDTH, UPPER_WIDTH, OTHER_WIDTH = 3.7, 10.6, 8.4, 7.0  # of a character of 12.5 pixels
+# Widths of characters of a font of 12.5 pixels.
+NARROW_WIDTH, WIDE_WIDTH, UPPER_WIDTH, OTHER_WIDTH = 3.7, 10.6, 8.4, 7.0
 Point = tuple[float, float]
 
 
@@ -36,7 +37,7 @@ Point = tuple[float, float]
 class Placed:
     """A box with its upper left corner."""
 
-    box: Box
+    box: NetBox
     x: float
     y: float
     width: float
@@ -45,7 +46,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Frame:
-    """Around the boxes of a repeated stage."""
+    """A frame around the boxes of a repeated stage."""
 
     x: float
     y: float
@@ -63,7 +64,7 @@ class Route:
 
 @dataclass(frozen=True)
 class NetLayout:
-    """`down`: ranks run downwards."""
+    """Positions of boxes, wires and frames; with `down`, ranks run downwards."""
 
     width: float
     height: float
@@ -74,7 +75,7 @@ class NetLayout:
 
 
 def text_width(text: str) -> float:
-    """About the width of `text` in pixels, in a sans-serif font of 12.5 pixels."""
+    """Estimate the width of `text` in pixels, in a sans-serif font of 12.5 pixels."""
     return sum(
         NARROW_WIDTH
         if c in NARROW
@@ -88,7 +89,7 @@ def text_width(text: str) -> float:
 
 
 def clip(text: str, width: float) -> str:
-    """`text`, or its beginning and an ellipsis where it is wider than `width`."""
+    """Return `text`, or its beginning and an ellipsis if it is wider than `width`."""
     if text_width(text) <= width:
         return text
     while text and text_width(text) + OTHER_WIDTH > width:
@@ -97,7 +98,7 @@ def clip(text: str, width: float) -> str:
 
 
 def arrange(picture: NetPicture, *, down: bool = True) -> NetLayout:
-    """The places of everything in `picture`."""
+    """Return the positions of everything in `picture`."""
     boxes, wires = picture.boxes, picture.wires
     width = min(max([MIN_WIDTH, *(_needed_width(box) for box in boxes if not box.reference)]), MAX_WIDTH)
     widths = [min(_needed_width(box), width) if box.reference else width for box in boxes]
@@ -105,7 +106,7 @@ def arrange(picture: NetPicture, *, down: bool = True) -> NetLayout:
     along, sideways = (heights, widths) if down else (widths, heights)
     rank = ranks_of(len(boxes), wires)
     centres, bends = _across(rank, wires, sideways)
-    extents = [0.0] * (max(rank) + 1)  # along the ranks
+    extents = [0.0] * (max(rank) + 1)  # extent of each rank, in the direction of ranks
     for index, level in enumerate(rank):
         extents[level] = max(extents[level], along[index])
     begins = [float(MARGIN)]
@@ -137,7 +138,7 @@ def arrange(picture: NetPicture, *, down: bool = True) -> NetLayout:
 def _across(
     rank: Sequence[int], wires: Sequence[Wire], sizes: Sequence[float]
 ) -> tuple[list[float], list[list[float]]]:
-    """Positions across the ranks: of the centres of all boxes, and of each wire where it crosses a rank.
+    """Positions across the ranks: of the centres of all boxes, and of each wire in each rank that it crosses.
 
     igraph orders each rank for few crossings; its positions may overlap, and are replaced.
     """
@@ -165,7 +166,7 @@ def _across(
     return x[:count], [[x[point] for point in chain] for chain in chains]
 
 
-def _needed_width(box: Box) -> float:
+def _needed_width(box: NetBox) -> float:
     texts = (text_width(line.left) + RIGHT_SIZE * text_width(line.right) for line in (*box.layers, *box.tops))
     return max(texts) + GAP_OF_TEXTS + (4 + box.ends) * PADDING + STRIPE
 
@@ -173,7 +174,7 @@ def _needed_width(box: Box) -> float:
 def _ports(
     wires: Sequence[Wire], centre: Sequence[float], bends: Sequence[Sequence[float]], half: Sequence[float]
 ) -> list[float]:
-    """Where each wire enters its box: side by side, in the order in which they come."""
+    """The position at which each wire enters its box; wires of one box are ordered by their origin."""
     entering: dict[int, list[int]] = {}
     for number, wire in enumerate(wires):
         entering.setdefault(wire.target, []).append(number)

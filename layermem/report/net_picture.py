@@ -1,12 +1,12 @@
 """A net and its plan as a picture: a box for each op of the forward pass, a wire for each blob that it reads.
 
     +---------------------------------+
-    | conv1        Convolution 7x7/2  |   a line for each layer that the op stands for (graph/fusion.py)
+    | conv1        Convolution 7x7/2  |   a line for each layer of the op (graph/fusion.py)
     | conv1_relu                ReLU  |
     | 32x64x112x112         98.0 MiB  |   a line for each top
     +---------------------------------+
 
-Boxes and wires have the decision of the plan for the blob (decisions.py).  A wire that would cross a large part of the
+Boxes and wires show the decision of the plan for the blob (decisions.py).  A wire that would cross a large part of the
 picture, from an input layer to a loss or from one of many readers, ends in a small box that names its other end.
 drawing.py arranges and writes a picture.
 """
@@ -27,9 +27,9 @@ from layermem.report.plan_report import PlanReport
 from layermem.utils.units import format_bytes, format_seconds
 
 TOPS_SHOWN = 3
-LONG = 8  # ranks that a wire may span whatever it connects
-CROWDED = 12  # wires at one box, from which on the long ones are cut
-FAMILIES = {  # hues of Caffe's draw_net.py for the first three and the rest, by layer type
+LONG = 8  # ranks that any wire may span
+CROWDED = 12  # from this number of wires at a box on, long ones are cut
+FAMILIES = {  # families of layer types; the first three and the rest have hues of Caffe's draw_net.py
     "convolution": ("Convolution", "Deconvolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Im2col"),
     "pooling": ("Pooling", "SPP", "ROIPooling", "PSROIPooling", "Upsample"),
     "inner product": ("InnerProduct", "Embed"),
@@ -38,8 +38,8 @@ FAMILIES = {  # hues of Caffe's draw_net.py for the first three and the rest, by
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a box: text on the left, smaller text on the right; `family` is that of a layer."""
+class BoxLine:
+    """One line of a box: text on the left, smaller text on the right; `family` is the family of its layer."""
 
     left: str
     right: str
@@ -47,15 +47,15 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Box:
-    """`layers` and `tops` are lines; `reference` is a box that stands for the other end of a wire."""
+class NetBox:
+    """A box of lines for layers and tops; `reference` marks a box that names the other end of a wire."""
 
-    layers: tuple[Line, ...]
-    tops: tuple[Line, ...]
+    layers: tuple[BoxLine, ...]
+    tops: tuple[BoxLine, ...]
     decision: str
     tooltip: str
     in_place: bool = False
-    ends: bool = False  # of an input layer, or without readers
+    ends: bool = False  # whether it is an input layer or has no readers
     reference: bool = False
 
 
@@ -81,11 +81,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class NetPicture:
-    """`totals`: for each decision the blobs and bytes that it is of, whatever is folded."""
+    """The boxes and wires; `totals` counts blobs and bytes by decision, before folding."""
 
     title: str
     subtitle: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[NetBox, ...]
     wires: tuple[Wire, ...]
     totals: dict[str, tuple[int, int]]
     in_place: int = 0
@@ -135,19 +135,21 @@ def net_picture(report: PlanReport, *, fold: bool = False) -> NetPicture:
 # -- boxes ---------------------------------------------------------------------------------------------------------
 
 
-def _box(op: Op, net: Net, nodes: dict[str, Node], decisions: Mapping[str, BufferDecision], read: set[str]) -> Box:
+def _box(op: Op, net: Net, nodes: dict[str, Node], decisions: Mapping[str, BufferDecision], read: set[str]) -> NetBox:
     members = [nodes[name] for name in op.layers]
-    lines = tuple(Line(node.layer.name, _detail(node.layer.param), _family(node.layer.type)) for node in members)
+    lines = tuple(BoxLine(node.layer.name, _detail(node.layer.param), _family(node.layer.type)) for node in members)
     tops = [buffer for role, buffer in op.roles.items() if role[0] == "y" and role[1:].isdigit()]
     shown = [
-        Line(f"{top}  {net.blobs[top]}" if len(tops) > 1 else str(net.blobs[top]), format_bytes(decisions[top].nbytes))
+        BoxLine(
+            f"{top}  {net.blobs[top]}" if len(tops) > 1 else str(net.blobs[top]), format_bytes(decisions[top].nbytes)
+        )
         for top in tops[: TOPS_SHOWN if len(tops) <= TOPS_SHOWN else TOPS_SHOWN - 1]
     ]
     if len(shown) < len(tops):
         rest = sum(decisions[top].nbytes for top in tops[len(shown) :])
-        shown.append(Line(f"and {len(tops) - len(shown)} more", format_bytes(rest)))
+        shown.append(BoxLine(f"and {len(tops) - len(shown)} more", format_bytes(rest)))
     first = decisions[tops[0]] if tops else None
-    return Box(
+    return NetBox(
         lines,
         tuple(shown),
         first.decision if first else FREED,
@@ -187,12 +189,12 @@ def _family(kind: str) -> str:
 
 
 def _detail(param: Message) -> str:
-    """The type of a layer, with its sizes."""
+    """The type of a layer with its sizes."""
     return f"{param.type} {_sizes(param)}".rstrip()
 
 
 def _sizes(param: Message) -> str:
-    """The window and the outputs of a layer: "3x3/2, 64"."""
+    """The window and the number of outputs of a layer: "3x3/2, 64"."""
     if param.HasField("convolution_param"):
         p = param.convolution_param
         return f"{_window(p)}, {p.num_output}" if p.num_output else _window(p)
@@ -209,7 +211,7 @@ def _sizes(param: Message) -> str:
 
 
 def _window(p: Message) -> str:
-    """ "3x3/2" of a kernel of 3 and a stride of 2."""
+    """Return "3x3/2" for a kernel of 3 and a stride of 2."""
     sizes = [*p.kernel_size] if hasattr(p.kernel_size, "__len__") else [p.kernel_size]
     strides = [*p.stride] if hasattr(p.stride, "__len__") else [p.stride]
     if p.HasField("kernel_h"):
@@ -252,17 +254,18 @@ def _folded(picture: NetPicture) -> NetPicture:
     return replace(picture, boxes=kept, wires=tuple(kept_wires.values()), stages=stages)
 
 
-def _shapes(box: Box) -> tuple[str, ...]:
+def _shapes(box: NetBox) -> tuple[str, ...]:
     return tuple(line.left.split("  ")[-1] for line in box.tops)
 
 
-def _stage_text(fold: Fold, boxes: Sequence[Box]) -> str:
+def _stage_text(fold: Fold, boxes: Sequence[NetBox]) -> str:
     last = fold.first + fold.period * (fold.repeats - 1)
     return f"{fold.repeats} times: {boxes[fold.first].layers[0].left} to {boxes[last].layers[0].left}"
 
 
 def ranks_of(count: int, wires: Sequence[Wire]) -> list[int]:
-    """The rank of each box: below all that it reads; what the first box does not lead to is right above its reader."""
+    """The rank of each box: below all its inputs; a box that the first one does not lead to is right above its
+    reader."""
     inputs: list[list[int]] = [[] for _ in range(count)]
     outputs: list[list[int]] = [[] for _ in range(count)]
     for wire in wires:
@@ -312,5 +315,5 @@ def _cut_long_wires(picture: NetPicture) -> NetPicture:
     return replace(picture, boxes=tuple(boxes), wires=tuple(wires))
 
 
-def _reference(text: str, wire: Wire) -> Box:
-    return Box((Line(text, ""),), (), wire.decision, wire.tooltip, ends=True, reference=True)
+def _reference(text: str, wire: Wire) -> NetBox:
+    return NetBox((BoxLine(text, ""),), (), wire.decision, wire.tooltip, ends=True, reference=True)

@@ -16,6 +16,7 @@ from layermem.report.net_layout import (
     NetLayout,
     Placed,
     Point,
+    Route,
     clip,
     text_width,
 )
@@ -24,7 +25,7 @@ from layermem.utils.text import printable
 from layermem.utils.units import format_bytes
 
 INK, GREY, PAPER = "#1f2630", "#5b6572", "#ffffff"
-COLOURS = {  # fill of boxes and colour of wires: they differ in greyscale too, and wires by their dashes
+COLOURS = {  # fill of boxes and colour of wires, distinct in greyscale too; wires also differ by dashes
     KEPT: ("#bcd9f5", "#1f66b0", ""),
     RECOMPUTED: ("#ffd98a", "#b36a00", "7 4"),
     OFFLOADED: ("#dfc6f2", "#7a35ad", "2 3"),
@@ -36,7 +37,7 @@ MEANINGS = {
     OFFLOADED: "copied to host memory, and back",
     FREED: "not read after the forward pass",
 }
-HUES = {  # the first three as in Caffe's draw_net.py
+HUES = {  # hues of families; the first three as in Caffe's draw_net.py
     "convolution": "#ff5050",
     "pooling": "#ff9900",
     "inner product": "#cc33ff",
@@ -58,6 +59,15 @@ text {{ font: {SIZE}px {FONT}; fill: {INK}; }}
 .wire {{ fill: none; stroke-width: 1.7; }}
 .frame {{ fill: none; stroke: {GREY}; stroke-width: 1.2; stroke-dasharray: 10 4; }}
 """
+
+
+def _add_wire(net: Element, route: Route, *, down: bool) -> None:
+    _, colour, dashes = COLOURS[route.wire.decision]
+    curve, end = _curve(route.points, down), f"url(#{route.wire.decision})"
+    path = SubElement(net, "path", {"class": "wire", "d": curve, "stroke": colour, "marker-end": end})
+    if dashes:
+        path.set("stroke-dasharray", dashes)
+    _add(path, "title", route.wire.tooltip)
 
 
 def svg_text(picture: NetPicture, layout: NetLayout) -> str:
@@ -83,20 +93,7 @@ def svg_text(picture: NetPicture, layout: NetLayout) -> str:
     for frame in layout.frames:
         _add_frame(net, frame.x, frame.y, frame.width, frame.height, frame.text, frame.tooltip)
     for route in layout.routes:
-        _, colour, dashes = COLOURS[route.wire.decision]
-        path = SubElement(
-            net,
-            "path",
-            {
-                "class": "wire",
-                "d": _curve(route.points, layout.down),
-                "stroke": colour,
-                "marker-end": f"url(#{route.wire.decision})",
-            },
-        )
-        if dashes:
-            path.set("stroke-dasharray", dashes)
-        _add(path, "title", route.wire.tooltip)
+        _add_wire(net, route, down=layout.down)
     for placed in layout.boxes:
         _add_box(net, placed)
     indent(root, " ")
@@ -133,7 +130,7 @@ def _add_box(parent: Element, placed: Placed) -> None:
 
 
 def _add_line(parent: Element, text: str, more: str, left: float, right: float, y: float, name: str) -> None:
-    """Text on the left, whose name matters more, and on the right what fits beside it."""
+    """Add text on the left, and on the right as much of `more` as fits; `name` in the text has priority."""
     baseline = _number(y + LINE - 4.5)
     text = clip(text, right - left)
     rest = (right - left - text_width(text) - GAP_OF_TEXTS / 2) / RIGHT_SIZE
@@ -145,7 +142,7 @@ def _add_line(parent: Element, text: str, more: str, left: float, right: float, 
 
 
 def _curve(points: Sequence[Point], down: bool) -> str:
-    """Curves between ranks; lines across those that the wire passes."""
+    """An SVG path with curves between ranks and straight lines across ranks that the wire crosses."""
     (x, y), *rest = points
     text = [f"M{_number(x)} {_number(y)}"]
     for index, (nx, ny) in enumerate(rest):
@@ -198,7 +195,7 @@ def _add_markers(defs: Element) -> None:
 
 
 def _legend_lines(picture: NetPicture) -> list[tuple[str, str]]:
-    """(decision, or another mark; text) of each line."""
+    """(decision or other mark, text) of each line of the legend."""
     lines = []
     for decision, meaning in MEANINGS.items():
         if decision in picture.totals:

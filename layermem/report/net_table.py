@@ -3,7 +3,7 @@
     net_rows      bottoms, tops, shapes, parameters, FLOPs and bytes of each layer
     fused_rows    the op that runs each layer in a schedule: a device may fuse several layers into one op
 
-Blobs have their names in the prototxt: a layer that works in place has one name for its bottom and its top.
+Blobs have their names in the prototxt: the bottom and the top of an in-place layer share one name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FUSED_HEADINGS = ["layer", "type", "op", "steps"]
 
 
 class LayerValues(TypedDict, total=False):
-    """A layer; `op` and `steps` only in fused_values."""
+    """Values of a layer; `op` and `steps` only in fused_values."""
 
     name: str
     type: str
@@ -36,7 +36,7 @@ class LayerValues(TypedDict, total=False):
 
 
 class NetValues(TypedDict, total=False):
-    """A net; `device` only in fused_values."""
+    """Values of a net; `device` only in fused_values."""
 
     name: str
     phase: str
@@ -49,12 +49,12 @@ class NetValues(TypedDict, total=False):
 
 
 def net_values(net: Net, *, parts: bool = False) -> NetValues:
-    """The values of the table; `parts`: with a row for each part of a layer that is several others.
+    """The values of the table; with `parts`, a layer that consists of several others has a row for each.
 
     flops             multiplications and additions of a forward pass
-    bytes             of the layer's tops, and of those of its parts; an in-place top has none of its own
-    parameters        learned ones only; `average_shapes` are those of running averages
-    activation_bytes  what Caffe prints as "Memory required for data"
+    bytes             of the layer's tops, including tops of its parts; an in-place top takes no bytes
+    parameters        only learned ones; `average_shapes` are the shapes of running averages
+    activation_bytes  the number that Caffe prints as "Memory required for data"
     """
     nodes = (NetLayer(node.layer.param, (node,), node.bottoms, node.tops) for node in net.nodes)
     each = [*nodes] if parts else net.layers
@@ -118,7 +118,7 @@ def net_rows(values: NetValues) -> tuple[list[list[str]], list[str]]:
 
 
 def fused_values(values: NetValues, graph: Graph) -> NetValues:
-    """`values` of a net, with the `op` that runs each layer in `graph` and, for the first layer of it, its `steps`."""
+    """`values` with the `op` that runs each layer in `graph` and, at the first layer of the op, its `steps`."""
     steps: dict[str, list[str]] = {}
     for op in graph.ops:
         name, _, step = op.name.rpartition(".")

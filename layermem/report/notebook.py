@@ -1,6 +1,6 @@
-"""What a notebook shows of a plan or a net: a table, and the arena as a picture, in one piece of HTML.
+"""Shows a plan or a net in a notebook: a table and a picture of the arena, in one piece of HTML.
 
-The picture is that of `plan --plot`, drawn as SVG in place, so that it needs no library and no file.
+The picture is the one of `plan --plot`, drawn as inline SVG, so that it needs no library and no file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from layermem.graph.net import Net
 from layermem.report.net_table import HEADINGS, net_rows, net_values
 from layermem.report.plan_report import PlanReport
 from layermem.report.summary import plan_facts
-from layermem.report.timeline_picture import KIND_NAMES, ArenaPicture, Box, arena_picture
+from layermem.report.timeline_picture import KIND_NAMES, ArenaBox, ArenaPicture, arena_picture
 from layermem.utils.units import format_bytes, format_seconds
 
 WIDTH, HEIGHT, MARGIN = 760, 320, 22  # of the picture in pixels; below it, a line of text
@@ -21,7 +21,7 @@ MAX_ROWS = 200  # layers of a net's table
 
 
 def plan_html(report: PlanReport) -> str:
-    """The facts of a plan, and its arena."""
+    """The facts of a plan and a picture of its arena."""
     shown = plan_facts(report)
     if not report.feasible:
         shown.insert(0, ("budget", f"{format_bytes(report.budget_bytes or 0)} is below the minimum: nothing fits"))
@@ -30,7 +30,7 @@ def plan_html(report: PlanReport) -> str:
 
 
 def net_html(net: Net, report: PlanReport | None) -> str:
-    """The layers of a net, and the arena of its plan if it has one."""
+    """A table of a net's layers and, with a plan, a picture of its arena."""
     layers, total = net_rows(net_values(net))
     more = _row([f"... {len(layers) - MAX_ROWS:,} more layers"]) if len(layers) > MAX_ROWS else ""
     heads = "".join(f"<th>{escape(heading.lstrip('>'))}</th>" for heading in HEADINGS)
@@ -60,7 +60,7 @@ def arena_svg(picture: ArenaPicture) -> str:
     )
 
 
-def _rectangle(box: Box, seconds: float, top: int) -> str:
+def _rectangle(box: ArenaBox, seconds: float, top: int) -> str:
     width, height = (box.end - box.begin) / seconds * WIDTH, box.nbytes / top * HEIGHT
     if width < VISIBLE or height < VISIBLE:
         return ""

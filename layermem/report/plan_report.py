@@ -1,4 +1,4 @@
-"""What is known of a training step before it runs: a job under a strategy and a budget, beside the baseline.
+"""Predicts a training step before it runs: a job under a strategy and a budget, compared with the baseline.
 
 report = evaluate(job, "hybrid", "50%")
 report.program, report.peak_bytes, report.seconds, report.minimum_bytes, ...
@@ -16,6 +16,7 @@ from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.ops import FP32
+from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
@@ -35,6 +36,25 @@ from layermem.utils.units import aligned, format_bytes, format_seconds
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
 
+def _planned(attempt: Attempt, name: str, saved: Plan | None) -> PlanReport:
+    """The report of an attempt, with its refusal where nothing fits the budget."""
+    job, compiler, budget_bytes = attempt.job, attempt.compiler, attempt.budget_bytes
+    try:
+        if saved is not None:
+            saved.validate(job.graphs[0])
+        program = attempt.program()
+    except BudgetError as error:
+        if error.host:
+            raise describe_host_refusal(error, name) from None
+        search = compiler.smallest.search
+        job, refusal = job.with_fingerprint(search.graph.fingerprint), describe_refusal(error, search)
+        return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
+    job = job.with_fingerprint(program.train.graph.fingerprint)
+    report = PlanReport(job, name, budget_bytes, program, search=compiler.search)
+    report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
+    return report
+
+
 def evaluate(
     job: Job,
     strategy: Choice | None = None,
@@ -43,10 +63,10 @@ def evaluate(
     *,
     begin_bound: bool = False,
 ) -> PlanReport:
-    """`job` under `strategy` and `budget`, or by a plan that was made before.  `begin_bound`: the bound of its seconds
-    will be read, and is computed in a thread meanwhile.
+    """Plan `job` under `strategy` and `budget`, or by a saved plan.  With `begin_bound` the bound of its seconds is
+    computed in a thread at the same time.
 
-    Where nothing fits the budget, the report says why and describes the smallest program; a host budget that is too
+    If nothing fits the budget, the report has the refusal and describes the smallest program; a host budget that is too
     small is a BudgetError.
     """
     if strategy is not None and plan is not None:
@@ -57,22 +77,8 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    attempt = plan_step(job, choice, budget_bytes)
-    job, compiler = attempt.job, attempt.compiler
     try:
-        if saved is not None:
-            saved.validate(job.graphs[0])
-        program = attempt.program()
-        job = job.with_fingerprint(program.train.graph.fingerprint)
-        report = PlanReport(job, name, budget_bytes, program, search=compiler.search)
-        report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
-        return report
-    except BudgetError as error:
-        if error.host:
-            raise describe_host_refusal(error, name) from None
-        search = compiler.smallest.search
-        job, refusal = job.with_fingerprint(search.graph.fingerprint), describe_refusal(error, search)
-        return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
+        return _planned(plan_step(job, choice, budget_bytes), name, saved)
     except (ValueError, UnsafeSchedule) as error:
         if saved is None:
             raise
@@ -80,13 +86,14 @@ def evaluate(
 
 
 def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> Callable[[], float]:
-    """What waits for the least seconds of a training step within these bytes, computed once."""
+    """Return a function that waits for the lower bound of a training step's seconds within these bytes, computed
+    once."""
     return least_seconds_once(job.graphs[0], job.costs, budget_bytes, host_budget_bytes, job.arena)
 
 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
-    """The report of evaluate(), without a search for slices; where neither the plan for the budget nor the one of least
-    memory fits, the fewest bytes of these: no minimum is searched."""
+    """Return the report of evaluate(), without a search for slices.  If neither the plan for the budget nor the one of
+    least memory fits, return the fewest bytes of both: no minimum is searched."""
     compiler = Compiler(job.arena, strategy, job.hints)
     try:
         program = compiler.compile(budget_bytes, quick=True)
@@ -103,8 +110,8 @@ def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport |
 class PlanReport:
     """A program for a job under a budget (bytes, None without).
 
-    If nothing fits, `refusal` says why, and the program is the smallest of the strategy.
-    `search` made the program; another one would give the same answers, and holds the native planners' caches.
+    If nothing fits, `refusal` explains it, and the program is the smallest of the strategy.
+    `search` made the program and holds the native planners' caches; a new one would give the same answers.
     """
 
     job: Job
@@ -120,7 +127,7 @@ class PlanReport:
         return f"<PlanReport: {self.job.title}, strategy {self.strategy}, {numbers}{fits}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the facts and the arena (report/notebook.py, which reads reports)."""
+        """The facts and the arena for a notebook (report/notebook.py, which reads reports)."""
         return str(import_module("layermem.report.notebook").plan_html(self))
 
     @property
@@ -128,7 +135,7 @@ class PlanReport:
         return self.refusal is None
 
     def explain_refusal(self) -> BudgetError:
-        """`refusal`, with the strategies that would fit."""
+        """The `refusal` with the strategies that would fit."""
         assert self.refusal is not None
         refusal = self.refusal
         if self.job.slices == NO_SLICES and not refusal.host and can_slice(self.job):
@@ -154,12 +161,12 @@ class PlanReport:
 
     @cached_property
     def minimum_bytes(self) -> int:
-        """The least budget that the strategy fits."""
+        """The smallest budget that the strategy fits."""
         return self.minimum_program.arena_bytes
 
     @cached_property
     def minimum_program(self) -> Program:
-        """The program of the least budget: this one, or the smallest that a search finds."""
+        """The program of the smallest budget: this one, or one that a search finds."""
         job, search = self.job, self._search
         programs = [self.program, search.min_memory_program]
         less = Compiler(job.arena, search.entry, job.hints).less_fused
@@ -177,48 +184,48 @@ class PlanReport:
 
     @property
     def overhead(self) -> float:
-        """Share of the baseline's time by which a step is longer."""
+        """The additional time of a step as a share of the baseline's."""
         return self.seconds / self.job.baseline_seconds - 1 if self.job.baseline_seconds else 0.0
 
     @cached_property
     def bound_bytes(self) -> int:
-        """Bytes below which no plan can go."""
+        """Lower bound of the bytes of all plans."""
         return max(least_bytes(graph, self.available_host_bytes) for graph in self.job.graphs)
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that a plan might have taken: the budget, or what this one takes."""
+        """Bytes available to a plan: the budget, or without one the bytes of this plan."""
         return max(self.peak_bytes, self.budget_bytes or 0)
 
     @property
     def available_host_bytes(self) -> int | None:
-        """The same of the host; None is no limit."""
+        """Bytes of the host available to a plan; None is no limit."""
         host_budget_bytes = self.job.hints.host_budget_bytes
         return None if host_budget_bytes is None else max(self.program.host_bytes, host_budget_bytes)
 
     @property
     def optimality_gap(self) -> float:
-        """Share of the baseline's time by which a better plan could be faster, at most."""
+        """Upper bound of the time that a better plan could save, as a share of the baseline's time."""
         baseline = self.job.baseline_seconds
         return (self.seconds - self.bound_seconds) / baseline if baseline else 0.0
 
     @property
     def base(self) -> str:
-        """The strategy that the plan began with, where its own combines others; "" where it does not."""
+        """The strategy from which the plan started, if its strategy combines others; otherwise ""."""
         return self.program.train.plan.base
 
     @property
     def base_is_offloaded(self) -> bool:
-        """Whether the plan offloads what its base does not."""
+        """Whether the plan offloads buffers that its base does not."""
         decisions = self.program.train.plan.decisions.values()
         return Decision.OFFLOAD in decisions and self.base in STRATEGIES and not STRATEGIES[self.base].offloads
 
     @cached_property
     def bound_seconds(self) -> float:
-        """Seconds below which no plan in as many bytes can go."""
+        """Lower bound of the seconds of all plans in the same bytes."""
         graph, costs = self.job.graphs[0], self.job.costs
         ops = with_fused_updates(graph).ops
-        every_op_once = sum(costs.op(op, joined=bool(op.joins)) for op in ops)  # no step is faster
+        every_op_once = sum(costs.op(op, joined=bool(op.joins)) for op in ops)  # lower bound of any step
         if self.seconds < every_op_once * (1 + ROUNDING):
             return every_op_once
         return _begin_bound(self.job, self.available_bytes, self.available_host_bytes)()
@@ -230,13 +237,13 @@ class PlanReport:
 
     @property
     def slices(self) -> Slices | None:
-        """The layers that run in slices, or whose weights are in bands, if there are some."""
+        """The layers that run in slices, or whose weights are in bands, if there are any."""
         slices = self.job.graphs[0].slices
         return Slices.parse(slices) if slices else None
 
     @property
     def not_fused(self) -> tuple[str, ...]:
-        """The fusions that the step does without, for their bytes."""
+        """The fusions that the step leaves out to save bytes."""
         return self.job.graphs[0].not_fused
 
     @property
@@ -260,7 +267,7 @@ class PlanReport:
 
     @cached_property
     def peak_schedule(self) -> Schedule:
-        """The schedule with the highest peak: the train step's, or that of a test net."""
+        """The schedule with the highest peak: the train step's, or one of a test net."""
         return max(self.program.schedules, key=lambda schedule: schedule.max_live_bytes)
 
     @property
@@ -269,7 +276,7 @@ class PlanReport:
 
     @property
     def peak_residencies(self) -> list[Residency]:
-        """What is in use at the peak, largest first."""
+        """The residencies in use at the peak, largest first."""
         return self.peak_schedule.live_at(self.peak_schedule.peak_tick)
 
     @property
@@ -280,11 +287,11 @@ class PlanReport:
             bytes_of[kind_of(self.peak_schedule.graph, r)] += aligned(r.nbytes)
         return dict(bytes_of.most_common())
 
-    # -- what the plan does ----------------------------------------------------------------------------------------
+    # -- actions of the plan ---------------------------------------------------------------------------------------
 
     @property
     def recomputed_ops(self) -> int:
-        """Ops that run a second time."""
+        """Number of ops that run a second time."""
         return sum(instruction.is_recompute for instruction in self.program.train.instructions)
 
     @property
@@ -299,6 +306,6 @@ class PlanReport:
 
 
 def kind_of(graph: Graph, residency: Residency) -> str:
-    """Kind of the buffer, or "workspace" for that of one op."""
+    """The kind of the buffer, or "workspace" for the workspace of an op."""
     buffer = graph.buffers.get(residency.buffer)
     return buffer.kind if buffer is not None else "workspace"

@@ -1,4 +1,4 @@
-"""Predictions as people and programs read them: the classes with the highest scores, by name."""
+"""Predictions for people and programs: the classes with the highest scores, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SYNSET = re.compile(r"(n\d{8})\s+(\S.*)")  # "n01440764 tench, Tinca tinca"
 
 
 class Label(NamedTuple):
-    """The name of a class; `synset` is its number in WordNet, where the file has one."""
+    """The name of a class; `synset` is its number in WordNet, if the file has one."""
 
     name: str
     synset: str | None = None
@@ -25,7 +25,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """`index` is the number of a class, from 0."""
+    """The score of a class; `index` is its number, from 0."""
 
     index: int
     score: float
@@ -33,9 +33,9 @@ class Score:
 
 
 def read_labels(path: str, classes: int | None = None) -> list[Label]:
-    """The name of each class: one in a line, class 0 first; a synset number may stand before it.
+    """Read the name of each class: one per line, class 0 first; a synset number may precede it.
 
-    classes   how many the net has; InputError unless the file has as many
+    classes   the number of classes of the net; InputError if the file has another number
     """
     lines = [line.strip() for line in read_lines(path, what="list of class names")]
     while lines and not lines[-1]:
@@ -52,7 +52,7 @@ def read_labels(path: str, classes: int | None = None) -> list[Label]:
 
 
 def top_scores(row: np.ndarray, count: int, labels: Sequence[Label] | None = None) -> list[Score]:
-    """The `count` classes with the highest scores of one item, highest first; of equal ones the first class."""
+    """The `count` classes with the highest scores of one item, highest first; among equal ones the first class."""
     scores = row.reshape(-1)
     if not np.isfinite(scores).all():
         raise InputError("its scores are NaN or infinite; use other weights, or correct the input")
@@ -66,7 +66,7 @@ def score_lines(scores: Iterable[Score]) -> list[str]:
 
 
 def score_values(scores: Iterable[Score]) -> list[dict[str, object]]:
-    """The same for JSON."""
+    """The scores as values for JSON."""
     values = []
     for each in scores:
         value: dict[str, object] = {"class": each.index, "score": each.score}
@@ -78,8 +78,8 @@ def score_values(scores: Iterable[Score]) -> list[dict[str, object]]:
     return values
 
 
-class Accuracy:
-    """How many items with a label have it as their first class, and among those that are shown."""
+class AccuracyCount:
+    """Counts labelled items whose label is their first class, and those whose label is among the shown classes."""
 
     def __init__(self, shown: int) -> None:
         self.shown = shown

@@ -1,6 +1,6 @@
 """A solver's events on a terminal: a progress bar with iteration, loss and remaining time, and a line per test.
 
-In a pipe the same events are printed as Caffe's log lines (log.py).
+In a pipe, events are printed as Caffe's log lines (log.py).
 """
 
 from __future__ import annotations

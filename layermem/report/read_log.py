@@ -25,11 +25,11 @@ REPEATED = ("train", "test")  # records of iterations that a resumed run makes a
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over iterations; those that were NaN or infinite are None.
+    """Values over iterations; NaN and infinite values are None.
 
     net    "train", "test 0", "test 1" ...
     kind   "loss" (of each iteration, or test), "average_loss", "learning_rate" or "output"
-    name   of the output, such as "accuracy" or "accuracy[2]"; else that of the kind
+    name   name of the output, such as "accuracy" or "accuracy[2]"; otherwise of the kind
     """
 
     net: str
@@ -56,7 +56,7 @@ def read_records(path: str) -> list[Record]:
 
 
 def last_training(records: Sequence[Record]) -> list[Record]:
-    """The records of the last run and of those that it resumed, without the iterations that were made again."""
+    """The records of the last run and of the runs that it resumed, without iterations that were repeated."""
     result: list[Record] = []
     for record in records:
         if record["event"] == "start":

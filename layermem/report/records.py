@@ -1,4 +1,4 @@
-"""The records of a run, one for each event: what `train --log` writes, and what curves are drawn from.
+"""The records of a run, one for each event: `train --log` writes them, and curves are drawn from them.
 
     {"event": "start", "format": 1, "net": "LeNet x64", "seed": 7, ...}
     {"event": "train", "iteration": 20, "loss": 0.21, "learning_rate": 0.01, "outputs": {"loss": 0.21}, ...}
@@ -23,8 +23,8 @@ from layermem.report import events
 from layermem.report.events import Event, Output
 from layermem.report.plan_report import PlanReport
 
-FORMAT = 1  # of the records; readers refuse a greater one
-MAX_VALUES = 100  # of an output; larger ones, such as the scores of every image, are left out
+FORMAT = 1  # version of the records; readers refuse a newer one
+MAX_VALUES = 100  # larger outputs, such as the scores of every image, are left out
 LIBRARIES = ("numpy", "protobuf", "lmdb", "h5py", "pillow")
 
 Value = float | int | str | bool | None | list["Value"] | dict[str, "Value"]
@@ -33,10 +33,10 @@ Sink = Callable[[Record], None]
 
 
 class Recorder:
-    """Called with the events of a solver; hands a record of each to `sink`.
+    """Called with the events of a solver; passes a record of each to `sink`.
 
-    every   a record for each iteration that it divides
-    clock   seconds, which the records count from the start of the run
+    every   record only iterations that it divides
+    clock   returns seconds; records count from the start of the run
     """
 
     def __init__(self, sink: Sink, *, every: int = 1, clock: Callable[[], float] = time.monotonic):
@@ -45,7 +45,7 @@ class Recorder:
         self._iteration = 0
 
     def start(self, report: PlanReport, **run: Value) -> None:
-        """The first record: the plan, the versions, and what is known of the `run`: its seed, files and iterations."""
+        """Write the first record: the plan, the versions, and facts about the `run`: its seed, files and iterations."""
         iteration = run.get("iteration", 0)
         assert isinstance(iteration, int)
         self._begin, self._iteration = self.clock(), iteration
@@ -61,7 +61,7 @@ class Recorder:
             self._write(values)
 
     def end(self, status: str, **values: Value) -> None:
-        """The last record: why the run ended (done, stopped, diverged or failed), and what it took."""
+        """Write the last record: the reason why the run ended (done, stopped, diverged or failed), and its `values`."""
         self._write({"event": "end", "status": status, "iteration": self._iteration, **values})
 
     def _write(self, values: Record) -> None:
@@ -69,7 +69,7 @@ class Recorder:
 
 
 def start_record(report: PlanReport) -> Record:
-    """What a plan gives to the first record of a run, with the versions of the program and its libraries."""
+    """The values of a plan for the first record of a run, with the versions of the program and its libraries."""
     job, train = report.job, report.job.nets[0]
     return {
         "event": "start",
@@ -120,8 +120,8 @@ def values_of(event: Event) -> Record | None:
 
 
 def number(value: float) -> float | None:
-    """`value`, with the digits that it has in single precision if it comes from there; None for NaN and infinities,
-    which JSON does not have."""
+    """`value`, with the digits that it has in single precision if that is its origin; None for NaN and infinities,
+    which JSON lacks."""
     value = float(value)
     if not math.isfinite(value):
         return None
@@ -141,7 +141,7 @@ def _values(values: np.ndarray) -> Value:
 
 
 def _library_versions() -> Mapping[str, Value]:
-    from importlib.metadata import PackageNotFoundError, version  # loads much: only for runs with a log
+    from importlib.metadata import PackageNotFoundError, version  # slow to load: only for runs with a log
 
     found: dict[str, Value] = {}
     for name in LIBRARIES:

@@ -1,4 +1,4 @@
-"""The text of a refusal: the budget, the minimum, what uses the memory at the peak, and which strategies would fit.
+"""The text of a refusal: the budget, the minimum, the users of memory at the peak, and the strategies that would fit.
 
 budget 2.00 GiB is below the minimum of 'hybrid', 2.31 GiB (2,480,343,040 bytes).
   peak at  backward res4f (tick 211): res4f.diff 49 MiB, workspace 96 MiB, ...
@@ -37,13 +37,13 @@ def describe_refusal(error: BudgetError, search: Search) -> BudgetError:
 
 
 def host_budget_facts(hints: Hints) -> list[tuple[str, str]]:
-    """Why nothing is offloaded, where that is so."""
+    """The reason why nothing is offloaded, if that is so."""
     text = "0 bytes, so nothing is offloaded (--host-budget B: to memory; --spill DIR: to a file)"
     return [("host", text)] if hints.host_budget_bytes == 0 else []
 
 
 def add_suggestions(error: BudgetError, search: Search) -> BudgetError:
-    """The refusal with the other strategies that fit, and how few bytes they need."""
+    """The refusal with the other strategies that fit, and the bytes that they need."""
     fits = ", ".join(
         f"{name} {format_bytes(nbytes)}" for name, nbytes in search.suggestions(error.budget_bytes).items()
     )

@@ -1,7 +1,7 @@
 """The log files of `train --log`: run.jsonl with a JSON object in each line, or run.csv with a row for each record.
 
-Every line is written at once and whole: one write to a file that is opened for appending.  What a crash of the machine
-leaves of a last line is removed when the log is opened again.  A run that finds a log appends to it.
+Every line is written with one write to a file that is opened for appending.  An incomplete last line, after a crash of
+the machine, is removed when the log is opened again.  A run that finds a log appends to it.
 source  jsonlines.org; RFC 4180
 """
 
@@ -23,11 +23,11 @@ from layermem.utils.text import printable
 ENDINGS = (".jsonl", ".csv")
 FIRST_COLUMNS = ("event", "iteration", "seconds", "loss", "average_loss", "learning_rate", "test_net")
 DETAILS = "details"  # the last column: the fields without a column of their own, as JSON
-FIRST_LINE_LIMIT = 1 << 16  # bytes; the first line of a longer one is of no log
+FIRST_LINE_LIMIT = 1 << 16  # bytes; no log has a longer first line
 
 
 def check_log(path: str) -> None:
-    """InputError, before any work, for a path that is not a log by its name or by what it holds."""
+    """Raise InputError, before any work, for a path that is not a log by its name or content."""
     check_ending(path, ENDINGS, "a log")
     check_folder(path)
     if os.path.lexists(path):
@@ -35,13 +35,13 @@ def check_log(path: str) -> None:
 
 
 def open_log(path: str, outputs: Sequence[str]) -> LogFile:
-    """The log at `path`, new or to be appended to; `outputs` are the names of the columns for outputs of nets."""
+    """Open the log at `path`, new or to be appended to; `outputs` are the names of the columns for outputs of nets."""
     check_log(path)
     return JsonLines(path) if path.lower().endswith(".jsonl") else Csv(path, outputs)
 
 
 def output_column(test_net: int | None, name: str) -> str:
-    """ "train/loss", "test0/accuracy": the column of an output of the train net (None), or of a test net."""
+    """Return "train/loss" or "test0/accuracy": the column of an output of the train net (None), or of a test net."""
     return printable(f"{'train' if test_net is None else f'test{test_net}'}/{name}")
 
 

@@ -19,7 +19,7 @@ from layermem.utils.units import format_bytes, format_change, format_exact_bytes
 
 LABEL_WIDTH = 16
 LARGEST = 5  # buffers at the peak that the text lists
-LARGEST_JSON = 20  # and the JSON
+LARGEST_JSON = 20  # buffers at the peak that the JSON lists
 KIND_NAMES = {
     "parameter": "parameters",
     "history": "optimizer state",
@@ -33,7 +33,8 @@ KIND_NAMES = {
 
 
 def summary(report: PlanReport, *, minimum: bool = False) -> str:
-    """The lines that `plan` prints and `train` begins with; `minimum`: with the least budget, which is a search."""
+    """The lines that `plan` prints and `train` begins with; `minimum` adds the smallest budget, which takes a
+    search."""
     budget = f"   budget {format_bytes(report.budget_bytes)}" if report.budget_bytes is not None else ""
     storage = f"   storage {report.storage}" if report.storage != FP32 else ""
     lines = [f"{printable(report.job.title)}   device {report.device}{storage}   strategy {report.strategy}{budget}"]
@@ -53,18 +54,18 @@ def plan_facts(report: PlanReport, *, minimum: bool = False) -> list[tuple[str, 
 
 
 def ranks_facts(job: Job) -> list[tuple[str, str]]:
-    """Which of several ranks the plan is of, and what they share."""
+    """The rank to which the plan belongs and the shared micro-batches, with several ranks."""
     return [("ranks", f"{job.ranks} an iteration")] if job.ranks.size > 1 else []
 
 
 def costs_facts(job: Job) -> list[tuple[str, str]]:
-    """Where the times of a GPU are from."""
+    """The source of the times of a GPU."""
     source = job.costs.source(job.graphs[0].device)
     return [] if source is None else [("costs", source)]
 
 
 def spill_facts(job: Job) -> list[tuple[str, str]]:
-    """The file that host memory is, with its rates and where these are from."""
+    """The spill file, with its rates and their source."""
     return [("host memory", f"is {job.costs.spill}")] if job.costs.spill is not None else []
 
 
@@ -113,7 +114,7 @@ def _memory_facts(report: PlanReport) -> list[tuple[str, str]]:
 
 
 def _host_content(report: PlanReport) -> str:
-    """What is there, where a step offloads nothing."""
+    """The contents of host memory in a step that offloads nothing."""
     ops = [instruction.op for schedule in report.program.schedules for instruction in schedule.instructions]
     contents = {
         "persistent buffers": bool(report.program.persistent.host),
@@ -123,7 +124,7 @@ def _host_content(report: PlanReport) -> str:
 
 
 def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
-    """Predicted time, and the certificate: bounds that no plan goes below, and the distance from them."""
+    """Predicted time and its certificate: lower bounds of all plans, and the distance from them."""
     change = format_change(report.overhead)
     source = "predicted from measured ops" if report.job.costs.measured else "predicted"
     within = "this budget" if report.budget_bytes == report.available_bytes else format_bytes(report.available_bytes)
@@ -152,43 +153,35 @@ def buffer_name(schedule: Schedule, residency: Residency) -> str:
 
 
 def peaks(predicted: int, measured: int, label: str = "peak") -> str:
-    """The line of a run with the peak that was predicted, and the one that was read from the arena."""
+    """The line of a run with the predicted peak and the measured one, which is read from the arena."""
     return wrap(f"{label:<{LABEL_WIDTH}}predicted {predicted:,} bytes, measured {measured:,} bytes")
 
 
 def process_line(expected_bytes: int, parts: str, max_resident_bytes: int = 0) -> str:
-    """What the process takes: as expected before a run, beside the measured maximum after it."""
+    """The memory of the process: expected before a run, and after it also the measured maximum."""
     measured = f"max RSS {format_bytes(max_resident_bytes)}, " if max_resident_bytes else ""
     return wrap(f"{'process':<{LABEL_WIDTH}}{measured}expected {format_bytes(expected_bytes)}: {parts}")
 
 
 def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, object]:
-    """The same for programs.
+    """The summary as values for programs.
 
     caffe_bytes     strategy `caffe`, the baseline      bvlc_bytes     BVLC Caffe, computed
-    not_fused       fusions that the step does without, since their bytes do not fit
-    base            strategy that the plan of a strategy that combines others began with, else null
+    not_fused       fusions that the step leaves out, because their bytes do not fit
+    base            the strategy from which a plan started whose strategy combines others, else null
     lower_bound_bytes      of any plan of this graph    lower_bound_seconds   of any within the budget
-    optimality_gap  share of the baseline's time by which a better plan could be faster, at most
-    feasible        whether it fits the budget          minimum_bytes  the smallest budget that the strategy fits: a
-                    search, made if `minimum` asks for it or if nothing fits; else None
+    optimality_gap  upper bound of the time that a better plan could save, as a share of the baseline's
+    feasible        whether it fits the budget          minimum_bytes  the smallest budget that the strategy fits,
+                    searched if `minimum` is set or if nothing fits; else None
     If it does not fit, the other values are those of the strategy's smallest plan, and `message` is the refusal.
     """
-    instruction, schedule = report.peak_instruction, report.peak_schedule
     return {
         "net": report.job.title,
         "strategy": report.strategy,
         "base": report.base or None,
         "slices": report.job.graphs[0].slices or None,
         "not_fused": list(report.not_fused),
-        "device": report.device,
-        "storage": report.storage,
-        "gpu": report.job.costs.gpu.name if report.job.costs.gpu is not None else None,
-        "costs": "measured" if report.job.costs.measured else "modelled",
-        "spill": report.job.costs.spill.values if report.job.costs.spill is not None else None,
-        "ranks": report.job.ranks.size,
-        "rank": report.job.ranks.rank,
-        "micro_batches": report.job.ranks.micro_batches,
+        **_machine_values(report),
         "feasible": report.feasible,
         "peak_bytes": report.peak_bytes,
         "budget_bytes": report.budget_bytes,
@@ -204,22 +197,49 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "predicted_seconds": report.seconds,
         "baseline_seconds": report.job.baseline_seconds,
         "overhead": report.overhead,
-        "lower_bound_bytes": report.bound_bytes,
-        "lower_bound_seconds": report.bound_seconds,
-        "optimality_gap": report.optimality_gap,
-        "peak": {
-            "graph": schedule.graph.name,
-            "tick": instruction.tick,
-            "ticks": len(schedule.instructions),
-            "kind": instruction.kind,
-            "what": instruction.what,
-            "bytes_by_kind": report.peak_bytes_by_kind,
-            "largest": [
-                {"buffer": r.buffer, "kind": kind_of(schedule.graph, r), "bytes": r.nbytes, "offset": r.offset}
-                for r in report.peak_residencies[:LARGEST_JSON]
-            ],
-        },
+        **_bound_values(report),
+        "peak": _peak_values(report),
         "fingerprint": report.job.graphs[0].fingerprint,
         "warnings": report.job.warnings,
         "message": str(report.refusal) if report.refusal is not None else None,
+    }
+
+
+def _machine_values(report: PlanReport) -> dict[str, object]:
+    """What the step runs on, with its costs, and its place among the ranks."""
+    costs, ranks = report.job.costs, report.job.ranks
+    return {
+        "device": report.device,
+        "storage": report.storage,
+        "gpu": costs.gpu.name if costs.gpu is not None else None,
+        "costs": "measured" if costs.measured else "modelled",
+        "spill": costs.spill.values if costs.spill is not None else None,
+        "ranks": ranks.size,
+        "rank": ranks.rank,
+        "micro_batches": ranks.micro_batches,
+    }
+
+
+def _bound_values(report: PlanReport) -> dict[str, object]:
+    return {
+        "lower_bound_bytes": report.bound_bytes,
+        "lower_bound_seconds": report.bound_seconds,
+        "optimality_gap": report.optimality_gap,
+    }
+
+
+def _peak_values(report: PlanReport) -> dict[str, object]:
+    """The instruction at which most bytes are in use, and what they are."""
+    instruction, schedule = report.peak_instruction, report.peak_schedule
+    return {
+        "graph": schedule.graph.name,
+        "tick": instruction.tick,
+        "ticks": len(schedule.instructions),
+        "kind": instruction.kind,
+        "what": instruction.what,
+        "bytes_by_kind": report.peak_bytes_by_kind,
+        "largest": [
+            {"buffer": r.buffer, "kind": kind_of(schedule.graph, r), "bytes": r.nbytes, "offset": r.offset}
+            for r in report.peak_residencies[:LARGEST_JSON]
+        ],
     }

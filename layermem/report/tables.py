@@ -1,9 +1,9 @@
-"""Tables: drawn by rich on a terminal, plain aligned text in a pipe or file.
+"""Prints tables: with rich on a terminal, as plain aligned text in a pipe or file.
 
     print_table(["net", ">peak"], [["lenet", "1.20 MiB"]], total=["sum", "1.20 MiB"])
 
-A heading that starts with ">" is a column of numbers, flush right.  No line is wider than 100 columns.  Where a table
-does not fit, text is folded at blanks, and words too long for their column are shortened in the middle:
+A heading that starts with ">" is a column of numbers, flush right.  No line is wider than 100 columns.  If a table does
+not fit, text is folded at blanks, and words too long for their column are shortened in the middle:
 "inception_..3x3_reduce".  Numbers and shapes are never cut.
 """
 
@@ -18,10 +18,10 @@ from typing import TextIO
 
 from layermem.utils.text import columns, printable
 
-GAP = "  "  # between the columns of plain text
-READABLE_WIDTH = 20  # of a shortened word; optional columns are left out before words become shorter
-MIN_WIDTH = 8  # of a shortened word, at the least
-MARK = ".."  # in the middle of a shortened word
+GAP = "  "  # between columns of plain text
+READABLE_WIDTH = 20  # width of a word below which optional columns are left out
+MIN_WIDTH = 8  # smallest width of a shortened word
+MARK = ".."  # the middle of a shortened word
 NUMBER = re.compile(r"[-+>=]*\d[\d.,x%]*")  # a number or a shape
 
 Row = Sequence[str]
@@ -36,7 +36,7 @@ def print_table(
     optional: Sequence[str] = (),
     file: TextIO | None = None,
 ) -> None:
-    """Write the rows under their headings to `file` (standard output), with `total` as a last row set apart.
+    """Write the rows under their headings to `file` (standard output), with `total` as a separate last row.
 
     `optional` headings are left out, in this order, while the table is too wide for its terminal.
     """
@@ -80,7 +80,7 @@ def _flush_right(headings: Row) -> list[bool]:
 
 
 def _word_widths(cells: Sequence[Row], flush_right: Sequence[bool], shortened: int | None = None) -> list[int]:
-    """The narrowest columns that cut no word, or shorten words to `shortened`, but no cell of a column of numbers."""
+    """The narrowest widths that cut no word, or shorten words to `shortened`; columns of numbers are never cut."""
     widths = []
     for index, right in enumerate(flush_right):
         heading, *column = [row[index] for row in cells]
@@ -108,7 +108,7 @@ def _widths(cells: Sequence[Row], flush_right: Sequence[bool], limit: int) -> li
 
 
 def _fold(cell: str, width: int) -> list[str]:
-    """The lines of a cell in a column of `width`; words longer than that are shortened."""
+    """The lines of a cell in a column of `width`; longer words are shortened."""
     if len(cell) <= width:
         return [cell]
     text = " ".join(shorten(word, width) for word in cell.split())
@@ -116,7 +116,7 @@ def _fold(cell: str, width: int) -> list[str]:
 
 
 def shorten(word: str, width: int) -> str:
-    """`word` within `width` columns, its middle left out; numbers stay whole."""
+    """Shorten `word` to `width` columns by cutting its middle; numbers stay whole."""
     if len(word) <= width or NUMBER.fullmatch(word):
         return word
     kept = max(width - len(MARK), 2)
@@ -133,7 +133,7 @@ def _print_rich(headings: Row, rows: Sequence[Row], total: Row | None, title: st
     cells = [names, *rows, *([total] if total else [])]
     widths = _widths(cells, _flush_right(headings), columns() - len(GAP) * (len(names) - 1))
 
-    def text(cell: str, width: int) -> Text:  # Text: a '[' in a name is not markup
+    def text(cell: str, width: int) -> Text:  # Text does not interpret a '[' in a name as markup
         return Text("\n".join(_fold(cell, width)))
 
     table = Table(box=SIMPLE_HEAD, show_footer=bool(total), show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))

@@ -1,9 +1,9 @@
 """Event files for TensorBoard, from the records of a run: one folder for each net, so that their curves share a chart.
 
     DIR/train    loss, average_loss, learning_rate, outputs/NAME
-    DIR/test0    outputs/NAME, and the loss where the solver computes it
+    DIR/test0    outputs/NAME, and the loss if the solver computes it
 
-A run that resumes hides the iterations that it makes again, which earlier event files of DIR have.
+A resumed run hides the iterations in earlier event files of DIR that it repeats.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from layermem.report.read_log import curves
 from layermem.report.records import Record
 
 INSTALL = "pip install 'layermem[tensorboard]'"
-_count = itertools.count()  # distinguishes files of one second, which would have one name
+_count = itertools.count()  # distinguishes files that are made within one second
 
 
 def check_tensorboard(folder: str) -> None:
-    """InputError, before any work, if no event files can be written to `folder`."""
+    """Raise InputError, before any work, if no event files can be written to `folder`."""
     _writer_class(folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise InputError("is a file; give a folder for the event files of TensorBoard", path=folder)
 
 
 class EventFiles:
-    """Call it with each record; `close` completes the files."""
+    """An object to be called with each record; `close` completes the files."""
 
     def __init__(self, folder: str):
         self.folder = folder

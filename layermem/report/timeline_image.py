@@ -20,13 +20,8 @@ DPI = 140
 LETTER = 0.0058, 0.018  # width and height of a letter as shares of the axes
 
 
-def paint_arena(picture: ArenaPicture, path: str) -> None:
-    figure = Figure(figsize=(13, 7.5), layout="constrained")
-    axes = figure.add_subplot()
-    top = max(picture.peak_bytes, picture.budget_bytes or 0)
-    x_scale, x_unit = scale_of(picture.seconds, seconds=True)
-    y_scale, y_unit = scale_of(top, seconds=False)
-    width, height = picture.seconds / x_scale, top / y_scale
+def _paint_boxes(axes: Axes, picture: ArenaPicture, top: float, x_scale: float, y_scale: float) -> None:
+    """Paint the residencies of an arena of `top` bytes, with names where they fit."""
     for kind, (_, colour) in KIND_NAMES.items():
         boxes = [b for b in picture.boxes if b.kind == kind]
         for edge in (0.0, 0.3):
@@ -42,6 +37,16 @@ def paint_arena(picture: ArenaPicture, path: str) -> None:
             axes.text(
                 *middle, b.name, ha="center", va="center", fontsize=7, color="white", clip_on=True, parse_math=False
             )
+
+
+def paint_arena(picture: ArenaPicture, path: str) -> None:
+    figure = Figure(figsize=(13, 7.5), layout="constrained")
+    axes = figure.add_subplot()
+    top = max(picture.peak_bytes, picture.budget_bytes or 0)
+    x_scale, x_unit = scale_of(picture.seconds, seconds=True)
+    y_scale, y_unit = scale_of(top, seconds=False)
+    width, height = picture.seconds / x_scale, top / y_scale
+    _paint_boxes(axes, picture, top, x_scale, y_scale)
     if picture.turn is not None:
         axes.axvline(picture.turn / x_scale, color=INK, linewidth=0.8, linestyle=":")
         axes.text(picture.turn / x_scale, height * 1.015, " backward begins", fontsize=8, color=INK)
@@ -84,7 +89,7 @@ def paint_memory(picture: MemoryPicture, path: str) -> None:
 
 
 def _paint_trade(axes: Axes, picture: MemoryPicture, scale: float, unit: str) -> None:
-    """Overhead over budget, as steps: a plan that fits a budget fits any larger one."""
+    """Paint overhead over budget as steps, because a plan that fits a budget fits any larger one."""
     for curve in picture.trade:
         xs, ys = [x / scale for x in curve.xs], [100 * y for y in curve.ys]
         axes.step(xs, ys, where="post", marker="o", markersize=3.5, linewidth=1.2, color=curve.colour, label=curve.name)

@@ -1,7 +1,7 @@
 """The content of the plots of a step, which timeline_image.py paints.
 
 arena_picture    x: time, y: address; one box per residency, coloured by kind
-memory_picture   live bytes over time, one line per strategy, and the budget; beside it time over memory
+memory_picture   live bytes over time, one line per strategy, and the budget; next to it time over memory
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from layermem.utils.units import format_bytes, format_seconds
 
 EDGED = 0.004  # share of the height above which a box has an edge
 MAX_BOXES = 6000  # residencies with a box of their own: the largest ones by bytes times seconds
-MERGED_COLUMNS = 200  # intervals of time in each of which the others are merged, by kind
-MERGED_GAP = 0.002  # share of the height by which merged residencies may be apart
-FAR_ABOVE = 1.25  # times the peak above which a budget is named, and not drawn: the plot would be empty below it
+MERGED_COLUMNS = 200  # intervals of time within which smaller residencies are merged, by kind
+MERGED_GAP = 0.002  # largest gap between merged residencies, as a share of the height
+FAR_ABOVE = 1.25  # a budget above this multiple of the peak is only named: drawing it would flatten the plot
 
-KIND_NAMES = {  # in the order of the legend, with colours that differ in greyscale too
+KIND_NAMES = {  # in the order of the legend, with colours distinct in greyscale too
     "parameter": ("parameters", "#3b4a6b"),
     "history": ("optimizer state", "#8a97b5"),
     "gradient": ("parameter gradients", "#d9a441"),
@@ -50,8 +50,8 @@ Points = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Box:
-    """One residency: seconds across, bytes up."""
+class ArenaBox:
+    """One residency: a box with seconds across and bytes upwards."""
 
     name: str
     kind: str
@@ -71,15 +71,15 @@ class Box:
 @dataclass(frozen=True)
 class ArenaPicture:
     title: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[ArenaBox, ...]
     seconds: float
-    turn: float | None  # begin of the backward pass
+    turn: float | None  # seconds at which the backward pass begins
     peak_bytes: int
     budget_bytes: int | None
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlotCurve:
     """One line of a plot; each value holds until the next."""
 
     name: str
@@ -90,12 +90,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class MemoryPicture:
-    """`memory` over time; `trade` and its lower `bound`: overhead (share of the baseline's time) over bytes."""
+    """The content of a memory plot: `memory` over time; `trade` and its lower `bound`: overhead over bytes."""
 
     title: str
-    memory: tuple[Curve, ...]
-    trade: tuple[Curve, ...]
-    bound: Curve
+    memory: tuple[PlotCurve, ...]
+    trade: tuple[PlotCurve, ...]
+    bound: PlotCurve
     budget_bytes: int | None
 
 
@@ -117,14 +117,15 @@ def arena_picture(report: PlanReport) -> ArenaPicture:
     )
 
 
-def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
-    """The area that `boxes` cover, in far fewer: per interval of time and kind, where they are close in addresses."""
+def merge_boxes(boxes: Sequence[ArenaBox], seconds: float, top: int) -> list[ArenaBox]:
+    """Cover the area of `boxes` with far fewer ones: per interval of time and kind, near addresses are merged."""
     intervals: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for box in boxes:
         first, last = (min(int(t / seconds * MERGED_COLUMNS), MERGED_COLUMNS - 1) for t in (box.begin, box.end))
         for column in range(first, last + 1):
             intervals.setdefault((column, box.kind), []).append((box.offset, box.offset + box.nbytes))
-    merged: dict[tuple[str, int, int], list[Box]] = {}  # by kind and place; the same in the next interval is one box
+    # By kind and place; equal places in the next interval join the box.
+    merged: dict[tuple[str, int, int], list[ArenaBox]] = {}
     width, gap = seconds / MERGED_COLUMNS, int(MERGED_GAP * top)
     for (column, kind), places in sorted(intervals.items()):
         joined: list[list[int]] = []  # begin, end and count of residencies
@@ -137,12 +138,12 @@ def merge_boxes(boxes: Sequence[Box], seconds: float, top: int) -> list[Box]:
             same = merged.setdefault((kind, begin, end), [])
             start = same.pop().begin if same and same[-1].end == column * width else column * width
             name = f"{count} small {KIND_NAMES[kind][0]}"
-            same.append(Box(name, kind, start, (column + 1) * width, begin, end - begin))
+            same.append(ArenaBox(name, kind, start, (column + 1) * width, begin, end - begin))
     return [box for same in merged.values() for box in same]
 
 
 def _visible_budget(budget_bytes: int | None, peak_bytes: float) -> tuple[int | None, str]:
-    """The budget that a plot up to `peak_bytes` draws, and the text that names one far above it."""
+    """The budget that a plot up to `peak_bytes` draws, or None, and a text that names one far above it."""
     if budget_bytes is None or budget_bytes <= FAR_ABOVE * peak_bytes:
         return budget_bytes, ""
     return None, f" of a budget of {format_bytes(budget_bytes)}"
@@ -152,9 +153,9 @@ def _area(span: Span) -> float:
     return span.residency.nbytes * (span.end - span.begin)
 
 
-def _box(span: Span) -> Box:
+def _box(span: Span) -> ArenaBox:
     r = span.residency
-    return Box(r.buffer, span.kind, span.begin, span.end, r.offset, r.nbytes)
+    return ArenaBox(r.buffer, span.kind, span.begin, span.end, r.offset, r.nbytes)
 
 
 def memory_picture(
@@ -171,9 +172,9 @@ def memory_picture(
     )
 
 
-def merge_equal(curves: Sequence[Curve]) -> tuple[Curve, ...]:
-    """The curves, with one in place of equal ones, which would hide each other; it has all their names."""
-    merged: dict[tuple[tuple[float, ...], tuple[float, ...]], Curve] = {}
+def merge_equal(curves: Sequence[PlotCurve]) -> tuple[PlotCurve, ...]:
+    """Replace equal curves, which would hide each other, by one curve with all their names."""
+    merged: dict[tuple[tuple[float, ...], tuple[float, ...]], PlotCurve] = {}
     for curve in curves:
         points = curve.xs, curve.ys
         same = merged.get(points)
@@ -181,20 +182,20 @@ def merge_equal(curves: Sequence[Curve]) -> tuple[Curve, ...]:
     return tuple(merged.values())
 
 
-def _points_curve(name: str, points: Points, colour: str) -> Curve:
+def _points_curve(name: str, points: Points, colour: str) -> PlotCurve:
     xs, ys = zip(*sorted(points)) if points else ((), ())
-    return Curve(name, tuple(map(float, xs)), tuple(ys), colour)
+    return PlotCurve(name, tuple(map(float, xs)), tuple(ys), colour)
 
 
-def _memory_curve(report: PlanReport, colour: str) -> Curve:
+def _memory_curve(report: PlanReport, colour: str) -> PlotCurve:
     seconds, counts = live_bytes(spans(report.program.train, report.timeline))
-    return Curve(
+    return PlotCurve(
         f"{report.strategy}  {format_bytes(report.peak_bytes)}", tuple(seconds), tuple(map(float, counts)), colour
     )
 
 
 def scale_of(largest: float, *, seconds: bool) -> tuple[float, str]:
-    """The divisor and the unit of an axis up to `largest` seconds or bytes."""
+    """The divisor and the unit for an axis up to `largest` seconds or bytes."""
     if seconds:
         return next(((f, u) for f, u in ((1e-6, "µs"), (1e-3, "ms")) if largest < 1000 * f), (1.0, "s"))
     steps = ((1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"))

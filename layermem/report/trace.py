@@ -1,7 +1,7 @@
 """A simulated step as a trace (ui.perfetto.dev, chrome://tracing): streams, waits, live bytes.
 
     X     an instruction, on the track of its stream; its arguments are its tick, reads and writes, with offsets
-    s, f  an arrow from an instruction to one of another stream that waits for it
+    s, f  an arrow from an instruction to an instruction of another stream that waits for it
     C     live bytes
 
 Times are in microseconds.    source  Trace Event Format, as documented for Chrome's viewer
@@ -58,7 +58,7 @@ def _instructions(report: PlanReport) -> list[Event]:
 
 
 def _arrows(report: PlanReport) -> list[Event]:
-    """Arrows from the end of each awaited instruction to the start of the one that waits."""
+    """Arrows from the end of each awaited instruction to the start of the waiting one."""
     schedule, times = report.program.train, report.timeline
     arrows: list[Event] = []
     for instruction in schedule.instructions:

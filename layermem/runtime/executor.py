@@ -1,4 +1,4 @@
-"""Runs a schedule: a loop over its instructions, each bound to its bytes beforehand."""
+"""Runs a schedule: a loop over its instructions, each of which is bound to its bytes in advance."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from layermem.schedule.ir import Instruction, Residency, Schedule
 from layermem.schedule.joined import joined
 from layermem.schedule.upload_ahead import feed_workspaces, free_from
 
-GUARD_BYTES = 1024  # watched on either side of what an op writes
+GUARD_BYTES = 1024  # checked on either side of the bytes that an op writes
 
 
 class Executor:
     """A schedule bound to a device, its arena, and the host arena of its offloads.
 
-    poison   fill bytes with NaN as soon as their residency ends, so that a read of freed bytes shows, and watch the
-             bytes beside all that an op writes; on devices without streams, all instructions then run in their order,
-             those on COMM too
+    poison   fill bytes with NaN as soon as their residency ends, so that a read of freed bytes shows, and check the
+             bytes around everything that an op writes; on devices without streams, all instructions then run in
+             order, including those on COMM
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Executor:
         self.device.run(self._parts[begin, end])
 
     def run_forward(self) -> None:
-        """Run the schedule up to its last forward op, and of the rest only the copies: they return persistent buffers
-        to their place between steps."""
+        """Run the schedule up to its last forward op, and after it only the copies that return persistent buffers to
+        their offsets between steps."""
         if self._forward_calls is None:
             instructions = self._instructions
             forward = [i for i, each in enumerate(instructions) if each.op is not None and each.op.kind == FORWARD]
@@ -80,14 +80,14 @@ class Executor:
         self.device.run(self._forward_calls)
 
     def _free_from(self) -> dict[str, int]:
-        """By input layer: when the bytes of its workspace are free for its next batch."""
+        """For each input layer, the tick from which the bytes of its workspace are free for its next batch."""
         residencies, ticks = self.schedule.residencies, len(self._instructions)
         workspaces = feed_workspaces(self._instructions)
         free = {layer: free_from(residencies[rid], residencies, ticks) for layer, rid in workspaces.items()}
         return {layer: tick for layer, tick in free.items() if tick < ticks}
 
     def _bind_group(self, group: Sequence[Instruction], context: StepContext) -> list[Bound]:
-        """The calls of instructions that are launched together: the first one's is for all."""
+        """Return the calls of instructions that are launched together: the first call does the work of all."""
         first, *others = group
         if not others:
             return [self._bind(first, context)]
@@ -119,7 +119,8 @@ class Executor:
         return self.arena.view(r.offset + begin, tensor, self.device.dtype(tensor))
 
     def _guard(self, instruction: Instruction, call: Bound) -> Bound:
-        """`call`, and an error if it changed bytes just outside the residencies, or the views, that it writes."""
+        """Return a call that also raises an error if it changed bytes just outside the residencies or views that it
+        writes."""
         views = instruction.op.view_of if instruction.op is not None else {}
         written = sorted(
             (r.offset + begin, r.offset + end, r.buffer)
@@ -133,11 +134,11 @@ class Executor:
         return self.device.bind_guard(call, instruction.what, watched)
 
     def _poison(self, calls: list[Bound]) -> None:
-        """Overwrite each residency where it ends, but for those that others overlay.
+        """Overwrite each residency when it ends, except those that others overlay.
 
-        On a device with streams that is behind its last access, which then waits for those of other streams: whatever
-        takes its bytes waits for that access, and need not wait for an instruction of a third stream at which the
-        residency merely ends."""
+        On a device with streams this happens after the last access, which then waits for the accesses of other streams:
+        the next user of the bytes waits for that access, but not necessarily for an instruction of a third stream at
+        whose tick the residency ends."""
         inherited = {r.over for r in self.schedule.residencies if r.over is not None}
         accesses = last_accesses(self._instructions)
         for r in self.schedule.residencies:
@@ -154,7 +155,7 @@ class Executor:
 
 
 def _outside(written: Sequence[tuple[int, int, str]], nbytes: int) -> Iterator[tuple[int, int, str]]:
-    """Up to GUARD_BYTES before and behind each of the ranges `written`, which are sorted, that none of them holds."""
+    """Yield up to GUARD_BYTES before and after each range of `written` (sorted), without bytes that are in a range."""
     reached = 0
     for index, (begin, end, buffer) in enumerate(written):
         if max(reached, begin - GUARD_BYTES) < begin:
@@ -166,4 +167,4 @@ def _outside(written: Sequence[tuple[int, int, str]], nbytes: int) -> Iterator[t
 
 
 def _skip() -> None:
-    """An instruction that does not run."""
+    """Stand for an instruction that does not run."""

@@ -1,4 +1,4 @@
-"""What an op that holds buffers leaves in the arena, for the host to read after a run."""
+"""Buffers that an op holds in the arena until the host reads them after a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 class Held:
-    """The buffers that op `name` of schedule number `index` reads; none where there is no such op."""
+    """The buffers that op `name` of schedule number `index` reads; none if there is no such op."""
 
     def __init__(self, runner: Runner, index: int, name: str):
         self.runner = runner
@@ -26,7 +26,8 @@ class Held:
         return buffer in self._at
 
     def read(self, buffer: str) -> Array:
-        """The buffer in NCHW order: a view of the arena where the host can reach it and it is in fp32, else a copy."""
+        """The buffer in NCHW order: a view of the arena if the host can reach it and it is in fp32, otherwise a
+        copy."""
         r = self.schedule.residencies[self._at[buffer]]
         tensor, device, arena = self.schedule.graph.buffers[buffer].tensor, self.runner.device, self.runner.arena
         if tensor.dtype in BITS:

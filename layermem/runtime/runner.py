@@ -19,14 +19,14 @@ from layermem.runtime.executor import Executor
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
 
-LARGE_BYTES = 1 << 26  # of an arena; the collector takes longer than it takes to have a smaller one for a while
+LARGE_BYTES = 1 << 26  # arenas from this size on are worth a run of the garbage collector
 
 
 class Runner:
-    """`context` is what ops read at run time: seed, step, rate, batch (arrays by layer name), results (outputs).
+    """`context` holds the values that ops read at run time: seed, step, rate, batch (arrays by layer name), results.
 
     spill    folder for the host arena, which is then a file
-    poison   NaN in all bytes that hold nothing (slow; for tests)
+    poison   fill all unused bytes with NaN (slow; for tests)
     memory   another runner, whose arenas and persistent buffers this one takes over (`fits` says whether it can)
     """
 
@@ -46,8 +46,8 @@ class Runner:
         context.setdefault("batch", {})
         if memory is None:
             if program.arena_bytes >= LARGE_BYTES:
-                gc.collect()  # nets and solvers are cycles of objects: one that was dropped may still have its arena
-            # The host's first: pinned memory takes some of a GPU's, and an arena that leaves too little says what fits.
+                gc.collect()  # nets and solvers are cycles of objects, so a dropped one may still hold its arena
+            # The host arena first: pinned memory takes some of a GPU's, and the error about the arena says what fits.
             self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
             self.arena = device.arena(program.arena_bytes, poison=poison)
         else:
@@ -56,8 +56,8 @@ class Runner:
             Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
         ]
         device.load()
-        self.persistent: dict[str, Buffer] = {}  # as the net has them: in bands of rows or not
-        self._bands: dict[str, list[Buffer]] = {}  # of each: those that lie in the arena, in the order of their rows
+        self.persistent: dict[str, Buffer] = {}  # whole, whether or not they lie in bands of rows
+        self._bands: dict[str, list[Buffer]] = {}  # bands of each buffer in this arena, in the order of their rows
         for buffer in {b.name: b for schedule in program.schedules for b in schedule.graph.persistent()}.values():
             whole = buffer if buffer.band_of is None else buffer.band_of.whole
             self.persistent[whole.name] = whole
@@ -66,33 +66,33 @@ class Runner:
             self.zero(name)
 
     def fits(self, program: Program) -> bool:
-        """Whether `program` runs in the arenas of this one, with all persistent buffers where they are."""
+        """Whether `program` runs in the arenas of this runner, with all persistent buffers at the same offsets."""
         here, there = self.program.persistent, program.persistent
         enough = program.arena_bytes <= self.arena.nbytes and program.host_bytes <= self.host.nbytes
         return enough and (here.device, here.host) == (there.device, there.host)
 
     @property
     def measured_peak_bytes(self) -> int:
-        """Bytes from the start of the arena to the last one that was written so far, in whole units of alignment.
+        """Bytes from the start of the arena to the last byte written so far, rounded up to the alignment.
 
-        It is read from the memory: what a kernel wrote behind the end of the arena counts as well."""
+        It is read from memory, so bytes that a kernel wrote beyond the end of the arena count as well."""
         return aligned(self.arena.touched_bytes())
 
     def run(self, index: int = 0, next_batch: NextBatch | None = None) -> dict[str, np.ndarray]:
-        """Run one schedule; the outputs of its net by blob name.  `next_batch` fetches its next batch."""
+        """Run one schedule and return the outputs of its net by blob name.  `next_batch` fetches the next batch."""
         self.context["results"].clear()
         self.executors[index].run(next_batch)
         return dict(self.context["results"])
 
     def run_forward(self) -> dict[str, np.ndarray]:
-        """Run the forward ops of the first schedule alone; the outputs of its net by blob name."""
+        """Run only the forward ops of the first schedule and return the outputs of its net by blob name."""
         self.context["results"].clear()
         self.executors[0].run_forward()
         return dict(self.context["results"])
 
     def view(self, name: str) -> np.ndarray | None:
-        """A persistent buffer itself, in its stored order (channels-last); None where the host cannot reach it, or
-        where it is in bands of rows, which lie apart, some of them perhaps on other ranks."""
+        """A view of a persistent buffer in its memory order (channels-last); None if the host cannot reach it, or if it
+        lies in separate bands of rows, some of them perhaps on other ranks."""
         if not self.device.shares_host_memory or len(self._bands[name]) > 1 or not self.is_whole(name):
             return None
         (band,) = self._bands[name]
@@ -101,8 +101,8 @@ class Runner:
         return arena.view(offset, tensor, self.device.dtype(tensor))
 
     def rows(self, name: str) -> tuple[int, int]:
-        """The first row of a persistent buffer that lies here, and the number of rows: all of them, or those of this
-        rank where ranks share it."""
+        """The first row of a persistent buffer that lies here, and the number of rows: all, or those of this rank if
+        ranks share it."""
         bands = self._bands[name]
         return _first(bands[0]), sum(map(_row_count, bands))
 
@@ -127,14 +127,14 @@ class Runner:
         return whole
 
     def write(self, name: str, value: np.ndarray) -> None:
-        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: those of all its rows,
-        also where only some of them lie here."""
+        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: always those of all
+        its rows, even if only some rows lie here."""
         values = value.reshape(-1)
         for band, begin in self._begins(name):
             self._write(band.name, 0, band.tensor, values[begin : begin + band.tensor.count])
 
     def write_parts(self, name: str, parts: Iterable[np.ndarray]) -> None:
-        """The same from flat arrays, one after the other: each of whole `unit(name)`s."""
+        """Set a persistent buffer from consecutive flat arrays, each of whole `unit(name)`s."""
         bands = self._begins(name)
         begin = 0
         for part in parts:
@@ -147,18 +147,19 @@ class Runner:
             begin = end
 
     def _begins(self, name: str) -> list[tuple[Buffer, int]]:
-        """The bands of a persistent buffer, each with the number of its first value."""
+        """The bands of a persistent buffer, each with the index of its first value."""
         whole = self.persistent[name]
         row = whole.tensor.count // _row_count(whole)
         return [(band, _first(band) * row) for band in self._bands[name]]
 
     def unit(self, name: str) -> int:
-        """Values of a persistent buffer that lie together in memory, whatever their order."""
+        """Number of consecutive values of a persistent buffer that also lie together in memory."""
         tensor = self.persistent[name].tensor
         return tensor.count // tensor.shape[0] if tensor.interleaved else 1
 
     def read_parts(self, name: str, values: int) -> Iterator[np.ndarray]:
-        """Copies of the values here of a persistent buffer in NCHW order: of so many values, or of one unit(name)."""
+        """Yield copies of the values here of a persistent buffer in NCHW order, `values` or one unit(name) at a
+        time."""
         unit = self.unit(name)
         whole = unit * max(1, values // unit)
         for band in self._bands[name]:
@@ -168,7 +169,7 @@ class Runner:
 
     @staticmethod
     def _part(tensor: Tensor, count: int) -> Tensor:
-        """`count` values of a tensor that follow each other: whole rows of an interleaved one."""
+        """A tensor of `count` consecutive values of `tensor`: whole rows of an interleaved one."""
         if not tensor.interleaved:
             return replace(tensor, shape=(count,))
         row = tensor.shape[1:]
@@ -180,7 +181,7 @@ class Runner:
             arena.zero(offset, band.nbytes)
 
     def _read(self, name: str, first: int, tensor: Tensor) -> np.ndarray:
-        """The values of `tensor`, from number `first` of a buffer on."""
+        """The values of `tensor`, from index `first` of a buffer on."""
         arena, offset = self._placement(name)
         dtype = self.device.dtype(tensor)
         return arena.read(offset + first * np.dtype(dtype).itemsize, tensor, dtype)
@@ -198,7 +199,7 @@ class Runner:
 
 
 def _first(band: Buffer) -> int:
-    """Its first row, of those of the whole buffer."""
+    """The first row of a band within the whole buffer."""
     return 0 if band.band_of is None else band.band_of.first
 
 

@@ -1,8 +1,8 @@
-"""Several graphs in one arena: a training step, and with it its updates and the test nets of its solver.
+"""Plans several graphs in one arena: a training step with its updates and the test nets of its solver.
 
     host arena     | h0 | h1 |                  state that a plan offloads
     device arena   | w0 | w1 | h2 |             persistent buffers lie at the bottom, at one offset for all graphs
-                                  | train       above them each graph uses the rest as its own plan says;
+                                  | train       above them each graph uses the rest by its own plan;
                                   | test        they run one after the other
 
 The training graph has the plan of a strategy.  The others reuse bytes by lifetime, or as the strategy declares
@@ -28,26 +28,28 @@ from layermem.schedule.recent_programs import RecentPrograms
 from layermem.utils.units import aligned
 
 T = TypeVar("T")
-OffloadedState = frozenset[str]  # persistent buffers that are on the host between steps
+OffloadedState = frozenset[str]  # persistent buffers on the host between steps
 
 
 class ArenaPlanner:
-    """Graphs that share an arena, the first one trains; the PlanEvaluator of strategies (planning/registry.py)."""
+    """Graphs that share an arena; the first one trains.  It is the PlanEvaluator of strategies
+    (planning/registry.py)."""
 
     def __init__(self, graphs: Sequence[Graph], costs: Costs):
         self.graphs, self.costs = tuple(graphs), costs
         self.layouts = [Layout(graph, costs) for graph in graphs]
         self._persistent_bytes = {b.name: aligned(b.nbytes) for graph in graphs for b in graph.persistent()}
         self._unused = [self._persistent_bytes.keys() - {b for op in graph.ops for b in op.touches} for graph in graphs]
-        self._measured: tuple[Plan | None, int] = (None, 0)  # strategies often ask for the same plan twice
+        self._measured: tuple[Plan | None, int] = (None, 0)  # strategies often measure a plan twice
         self._cache: dict[str, object] = {}
         self.programs = RecentPrograms()
-        # by all that they depend on
+        # by everything that determines them
         self._others_live_bytes: dict[tuple[OffloadedState, str, float, int | None], int] = {}
 
     @cached_property
     def less_fused(self) -> ArenaPlanner | None:
-        """That of the same graphs with fewer fusions (Graph.less_fused); None where the step has none to do without."""
+        """The planner of the same graphs with fewer fusions (Graph.less_fused); None if the step has no optional
+        fusions."""
         if self.graphs[0].less_fused is None:
             return None
         return ArenaPlanner([graph.less_fused or graph for graph in self.graphs], self.costs)
@@ -110,14 +112,14 @@ class ArenaPlanner:
                 if buffer in offloaded_state:
                     decisions |= {Gap(buffer, number): Decision.OFFLOAD for number in range(-1, len(uses))}
             limit_bytes = train.copy_limit_bytes
-            if limit_bytes is not None:  # of all live bytes, those of persistent buffers of other graphs included
+            if limit_bytes is not None:  # includes persistent buffers of other graphs
                 other_bytes = self._bytes_of_others(index, offloaded_state)
                 limit_bytes = max(0, limit_bytes + self._bytes_of_others(0, offloaded_state) - other_bytes)
             plans.append(replace(plan, decisions=decisions, copy_lead=train.copy_lead, copy_limit_bytes=limit_bytes))
         return plans
 
     def key_of(self, plan: Plan) -> Hashable:
-        """All of `plan` that the plans of all graphs, and their schedules, depend on."""
+        """Everything of `plan` that determines the plans of all graphs and their schedules."""
         other = self._strategy_of_others(plan) if len(self.graphs) > 1 else ""
         copies = plan.copy_lead, plan.copy_limit_bytes
         return plan.order, frozenset(plan.decisions.items()), plan.overlays, copies, other
@@ -144,8 +146,8 @@ class ArenaPlanner:
         return frozenset(gap.buffer for gap in gaps if self.graphs[0].buffers[gap.buffer].persistent)
 
     def live_profile(self, plan: Plan) -> list[int]:
-        """Bytes in use while each op runs, of the training step and then of the other graphs: the most are
-        live_bytes()."""
+        """Bytes in use while each op runs, of the training step and then of the other graphs; live_bytes() is the
+        maximum."""
         offloaded_state = self._offloaded_state(plan)
         profile: list[int] = []
         for index, each in enumerate(self.plans(plan)):
@@ -156,7 +158,7 @@ class ArenaPlanner:
     # -- live bytes --------------------------------------------------------------------------------------------
 
     def _live_bytes(self, index: int, plan: Plan, offloaded_state: OffloadedState) -> int:
-        """Most bytes in use while graph `index` runs, with the persistent buffers that only other graphs use."""
+        """The most bytes in use while graph `index` runs, including persistent buffers that only other graphs use."""
         return self.layouts[index].live_bytes(plan) + self._bytes_of_others(index, offloaded_state)
 
     def _bytes_of_others(self, index: int, offloaded_state: OffloadedState) -> int:

@@ -1,16 +1,16 @@
-"""Is a schedule safe?  This file shares no code with those that make schedules: it reads their instructions alone.
+"""Proves that a schedule is safe.  This file shares no code with the scheduler: it reads only the instructions.
 
 It goes through the instructions once and follows every value from the op that wrote it:
 
-    order       what is certainly complete when an instruction starts: what precedes it in its stream, what it waits
-                for, and all that these had waited for; a step starts when the last one is complete
+    order       which instructions are complete when one starts: those before it in its stream, those it waits for, and
+                all that these waited for; a step starts when the previous one is complete
     bytes       which residency holds each byte; an instruction may overwrite bytes only if every access to them is
-                complete.  The bytes of a view of some items are theirs alone
-    values      what each residency holds, item by item where ops view some: an op must read exactly the values that it
-                reads in the graph's order, and a recomputation those of the first run
+                complete.  Views of different items do not share bytes
+    values      the value in each residency, per item if ops view items: an op must read exactly the values that it
+                reads in the graph's order, and a recomputation the values of the first run
     overlays    an output on top of an input only where the op permits it, and at the same offset
-    persistent  what outlives the step starts and ends at one offset, the same in all schedules that share the arena,
-                and no other schedule writes there
+    persistent  a buffer that outlives the step starts and ends at one offset, the same in all schedules that share the
+                arena, and no other schedule writes there
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from layermem.schedule.ir import Instruction, Residency, Schedule
 from layermem.schedule.validate import structural_errors
 
 SHOWN = 10  # violations that an error quotes
-Value = tuple[str, str]  # (op, buffer), or ("", buffer) for what a persistent buffer holds when the step starts
-Part = tuple[str, int]  # a buffer, and the first of the items that ops view; 0 where they view none
+Value = tuple[str, str]  # (op, buffer), or ("", buffer) for the initial value of a persistent buffer
+Part = tuple[str, int]  # a buffer, and the first of the items that ops view; 0 without views
 Ints = npt.NDArray[np.int64]
 
 
@@ -38,7 +38,7 @@ class UnsafeSchedule(Exception):
 
 
 def check(*schedules: Schedule) -> None:
-    """Raise UnsafeSchedule, with all violations, if there is one; several schedules share one arena."""
+    """Raise UnsafeSchedule with all violations, if there are any; several schedules share one arena."""
     broken = [sentence for schedule in schedules for sentence in violations(schedule)]
     broken += conflicts(schedules)
     if broken:
@@ -47,12 +47,13 @@ def check(*schedules: Schedule) -> None:
 
 
 def violations(schedule: Schedule) -> list[str]:
-    """Every rule that one schedule breaks, as a sentence."""
+    """Return a sentence for every rule that one schedule breaks."""
     return structural_errors(schedule) or _Verifier(schedule).verify()
 
 
 def conflicts(schedules: Sequence[Schedule]) -> list[str]:
-    """Every persistent buffer whose offset differs from one schedule to another, or that another one writes on."""
+    """Return a sentence for every persistent buffer whose offset differs between schedules, or that another schedule
+    overwrites."""
     sentences = []
     known: dict[str, Residency] = {}
     own = [persistent_residencies(schedule) for schedule in schedules]
@@ -69,14 +70,14 @@ def conflicts(schedules: Sequence[Schedule]) -> list[str]:
                 if r.host != host or not r.nbytes:
                     continue
                 for _, _, name in fixed[bisect_right(ends, r.offset) : bisect_left(begins, r.offset + r.nbytes)]:
-                    if name not in residencies and name != r.buffer:  # the others are checked tick by tick
+                    if name not in residencies and name != r.buffer:  # its own are checked tick by tick
                         where = f"'{r.buffer}' of {schedule.graph.name}"
                         sentences.append(f"{where} lies on '{name}', which outlives the step")
     return sentences
 
 
 def persistent_residencies(schedule: Schedule) -> dict[str, Residency]:
-    """The residency where each persistent buffer is between steps: in the host arena if it has one there."""
+    """The residency of each persistent buffer between steps: in the host arena if it has one there."""
     residencies: dict[str, Residency] = {}
     for r in schedule.residencies:
         buffer = schedule.graph.buffers.get(r.buffer)
@@ -88,7 +89,8 @@ def persistent_residencies(schedule: Schedule) -> dict[str, Residency]:
 
 @dataclass
 class _Arena:
-    """Bytes cut at every offset where a residency begins or ends; which one holds each piece, and its last accesses."""
+    """The bytes, cut into pieces where residencies begin or end, with the holder and the last accesses of each
+    piece."""
 
     edges: list[int]
     holder: Ints  # residency id, -1 free
@@ -108,18 +110,18 @@ class _Arena:
         return self.spans[r.id, bounds]
 
     def others(self, r: Residency, span: slice) -> list[int]:
-        """The residencies that hold some of the bytes of `span`, `r` left out."""
+        """The residencies other than `r` that hold bytes of `span`."""
         held = self.holder[span]
         foreign = held[held != r.id]
         return sorted({*foreign.tolist()} - {-1}) if foreign.size else []
 
 
 class _Parts:
-    """The items of buffers that ops touch by views: a buffer is followed part by part."""
+    """The items of buffers that ops access by views: each part of a buffer is followed separately."""
 
     def __init__(self, graph: Graph):
         self.buffers = graph.buffers
-        self.parts_of: dict[str, list[Part]] = {}  # what all() has answered
+        self.parts_of: dict[str, list[Part]] = {}  # results of all()
         self.views: dict[str, dict[int, BatchSlice]] = {}
         for op in graph.ops:
             for buffer, items in op.view_of.items():
@@ -136,22 +138,22 @@ class _Parts:
         return sentences
 
     def edges(self, buffer: str) -> list[int]:
-        """Bytes from the start of the buffer at which its parts begin."""
+        """Offsets within the buffer at which its parts begin."""
         nbytes = self.buffers[buffer].nbytes if buffer in self.buffers else 0
         return [items.span(nbytes)[0] for items in self.views.get(buffer, {}).values()] or [0]
 
     def bounds(self, op: Op | None, buffer: str) -> tuple[int, int] | None:
-        """The bytes of `buffer` that an op touches, where these are not all."""
+        """The bytes of `buffer` that an op accesses; None for all."""
         items = op.view_of.get(buffer) if op is not None and op.views else None
         return None if items is None else items.span(self.buffers[buffer].nbytes)
 
     def bounds_of(self, buffer: str, first: int) -> tuple[int, int] | None:
-        """The bytes of the part of `buffer` that begins with item `first`, where there are several."""
+        """The bytes of the part of `buffer` that begins with item `first`; None if there is only one part."""
         items = self.views.get(buffer, {}).get(first)
         return None if items is None else items.span(self.buffers[buffer].nbytes)
 
     def of(self, op: Op, buffers: Iterable[str]) -> list[Part]:
-        """The parts of `buffers` that an op touches."""
+        """The parts of `buffers` that an op accesses."""
         if not op.views:
             return [part for buffer in buffers for part in self.all(buffer)]
         parts: list[Part] = []
@@ -175,13 +177,13 @@ class _Verifier:
         self.schedule, self.graph = schedule, schedule.graph
         self.sentences: list[str] = []
         self.streams = sorted({instruction.stream for instruction in schedule.instructions})
-        self.done: list[dict[str, int]] = []  # per tick: stream -> last tick certainly complete before it starts
+        self.done: list[dict[str, int]] = []  # per tick: stream -> last tick that is complete before it starts
         self.last: dict[str, int] = {}  # stream -> its last tick so far
         kinds = {host: [r for r in schedule.residencies if r.host == host] for host in (False, True)}
         self.parts = _Parts(self.graph)
         self.sentences += self.parts.broken()
         self.arena = {host: _Arena.over(of_kind, self.streams, self.parts) for host, of_kind in kinds.items()}
-        self.value: dict[tuple[int, int], Value] = {}  # (residency, first item of a part) -> what it holds
+        self.value: dict[tuple[int, int], Value] = {}  # (residency, first item of a part) -> its value
         self.written_by: dict[int, Instruction] = {}
         self.expected, self.final = _values_in_order(self.graph, self.parts)
         self.ran: set[str] = set()
@@ -195,7 +197,7 @@ class _Verifier:
             arena.holder[arena.span(r)] = r.id
 
     def verify(self) -> list[str]:
-        """All violations as sentences."""
+        """Return all violations as sentences."""
         for instruction in self.schedule.instructions:
             self._follow(instruction)
         self._finish()
@@ -249,7 +251,7 @@ class _Verifier:
         self._inside(instruction, r)
         arena = self.arena[r.host]
         span = arena.span(r, self.parts.bounds(instruction.op, r.buffer))
-        if instruction.op is None and r.buffer in self.parts.views:  # a copy of the parts that hold a value
+        if instruction.op is None and r.buffer in self.parts.views:  # copies only the parts that hold a value
             parts = (self.parts.bounds_of(r.buffer, first) for first in self._written_parts(r.id, r.buffer))
             read = np.concatenate([arena.holder[arena.span(r, bounds)] for bounds in parts] or [arena.holder[:0]])
         else:
@@ -281,7 +283,7 @@ class _Verifier:
         self.written_by[r.id] = instruction
 
     def _overwrite(self, instruction: Instruction, new: Residency, old: Residency) -> None:
-        """`new` is written over bytes that `old` held: has that residency ended, or is this a permitted overlay?"""
+        """Check a write of `new` over bytes of `old`: `old` must have ended, or the overlay must be permitted."""
         whole = new.begin == old.begin == 0 and new.end == old.end == len(self.schedule.instructions)
         if new.over == old.id and instruction.op is not None:
             permitted = any((o.out, o.over) == (new.buffer, old.buffer) for o in instruction.op.overlays)
@@ -292,7 +294,7 @@ class _Verifier:
             self._say(instruction, f"writes '{new.buffer}' over '{old.buffer}', which is resident until tick {old.end}")
 
     def _chain(self, r: Residency) -> int:
-        """The first residency of a chain of overlays; those kept for the whole step follow each other on its bytes."""
+        """The first residency of a chain of overlays, in which residencies of the whole step share bytes."""
         while r.over is not None:
             r = self.schedule.residencies[r.over]
         return r.id
@@ -320,7 +322,8 @@ class _Verifier:
             self._say(instruction, "copies it before anything wrote it")
 
     def _written_parts(self, rid: int, buffer: str) -> list[int]:
-        """First items of the parts of a buffer that hold a value: between two slices that write it, not all do."""
+        """First items of the parts of a buffer that hold a value; between two slices that write it, some parts do
+        not."""
         return [first for _, first in self.parts.all(buffer) if (rid, first) in self.value]
 
     def _op(self, instruction: Instruction, op: Op) -> None:
@@ -345,11 +348,12 @@ class _Verifier:
             self.value[at[part[0]], part[1]] = outputs[part]
 
     def _started(self, instruction: Instruction) -> set[str]:
-        """Buffers among an op's updates whose viewed items it is the first to write: it reads nothing of them."""
+        """Buffers among an op's updates whose viewed items it is the first to write, so that it reads no value of
+        them."""
         op = instruction.op
         if op is None or not op.views:
             return set()
-        written: dict[str, str] = {}  # a buffer -> the first role that has it: others add to what that writes
+        written: dict[str, str] = {}  # a buffer -> the first role that has it; later roles add to it
         for role in op.roles:
             written.setdefault(op.roles[role], role)
         added = {buffer for buffer, role in written.items() if role in op.accumulates}
@@ -367,7 +371,7 @@ Values = dict[Part, Value]
 
 
 def _values_in_order(graph: Graph, parts: _Parts) -> tuple[dict[str, tuple[Values, Values]], Values]:
-    """Per op, the values it reads and leaves when the graph's ops run in their own order; what buffers hold then."""
+    """Per op, the values that it reads and writes in the graph's order; then the final values of buffers."""
     now: Values = {part: ("", b.name) for b in graph.persistent() for part in parts.all(b.name)}
     in_order = {}
     for op in graph.ops:
@@ -375,9 +379,7 @@ def _values_in_order(graph: Graph, parts: _Parts) -> tuple[dict[str, tuple[Value
         outputs = {part: (op.name, part[0]) for part in parts.of(op, (*op.writes, *op.updates))}
         now.update(outputs)
         in_order[op.name] = (inputs, outputs)
-    for (
-        op
-    ) in graph.fused_updates:  # each buffer as the first covered op that reads it finds it, as the last one leaves it
+    for op in graph.fused_updates:  # values before the first covered op that reads a buffer, and after the last
         ins, outs = zip(*(in_order[name] for name in op.covers))
         read, written = parts.of(op, (*op.reads, *op.updates)), parts.of(op, (*op.writes, *op.updates))
         inputs = {b: next(each[b] for each in ins if b in each) for b in read}

@@ -1,11 +1,11 @@
-"""The `after` edges: what each instruction waits for on other streams, so that sharing bytes is safe.
+"""The `after` edges: instructions of other streams that each instruction waits for, so that sharing bytes is safe.
 
     tick 1  compute  writes a@0
     tick 2  d2h      reads  a@0                 after 1: the bytes that it reads are written there
     tick 5  compute  writes b@0                 after 2: the copy must have read them before they are overwritten
 
-Instructions of one stream run in order, so they need no edge; nor does one that another edge implies.  Of those that
-are launched together (joined.py), the first one waits for all that they wait for, and others wait for the last one.
+Instructions of one stream run in order without an edge, and an edge that others imply is left out.  If instructions are
+launched together (joined.py), the first one waits for the edges of all of them, and others wait for the last one.
 The search is native (native/planning/placement/waits.h).
 """
 
@@ -20,7 +20,7 @@ from layermem.utils.units import aligned
 
 
 def last_accesses(instructions: Sequence[Instruction]) -> dict[int, dict[str, int]]:
-    """By residency: the tick of the last instruction of each stream that touches it."""
+    """For each residency, the tick of the last instruction of each stream that accesses it."""
     touched: dict[int, dict[str, int]] = {}
     for instruction in instructions:
         for rid in (*instruction.reads, *instruction.writes):
@@ -29,8 +29,8 @@ def last_accesses(instructions: Sequence[Instruction]) -> dict[int, dict[str, in
 
 
 def with_dependencies(instructions: list[Instruction], residencies: Sequence[Residency]) -> list[Instruction]:
-    """Each instruction with the ticks of other streams that it waits for: the last ones that touched bytes that it
-    writes, or wrote bytes that it reads, unless its stream or another edge has waited for them already."""
+    """Return the instructions with the ticks of other streams that each waits for: the last ones that accessed bytes
+    that it writes, or wrote bytes that it reads, unless its stream or another edge implies the wait."""
     if all(instruction.stream == COMPUTE for instruction in instructions):
         return instructions
     last = [group[-1].tick for group in joined(instructions) for _ in group]

@@ -2,14 +2,14 @@
 
     tick          0    1    2    3    4    5    6          index of an instruction
     compute      feed conv1      relu      conv2 ...       runs the ops
-    comm                                                   runs those that ranks do together (graph/sharing.py)
+    comm                                                   runs ops of all ranks together (graph/sharing.py)
     d2h                     data                           copies to the host (offload)
     h2d                               data                 copies back (prefetch)
     residencies  |data-----------)         |data----       a buffer at one offset, begin <= tick < end
 
-residency  on the device or in the host arena; a buffer that is prefetched may come back at another offset.  It ends
-           where its bytes may be given to another one: after its last reader, or when the copy of it is done.
-after      instructions of other streams that must be complete before this one starts; those of one stream run in order
+residency  is on the device or in the host arena; a prefetched buffer may come back at another offset.  It ends when its
+           bytes may be used by another one: after its last reader, or when its copy is complete.
+after      instructions of other streams that must be complete before this one starts; one stream runs in order
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Residency(NamedTuple):
     host: bool = False
     over: int | None = None
 
-    def ending(self, tick: int) -> Residency:  # these two in a third of the time of _replace()
+    def ending(self, tick: int) -> Residency:  # this and waiting_for() take a third of the time of _replace()
         return Residency(self.id, self.buffer, self.begin, tick, self.nbytes, self.offset, self.host, self.over)
 
     def placed_at(self, offset: int) -> Residency:
@@ -56,7 +56,7 @@ class Instruction(NamedTuple):
     tick: int
     stream: str
     kind: str  # forward, backward, update; offload, prefetch
-    what: str  # name of the op, or of the buffer that is copied
+    what: str  # name of the op or of the copied buffer
     op: Op | None
     roles: dict[str, int]
     reads: tuple[int, ...]
@@ -65,16 +65,16 @@ class Instruction(NamedTuple):
     is_recompute: bool = False
 
     def waiting_for(self, after: tuple[int, ...]) -> Instruction:
-        """The same with other instructions to wait for; as above."""
+        """This instruction with other instructions to wait for."""
         tick, stream, kind, what, op, roles, reads, writes, _, is_recompute = self
         return Instruction(tick, stream, kind, what, op, roles, reads, writes, after, is_recompute)
 
 
 @dataclass(frozen=True, repr=False)
 class Schedule:
-    """peak_bytes      of the device arena, persistent buffers included
-    host_peak_bytes  of the host arena
-    max_live_bytes   most bytes in use at one tick: no placement has a lower peak
+    """peak_bytes      peak of the device arena, including persistent buffers
+    host_peak_bytes  peak of the host arena
+    max_live_bytes   most bytes in use at one tick: a lower bound of the peak
     """
 
     graph: Graph
@@ -99,14 +99,14 @@ class Schedule:
         return sum(aligned(b.nbytes) for b in self.graph.persistent())
 
     def live_at(self, tick: int) -> list[Residency]:
-        """Device residencies in use at `tick`, largest first; one of each overlay pair."""
+        """Device residencies in use at `tick`, largest first; an overlay pair counts once."""
         live = [r for r in self.residencies if not r.host and r.begin <= tick < r.end]
         overlaid = {r.over for r in live}
         return sorted((r for r in live if r.id not in overlaid), key=lambda r: -r.nbytes)
 
     @cached_property
     def peak_tick(self) -> int:
-        """The first tick at which most bytes are in use."""
+        """The first tick with the most bytes in use."""
         change = [0] * (len(self.instructions) + 1)
         for begin, end, nbytes in allocations(self.residencies):
             change[begin] += nbytes
@@ -120,7 +120,7 @@ class Schedule:
 
 
 def used_streams(schedule: Schedule) -> tuple[str, ...]:
-    """Those that every schedule has, and COMM where it has instructions on it."""
+    """The streams of every schedule, and COMM if it has instructions."""
     communicates = any(each.stream == COMM for each in schedule.instructions)
     return STREAMS if communicates else tuple(stream for stream in STREAMS if stream != COMM)
 

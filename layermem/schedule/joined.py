@@ -1,10 +1,10 @@
-"""Instructions that are launched as one: ops that join each other (Op.joins), where they follow each other on a stream.
+"""Instructions that are launched together: consecutive ops of a stream that join each other (Op.joins).
 
     tick 7  update  conv2.w0.update   after 5
     tick 8  update  conv2.w1.update            launched with tick 7
     tick 9  d2h     conv2.w0.h0       after 7
 
-Nothing lies between them, so what one of them waits for comes before the first, which waits for all of it.
+No instruction lies between them, so the first one can wait for everything that any of them waits for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from layermem.schedule.ir import Instruction
 
 
 def joined(instructions: Sequence[Instruction]) -> Iterator[list[Instruction]]:
-    """The instructions in their order, those in one list that are launched together."""
+    """Yield the instructions in order, in lists of those that are launched together."""
     for (_, joins), following in groupby(instructions, _joins):
         group = [*following]
         size = MOST_JOINED if joins else 1

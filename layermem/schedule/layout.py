@@ -1,6 +1,6 @@
-"""A training graph as the native layout sees it: when each buffer is resident under a plan, live bytes, seconds.
+"""A training graph in native form: residencies under a plan, live bytes, seconds.
 
-source  native/planning/liveness/layout.h says how residencies follow from an order and its decisions
+source  native/planning/liveness/layout.h explains how residencies follow from an order and its decisions
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from layermem.utils.units import aligned
 
 OVERLAY_BITS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
 DECISIONS = (Decision.KEEP, Decision.OFFLOAD, Decision.RECOMPUTE)  # in the order of the native enumeration
-ORDERS_CACHED = 32  # prepared orders: strategies vary the decisions of a few
+ORDERS_CACHED = 32  # prepared orders: strategies vary the decisions of few orders
 
 
 class OrderResidency(NamedTuple):
-    """One residency of a buffer on the device, in positions of the plan's order: used from `begin` to before `end`.
+    """One residency of a buffer on the device, in positions of the plan's order: used in [begin, end).
 
-    release      position before whose op the bytes are free again: `end`, or later where a copy or comm op must finish
+    release      position before whose op the bytes are free again: `end`, or later if a copy or comm op must finish
     prefetch_at  position before whose op a prefetch is issued; None: the op at `begin` writes the bytes itself
     offloads     a copy to the host is issued after the last use
     whole_step   resident from the first tick to the last
@@ -39,7 +39,7 @@ class OrderResidency(NamedTuple):
 
 
 def may_overlay(out: OrderResidency, over: OrderResidency) -> bool:
-    """Whether `out` may begin on the bytes of `over`, at the op where the one begins and the other ends."""
+    """Whether `out` may start on the bytes of `over`, at the op where `out` begins and `over` ends."""
     return out.prefetch_at is None and not over.offloads and out.whole_step == over.whole_step
 
 
@@ -55,8 +55,8 @@ class Layout:
             copies = costs.offload(buffer.nbytes), costs.prefetch(buffer.nbytes)
             self.ids[name] = self.native.add_buffer(name, aligned(buffer.nbytes), buffer.persistent, *copies)
         self.ops = {name: self._add(op) for name, op in graph.by_name.items()}
-        self._orders: dict[int, tuple[tuple[str, ...], _native.LayoutOrder]] = {}  # by id() of the order of a plan
-        self._lock = threading.Lock()  # of the orders: plans may be evaluated in two threads
+        self._orders: dict[int, tuple[tuple[str, ...], _native.LayoutOrder]] = {}  # by id() of a plan's order
+        self._lock = threading.Lock()  # guards the orders: plans may be evaluated in two threads
 
     def _add(self, op: Op) -> int:
         recompute = self._add(op.recompute) if op.recompute is not None else -1
@@ -77,7 +77,7 @@ class Layout:
         return [self.ids[name] for name in names]
 
     def live_bytes(self, plan: Plan) -> int:
-        """Most aligned bytes in use at one tick."""
+        """The most aligned bytes in use at one tick."""
         return self._measure(plan, timed=False)[0]
 
     def live_profile(self, plan: Plan) -> list[int]:
@@ -86,12 +86,12 @@ class Layout:
         return order.live_profile(_decisions(plan), _overlay_mask(plan), plan.copy_lead, limit_bytes)
 
     def estimate_seconds(self, plan: Plan) -> float:
-        """Seconds of a step, as if all bytes that a copy frees were wanted at once."""
+        """Seconds of a step, as if all bytes that a copy frees were needed at once."""
         return self._measure(plan, timed=True)[1]
 
     def fewest_offloads(self, plan: Plan, gaps: Sequence[Gap], budget_bytes: int) -> int | None:
-        """How many of `gaps`, the first ones, have to be offloaded beside the plan's decisions for it to fit; None if
-        all of them are too few."""
+        """The number of `gaps`, counted from the first, that have to be offloaded in addition to the plan's decisions
+        so that it fits; None if all are not enough."""
         order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
         offloads = cast("dict[tuple[str, int], object]", dict.fromkeys(gaps, Decision.OFFLOAD))
         copies = plan.copy_lead, limit_bytes, budget_bytes
@@ -104,7 +104,7 @@ class Layout:
         budget_bytes: int,
         fits_beside: Callable[[list[int]], bool] | None,
     ) -> tuple[list[int], float]:
-        """The numbers of the groups of offloads that the plan can do without, and the estimated seconds of the rest."""
+        """The numbers of the groups of offloads that the plan can drop, and the estimated seconds of the rest."""
         at = {gap: i for i, gap in enumerate(plan.decisions)}
         positions = [[at[gap] for gap in group] for group in groups]
         order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
@@ -116,7 +116,7 @@ class Layout:
         return order.measure(_decisions(plan), _overlay_mask(plan), plan.copy_lead, timed, limit_bytes)
 
     def residencies(self, plan: Plan) -> list[OrderResidency]:
-        """All residencies of the device, buffer by buffer."""
+        """All residencies on the device, buffer by buffer."""
         order, limit_bytes = self._prepared(plan.order), _copy_limit(plan)
         spans = order.residencies(_decisions(plan), plan.copy_lead, limit_bytes, _overlay_mask(plan))
         return [
@@ -129,7 +129,7 @@ class Layout:
         return dict(self._prepared(plan.order).comm_releases(plan.copy_lead))
 
     def _prepared(self, order: tuple[str, ...]) -> _native.LayoutOrder:
-        """The native form of an order, which plans made from each other share."""
+        """The native form of an order, shared by plans that derive from each other."""
         with self._lock:
             known = self._orders.pop(id(order), None)
             if known is None:

@@ -1,13 +1,13 @@
-"""Lower a plan to instructions: residencies wherever a buffer must be held, copies where the plan says OFFLOAD.
+"""Lowers a plan to instructions: residencies wherever a buffer must be held, copies for each OFFLOAD.
 
     uses of a buffer in the order     w . . r . . . . . . r . r        w writes, r reads
     decisions of its gaps              KEEP    OFFLOAD     KEEP  RECOMPUTE
-    residencies                       |#######)        |#####)         on the device; one in the host arena lies between
+    residencies                       |#######)        |#####)         on the device; between them one in the host arena
     instructions                             ^offload ^prefetch
 
 An offload is issued right after the use before its gap, a prefetch some time before the use after it.  `copy_lead`
-decides how long the bytes stay beside the copy: the queues of the copies are laid out in the modelled time of the ops,
-each offload as early and each prefetch as late as its queue permits, and the residency covers that share of the copy.
+determines how long the bytes stay allocated for a copy: in the modelled time of the ops each offload runs as early and
+each prefetch as late as its queue permits, and the residency covers that fraction of the copy.
 (Native code computes when each residency begins and ends: native/planning/liveness/layout.h, through layout.py.)
 """
 
@@ -38,11 +38,11 @@ def lower(layout: Layout, plan: Plan) -> Lowered:
     return Lowered(layout.graph, plan, emitter.emit(), emitter.finished_residencies())
 
 
-UNKNOWN = -1  # the end of a residency that goes on
+UNKNOWN = -1  # end of a residency that has not ended
 
 
 class _Emitter:
-    """Writes instructions position by position; ends of residencies are known once all positions have their ticks.
+    """Emits instructions position by position; the ends of residencies follow when all positions have their ticks.
 
     Each position of the order becomes its prefetches, then its op, then its offloads.
     """
@@ -52,11 +52,11 @@ class _Emitter:
         self.ops = ops_in_order(layout.graph, plan.order)
         self.instructions: list[Instruction] = []
         self.residencies: list[Residency] = []
-        self.span_of: dict[int, OrderResidency] = {}  # of residencies on the device
+        self.span_of: dict[int, OrderResidency] = {}  # spans of residencies on the device
         self.current: dict[str, int] = {}  # buffer -> the residency that ops use now
         self.prefetched: dict[tuple[str, int], int] = {}  # (buffer, position that waits for it) -> residency
         self.host: dict[str, int] = {}  # buffer -> its newest residency in the host arena
-        self.first_tick: list[int] = []  # of each position
+        self.first_tick: list[int] = []  # first tick of each position
         self.op_tick: list[int] = []
         self.overlaid: set[int] = set()  # residencies whose bytes another one took over
         self.comm_releases = layout.comm_releases(plan)
@@ -152,11 +152,12 @@ class _Emitter:
         return rid
 
     def _begin_or_fetched(self, span: OrderResidency) -> int:
-        """The residency that begins at an op, or that a prefetch has begun for it."""
+        """The residency that begins at an op, or the one that a prefetch began for it."""
         return self._begin(span) if span.prefetch_at is None else self.prefetched[span.buffer, span.begin]
 
     def _in_host_arena(self, buffer: str, *, fresh: bool) -> int:
-        """The residency of `buffer` in the host arena; a persistent one has one there, others one for each offload."""
+        """The residency of `buffer` in the host arena: a persistent buffer has a single one, others have one per
+        offload."""
         persistent = self.buffers[buffer].persistent
         if buffer not in self.host or (fresh and not persistent):
             begin = 0 if persistent else len(self.instructions)
@@ -164,7 +165,7 @@ class _Emitter:
         return self.host[buffer]
 
     def _overlay(self, out: int, over: int, position: int) -> None:
-        """Let `out` take the bytes of `over`, if the one begins here and the other ends, and both are free to."""
+        """Let `out` take the bytes of `over`, if `out` begins here and `over` ends, and neither is overlaid yet."""
         new, old = self.span_of[out], self.span_of[over]
         free = self.residencies[out].over is None and over not in self.overlaid
         if free and new.begin == position == old.end - 1 and may_overlay(new, old):
@@ -172,18 +173,18 @@ class _Emitter:
             self.residencies[out] = self.residencies[out]._replace(over=over)
 
     def _end(self, r: Residency, last: Instruction) -> int:
-        """The tick from which the bytes may be given away; `last` is the last instruction that touches them."""
+        """The tick from which the bytes may be reused; `last` is the last instruction that accesses them."""
         if r.id in self.released_at:
             return max(last.tick + 1, self.first_tick[min(self.released_at[r.id], len(self.ops))])
         if r.host:
             if self.buffers[r.buffer].persistent:
                 return len(self.instructions)
-            if last.kind == PREFETCH:  # certainly done when the op that waits for it runs
+            if last.kind == PREFETCH:  # complete when the op that waits for it runs
                 return self.op_tick[self.span_of[last.writes[0]].begin] + 1
             return last.tick + 1
         span = self.span_of[r.id]
         if span.whole_step:
             return len(self.instructions)
-        if span.release > span.end:  # not before its copy is done, in the modelled time
+        if span.release > span.end:  # not before its copy ends, in the modelled time
             return max(last.tick + 1, self.first_tick[min(span.release, len(self.ops))])
         return last.tick + 1

@@ -1,4 +1,4 @@
-"""Place residencies: an offset for each, so that no two that live at one tick share a byte.
+"""Places residencies: assigns offsets so that no two that live at one tick share a byte.
 
     bytes  peak  +---------------+ . . . . . .
                  |  conv1        |  pool1.diff      a chain of overlays is one block
@@ -36,11 +36,11 @@ def place(
     target_bytes: int = 0,
     seconds: float | None = None,
 ) -> Schedule:
-    """`lowered` with offsets, and with the waits that make it safe to share bytes across streams.
+    """Return `lowered` with offsets, and with the waits that make it safe to share bytes across streams.
 
     persistent    offsets of the persistent buffers; all others lie above them
-    target_bytes  a peak that is good enough to stop the search (a budget); 0 asks for the least
-    seconds       of search, in steps (native/planning/placement/step_budget.h)
+    target_bytes  a peak that ends the search (a budget); 0 requests the smallest
+    seconds       limit of the search, counted in steps (native/planning/placement/step_budget.h)
     """
     if seconds is None:
         seconds = SETTINGS.place_limited_seconds if lowered.plan.copy_limit_bytes else SETTINGS.place_seconds
@@ -66,8 +66,8 @@ class ArenaOffsets:
 
     offset       by id of the residency
     peak_bytes   end of the highest residency, or of the persistent buffers
-    bound_bytes  no placement has a lower peak
-    blocks, seconds   how many were placed (a chain of overlays is one), and how long it took
+    bound_bytes  lower bound of the peak of any placement
+    blocks, seconds   number of placed blocks (a chain of overlays is one), and duration of the search
     """
 
     offset: Mapping[int, int]
@@ -85,40 +85,29 @@ def assign_offsets(
     target_bytes: int = 0,
     seconds: float = SETTINGS.place_seconds,
 ) -> ArenaOffsets:
-    """Offsets for the residencies on the device, or for those in the host arena."""
+    """Return offsets for the residencies on the device, or for those in the host arena."""
     fixed, floor = (persistent.host, persistent.host_bytes) if host else (persistent.device, persistent.device_bytes)
     block_of: dict[int, int] = {}  # residency -> block
-    begin: list[int] = []
-    end: list[int] = []
-    size: list[int] = []
-    fixed_offset: list[int] = []
+    blocks: list[list[int]] = []  # of each its begin, end, size and fixed offset, or -1
     for r in residencies:
         if r.host != host:
             continue
         if r.over is not None:
-            block = block_of[r.id] = block_of[r.over]
-            begin[block], end[block] = min(begin[block], r.begin), max(end[block], r.end)
+            block_of[r.id] = block_of[r.over]
+            block = blocks[block_of[r.over]]
+            block[:2] = min(block[0], r.begin), max(block[1], r.end)
             continue
-        block_of[r.id] = len(size)
-        begin.append(r.begin)
-        end.append(r.end)
-        size.append(r.nbytes)
-        fixed_offset.append(fixed.get(r.buffer, -1))
+        block_of[r.id] = len(blocks)
+        blocks.append([r.begin, r.end, r.nbytes, fixed.get(r.buffer, -1)])
+    begin, end, size, offset = np.array(blocks, np.int64).reshape(-1, 4).T.copy()
     placement = _native.place(
-        np.array(begin, np.int64),
-        np.array(end, np.int64),
-        np.array(size, np.int64),
-        align=ALIGN,
-        time_limit=seconds,
-        floor=floor,
-        fixed=np.array(fixed_offset, np.int64),
-        target=target_bytes,
+        begin, end, size, align=ALIGN, time_limit=seconds, floor=floor, fixed=offset, target=target_bytes
     )
     offsets = placement.offsets.tolist()
     return ArenaOffsets(
         {rid: offsets[block] for rid, block in block_of.items()},
         max(floor, placement.height),
         max(floor, placement.bound),
-        len(size),
+        len(blocks),
         placement.seconds,
     )

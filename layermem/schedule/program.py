@@ -22,7 +22,8 @@ class PersistentOffsets:
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """`schedules`: the training step first, then updates and test nets; `timeline` is that of the training step."""
+    """The `schedules`, with the training step first, then updates and test nets; `timeline` belongs to the training
+    step."""
 
     schedules: tuple[Schedule, ...]
     persistent: PersistentOffsets
@@ -51,7 +52,7 @@ class Program:
 
     @property
     def seconds(self) -> float:
-        """Predicted, of the training step."""
+        """Predicted seconds of the training step."""
         return self.timeline.seconds
 
     @property

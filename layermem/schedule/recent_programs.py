@@ -1,8 +1,8 @@
-"""Programs that were placed of late: where several strategies make the same plan, it is placed and checked once.
+"""A cache of recently placed programs: if several strategies make the same plan, it is placed and checked once.
 
-Where nothing is offloaded, for example, the plans of strategies that copy are those of plain reuse.  A program without
-fragmentation takes as few bytes as any of its plan: it serves every target that a search for offsets may have.  All
-targets that the live bytes of each schedule exceed are one: the search is for the least bytes.
+For example, if nothing is offloaded, strategies with copies make the same plan as plain reuse.  A placement without
+fragmentation is optimal for its plan, so it is reused for every target of the search for offsets.  All targets below
+the live bytes of a schedule are equivalent: the search then minimizes the bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ KEPT = 6  # programs: those of deep nets are large
 
 
 class RecentPrograms:
-    """The last programs of one arena, by their plans; those with fragmentation by their targets too."""
+    """The last programs of one arena by their plans, and those with fragmentation also by their targets."""
 
     def __init__(self) -> None:
         self._programs: dict[tuple[Hashable, int | None], Program] = {}
-        self._checked: deque[tuple[Instruction, ...]] = deque(maxlen=KEPT)  # of training steps, not in use elsewhere
+        self._checked: deque[tuple[Instruction, ...]] = deque(maxlen=KEPT)  # instructions of training steps that passed
 
     def get(self, key: Hashable, target_bytes: int, plan: Plan, make: Callable[[], Program]) -> Program:
-        """The program of `plan`, made unless there is one for `key` that a search for `target_bytes` may end with."""
+        """Return the program of `plan`, made unless the cache has one for `key` that a search for `target_bytes` could
+        return."""
         least = self._programs.get((key, 0))
         target_bytes = 0 if least is not None and _is_for_least(least, target_bytes) else target_bytes
         program = self._programs.pop((key, None), None) or self._programs.pop((key, target_bytes), None) or make()
@@ -35,7 +36,7 @@ class RecentPrograms:
             del self._programs[next(iter(self._programs))]
         serves_all = program.arena_bytes == program.max_live_bytes
         self._programs[key, None if serves_all else target_bytes] = program  # the most recent one is last
-        train = program.train  # its plan may differ in the name of its strategy
+        train = program.train  # the cached plan may differ in the name of its strategy
         return replace(program, schedules=(replace(train, plan=plan), *program.schedules[1:]))
 
     def check(self, program: Program, check: Callable[[], None]) -> None:
@@ -47,5 +48,5 @@ class RecentPrograms:
 
 
 def _is_for_least(program: Program, target_bytes: int) -> bool:
-    """Whether the search for offsets is for the least bytes, since none reach the target."""
+    """Whether the search for offsets minimizes the bytes, because no placement reaches the target."""
     return all(target_bytes <= schedule.max_live_bytes for schedule in program.schedules)

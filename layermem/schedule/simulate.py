@@ -1,4 +1,4 @@
-"""Predict the time of a step: each instruction starts when its stream is free and what it waits for is done.
+"""Predicts the time of a step: each instruction starts when its stream is free and its awaited instructions are done.
 
 compute  |--conv1--|--relu1--|..|--conv2--|      conv2 waits for the prefetch of its input
 d2h                |---data---|
@@ -21,7 +21,7 @@ class Timeline:
     start: tuple[float, ...]
     end: tuple[float, ...]
     seconds: float
-    compute_seconds: float  # sum over the compute stream alone
+    compute_seconds: float  # sum over the compute stream
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
@@ -41,7 +41,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
 
 
 def instruction_seconds(schedule: Schedule, instruction: Instruction, costs: Costs, *, joined: bool = False) -> float:
-    """`joined`: it is launched together with the instruction before it."""
+    """Return the seconds of an instruction; a `joined` one is launched together with the instruction before it."""
     if instruction.op is not None:
         return costs.op(instruction.op, joined=joined)
     nbytes = schedule.residencies[instruction.reads[0]].nbytes

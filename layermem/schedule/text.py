@@ -12,8 +12,8 @@
       ...
 
 op      forward, recompute, backward, update; offload, prefetch: copies of the buffer `what`
-reads   the residencies, as buffer@offset, of what is only read; what is read and written stands under `writes`; behind
-        those of which an op touches some items of the batch, these, as data@0[8:16] where it is 8 to 15
+reads   residencies that are only read, as buffer@offset; those that are read and written are listed under `writes`; if
+        an op accesses only some items of the batch, these follow: data@0[8:16] for items 8 to 15
 offsets and sizes in bytes, or exactly in K, M or G of 1024; white space in names is written as in a URL
 
 Instructions that are wider than a terminal are folded.  `parse` reads this form as well:
@@ -38,21 +38,21 @@ from layermem.planning.plan import Plan
 from layermem.schedule.ir import COMM, COMPUTE, Instruction, Residency, Schedule
 
 HEADINGS = ("tick", "stream", "op", "what", "reads", "writes", "after")
-FOLDED_HEADINGS, LABELS = HEADINGS[:4], HEADINGS[4:]  # of folded instructions, and of their continuation lines
+FOLDED_HEADINGS, LABELS = HEADINGS[:4], HEADINGS[4:]  # of folded instructions and of their continuation lines
 RESIDENCY_HEADINGS = ("id", "buffer", "arena", "offset", "bytes", "ticks", "over")
 RESIDENCIES = "# residencies"
 RECOMPUTE = "recompute"
-GAP = "   "  # between the facts of the first line
+GAP = "   "  # between the facts in the first line
 UNITS = (("G", 2**30), ("M", 2**20), ("K", 2**10))
 
 
 def text(schedule: Schedule) -> str:
-    """`schedule` as text, for `parse` to read."""
+    """Return `schedule` as text that `parse` can read."""
     return "\n".join([*_instruction_lines(schedule), *_residency_lines(schedule)]) + "\n"
 
 
 def instruction_text(schedule: Schedule, width: int | None = None) -> str:
-    """The instructions alone, without a line for every residency; folded if they are wider than `width` columns."""
+    """Return only the instructions, without lines for residencies; folded if they are wider than `width` columns."""
     lines = _instruction_lines(schedule)
     if width is not None and max(map(len, lines)) > width:
         lines = _folded_lines(schedule, width)
@@ -60,7 +60,7 @@ def instruction_text(schedule: Schedule, width: int | None = None) -> str:
 
 
 def schedule_values(schedule: Schedule) -> dict[str, object]:
-    """The same for JSON: a value per instruction; reads and writes are residencies with their offsets."""
+    """Return the schedule for JSON: a value per instruction; reads and writes are residencies with their offsets."""
     return {
         "graph": schedule.graph.name,
         "peak_bytes": schedule.peak_bytes,
@@ -96,17 +96,18 @@ def _residency_values(r: Residency, instruction: Instruction) -> dict[str, objec
 
 
 def _items_of(r: Residency, instruction: Instruction) -> BatchSlice | None:
-    """The items of a residency that an instruction touches, if it touches some of them only."""
+    """The items of a residency that an instruction accesses; None for all items."""
     return instruction.op.view_of.get(r.buffer) if instruction.op is not None else None
 
 
 def place_of(r: Residency) -> str:
-    """A residency in words: buffer@offset, or host@offset."""
+    """The name of a residency: buffer@offset, or host@offset."""
     return f"{'host' if r.host else r.buffer}@{format_offset(r.offset)}"
 
 
 def format_offset(nbytes: int) -> str:
-    """Exactly so many bytes, in the largest unit of which they are whole quarters: 1310720 -> '1.25M'."""
+    """Format the exact number of bytes, in the largest unit of which it is a multiple of a quarter: 1310720 ->
+    '1.25M'."""
     for unit, size in UNITS:
         if nbytes >= size and nbytes % (size // 4) == 0:
             return f"{nbytes / size:.2f}".rstrip("0").rstrip(".") + unit
@@ -121,7 +122,8 @@ def _instruction_lines(schedule: Schedule) -> list[str]:
 
 
 def _folded_lines(schedule: Schedule, width: int) -> list[str]:
-    """The facts one below the other, and reads, writes and after on lines of their own; words stay whole."""
+    """The facts, one per line, then folded instructions with reads, writes and after on separate lines; words stay
+    whole."""
     first, *facts = _facts(schedule)
     rows = _instruction_rows(schedule)
     headings, *lines = _align(FOLDED_HEADINGS, [row[:4] for row in rows], right=("tick",))
@@ -204,7 +206,7 @@ def _align(headings: Sequence[str], rows: Sequence[tuple[str, ...]], right: Sequ
 
 
 def _escape(name: str) -> str:
-    if name == "host":  # which is written for the host arena
+    if name == "host":  # the word for the host arena
         return "%68ost"
     return re.sub(r"[\s%]", lambda match: f"%{ord(match[0]):02X}", name)
 
@@ -213,11 +215,12 @@ def _escape(name: str) -> str:
 
 
 class _Places:
-    """How instructions name residencies: buffer@offset, or host@offset; and #id behind it where that is ambiguous."""
+    """The names of residencies in instructions: buffer@offset or host@offset, followed by #id if that is ambiguous."""
 
     def __init__(self, residencies: Sequence[Residency]):
         self.residencies = residencies
-        self.alike: dict[tuple[bool, str, int], list[Residency]] = {}  # of one buffer, at one offset of one arena
+        # Residencies of one buffer at one offset of one arena.
+        self.alike: dict[tuple[bool, str, int], list[Residency]] = {}
         for r in residencies:
             self.alike.setdefault((r.host, r.buffer, r.offset), []).append(r)
 
@@ -243,13 +246,13 @@ class _Places:
 
 
 def parse(source: str, graph: Graph, plan: Plan | None = None, path: str | None = None) -> Schedule:
-    """The schedule of `graph` that `text` wrote; InputError, with the line, where it is none.
+    """Parse a schedule of `graph` that `text` wrote; InputError, with the line, if it is none.
 
     plan   the plan that it was lowered from; without one, a plan with the same strategy and order and no decisions
     """
     lines = source.splitlines()
     middle = lines.index(RESIDENCIES) if RESIDENCIES in lines else len(lines)
-    number = 0  # of the line that is read
+    number = 0  # number of the current line
     try:
         head = next((at for at in range(1, middle) if not lines[at].startswith("#")), middle)
         facts = dict(re.findall(r" {3}(strategy|peak|max live|host) (.+?)(?= {3}|$)", GAP.join(lines[:head])))
@@ -282,7 +285,7 @@ def parse_offset(word: str) -> int:
 
 
 def _column_starts(line: str, headings: Sequence[str] = HEADINGS) -> list[int]:
-    """Where the columns of the instructions begin; the first one is aligned at its end."""
+    """The columns at which the cells of instructions begin; the first column is aligned at its end."""
     if line.split() != list(headings):
         raise ValueError(f"the headings should be {' '.join(headings)}")
     _, *others = (match.start() for match in re.finditer(r"\S+", line))
@@ -351,7 +354,7 @@ class _InstructionReader:
             op = op.recompute
         ids = {}
         for place in places:
-            word = re.sub(r"\[\d+:\d+\]$", "", place)  # the op says which items
+            word = re.sub(r"\[\d+:\d+\]$", "", place)  # the op determines the items
             arena = word.rpartition("@")[0]
             buffer = f"{name}.host_workspace" if arena == "host" else unquote(arena)
             ids[buffer] = self.places.find(word, buffer, tick)

@@ -1,11 +1,11 @@
-"""Bytes for the next batch: an input layer's workspace where its bytes stay free at the end of a step.
+"""Places input layers' workspaces where bytes stay free at the end of a step, for the next batch.
 
     tick             0 1 2 3 4 5 6 7 8 9
     workspace       |#|         . . . . . . |     the next batch is copied to its bytes from tick 5 on, from which
     others in them  | |########|            |     nothing else lies in them, and is there at tick 0
 
-The workspace of a Feed is in use at its own tick alone, so its offset may be any whose bytes nothing has before: it is
-the one whose bytes are free earliest.  The arena is as large as before.
+The workspace of a Feed is in use only at its own tick, so it may have any offset whose bytes are free before that tick:
+it gets the one whose bytes are free earliest.  The arena does not grow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def feed_workspaces(instructions: Sequence[Instruction]) -> dict[str, int]:
 def place_workspaces(
     instructions: Sequence[Instruction], placed: list[Residency], floor: int, peak_bytes: int
 ) -> list[Residency]:
-    """`placed`, with workspaces of input layers where bytes from `floor` to `peak_bytes` are free earliest."""
+    """Return `placed` with workspaces of input layers where bytes from `floor` to `peak_bytes` are free earliest."""
     for rid in feed_workspaces(instructions).values():
         workspace = placed[rid]
         others = _by_offset(r for r in placed if not r.host and r.id != rid)
@@ -49,8 +49,8 @@ def place_workspaces(
 
 
 def free_from(workspace: Residency, placed: Sequence[Residency], ticks: int) -> int:
-    """The tick from which no other residency has bytes of `workspace`, to the end of the step and in the next one until
-    its own tick; `ticks`, their number, where there is none."""
+    """The tick from which no other residency has bytes of `workspace`, until the end of the step and, in the next step,
+    until its tick; the number of ticks if there is none."""
     begin, end = workspace.offset, workspace.offset + aligned(workspace.nbytes)
     inside = (
         ticks if r.begin < workspace.end else r.end
@@ -61,7 +61,7 @@ def free_from(workspace: Residency, placed: Sequence[Residency], ticks: int) -> 
 
 
 class _Others(NamedTuple):
-    """Residencies by rising offset: their bytes [begin, end), and the ticks from `first` on, to before `last`."""
+    """Residencies by rising offset: their bytes [begin, end), and their ticks [first, last)."""
 
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
@@ -77,7 +77,7 @@ def _by_offset(residencies: Iterable[Residency]) -> _Others:
 def _offset(workspace: Residency, others: _Others, tick: int, floor: int, peak_bytes: int) -> int | None:
     """The lowest offset from `floor` on that is free from `tick` on, and up to the end of `workspace`."""
     nbytes, meets = aligned(workspace.nbytes), (others.last > tick) | (others.first < workspace.end)
-    # What is taken up to each of those that it meets: a gap lies between that and the next one's bytes.
+    # The end of the taken bytes up to each colliding residency: a gap lies between it and the next one's begin.
     taken = np.maximum.accumulate(np.concatenate(([floor], others.end[meets])))
     gaps = np.flatnonzero(taken[:-1] + nbytes <= others.begin[meets])
     if len(gaps):

@@ -1,10 +1,10 @@
-"""The rules that a single residency or instruction must keep; check.py follows the values of those that do.
+"""The rules for a single residency or instruction; check.py then follows the values.
 
 residency   ticks inside the step, an aligned offset inside its arena, at least as many bytes as its buffer
 copy        one buffer from the device to the host on stream d2h, or back on h2d
-op          an op of the graph on its stream, with all its roles on residencies of the right buffers on the device;
-            what the instruction reads and writes is what the op reads and writes, and its workspace, on the device and
-            on the host; the items that it views are those of its buffers
+op          an op of the graph on its stream, with all its roles on residencies of the right buffers on the device; the
+            instruction reads and writes exactly the buffers of the op and its workspace, on the device and on the
+            host; the items that it views exist in its buffers
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COPIES = {"offload": (D2H, False, True), "prefetch": (H2D, True, False)}  # kind
 
 
 def structural_errors(schedule: Schedule) -> list[str]:
-    """Every ill-formed residency and instruction as a sentence."""
+    """Return a sentence for every ill-formed residency and instruction."""
     sentences = [sentence for r in schedule.residencies for sentence in _residency(schedule, r)]
     if [r.id for r in schedule.residencies] != list(range(len(schedule.residencies))):
         sentences.append("residencies are not numbered by their places")

@@ -1,7 +1,8 @@
 """The mean average precision of a test, from the tops of its DetectionEvaluate layers.
 
-    precision.add(values)        a batch: arrays by blob
-    precision.mean(blob)         over the classes that have a true box, or rather a row; 0 for one without a detection
+    precision.add(values)        adds a batch: arrays by blob
+    precision.mean(blob)         the mean over the classes with a row of true boxes; a class without a detection counts
+                                 0
 
 A class's detections, the highest score first, give a curve of precision and recall.  Its area, by version:
 
@@ -41,7 +42,7 @@ class AveragePrecision:
     def mean(self, top: str) -> float:
         rows = np.concatenate(self._rows[top])
         of_class, found = rows[rows[:, 0] == UNUSED], rows[rows[:, 0] != UNUSED]
-        found = found[(found[:, 3] != 0) | (found[:, 4] != 0)]  # neither: of a difficult box, which does not count
+        found = found[(found[:, 3] != 0) | (found[:, 4] != 0)]  # neither: a difficult box, which does not count
         labels = np.unique(of_class[:, 1])
         areas = []
         for label in labels:
@@ -53,7 +54,8 @@ class AveragePrecision:
 
 
 def average_precision(right: np.ndarray, boxes: float, version: str) -> float:
-    """The area under the curve of detections, 1 where right, in the order of their scores, of so many true boxes."""
+    """The area under the curve of detections: `right` holds 1 for right ones, by falling score; `boxes` is the number
+    of true boxes."""
     if not len(right) or not boxes:
         return 0.0
     hits = np.cumsum(right)

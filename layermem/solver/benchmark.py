@@ -1,6 +1,6 @@
-"""Programs run for the clock: a step, each of its ops, and the link between the arena and the host.
+"""Times programs: a step, each of its ops, and the link between the arena and the host.
 
-The data are one batch, read once (noise where there is no data set), the weights those of the fillers, and the learning
+The data are one batch, read once (noise if there is no data set), the weights come from the fillers, and the learning
 rate is 0, so that every step computes the same numbers.
 """
 
@@ -31,21 +31,22 @@ from layermem.solver.parameters import Parameters
 from layermem.solver.rules import settings
 
 SEED = 1
-WARM = 1  # runs that do not count
+WARM = 1  # runs before timing starts
 LINK_BYTES = 2**26
 LINK_RUNS = 5
 
 
 @dataclass(frozen=True)
 class Measured:
-    """`seconds` is the median of the steps, `peak` the last byte that an instruction touches."""
+    """The result of a benchmark: `seconds` is the median of the steps, `peak` the last byte that an instruction
+    touches."""
 
     seconds: float
     peak_bytes: int
 
 
 class Benchmark:
-    """A program on a device, ready to run its training step again and again.  `net` is the train net."""
+    """A program on a device, ready to run its training step repeatedly.  `net` is the train net."""
 
     def __init__(self, net: Net, program: Program, device: Device, *, spill: Any = None):
         net.check_runnable(device.name, device.implements)
@@ -67,14 +68,14 @@ class Benchmark:
         return Measured(median(seconds[WARM:]), self.runner.measured_peak_bytes)
 
     def step(self, number: int = 0) -> float:
-        """Seconds of one step."""
+        """Run one step and return its seconds."""
         self.context["step"] = number
         began = time.perf_counter()
         self.runner.run(next_batch=lambda: self.context["batch"])
         return time.perf_counter() - began
 
     def warm_up(self, seconds: float) -> None:
-        """Run whole steps for so long, until a GPU that was idle has raised its clock; one at least, if `seconds` are
+        """Run whole steps for `seconds`, so that an idle GPU raises its clock; at least one if `seconds` is
         positive."""
         if seconds <= 0:
             return
@@ -84,8 +85,8 @@ class Benchmark:
             self.step()
 
     def ops(self, count: int) -> dict[str, float]:
-        """Median seconds of each op of the step over `count` runs; recomputations are not timed.  Of ops that are
-        launched together, the share by their bytes."""
+        """Median seconds of each op of the step over `count` runs, without recomputations.  The time of a group that is
+        launched together is divided in proportion to the bytes of its ops."""
         executor = self.runner.executors[0]
         found: dict[str, list[float]] = {}
         for run in range(WARM + count):
@@ -100,7 +101,7 @@ class Benchmark:
 
 
 def link(device: Device, nbytes: int = LINK_BYTES) -> tuple[float, float]:
-    """Bytes per second from the arena to the host, and back."""
+    """Bytes per second from the arena to the host, and in the other direction."""
     arena, host = device.arena(nbytes), device.host_arena(nbytes)
     here, there = arena.span(0, nbytes), host.span(0, nbytes)
     rates = []
@@ -116,9 +117,9 @@ def link(device: Device, nbytes: int = LINK_BYTES) -> tuple[float, float]:
 
 
 def one_batch(net: Net, *, in_bytes: bool = False) -> dict[str, Sequence[np.ndarray | ByteImages]]:
-    """A batch for every input layer of `net`: its own, or noise if there is no data set or it has other shapes.
+    """A batch for every input layer of `net`: its own data, or noise if there is no data set or it has other shapes.
 
-    in_bytes   whether images that are stored in bytes are delivered so"""
+    in_bytes   whether images that are stored in bytes are delivered as ByteImages"""
     found = {}
     for node in net.nodes:
         if node.layer.type in FEEDS:
@@ -139,14 +140,14 @@ def _first(node: Node, net: Net, in_bytes: bool) -> Sequence[np.ndarray | ByteIm
         )
         if tuple(feed.shapes) == tuple(top.shape for top in node.layer.tops):
             return [top if isinstance(top, ByteImages) else np.array(top) for top in feed.next()]
-    except InputError:  # no data set here, or arrays that a caller would give
+    except InputError:  # there is no data set, or the caller would give arrays
         pass
     return noise_feed(net, node, SEED).next()
 
 
 @dataclass
 class LayerTime:
-    """Seconds by kind of op (forward, backward, update), and the work of all its ops."""
+    """Seconds by kind of op (forward, backward, update), and the work of all ops of a layer."""
 
     name: str
     type: str
@@ -155,7 +156,7 @@ class LayerTime:
     nbytes: int = 0
 
     def rate(self, amount: int) -> float:
-        """`amount` in units of 10^9 a second."""
+        """`amount` in units of 10^9 per second."""
         spent = sum(self.seconds.values())
         return amount / spent / 1e9 if spent else 0.0
 

@@ -1,4 +1,4 @@
-"""The nets of a solver file, and which blobs of them are given to the host or held."""
+"""The nets of a solver file, and the names of their blobs that go to the host or are held."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from layermem.graph.net import Net, NetOptions
 from layermem.layers.data import Probe, stated_batch
 from layermem.proto.filter import filter_net
 from layermem.proto.read import SolverFile
-from layermem.proto.solver_nets import SolverNet, test_nets, train_net
+from layermem.proto.solver_nets import NetOfSolver, test_nets, train_net
 from layermem.solver.parameters import check_shared
 from layermem.utils.similar import did_you_mean
 
@@ -21,17 +21,17 @@ Inputs = Mapping[str, tuple[int, ...]]  # shapes by name of top
 
 @dataclass(frozen=True)
 class Reported:
-    """A blob whose value a net gives to the host: its Caffe name, its newest version, its weight in the objective."""
+    """A blob whose value a net copies to the host: its Caffe name, its newest version, its weight in the objective."""
 
     name: str
     version: str
     weight: float
-    output: bool  # no layer reads it
+    output: bool  # whether no layer reads it
 
 
 @dataclass(frozen=True)
 class Nets:
-    """The train net (the first) and the test nets, with the number of batches of one test of each."""
+    """The train net (the first) and the test nets, with the number of batches in a test of each."""
 
     all: tuple[Net, ...]
     test_iterations: tuple[int, ...]
@@ -46,8 +46,8 @@ class Nets:
 
 
 def build_nets(solver: SolverFile, options: NetOptions = NetOptions(), probe: Probe = probe) -> Nets:
-    """All nets that the solver names.  The batch size and the state of `options` are for the train net; its inputs are
-    for the test nets too, with their own batch sizes."""
+    """Build all nets that the solver names.  The batch size and NetState of `options` are for the train net; its inputs
+    also apply to the test nets, with their own batch sizes."""
     train, tests = train_net(solver), test_nets(solver)
     own = replace(options, level=options.level or train.level, stages=(*train.stages, *options.stages))
     nets = [Net(train.net, train.phase, own, probe=probe)]
@@ -62,8 +62,8 @@ def build_nets(solver: SolverFile, options: NetOptions = NetOptions(), probe: Pr
     return Nets(tuple(nets), tuple(test.iterations for test in tests))
 
 
-def _inputs_of_test(chosen: SolverNet, inputs: Inputs | None) -> Inputs | None:
-    """`inputs` for a test net: those of its tops, in the batch size that its layer states."""
+def _inputs_of_test(chosen: NetOfSolver, inputs: Inputs | None) -> Inputs | None:
+    """The part of `inputs` for a test net: the shapes of its tops, in the batch size that its layer states."""
     if not inputs:
         return inputs
     net = filter_net(chosen.net, chosen.phase, chosen.level, chosen.stages).message
@@ -93,7 +93,7 @@ def kept_names(net: Net, globs: Sequence[str]) -> list[str]:
 
 
 def gradient_globs(globs: Sequence[str]) -> list[str]:
-    """Those for gradients of parameters: "*.diff", "ip.w0.diff"."""
+    """The globs for gradients of parameters, such as "*.diff" and "ip.w0.diff"."""
     return [glob for glob in globs if glob.endswith(".diff")]
 
 
@@ -102,7 +102,7 @@ def matches(name: str, globs: Sequence[str]) -> bool:
 
 
 def check_keep(nets: Sequence[Net], globs: Sequence[str]) -> None:
-    """InputError for a glob that matches no blob of any net, and no gradient of a parameter."""
+    """Raise InputError for a glob that matches neither a blob of any net nor a gradient of a parameter."""
     names = dict.fromkeys(name for net in nets for layer in net.layers for name in layer.message.top)
     names |= dict.fromkeys(f"{name}.diff" for name in nets[0].params)
     for glob in globs:

@@ -1,4 +1,4 @@
-"""Functions of a user that a solver calls in each iteration."""
+"""User functions that a solver calls in each iteration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Checks of a solver when it is read: known rule and policy, every number in its domain, rates that are finite.
+"""Checks a solver when it is read: known rule and policy, every number in its domain, finite rates.
 
-Each fault is an InputError with the file, the line of the field, and what would work.
-source  Caffe's CHECKs in solver.cpp and sgd_solver.cpp; the rest are values with which a step divides by 0 or gives NaN
+Each fault is an InputError with the file, the line of the field, and a remedy.
+source  Caffe's CHECKs in solver.cpp and sgd_solver.cpp; the others reject values that make a step divide by 0 or give
+        NaN
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ DECAYS = {  # fields in [0, 1), and the types that use them
     "rms_decay": ("RMSProp",),
 }
 WITH_DELTA = ("AdaGrad", "RMSProp", "AdaDelta", "Adam")
-LARGEST_RATE = float(np.finfo(np.float32).max)  # the update kernels take it in float32
+LARGEST_RATE = float(np.finfo(np.float32).max)  # update kernels take the rate in float32
 
 
 def check_solver(solver: SolverFile) -> None:
-    """InputError for anything in the solver that cannot be run."""
+    """Raise InputError for any field of the solver that cannot be run."""
     p = solver.message
     _check_rule(solver)
     for field, least in AT_LEAST.items():
@@ -60,9 +61,9 @@ def check_solver(solver: SolverFile) -> None:
 
 
 def check_rates(solver: SolverFile, end: int) -> None:
-    """InputError if a rate of the iterations before `end` is above the largest of float32.
+    """Raise InputError if the rate of an iteration before `end` is above the largest float32.
 
-    Rates rise or fall monotonically, so the first and the last one decide.
+    Rates rise or fall monotonically, so only the first and the last one are checked.
     """
     for iteration in sorted({0, max(0, end - 1)}):
         rate = learning_rate(solver.message, iteration)
@@ -72,7 +73,7 @@ def check_rates(solver: SolverFile, end: int) -> None:
 
 
 def last_iteration(solver: SolverFile, iterations: int | None) -> int:
-    """The iteration at which a run ends: `iterations`, or else the solver's max_iter."""
+    """The iteration at which a run ends: `iterations`, or else max_iter of the solver."""
     if iterations is not None:
         if iterations < 0:
             raise InputError(f"iterations {iterations} is negative; give 0 or more")

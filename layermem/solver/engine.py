@@ -1,10 +1,10 @@
 """Runs the nets of a solver in one arena: one training iteration, or one test, at a time.  No files and no loop.
 
-All ops read the context for values that change between batches: `step` counts batches (it seeds dropout), `iteration`
-counts updates, `rate` is the learning rate of the iteration, `loss_scale` what its gradients are multiplied by.
+All ops read values that change between batches from the context: `step` counts batches (it seeds dropout), `iteration`
+counts updates, `rate` is the learning rate of the iteration, `loss_scale` the factor of its gradients.
 
-Ranks share the micro-batches of an iteration and the batches of a test (distributed/ranks.py).  What they compute is
-gathered, so that sums are those of one rank, in the order of the batches, on every rank.
+Ranks share the micro-batches of an iteration and the batches of a test (distributed/ranks.py).  Results are gathered,
+so that every rank computes the same sums as a single rank, in the order of the batches.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 
 class Engine:
-    """`program` has the schedules of the train step, of the updates if gradients are summed over several steps, and of
-    the test nets.  All ranks of `group` make it together."""
+    """Runs `program`: the schedules of the train step, of the updates if gradients are summed over several steps, and
+    of the test nets.  All ranks of `group` construct it together."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Engine:
         group: Group | None = None,
         loss_scale: LossScale | None = None,
     ):
-        self.lock = RLock()  # of the solver and its nets (utils/exclusive.py)
+        self.lock = RLock()  # shared by the solver and its nets (utils/exclusive.py)
         self.nets, self.param, self.noise = nets, param, noise
         self.group, self.loss_scale = group or Group(), loss_scale
         self.ranks = Ranks(self.group.rank, self.group.size, param.iter_size)
@@ -92,7 +92,7 @@ class Engine:
             ranks = [self.ranks, *map(self.ranks_of_test, self.nets.tests)]
             feeds = Feeds(
                 self.nets.all, seed, self.noise, ranks, in_bytes=self.runner.device.takes_bytes
-            )  # before others are closed: an error changes nothing
+            )  # before the old ones are closed: an error changes nothing
             self.close()
             self.feeds = feeds
         self.context["seed"] = seed
@@ -108,18 +108,18 @@ class Engine:
         return self.feeds
 
     def ranks_of_test(self, net: Net) -> Ranks:
-        """Those that share the batches of a test; each runs all of them where one batch depends on those before it."""
+        """The ranks that share the batches of a test; each runs all batches if one depends on those before it."""
         return Ranks() if net.state_bytes or net.python_sources else self.ranks
 
     def train(
         self, iteration: int, on_gradient: Callable[[], None] = lambda: None, requests: Requests | None = None
     ) -> tuple[float, Outputs]:
-        """Run the batches of an iteration and the update: the mean loss, and the outputs of the last batch.
+        """Run the batches of an iteration and the update; return the mean loss and the outputs of the last batch.
 
-        on_gradient   called when the gradients are final: before the update where they are held over several steps;
-                      else the step itself updates, each parameter as soon as its gradient is final, and it is called
-                      after it
-        requests      carried to the other ranks"""
+        on_gradient   called when the gradients are final: before the update if they are held over several steps.
+                      Otherwise the step itself updates each parameter as soon as its gradient is final, and the call
+                      follows the step
+        requests      requests to pass on to the other ranks"""
         ranks, size = self.ranks, self.param.iter_size
         self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
         if self.loss_scale is not None:
@@ -150,9 +150,10 @@ class Engine:
         return loss, gathered[-1][1]
 
     def forward(self, iteration: int) -> float:
-        """Run the next batch forward, without an update: its loss.
+        """Run the next batch forward, without an update, and return its loss.
 
-        The other ranks run those after it, for what the layers of all ranks do together; nothing of them remains."""
+        The other ranks run the batches after it, because some layers work on all ranks together; their results are
+        dropped."""
         feeds, before = self.open_feeds, self.open_feeds.position(0)
         self.context["iteration"], self.context["step"] = iteration, iteration * self.param.iter_size
         self.context["batch"], self.context["averaged"] = feeds.next(0), 1
@@ -168,12 +169,12 @@ class Engine:
         return self.group.gather(self._objective(0, self.values[0]))[0]
 
     def forward_test(self, index: int) -> Mapping[str, np.ndarray]:
-        """Run the next batch of test net `index`: its outputs, by blob."""
+        """Run the next batch of test net `index` and return its outputs, by blob."""
         self.context["batch"] = self.open_feeds.next(1 + index)
         return self._run(self._first_test + index, 1 + index, None)
 
     def held(self, net: int) -> Held | None:
-        """What is kept of the blobs of a net, if it ran last."""
+        """The held blobs of a net, if it ran last; otherwise None."""
         if self._last is None or self._last[0] != net:
             return None
         return Held(self.runner, self._last[1], HOLD)
@@ -181,7 +182,8 @@ class Engine:
     def test(
         self, index: int, stopping: Callable[[], bool], requests: Requests | None = None
     ) -> tuple[float, Outputs] | None:
-        """Mean objective and outputs of test net `index`; None if it stops early: data and states are as before.
+        """Return the mean objective and outputs of test net `index`; None if it stops early, with data and states
+        restored.
 
         The output of a DetectionEvaluate is its mean average precision.
         """
@@ -212,7 +214,8 @@ class Engine:
     def _test_round(
         self, net: int, ranks: Ranks, count: int, first: int, batches: int, requests: Requests | None
     ) -> list[Mapping[str, np.ndarray]]:
-        """The outputs of `count` successive batches of a test from number `first` on: each rank runs one of them."""
+        """Run `count` successive batches of a test, from number `first` on, one on each rank; return the outputs of
+        all."""
         feeds, before = self.open_feeds, self.open_feeds.position(net)
         values: dict[str, np.ndarray] = {}
         if ranks.rank < count:
@@ -237,7 +240,7 @@ class Engine:
         return values
 
     def _around(self, run: Callable[[], T]) -> T:
-        """`run`, between what observers do before and after it."""
+        """Call `run` between the observers that run before and after it."""
         self._last = None
         for observer in self.before_run:
             observer()

@@ -22,9 +22,9 @@ Position = dict[str, State]  # layer name -> the position of its feed
 class Feeds:
     """The feeds of the train net and the test nets, in this order, opened with `seed`.
 
-    in_bytes   whether images that are stored in bytes are delivered so
-    noise   the seed of noise that replaces all data but those of DummyData; None for the data that the nets name
-    ranks   those that share the batches of each net, if there are several
+    in_bytes   whether images that are stored in bytes are delivered as ByteImages
+    noise      seed of noise that replaces all data except DummyData; None for the data that the nets name
+    ranks      the ranks that share the batches of each net
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class Feeds:
         self.seed = seed
         self.feeds: list[dict[str, Feed]] = []
         self._restored: dict[tuple[int, str], State] = {}  # positions of array feeds that have no arrays yet
-        self._prefetched: dict[int, tuple[Position, Batch]] = {}  # batches of `prefetch`, and the positions before them
+        # Positions before batches of `prefetch`, and these batches.
+        self._prefetched: dict[int, tuple[Position, Batch]] = {}
         try:
             for net in self.nets:
                 self.feeds.append({})
@@ -54,14 +55,14 @@ class Feeds:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for the user, each once."""
+        """Notes for the user, without repetitions."""
         notes = (
             f"layer '{name}': {note}" for feeds in self.feeds for name, feed in feeds.items() for note in feed.notes
         )
         return [*dict.fromkeys(notes)]
 
     def next(self, index: int) -> Batch:
-        """The next batch of net `index` for this rank; the position is then behind those of all ranks."""
+        """The next batch of net `index` for this rank; the position then is after the batches of all ranks."""
         if index in self._prefetched:
             return self._prefetched.pop(index)[1]
         try:
@@ -70,7 +71,7 @@ class Feeds:
             raise self.nets[index].placed(error) from None
 
     def skip(self, index: int, batches: int) -> None:
-        """Go past so many batches of net `index`, of all ranks."""
+        """Skip `batches` batches of net `index`, counted over all ranks."""
         if index in self._prefetched:
             self.seek(index, self._prefetched[index][0])
         try:
@@ -80,10 +81,10 @@ class Feeds:
             raise self.nets[index].placed(error) from None
 
     def prefetch(self, index: int) -> Batch | None:
-        """The batch that `next` will return, read now; until then, positions are those before it.
+        """Read the batch that `next` will return; until `next`, positions are still those before it.
 
-        None for nets with array feeds, since the caller may change arrays until the net runs, and for a feed that
-        fails: `next` raises its error.
+        None for nets with array feeds, because the caller may change arrays until the net runs, and for a feed that
+        fails, whose error `next` raises.
         """
         if index not in self._prefetched:
             if any(isinstance(feed, ArrayFeed) for feed in self.feeds[index].values()):
@@ -117,7 +118,7 @@ class Feeds:
         return {name: feed.state() for name, feed in self.feeds[index].items()}
 
     def seek(self, index: int, position: Position) -> None:
-        """Continue net `index` at a position."""
+        """Move the feeds of net `index` to a position."""
         self._prefetched.pop(index, None)
         for name, feed in self.feeds[index].items():
             feed.restore(position[name])
@@ -127,7 +128,7 @@ class Feeds:
         return [self.position(index) for index in range(len(self.feeds))]
 
     def check(self, positions: Sequence[Position]) -> None:
-        """InputError for a saved position that `restore` cannot take; changes nothing."""
+        """Raise InputError for a saved position that `restore` cannot take; change nothing."""
         for net, feeds, saved in zip(self.nets, self.feeds, positions):
             for name in feeds.keys() & saved.keys():
                 try:
@@ -137,7 +138,7 @@ class Feeds:
                     raise net.placed(InputError(what, path=str(net.path), layer=name)) from None
 
     def restore(self, positions: Sequence[Position]) -> list[str]:
-        """Continue at saved positions, which `check` accepts; returns a note for each feed without one."""
+        """Continue at saved positions, which `check` accepts; return a note for each feed without one."""
         notes = []
         for index, (before, _) in list(self._prefetched.items()):
             self.seek(index, before)

@@ -1,4 +1,4 @@
-"""Jobs: a training step of a net, or of a solver, with the graphs that share its arena.  They are made here alone.
+"""Makes jobs: a training step of a net, or of a solver, with the graphs that share its arena.
 
 graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
 """
@@ -33,30 +33,30 @@ from layermem.solver.rules import rule_of
 from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
 
-MOMENTUM = Rule("SGD", 1)  # the update that is planned where no solver says otherwise
+MOMENTUM = Rule("SGD", 1)  # the update that is planned without a solver
 MakeParts = Callable[[Device], StepParts]
 
 
 @dataclass(frozen=True)
 class StepOptions:
-    """What a user says of a training step beside its net: the device, the memory, and how it is planned.
+    """The user's options for a training step besides its net: device, memory and planning.
 
     device       a name ("reference", "cpu", ..) or a Device
     budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
                  the GPU; None is no limit
-    host_budget  the same for offloaded bytes; None is no limit, but 0 for a device that computes in the memory of the
-                 host, unless there is a spill
-    spill        a folder for offloaded bytes, which are then in a file.  Plans are made with the rates of its file
-                 system (solver/spill_rates.py), which are measured at first use; a Spill has them
-    slices       layers of the training step that run in slices of the batch, and how many: "conv1_1..pool2/4", or
-                 "whole/4"; weights in bands of rows: "fc6/rows/8"; both, with a comma between; "auto": those with
-                 the fastest plan; None is "off"
-    strategy     its name: by default `auto` under a budget, else `liveness`
+    host_budget  the same for offloaded bytes; None is no limit, except for a device that computes in the host's memory,
+                 where it is 0 without a spill
+    spill        a folder for offloaded bytes, which are then in a file; plans use the rates of its file system
+                 (solver/spill_rates.py), measured at first use; a Spill has its rates already
+    slices       layers of the training step that run in slices of the batch, and the number of slices:
+                 "conv1_1..pool2/4", or "whole/4"; weights in bands of rows: "fc6/rows/8"; both, separated by a comma;
+                 "auto": the fastest plan; None is "off"
+    strategy     name of a strategy: by default `auto` under a budget, else `liveness`
     plan         a plan, or the file that `plan --save` wrote, in place of a strategy
     costs        measured costs, or their file; None is a model of the device
     hints        segment ends, and layers to keep or recompute
-    measure      run some steps first, within the budget, and plan with the times of their ops; "once": those of a GPU
-                 are kept (planning/kept_costs.py), and only measured where there are none
+    measure      run some steps first, within the budget, and plan with the times of their ops; "once": measure only
+                 if no times are kept for this GPU (planning/kept_costs.py)
     iter_size    micro-batches of an iteration, instead of the solver's
     keep         names of blobs (globs too) whose data and gradient are held to the end of a step, to be looked at;
                  "*.diff" holds the gradients of parameters
@@ -72,13 +72,13 @@ class StepOptions:
     costs: Costs | PathName | None = None
     hints: Hints = Hints()
     measure: bool | str = False
-    ranks: int = 1  # how many train together; the step is that of the first
+    ranks: int = 1  # number of ranks that train together; the step is that of the first one
     iter_size: int | None = None
     keep: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
-        """The options that a user gives, whose `keep` may be one name."""
+        """Make the options from a user's arguments; `keep` may be a single name."""
         return cls(keep=(keep,) if isinstance(keep, str) else tuple(keep), **options)
 
     @property
@@ -91,7 +91,7 @@ class StepOptions:
 
 
 def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
-    """A step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST forward alone."""
+    """The step of one net: in TRAIN with an SGD-momentum update, Caffe's usual state; in TEST only forward."""
     ranks = ranks_of_net(options.ranks, options.iter_size)
     if net.phase == PHASES["TRAIN"]:
         check_shareable(net, ranks)
@@ -105,8 +105,8 @@ def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
 
 
 def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(), ranks: Ranks | None = None) -> Job:
-    """A step of a solver's train net with its own update, and its test nets in the same arena; that of one of `ranks`,
-    by default of the first one."""
+    """The step of a solver's train net with its own update, and its test nets in the same arena, on one of `ranks` (by
+    default the first)."""
     ranks = ranks or ranks_of(file, options.ranks)
     check_keep(nets.all, options.keep)
     check_shareable(nets.train, ranks)
@@ -116,7 +116,7 @@ def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(
 
 
 def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Ranks, options: StepOptions) -> Job:
-    """`parts` makes the training step; None for a forward pass alone."""
+    """The job of `nets`; `parts` makes the training step, or is None for a forward pass only."""
     net, device = nets[0], options.target
     spill = options.spill if isinstance(options.spill, Spill) else resolve_spill(options.spill, device)
     costs = resolve_costs(options.costs, device.title, device.gpu).with_spill(spill)

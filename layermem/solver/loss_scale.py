@@ -1,11 +1,11 @@
 """Loss scale: a power of two by which the gradient of the loss is multiplied, so that small gradients do not underflow.
 
-    backward begins with scale * loss_weight (ops.Fill), so that all gradients are multiplied by it; an update divides
-    it out before all else (ops.Update), exactly, but where a number is subnormal
+    backward begins with scale * loss_weight (ops.Fill), so that all gradients are multiplied by it; an update first
+    divides it out (ops.Update), exactly except for subnormal numbers
 
-    overflow   the norm of all gradients, on all ranks and of all micro-batches, is infinite or NaN: no parameter and no
+    overflow   the norm of all gradients, over all ranks and micro-batches, is infinite or NaN: no parameter and no
                optimizer state changes, and the iteration counts as skipped
-    dynamic    half of it after an overflow, twice after GROWTH_INTERVAL updates in a row
+    dynamic    the scale is halved after an overflow, and doubled after GROWTH_INTERVAL updates in a row
 
 source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; PyTorch torch/amp/grad_scaler.py, its defaults
 """
@@ -22,11 +22,11 @@ from layermem.ops import SCALED
 DYNAMIC = "dynamic"
 FIRST = 65536.0  # GradScaler's init_scale
 GROWTH_INTERVAL = 2000  # updates
-LEAST, LARGEST = 2.0**-32, 2.0**32  # of a dynamic scale
+LEAST, LARGEST = 2.0**-32, 2.0**32  # limits of a dynamic scale
 
 
 class SavedScale(TypedDict):
-    """What a snapshot has of it."""
+    """The fields of a loss scale in a snapshot."""
 
     setting: str
     scale: float
@@ -36,9 +36,9 @@ class SavedScale(TypedDict):
 
 @dataclass
 class LossScale:
-    """setting     "dynamic", or the number that was given
-    scale       of the next iteration
-    good_steps  updates since the scale changed, or since an overflow
+    """setting     "dynamic", or the given number
+    scale       the scale of the next iteration
+    good_steps  updates since the last change of the scale or the last overflow
     skipped     iterations without an update so far
     """
 
@@ -52,7 +52,8 @@ class LossScale:
         return self.setting == DYNAMIC
 
     def count(self, norm: float) -> bool:
-        """Take in the norm of the gradients of an iteration: whether it was finite, and parameters were updated."""
+        """Record the norm of an iteration's gradients; return whether it was finite, so that parameters were
+        updated."""
         is_good = math.isfinite(norm)
         self.skipped += not is_good
         self.good_steps = self.good_steps + 1 if is_good else 0
@@ -66,7 +67,7 @@ class LossScale:
         return {"setting": self.setting, "scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 
     def restore(self, saved: SavedScale | None) -> str | None:
-        """Go on with the scale of a snapshot; a sentence where it was written with another one."""
+        """Continue with the scale of a snapshot; return a note if it was written with another setting."""
         if saved is None:
             return f"the snapshot has no loss scale: it begins with {self.scale:g}"
         self.skipped = saved["skipped"]
@@ -80,9 +81,9 @@ class LossScale:
 
 
 def loss_scale_of(storage: str, given: str | float | None) -> LossScale | None:
-    """That of a run whose activations are stored so; None where gradients are not scaled.
+    """The loss scale of a run with this storage of activations; None if gradients are not scaled.
 
-    InputError for what is no power of two from 1 to 2^32, and for a scale of a storage that needs none.
+    InputError unless it is a power of two from 1 to 2^32, and for a storage that needs no scale.
     """
     if storage not in SCALED:
         if given is None or _number(given) == 1:
@@ -103,7 +104,7 @@ def loss_scale_of(storage: str, given: str | float | None) -> LossScale | None:
 
 
 def _number(given: str | float) -> float:
-    """NaN for what is none."""
+    """The number in `given`; NaN if it is no number."""
     try:
         return float(given)
     except ValueError:
@@ -111,7 +112,7 @@ def _number(given: str | float) -> float:
 
 
 def is_saved_scale(value: object) -> bool:
-    """Whether it is what a snapshot can have: a SavedScale, or None."""
+    """Whether `value` is valid in a snapshot: a SavedScale, or None."""
     if value is None:
         return True
     if not isinstance(value, dict) or value.keys() != SavedScale.__annotations__.keys():

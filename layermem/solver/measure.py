@@ -1,9 +1,8 @@
-"""Costs measured on the device: the step of a job, run within its budget, gives times to plan it with.
+"""Measures costs on the device: runs the step of a job within its budget, for times to plan it with.
 
-A first plan, by the device's model of costs, decides what runs; every op of it is timed.  An op that it does not run,
-such as an update beside the fused one, is timed in another plan if that fits the budget too, and else keeps the time of
-the model.  The link is timed last, in an arena of its own within the budget; that of a spill file has rates of its own
-(spill_rates.py).
+A first plan, by the device's cost model, decides which ops run; all of them are timed.  Other ops, such as an update
+that the plan fuses, are timed in a second plan if that also fits the budget; otherwise they keep the time of the model.
+ The link is timed last, in a separate arena within the budget; a spill file has separate rates (spill_rates.py).
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from layermem.solver.benchmark import LINK_BYTES, Benchmark, link
 from layermem.utils.steps import report_step
 from layermem.utils.units import format_bytes
 
-ONCE = "once"  # measure where nothing is kept
+ONCE = "once"  # measure unless costs are kept
 ITERATIONS = 5  # steps to take the median of
-MEMORY_SHARE = 0.9  # of the machine's memory; larger runs are not measured
+MEMORY_SHARE = 0.9  # share of the machine's memory; larger steps are not measured
 
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """`seconds` of every op that was timed, those of the first `step` among them, and the link in bytes per second."""
+    """`seconds` of every timed op, including all ops of the first `step`, and the link in bytes per second."""
 
     job: Job
     seconds: Mapping[str, float]
@@ -63,7 +62,7 @@ class MeasuredStep:
 
 
 def with_kept_costs(job: Job) -> tuple[Job, str | None]:
-    """`job` with the costs that are kept of its step on its GPU, if there are some; else what is wrong with them."""
+    """`job` with the costs that are kept for its step on its GPU, if there are any; otherwise a note about them."""
     gpu = job.costs.gpu
     if gpu is None:
         return job, None
@@ -76,8 +75,8 @@ def with_kept_costs(job: Job) -> tuple[Job, str | None]:
 
 
 def keep_measured(measured: Job, job: Job) -> Job:
-    """`measured`, which is `job` with measured costs, after these are kept by GPU; as it is where the device has none,
-    or they cannot be kept."""
+    """Keep the measured costs of `measured` by GPU and return it; unchanged if the device keeps none, or they cannot be
+    kept."""
     gpu = measured.costs.gpu
     if gpu is None:
         return measured
@@ -87,14 +86,14 @@ def keep_measured(measured: Job, job: Job) -> Job:
 
 
 def _slices_of(job: Job) -> str:
-    """Ops of slices have times of their own."""
+    """The slices of a job, whose ops have separate times."""
     return "" if job.slices == NO_SLICES else job.slices
 
 
 def measure_once(
     job: Job, device: Device, strategy: Choice | None = None, budget: Budget = None, plan: Plan | PathName | None = None
 ) -> Job:
-    """`job` with the kept costs of its step, measured now if this is the first run of it on this GPU."""
+    """`job` with the kept costs of its step, which are measured now if this GPU has none yet."""
     if job.costs.gpu is None or job.ranks.size > 1:
         return job
     kept, _ = with_kept_costs(job)
@@ -121,7 +120,7 @@ def measure_step(
     """Run steps of `job` on `device` within `budget`; BudgetError if no plan fits it.
 
     strategy, plan   as for evaluate()
-    warm_seconds     of whole steps before ops are timed
+    warm_seconds     duration of whole steps before ops are timed
     """
     report = evaluate(job, strategy, budget, plan)
     program, job = report.feasible_program(), report.job if report.slices or report.not_fused else job
@@ -160,7 +159,7 @@ def costs_text(job: Job, network: NetworkRates | None = None) -> str:
 def _time_ops(
     job: Job, program: Program, device: Device, iterations: int, spill: Path | None, warm_seconds: float
 ) -> dict[str, float]:
-    """Seconds of each op; the arena is free again on return."""
+    """Seconds of each op; the arena is freed on return."""
     benchmark = Benchmark(job.nets[0], program, device, spill=spill)
     benchmark.warm_up(warm_seconds)
     seconds = benchmark.ops(iterations)
@@ -179,6 +178,6 @@ def _check_memory(program: Program, device: Device, *, spills: bool) -> None:
 
 
 def _plan_with_fused_updates(graph: Graph) -> Plan:
-    """A plan that runs every fused update which `graph` offers, so that each is measured."""
+    """A plan that runs every fused update that `graph` offers, so that each is measured."""
     every = graph.with_fused_updates(frozenset(op.name for op in graph.fused_updates))
     return Plan("liveness", tuple(op.name for op in every.ops))

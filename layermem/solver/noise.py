@@ -1,14 +1,14 @@
-"""Noise in place of the data sets of a net: values of the right shapes, and indices that its layers accept.
+"""Noise that replaces the data sets of a net: values of the right shapes, and indices that its layers accept.
 
     --data noise       the same noise in every run                --data noise:7     another one
     top of the data    noise
     data               numbers in [-1, 1)
     label              0 to classes - 1, where a layer that reads it states their number
-    true boxes         of a tenth to half of the image along each axis, as many for each image, of classes that the
-                       layers that read them know
+    true boxes         between a tenth and half of the image along each axis, the same number for each image, of classes
+                       that their readers know
     others             numbers in [0, 1): targets, probabilities
 
-A batch depends on the seed of the noise, the phase, the layer and the number of the batch alone.
+A batch depends only on the seed of the noise, the phase, the layer and the number of the batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def noise_seed(data: str | None) -> int | None:
 
 
 def index_limits(net: Net) -> dict[str, int]:
-    """The end of the range of every blob that holds indices: the least that a layer which reads it accepts."""
+    """The exclusive limit of every blob that holds indices: the smallest limit of the layers that read it."""
     limits: dict[str, int] = {}
     for node in reversed(net.nodes):
         tops = [limits[top] for top in node.tops if top in limits] if node.layer.type in MOVES_VALUES else []
@@ -51,7 +51,7 @@ def index_limits(net: Net) -> dict[str, int]:
 
 
 def truth_labels(net: Net) -> dict[str, tuple[int, ...]]:
-    """The labels of every blob that holds true boxes: those that all layers which read it know."""
+    """The labels of every blob that holds true boxes: those that all its readers know."""
     labels: dict[str, tuple[int, ...]] = {}
     for node in net.nodes:
         for index, blob in enumerate(node.bottoms):
@@ -72,7 +72,7 @@ def noise_feed(net: Net, node: Node, noise: int) -> Feed:
 
 
 def nets_of_run(file: SolverFile, options: NetOptions, data: str | None = None) -> Nets:
-    """The nets that a Solver of these arguments trains and tests."""
+    """The nets that a Solver with these arguments trains and tests."""
     if noise_seed(data) is not None:
         return build_nets(file, replace(options, noise=True))
     if options.inputs:

@@ -28,7 +28,7 @@ Layers = Mapping[str, Sequence[np.ndarray]] | Mapping[str, Sequence[Blob]]
 
 
 def check_shared(train: Net, test: Net) -> None:
-    """InputError unless layers with the same name in both nets have the same parameters, which they share."""
+    """Raise InputError unless layers of the same name in both nets have the same parameters, which they share."""
     known = {layer.name: layer for layer in train.layers}
     for layer in test.layers:
         other = known.get(layer.name)
@@ -55,10 +55,11 @@ def check_shared(train: Net, test: Net) -> None:
 
 
 def match_weights(nets: Sequence[Net], weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:
-    """The values of a weight file for the parameters of `nets`, by parameter, and the layers that no net has.
+    """Return the values of a weight file for the parameters of `nets`, by parameter, and the layers that no net has.
 
-    Of several layers of one name Caffe's rule holds: each in a binary file goes into the first one of the net, so that
-    the last of them remains; that of an HDF5 file goes into the last one.  InputError for blobs that do not fit.
+    Several layers of one name follow Caffe's rule: each one in a binary file goes into the first one of the net, so
+    that the last one in the file counts; the one in an HDF5 file goes into the last one.  InputError for blobs that do
+    not fit.
     """
     values: dict[str, Blob] = {}
     known = {layer.name for net in nets for layer in net.layers}
@@ -76,7 +77,7 @@ def _shapes(layer: NetLayer) -> str:
 class Parameters:
     """The parameters and optimizer state in the arena of `runner`; `nets` are the train net and the test nets.
 
-    shared   the optimizer state of all ranks, where there are several
+    shared   the optimizer state of all ranks
     """
 
     def __init__(self, nets: Sequence[Net], runner: Runner, history_count: int, shared: SharedState | None = None):
@@ -84,7 +85,8 @@ class Parameters:
         self.shared = shared or SharedState(runner)
 
     def fill(self, seed: int) -> None:
-        """Initialize every parameter with its filler, seeded by (seed, layer, index), and every history with zeros."""
+        """Initialize every parameter with its filler, seeded by (seed, layer, index), and optimizer state with
+        zeros."""
         done: set[str] = set()
         for net in self.nets:
             for name, owned in net.params.items():
@@ -96,7 +98,7 @@ class Parameters:
                 self.runner.zero(state)
 
     def _fill(self, net: Net, name: str, owned: NetParam, seed: int) -> None:
-        """Fill one parameter part by part, so that its values are not in memory a second time."""
+        """Fill one parameter in parts, so that its values are not in memory twice."""
         key = (seed, owned.layer, owned.index)
         if owned.param.initial is not None:
             self.runner.write(name, owned.param.initial)
@@ -117,7 +119,7 @@ class Parameters:
     def file_layers(self) -> dict[str, tuple[str, list[Blob]]]:
         """All layers of the train net in the form of weight files: name -> (type, blobs).  Parts are left out.
 
-        Blobs of a file are read from the arena when they are needed, so that one is in memory beside it at a time.
+        Blobs are read from the arena when they are needed, so that there is only one copy at a time.
         """
         return {
             layer.name: (layer.type, [self._lazy(name, param.shape) for name, param in layer.params])
@@ -146,11 +148,11 @@ class Parameters:
         return values, [name for name in layers if name not in known]
 
     def match_weights(self, weights: Weights[Any]) -> tuple[dict[str, Blob], list[str]]:
-        """The same for a weight file (the function match_weights)."""
+        """Return the values of a weight file for the nets of this solver; see the function match_weights."""
         return match_weights(self.nets, weights)
 
     def repeated_names(self) -> list[str]:
-        """A sentence for each name that several layers with parameters have."""
+        """A sentence for each name that several layers with parameters share."""
         return [
             f"{len(layers)} layers " + (f"are named '{name}'" if name else "have no name") + ": as in Caffe, a weight "
             "file sets one of them; give each a name of its own to set all"
@@ -159,8 +161,8 @@ class Parameters:
         ]
 
     def match_snapshot(self, weights: Weights[Any]) -> dict[str, Blob]:
-        """The same for a snapshot, which must have every parameter of the train net; of several layers of one name,
-        each has its own."""
+        """Return the values of a snapshot, which must have every parameter of the train net; layers of one name are
+        matched in turn."""
         values, _ = self.match_layers(_in_turn(weights, self.train))
         for name, owned in self.train.params.items():
             if name not in values and not owned.param.carried:
@@ -180,7 +182,7 @@ class Parameters:
         return min(found, key=names.index, default=None)
 
     def digest(self) -> str:
-        """A hash of all parameters, which every rank has whole."""
+        """A hash of all parameters, which every rank has in full."""
         digest = hashlib.blake2b(digest_size=16)
         for name in dict.fromkeys(name for net in self.nets for name in net.params):
             for part in self.runner.read_parts(name, PART):
@@ -193,11 +195,11 @@ class Parameters:
     # -- states of layers ------------------------------------------------------------------------------------------
 
     def states(self, nets: Sequence[Net] | None = None) -> dict[str, np.ndarray]:
-        """What the layers of `nets`, or of all, leave for their next step, by name."""
+        """The state that layers of `nets` (by default all) leave for their next step, by name."""
         return {name: self.runner.read(name) for name in self._state_shapes(nets)}
 
     def check_states(self, states: Mapping[str, np.ndarray]) -> None:
-        """InputError for values that are of other nets; a state without a value starts over at zero."""
+        """Raise InputError for values of other nets; a state without a value starts at zero."""
         shapes = self._state_shapes()
         for name, value in states.items():
             if shapes.get(name) != value.shape:
@@ -221,7 +223,7 @@ class Parameters:
         return [owned.param.shape for _, owned in self._stepped()] * self.history_count
 
     def _stepped(self) -> list[tuple[str, NetParam]]:
-        """The parameters of the train net that have a history in Caffe: all but states."""
+        """The parameters of the train net that have optimizer state in Caffe: all but states of layers."""
         return [(name, owned) for name, owned in self.train.params.items() if not owned.param.carried]
 
     def history(self) -> list[LazyBlob]:
@@ -231,7 +233,7 @@ class Parameters:
         ]
 
     def match_history(self, blobs: Sequence[Blob]) -> list[Blob]:
-        """`blobs` in the shapes of this solver's history blobs; InputError if they do not fit."""
+        """Return `blobs` in the shapes of this solver's optimizer state; InputError if they do not fit."""
         shapes = self._history_shapes()
         if len(blobs) != len(shapes):
             raise InputError(
@@ -244,7 +246,7 @@ class Parameters:
             raise InputError(f"{error.what}, for a history; resume with the net of the snapshot") from None
 
     def left_history(self, blobs: Sequence[Blob]) -> list[str]:
-        """Parameters of which `blobs` have a history that is not zero, and that no update changes here."""
+        """Parameters that no update changes here, although their history in `blobs` is not zero."""
         stepped = [name for _ in range(self.history_count) for name, _ in self._stepped()]
         known = zip(stepped, self._history_names(), blobs)
         return [*dict.fromkeys(name for name, state, blob in known if state is None and np.any(np.asarray(blob)))]
@@ -260,7 +262,7 @@ def _zeros(shape: tuple[int, ...]) -> LazyBlob:
 
 
 def _layers_by_name(net: Net) -> dict[str, list[NetLayer]]:
-    """The layers with parameters by their name in the prototxt."""
+    """The layers with parameters, by their name in the prototxt."""
     layers: dict[str, list[NetLayer]] = {}
     for layer in net.layers:
         if layer.params:
@@ -269,18 +271,18 @@ def _layers_by_name(net: Net) -> dict[str, list[NetLayer]]:
 
 
 def _targets(weights: Weights[Any], net: Net) -> Iterator[tuple[str, NetLayer]]:
-    """The layers of a weight file that set one of the net, with that one, in the order of the file."""
+    """Yield the layers of a weight file that set a layer of the net, with that layer, in the order of the file."""
     by_name, unique = _layers_by_name(net), {layer.name: layer for layer in net.layers if layer.params}
     for name in weights:
         layers = by_name.get(weights.names_in_file.get(name, name), ())
-        numbered = any(layer.name in weights for layer in layers[1:])  # HDF5 of layermem: a group for each
+        numbered = any(layer.name in weights for layer in layers[1:])  # HDF5 written by layermem: one group per layer
         index = -1 if weights.hdf5 and not numbered else 0
         if layers or name in unique:
             yield name, layers[index] if layers else unique[name]
 
 
 def _in_turn(weights: Weights[Any], net: Net) -> dict[str, Sequence[Blob]]:
-    """The layers of a snapshot by the unique names of the net: of several layers of one name, one after the other."""
+    """The layers of a snapshot by the unique names of the net; several layers of one name are taken in turn."""
     by_name = {name: iter(same) for name, same in _layers_by_name(net).items()}
     layers: dict[str, Sequence[Blob]] = {}
     for name, blobs in weights.items():
@@ -290,7 +292,7 @@ def _in_turn(weights: Weights[Any], net: Net) -> dict[str, Sequence[Blob]]:
 
 
 def _match_blobs(layer: NetLayer, blobs: Sequence[Blob]) -> dict[str, Blob]:
-    """`blobs` by parameter of the layer, reshaped to its shapes."""
+    """`blobs` by parameter of the layer, reshaped to the layer's shapes."""
     params = layer.params
     rename = "rename the layer to initialize it anew, or change the net"
     if len(blobs) != len(params):

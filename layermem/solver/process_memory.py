@@ -1,18 +1,18 @@
-"""Memory of the process beside the arena: what a training run on this device is expected to hold in RAM.
+"""Estimates the memory of the process: the bytes that a training run on this device is expected to hold in RAM.
 
-    arena        where the device computes in the host's memory
+    arena        only if the device computes in the host's memory
     host memory  offloaded buffers, unless they are in a spill file
-    batches      those that wait, the one that is read and the one in use, of every net
-    staging      operands of the largest op of a Python layer, where the device has other memory
-    blob         the largest parameter once more, while it is saved or loaded; fillers write into the arena
-    runtime      Python, its libraries, the net and its plan as objects, and the steps in slices that were looked at
+    batches      for every net the waiting batches, the one being read and the one in use
+    staging      operands of the largest op of a Python layer, if the device has separate memory
+    blob         a copy of the largest parameter while it is saved or loaded; fillers write into the arena
+    runtime      Python, its libraries, the net and its plan as objects, and candidate steps in slices
 
 The runtime's numbers were measured on CPython 3.11, x86-64, with NumPy 2: 59 MiB, and 9 KiB per instruction, over nets
-of 31 to 21,737 instructions; 6.5 KiB per op of the steps that a search for slices has looked at and not taken, over
-searches of 243 to 5,566 such ops; h5py takes 12 MiB where a layer reads or writes HDF5 files, and MPICH 5.0 with
-mpi4py 18 MiB where there are several ranks.  Python takes 9 MiB to compile what it imports, where no files hold the
-bytecode: in every run where PYTHONDONTWRITEBYTECODE is set, as in many images of containers, and, not counted here, in
-the run that writes those files.  Nor is CUDA's own memory on the host.
+of 31 to 21,737 instructions; 6.5 KiB per op of the steps that a search for slices has considered and rejected, over
+searches of 243 to 5,566 such ops; h5py takes 12 MiB if a layer reads or writes HDF5 files, and MPICH 5.0 with mpi4py
+18 MiB if there are several ranks.  Python takes 9 MiB to compile its imports if there are no bytecode files: in every
+run with PYTHONDONTWRITEBYTECODE, as in many container images, and in the run that writes these files, which is not
+counted. The memory of CUDA on the host is not counted either.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MPI_BYTES = 18 * 2**20
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """Expected bytes in RAM, by what they are for."""
+    """Expected bytes in RAM, by purpose."""
 
     arena_bytes: int
     host_bytes: int
@@ -73,7 +73,7 @@ class ProcessMemory:
 
 
 def uses_files(param: Message, *, loads: bool = False) -> bool:
-    """Whether a run of the solver `param` saves snapshots, or loads weights: those that it names, or others."""
+    """Whether a run of the solver `param` saves snapshots or loads weights, which it names or `loads`."""
     return bool(loads or param.snapshot or param.snapshot_after_train or param.weights)
 
 
@@ -87,11 +87,11 @@ def expected_memory(
     ranks: int = 1,
     candidate_ops: int = 0,
 ) -> ProcessMemory:
-    """What training `nets` by `program` is expected to hold in RAM.
+    """The bytes that training `nets` by `program` is expected to hold in RAM.
 
     files   whether parameters are saved to files or loaded from files
-    ranks   that train together: several have an MPI
-    candidate_ops   of steps in slices that a search has looked at (Job.candidate_ops)
+    ranks   number of ranks; several load an MPI
+    candidate_ops   number of ops of the steps in slices that a search has considered (Job.candidate_ops)
     """
     instructions = sum(len(schedule.instructions) for schedule in program.schedules)
     in_arena = [b for schedule in program.schedules for b in schedule.graph.buffers.values()]
@@ -112,7 +112,7 @@ def expected_memory(
 
 
 def compiles_imports() -> bool:
-    """Whether processes like this one compile their imports: NumPy stands for all of them."""
+    """Whether processes like this one compile their imports: NumPy is taken as the example."""
     return not Path(cache_from_source(np.__file__)).exists()
 
 
@@ -127,9 +127,9 @@ def _batch_bytes(net: Net) -> int:
 
 
 def max_resident_bytes() -> int:
-    """The largest resident set size of this process so far; 0 where the system does not report it."""
+    """The largest resident set size of this process so far; 0 if the system does not report it."""
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage counts what the parent had in RAM when it started this process, too
+    if status.exists():  # getrusage also counts the parent's RAM at the start of this process
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024

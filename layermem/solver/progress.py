@@ -1,4 +1,4 @@
-"""What a snapshot saves: weights, optimizer state, places in the data, and how far the loop has come."""
+"""The progress of training, and its snapshots: weights, optimizer state and positions in the data."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from layermem.solver import snapshot as snapshots
 from layermem.solver.engine import Engine
 from layermem.solver.rules import rate_drops
 from layermem.solver.snapshot import SavedExtra, Snapshot
-from layermem.solver.state_file import State
+from layermem.solver.state_file import SolverStateData
 
 
 @dataclass
 class Progress:
-    """How far the loop has come.
+    """The progress of the loop.
 
-    losses      of the last average_loss iterations
-    base_lr     where it was set at run time
+    losses      losses of the last average_loss iterations
+    base_lr     the rate that was set at run time, if any
     saved_at    the iteration of the last snapshot, if nothing changed since; last_snapshot: its solver state
-    resumed_from   the solver state that the run went on from
+    resumed_from   the solver state that the run continues
     """
 
     losses: deque[float]
@@ -46,14 +46,14 @@ def write_snapshot(model: str, path: str, engine: Engine, progress: Progress) ->
         ranks=engine.group.size,
         loss_scale=None if engine.loss_scale is None else engine.loss_scale.saved(),
     )
-    state = State(iteration, model, drops, parameters.history())
+    state = SolverStateData(iteration, model, drops, parameters.history())
     snapshots.write_snapshot(model, path, engine.nets.train, parameters.file_layers(), state, extra)
 
 
 def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> list[str]:
-    """Take over all that a snapshot holds but base_lr; returns notes for the user.
+    """Restore everything in a snapshot except base_lr, and return notes for the user.
 
-    InputError, before anything changes, for what does not fit.
+    InputError, before anything changes, if the snapshot does not fit.
     """
     parameters, extra = engine.parameters, saved.extra
     place = saved.model
@@ -88,7 +88,7 @@ def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> lis
 
 
 def _restore_extra(extra: SavedExtra, engine: Engine) -> list[str]:
-    """Take over the loss scale and the places in the data; returns notes."""
+    """Restore the loss scale and the positions in the data, and return notes."""
     notes = []
     device, arithmetic = extra["device"], engine.runner.device.arithmetic
     if device and device != arithmetic:

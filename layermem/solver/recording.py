@@ -1,7 +1,7 @@
-"""What the HDF5Output layers of a net write: the rows of some batches, in a file that is complete or absent.
+"""The files of HDF5Output layers: the rows of some batches, in a file that is complete or absent.
 
-    recording.add(values)   a batch: arrays by blob
-    recording.write()       the rows so far; the next batch begins anew
+    recording.add(values)   adds a batch: arrays by blob
+    recording.write()       writes the rows so far; the next batch starts a new file
 
 Rows wait in RAM until then.  As in Caffe, a blob of fewer than four axes is written with four: N x C x 1 x 1.
 """
@@ -22,10 +22,10 @@ DATASETS = ("data", "label")
 
 
 class Recording:
-    """The files of one net; InputError at once if one of them could not be written for want of its folder."""
+    """The files of one net; InputError at once if the folder of a file does not exist."""
 
     def __init__(self, net: Net):
-        self.files: dict[str, tuple[str, ...]] = {}  # by file: the blobs of its datasets
+        self.files: dict[str, tuple[str, ...]] = {}  # by file: the blobs of the datasets
         for node in net.nodes:
             if isinstance(node.layer, HDF5Output):
                 self.files[node.layer.file_name] = node.bottoms
@@ -38,7 +38,7 @@ class Recording:
             self.rows.setdefault(blob, []).append(values[blob])
 
     def clear(self) -> None:
-        """Forget the rows since the last file."""
+        """Drop the rows since the last file."""
         self.rows = {}
 
     def write(self) -> None:

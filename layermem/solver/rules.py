@@ -29,13 +29,13 @@ POLICIES: dict[str, Callable[[Message, int, int], float]] = {
     "poly": lambda p, i, drops: p.base_lr * _power(max(0.0, 1 - i / p.max_iter), p.power),
     "sigmoid": lambda p, i, drops: p.base_lr * _logistic(p.gamma * (i - p.stepsize)),
 }
-NEEDS = {  # fields that a policy has no default for, beside base_lr
+NEEDS = {  # fields without default that a policy needs besides base_lr
     "step": ("stepsize",),
     "multistep": ("stepvalue",),
     "poly": ("max_iter",),
     "sigmoid": ("stepsize",),
 }
-USES = {  # fields that are 0 where the solver leaves them out
+USES = {  # fields that are 0 if the solver leaves them out
     "step": ("gamma",),
     "exp": ("gamma",),
     "inv": ("gamma", "power"),
@@ -58,8 +58,8 @@ def rate_drops(p: Message, iteration: int) -> int:
 
 
 def _passed(stepvalues: Sequence[int], iteration: int) -> int:
-    """Drops by multistep until `iteration`: at each value, but one in an iteration, so that equal values follow each
-    other."""
+    """Number of drops by multistep until `iteration`: one at each value, but at most one per iteration, so that equal
+    values follow each other."""
     drops, last = 0, -1
     for value in stepvalues:
         last = max(int(value), last + 1)
@@ -97,7 +97,7 @@ def settings(p: Message) -> StepContext:
 
 
 def _power(base: float, exponent: float) -> float:
-    """`base`, which is not negative, to the power of `exponent`; infinite where that is too large."""
+    """`base`, which is not negative, to the power of `exponent`; infinite if that overflows."""
     try:
         return float(base**exponent)
     except OverflowError:

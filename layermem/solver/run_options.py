@@ -1,4 +1,4 @@
-"""What a user says of a run beside the net and the step that it repeats."""
+"""The user's options for a run, besides those of its net and its training step."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from layermem.report.events import Event
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a user says of a run beside the net and the step that it repeats.
+    """The user's options for a run, besides those of its net and its training step.
 
     data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
     weights      files of initial weights, by layer name, instead of those in the solver
     snapshot     a .solverstate to resume from
     restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
     iterations   the last iteration, instead of max_iter (which learning rates still refer to)
-    seed         instead of random_seed; the seed of a snapshot overrides both
-    loss_scale   of a device that stores fp16 (docs/storage.md): "dynamic", the default there, or a power of two
+    seed         replaces random_seed; the seed of a snapshot overrides both
+    loss_scale   for a device that stores fp16 (docs/storage.md): "dynamic", the default there, or a power of two
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
-    poison       freed bytes become NaN (slow; for tests)
+    poison       fill freed bytes with NaN (slow; for tests)
     log          called with each event; report.log.Log() prints Caffe's lines
-    transport    to the other ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
+    transport    connects the ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
                  same methods; only the first one logs and saves snapshots
     """
 
@@ -43,5 +43,5 @@ class RunOptions:
 
     @classmethod
     def of(cls, weights: str | Sequence[str] = (), **options: Any) -> RunOptions:
-        """The options that a user gives, whose `weights` may be names with commas between."""
+        """Make the options from a user's arguments; `weights` may be a string of names separated by commas."""
         return cls(weights=tuple(weights.split(",") if isinstance(weights, str) else weights), **options)

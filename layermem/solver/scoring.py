@@ -35,7 +35,7 @@ class Scoring:
         self.feeds = Feeds((net,), seed)
 
     def load(self, paths: Sequence[str]) -> list[str]:
-        """Set parameters from weight files, by layer name; returns the layers that are in none of the files."""
+        """Set parameters from weight files, by layer name; return the layers that no file has."""
         written: set[str] = set()
         for path in paths:
             layers = read_weights(path)
@@ -48,9 +48,9 @@ class Scoring:
         return [layer.name for layer in self.net.layers if not written.issuperset(name for name, _ in layer.params)]
 
     def run(self, batches: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """The number and the outputs of each batch, by blob name; afterwards `means` has their means.
+        """Yield the number and the outputs of each batch, by blob name; afterwards `means` holds their means.
 
-        The top of a DetectionEvaluate is no output of a batch: its mean average precision is among the means.
+        The top of a DetectionEvaluate is no output of a batch; its mean average precision is among the means.
         """
         sums: dict[str, np.ndarray] = {}
         precision = AveragePrecision(self.net)

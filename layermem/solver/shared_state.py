@@ -1,10 +1,10 @@
-"""Persistent buffers that ranks share by rows: the optimizer state, of which each rank has its own rows.
+"""Persistent buffers whose rows are divided among ranks: the optimizer state.
 
-    state.read("ip.w0.h0")      the whole buffer, on the first rank while the others are in `collect`
-    state.collect(work)         `work` on the first rank, such as writing a snapshot, and on the others what it needs
+    state.read("ip.w0.h0")      returns the whole buffer, on the first rank while the others are in `collect`
+    state.collect(work)         runs `work`, such as writing a snapshot, on the first rank; the others send its data
 
-A buffer is gathered when it is read, so that one is in memory beside the arena at a time.  With one rank, or where all
-rows lie here, there is nothing to send.
+A buffer is gathered when it is read, so that there is only one copy outside the arena at a time.  With one rank, or if
+all rows lie here, nothing is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_ROWS = 0, 0
 
 
 class SharedState:
-    """The buffers of `runner` and of the runners of the other ranks.  All ranks make it together."""
+    """The buffers of `runner` and of the runners of the other ranks.  All ranks construct it together."""
 
     def __init__(self, runner: Runner, group: Group | None = None):
         self.runner, self.group = runner, group or Group()
@@ -44,7 +44,7 @@ class SharedState:
         return any(part != self._rows[0].get(name) for part in self._parts(name))
 
     def read(self, name: str) -> np.ndarray:
-        """A copy of the whole buffer, NCHW; where ranks share it, on the first one and within `collect`."""
+        """A copy of the whole buffer, NCHW; if ranks share it, only on the first one and within `collect`."""
         if not self.is_shared(name):
             return self.runner.read(name)
         assert self._collecting, f"'{name}' is shared by ranks; read it within collect()"
@@ -59,8 +59,8 @@ class SharedState:
         return whole.reshape(self._shapes[name])
 
     def collect(self, work: Callable[[], T]) -> T | None:
-        """The result of `work` on the first rank; None on the others, which send what it reads.  Its error is that of
-        all ranks."""
+        """Return the result of `work` on the first rank, and None on the others, which send the data that it reads.
+        All ranks raise its error."""
 
         def share() -> T | None:
             if self.group.is_first:
@@ -69,7 +69,7 @@ class SharedState:
                     return work()
                 finally:
                     self._collecting = False
-                    self.group.gather(None)  # nothing more to read
+                    self.group.gather(None)  # nothing remains to be read
             while (name := self.group.gather(None)[0]) is not None:
                 self.group.send_rows(self.runner.read(name) if self.is_here(name) else np.empty(0, np.float32))
             return None

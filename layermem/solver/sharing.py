@@ -1,6 +1,6 @@
-"""Ranks that share the training of a solver: which micro-batches they have, and options that they cannot have.
+"""Ranks that share the training of a solver: their micro-batches, and options that are invalid with ranks.
 
-What they cannot share of a net is in graph/sharing.py.
+Limits of a net that ranks share are in graph/sharing.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_RANKS = 4096
 
 
 def with_iter_size(solver: SolverFile, iter_size: int | None) -> SolverFile:
-    """The same solver, with another iter_size if one is given."""
+    """The solver with iter_size replaced if one is given."""
     if iter_size is None:
         return solver
     if not 1 <= iter_size < 2**31:
@@ -28,7 +28,7 @@ def with_iter_size(solver: SolverFile, iter_size: int | None) -> SolverFile:
 
 
 def ranks_of(solver: SolverFile, size: int = 1, rank: int = 0) -> Ranks:
-    """The rank of that number, of so many that share the micro-batches of `solver`."""
+    """Rank number `rank` of `size` that share the micro-batches of `solver`."""
     check_rank_count(size)
     count: int = solver.message.iter_size
     if count % size:
@@ -42,8 +42,8 @@ def ranks_of(solver: SolverFile, size: int = 1, rank: int = 0) -> Ranks:
 
 
 def ranks_of_net(size: int, iter_size: int | None = None) -> Ranks:
-    """The first of so many ranks that share the training of a net without a solver: a micro-batch each, or so many in
-    all."""
+    """The first of `size` ranks that share the training of a net without a solver, with `iter_size` micro-batches in
+    all, by default one each."""
     check_rank_count(size)
     count = size if iter_size is None else iter_size
     if count < 1 or count % size:
@@ -57,13 +57,13 @@ def check_rank_count(size: int) -> None:
 
 
 def check_keep_shareable(keep: Sequence[str], ranks: Ranks) -> None:
-    """InputError for globs of blobs to hold that name gradients of which each rank has some rows."""
+    """Raise InputError for globs that hold gradients whose rows the ranks divide."""
     for glob in keep if ranks.size > 1 else ():
         if glob.endswith(".diff"):
             raise InputError(f"keep '{glob}' is of gradients, which ranks share by rows; leave it out, or use one rank")
 
 
 def check_measurable(ranks: Ranks) -> None:
-    """InputError where the times of a step are those of several ranks."""
+    """Raise InputError if several ranks share the step, whose times one rank cannot measure."""
     if ranks.size > 1:
         raise InputError("--measure runs the step of one rank alone, and it is one of several; give --costs instead")

@@ -4,7 +4,7 @@
     snapshot  finish the iteration, save a snapshot, and continue
     none      ignore the signal
 
-Of several ranks, SIGUSR1 has the effect of SIGHUP: launchers forward it to all ranks, and end at a SIGHUP.
+With several ranks, SIGUSR1 has the effect of SIGHUP: launchers forward SIGUSR1 to all ranks, but end at a SIGHUP.
 
 A second SIGINT before the first takes effect ends the run at once, without a snapshot.
 source  Caffe signal_handler.cpp; its defaults are stop and snapshot
@@ -19,15 +19,15 @@ from types import FrameType
 
 from layermem.errors import InputError
 
-Handler = Callable[[int, FrameType | None], object] | int | None  # of signal.signal
+Handler = Callable[[int, FrameType | None], object] | int | None  # a handler for signal.signal
 EFFECTS = ("stop", "snapshot", "none")
 
 
 class Requests:
-    """What signals, callbacks and other threads request: "stop" or "snapshot".
+    """Requests of signals, callbacks and other threads: "stop" or "snapshot".
 
-    One rank obeys at once.  Several obey what they have agreed on, so that all of them do it in the same iteration: a
-    request is `pending` until the message that follows the iteration carries it to the others.
+    A single rank obeys at once.  Several ranks obey in the same iteration: a request is `pending` until the message
+    that follows the iteration carries it to the others.
     """
 
     def __init__(self, size: int = 1):
@@ -46,23 +46,23 @@ class Requests:
 
     @property
     def pending(self) -> frozenset[str]:
-        """What this rank requests, for the others."""
+        """The requests of this rank that the others do not know yet."""
         return frozenset(self._own)
 
     def agree(self, ranks: Iterable[Iterable[str]]) -> None:
-        """Obey what any rank requests."""
+        """Obey the requests of any rank."""
         for requests in ranks:
             self._agreed.update(requests)
 
     def is_pending(self, what: str) -> bool:
-        """Whether it was requested here and has not happened."""
+        """Whether `what` was requested here and has not happened yet."""
         return what in self._own or what in self._agreed
 
 
 class Signals:
     """A context in which signals call `request(effect)`.  It works in the main thread only; elsewhere it does nothing.
 
-    `pending()` is whether a stop was requested that has not happened yet; `of_ranks`, whether this is one of several.
+    `pending()` is whether a requested stop has not happened yet; `of_ranks`, whether there are several ranks.
     """
 
     def __init__(

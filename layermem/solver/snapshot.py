@@ -3,8 +3,8 @@
     PREFIX_iter_N.caffemodel          the weights, for any Caffe program; with HDF5 both names end in .h5
     PREFIX_iter_N.solverstate         Caffe's SolverState: iteration, optimizer state, path of the weights
     PREFIX_iter_N.solverstate.json    state that Caffe does not save: seed, data positions, displayed losses, device,
-                                      loss scale; what recurrent layers leave for the next iteration; and the hashes
-                                      of the other two files, to detect a mixture of two runs
+                                      loss scale, states of recurrent layers, and the hashes of the other two files,
+                                      to detect a mixture of two runs
 
 The files are written together, the solverstate last, so a snapshot is complete or absent (utils/files.py).  A
 solverstate without the JSON file resumes as in Caffe.
@@ -35,16 +35,17 @@ from layermem.solver.checks import LARGEST_RATE
 from layermem.solver.feeds import Position
 from layermem.solver.loss_scale import SavedScale, is_saved_scale
 from layermem.solver.rules import rule_of
-from layermem.solver.state_file import State, read_state, state_content
+from layermem.solver.state_file import SolverStateData, read_state, state_content
 from layermem.utils import files
 from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
 from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
-VERSION = 1  # of the JSON
+VERSION = 1  # version of the JSON file
 CHUNK = 1 << 20  # bytes of one hash update
 NAME_LIMIT, PATH_LIMIT = 255, 4095  # bytes of a file name and of a path
-LONGEST_END = "._iter_2147483647.solverstate.h5.json.4194304-999.aside"  # of the names below, while they are written
+# Longest suffix of the file names below while they are written.
+LONGEST_END = "._iter_2147483647.solverstate.h5.json.4194304-999.aside"
 HDF5 = 0  # SolverParameter.SnapshotFormat
 
 
@@ -56,17 +57,17 @@ class SavedState(TypedDict):
 
 
 class Extra(TypedDict):
-    """The content of the JSON file, beside its header."""
+    """The content of the JSON file without its header."""
 
     seed: int
     iteration: int
     losses: list[float]
     feeds: list[Position]
-    device: str  # and the ISA of its kernels (Device.arithmetic); "" in a snapshot of an earlier version
-    states: dict[str, SavedState]  # of layers that carry one from step to step; none in an earlier version
-    base_lr: float | None  # that was set while it ran, in place of the solver's
-    ranks: int  # that wrote it, for information only
-    loss_scale: SavedScale | None  # None without one, and in an earlier version
+    device: str  # with the ISA of its kernels (Device.arithmetic); "" in a snapshot of an earlier version
+    states: dict[str, SavedState]  # states that layers carry from step to step; absent in earlier versions
+    base_lr: float | None  # value set during the run, which replaces the solver's
+    ranks: int  # number of ranks that wrote it, for information only
+    loss_scale: SavedScale | None  # None without one, and in earlier versions
 
 
 class SavedExtra(Extra):
@@ -79,11 +80,11 @@ class SavedExtra(Extra):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The content of a snapshot.  `extra` is that of the JSON file, None for a snapshot of another program."""
+    """The content of a snapshot.  `extra` is the JSON file, None for a snapshot of another program."""
 
     path: str
     model: str
-    state: State
+    state: SolverStateData
     weights: Weights[Blob]
     extra: SavedExtra | None
 
@@ -95,7 +96,7 @@ def snapshot_paths(prefix: str, iteration: int, hdf5: bool) -> tuple[str, str]:
 
 
 def check_prefix(prefix: str) -> None:
-    """InputError unless snapshots can be written there, before training starts."""
+    """Raise InputError, before training starts, unless snapshots can be written at `prefix`."""
     folder = Path(prefix).parent
     if Path(prefix).name == "":
         raise InputError(f"has snapshot_prefix '{prefix}', which is a folder; add a file name")
@@ -114,7 +115,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def remove_orphans(prefix: str) -> None:
-    """Delete what a killed run with this prefix left of snapshots that it was writing."""
+    """Delete the partial files that a killed run with this prefix left."""
     folder = Path(os.path.realpath(Path(prefix).parent))
     if folder.is_dir():
         names = re.escape(Path(prefix).name) + r"_iter_\d+\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
@@ -122,7 +123,7 @@ def remove_orphans(prefix: str) -> None:
 
 
 def check_size(net: Net, param: Message) -> None:
-    """InputError if a snapshot of `net` would exceed the limit of its format."""
+    """Raise InputError if a snapshot of `net` would exceed the limit of its format."""
     largest = max(
         sum(4 * p.tensor.count for layer in net.layers for _, p in layer.params),
         rule_of(param).history_count
@@ -137,7 +138,7 @@ def check_size(net: Net, param: Message) -> None:
 
 
 def check_states_size(nbytes: int, net: Net) -> None:
-    """InputError if the states of layers would exceed the limit of the JSON file."""
+    """Raise InputError if the states of layers would exceed the limit of the JSON file."""
     if nbytes * 4 / 3 > TEXT_LIMIT / 2:
         raise InputError(
             f"cannot be saved: the states of its layers take {format_bytes(nbytes)}, above the limit of a snapshot, "
@@ -161,8 +162,8 @@ def states_of(extra: SavedExtra) -> dict[str, np.ndarray]:
     }
 
 
-def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: State, extra: Extra) -> None:
-    """Write the weights of `net` to `model`, `state` to `path` and `extra` beside it; creates the folder."""
+def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: SolverStateData, extra: Extra) -> None:
+    """Write the weights of `net` to `model`, `state` to `path` and `extra` next to it; create the folder."""
     write_model = weights_content(model, net.name, layers, net.names_in_file)
     write_state = state_content(path, state)
     digest = ""
@@ -187,7 +188,7 @@ def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: S
 
 
 def read_snapshot(path: str) -> Snapshot:
-    """The snapshot with the solver state at `path`; InputError unless its files exist and belong together."""
+    """Read the snapshot with the solver state at `path`; InputError unless its files exist and belong together."""
     state = read_state(path)
     extra = _read_extra(f"{path}.json", path, state)
     model = _find_model(path, state, None if extra is None else extra["model_sha256"])
@@ -195,8 +196,7 @@ def read_snapshot(path: str) -> Snapshot:
 
 
 def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
-    """The newest complete snapshot of a prefix, None without one; and a sentence for each newer one that is not
-    complete."""
+    """Return the newest complete snapshot of a prefix, or None, and a sentence for each newer incomplete one."""
     folder, name = Path(prefix).parent, re.escape(Path(prefix).name)
     states = (
         []
@@ -217,7 +217,7 @@ def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
     return None, notes
 
 
-def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
+def _read_extra(path: str, state_path: str, state: SolverStateData) -> SavedExtra | None:
     if not exists(path):
         return None
     raw = read_bytes(path, what="solver state's JSON file", limit=TEXT_LIMIT)
@@ -240,11 +240,11 @@ def _read_extra(path: str, state_path: str, state: State) -> SavedExtra | None:
 
 
 def _fault(extra: object) -> str | None:
-    """What is wrong with the content of a JSON file: every field is checked before anything of it is used."""
+    """The problem of the content of a JSON file, or None; every field is checked before any of it is used."""
     if not isinstance(extra, dict):
         return "it is no JSON object"
     for name, valid in FIELDS.items():
-        if name in ("device", "states", "base_lr", "loss_scale") and name not in extra:  # written by an earlier version
+        if name in ("device", "states", "base_lr", "loss_scale") and name not in extra:  # absent in earlier versions
             continue
         if name not in extra:
             return f"it has no {name}"
@@ -258,12 +258,12 @@ def _is_integer(value: object, end: int = 2**63) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number that a loss can be; NaN and infinity are."""
+    """Whether `value` can be a loss; NaN and infinity can."""
     return isinstance(value, float) or _is_integer(value)
 
 
 def _is_position(value: object) -> bool:
-    """Whether it is layer name -> position of its feed; what is in a position, the feed checks."""
+    """Whether `value` maps layer names to positions of feeds; the feeds check the positions."""
     return isinstance(value, dict) and all(
         isinstance(state, dict) and all(isinstance(each, str | int) for each in state.values())
         for state in value.values()
@@ -282,7 +282,7 @@ def _is_state(value: object) -> bool:
         return False
 
 
-FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
+FIELDS: dict[str, Callable[[Any], bool]] = {  # checks of the fields of the JSON file
     "layermem": lambda value: True,
     "model_sha256": lambda value: isinstance(value, str),
     "state_sha256": lambda value: isinstance(value, str),
@@ -297,8 +297,8 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # of the JSON file
 }
 
 
-def _find_model(path: str, state: State, digest: str | None) -> OpenFile:
-    """The weights of the state, relative to the working directory or beside it, with the right hash."""
+def _find_model(path: str, state: SolverStateData, digest: str | None) -> OpenFile:
+    """Find the weights of the state, relative to the working directory or next to it, with the right hash."""
     beside = Path(path).parent / Path(state.learned_net).name
     candidates = [str(p) for p in dict.fromkeys((Path(state.learned_net), beside)) if os.path.isfile(p)]
     if not candidates:

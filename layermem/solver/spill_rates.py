@@ -1,10 +1,9 @@
-"""The rates of a spill file: copies through the host arena that training uses, timed to and from the device of its file
-system.
+"""Measures the rates of a spill file: copies through the host arena, timed to and from the device of its file system.
 
-A file that was just written is in the page cache of the kernel, and copies at the rate of memory until that is full or
-under a limit.  Who spills has no memory left for it, so the rates are those that every byte then meets: a write counts
-until the bytes are on the device (msync, as fdatasync), and a read begins when the file's pages are out of memory.
-A round is SPILL_BYTES in copies of BLOCK_BYTES; of ROUNDS the median counts.  On a slow device the trial counts.
+A file that was just written is in the page cache of the kernel and copies at the rate of memory until the cache is
+full. A run that spills has no memory left for the cache, so the rates exclude it: a write is timed until the bytes are
+on the device (msync, as fdatasync), and a read begins when no page of the file is in memory.  A round is SPILL_BYTES in
+copies of BLOCK_BYTES, and the result is the median of ROUNDS.  On a slow device the first trial is the result.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ BLOCK_BYTES = 2**22
 TRIAL_BYTES = 2**23
 SPILL_BYTES = 2**26
 ROUNDS = 3
-SLOW_SECONDS = 0.1  # of the trial: the rounds would take 24 times as long
+SLOW_SECONDS = 0.1  # limit of the trial: the rounds would take 24 times as long
 
 PathName = str | os.PathLike[str]
 
 
 def resolve_spill(folder: PathName | None, device: Device, *, again: bool = False) -> Spill | None:
-    """The spill file in `folder`, with the rates that are kept of its file system; they are measured where there are
-    none, or `again`.  InputError if the folder takes no file."""
+    """The spill file in `folder`, with the rates that are kept for its file system; they are measured if there are
+    none, or with `again`.  InputError if no file can be written there."""
     if folder is None:
         return None
     device.check_spill()
@@ -48,7 +47,8 @@ def resolve_spill(folder: PathName | None, device: Device, *, again: bool = Fals
         write, read = (as_written(rate) for rate in measure_spill(device, Path(folder)))
         kept, kept_at = (write, read), keep_spill(file_system, write, read)
     else:
-        device.host_arena(BLOCK_BYTES, spill=Path(folder))  # the folder may not take what another of its disk took
+        # This folder may refuse a file that another on its disk took.
+        device.host_arena(BLOCK_BYTES, spill=Path(folder))
         kept_at = path
     return Spill(
         os.fspath(folder), file_system.name, *kept, None if kept_at is None else str(kept_at), file_system.is_memory
@@ -77,13 +77,14 @@ class _SpillFile:
         self.nbytes, self._device = nbytes, device
         self._host, arena = device.host_arena(nbytes, spill=folder), device.arena(BLOCK_BYTES)
         block = arena.span(0, BLOCK_BYTES)
-        block[:] = np.random.default_rng(0).integers(0, 256, BLOCK_BYTES, np.uint8)  # no file system compresses it
+        # Incompressible for any file system.
+        block[:] = np.random.default_rng(0).integers(0, 256, BLOCK_BYTES, np.uint8)
         spans = [self._host.span(begin, BLOCK_BYTES) for begin in range(0, nbytes, BLOCK_BYTES)]
         self._writes = [device.bind_copy(block, span) for span in spans]
         self._reads = [device.bind_copy(span, block) for span in spans]
 
     def seconds(self, nbytes: int) -> tuple[float, float]:
-        """Seconds that the first `nbytes` take to the device of the file system, and back."""
+        """Seconds to copy the first `nbytes` to the device of the file system, and back."""
         copies = nbytes // BLOCK_BYTES
         begun = time.perf_counter()
         self._device.run(self._writes[:copies])

@@ -40,7 +40,7 @@ WHAT = "solver state (.solverstate or .solverstate.h5)"
 
 
 @dataclass(frozen=True)
-class State:
+class SolverStateData:
     """`learned_net` is the path of the weights in the file; `current_step` counts drops of the learning rate."""
 
     iteration: int
@@ -56,8 +56,9 @@ class State:
         return digest.hexdigest()
 
 
-def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO], None]:
-    """A function that writes `state` to an open file, as HDF5 if the path ends in .h5; InputError above 2 GiB."""
+def state_content(path: str | PathLike[str], state: SolverStateData) -> Callable[[BinaryIO], None]:
+    """Return a function that writes `state` to an open file, as HDF5 if the path ends in .h5; InputError above 2
+    GiB."""
     if fspath(path).endswith(".h5"):
         return lambda handle: _write_hdf5(handle, state)
     size = sum(4 * blob.size for blob in state.history)
@@ -70,10 +71,10 @@ def state_content(path: str | PathLike[str], state: State) -> Callable[[BinaryIO
     return lambda handle: _write_binary(handle, state)
 
 
-def read_state(path: str | PathLike[str]) -> State:
-    """The state in a file of either format; InputError for another kind of file.
+def read_state(path: str | PathLike[str]) -> SolverStateData:
+    """Read the state in a file of either format; InputError for another kind of file.
 
-    Optimizer state is read from the file when it is needed, where it is packed as usual.
+    Optimizer state that is packed, as usual, is read from the file only when it is needed.
     """
     file = OpenFile(path, what=WHAT)
     try:
@@ -84,12 +85,12 @@ def read_state(path: str | PathLike[str]) -> State:
         raise error.at(path=file.path) from None
 
 
-def _check(state: State) -> State:
+def _check(state: SolverStateData) -> SolverStateData:
     if state.iteration < 0:
         raise InputError(f"is at iteration {state.iteration}, so it is damaged; resume from another snapshot")
     if not state.learned_net or not isinstance(
         state.learned_net, str
-    ):  # protobuf gives text that is not UTF-8 as bytes
+    ):  # protobuf returns text that is not UTF-8 as bytes
         raise InputError("has no path of the weights, so it is damaged; resume from another snapshot")
     return state
 
@@ -97,7 +98,7 @@ def _check(state: State) -> State:
 # -- binary ----------------------------------------------------------------------------------------------------
 
 
-def _write_binary(handle: BinaryIO, state: State) -> None:
+def _write_binary(handle: BinaryIO, state: SolverStateData) -> None:
     """Write a SolverState blob by blob: concatenated messages merge."""
     head = SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
     handle.write(head.SerializeToString())
@@ -105,8 +106,9 @@ def _write_binary(handle: BinaryIO, state: State) -> None:
         write_blob(handle, _HISTORY, blob)
 
 
-def _find_binary(file: OpenFile) -> State | None:
-    """The state in a binary file whose blobs are found where they are; None for one that must be read, or refused."""
+def _find_binary(file: OpenFile) -> SolverStateData | None:
+    """Return the state of a binary file with the offsets of its blobs; None for a file that must be parsed, or
+    refused."""
     head, history = b"", []
     reader = file.reader()
     try:
@@ -120,10 +122,10 @@ def _find_binary(file: OpenFile) -> State | None:
         return None
     if not message.HasField("iter"):
         return None
-    return State(message.iter, message.learned_net, message.current_step, history)
+    return SolverStateData(message.iter, message.learned_net, message.current_step, history)
 
 
-def _read_binary(raw: bytes) -> State:
+def _read_binary(raw: bytes) -> SolverStateData:
     try:
         try:
             message = FastSolverState.FromString(raw)
@@ -135,11 +137,11 @@ def _read_binary(raw: bytes) -> State:
         raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}; copy it again") from None
     if not message.HasField("iter"):
         raise _other_file(raw) or InputError(f"is truncated, or is not a {WHAT}; copy it again")
-    return State(message.iter, message.learned_net, message.current_step, history)
+    return SolverStateData(message.iter, message.learned_net, message.current_step, history)
 
 
 def _other_file(raw: bytes) -> InputError | None:
-    """The error for a weight file, a common mistake; None for other files."""
+    """Return the error for a weight file, a common mistake; None for other files."""
     try:
         net = FastNetParameter.FromString(raw)
     except (DecodeError, UnicodeDecodeError):
@@ -152,7 +154,7 @@ def _other_file(raw: bytes) -> InputError | None:
 # -- HDF5 ------------------------------------------------------------------------------------------------------
 
 
-def _write_hdf5(handle: BinaryIO, state: State) -> None:
+def _write_hdf5(handle: BinaryIO, state: SolverStateData) -> None:
     import h5py
 
     with h5py.File(handle, "w") as file:
@@ -165,7 +167,7 @@ def _write_hdf5(handle: BinaryIO, state: State) -> None:
 
 
 def _write_text(file: h5py.File, name: str, text: str) -> None:
-    """Write a zero-terminated string, as Caffe's reader requires; the strings of h5py have no terminator."""
+    """Write a zero-terminated string, as Caffe's reader requires; h5py writes strings without a terminator."""
     import h5py
 
     raw = text.encode() + b"\0"
@@ -178,7 +180,7 @@ def _write_text(file: h5py.File, name: str, text: str) -> None:
     dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(raw, dtype=f"S{len(raw)}"), kind)
 
 
-def _read_hdf5(file: OpenFile) -> State:
+def _read_hdf5(file: OpenFile) -> SolverStateData:
     with reading(file, WHAT) as h5:
         if "data" in h5 and "iter" not in h5:
             raise InputError("is a weight file, for --weights; for --snapshot give a .solverstate.h5")
@@ -187,11 +189,11 @@ def _read_hdf5(file: OpenFile) -> State:
         blobs = [lazy_blob(file, h5, history[str(index)]) for index in range(len(history))]
         text = net.decode() if isinstance(net, bytes) else str(net)
         step = _integer(h5, h5["current_step"]) if "current_step" in h5 else 0
-        return State(_integer(h5, h5["iter"]), text, step, blobs)
+        return SolverStateData(_integer(h5, h5["iter"]), text, step, blobs)
 
 
 def _integer(h5: h5py.File, dataset: h5py.Dataset) -> int:
-    """The number in a dataset of one."""
+    """Return the number in a dataset of one element."""
     if fault := dataset_fault(h5, dataset):
         raise InputError(f"has a dataset '{dataset.name}' {fault}")
     if dataset.size != 1:

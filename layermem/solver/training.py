@@ -1,7 +1,7 @@
 """Caffe's loop of iterations, tests and snapshots, within a memory budget.
 
 An iteration has the order of Caffe: test, forward and backward, display, update, snapshot.  If the iteration after the
-last one displays, a forward pass of the train net ends the run, which moves its data and averages of BatchNorm on.
+last one displays, the run ends with a forward pass of the train net, which advances its data and BatchNorm averages.
 source  Caffe solver.cpp
 """
 
@@ -64,8 +64,8 @@ class Training:
     InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
 
     nets, job, report, program, runner    the parts of the solver
-    progress     what a snapshot saves of the loop itself
-    iteration    number of updates so far        outputs    of the last batch, by blob
+    progress     the progress of the loop, which snapshots save
+    iteration    number of updates so far        outputs    outputs of the last batch, by blob
     interrupted  whether a signal or request("stop") ended solve()
     """
 
@@ -83,10 +83,10 @@ class Training:
             self._connect(run.transport)
         folder = step.spill_folder
         rates = partial(resolve_spill, folder, self.device, again=step.measure is True)
-        spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # all plan with these rates
+        spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # the same on all ranks
         planned = replace(step, device=self.device, spill=spill)
         report = self.group.agree(lambda: self._prepare(file, options, planned, run))
-        self.program, self.job = report.program, report.job  # in the slices that were chosen
+        self.program, self.job = report.program, report.job  # in the chosen slices
         self.report = replace(report, search=None)  # without the caches of the planners
         self._engine = Engine(
             self.nets,
@@ -123,7 +123,7 @@ class Training:
     def _prepare(
         self, file: SolverFile | PathName, options: NetOptions, step: StepOptions, run: RunOptions
     ) -> PlanReport:
-        """All that a rank can do, and find wrong, on its own; BudgetError if no plan fits."""
+        """Do all preparations that a rank can make, and check, alone; BudgetError if no plan fits."""
         self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), step.iter_size)
         self.param = self.file.message
         self.loss_scale = loss_scale_of(self.device.storage, run.loss_scale)
@@ -154,7 +154,7 @@ class Training:
 
     @exclusive
     def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
-        """Iterate to the end with all tests, displays and snapshots; for the effects of signals see signals.py."""
+        """Iterate to the end with all tests, displays and snapshots; signals.py explains the effects of signals."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
         self.interrupted = False
         of_ranks = self.group.size > 1
@@ -190,7 +190,8 @@ class Training:
 
     @exclusive
     def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
-        """Outputs of test net `index`, by name, as means over its test_iter batches; None after a request to stop.
+        """Return the means of the outputs of test net `index`, by name, over test_iter batches; None after a stop
+        request.
 
         The means are float64, though each batch is float32: sums of thousands of batches stay exact.
         """
@@ -207,7 +208,7 @@ class Training:
 
     def request(self, what: str) -> None:
         """Request "stop" or "snapshot" after the current iteration; safe in signal handlers and other threads.  All
-        ranks obey, in the same iteration."""
+        ranks obey in the same iteration."""
         self._requests.add(what)
 
     @property
@@ -216,7 +217,7 @@ class Training:
 
     @property
     def resumed_from(self) -> str | None:
-        """The solver state that the run went on from."""
+        """The solver state that the run continues."""
         return self.progress.resumed_from
 
     @property
@@ -234,7 +235,7 @@ class Training:
         return self.job.graphs
 
     def set_base_lr(self, base_lr: float) -> None:
-        """Replace the solver's base_lr from the next iteration on; the policy goes on from there.  Snapshots keep it.
+        """Replace the solver's base_lr from the next iteration on; the policy applies to it.  Snapshots keep it.
 
         InputError for a rate that is negative, not finite, or beyond float32 in a later iteration.
         """
@@ -262,7 +263,7 @@ class Training:
         self.callbacks.call("on_iteration")
 
     def _note_scale(self, before: LossScale) -> None:
-        """A note where the update of this iteration was skipped, or the scale has grown."""
+        """Log a note if the update of this iteration was skipped, or the scale has grown."""
         now = self.loss_scale
         assert now is not None
         if now.skipped > before.skipped:
@@ -301,7 +302,7 @@ class Training:
             raise self.group.agreed(self._divergence(f"the loss of iteration {self.iteration} is {loss:g}"))
 
     def _divergence(self, what: str) -> DivergenceError:
-        """Training has diverged, and what to do."""
+        """The error for diverged training, with a remedy."""
         saved = self.progress.last_snapshot
         last = f"the last snapshot is '{saved}'" if saved else "there is no snapshot yet"
         wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
@@ -314,9 +315,9 @@ class Training:
         return "stop" in self._requests
 
     def _test_before_iteration(self) -> bool:
-        """Run the tests that are due; False if a request to stop cut them short.
+        """Run the tests that are due; return False if a request to stop interrupted them.
 
-        All their data are rewound then, because a run that resumes at this iteration repeats all of them.
+        In that case all their data are rewound, because a run that resumes at this iteration repeats all tests.
         """
         if self.iteration == 0 and not self.param.test_initialization:
             return True
@@ -329,7 +330,7 @@ class Training:
         return False
 
     def _test_if_due(self) -> bool:
-        """Whether no test was cut short."""
+        """Run the tests that are due; return whether none was interrupted."""
         interval = self.param.test_interval
         if interval == 0 or self.iteration % interval:
             return True
@@ -371,8 +372,8 @@ class Training:
     def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
         """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
 
-        An array holds whole batches along its first axis, which iterations read in turn, again and again; a shorter
-        last batch is refused.
+        An array holds whole batches along its first axis, which iterations read in turn, cyclically; a shorter last
+        batch is an error.
         """
         self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
 
@@ -391,7 +392,7 @@ class Training:
 
     @exclusive
     def snapshot(self) -> str:
-        """Save a snapshot; returns the path of its solver state.  DivergenceError if a value in it is not finite."""
+        """Save a snapshot and return the path of its solver state.  DivergenceError if a value in it is not finite."""
         if not self.allow_nan and (name := self._engine.parameters.find_not_finite()):
             what = f"'{name}' is not finite at iteration {self.iteration}, so no snapshot is saved"
             raise self.group.agreed(self._divergence(what))
@@ -437,7 +438,7 @@ class Training:
             raise self.group.agreed(InputError(f"the seed {str(seed)[:24]} is beyond 64 bits; give a smaller one"))
         start: PathName | Snapshot | None = run.snapshot
         if run.restart:
-            newest: list[Snapshot] = []  # on the first rank, which goes on with the files that it has checked
+            newest: list[Snapshot] = []  # on the first rank, which continues with the files that it checked
             path = self.group.gather_from(lambda: self._newest_snapshot(newest))[0]
             start = newest[0] if newest else path
         self.group.agree(lambda: self._start(seed, start, run.weights))
@@ -459,7 +460,7 @@ class Training:
             self.load(path)
 
     def _newest_snapshot(self, newest: list[Snapshot]) -> str | None:
-        """The path of the newest complete snapshot of the prefix, on the first rank, which puts it into `newest`."""
+        """The path of the newest complete snapshot of the prefix, on the first rank, which appends it to `newest`."""
         if not self.group.is_first:
             return None
         found, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
@@ -472,11 +473,11 @@ class Training:
         return found.path
 
     def _check_same(self) -> None:
-        """InputError unless all ranks train the same net from the same weights."""
+        """Raise InputError unless all ranks train the same net from the same weights."""
         if self.group.size == 1:
             return
         message = copy_of(self.param)
-        message.ClearField("snapshot_prefix")  # the first rank alone writes
+        message.ClearField("snapshot_prefix")  # only the first rank writes
         values = [
             ("settings of the solver", message.SerializeToString(deterministic=True)),
             ("nets", [title_of(net) for net in self.nets.all]),

@@ -1,4 +1,4 @@
-"""Nets written in Python, as with pycaffe's net_spec."""
+"""Nets written in Python, with the API of pycaffe's net_spec."""
 
 from layermem.spec.layers import L, Layers
 from layermem.spec.net_spec import Function, NetSpec, Top, net_file, to_proto

@@ -1,4 +1,4 @@
-"""Values of Python to fields of Caffe's messages.
+"""Converts Python values to fields of Caffe's messages.
 
     assign(layer.pooling_param, "kernel_size", 2, "L.Pooling")
     assign(layer, "param", [dict(lr_mult=1), dict(lr_mult=2)], "L.Pooling")
@@ -25,13 +25,13 @@ from layermem.utils.text import printable
 
 SUFFIX = "_param"
 LAYER_FIELDS = LayerParameter.DESCRIPTOR.fields_by_name
-OF_CALLS = ("name", "type", "bottom", "top")  # fields of a layer that no hint advises: calls give them
-KINDS = {8: "a bool", 9: "a string", 12: "bytes"}  # by the types of FieldDescriptor, as Python calls them
+OF_CALLS = ("name", "type", "bottom", "top")  # fields that a call sets itself, so no hint names them
+KINDS = {8: "a bool", 9: "a string", 12: "bytes"}  # names for users, by type number of FieldDescriptor
 MOST_QUOTED = 40  # letters of a value in an error
 
 
 def block_names() -> dict[str, str]:
-    """Layer types and the block of each: that of its name, as pooling_param of Pooling, or one that it shares."""
+    """Layer types and the block of each: named after the type, such as pooling_param of Pooling, or a shared one."""
     blocks = [field for field in LAYER_FIELDS.values() if field.name.endswith(SUFFIX)]
     named = {field.message_type.name.removesuffix("Parameter"): field.name for field in blocks}
     return {**named, **dict.fromkeys(("Deconvolution", "Im2col"), named["Convolution"])}
@@ -41,7 +41,7 @@ BLOCKS = block_names()
 
 
 def set_field(layer: Message, name: str, value: Any) -> None:
-    """Set a keyword of L.Type(...): a field of the type's own block, else of the layer (LayerParameter)."""
+    """Set a keyword of L.Type(...): a field of the type's block, or else of the layer (LayerParameter)."""
     block, written = BLOCKS.get(layer.type), f"L.{layer.type}"
     fields = LAYER_FIELDS[block].message_type.fields_by_name if block else {}
     if not name.endswith("param") and name in fields:
@@ -108,7 +108,7 @@ def _fill(message: Message, value: Any, written: str) -> None:
 
 
 def _plain(field: Message, value: Any) -> Any:
-    """A value of a field that is no message: NumPy's scalars as Python's, names of enums as their numbers."""
+    """A plain Python value for a field that is no message: converts NumPy scalars, and names of enums to numbers."""
     if isinstance(value, np.generic):
         value = value.item()
     if field.enum_type is not None and isinstance(value, str):
@@ -120,7 +120,7 @@ def _plain(field: Message, value: Any) -> Any:
 
 
 def _unknown(layer: Message, name: str, written: str) -> str:
-    """The sentence for a keyword that is a field of neither the layer nor its block."""
+    """The error text for a keyword that is a field of neither the layer nor its block."""
     block = BLOCKS.get(layer.type)
     own = LAYER_FIELDS[block].message_type if block else None
     fields = list(own.fields_by_name) if own is not None else []

@@ -19,7 +19,7 @@ from layermem.spec.net_spec import Function, Top, caller
 
 
 class LayerFunction(Protocol):
-    """L.Type(*bottoms, ntop=1, in_place=False, **fields): its top; a tuple of tops, or a Function for ntop=0."""
+    """L.Type(*bottoms, ntop=1, in_place=False, **fields) returns its top, a tuple of tops, or a Function for ntop=0."""
 
     @overload
     def __call__(self, *bottoms: Top, ntop: Literal[1] = 1, in_place: bool = False, **fields: Any) -> Top: ...
@@ -30,15 +30,15 @@ class LayerFunction(Protocol):
 
 
 class Layers:
-    """What `layermem.L` is: L.Type(*bottoms, ntop=1, in_place=False, **fields) is a layer of that type.
+    """The class of `layermem.L`: L.Type(*bottoms, ntop=1, in_place=False, **fields) is a layer of that type.
 
     bottoms    tops of other layers
-    ntop       how many tops it has: the result is one Top, a tuple of them, or for 0 a Function
-    in_place   its tops are its bottoms
-    fields     those of its own block (kernel_size=5), or of LayerParameter (include=dict(phase=..),
+    ntop       number of tops: the result is one Top, a tuple of them, or for 0 a Function
+    in_place   whether the tops are the bottoms
+    fields     fields of the type's block (kernel_size=5), or of LayerParameter (include=dict(phase=..),
                param=[dict(lr_mult=1)], loss_weight=0.3, convolution_param=dict(..))
 
-    `dir(layermem.L)` has the types, `help(layermem.L.Convolution)` the fields of one.  InputError for an unknown type
+    `dir(layermem.L)` lists the types, `help(layermem.L.Convolution)` the fields of one.  InputError for an unknown type
     or field, with the line where it is written.
     """
 

@@ -1,4 +1,4 @@
-"""Nets as Python: a Function is a layer to be, a Top one of its outputs, a NetSpec gives tops their names.
+"""Nets as Python: a Function describes a layer, a Top is one of its outputs, and a NetSpec names tops.
 
     n = NetSpec()
     n.data, n.label = L.Data(source="train_lmdb", backend=P.Data.LMDB, batch_size=64, ntop=2)
@@ -7,8 +7,8 @@
     n.loss = L.SoftmaxWithLoss(n.relu1, n.label)
     print(n.to_proto())
 
-Layers stand in the order in which tops were assigned, each behind those that it reads.  A top that has no name is
-called by its type and a number: Convolution1.
+Layers follow in the order in which tops were assigned, each after those that it reads.  A top without a name gets its
+type and a number: Convolution1.
 
 source  Caffe python/caffe/net_spec.py
 """
@@ -57,8 +57,7 @@ class Top:
 class Function:
     """A layer of type `type_name` that reads `inputs`, with the fields `params`; its outputs are `tops`.
 
-    `place` is the file and the line where it is written.
-    """
+    `place` is the file and line that created it."""
 
     def __init__(
         self, type_name: str, inputs: Sequence[Top], params: Mapping[str, Any], *, ntop: int = 1, in_place: bool = False
@@ -70,14 +69,14 @@ class Function:
             if not isinstance(each, Top):
                 remedy = "one of its tops" if isinstance(each, tuple) else "a top"
                 raise self._error(f"L.{type_name} has {type(each).__name__} as bottom {index}; give it {remedy}")
-        self._message()  # refuses wrong fields where they are written
+        self._message()  # raises errors of wrong fields at the user's line
 
     def to_proto(self) -> Message:
         """The NetParameter of this layer and all that it needs."""
         return to_proto(self)
 
     def update(self, params: Mapping[str, Any]) -> None:
-        """Set fields, in place of those that were given."""
+        """Set fields; they replace earlier values."""
         before = self.params
         self.params = {**before, **params}
         try:
@@ -87,7 +86,7 @@ class Function:
             raise
 
     def _message(self) -> Message:
-        """Its LayerParameter, without names of blobs."""
+        """The LayerParameter, without names of blobs."""
         layer = LayerParameter(type=self.type_name)
         for name, value in self.params.items():
             try:
@@ -105,7 +104,7 @@ class Function:
 
 
 class _Writer:
-    """Functions as layers, in order, with names."""
+    """Writes Functions as layers, in order, with names."""
 
     def __init__(self, names: Mapping[Top | Function, str]):
         self.names = dict(names)
@@ -113,7 +112,8 @@ class _Writer:
         self.layers: dict[Function, Message] = {}
 
     def add(self, last: Top | Function) -> None:
-        """Add the layer of `last` behind all that it reads; without recursion, since nets may be thousands deep."""
+        """Add the layer of `last` after all that it reads; without recursion, because nets may be thousands of layers
+        deep."""
         stack = [_function(last)]
         while stack:
             function = stack[-1]
@@ -168,9 +168,9 @@ class MissingTop(InputError, AttributeError, KeyError):
 
 
 class NetSpec:
-    """A net in the making: `n.conv1 = L.Convolution(n.data, ...)` names a top, and so its layer.
+    """A net under construction: `n.conv1 = L.Convolution(n.data, ...)` names a top and thereby its layer.
 
-    n.conv1, n["conv1"]   read, assigned or deleted; names that are no Python names are given in brackets
+    n.conv1, n["conv1"]   read, assign or delete a top; names that are no identifiers need brackets
     """
 
     tops: dict[str, Top | Function]
@@ -214,7 +214,7 @@ class NetSpec:
         return f"<NetSpec: {' '.join(self.tops) or 'empty'}>"
 
     def keys(self) -> list[str]:
-        """The names, in the order of their assignment."""
+        """The names, in the order of assignment."""
         return list(self.tops)
 
     def vals(self) -> list[Top | Function]:
@@ -237,7 +237,7 @@ class NetSpec:
 
 
 def net_file(spec: NetSpec) -> NetFile:
-    """The net of a NetSpec as layermem reads one; errors name the script and the line where a layer is written."""
+    """The net of a NetSpec in the form that layermem reads; errors name the script and the line of a layer."""
     writer = spec._writer()
     places = [function.place for function in writer.layers]
     path = places[0][0] if places else caller()[0]

@@ -16,7 +16,7 @@ SUFFIX = "Parameter"
 
 
 def _enums(message: Any) -> dict[str, int]:
-    """The names of all values of its enums."""
+    """The names and values of all enums of a message."""
     return {value.name: value.number for enum in message.enum_types for value in enum.values}
 
 
@@ -47,7 +47,7 @@ class Values:
 
 
 class Parameters:
-    """What `layermem.P` is: P.Type.VALUE is a value of an enum of TypeParameter in Caffe's schema."""
+    """The class of `layermem.P`: P.Type.VALUE is a value of an enum of TypeParameter in Caffe's schema."""
 
     def __getattr__(self, name: str) -> Values:
         if name not in VALUES:

@@ -1,8 +1,8 @@
-"""Calls of an object that several threads share: they run one after the other.
+"""Serializes the calls of methods of an object that several threads share.
 
-A method marked `exclusive` holds the lock `_lock` of its object for the whole call, from the arguments that it stores
-to the results that it copies, so that it gives what the same call gives alone.  The lock is reentrant: methods call
-each other, and callbacks of a user call them.
+A method marked `exclusive` holds the lock `_lock` of its object for the whole call, from storing arguments to copying
+results, so that concurrent calls give the results of calls in sequence.  The lock is reentrant: methods call each
+other, and callbacks of a user call them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 def exclusive(method: F) -> F:
-    """The method, which waits until no other thread is in one of the same object."""
+    """Return the method with the lock around it: it waits until no other thread is in an exclusive method of the
+    object."""
 
     @wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -27,7 +28,7 @@ def exclusive(method: F) -> F:
 
 
 class made_once(cached_property[T]):
-    """A cached property that one thread makes while all others wait for it."""
+    """A cached property that one thread computes while all others wait for it."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> made_once[T]: ...

@@ -5,8 +5,8 @@
     3  rename it to NAME                               readers see the old file or the new one
     4  sync   the folder, so that the rename is durable
 
-A killed process leaves its aside file; the next write of the same NAME removes it, and remove_orphans() those of many
-names.
+A killed process leaves its aside file; the next write of the same NAME removes it, and remove_orphans() removes those
+of many names.
 
 Files of one set (write_together) are all written and synced before the first of them is renamed.
 """
@@ -42,14 +42,14 @@ def write_atomically(path: Name, content: Content) -> None:
 
 
 def check_path(path: object, what: str) -> Name:
-    """`path`; InputError if it is no path of a `what`.  A number would be taken for an open file."""
+    """Return `path`; InputError unless it is a path of a `what`.  (An integer would be taken for an open file.)"""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"{path!r} is no path of a {what}; give a string or a pathlib.Path")
     return path
 
 
 def check_folder(path: Name | None) -> None:
-    """InputError, before any work, for a file that write_atomically would not write for want of its folder."""
+    """Raise InputError, before any work, if the folder of a file to be written does not exist."""
     folder = Path(os.path.realpath(path)).parent if path else None
     if folder is not None and not folder.is_dir():
         raise InputError(f"cannot be written: there is no folder '{folder}'; create it", path=str(path))
@@ -77,9 +77,9 @@ KNOWN_ENDINGS = (
 
 
 def check_name(path: Name | None, own: Sequence[str], what: str) -> None:
-    """InputError, before any work, for a file named like one of another kind; names of no known kind are allowed.
+    """Raise InputError, before any work, for a file named like another kind; names of no known kind are allowed.
 
-    own    the endings of `what` ("a plan") among the known ones; the first one is advised
+    own    the known endings of `what` ("a plan"); errors advise the first one
     """
     others = tuple(ending for ending in KNOWN_ENDINGS if ending not in own)
     if path is not None and os.fspath(path).lower().endswith(others):
@@ -88,16 +88,16 @@ def check_name(path: Name | None, own: Sequence[str], what: str) -> None:
 
 
 def check_ending(path: Name | None, endings: Sequence[str], what: str) -> None:
-    """InputError, before any work, for a file that is not `what` ("a plan") by its name."""
+    """Raise InputError, before any work, if the name of a file does not end like a `what` ("a plan")."""
     if path is not None and not os.fspath(path).lower().endswith(tuple(endings)):
         known = " or ".join([", ".join(endings[:-1]), endings[-1]] if len(endings) > 1 else endings)
         raise InputError(f"is not {what} by its name; use a name that ends in {known}", path=str(path))
 
 
 def write_together(files: Sequence[tuple[Name, Content]]) -> None:
-    """The same for several files, whose contents are written in this order; on an error none of them changes.
+    """Write several files atomically, their contents in this order; on an error none of them changes.
 
-    While the first ones are replaced, the last one is absent: if it exists, so do the files that belong to it.
+    The last file is absent while the others are replaced: if it exists, so do the files that belong to it.
     """
     asides: list[tuple[Path, Path]] = []
     try:

@@ -14,19 +14,19 @@ from layermem.errors import InputError
 from layermem.utils.units import format_bytes
 
 Name = str | os.PathLike[str]
-Read = Callable[..., bytes]  # what has the arguments of read_bytes
+Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
 CHUNK = 1 << 20  # bytes
 
 
 def exists(path: Name) -> bool:
-    """Whether there is a file or folder; False for a name that the system does not allow, such as a longer one."""
+    """Whether a file or folder exists; False for names that the system rejects, such as one that is too long."""
     return os.path.exists(path)
 
 
 def check_regular(path: Name, *, what: str) -> int:
-    """The size of a file that should be a `what`; InputError unless it is a regular file."""
+    """Return the size of a file that should be a `what`; InputError unless it is a regular file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
@@ -35,10 +35,10 @@ def check_regular(path: Name, *, what: str) -> int:
 
 
 def open_regular(path: Name, *, what: str) -> tuple[int, os.stat_result]:
-    """A descriptor of a regular file that should be a `what`, which the caller closes, and its status."""
+    """Return a descriptor of a regular file that should be a `what`, which the caller closes, and the file's status."""
     check_regular(path, what=what)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not wait if it is a pipe by now
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not block on a pipe
     except (OSError, ValueError) as error:
         raise unreadable(path, what, error) from None
     try:
@@ -57,7 +57,7 @@ def _regular(path: Name, status: os.stat_result, what: str) -> os.stat_result:
 
 
 def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
-    """The content of a file that should be a `what`, of at most `limit` bytes."""
+    """Return the content of a file that should be a `what`, of at most `limit` bytes."""
     descriptor, status = open_regular(path, what=what)
     try:
         return read_whole(path, descriptor, status.st_size, what=what, limit=limit)
@@ -66,14 +66,14 @@ def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
 
 
 def read_whole(path: Name, descriptor: int, size: int, *, what: str, limit: int) -> bytes:
-    """All bytes of an open file of `size`; InputError for more than `limit`."""
+    """Return all bytes of an open file of `size`; InputError if there are more than `limit`."""
     raw = b""
     if size <= limit:
         try:
             with open(descriptor, "rb", closefd=False) as handle:
                 handle.seek(0)
                 raw = handle.read(size + 1)
-                while size < len(raw) <= limit and (more := handle.read(CHUNK)):  # it has grown, or has no size (/proc)
+                while size < len(raw) <= limit and (more := handle.read(CHUNK)):  # it grew, or has no size (/proc)
                     raw += more
         except (OSError, ValueError) as error:
             raise unreadable(path, what, error) from None
@@ -85,7 +85,7 @@ def read_whole(path: Name, descriptor: int, size: int, *, what: str, limit: int)
 
 
 def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
-    """The lines of a UTF-8 text file, without their ends; `read` gets its bytes."""
+    """Return the lines of a UTF-8 text file without their ends; `read` gets its bytes."""
     lines = read(path, what=what, limit=limit).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     texts = []
     for number, line in enumerate(lines, start=1):
@@ -97,12 +97,12 @@ def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT, read: Read = r
 
 
 def file_beside(name: Name, folder: Path) -> Path:
-    """`name`, relative to the working directory, or to `folder` if it exists there only."""
+    """Return `name`, relative to the working directory, or to `folder` if it exists only there."""
     return folder / name if not exists(name) and exists(folder / name) else Path(name)
 
 
 def unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError:
-    """The error of a file that should be a `what`, which the system refused to open or to read."""
+    """Return the error for a file that should be a `what` and that the system refused to open or to read."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"no such file; give an existing {what}", path=str(path))
     reason = getattr(error, "strerror", None) or str(error)

@@ -1,8 +1,8 @@
-"""Keywords of a public function that are the fields of records.
+"""Public functions whose keywords are the fields of records.
 
     net, step = split("plan", {"batch": 8, "budget": "2GiB"}, NetOptions, StepOptions)
 
-Each record has a class method `of`, which takes its fields as a user gives them.
+Each record has a class method `of`, which makes one from a user's arguments.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from layermem.utils.similar import did_you_mean
 
 
 def split(function: str, options: Mapping[str, Any], *records: Any, hidden: Collection[str] = ()) -> list[Any]:
-    """One instance of each record, from the keywords that are its fields.
+    """Make one instance of each record from the keywords that are its fields.
 
-    TypeError for a keyword that is no field, or the name of a `hidden` one."""
+    TypeError for a keyword that is no field, or is `hidden`."""
     names = [[field.name for field in fields(record) if field.name not in hidden] for record in records]
     known = [name for each in names for name in each]
     for name in options:
@@ -30,7 +30,7 @@ def split(function: str, options: Mapping[str, Any], *records: Any, hidden: Coll
 
 
 def signature(first: str, *records: Any, hidden: Collection[str] = ()) -> Signature:
-    """What help() shows of a function that takes an argument `first`, and then these keywords."""
+    """The signature, for help(), of a function that takes an argument `first` and then the fields of `records`."""
     keywords = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for record in records

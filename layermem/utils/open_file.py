@@ -1,7 +1,7 @@
-"""Files that stay open from their check to their last read, so that what was checked is what is read.
+"""Files that stay open from their check to their last read, so that the checked content is the content read.
 
-A file that is removed, renamed or replaced meanwhile stays readable through its descriptor.  One whose content is
-changed in place is an InputError: parts of two contents never mix.  Numbers are read when they are needed, so an open
+A file that is removed, renamed or replaced meanwhile stays readable through its descriptor.  A change of its
+content in place is an InputError: parts of two contents never mix.  Numbers are read when they are needed, so an open
 file takes no memory.
 """
 
@@ -19,14 +19,14 @@ Identity = tuple[int, int, int, int]
 
 
 def identity(status: os.stat_result) -> Identity:
-    """What differs between a file and one that is written later, at its path or into it."""
+    """Values that differ between a file and any file written later at its path, or changes to it."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class OpenFile:
-    """The regular file that `path` names now, until nothing refers to the object any more.
+    """The regular file that `path` names now; it stays open until nothing refers to the object any more.
 
-    what   that the file should be, for errors
+    what   the expected kind of file, for errors
     """
 
     def __init__(self, path: Name, *, what: str):
@@ -41,7 +41,8 @@ class OpenFile:
             raise InputError("has changed since it was opened; restore it, and start again", path=self.path)
 
     def fill(self, buffer: memoryview, start: int) -> int:
-        """Read the bytes from `start` on into `buffer`; returns their number, smaller at the end of the file."""
+        """Read the bytes from `start` on into `buffer` and return their number, which is smaller at the end of the
+        file."""
         done = 0
         try:
             while done < len(buffer) and (count := os.preadv(self.descriptor, [buffer[done:]], start + done)):
@@ -56,7 +57,7 @@ class OpenFile:
         return bytes(raw[: self.fill(memoryview(raw), start)])
 
     def content(self, limit: int) -> bytes:
-        """All bytes; InputError for more than `limit`."""
+        """Read all bytes; InputError if there are more than `limit`."""
         raw = read_whole(self.path, self.descriptor, self.size, what=self.what, limit=limit)
         self.check_unchanged()
         return raw
@@ -67,22 +68,22 @@ class OpenFile:
 
 
 class Files:
-    """The files that a net names.  Each is opened once, and the net goes on with what it held then; one that is too
-    large to be held open, such as a database, is known by its identity, and stays the same one."""
+    """The files that a net names.  Each is opened once, and the net keeps the content of that moment.  A database,
+    which is not held open, is known by its identity and must stay the same."""
 
     def __init__(self) -> None:
         self._open: dict[str, OpenFile] = {}
         self._identities: dict[str, tuple[int, ...]] = {}
 
     def read_bytes(self, path: Name, *, what: str, limit: int) -> bytes:
-        """As input_files.read_bytes(), of what the file held when it was opened first."""
+        """Read a file as input_files.read_bytes() does, with the content that it had when it was first opened."""
         name = os.path.abspath(path)
         if name not in self._open:
             self._open[name] = OpenFile(path, what=what)
         return self._open[name].content(limit)
 
     def check_same(self, path: Name, identity: tuple[int, ...]) -> None:
-        """InputError unless what is at `path` is what was there at the first call."""
+        """Raise InputError unless `path` still names the file of the first call."""
         if self._identities.setdefault(os.path.abspath(path), identity) != identity:
             raise InputError("has changed since the net was made; restore it, or make the net again", path=str(path))
 

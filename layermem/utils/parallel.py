@@ -1,10 +1,10 @@
-"""Two functions at the same time, on two cores.
+"""Runs two functions at the same time, on two cores.
 
-run_both      in two threads: native searches run without the GIL (native/release_gil.h), Python does not
-map_both      the same for one function and some items
-begin_thread  in a thread, for a result that is needed later
-begin_beside  in a copy of the process, for work in Python whose result is small
-map_beside    one function and some items, in this process and a copy of it
+run_both      runs them in two threads: native searches run without the GIL (native/release_gil.h), Python does not
+map_both      applies one function to items, in two threads
+begin_thread  starts a function in a thread, for a result that is needed later
+begin_beside  starts it in a copy of the process, for work in Python whose result is small
+map_beside    applies one function to items, in this process and a copy of it
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ B = TypeVar("B")
 
 
 def run_both(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
-    """What the two return.  `second` runs in a thread that does not keep the process alive, so Ctrl-C ends both.
+    """Return both results.  `second` runs in a thread that does not keep the process alive, so Ctrl-C ends both.
 
-    They must not change the same objects: then the answers are those of one after the other.
+    The functions must not change the same objects; the results are then those of calls in sequence.
     """
     wait = begin_thread(second)
     try:
         own = first()
     except Exception:
         with suppress(BaseException):
-            wait()  # or it would go on beside what the caller does next
+            wait()  # otherwise it would continue while the caller proceeds
         raise
     return own, wait()
 
 
 def map_both(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    """What the function returns for each item, in the order of the items; each thread takes the next one that is left.
-    One call must not change what another one reads."""
+    """Return the function's results in the order of the items; each thread takes the next remaining item.
+    A call must not change data that another call reads."""
     waiting = list(enumerate(items))[::-1]
     results: dict[int, B] = {}
 
@@ -58,7 +58,8 @@ def map_both(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
 
 
 def begin_thread(function: Callable[[], A]) -> Callable[[], A]:
-    """Begin a function in a thread that does not keep the process alive; what is returned waits for its result."""
+    """Start a function in a thread that does not keep the process alive; return a function that waits for its
+    result."""
     result: list[A] = []
     error: list[BaseException] = []
 
@@ -81,16 +82,16 @@ def begin_thread(function: Callable[[], A]) -> Callable[[], A]:
 
 
 def begin_beside(function: Callable[[], A]) -> Callable[[], A]:
-    """Begin a function in a copy of this process, which ends with it; what is returned waits for its pickled result.
+    """Start a function in a copy of this process, which ends with it; return a function that waits for the result.
 
-    It must not need other threads of this process, nor what they hold.  Where there are no copies, or the copy fails,
-    the function runs here once its result is asked for: then errors are raised there.
+    The result is pickled.  The function must not need other threads of this process or their locks.  Without a copy, or
+    if the copy fails, the function runs here when its result is requested, and raises its errors there.
     """
     if not hasattr(os, "fork"):
         return function
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that a copy does not have: see above
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which the copy lacks: see above
         child = os.fork()
     if not child:
         _write_result(function, writer)
@@ -106,8 +107,8 @@ def begin_beside(function: Callable[[], A]) -> Callable[[], A]:
 
 
 def map_beside(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """What the function returns for each item, in the order of the items; this process and a copy of it take the next
-    one that is left.  What begin_beside() says of its function holds for this one."""
+    """Return the function's results in the order of the items; this process and a copy of it each take the next
+    remaining item.  The function has the limits of one for begin_beside()."""
     turns, results = _Turns(len(items)), dict[int, B]()
 
     def run() -> dict[int, B]:
@@ -118,7 +119,7 @@ def map_beside(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
         results |= run()
         results |= wait()
     except BaseException:
-        list(turns)  # the copy has none left
+        list(turns)  # takes all remaining turns from the copy
         with suppress(BaseException):
             wait()
         raise
@@ -128,7 +129,7 @@ def map_beside(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
 
 
 class _Turns:
-    """Numbers from 0 on that this process and its copies share: each of them goes to one process, once."""
+    """Numbers from 0 on, shared by this process and its copies: each number goes to one process, once."""
 
     def __init__(self, count: int) -> None:
         self._reader, writer = os.pipe()
@@ -144,7 +145,7 @@ class _Turns:
 
 
 def _write_result(function: Callable[[], object], writer: int) -> None:
-    """Write the result, or nothing if that fails, and end this process without what ends its original."""
+    """Write the result, or nothing if that fails, and end this process without the exit handlers of its original."""
     try:
         pickled = pickle.dumps((function(),))
         with os.fdopen(writer, "wb") as pipe:

@@ -1,10 +1,10 @@
-"""One function for many items, by processes side by side: for work that one process does one item at a time.
+"""Applies one function to many items in parallel processes, each of which takes one item at a time.
 
 for module, seconds in on_all_cores(compile_module, ["pooling", "softmax"]): ...
 
-Unlike those of multiprocessing the processes do not import the caller's __main__, which may be a script that does all
-of its work again.  Ctrl-C reaches this process alone, which ends the others whenever it leaves the loop; if it is
-killed they end after their item.
+Unlike multiprocessing, the processes do not import the caller's __main__, which may be a script that would repeat its
+work.  Ctrl-C reaches only this process, which ends the others whenever it leaves the loop; if it is killed, they end
+after their item.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from {
 
 
 def core_count() -> int:
-    """Cores that this process may run on."""
+    """Number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def on_all_cores(function: Callable[[A], B], items: Sequence[A]) -> Iterator[tuple[A, B]]:
-    """Each item with what `function` returns for it, as they are done; they begin in the order of `items`.
+    """Yield each item with its result, in the order of completion; items start in the order of `items`.
 
-    The function is one that other processes can import by its name, or a partial of one.  Its errors are raised here.
-    Where a process ends without an answer, the function is called here.
+    Other processes must be able to import `function` by its name, or it is a partial of such a function.  Its errors
+    are raised here.  If a process ends without an answer, the function is called here.
     """
     waiting = list(items)[::-1]
     with ExitStack() as running, DefaultSelector() as answers:
@@ -53,7 +53,7 @@ def on_all_cores(function: Callable[[A], B], items: Sequence[A]) -> Iterator[tup
                 else:
                     answers.unregister(worker.output)
                 yield item, result
-    while waiting:  # every process has ended early
+    while waiting:  # every process ended early
         item = waiting.pop()
         yield item, function(item)
 
@@ -81,7 +81,7 @@ class _Worker:
         self._send(item)
 
     def result(self) -> tuple[Any, bool]:
-        """That of the item, and whether the process takes another one."""
+        """Return the result of the item, and whether the process can take another one."""
         try:
             result, error = pickle.load(self.output)
         except (EOFError, pickle.UnpicklingError):
@@ -92,7 +92,7 @@ class _Worker:
 
     def end(self) -> None:
         with suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # and what it has started
+            os.killpg(self.process.pid, signal.SIGKILL)  # and the processes that it started
         with suppress(OSError):
             self.input.close()
         self.output.close()
@@ -105,7 +105,7 @@ class _Worker:
 
 
 def serve() -> None:
-    """Answer for item after item, to the end of the input; what the function prints goes to standard error."""
+    """Process items until the end of the input; output that the function prints goes to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with suppress(EOFError, BrokenPipeError):

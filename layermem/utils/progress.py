@@ -1,7 +1,7 @@
-"""Progress on standard error, if it is a terminal: a bar over items, or over steps that say what they do.
+"""Progress on standard error, if it is a terminal: a bar over items, or over steps that describe themselves.
 
-What takes less than DELAY_SECONDS shows none, so that quick commands print their results alone.  A bar that begins
-while another one is shown stands below it: the terminal has one display at a time.
+Work that takes less than DELAY_SECONDS shows no bar, so that quick commands print only their results.  A bar that
+begins while another one is shown appears below it: the terminal has one display at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _shown: list[Progress] = []  # the display of the terminal, while there is one
 
 
 def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
-    """The items, with a progress bar on standard error if it is a terminal; none with --quiet."""
+    """Yield the items, with a progress bar on standard error if it is a terminal, unless --quiet is set."""
     items = list(items)
     with show_progress(len(items), description) as show:
         for done, item in enumerate(items):
@@ -33,14 +33,14 @@ def track_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
 
 
 def announce(text: str) -> None:
-    """One line on standard error, for work that takes long; none with --quiet."""
+    """Print one line on standard error, for work that takes long, unless --quiet is set."""
     if not is_quiet():
         print(wrap(printable(text)), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def show_progress(total: int | None, description: str) -> Iterator[Callable[[str, int], None]]:
-    """A bar over `total` steps, and a function that says what is done now and how many steps are complete.
+    """Show a bar over `total` steps; yield a function that takes the current activity and the number of complete steps.
 
     total   None: their number is not known, and the bar only moves
     """
@@ -67,7 +67,7 @@ def _count(done: int, total: int | None) -> str:
 
 @contextmanager
 def _display() -> Iterator[Progress]:
-    """The one that is shown, or a new one to the end of the block."""
+    """Yield the display that is shown, or a new one until the end of the block."""
     if _shown:
         yield _shown[-1]
         return
@@ -86,7 +86,7 @@ def _display() -> Iterator[Progress]:
 
 @contextmanager
 def _after_delay(progress: Progress) -> Iterator[None]:
-    """Show `progress` once DELAY_SECONDS have passed, to the end of the block."""
+    """Show `progress` after DELAY_SECONDS, until the end of the block."""
     ended = threading.Event()
     lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Random numbers by key: they depend on the key only, not on earlier draws.
+"""Random numbers by key: they depend only on the key, never on earlier draws.
 
     generator(seed, "conv1", 0)           a numpy Generator, for instance for a parameter
     words(first, count, seed, "data")     four 64-bit words for each of the samples first, first + 1, ...
@@ -17,7 +17,7 @@ WORDS = 4  # per step of Philox's counter
 
 
 def key_of(*parts: int | str) -> int:
-    """A 128-bit hash of the parts; those of ("a", 1) and ("a1",) differ."""
+    """Return a 128-bit hash of the parts; ("a", 1) and ("a1",) have different hashes."""
     text = "".join(f"{type(part).__name__}{len(str(part))}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
@@ -27,7 +27,8 @@ def generator(*parts: int | str) -> np.random.Generator:
 
 
 def words(first: int, count: int, *parts: int | str) -> np.ndarray:
-    """uint64 [count, 4]; row i is that of sample `first + i`, independent of how samples are split into calls."""
+    """Return uint64 [count, 4]; row i belongs to sample `first + i`, independent of how samples are split into
+    calls."""
     bits = np.random.Philox(key=key_of(*parts), counter=first)
     return bits.random_raw(count * WORDS).reshape(count, WORDS)
 

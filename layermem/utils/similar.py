@@ -1,4 +1,4 @@
-"""The name that a mistyped one probably stands for.
+"""Finds the name that was probably meant by a mistyped one.
 
 nearest("num_outputs", ["num_output", "pad"]) -> "num_output"     one edit
 nearest("cache", ["scale", "source"]) -> None                     three edits, more than a word of five letters may have
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ENDING = "_param"  # common to the names of blocks, so its letters prove nothing
-LONGEST = 100  # letters of a name that is compared
+ENDING = "_param"  # common to the names of blocks, so its letters do not count
+LONGEST = 100  # longer names are not compared
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` with the fewest edits (insert, delete, replace, exchange), if they are few for its length."""
+    """Return the name in `known` with the fewest edits (insert, delete, replace, exchange), if few for its length."""
     best: tuple[int, str] | None = None
     for each in known:
         ours, theirs = _stems(name.lower(), each.lower())
@@ -26,7 +26,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "did you mean 'num_output'?", or nothing where no name is near."""
+    """Return "did you mean 'num_output'?", or "" if no name is near."""
     near = nearest(name, known)
     return "" if near is None else f"did you mean '{near}'?"
 
@@ -41,7 +41,7 @@ def _allowed_edits(letters: int) -> int:
 
 
 def _edits(a: str, b: str) -> int:
-    """The optimal string alignment distance."""
+    """Return the optimal string alignment distance."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, start=1):

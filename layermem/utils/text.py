@@ -13,11 +13,11 @@ import textwrap
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MAX_COLUMNS = 100  # of everything that is printed, on however wide a terminal
-MIN_COLUMNS = 40  # below this nothing is aligned any more; the terminal wraps lines itself
+MAX_COLUMNS = 100  # width of all output, even on a wider terminal
+MIN_COLUMNS = 40  # below this nothing is aligned; the terminal itself wraps lines
 INDENT = "  "
-_LABEL = re.compile(r"\s*\S+(?: \S+)*\s{2,}(?=\S)")  # words that two blanks set apart from their text
-NO_BREAK = "\u00a0"  # a blank at which `wrap` does not break; it prints a plain one
+_LABEL = re.compile(r"\s*\S+(?: \S+)*\s{2,}(?=\S)")  # words before two blanks and a text
+NO_BREAK = "\u00a0"  # `wrap` does not break here, and prints a plain blank
 _SIZE = re.compile(
     r"(?<=\d) (?=(?:[KMGT]iB|B|bytes|us|ms|s|%)(?!\w))|(?<=\S) (?=\d[\d.,]* [KMGT]?i?B\b)"
 )  # their blanks
@@ -27,31 +27,31 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 
 def columns() -> int:
-    """Columns to print in: those of the terminal, or of COLUMNS, and MAX_COLUMNS in a pipe."""
+    """Number of columns to print in: of the terminal, or COLUMNS, and MAX_COLUMNS in a pipe."""
     terminal = shutil.get_terminal_size((MAX_COLUMNS, 24)).columns
     return min(max(terminal, MIN_COLUMNS), MAX_COLUMNS)
 
 
 def printable(text: str) -> str:
-    """`text` with control characters written as in Python: names and paths of others must not command the terminal."""
+    """Return `text` with control characters escaped as in Python: file content must not control the terminal."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` may stand for."""
+    """Return the known word that `word` probably stands for."""
     return next(iter(get_close_matches(word, list(known), n=1)), None)
 
 
 def choices(word: str, known: Iterable[str]) -> str:
-    """What might have been meant by an unknown word: "did you mean plan? choose from plan, train"."""
+    """Return the advice for an unknown word: "did you mean plan? choose from plan, train"."""
     known = list(known)
     near = nearest(word, known)
     return (f"did you mean {near}? " if near else "") + f"choose from {', '.join(known)}"
 
 
 def wrap(line: str, width: int | None = None) -> str:
-    """`line` broken at blanks to `width` columns (by default those of the terminal); words and sizes stay whole, and
-    control characters are escaped."""
+    """Break `line` at blanks to `width` columns (by default of the terminal); words and sizes stay whole, and control
+    characters are escaped."""
     line = printable(line)
     label = _LABEL.match(line)
     lines = textwrap.wrap(

@@ -8,7 +8,7 @@ from numbers import Number
 
 from layermem.errors import InputError
 
-LIMIT = 2**60  # bytes; more than any machine has, and sums of a few such amounts still fit 63 bits
+LIMIT = 2**60  # bytes; more than any machine has, while sums of a few such amounts fit 63 bits
 ALIGN = 256  # every offset in an arena is a multiple of this
 FREE = "free"  # the budget that stands for all free memory of the device
 _FACTOR = {"": 1, "b": 1}
@@ -20,7 +20,7 @@ _AMOUNT = re.compile(r"\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]*\.?[0-9]+)\s*([a-zA-Z%
 
 
 def parse_bytes(text: str, *, whole: int | None = None) -> int:
-    """Bytes named by `text`; a percentage is taken of `whole` and refused where there is none."""
+    """Parse `text` to bytes; a percentage refers to `whole` and is an error without it."""
     match = _AMOUNT.fullmatch(text)
     if match:
         number, unit = float(match[1].replace(",", "")), match[2].lower()
@@ -33,7 +33,7 @@ def parse_bytes(text: str, *, whole: int | None = None) -> int:
 
 
 def free_share(text: str, free_bytes: int) -> int:
-    """Bytes of "free", or of a share of it such as "80%free"."""
+    """Parse "free", or a share of it such as "80%free", to bytes."""
     share = text.removesuffix(FREE).strip()
     if share and not share.endswith("%"):
         raise InputError(f"'{text}' is not an amount of memory; use 'free', or a share of it such as '80%free'")
@@ -41,8 +41,8 @@ def free_share(text: str, free_bytes: int) -> int:
 
 
 def bytes_of(amount: object, *, whole: Callable[[], int] | None = None) -> int:
-    """Bytes of an amount as Python code gives it: a number of bytes, or a text as parse_bytes() reads it; `whole` is
-    called for a percentage."""
+    """Return the bytes of an amount given in Python code: a number, or a text for parse_bytes(); `whole` is called for
+    a percentage."""
     if isinstance(amount, str):
         return parse_bytes(amount, whole=whole() if whole is not None and "%" in amount else None)
     if isinstance(amount, Number) and not isinstance(amount, bool | complex):
@@ -63,7 +63,7 @@ def _within(amount: float, text: str) -> int:
 
 
 def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to the alignment of offsets."""
+    """Round `nbytes` up to the alignment of offsets."""
     return -(-nbytes // ALIGN) * ALIGN
 
 
@@ -80,12 +80,12 @@ def format_bytes(count: float) -> str:
 
 
 def format_exact_bytes(count: int) -> str:
-    """The same with the number of bytes behind it: '1.50 GiB (1,610,612,736 bytes)'."""
+    """Return `count` bytes with the exact number after it: '1.50 GiB (1,610,612,736 bytes)'."""
     return format_bytes(count) if abs(count) < 1024 else f"{format_bytes(count)} ({count:,} bytes)"
 
 
 def format_below(count: int, limit: int) -> str:
-    """`count`, which is below `limit`: with its bytes where both would read alike."""
+    """Return `count`, which is below `limit`, with its exact bytes if both would otherwise read alike."""
     return format_exact_bytes(count) if format_bytes(count) == format_bytes(limit) else format_bytes(count)
 
 
@@ -98,13 +98,13 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_change(share: float) -> str:
-    """A relative change: 0.123 -> '+12.3 %'; what rounds to zero is '+0.0 %', without a minus sign."""
+    """Return a relative change: 0.123 -> '+12.3 %'; values that round to zero are '+0.0 %', without a minus sign."""
     text = f"{share:+.1%}"
     return "+0.0 %" if text == "-0.0%" else text.replace("%", " %")
 
 
 def format_share(part: float, whole: float) -> str:
-    """One amount as a share of another: 1, 8 -> '12.5 %'."""
+    """Return one amount as a share of another: 1, 8 -> '12.5 %'."""
     return f"{part / whole:.1%}".replace("%", " %") if whole else "0 %"
 
 

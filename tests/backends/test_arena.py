@@ -1,4 +1,4 @@
-"""The arena of a device, and the file that offloaded buffers may go to."""
+"""The arena of a device, and the spill file."""
 
 import errno
 import os

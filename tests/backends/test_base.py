@@ -1,4 +1,4 @@
-"""The device interface: what every device has, and how devices are found."""
+"""The device interface, and the search for devices."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Instructions of COMM on their own thread: order, waits, and how a run ends that fails."""
+"""Instructions of COMM on their own thread: order, waits, and failures."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_error_of_the_caller_cancels_comm_and_joins_it(error):
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_ctrl_c_while_the_caller_waits_ends_the_step(waits):
-    """In the wait of an instruction, and at the end of the step."""
+    """The signal comes during the wait of an instruction, and at the end of the step."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     cancelled = threading.Event()
 

@@ -45,7 +45,7 @@ def native_only(monkeypatch):
 
 
 def arguments(layer: Layer, xs: Sequence[np.ndarray] = (), ws: Sequence[np.ndarray] = ()) -> Run:
-    """Random gradients of the tops beside these bottoms and parameters, which are random where none are given."""
+    """Random gradients of the tops with these bottoms and parameters, which are random by default."""
     rng = np.random.default_rng(5)
     xs = xs or [rng.standard_normal(x.shape) for x in layer.bottoms]
     ws = ws or [np.abs(rng.standard_normal(p.tensor.shape)) + 1 for p in layer.params]
@@ -63,8 +63,8 @@ def stored(array: np.ndarray) -> np.ndarray:
 def execute(
     device, run: Run, step: Step, adds: tuple[str, ...], overlays: tuple[Overlay, ...] = ()
 ) -> dict[str, np.ndarray]:
-    """Run one op on copies of the arrays, each on its own 256 bytes of an arena, or an output over an input; what it
-    wrote or changed."""
+    """Run one op on copies of the arrays, each on its own 256 bytes of an arena, or an output over an input; return the
+    results."""
     rng = np.random.default_rng(9)
     layer, changed = run.layer, (*step.writes, *step.updates)
     roles = dict.fromkeys((*step.reads, *changed))
@@ -107,7 +107,7 @@ def compare(layer: Layer, xs: Sequence[np.ndarray], ws: Sequence[np.ndarray]) ->
             expected = execute(ReferenceDevice(), run, step, adds)
             found = execute(CpuDevice(), run, step, adds)
             for role, value in expected.items():
-                near = 2e-6 * max(10.0, abs(value).max())  # long sums of large terms end in small ones too
+                near = 2e-6 * max(10.0, abs(value).max())  # long sums of large terms may have small results
                 np.testing.assert_allclose(
                     found[role], value, rtol=2e-5, atol=near, err_msg=f"{step.step} {role} {adds}"
                 )
@@ -131,8 +131,8 @@ def overlaid(step: Step) -> list[tuple[Overlay, ...]]:
 
 
 def test_the_cpu_backend_has_every_kernel_of_the_reference():
-    """The reference kernel runs only an Eltwise or a Split of more arrays than one native op combines; and it alone
-    gathers bands of rows, whose sums go on from band to band here (ops.BandRules)."""
+    """The reference kernel runs only an Eltwise or a Split of more arrays than one native op combines; and only it
+    gathers bands of rows, whose sums continue from band to band on the cpu device (ops.BandRules)."""
     assert {*cpu_kernels.names()} == {*REGISTRY.names()} - {"InnerProduct.gathered_dgrad"}
     assert MAX_ARRAYS == 256
 

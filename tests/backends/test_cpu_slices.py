@@ -30,7 +30,7 @@ class Case:
     shapes: Sequence[tuple[int, ...]]
     items: int
     counts: Sequence[Sequence[int]]
-    labels: dict[int, int] | None = None  # bottoms that hold labels, and how many classes there are
+    labels: dict[int, int] | None = None  # bottoms that hold labels, with the number of classes
     phase: int = TRAIN
     drawn: OpCase | None = None  # draws the bottoms and parameters
 
@@ -47,7 +47,7 @@ def inner_product(shape: tuple[int, ...], k: int, items: int, counts: Sequence[S
     return Case(f'type: "InnerProduct" inner_product_param {{ num_output: {k} {more} }}', [shape], items, counts)
 
 
-# Names say what the whole batch's kernel does; a slice alone would often do something else.
+# Names describe the kernel of the whole batch; the kernel of a slice alone would often differ.
 SUMS = {
     "copies of parts": conv(12, 20, 24, 3, "pad: 1"),
     "copies of parts, strided": conv(12, 25, 24, 3, "stride: 2 pad: 1"),
@@ -139,7 +139,7 @@ ITEMS = {
 
 
 def sliceable() -> Iterator[Case]:
-    """Those of tests/cases.py, in slices of one item and of two."""
+    """Cases of tests/cases.py in slices of one item and of two."""
     for op_case in CASES.values():
         of_three = op_case.of_items(3)
         if of_three is None or op_case.normalized or op_case.residual or op_case.relu or op_case.saved:
@@ -166,7 +166,7 @@ def isa(request):
 
 
 def empty(tensor: Tensor) -> np.ndarray:
-    """Its memory, channels-last: NaN, or 0xFF."""
+    """Memory of a tensor, channels-last, filled with NaN or 0xFF."""
     kind = np.dtype(tensor.dtype)
     return np.full(tensor.nbytes, 0xFF, np.uint8).view(kind).reshape(tensor.stored)
 
@@ -197,7 +197,7 @@ def steps_of(layer: Layer) -> list[Step]:
 
 
 def operands(case: Case, layer: Layer) -> Arrays:
-    """All that the layer reads but what it writes itself: channels-last memory by role."""
+    """All values that the layer reads but does not write itself: channels-last memory by role."""
     rng = np.random.default_rng(3)
     arrays: Arrays = {}
     shared = {"x": layer.bottoms, "w": [p.tensor for p in layer.params], "dy": layer.tops}
@@ -231,19 +231,19 @@ def whole_batch(case: Case, adds: bool) -> Arrays:
 
 
 def beginning(tensor: Tensor) -> np.ndarray:
-    """What a result is added to."""
+    """The value that a result is added to."""
     return np.random.default_rng(8).standard_normal(tensor.stored).astype(np.float32)
 
 
 def record_of_slice(record: OpRecord, whole: OpRecord, part: BatchSlice) -> OpRecord:
-    """With the normalizer of the whole batch."""
+    """The record of a slice, with the normalizer of the whole batch."""
     same = {name: getattr(whole, name) for name in ("normalizer", "items") if name in {f.name for f in fields(whole)}}
     return replace(record, part=part, **same)
 
 
 def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = False) -> Arrays:
-    """What the slices leave: their outputs in a row, and the results of the last one.  `overlaid`: what is summed in
-    place lies in the memory of the result."""
+    """The results of the slices: joined outputs, and the results of the last slice.  With `overlaid`, sums in place lie
+    in the memory of the result."""
     whole = case.layer(case.items)
     given = operands(case, whole)
     carries: Arrays = {}
@@ -278,7 +278,7 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
                 if part.is_last and added:
                     accumulated += [role, carry]
                 if overlaid and part.is_last and cpu_kernels.sums_in_place(record, step.step, role):
-                    result = carries[carry][: op[role].size]  # what is carried may be longer, by its alignment
+                    result = carries[carry][: op[role].size]  # the carry may be longer, by its alignment
                     op[role] = results[role] = result.reshape(op[role].shape)
             run(record, step.step, op, accumulated)
         first += count
@@ -287,7 +287,7 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
 
 
 def carried_bytes(case: Case, counts: Sequence[int], number: int, role: str) -> int:
-    """What slices of these counts carry of a result of step `number`: it may depend on where they end."""
+    """Bytes that slices of these counts carry for a result of step `number`; they may depend on where slices end."""
     found = 0
     for count in counts:
         layer = case.layer(count)
@@ -358,11 +358,11 @@ def test_slices_give_the_same_bits_on_any_number_of_threads():
 
 
 @pytest.mark.parametrize("name", ["gradient itself", "few rows", "rows of a table"])
-def test_what_is_summed_in_place_may_lie_where_the_result_does(name):
+def test_terms_of_an_in_place_sum_may_lie_over_the_result(name):
     case = SUMS[name]
     expected = whole_batch(case, False)
     got = in_slices(case, case.counts[0], False, overlaid=True)
-    assert got["dw0"].base is not None  # the memory of what is carried
+    assert got["dw0"].base is not None  # a view of the carry
     assert got["dw0"].tobytes() == expected["dw0"].tobytes()
 
 

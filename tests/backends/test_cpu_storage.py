@@ -1,5 +1,5 @@
-"""Kernels of the cpu device that load and store 16 bits: each has the bits of the fp32 kernel on widened operands,
-whose results are rounded.  On every instruction set, of numbers, infinities, NaNs, subnormals and both zeros."""
+"""Kernels of the cpu device that load and store 16 bits: each has the bits of the fp32 kernel on widened operands, with
+rounded results, on every instruction set, for numbers, infinities, NaNs, subnormals and both zeros."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bound(device: CpuDevice, run: Run, step: Step, adds: Collection[str], arrays
 
 
 def operands(run: Run, step: Step, dtype: str, taken: Collection[str], special: bool) -> dict[str, Array]:
-    """What the roles of a step hold: random values, and those in 16 bits some special ones, as bits."""
+    """Contents of the roles of a step: random values, and in 16-bit roles some special ones, as bits."""
     rng, arrays = np.random.default_rng(9), {}
     for role in dict.fromkeys((*step.reads, *step.writes, *step.updates)):
         source = run.arrays.get(role)
@@ -80,7 +80,8 @@ def operands(run: Run, step: Step, dtype: str, taken: Collection[str], special: 
 
 
 def compare_with_conversions(device: CpuDevice, run: Run, step: Step, adds: Collection[str], special: bool, wide: str):
-    """Whether the kernel takes 16 bits of all blobs but those whose role begins with `wide`; if so, it is compared."""
+    """Compare the kernel if it takes 16 bits for all blobs except roles that begin with `wide`; return whether it
+    does."""
     dtype = NARROW[device.storage]
     record = step.record or run.layer.record
     record = replace(record, stored=dtype) if isinstance(record, EndsInRelu) else record
@@ -116,7 +117,7 @@ def compare_steps(device: CpuDevice, layer: Layer, xs=(), ws=()) -> int:
                     compared += compare_with_conversions(device, run, step, adds, special, wide)
         arrays = operands(run, step, "", (), special=False)
         bound(CpuDevice(), run, step, (), arrays)
-        for role in (*step.writes, *step.updates):  # what backward reads of forward
+        for role in (*step.writes, *step.updates):  # results of forward that backward reads
             run.arrays[role] = logical(run.tensor(role), run.tensor(role).dtype)
             stored(run.arrays[role])[...] = arrays[role]
     return compared

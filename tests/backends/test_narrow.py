@@ -30,7 +30,7 @@ def test_every_nan_becomes_the_same_one(dtype):
 
 @pytest.mark.parametrize("dtype", NARROW.values())
 def test_numbers_are_rounded_to_the_nearest_and_ties_to_even(dtype):
-    """Between each two neighbours: the middle, and the float on either side of it."""
+    """Tests, between each two neighbours, the midpoint and the floats on either side of it."""
     values = widened(ALL_BITS, dtype)
     finite = np.unique(values[np.isfinite(values)])  # -0 and 0 are one
     low, high = finite[:-1], finite[1:]
@@ -53,7 +53,7 @@ def test_bfloat16_is_the_upper_half_of_a_float():
     assert bits([256.0, 257.0, 258.0, 259.0]) == [0x4380, 0x4380, 0x4381, 0x4382]
 
 
-def test_what_is_past_the_largest_bfloat16_becomes_infinity():
+def test_numbers_beyond_the_largest_bfloat16_become_infinity():
     around = np.array([0x7F7F0000, 0x7F7F7FFF, 0x7F7F8000, 0x7F7FFFFF], np.uint32).view(np.float32)
     assert narrowed(around, "bfloat16").tolist() == [0x7F7F, 0x7F7F, 0x7F80, 0x7F80]
     assert narrowed(-around, "bfloat16").tolist() == [0xFF7F, 0xFF7F, 0xFF80, 0xFF80]
@@ -69,7 +69,7 @@ def test_float16_has_5_bits_of_exponent_and_10_of_fraction():
     assert bits([2048.0, 2049.0, 2050.0, 2051.0], "float16") == [0x6800, 0x6800, 0x6801, 0x6802]
 
 
-def test_what_is_past_the_largest_float16_becomes_infinity():
+def test_numbers_beyond_the_largest_float16_become_infinity():
     around = [65504.0, 65519.9, 65520.0, 65536.0, 1e30]
     assert bits(around, "float16") == [0x7BFF, 0x7BFF, 0x7C00, 0x7C00, 0x7C00]
     assert bits([-each for each in around], "float16") == [0xFBFF, 0xFBFF, 0xFC00, 0xFC00, 0xFC00]
@@ -81,7 +81,7 @@ def test_subnormal_numbers_of_float16_are_kept():
 
 
 def test_every_nan_of_float32_is_a_nan():
-    """Those whose upper half is the one of an infinity, and those that rounding would carry over."""
+    """Includes NaNs whose upper half is that of an infinity, and those that rounding would carry over."""
     made = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000], np.uint32).view(np.float32)
     assert all(narrowed(made, dtype).tolist() == [NAN] * 5 for dtype in NARROW.values())
 

@@ -1,5 +1,5 @@
-"""A ReLU's mask, and the gradient behind one, have the sign of y as it is stored: in 16 bits the smallest numbers are
-zeros.  So a fused op has the bits of the ops apart, which look at the stored blob."""
+"""A ReLU's mask and its gradient use the sign of y after rounding for storage: in 16 bits the smallest numbers are
+zeros. So a fused op has the bits of the separate ops, which read the stored blob."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from layermem.ops import (
 from tests.backends.cuda.harness import Memory, run_op
 
 Arrays = dict[str, np.ndarray]
-# The word: blobs are stored so where the kernel takes them, and in fp32 elsewhere, as between conversions.
+# The storage: blobs have this type if the kernel takes it, otherwise fp32, as between conversions.
 Run = Callable[[OpRecord, str, Mapping[str, np.ndarray], Mapping[str, np.ndarray], str], Arrays]
 
 TIMES = (
@@ -130,7 +130,7 @@ def eltwise(bottoms: int) -> Case:
 
 
 def numbers(values: np.ndarray, mean: str = "mean", inv_std: str = "inv_std", factor: str = "w3", bias: str = "w4"):
-    """Of a BatchNorm that makes the values of ones."""
+    """Statistics and factors of a BatchNorm that turns ones into the values."""
     of_channels = np.ones(CHANNELS, np.float32)
     return {mean: 0 * of_channels, inv_std: of_channels, factor: values, bias: 0 * of_channels}
 
@@ -215,7 +215,7 @@ def test_a_sum_of_16_bits_has_the_mask_of_what_is_stored(bottoms, device, word):
     assert (found["mask"] != bits_of(np.broadcast_to(TIMES, X.stored))).any()
 
 
-# -- the gradient behind a ReLU whose y is not there -------------------------------------------------------------------
+# -- the gradient of a ReLU whose y is absent --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", ["", *NARROW])

@@ -1,4 +1,4 @@
-"""Ops on operands in 16 bits: what is widened, what is rounded, and where parts have the bits of the whole op."""
+"""Ops on 16-bit operands: widening, rounding, and parts with the bits of the whole op."""
 
 from dataclasses import replace
 
@@ -92,7 +92,7 @@ def test_a_view_is_a_tensor_at_a_byte_of_what_an_arena_gives(device, dtype):
     assert view.shape == (2, 1, 2, 3) and view.dtype == np.uint16 and view.base is not None
     view[0, 0, 0, 1] = 0x1234
     assert span[8:10].view(np.uint16)[0] == 0x1234
-    inner = device.view(view, 12, Tensor((1, 3, 1, 2), dtype))  # of the second item
+    inner = device.view(view, 12, Tensor((1, 3, 1, 2), dtype))  # view of the second item
     assert np.shares_memory(inner, view[1]) and inner.shape == (1, 1, 2, 3)
 
 

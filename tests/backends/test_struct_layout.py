@@ -75,7 +75,7 @@ def test_parameters_are_packed_as_a_struct_with_the_elements_of_vectors_behind(d
     assert declared.parameters("run").pack(alone)[0] == packed, "members by their own names"
 
 
-def test_what_is_left_out_is_zero(declared):
+def test_members_that_are_left_out_are_zero(declared):
     packed, _ = declared.parameters("run").pack({"args": ARGS, "h": 7, "kind": "", "xs": (), "label": None, "name": ""})
     assert packed[88:] == struct.pack("2qi4x6qd", 7, 0, 0, 168, 0, 0, 0, 168, 0, 0)
     with pytest.raises(TypeError, match=r"run: missing \['kind', 'xs', 'name'\]"):

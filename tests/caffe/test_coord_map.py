@@ -31,7 +31,7 @@ def offset(top):
 
 
 def test_the_offsets_are_those_of_fcn():
-    """Those that the prototxts of voc-fcn32s and voc-fcn16s have: 19 with stride 32, 27 with stride 16."""
+    """The offsets in the prototxts of voc-fcn32s and voc-fcn16s: 19 with stride 32, 27 with stride 16."""
     deep = L.Convolution(stages(DATA, 5), kernel_size=7, num_output=2)
     assert offset(crop(up(deep, 32), DATA)) == ([19], 2)
     middle = stages(DATA, 4)
@@ -91,11 +91,12 @@ def test_a_crop_of_a_crop_adds_its_offset():
     assert (after.axis, after.scale, after.shift) == (before.axis, before.scale, before.shift + 7)
 
 
-# -- random chains, whose coordinates are found by looking at which elements a layer connects ------------------------
+# -- random chains, whose coordinates follow from the elements that a layer connects ---------------------------------
 
 
 def points_of(kind, kernel_size=1, stride=1, pad=0, dilation=1, offset=0):
-    """Two coordinates of a bottom, and where these are in the top: the middle of what a window connects."""
+    """Two coordinates of a bottom and their coordinates in the top: the middle of the elements that a window
+    connects."""
     taps = np.arange(kernel_size) * dilation - pad
     if kind in ("Convolution", "Pooling", "Im2col"):  # output i reads taps + stride i
         return [(np.mean(taps + stride * i), i) for i in (0, 1)]
@@ -178,6 +179,6 @@ def test_random_chains_map_to_the_coordinates_of_what_their_layers_connect(seed)
         (lambda: crop(L.Pooling(DATA, kernel_h=2, kernel_w=2), DATA), "crop does not read kernel_h of a Pooling; give"),
     ],
 )
-def test_what_no_crop_makes_equal_is_refused(call, says):
+def test_maps_that_no_crop_makes_equal_are_refused(call, says):
     with pytest.raises(InputError, match=says):
         call()

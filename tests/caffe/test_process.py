@@ -1,4 +1,4 @@
-"""Names about logs and several processes."""
+"""Functions for logs and several processes."""
 
 import pytest
 

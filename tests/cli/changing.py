@@ -1,4 +1,4 @@
-"""Changes a file at the k-th moment at which a command opens it, and what a command may then say.
+"""Changes a file when a command opens it for the k-th time, and checks the command's report.
 
     with Openings(folder) as openings: run()             every opening of a file below the folder, in order
     with Openings(folder, "w.caffemodel", 2, remove):    the second opening of that file finds it removed

@@ -1,4 +1,4 @@
-"""No option is silently ignored: those that have no effect beside others are refused, with both names."""
+"""No option is silently ignored: options without effect in combination with others are refused, with both names."""
 
 import argparse
 

@@ -78,7 +78,7 @@ def test_a_solver_is_compared_with_its_test_net(layermem):
         (("compare", "--net", NET, "--run", "-1"), "--run -1 is too few"),
     ],
 )
-def test_what_cannot_be_is_refused(layermem, words, says):
+def test_impossible_input_is_refused(layermem, words, says):
     ended = layermem(*words)
     assert ended.code == 2 and says in ended.sentence
 

@@ -19,7 +19,7 @@ try() {
 
 @pytest.fixture
 def bash(tmp_path, monkeypatch):
-    """What bash completes a line with, as words, where `layermem` is on the path."""
+    """The words with which bash completes a line, with `layermem` on the path."""
     if shutil.which("bash") is None:
         pytest.skip("there is no bash")
     command = tmp_path / "layermem"

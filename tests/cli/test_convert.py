@@ -6,7 +6,7 @@ import pytest
 from layermem.proto.read import read_net
 from layermem.proto.schema import NetParameter
 from layermem.proto.weights import read_weights, write_weights
-from layermem.solver.state_file import State, read_state, state_content
+from layermem.solver.state_file import SolverStateData, read_state, state_content
 
 WEIGHTS = {"conv": ("Convolution", [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.float32)])}
 OLD = """
@@ -48,7 +48,7 @@ def test_weights_of_2014_are_written_in_the_shapes_that_caffe_checks(layermem, t
 
 def test_a_solver_state_keeps_everything_through_hdf5_and_back(layermem, tmp_path):
     first, middle, last = (tmp_path / name for name in ("a.solverstate", "b.solverstate.h5", "c.solverstate"))
-    state = State(7, "a.caffemodel", 2, [np.arange(3, dtype=np.float32)])
+    state = SolverStateData(7, "a.caffemodel", 2, [np.arange(3, dtype=np.float32)])
     with open(first, "wb") as file:
         state_content(first, state)(file)
     assert layermem("convert", first, middle).code == layermem("convert", middle, last).code == 0
@@ -80,7 +80,7 @@ def test_a_solver_is_rewritten_too(layermem, prototxt, tmp_path):
         ("nowhere.prototxt", "b.prototxt", "no such file"),
     ],
 )
-def test_what_cannot_be_converted_is_refused(layermem, tmp_path, source, target, says):
+def test_impossible_conversions_are_refused(layermem, tmp_path, source, target, says):
     ended = layermem("convert", tmp_path / source, tmp_path / target)
     assert ended.code == 2 and says in ended.sentence and not (tmp_path / target).exists()
 

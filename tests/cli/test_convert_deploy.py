@@ -26,6 +26,6 @@ def test_the_deploy_form_is_written(layermem, tmp_path):
         (["deploy", "--weights", "w", DIGITS, "d.prototxt"], "--weights is an option of `layermem convert onnx` only"),
     ],
 )
-def test_what_cannot_be_converted_is_refused(layermem, words, says):
+def test_impossible_conversions_are_refused(layermem, words, says):
     ended = layermem("convert", *words)
     assert ended.code == 2 and says in ended.sentence

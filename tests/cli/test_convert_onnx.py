@@ -43,7 +43,7 @@ def test_a_net_becomes_a_model_of_the_batch_that_was_asked_for(layermem, small, 
         (["none.prototxt", "m.onnx"], "none.prototxt: no such file"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(layermem, small, tmp_path, monkeypatch, words, what):
+def test_errors_are_reported_before_anything_is_written(layermem, small, tmp_path, monkeypatch, words, what):
     monkeypatch.chdir(tmp_path)
     before = {path.name for path in tmp_path.iterdir()}
     named = [{"NET": str(small[0]), "WEIGHTS": str(small[1])}.get(word, word) for word in words]

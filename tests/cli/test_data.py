@@ -86,7 +86,7 @@ def test_images_become_an_lmdb_and_its_mean(layermem, tmp_path):
         (["mean", "none"], "none: "),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_sentence(layermem, tmp_path, monkeypatch, words, what):
+def test_impossible_requests_are_refused_in_a_sentence(layermem, tmp_path, monkeypatch, words, what):
     monkeypatch.chdir(tmp_path)
     ended = layermem("data", *words)
     assert ended.code == 2 and what in ended.err and "Traceback" not in ended.err and not [*tmp_path.iterdir()]

@@ -21,7 +21,7 @@ def test_the_test_phase_and_a_solver_are_drawn(layermem, tmp_path):
     assert "TRAIN" in (tmp_path / "b.svg").read_text()
 
 
-def test_what_cannot_be_drawn_is_refused(layermem, tmp_path):
+def test_impossible_drawings_are_refused(layermem, tmp_path):
     ended = layermem("draw", "--net", LENET, "-o", tmp_path / "a.png")
     assert ended.code == 2 and "use a name that ends in .svg" in ended.sentence
     ended = layermem("draw", "--net", LENET, "--budget", "1KiB", "-o", tmp_path / "a.svg")

@@ -33,7 +33,7 @@ def test_every_net_is_planned_within_what_caffe_takes(path):
 @pytest.mark.samples(3)
 @pytest.mark.parametrize("path", [path for path in NETS if path not in SMALL], ids=str)
 def test_so_are_those_of_a_thousand_layers_and_more(path):
-    """They differ in depth alone."""
+    """The excluded nets differ only in depth."""
     is_planned_within_what_caffe_takes(path)
 
 

@@ -39,7 +39,7 @@ def test_a_budget_that_holds_nothing_is_reported_and_exits_with_3(layermem):
     assert ended.code == 3 and ended.out.splitlines()[-1].split() == ["liveness", "none"]
 
 
-def test_of_a_solver_the_largest_batch_of_the_train_net_fits_beside_its_test_nets(layermem):
+def test_the_largest_batch_of_a_solvers_train_net_fits_beside_its_test_nets(layermem):
     solver = ("--solver", "prototxt/digits/solver.prototxt")
     words = ("--budget", "4MiB", "--strategies", "liveness", "--json")
     (fit,) = json.loads(layermem("fit", *solver, *words).out)["strategies"]
@@ -118,7 +118,7 @@ RECURRENT = """
 """
 
 
-def test_the_options_that_fit_prints_give_plan_its_answer_of_a_recurrent_net_too(layermem, prototxt):
+def test_options_that_fit_prints_give_plan_the_same_batch_for_a_recurrent_net(layermem, prototxt):
     net = prototxt(RECURRENT, "steps.prototxt")
     budget = ("--budget", "64KiB", "--strategies", "liveness,nested")
     for fit in json.loads(layermem("fit", "--net", net, *budget, "--json").out)["strategies"]:

@@ -57,7 +57,7 @@ def test_the_files_have_the_numbers_of_the_data_set(layermem, data, tmp_path):
         (("--data", "data", "--epochs", "0"), "--epochs 0 is too few"),
     ],
 )
-def test_what_cannot_be_made_is_refused(layermem, data, words, says):
+def test_impossible_nets_are_refused(layermem, data, words, says):
     ended = layermem("init", "net", *words)
     assert ended.code == 2 and says in ended.sentence and not Path("net").exists()
 

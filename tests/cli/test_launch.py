@@ -1,4 +1,4 @@
-"""Processes that are ranks: one result, one report, one exit code, and no rank that waits for ever."""
+"""Processes as ranks: one result, one report, one exit code, and no rank that waits forever."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_time_measures_the_network_between_ranks(solver):
 
 @needs_mpi
 def test_an_error_of_one_rank_after_the_first_step_is_reported_once_and_ends_all(tmp_path):
-    """Two machines with files of their own: an image is damaged on one of them."""
+    """Simulates two machines with separate files: an image is damaged on one of them."""
     source = """
         layer { name: "data" type: "ImageData" top: "data" top: "label"
                 image_data_param { source: "list.txt" batch_size: 1 } }

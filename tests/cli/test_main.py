@@ -1,4 +1,4 @@
-"""How the command ends, whatever the verb."""
+"""Exit codes and errors of the command, independent of the verb."""
 
 import os
 import shlex
@@ -37,7 +37,7 @@ def test_every_error_of_ours_is_a_line_and_its_exit_code(layermem, monkeypatch, 
 
 @pytest.fixture
 def interruptible():
-    """SIGINT raises KeyboardInterrupt, also where it is ignored, as behind `nohup`."""
+    """SIGINT raises KeyboardInterrupt, even where it is ignored, such as under `nohup`."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

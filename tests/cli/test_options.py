@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the values that they stand for."""
+"""Options that several verbs share, and their values."""
 
 from argparse import Namespace
 
@@ -52,7 +52,7 @@ def test_the_help_lists_every_strategy_within_the_columns(monkeypatch):
     assert {line.split()[0] for line in lines[1:] if not line.startswith("   ")} == set(STRATEGIES)
 
 
-def test_what_does_not_parse_is_an_input_error_with_a_pointer_to_the_help():
+def test_arguments_that_do_not_parse_are_input_errors_that_point_to_the_help():
     with pytest.raises(InputError, match=r"required: x; see `tool --help`"):
         parser = Parser("tool")
         parser.add_argument("x")

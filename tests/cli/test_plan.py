@@ -204,7 +204,7 @@ def test_help_lists_every_strategy_with_its_description(layermem):
         (("--net", NET, "--batch", "0"), "give a number from 1"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_remedy(layermem, words, says):
+def test_impossible_input_is_refused_with_a_remedy(layermem, words, says):
     ended = layermem("plan", *words)
     assert ended.code == 2 and says in ended.sentence
 
@@ -341,7 +341,7 @@ def test_a_test_net_keeps_its_own_batch_size_beside_a_shape_that_is_given(protot
     assert [each.blobs["t"].shape for each in nets.all] == [(4,), (3,)]
 
 
-def test_what_needs_the_data_does_not_advise_to_give_shapes(layermem, prototxt):
+def test_verbs_that_need_the_data_do_not_advise_to_give_shapes(layermem, prototxt):
     net = prototxt(ABSENT)
     text = f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1 snapshot_after_train: false'
     for words in (("train", "--solver", prototxt(text, "s.prototxt")), ("test", "--net", net, "--weights", "w")):

@@ -105,7 +105,7 @@ def test_nested_plans_fit_below_the_least_of_lower_sets_and_say_how_far_they_are
 
 
 @pytest.mark.parametrize("option", [("--objective", "memory"), ("--model", "paper")])
-def test_what_nested_plans_cannot_have_is_refused(layermem, exported, option):
+def test_options_that_nested_plans_cannot_have_are_refused(layermem, exported, option):
     ended = layermem("plan-graph", exported, "--family", "nested", *option)
     assert ended.code == 2 and f"{option[1]}' is " in ended.sentence and "with family 'nested'" in ended.sentence
 
@@ -160,7 +160,7 @@ def test_a_terminal_sees_that_a_graph_is_planned(layermem, exported, tmp_path, t
         assert layermem("plan-graph", *words, "--quiet").code == 0 and stream.getvalue() == ""
 
 
-def test_what_node_link_json_cannot_have_is_refused(layermem, tmp_path):
+def test_options_that_node_link_json_cannot_have_are_refused(layermem, tmp_path):
     path = tmp_path / "chain.json"
     path.write_text(chain_text(4))
     assert "needs a budget; give --budget, such as" in layermem("plan-graph", path).sentence

@@ -108,7 +108,7 @@ def test_labels_of_items_give_an_accuracy(predict):
         (["a.png", "--batch", "0"], "cannot take batches of 0"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(predict, words, says):
+def test_impossible_input_is_refused_in_one_sentence(predict, words, says):
     with open("two.txt", "w") as file:
         file.write("a\nb\n")
     ended = predict(*words)

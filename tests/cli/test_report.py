@@ -8,7 +8,7 @@ from layermem.integrations.page.columns import unpack
 
 NET = "prototxt/digits/train_val.prototxt"
 SOLVER = "prototxt/digits/solver.prototxt"
-FEW = "--strategies", "liveness,auto", "--points", "2"
+SMALL_COMPARISON = "--strategies", "liveness,auto", "--points", "2"
 
 
 def data_of(path):
@@ -17,7 +17,7 @@ def data_of(path):
 
 def test_a_page_of_a_solver_has_its_plan_and_the_strategies_that_were_asked_for(layermem, tmp_path):
     path = tmp_path / "report.html"
-    ended = layermem("report", "--solver", SOLVER, "--budget", "50%", *FEW, "-o", path)
+    ended = layermem("report", "--solver", SOLVER, "--budget", "50%", *SMALL_COMPARISON, "-o", path)
     assert ended.code == 0 and "under auto, peak" in ended.out and not ended.err
     data = data_of(path)
     assert [row["strategy"] for row in data["strategies"]["rows"]] == ["auto", "liveness"]
@@ -35,7 +35,7 @@ def test_a_page_of_a_solver_has_its_plan_and_the_strategies_that_were_asked_for(
         ((), 2, "the following arguments are required: -o/--output"),
     ],
 )
-def test_what_cannot_be_is_refused_before_planning(layermem, monkeypatch, words, code, says):
+def test_impossible_input_is_refused_before_planning(layermem, monkeypatch, words, code, says):
     def planned(*_):
         raise AssertionError("planned")
 
@@ -52,7 +52,7 @@ def test_a_budget_that_nothing_fits_leaves_no_page(layermem, tmp_path):
 def test_a_page_has_the_curves_of_a_log(layermem, tmp_path):
     log, path = tmp_path / "run.jsonl", tmp_path / "x.html"
     log.write_text('{"event": "start", "format": 1, "net": "it"}\n')
-    assert layermem("report", "--net", NET, *FEW, "--log", log, "-o", path).code == 0
+    assert layermem("report", "--net", NET, *SMALL_COMPARISON, "--log", log, "-o", path).code == 0
     assert data_of(path)["training"]["source"] == "run.jsonl"
     ended = layermem("report", "--net", NET, "--log", tmp_path / "no.jsonl", "-o", path)
     assert ended.code == 2 and "no such file" in ended.sentence

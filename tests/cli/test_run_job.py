@@ -1,4 +1,4 @@
-"""What a log says of how its run was started, and the plan that is made of it."""
+"""The record of how a run was started, and the plan that is rebuilt from it."""
 
 import json
 import os
@@ -20,7 +20,8 @@ def start_of(path):
 
 @pytest.fixture
 def run(layermem, solver, tmp_path, monkeypatch):  # noqa: F811
-    """run(*words, ending): the start record of a training that was started so; the working folder is then another."""
+    """run(*words, ending): the start record of a training with these words; the working folder is a different one
+    afterwards."""
 
     def train(*words, ending="jsonl"):
         log = tmp_path / f"run.{ending}"

@@ -1,4 +1,4 @@
-"""`layermem train --log, --tensorboard, --plot`: what a run leaves beside its snapshots."""
+"""`layermem train --log, --tensorboard, --plot`: outputs of a run besides its snapshots."""
 
 import json
 

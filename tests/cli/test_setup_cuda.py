@@ -31,7 +31,7 @@ def machine(monkeypatch):
     return done
 
 
-def test_what_is_missing_is_installed_once(layermem, machine, tmp_path):
+def test_missing_packages_are_installed_once(layermem, machine, tmp_path):
     first = layermem("setup-cuda", "--cache", tmp_path)
     assert first.code == 0 and "compiling PyCUDA" in first.out and "PyCUDA 2026.1 is installed" in first.out
     assert machine == [str(tmp_path / "pycuda-2026.1-cp311.whl"), "nvidia-cuda-nvrtc==13.0.88"]

@@ -104,7 +104,7 @@ def test_an_input_that_the_net_does_not_have_is_refused(layermem):
     assert ended.code == 2 and "no blob 'image' to give a shape to (input blobs: data)" in ended.sentence
 
 
-def test_of_a_solver_all_nets_are_shown(layermem):
+def test_all_nets_of_a_solver_are_shown(layermem):
     solver = ("--solver", "prototxt/digits/solver.prototxt")
     plain, fused = layermem("show", *solver), layermem("show", *solver, "--fused")
     for ended in (plain, fused):

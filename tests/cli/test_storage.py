@@ -1,4 +1,4 @@
-"""--storage: which verbs have it, what they say of it, and what is refused."""
+"""--storage: the verbs that have it, their output, and refusals."""
 
 import json
 

@@ -77,7 +77,7 @@ def test_extreme_costs_give_finite_numbers(layermem, tmp_path, seconds):
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "x" * 300, "a\0b", "prototxt"])
-def test_what_is_no_costs_file_is_refused_in_a_sentence(layermem, path):
+def test_a_file_that_has_no_costs_is_refused_in_a_sentence(layermem, path):
     ended = layermem("plan", "--net", NET, "--costs", path)
     assert ended.code == 2 and "cost file" in ended.sentence
 

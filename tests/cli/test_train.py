@@ -102,7 +102,7 @@ def test_a_saved_plan_is_run(layermem, solver, tmp_path):
     assert ended.code == 2 and "was made for another net" in ended.sentence
 
 
-def test_what_is_offloaded_may_live_in_a_file(layermem, solver, tmp_path):
+def test_offloaded_bytes_may_live_in_a_file(layermem, solver, tmp_path):
     ended = layermem("train", "--solver", solver(), "--strategy", "hybrid", "--spill", tmp_path, "--iterations", "1")
     assert ended.code == 0 and "\nhost " in ended.out
     ended = layermem("train", "--solver", solver(), "--strategy", "hybrid", "--spill", tmp_path / "none")
@@ -181,7 +181,7 @@ def test_layers_without_weights_are_named(layermem, solver, prototxt, tmp_path):
         (("test", "--net", NET, "--weights", "w", "--iterations", "0"), "give 1 or more"),
     ],
 )
-def test_what_cannot_be_run_is_refused(layermem, words, says):
+def test_impossible_runs_are_refused(layermem, words, says):
     ended = layermem(*words)
     assert ended.code == 2 and says in ended.sentence
 

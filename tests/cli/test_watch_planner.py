@@ -15,7 +15,7 @@ from layermem.integrations.page.planned import Planned
 from tests.cli.test_report import data_of
 from tests.cli.test_train import solver  # noqa: F401
 
-FEW = ("--strategies", "liveness,auto", "--points", "2")
+SMALL_COMPARISON = ("--strategies", "liveness,auto", "--points", "2")
 SECONDS = 20  # until a process has ended, at most
 
 
@@ -32,10 +32,10 @@ class Sent(list):
 def test_the_sections_are_those_of_the_page_that_report_writes(layermem, solver, tmp_path, monkeypatch):  # noqa: F811
     file, log, path = solver(), tmp_path / "run.jsonl", tmp_path / "x.html"
     assert layermem("train", "--solver", file, "--budget", "50%", "--iterations", 1, "--log", log).code == 0
-    assert layermem("report", "--solver", file, "--budget", "50%", *FEW, "-o", path).code == 0
+    assert layermem("report", "--solver", file, "--budget", "50%", *SMALL_COMPARISON, "-o", path).code == 0
     page, start, progress = data_of(path), json.loads(log.read_text().splitlines()[0]), Sent()
     monkeypatch.chdir(tmp_path)
-    made = {name: json.loads(content) for name, content in sections(start, options(*FEW), progress)}
+    made = {name: json.loads(content) for name, content in sections(start, options(*SMALL_COMPARISON), progress)}
     assert made["strategies"] == page["strategies"]
     plan = {name: page[name] for name in ("version", "made_by", "title", "summary", "facts", "net", "arena")}
     assert made["plan"] == plan
@@ -45,7 +45,7 @@ def test_the_sections_are_those_of_the_page_that_report_writes(layermem, solver,
 def test_options_plan_another_job_and_a_budget_that_nothing_fits_is_said(layermem, monkeypatch):
     monkeypatch.setattr(watch_planner, "_prepare", lambda thresholds: None)
     start, sent = {"event": "start", "fingerprint": "0"}, Sent()
-    net = ("--net", "prototxt/digits/train_val.prototxt", *FEW)
+    net = ("--net", "prototxt/digits/train_val.prototxt", *SMALL_COMPARISON)
     work(start, options(*net), (0, 0, 0), sent)
     assert [kind for kind, *_ in sent] == ["note", "plan", "progress", "progress", "progress", "strategies", "end"]
     assert "another net" in sent[0][1]
@@ -66,7 +66,7 @@ def wait_for(planned, plan):
 
 
 def describe_process(start, given, thresholds, sender):
-    """In place of work(): what the process is, as an error."""
+    """Replaces work(): reports the properties of the process as an error."""
     watch_planner._prepare(thresholds)
     policy = "idle" if os.sched_getscheduler(0) == os.SCHED_IDLE else "not idle"
     session = "own session" if os.getsid(0) == os.getpid() else "session of the parent"

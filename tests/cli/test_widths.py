@@ -49,7 +49,7 @@ def test_a_table_stays_within_the_columns(layermem, prototxt, monkeypatch, comma
     assert all(len(line) <= width for line in ended.out.splitlines()), ended.out
 
 
-def test_what_a_narrow_table_shows_is_whole(layermem, prototxt, monkeypatch):
+def test_a_narrow_table_truncates_no_cell(layermem, prototxt, monkeypatch):
     net = prototxt(LONG)
     monkeypatch.setenv("COLUMNS", "60")
     narrow = layermem("show", "--net", net).out

@@ -1,4 +1,4 @@
-"""AnnotatedData: boxes beside their images, the planned rows, and a stream that resumes."""
+"""AnnotatedData: boxes with their images, the planned rows, and a stream that resumes."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def record(image, *boxes, typed=True):
 
 
 def database(folder, counts=(1, 0, 2, 1), make=make_lmdb, **more):
-    """Images of as many boxes; box j of image i has label 1 + j."""
+    """Images with these numbers of boxes; box j of image i has label 1 + j."""
     pixels = images(len(counts), 3, 4, 4)
     return make(
         folder, [record(image, *((1 + j, BOX) for j in range(count)), **more) for image, count in zip(pixels, counts)]
@@ -94,7 +94,7 @@ SAMPLERS = """ batch_sampler { max_sample: 1 max_trials: 1 } batch_sampler { sam
     max_trials: 50 }"""
 
 
-def test_what_is_drawn_depends_on_the_sample_alone_so_that_a_resumed_feed_goes_on_with_the_same_bits(tmp_path):
+def test_draws_depend_on_the_sample_alone_so_that_a_resumed_feed_has_the_same_bits(tmp_path):
     source, _ = database(tmp_path / "db")
     modes = " ".join(f"interp_mode: {mode}" for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4"))
     transform = AUGMENTED.replace("width: 4", f"width: 6 {modes}")

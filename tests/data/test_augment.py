@@ -1,4 +1,4 @@
-"""Colours of images beside OpenCV's, where it is installed; windows by hand."""
+"""Colours of images compared with OpenCV if it is installed; windows by hand."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_a_window_meets_a_constraint_if_one_box_is_in_every_stated_range():
     assert not meets(window, boxes, constraint(min_object_coverage=0.9, max_sample_coverage=0.4))
 
 
-def test_where_no_sampler_finds_a_window_the_image_stays():
+def test_the_image_stays_if_no_sampler_finds_a_window():
     sampler = message_class("BatchSampler")()
     sampler.sample_constraint.min_jaccard_overlap = 2
     boxes = np.zeros((0, 7), np.float32)

@@ -14,7 +14,7 @@ from layermem.proto.schema import BlobProto, Datum
 
 @pytest.fixture
 def listing(tmp_path):
-    """Three images of 5 x 7 pixels in two folders, and their list."""
+    """A list of three images of 5 x 7 pixels in two folders."""
     draw = np.random.default_rng(1)
     names = ["a/one.png", "a/two of them.png", "three.jpg"]
     (tmp_path / "a").mkdir()
@@ -119,7 +119,7 @@ def test_a_database_that_exists_is_kept(listing):
     assert len(records(listing.parent / "db")) == 1
 
 
-def test_what_is_stored_is_what_an_image_layer_would_read(listing):
+def test_stored_images_are_those_that_an_image_layer_would_read(listing):
     raw = (listing.parent / "three.jpg").read_bytes()
     assert Datum.FromString(made(listing)[2][1]).data == decode(raw, color=True).tobytes()
 

@@ -1,16 +1,16 @@
-"""What a check of a data set finds."""
+"""Problems and remarks found by checks of a data set."""
 
 import pytest
 
 from layermem.data.databases import ImageOptions, image_records, write_database
-from layermem.data.dataset_check import Item, check_sets, find_sets, read_class_names, read_items
+from layermem.data.dataset_check import CheckedItem, check_sets, find_sets, read_class_names, read_items
 from layermem.data.image_folder import write_dataset
 from layermem.errors import InputError
 from tests.images import CLASSES, write_shapes
 
 
 def items(*labels, shape=(3, 4, 4), first=0):
-    return [Item(f"i{n}", label, shape, bytes([n])) for n, label in enumerate(labels, start=first)]
+    return [CheckedItem(f"i{n}", label, shape, bytes([n])) for n, label in enumerate(labels, start=first)]
 
 
 def problems(sets, count=None, one_size=True):
@@ -26,8 +26,8 @@ def test_a_good_set_has_no_problem():
 @pytest.mark.parametrize(
     ("sets", "count", "says"),
     [
-        ({"a": [*items(0, 1), Item("x", 0, problem="is damaged")]}, None, "a: 'x' is damaged"),
-        ({"a": [*items(0, 1), Item("x", None, (3, 4, 4), b"x")]}, None, "a: no label: 'x'"),
+        ({"a": [*items(0, 1), CheckedItem("x", 0, problem="is damaged")]}, None, "a: 'x' is damaged"),
+        ({"a": [*items(0, 1), CheckedItem("x", None, (3, 4, 4), b"x")]}, None, "a: no label: 'x'"),
         ({"a": items(0, 1, 7)}, 3, "a: labels 7, but labels go from 0 to 2: 'i2'"),
         ({"a": items(0, 1, 7)}, 3, "a: no image has label 2 of 0 to 2"),
         ({"a": items(0, 3)}, None, "a: no image has labels 1, 2 of 0 to 3"),
@@ -35,7 +35,11 @@ def test_a_good_set_has_no_problem():
         ({"a": items(0, 1), "b": items(0, 1, 2, first=9)}, None, "b: labels 2, but labels go from 0 to 1: 'i11'"),
         ({"a": items(0) + items(1, shape=(3, 5, 4), first=1)}, None, "a: 2 sizes (height x width), from 4x4 to 5x4"),
         ({"a": items(0) + items(1, shape=(1, 4, 4), first=1)}, None, "a: images of several numbers of channels: 1"),
-        ({"a": [*items(0, 1), Item("x", 1, (3, 4, 4), b"\0")]}, None, "a: one image has labels 0 and 1: 'i0' and 'x'"),
+        (
+            {"a": [*items(0, 1), CheckedItem("x", 1, (3, 4, 4), b"\0")]},
+            None,
+            "a: one image has labels 0 and 1: 'i0' and 'x'",
+        ),
         ({"a": items(0, 1), "b": items(0, 1)}, None, "b: 2 of its images are in a too: 'i0', 'i1'"),
     ],
 )
@@ -43,8 +47,10 @@ def test_a_problem_is_a_sentence(sets, count, says):
     assert any(problem.startswith(says) for problem in problems(sets, count)), problems(sets, count)
 
 
-def test_what_may_be_right_is_a_remark():
-    sets = {"a": [*items(*[0] * 11, 1), Item("copy", 0, (3, 4, 4), b"\0"), Item("small", 0, (3, 2, 4), b"s")]}
+def test_oddities_that_may_be_right_are_remarks():
+    sets = {
+        "a": [*items(*[0] * 11, 1), CheckedItem("copy", 0, (3, 4, 4), b"\0"), CheckedItem("small", 0, (3, 2, 4), b"s")]
+    }
     result = check_sets(sets, None, one_size=False)
     assert not result.problems and len(result.remarks) == 3
     assert any("label 0 has 13 images, and label 1 has 1" in remark for remark in result.remarks)

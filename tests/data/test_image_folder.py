@@ -70,7 +70,7 @@ def test_without_a_test_set_all_images_are_for_training(photos, tmp_path):
     assert made.train == (5,) * 4 and made.test == (0,) * 4 and not (tmp_path / "out" / "test.txt").exists()
 
 
-def test_what_cannot_be_a_data_set_is_refused_and_leaves_nothing(photos, tmp_path):
+def test_an_impossible_data_set_is_refused_and_leaves_nothing(photos, tmp_path):
     def refuse(says, share=0.2):
         with pytest.raises(InputError) as refused:
             write_dataset(photos, tmp_path / "out", ImageOptions(), share=share, seed=0)

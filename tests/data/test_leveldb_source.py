@@ -110,7 +110,7 @@ def test_a_damaged_leveldb_is_one_sentence(tmp_path, folder, kind, at):
     assert caught.value.path == str(folder)
 
 
-def test_what_is_no_leveldb_or_has_no_records_is_refused_and_nothing_is_written(tmp_path):
+def test_a_folder_without_leveldb_records_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(InputError, match="there is no file CURRENT"):
         LevelDbSource(tmp_path / "none", labels=True)
     assert not (tmp_path / "none").exists()
@@ -158,7 +158,7 @@ def made_again(folder, records) -> None:
 
 
 def test_a_database_that_is_made_again_is_another_one_and_the_first_is_no_longer_read(folder):
-    """LevelDB opens its tables by name, so that the first would give records of both."""
+    """LevelDB opens its tables by name, so the first source would otherwise read records of both."""
     first = LevelDbSource(folder, labels=True)
     made_again(folder, [datum(image, 50 + i) for i, image in enumerate(images(7))])
     second, again = (LevelDbSource(folder, labels=True) for _ in range(2))

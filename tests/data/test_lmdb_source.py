@@ -280,7 +280,7 @@ def test_records_are_passed_without_being_read(tmp_path):
 
 
 def labels_of(path, count: int = 2) -> list[int]:
-    """The first labels of a database, by a source that stays open."""
+    """The first labels of a database, from a source that stays open."""
     return LmdbSource(path, labels=True).read(count)[1].tolist()
 
 
@@ -310,7 +310,7 @@ def test_one_database_by_several_names_is_opened_once(tmp_path):
 
 
 def append(folder, count: int, nbytes: int) -> None:
-    """Add records in another process, as a data set that grows."""
+    """Add records in another process, like a growing data set."""
     code = (
         "import lmdb, sys; env = lmdb.open(sys.argv[1], map_size=1 << 26)\n"
         "with env.begin(write=True) as t:\n"
@@ -337,7 +337,7 @@ def test_records_that_are_added_are_those_of_the_next_net(tmp_path):
 
 @pytest.mark.parametrize("commits", [1, 2, 3])
 def test_a_file_that_is_written_over_gives_its_new_records_or_one_sentence(tmp_path, commits):
-    """Never those of neither file: the reader of before has it mapped, and a lock table of its own."""
+    """The reader has the old file mapped, and a lock table of its own; it must never return records of neither file."""
     labelled(tmp_path / "db", 0)
     append(tmp_path / "db", 1, 10)
     first = LmdbSource(tmp_path / "db", labels=True)

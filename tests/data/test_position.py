@@ -10,13 +10,13 @@ def test_counts_and_keys_are_read():
 
 
 @pytest.mark.parametrize("value", [None, -1, 2**63, 1.0, "1", True, [1]])
-def test_what_is_no_count_is_refused(value):
+def test_an_invalid_count_is_refused(value):
     with pytest.raises(InputError, match=r"the position has the sample .*, not a count from 0"):
         number_in({"sample": value}, "sample")
 
 
 @pytest.mark.parametrize("value", [None, 5, "", "f", "no", b"ff"])
-def test_what_is_no_key_is_refused(value):
+def test_an_invalid_key_is_refused(value):
     with pytest.raises(InputError, match="not a record's key in hexadecimal digits"):
         bytes_in({"key": value}, "key")
 

@@ -174,7 +174,7 @@ feed.close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_reads_on_with_a_thread_of_its_own():
-    # In a process of its own: a child that waits for a thread of its parent would stop this one as well.
+    # In a separate process: a child that waits for a thread of its parent would stop this one as well.
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=30, cwd=ROOT)
 
 

@@ -39,7 +39,7 @@ def test_a_layer_that_transforms_nothing_has_no_transform():
     assert np.array_equal(made, IMAGE.astype(np.float32))
 
 
-def test_what_is_stated_replaces_what_the_layer_says():
+def test_options_replace_the_transform_of_the_layer():
     stated = Stated(mean="10", scale=2.0, size=(8, 8), crop=6)
     made = Preprocess((3, 6, 6), data_layer("crop_size: 4 mean_value: [1, 2, 3] scale: 0.5"), stated)(IMAGE)
     wanted = (resize(IMAGE, 8, 8)[:, 1:7, 1:7] - np.float32(10)) * np.float32(2)
@@ -91,7 +91,7 @@ def test_rgb_turns_the_channels_before_the_mean():
         ((3, 6, 6), {"mean": "none.npy"}, "no such file; give an existing mean image"),
     ],
 )
-def test_what_does_not_fit_is_refused(shape, stated, match):
+def test_mismatched_input_is_refused(shape, stated, match):
     with pytest.raises(InputError, match=match):
         Preprocess(shape, None, Stated(**stated))
 

@@ -1,4 +1,4 @@
-"""Shapes of input layers whose files are not there, from prototxt."""
+"""Shapes of input layers whose files are absent, from prototxt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sizes of images beside OpenCV's, where it is installed."""
+"""Resized images compared with OpenCV if it is installed."""
 
 import numpy as np
 import pytest

@@ -68,7 +68,7 @@ def test_test_images_are_cropped_in_the_centre():
 
 
 def corners(x: np.ndarray, y: np.ndarray, crop: int) -> list[tuple[int, int]]:
-    """Where each crop was cut; images of distinct values show it."""
+    """The position of each crop, found by comparing images with distinct values."""
     found = []
     for image, cut in zip(x, y):
         (row, column), *more = [
@@ -138,7 +138,7 @@ def test_images_of_several_sizes_meet_in_a_crop():
         ("mean_value: 1 mean_value: 2", "2 mean_value for 3 channels"),
     ],
 )
-def test_what_does_not_fit_the_image_is_refused(text, words):
+def test_a_transform_that_does_not_fit_the_image_is_refused(text, words):
     with pytest.raises(InputError, match=words):
         transform(text)(list(images(2)), 0)
 

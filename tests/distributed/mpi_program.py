@@ -1,4 +1,4 @@
-"""What tests/distributed/test_mpi.py runs under mpiexec: one test by its name, on every rank."""
+"""Tests that tests/distributed/test_mpi.py runs under mpiexec: one by its name, on every rank."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def spans(transport: MpiTransport) -> None:
 
 
 def other_size(transport: MpiTransport) -> None:
-    """A message that is shorter than what is to be received."""
+    """Send a message that is shorter than the receiver expects."""
     values = np.zeros(4, np.float32)
     if transport.rank == 0:
         transport.exchange([(1, [(at(values), 8)])], []).wait()
@@ -70,7 +70,7 @@ def other_size(transport: MpiTransport) -> None:
 
 
 def too_long(transport: MpiTransport) -> None:
-    """A message that is longer than what is to be received."""
+    """Send a message that is longer than the receiver expects."""
     values = np.zeros(4, np.float32)
     if transport.rank == 0:
         transport.exchange([(1, [(at(values), 16)])], []).wait()
@@ -79,21 +79,21 @@ def too_long(transport: MpiTransport) -> None:
 
 
 def abort(transport: MpiTransport) -> None:
-    """One rank aborts while the other waits for a message."""
+    """Abort on one rank while the other waits for a message."""
     if transport.rank == 1:
         transport.abort(4)
     transport.exchange([], [(1, [(at(np.zeros(1, np.float32)), 4)])]).wait()
 
 
 def unreported(transport: MpiTransport) -> None:
-    """One rank ends without closing while the other waits."""
+    """End one rank without closing while the other waits."""
     if transport.rank == 1:
         sys.exit(3)
     transport.exchange([], [(1, [(at(np.zeros(1, np.float32)), 4)])]).wait()
 
 
 def cancel(transport: MpiTransport) -> None:
-    """Another thread cancels a wait for what does not come."""
+    """Cancel, from another thread, a wait for a message that never comes."""
     values = np.zeros(1, np.float32)
     under_way = transport.exchange([], [(1 - transport.rank, [(at(values), 4)])])
     timer = threading.Timer(0.2, transport.cancel)

@@ -5,8 +5,8 @@ import pytest
 
 from layermem import _native
 from layermem.distributed.collectives import (
-    AllGather,
-    ReduceScatter,
+    AllGatherRun,
+    ReduceScatterRun,
     all_gather,
     reduce_scatter,
     reduce_workspace_bytes,
@@ -14,16 +14,16 @@ from layermem.distributed.collectives import (
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
 
-GUARD = 12345.0  # beside what may be written
+GUARD = 12345.0  # next to memory that may be written
 
 
 def bounds_of(rows: list[tuple[int, int]], size: int) -> list[tuple[int, ...]]:
-    """Of items with so many rows of so many elements."""
+    """The bounds of items with (rows, elements per row)."""
     return [tuple(row * width for row in Ranks(0, size, size).bounds(count)) for count, width in rows]
 
 
 def numbers(seed: int, count: int) -> np.ndarray:
-    """Of many magnitudes, so that the order of additions shows; and negative zeros."""
+    """Numbers of many magnitudes, so that the order of additions shows, and negative zeros."""
     draw = np.random.default_rng(seed)
     values = draw.normal(size=count) * 10.0 ** draw.integers(-6, 6, count)
     return np.where(draw.random(count) < 0.1, -0.0, values).astype(np.float32)
@@ -121,8 +121,8 @@ def test_one_reduction_and_one_gather_serve_many_steps():
         nbytes = reduce_workspace_bytes(bounds, rank, 16)
         workspace = np.empty(nbytes // 4, np.float32)
         addresses = [at(part) for part in parts], [at(each) for each in own]
-        reduce = ReduceScatter(transport, bounds, *addresses, at(workspace), nbytes, 16)
-        gather = AllGather(transport, bounds, [at(value) for value in values])
+        reduce = ReduceScatterRun(transport, bounds, *addresses, at(workspace), nbytes, 16)
+        gather = AllGatherRun(transport, bounds, [at(value) for value in values])
         for step in range(3):
             for part in parts:
                 part[...] = step + rank

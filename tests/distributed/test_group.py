@@ -1,4 +1,4 @@
-"""What ranks decide together: values in the order of ranks, and one error for all of them."""
+"""Group: values in the order of ranks, and one error for all of them."""
 
 import pickle
 
@@ -15,7 +15,7 @@ def in_ranks(size, work):
 
 
 def error_of(group, work):
-    """(class, text, whether all raise it, whether another rank reports it) of the error that `work` ends with."""
+    """(class, text, whether all raise it, whether another rank reports it) of the error raised by `work`."""
     try:
         work()
     except LayermemError as error:
@@ -61,7 +61,7 @@ def test_an_error_is_itself_in_another_process(error):
     assert type(copy) is type(error) and vars(copy) == vars(error) and copy.lines == error.lines
 
 
-def test_of_two_errors_the_first_is_reported():
+def test_the_first_of_two_errors_is_reported():
     def work(group):
         return error_of(group, lambda: group.agree(lambda: fail(InputError(f"is wrong on {group.rank}"))))
 

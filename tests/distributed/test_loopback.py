@@ -1,4 +1,4 @@
-"""Ranks as threads: messages, faults, and what happens to the other ranks when one fails."""
+"""Ranks as threads: messages, faults, and the effect of a failed rank on the others."""
 
 import numpy as np
 import pytest

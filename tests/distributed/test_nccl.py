@@ -1,4 +1,4 @@
-"""NCCL: what is said where it is missing, and messages between ranks that are threads; its steps are in
+"""NCCL: the error if it is missing, and messages between ranks that are threads; its steps are in
 tests/backends/cuda/test_communication.py."""
 
 from __future__ import annotations

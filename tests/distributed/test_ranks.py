@@ -1,4 +1,4 @@
-"""Which micro-batches and which rows fall to a rank."""
+"""The micro-batches and rows of a rank."""
 
 import pytest
 

@@ -36,13 +36,13 @@ _COMMON = (
 )
 _LINKER = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()  # links in less than half the time
 _MACHINE = ("launch.cpp", "machine.cpp", "fiber.cpp", "warp.cpp", "copies.cpp", "warpgroup.cpp")
-# Of the checks of UBSan those that find what AddressSanitizer does not: a null or a wrapped pointer that is accessed is
-# out of bounds there too, and without those checks a fifth of the compiler's time is saved.
+# Only those checks of UBSan that find more than AddressSanitizer: it also reports accesses through null or wrapped
+# pointers as out of bounds, and leaving these checks out saves a fifth of the compiler's time.
 _UNDEFINED = ("shift", "signed-integer-overflow", "integer-divide-by-zero", "alignment", "bounds-strict")
-# What they find ends in an illegal instruction, which AddressSanitizer reports with its line: half of the compiler's
-# time, and of the code, would be calls that print the values.
+# A finding executes an illegal instruction, which AddressSanitizer reports with its line: calls that print the values
+# would be half of the code, and of the compiler's time.
 _SANITIZE = (f"-fsanitize={','.join(('address', *_UNDEFINED))}", "-fsanitize-undefined-trap-on-error", "-g1")
-# Checks by calls instead of inline: a quarter less time in the compiler, of which there is more than of runs.
+# Checks by calls instead of inline code save a quarter of the compiler's time, which exceeds that of runs.
 _BY_CALLS = "--param=asan-instrumentation-with-call-threshold=0"
 
 
@@ -76,11 +76,11 @@ MODES = {
 
 
 class CompileError(Exception):
-    """g++ refused a source; the text is what it said."""
+    """g++ rejected a source; the text is its output."""
 
 
 def build(source: str | Path, mode: str = "plain", defines: Sequence[str] = ()) -> Path:
-    """The library (or, for asan, the program) of one kernel source; made now unless it is in the cache.
+    """Return the library (or, for asan, the program) of one kernel source; it is built unless it is in the cache.
 
     `source` is relative to the repository or absolute; `defines` are macros like "TILE=32".
     """
@@ -122,7 +122,7 @@ def _precompiled(flags: tuple[str, ...]) -> Path:
 
 
 def build_many(wanted: Iterable[tuple[str | Path, str]]) -> None:
-    """Fills the cache with several (source, mode) at once, on all cores."""
+    """Build several (source, mode) pairs in the cache, on all cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda one: build(*one), list(wanted)))
 
@@ -138,7 +138,7 @@ def machine(mode: str) -> tuple[Path, ...]:
 
 
 def object_file(source: Path, flags: Sequence[str], tag: str = "host") -> Path:
-    """One compiled C++ source, from the cache if it is there."""
+    """Compile one C++ source to an object file, unless it is in the cache."""
     flags = (*flags, "-c")
     key = _digest(flags, _closure(source, (source.parent,)))
     result = CACHE / f"{source.stem}-{tag}-{key}.o"
@@ -146,7 +146,7 @@ def object_file(source: Path, flags: Sequence[str], tag: str = "host") -> Path:
 
 
 def linked(name: str, objects: Sequence[Path], flags: Sequence[str]) -> Path:
-    """A library of that very name, in a folder of its own."""
+    """Link a library with this exact name, in its own folder."""
     key = _digest(flags, (), [str(o) for o in objects])
     result = CACHE / key / name
     return made_once(result, lambda partial: _compile(*map(str, objects), *flags, "-o", str(partial)))
@@ -159,7 +159,8 @@ def _compile(*arguments: str) -> None:
 
 
 def made_once(result: Path, make) -> Path:
-    """`result`, made by `make(partial path)` unless it exists; one maker at a time, and never half a file."""
+    """Return `result`, made by `make(partial path)` unless it exists; one process at a time, and never a partial
+    file."""
     if result.exists():
         return result
     result.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +174,7 @@ def made_once(result: Path, make) -> Path:
 
 
 def _closure(source: Path, folders: Sequence[Path]) -> list[Path]:
-    """The file and all that it includes by "name", found beside the includer or in `folders`."""
+    """The file and all files that it includes by "name", found next to the includer or in `folders`."""
     seen: list[Path] = []
     left = [source]
     while left:
@@ -203,7 +204,7 @@ def _compiler() -> str:
 
 @functools.cache
 def _processor() -> str:
-    """What this processor can do, as far as Linux reports it: code for one may not run on another."""
+    """The features of this processor, as far as Linux reports them: code for one may not run on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -212,5 +213,5 @@ def _processor() -> str:
 
 
 def _processor_flags() -> tuple[str, ...]:
-    """fmaf() is called a lot, and is one instruction where the processor has it."""
+    """Flags for fmaf(), which is called often and is one instruction if the processor has it."""
     return ("-mavx2", "-mfma") if {"avx2", "fma"} <= set(_processor().split()) else ()

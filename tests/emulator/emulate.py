@@ -24,10 +24,10 @@ from tests.emulator.hosts import BankUse, EmulationError, Launch, Library, Packe
 
 __all__ = ["COPIES", "ORDERS", "WAYS", "BankUse", "EmulationError", "Kernels", "Packed", "at", "load", "pack"]
 
-ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}  # in which threads and blocks run
-COPIES = {"early": 0, "late": 1, "either": 2}  # when asynchronous copies land
+ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}  # order of threads and blocks
+COPIES = {"early": 0, "late": 1, "either": 2}  # completion of asynchronous copies
 
-# The ways in which every kernel is to be run: (mode, order, copies).
+# All (mode, order, copies) in which every kernel must run.
 WAYS = (
     ("plain", "forward", "early"),
     ("plain", "reverse", "late"),
@@ -36,13 +36,13 @@ WAYS = (
     ("race", "shuffled", "late"),
 )
 
-TILE = re.compile(r"_\d+x\d+_v\d+$")  # at the end of a name: tile, and elements of an access
+TILE = re.compile(r"_\d+x\d+_v\d+$")  # end of a name: tile, and elements per access
 
 Dimensions = int | Sequence[int]
 
 
 def pack(layout: str, *values) -> Packed:
-    """A struct laid out as C does it: format characters of `struct`, where P takes an array, None or an address.
+    """Pack a struct with C's layout: format characters of `struct`, where P takes an array, None or an address.
 
     Pointers inside a larger array: give `at(array, bytes)`.
     """
@@ -78,16 +78,16 @@ def load(
     seed: int = 0,
     defines: Sequence[str] = (),
 ) -> Kernels:
-    """The kernels of a source, built for `mode`; `order`, `copies` and `seed` hold for its launches."""
+    """Load the kernels of a source, built for `mode`; `order`, `copies` and `seed` apply to its launches."""
     return Kernels(Module(str(source), mode, tuple(defines)), order=order, copies=copies, seed=seed)
 
 
 @dataclass(frozen=True)
 class Module:
-    """A source in one mode, built when a kernel of it is needed.
+    """A source in one mode, built when one of its kernels is needed.
 
-    The engine's kernels come in tiles, whose builds for `asan` and `race` take seconds each: there the tiles that are
-    launched are built, one by one.
+    Builds of a tile for `asan` and `race` take seconds each: in these modes only launched tiles of the engine are
+    built.
     """
 
     source: str
@@ -119,7 +119,7 @@ class Kernels:
 
     @property
     def host(self) -> Library | Worker:
-        """With all kernels of the source."""
+        """The host with all kernels of the source."""
         return self.module.whole
 
     def launch(
@@ -132,7 +132,7 @@ class Kernels:
         *,
         buffers: Sequence[np.ndarray] = (),
     ) -> None:
-        """One launch, finished on return.  `shared` is bytes of dynamic shared memory.
+        """Launch a kernel and wait for it.  `shared` is the size of dynamic shared memory in bytes.
 
         Arguments given as bare bytes come with `buffers`, the arrays that their pointers may point into.
         """
@@ -142,7 +142,7 @@ class Kernels:
         self.module.host_of(name).run(name, launch, args)
 
     def bank_use(self, name: str, grid: Dimensions, block: Dimensions, args: Packed, shared: int = 0) -> list[BankUse]:
-        """Launches in race mode, and returns how every instruction that touched shared memory met its banks."""
+        """Launch in race mode, and return the bank use of every instruction that accessed shared memory."""
         if self.module.mode != "race":
             raise ValueError("only mode 'race' sees single accesses")
         launch = Launch((*_three(grid),), (*_three(block),), shared, self.seed, self.order, self.copies, banks=1)

@@ -1,4 +1,4 @@
-"""Builds the fake libcuda.so.1 and runs Python programs on it.
+"""Builds the fake libcuda.so.1 and runs Python programs with it.
 
     finished = fake_driver.run("import pycuda.driver as cuda; ...", streams="random", seed=3, memory=64 << 20)
 
@@ -31,7 +31,7 @@ def pycuda_is_installed() -> bool:
 
 
 def library() -> Path:
-    """The fake driver, as a folder that holds libcuda.so.1; built now unless it is in the cache."""
+    """The folder of the fake driver, libcuda.so.1, built unless it is in the cache."""
     unserved = "".join(
         f'extern "C" __attribute__((weak, visibility("default"))) int {name}(void) {{ return 801; }}\n'
         for name in _functions_that_pycuda_calls()
@@ -41,13 +41,13 @@ def library() -> Path:
 
 
 def nccl() -> Path:
-    """The fake NCCL, as a folder that holds libnccl.so.2."""
+    """The folder of the fake NCCL, libnccl.so.2."""
     flags = ("-shared", "-Wl,-soname,libnccl.so.2", "-ldl", "-pthread")
     return builder.linked("libnccl.so.2", _objects([NCCL]), flags).parent
 
 
 def nvrtc() -> Path:
-    """The fake NVRTC, as a folder to be the first of sys.path: it holds the library where NVIDIA's wheels have it."""
+    """A folder for the front of sys.path: it holds the fake NVRTC at the path of NVIDIA's wheels."""
     found = builder.linked("libnvrtc.so.13", _objects([NVRTC]), ("-shared", "-Wl,-soname,libnvrtc-fake.so"))
     folder = found.parent / "nvidia" / "cuda_nvrtc" / "lib"
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def nvrtc() -> Path:
 
 
 def prebuild() -> None:
-    """Compiles what does not depend on PyCUDA."""
+    """Compile everything that does not depend on PyCUDA."""
     _objects([*SOURCES, NCCL, NVRTC])
 
 
@@ -68,7 +68,7 @@ def _objects(sources: Sequence[str]) -> list[Path]:
 
 
 def environment(**settings: object) -> dict[str, str]:
-    """This process's environment, with the fake driver first among the libraries and FAKE_DRIVER_<SETTING> set."""
+    """The environment of this process, with the fake driver first among the libraries and FAKE_DRIVER_<SETTING> set."""
     folders = [str(library()), str(nccl()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     path = [str(builder.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     chosen = {
@@ -80,14 +80,14 @@ def environment(**settings: object) -> dict[str, str]:
 
 
 def run(program: str | Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
-    """Runs a Python file, or source text, on the fake driver; returns when it has finished, whatever its exit code."""
+    """Run a Python file, or source text, on the fake driver; return when it has finished, with any exit code."""
     script = [str(program)] if isinstance(program, Path) else ["-c", program]
     command = [sys.executable, *script, *arguments]
     return subprocess.run(command, env=environment(**settings), capture_output=True, text=True, cwd=builder.ROOT)
 
 
 def _functions_that_pycuda_calls() -> Sequence[str]:
-    """What PyCUDA's extension wants of libcuda: the loader insists on every one of them."""
+    """The functions of libcuda that PyCUDA's extension needs: the loader requires every one of them."""
     found = importlib.util.find_spec("pycuda")
     if found is None or not found.submodule_search_locations:
         return ()

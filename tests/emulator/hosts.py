@@ -1,4 +1,4 @@
-"""Where emulated kernels run: in this process, or in a worker that a sanitizer may end."""
+"""Hosts of emulated kernels: this process, or a worker that a sanitizer may end."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pathlib import Path
 import numpy as np
 
 OFFSET = re.compile(r"@([0-9a-f]+)@")
-UNDEFINED = (  # what the signal of UBSan stands for
+UNDEFINED = (  # explains the signal of UBSan
     "undefined: an overflow, a shift or an index out of range, a division by zero, or a misaligned address"
 )
 PRIMITIVES = re.compile(r"/(primitives|warpgroup)\.cuh:")
 
 
 class EmulationError(RuntimeError):
-    """A kernel did what it must not; the text says what and where."""
+    """A kernel made an error; the text describes it and its place."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A kernel's argument struct as bytes, and the arrays that its pointers point into: (place in bytes, array)."""
+    """A kernel's argument struct as bytes, and the arrays of its pointers: (position in bytes, array)."""
 
     data: bytes
     pointers: tuple[tuple[int, np.ndarray], ...] = ()
@@ -36,12 +36,12 @@ class Packed:
 
 @dataclass(frozen=True)
 class BankUse:
-    """How one instruction met the banks of shared memory, over a launch."""
+    """Bank conflicts of one instruction that accesses shared memory, over a launch."""
 
     place: str  # file:line
     verb: str  # read or write
     bytes_per_lane: int
-    executed: int  # by a warp
+    executed: int  # executions by a warp
     wavefronts: int
     least: int  # wavefronts without any conflict
 
@@ -68,7 +68,7 @@ KEPT = (
 
 
 def close_stacks() -> None:
-    """All modules of this process give back the mappings of their threads' stacks, until they launch again."""
+    """Release the mappings of threads' stacks in all modules of this process, until they launch again."""
     for library in _libraries:
         library.library.lm_emu_close_stacks()
 
@@ -79,7 +79,7 @@ def in_use() -> Sequence[Library]:
 
 
 class Library:
-    """A module in this process: kernels work on the arrays' own memory."""
+    """A module in this process: kernels work on the memory of the arrays."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -107,7 +107,7 @@ class Library:
         return [BankUse(place, verb, *map(int, numbers)) for place, verb, *numbers in rows]
 
     def reached(self) -> dict[str, list[int]]:
-        """By file and line, the calls of barriers, waits and fences that launches so far have made (mode race)."""
+        """By file and line, the calls of barriers, waits and fences that launches have made so far (mode race)."""
         said = self.library.lm_emu_reached().decode()
         calls: dict[str, list[int]] = {}
         for place, line in zip(_with_lines(said, self.path).split(), said.split(), strict=True):
@@ -115,12 +115,12 @@ class Library:
         return calls
 
     def leave_out(self, calls: Sequence[int]) -> None:
-        """The next launches do not make these of them."""
+        """Leave these calls out of the next launches."""
         self.library.lm_emu_leave_out((ctypes.c_uint32 * len(calls))(*calls), ctypes.c_uint64(len(calls)))
 
 
 class Worker:
-    """A module in a process of its own, started anew after a sanitizer has ended it."""
+    """A module in a separate process, restarted after a sanitizer has ended it."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -157,7 +157,7 @@ class _Process:
 
     def __init__(self, path: Path):
         self.report = tempfile.TemporaryFile()  # noqa: SIM115
-        signals = "handle_sigill=1:handle_sigtrap=1"  # which of them UBSan raises depends on the processor
+        signals = "handle_sigill=1:handle_sigtrap=1"  # the signal of UBSan depends on the processor
         options = {"ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=0:{signals}"}
         pipe = subprocess.PIPE
         self.child = subprocess.Popen([path], stdin=pipe, stdout=pipe, stderr=self.report, env=options)
@@ -176,7 +176,7 @@ class _Process:
         return data
 
     def last_words(self) -> str:
-        """What the sanitizer said; the process is gone afterwards."""
+        """The report of the sanitizer; the process is gone afterwards."""
         status = self._end()
         self.report.seek(0)
         said, _, _ = self.report.read().decode(errors="replace").strip().partition("Shadow bytes")
@@ -198,7 +198,7 @@ class _Process:
 
 
 def _distinct_arrays(args: Packed) -> tuple[list[np.ndarray], list[tuple[int, int, int]]]:
-    """The arrays to send, each once, and (place, array, offset) of every pointer."""
+    """The arrays to send, each once, and (position, array, offset) of every pointer."""
     arrays: list[np.ndarray] = []
     relocations = []
     for place, array in args.pointers:
@@ -226,7 +226,7 @@ def _write_back(array: np.ndarray, data: bytes, name: str) -> None:
 
 
 def _with_lines(message: str, library: Path) -> str:
-    """Replaces @offset@ by file and line: of the innermost call that is not inside the primitives."""
+    """Replace @offset@ by file and line: of the innermost call outside of the primitives."""
     offsets = list(dict.fromkeys(OFFSET.findall(message)))
     if not offsets:
         return message

@@ -9,7 +9,7 @@ from tests.emulator.emulate import BankUse, load, pack
 
 
 def use(kernel: str) -> dict[tuple[str, int], BankUse]:
-    """By verb and width; each kernel has one instruction of a kind."""
+    """The bank use by verb and width; each kernel has one instruction of a kind."""
     x, y = np.arange(1024, dtype=np.float32), np.zeros(1024, np.float32)
     rows = load("tests/emulator/kernels/banks.cu", "race").bank_use(kernel, 1, 32, pack("PP", y, x))
     return {(row.verb, row.bytes_per_lane): row for row in rows}

@@ -1,4 +1,4 @@
-"""What a real driver refuses, the fake one refuses as well: each rule of README.md, by a call that breaks it."""
+"""The fake driver refuses the same calls as a real one: each rule of README.md is broken by a call."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ EXPECTED = {
     "an_image_is_larger_than_the_device": MEMORY,
     "machine_code_of_a_newer_toolkit": CODE,
     "ptx_of_a_newer_toolkit": PTX,
-    "ptx_of_the_toolkit_of_the_driver": CODE,  # which the emulator does not run
+    "ptx_of_the_toolkit_of_the_driver": CODE,  # the emulator does not run it
     "more_threads_than_the_kernel_declares": VALUE,
     "more_threads_along_z_than_any_gpu_takes": VALUE,
     "more_registers_than_a_multiprocessor_has": RESOURCES,
@@ -145,7 +145,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def scale_add(registers: int) -> dict[str, str]:
-    """Settings with which the kernel has so many registers, and static shared memory, on a GPU."""
+    """Settings with which the kernel has this number of registers, and static shared memory, on a GPU."""
     name = "elementwise.scale_add"
     return {"registers": f"{name}={registers}", "static": f"{name}={STATIC}"}
 
@@ -164,12 +164,12 @@ def usual() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in SETTINGS])
-def test_what_a_driver_refuses_is_refused(name, usual):
+def test_launches_that_a_driver_refuses_are_refused(name, usual):
     assert usual[name] == EXPECTED[name]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_a_small_or_slow_gpu_refuses_is_refused(name):
+def test_launches_that_a_small_or_slow_gpu_refuses_are_refused(name):
     assert outcomes([name], **SETTINGS[name]) == {name: EXPECTED[name]}
 
 
@@ -205,7 +205,8 @@ def occupancy(registers: int, capability: int) -> list[int]:
 
 
 def test_occupancy_follows_registers_threads_and_shared_memory():
-    """By hand: 256 threads of 128 registers take half of 65536; 34816 bytes fit 233472 6 times."""
+    """The expected values were computed by hand: 256 threads of 128 registers take half of 65536; 34816 bytes fit
+    233472 6 times."""
     assert occupancy(128, 90) == [2, 4, 4, 3, 0, 0]
     assert occupancy(32, 90) == [8, 16, 6, 3, 0, 0]
     assert occupancy(32, 75) == [4, 16, 1, 1, 0, 0]

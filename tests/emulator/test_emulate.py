@@ -1,4 +1,4 @@
-"""How arrays reach a kernel and come back, and what happens after a kernel has failed."""
+"""Transfer of arrays to kernels and back, and recovery after a failed kernel."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_one_array_may_be_read_and_written(kernels):
     assert np.array_equal(x, 3 * counted(300))
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "asan"])  # which has a process for each module
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "asan"])  # asan has a process for each module
 def test_a_module_gives_back_the_mappings_of_its_stacks_and_runs_again(mode):
     kernels, left = load(SOURCE, mode), []
     for _ in range(2):

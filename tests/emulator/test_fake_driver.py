@@ -1,4 +1,4 @@
-"""Unmodified PyCUDA on the fake driver: the whole flow, what is refused, what lazy streams bring to light."""
+"""Unmodified PyCUDA on the fake driver: the whole flow, refusals, and errors that lazy streams reveal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 PROGRAMS = ROOT / "tests/emulator/programs"
 LAZY = [order for order in fake_driver.STREAMS if order != "eager"]
-WAITS = {  # the event whose wait is left out: the orders that must find it in every trial
+WAITS = {  # event whose wait is left out -> orders that must detect this in every trial
     "data is there": ("awaited-first",),
     "data may leave": ("awaited-last",),
     "data has left": ("awaited-first",),
@@ -230,7 +230,7 @@ print(device.compute_capability(), device.get_attribute(cuda.device_attribute.WA
         ("cuda.module_from_buffer(b'.version 8.0' + bytes(64))", "no kernel image is available"),
     ],
 )
-def test_what_a_gpu_would_refuse_is_refused(elementwise, launch, error):
+def test_launches_that_a_gpu_would_refuse_are_refused(elementwise, launch, error):
     said = session(
         f"""
 import sys

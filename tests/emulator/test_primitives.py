@@ -1,4 +1,4 @@
-"""Each primitive does on the host what its definition says, in every mode and for both generations of GPUs."""
+"""Each primitive has the effect of its definition on the host, in every mode and for both generations of GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kernels(request) -> Kernels:
 
 @pytest.fixture(params=["sm_90", "sm_75"])
 def both_generations(request) -> Kernels:
-    """With mma and asynchronous copies, and with what replaces them on a GPU that has neither."""
+    """Kernels with mma and asynchronous copies, and with their replacements for a GPU that has neither."""
     return load(SOURCE, "plain", defines=() if request.param == "sm_90" else ("LM_EMULATE_ARCH=750",))
 
 
@@ -95,7 +95,7 @@ SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 3.4e38, -3.4e38, 1e-45, 1.00
 
 
 def nearest_bfloat16(x: np.float32) -> int:
-    """The 16 bits whose value lies nearest, found by comparing both neighbours in float64."""
+    """The 16 bits of the nearest value, found by comparing both neighbours in float64."""
     if np.isnan(x):
         return 0x7FFF
     below = int(np.float32(x).view(np.uint32)) >> 16  # towards zero; infinity is the neighbour of the largest number

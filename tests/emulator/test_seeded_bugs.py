@@ -1,4 +1,4 @@
-"""Every seeded bug is caught by the mode meant for it, and its correct pair passes in every mode."""
+"""Every seeded bug is detected by its mode, and its correct counterpart passes in every mode."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ SEEDED_BUGS = "tests/emulator/seeded_bugs"
 
 @dataclass(frozen=True)
 class Pair:
-    """How to launch a pair, what the right one computes, and which modes catch the wrong one by which words.
+    """The launch of a pair, the right result, and the modes that detect the wrong kernel, each with words of its
+    report.
 
-    Where the words are None the launch succeeds, and the numbers are wrong.
+    If the words are None, the launch succeeds with wrong numbers.
     """
 
     want: Callable[[np.ndarray], np.ndarray]
     caught: dict[str, str | None]
     grid: int = 1
     block: int = 64
-    elements: int = 64  # of x
+    elements: int = 64  # elements of x
     shared: int = 0
     n: int | None = None  # the struct's n; the number of elements unless given
-    bound: float = 0.0  # of the relative error that passes
+    bound: float = 0.0  # largest relative error that passes
 
 
 def reversed_by_64(x: np.ndarray) -> np.ndarray:
@@ -151,7 +152,7 @@ def _built_on_all_cores():
 
 
 def run(case: str, kernel: str, mode: str, order: str, copies: str) -> tuple[np.ndarray, np.ndarray]:
-    """What a kernel computes, and what it should."""
+    """The result of a kernel and the expected result."""
     pair = CASES[case]
     x = numbers_for(case).standard_normal(pair.elements, dtype=np.float32)
     want = pair.want(x)

@@ -1,4 +1,4 @@
-"""Barriers and products of cuda/warpgroup.cuh do on the host what the PTX manual says, in every mode."""
+"""Barriers and products of cuda/warpgroup.cuh behave on the host as the PTX manual specifies, in every mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kernels(request) -> Kernels:
 
 
 def by_threads(values: np.ndarray) -> np.ndarray:
-    """[64, columns] as the 128 threads of a warpgroup hold it: [128, columns / 8, 4]."""
+    """[64, columns] in the layout of the 128 threads of a warpgroup: [128, columns / 8, 4]."""
     found = np.zeros((128, values.shape[1] // 8, 4), np.float32)
     for thread in range(128):
         warp, (g, t) = thread // 32, divmod(thread % 32, 4)
@@ -30,7 +30,7 @@ def by_threads(values: np.ndarray) -> np.ndarray:
 
 
 def fragments(a: np.ndarray) -> np.ndarray:
-    """[64, 8] words of k as threads hold them: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)."""
+    """[64, 8] words of k in the layout of threads: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)."""
     found = np.zeros((128, 4), np.uint32)
     for thread in range(128):
         warp, (g, t) = thread // 32, divmod(thread % 32, 4)
@@ -114,7 +114,7 @@ BUGS = (
     "bytes unfenced",
     "left in flight",
 )  # as in the source
-WRONG = [  # with the build that sees it, when copies land, and what is said
+WRONG = [  # (seeded error, build that detects it, copies, report)
     ("no wait", "race", "late", "race: read at .* while the asynchronous copy issued at .* is in flight"),
     ("no wait", "race", "early", "race: write at .* and read at"),
     ("not expected", "plain", "early", "256 bytes land, and the phase of their barrier expects 0"),

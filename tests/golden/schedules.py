@@ -1,8 +1,8 @@
-"""Golden schedules: what four strategies make of six small nets, as text, in this folder as NET.STRATEGY.sched; and of
-some in slices of the batch, with BatchNorms in two passes, and with weights in bands of rows.
+"""Golden schedules: the schedules of four strategies for six small nets, as text in NET.STRATEGY.sched, and of some in
+slices of the batch, with BatchNorms in two passes, and with weights in bands of rows.
 
-They are for the device `reference`, whose workspaces depend on no thread count or instruction set.  A change of a
-strategy, of lowering or of placement shows here as a diff.  To accept one:
+They are for the device `reference`, whose workspaces do not depend on the thread count or instruction set.  A change of
+a strategy, of lowering or of placement shows here as a diff.  To accept one:
 
     python -m tests.golden.schedules          write all files anew
 """

@@ -1,4 +1,4 @@
-"""The schedules of six small nets are those that are kept as files; each file reads back as a safe schedule."""
+"""The schedules of six small nets equal the golden files; each file reads back as a safe schedule."""
 
 from difflib import unified_diff
 

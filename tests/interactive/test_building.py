@@ -1,4 +1,4 @@
-"""Nets from what a user names."""
+"""Nets from every form of source."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ def classifier():
 
 
 def prepared(crop):
-    """What the net is given for a crop [H,W,3]: blue, green, red in [0, 255], less the mean, halved."""
+    """The input of the net for a crop [H,W,3]: blue, green, red in [0, 255], less the mean, halved."""
     return ((crop[:, :, ::-1].transpose(2, 0, 1) * np.float32(255) - MEAN[:, None, None]) * 0.5).astype(np.float32)
 
 
@@ -51,7 +51,7 @@ def test_a_budget_changes_no_bit(images):
     assert 0 < small.measured_peak_bytes <= small.report.peak_bytes <= 16 * 1024
 
 
-def test_what_cannot_be_classified_is_refused(classifier):
+def test_images_that_cannot_be_classified_are_refused(classifier):
     with pytest.raises(InputError, match="there are no images to classify; give one or more"):
         classifier.predict([])
     with pytest.raises(InputError, match="image_dims 8x8 is smaller than the input of the net; give 12x12 or more"):

@@ -52,7 +52,7 @@ def test_beyond_the_image_there_is_the_mean():
         (lambda: detector().crop(np.ones((4, 4, 3)), (5, 5, 9, 9)), r"window \(5, 5, 9, 9\) has no pixel of an image"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(call, says):
+def test_impossible_windows_are_refused(call, says):
     with pytest.raises(InputError, match=says):
         call()
 

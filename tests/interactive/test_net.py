@@ -1,4 +1,4 @@
-"""layermem.Net: what a pass leaves, under every budget, on nets of every family of layers."""
+"""layermem.Net: the results of passes, under every budget, on nets of every family of layers."""
 
 import warnings
 import weakref
@@ -40,7 +40,7 @@ def images(count=4, seed=0):
 
 
 def blobs_of(net):
-    """Copies of all blobs; blobs that were given away are made again."""
+    """Copies of all blobs; freed blobs are recomputed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return {name: np.array(blob.data) for name, blob in net.blobs.items()}
@@ -118,7 +118,7 @@ def test_kept_blobs_are_held_within_the_budget_and_others_say_that_they_are_made
             pool1 = net.blobs["pool1"].data
         assert np.array_equal(pool1, expected["pool1"])
         net.forward(data=images())
-        assert np.array_equal(net.blobs["pool1"].data, expected["pool1"])  # said once
+        assert np.array_equal(net.blobs["pool1"].data, expected["pool1"])  # the note appears only once
 
 
 def test_a_pass_that_is_repeated_moves_no_state_and_draws_the_same_numbers():
@@ -195,7 +195,7 @@ def test_a_net_shares_the_parameters_of_another():
         assert np.array_equal(net.predict(x), lender.predict(x))
 
 
-def test_what_a_net_is_made_of_has_pycaffes_names():
+def test_attributes_of_a_net_have_pycaffes_names():
     with net_of(DEPLOY) as net:
         assert (net.inputs, net.outputs, net.phase) == (["data"], ["prob"], "TEST")
         assert [layer.type for layer in net.layers][:3] == ["Input", "Convolution", "ReLU"]
@@ -341,7 +341,7 @@ def test_strategies_that_recompute_hold_and_hand_out_gradients(strategy):
 
 @pytest.mark.parametrize("name", ["stem", "a", "sum"])
 def test_the_diff_of_a_blob_is_the_gradient_before_the_first_layer_in_place(name):
-    """As in Caffe, also where the layers in place are fused on one device, and not on another."""
+    """This holds as in Caffe, even if the in-place layers are fused on one device but not on another."""
     with (
         net_of("residual", keep=[name]) as kept,
         net_of("residual") as free,
@@ -372,7 +372,7 @@ def slopes(function, x, step=1e-5):
 
 
 def test_the_gradient_of_an_input_from_one_that_a_user_sets():
-    """A saliency map: the score of a class, from the middle of the net."""
+    """A saliency map: the gradient of the score of a class, from the middle of the net."""
     x = images(1)
     with net_of(DEPLOY, batch=1, device=FLOAT64) as net:
         net.forward(data=x)

@@ -1,4 +1,4 @@
-"""Nets by hand on the fake driver: the numbers of the reference, and the same bits whether blobs are held or not."""
+"""Interactive nets on the fake driver: the numbers of the reference, and the same bits with held and freed blobs."""
 
 import json
 

@@ -10,6 +10,7 @@ from layermem.cli.main import main
 from layermem.data.items import Item, Unreadable, read_items
 from layermem.data.preprocess import Stated
 from layermem.errors import InputError
+from layermem.graph.net import NetOptions
 from layermem.interactive.predictor import Predictor
 from layermem.proto.weights import write_weights
 
@@ -32,7 +33,7 @@ COLOR = """
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """Of the digits net, after 60 iterations."""
+    """Weights of the digits net after 60 iterations."""
     path = tmp_path_factory.mktemp("digits") / "digits.caffemodel"
     with layermem.Solver("prototxt/digits/solver.prototxt", iterations=60) as solver:
         solver.step(60)
@@ -68,7 +69,7 @@ def test_predictions_of_images_are_those_of_the_data_layer(photos):
 
 @pytest.mark.parametrize(("at_most", "batch", "size"), [(2, None, 2), (9, None, 3), (2, 3, 3), (None, None, 3)])
 def test_a_batch_is_no_larger_than_the_number_of_items(photos, at_most, batch, size):
-    with Predictor("net.prototxt", ["color.caffemodel"], at_most=at_most, batch=batch) as predictor:
+    with Predictor("net.prototxt", ["color.caffemodel"], NetOptions(batch), at_most=at_most) as predictor:
         assert predictor.batch == size
 
 
@@ -142,7 +143,7 @@ def test_features_are_those_of_the_blobs_for_any_batch(weights, budget):
         net.forward(data=x)
         wanted = {name: np.array(net.blobs[name].data) for name in ("ip1", "prob")}
     for batch in (1, 3, 60):
-        with Predictor(DIGITS, [weights], blobs=["ip1", "prob"], batch=batch, budget=budget) as predictor:
+        with Predictor(DIGITS, [weights], NetOptions(batch), blobs=["ip1", "prob"], budget=budget) as predictor:
             results = [*predictor.arrays((str(i), {"data": each}) for i, each in enumerate(x))]
         assert [each.name for each in results] == [*map(str, range(7))]
         for name, values in wanted.items():
@@ -152,7 +153,7 @@ def test_features_are_those_of_the_blobs_for_any_batch(weights, budget):
 def test_an_image_that_cannot_be_used_is_passed_on_in_its_place(weights):
     good, wide = np.zeros((1, 8, 8), np.uint8), np.zeros((3, 8, 8), np.uint8)
     items = [Item("a", good), Unreadable("b", InputError("is bad")), Item("c", wide), Item("d", good)]
-    with Predictor(DIGITS, [weights], batch=2) as predictor:
+    with Predictor(DIGITS, [weights], NetOptions(2)) as predictor:
         results = [*predictor.images(items)]
     assert [each.name for each in results] == ["a", "b", "c", "d"]
     assert [isinstance(each, Unreadable) for each in results] == [False, True, True, False]
@@ -160,7 +161,7 @@ def test_an_image_that_cannot_be_used_is_passed_on_in_its_place(weights):
     assert np.array_equal(results[0].rows["prob"], results[3].rows["prob"])
 
 
-def test_what_cannot_be_predicted_is_refused(weights, photos):
+def test_impossible_predictions_are_refused(weights, photos):
     with pytest.raises(InputError, match="has no blob 'conv9'; did you mean 'conv'"):
         Predictor("net.prototxt", ["color.caffemodel"], blobs=["conv9"])
     with pytest.raises(InputError, match="use the weights of this net"):

@@ -1,4 +1,4 @@
-"""Parameters as arrays, where the arena can show them and where it cannot."""
+"""Parameters as arrays: views of the arena, and arrays outside of it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Weights of a net are those that the file held when the net was made."""
+"""A net uses the weights that its file held when the net was made."""
 
 import os
 
@@ -19,7 +19,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def saved(path, value: float, in_place: bool = False) -> np.ndarray:
-    """Write weights that are all `value`; what the net gives with them."""
+    """Write weights that are all `value`; return the output of the net with them."""
     net = layermem.Net.from_text(NET)
     for blob in net.params["ip"]:
         blob.data[...] = value

@@ -89,6 +89,6 @@ def test_crops_are_corners_and_centre_and_their_mirrors():
         (lambda: oversample([], (2, 2)), "there is no image to take crops of; give one"),
     ],
 )
-def test_what_cannot_be_is_refused(call, says):
+def test_impossible_input_is_refused(call, says):
     with pytest.raises(InputError, match=says):
         call()

@@ -62,7 +62,7 @@ def test_an_encoded_datum_is_decoded_blue_first():
         (lambda: layermem.io.array_to_blobproto(np.ones(2), np.ones(3)), "diff has shape 3, and data 2; give"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, says):
+def test_mismatched_input_is_refused(call, says):
     with pytest.raises(InputError) as refused:
         call()
     assert says in str(refused.value)

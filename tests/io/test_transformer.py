@@ -1,4 +1,4 @@
-"""The order of what a Transformer does, and its inverse."""
+"""The order of a Transformer's steps, and its inverse."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_a_mean_is_of_channels_or_an_image_that_is_resized():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(call, says):
+def test_mismatched_input_is_refused(call, says):
     with pytest.raises(InputError) as refused:
         call(transformer())
     assert says in str(refused.value)

@@ -1,4 +1,4 @@
-"""One layer alone: run its ops on the reference device, and hold its gradients against central differences.
+"""Runs the ops of a single layer on the reference device, and compares its gradients with central differences.
 
 Every op gets the arrays of the roles it declared and nothing else; outputs start as NaN, so a kernel that leaves an
 element unwritten, or reads what it did not declare, cannot pass.  Every op then runs again for each overlay that it
@@ -21,7 +21,7 @@ from layermem.ops import ITEMSIZE
 from layermem.proto import schema
 
 TRAIN, TEST = 0, 1
-FEW = 8  # elements of an input that are each moved alone for a central difference
+DIFFERENCE_ELEMENTS = 8  # elements of an input that are each moved alone for a central difference
 
 
 def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
@@ -36,20 +36,20 @@ def layer_of(text: str, *shapes: Sequence[int], phase: int = TRAIN) -> Layer:
 
 
 def with_saved(layer: Layer, saved: Collection[str]) -> Layer:
-    """`layer`, whose backward may read the roles in `saved`, which other ops keep anyway."""
+    """`layer`, whose backward may read the roles in `saved`, which other ops keep in any case."""
     layer.backward = partial(layer.backward, saved=frozenset(saved))  # type: ignore[method-assign]
     return layer
 
 
 def batch_norm_scale(shape: Sequence[int], *, relu: bool = False) -> BatchNormScale:
-    """A BatchNorm and its Scale with bias as one op, maybe with the ReLU behind them."""
+    """A BatchNorm and its Scale with bias as one op, optionally with the ReLU after them."""
     norm = layer_of('type: "BatchNorm" name: "norm"', shape)
     scale = layer_of('type: "Scale" name: "scale" scale_param { bias_term: true }', shape)
     return BatchNormScale(norm, scale, layer_of('type: "ReLU" name: "relu"', shape) if relu else None)
 
 
 def with_epilogue(inner: Layer, *, residual: bool, relu: bool) -> Layer:
-    """`inner` as one op with the sum of its top and one more bottom, and with the ReLU behind it."""
+    """`inner` fused with the sum of its top and another bottom, and with the ReLU after it."""
     shape = inner.tops[0].shape
     after = layer_of('type: "ReLU" name: "relu"', shape) if relu else None
     if residual:
@@ -58,7 +58,7 @@ def with_epilogue(inner: Layer, *, residual: bool, relu: bool) -> Layer:
 
 
 def wants_of(layer: Layer) -> tuple[str, ...]:
-    """All gradients that the layer can give, in roles."""
+    """All gradients that the layer can compute, as roles."""
     learned = [f"dw{i}" for i, p in enumerate(layer.params) if p.learned]
     every = (*roles("dx", len(layer.bottoms)), *learned)
     written = {role for step in layer.backward(every) for role in step.writes}
@@ -66,7 +66,7 @@ def wants_of(layer: Layer) -> tuple[str, ...]:
 
 
 def logical(tensor: Tensor, dtype: str = "float64") -> np.ndarray:
-    """NaN (or 0xFF) in channels-last memory, seen with Caffe's axes."""
+    """Channels-last memory filled with NaN (or 0xFF), viewed with Caffe's axes."""
     kind = dtype if tensor.dtype.startswith("float") else tensor.dtype
     fill = np.nan if kind.startswith("float") else np.iinfo(kind).max if kind == "uint8" else -1
     return axes_of_caffe(np.full(tensor.stored, fill, kind))
@@ -111,12 +111,12 @@ class Run:
             self.step_overlaid(step, overlay)
 
     def run(self, arrays: dict[str, np.ndarray], step: Step) -> None:
-        """The reference kernel of `step` on these arrays."""
+        """Run the reference kernel of `step` on these arrays."""
         call = ReferenceCall(arrays, self.context, op=f"{self.layer.name}.{step.step}", layer=self.layer.name)
         REGISTRY.bind(step.record or self.layer.record, step.step, call)
 
     def step_overlaid(self, step: Step, overlay: Overlay) -> None:
-        """The op once more, its output `overlay.out` in the memory of its input `overlay.over`."""
+        """Run the op again with its output `overlay.out` in the memory of its input `overlay.over`."""
         assert overlay.out in step.writes and overlay.over in step.reads, f"{overlay} names roles the op has not"
         again = Run(self.layer, dtype=self.dtype)
         for role in step.reads:
@@ -145,7 +145,7 @@ def forward(
 
 
 def backward(run: Run, wants: Sequence[str], *dys: np.ndarray) -> Run:
-    """Run the backward ops for `wants`; all that they did not declare is out of their reach."""
+    """Run the backward ops for `wants`, which get only the roles that they declare."""
     for role, value in zip(roles("dy", len(run.layer.tops)), dys, strict=True):
         run.put(role, value)
     for step in run.layer.backward(tuple(wants)):
@@ -153,9 +153,9 @@ def backward(run: Run, wants: Sequence[str], *dys: np.ndarray) -> Run:
     return run
 
 
-def directions(shape: Sequence[int], rng: np.random.Generator, few: int = FEW) -> Iterator[np.ndarray]:
-    """Moves of an input: of each element where they are few, and else of all of them, each up or down by chance.  An
-    element whose derivative is wrong shows in every one of these."""
+def directions(shape: Sequence[int], rng: np.random.Generator, few: int = DIFFERENCE_ELEMENTS) -> Iterator[np.ndarray]:
+    """Displacements of an input: of single elements if they are few, otherwise of all elements, each randomly up or
+    down. A wrong derivative of an element shows in each of these."""
     count = int(np.prod(shape))
     for number in range(min(count, few)):
         move = np.eye(count)[number] if count <= few else rng.choice((-1.0, 1.0), count)
@@ -170,7 +170,7 @@ def check_gradients(
     epsilon: float = 1e-6,
     tolerance: float = 1e-6,
 ) -> Run:
-    """Central differences in float64 of sum(y * random), over the tops through which gradients flow: `directions`."""
+    """Compare with central differences in float64 of sum(y * random), over the tops with gradients, in `directions`."""
     rng = np.random.default_rng(7)
     xs = tuple(np.array(x, np.float64) for x in xs)
     ws = tuple(np.array(w, np.float64) for w in ws)
@@ -183,7 +183,7 @@ def check_gradients(
     step, again = layer.forward(), forward(layer, *xs, ws=ws, overlaid=False)
 
     def objective() -> float:
-        """In the arrays of one run, which `forward` has checked: of all evaluations the ops alone take time."""
+        """Evaluate in the arrays of one run, which `forward` has checked, so that only the ops take time."""
         for updated in step.updates:
             again.put(updated, ws[int(updated[1:])])
         again.run({role: again.arrays[role] for role in (*step.reads, *step.writes, *step.updates)}, step)
@@ -207,5 +207,5 @@ def check_gradients(
 
 
 def nbytes(layer: Layer) -> int:
-    """Bytes that forward leaves for backward beside its bottoms and tops."""
+    """Bytes that forward keeps for backward besides its bottoms and tops."""
     return sum(t.count * ITEMSIZE[t.dtype] for t in layer.stash.values())

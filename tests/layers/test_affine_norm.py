@@ -84,6 +84,6 @@ def test_no_parameter_of_a_frozen_layer_learns_and_averages_never_do():
         ("", (3, 2, 4), "BN takes N x C or N x C x H x W: Reshape it first"),
     ],
 )
-def test_what_is_no_bn_is_refused_with_a_remedy(settings, shape, remedy):
+def test_an_impossible_bn_is_refused_with_a_remedy(settings, shape, remedy):
     with pytest.raises(InputError, match=remedy):
         bn(settings, shape)

@@ -1,4 +1,4 @@
-"""SPP, InfogainLoss and BN: the layers that they are made of, and numbers by hand."""
+"""SPP, InfogainLoss and BN: their parts, and numbers by hand."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def net(settings, shape=(2, 3, 6, 5), more="", tops='top: "spp"', kind="SPP"):
 
 
 def values(net, x):
-    """Every blob of a net of layers with one top, as the reference computes it."""
+    """Every blob of a net of layers with one top, computed by the reference."""
     blobs = {"data": x}
     for node in net.nodes[1:]:
         ones = [np.ones(param.tensor.shape) for param in node.layer.params]
@@ -70,7 +70,7 @@ def test_parts_are_named_after_the_layer_and_the_last_has_its_name():
     assert names == ["spp/pool0", "spp/pool1", "spp/flat0", "spp/flat1", "spp"]
 
 
-def test_what_the_layer_states_of_gradients_goes_to_its_parts():
+def test_propagate_down_of_the_layer_goes_to_its_parts():
     nodes = net("pyramid_height: 2", more="propagate_down: false loss_weight: 2").nodes
     assert [node.propagate for node in nodes if node.layer.type == "Pooling"] == [(False,), (False,)]
     assert nodes[-1].loss_weights == (2.0,)
@@ -88,7 +88,7 @@ def test_what_the_layer_states_of_gradients_goes_to_its_parts():
         ("pyramid_height: 2", {"kind": "Spp"}, "did you mean 'SPP'"),
     ],
 )
-def test_what_cannot_be_a_pyramid_is_refused_with_a_remedy(settings, more, remedy):
+def test_an_impossible_pyramid_is_refused_with_a_remedy(settings, more, remedy):
     with pytest.raises(InputError, match=remedy):
         net(settings, **more)
 

@@ -30,7 +30,7 @@ def random_for(it, seed=1):
 
 
 def plain_convolution(it, x, w, bias):
-    """One output at a time, straight from the definition."""
+    """Compute one output at a time, directly from the definition."""
     problem = it.record.problem
     down, right, group = problem.rows, problem.columns, problem.groups
     y = np.zeros(it.tops[0].shape)
@@ -205,7 +205,7 @@ def test_the_split_into_portions_changes_nothing_but_the_order_of_sums(monkeypat
         ("num_output: 2 kernel_size: 3", [(1, 2, 9, 9), (1, 2, 8, 9)], "one shape"),
     ],
 )
-def test_what_cannot_be_convolved_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_convolution_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer(settings, *shapes)
 

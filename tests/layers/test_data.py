@@ -1,4 +1,4 @@
-"""Input layers: each goes by its own type, so that a device finds its kernel."""
+"""Input layers: each has its own type, so that a device finds its kernel."""
 
 import numpy as np
 import pytest

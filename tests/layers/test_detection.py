@@ -54,7 +54,7 @@ def test_the_best_pair_goes_first_and_a_box_left_over_takes_the_best_free_prior(
     assert matches(multibox("mining_type: NONE match_type: BIPARTITE }", truth)) == [[[1, -1, 0, -1]]]
 
 
-def test_rows_without_an_item_and_difficult_boxes_where_the_net_says_so_do_not_match():
+def test_rows_without_an_item_never_match_and_difficult_boxes_only_if_the_net_allows_it():
     truth = [row(-1, 9, (0, 0, 0.5, 0.5)), row(1, 1, (0.5, 0.5, 1, 1), difficult=1)]
     settings = "mining_type: NONE match_type: BIPARTITE"
     assert matches(multibox(f"{settings} }}", truth, items=2)) == [[[-1] * 4], [[-1, 1, -1, -1]]]
@@ -212,7 +212,7 @@ def test_boxes_above_the_threshold_come_by_score_without_those_that_a_better_one
     np.testing.assert_allclose(rows[:, 2], [0.9, 0.8], rtol=1e-6)  # an overlap of the threshold stays
 
 
-def test_of_an_item_the_best_boxes_of_all_classes_stay_and_the_rows_are_planned_for_them():
+def test_an_item_keeps_its_best_boxes_of_all_classes_in_as_many_rows_as_planned():
     scores = [[0.1, 0.9, 0.2], [0.1, 0.3, 0.7], [0, 0, 0], [0.1, 0.6, 0.5]]
     rows = detected("keep_top_k: 3 confidence_threshold: 0.1", scores, classes=3, items=2)
     assert rows.shape == (6, 7)
@@ -302,7 +302,8 @@ def in_pixels(sizes, found, true):
 
 
 def test_with_sizes_boxes_are_compared_in_pixels_both_of_whose_ends_count():
-    """Boxes of 2 x 5 and 4 x 5 pixels of an image of 8 x 4, both ends counted: 10 / 20 of both together."""
+    """Boxes of 2 x 5 and 4 x 5 pixels of an image of 8 x 4, with both ends included: intersection over union 10 /
+    20."""
     found, true = [(0, 1, 0.5, 0, 0, 1 / 8, 1)], [row(0, 1, (0, 0, 3 / 8, 1))]
     whole = (0, 0, 1, 1)
     assert in_pixels([(*whole, 8, 4)], found, true) == [[0, 1, 0.5, 1, 0]]  # in fractions it is 1 / 3

@@ -1,4 +1,4 @@
-"""Dropout: which elements a mask keeps, and what backward does with them."""
+"""Dropout: the elements that a mask keeps, and the backward pass."""
 
 from zlib import crc32
 

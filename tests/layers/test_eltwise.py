@@ -59,7 +59,7 @@ def test_each_gradient_alone_is_the_one_computed_with_the_others(case):
     ("values", "winner"), [((1, 1, 1), 2), ((1, 1, 0), 1), ((1, 0, 1), 2), ((0, 1, 1), 2), ((2, 1, 1), 0)]
 )
 @pytest.mark.parametrize("device", ["reference", "cpu"])
-def test_of_equal_largest_bottoms_the_last_gets_the_gradient(device, values, winner):
+def test_the_last_of_equal_largest_bottoms_gets_the_gradient(device, values, winner):
     text = "".join(
         f"""layer {{ name: "w{i}" type: "DummyData" top: "d{i}" dummy_data_param {{ shape {{ dim: 1 dim: 1 }} }} }}
             layer {{ name: "ip{i}" type: "InnerProduct" bottom: "d{i}" top: "x{i}" inner_product_param {{
@@ -93,7 +93,7 @@ def test_a_product_with_a_zero_still_has_its_gradient():
     assert run.arrays["dx0"].tolist() == [5, 7] and run.arrays["dx1"].tolist() == [0, 3]
 
 
-def test_of_equal_largest_the_last_wins_the_gradient():
+def test_the_last_of_equal_largest_gets_the_gradient():
     a, b, c = np.array([1.0, 2, 3]), np.array([1.0, 2, 1]), np.array([1.0, 0, 3])
     run = backward(forward(eltwise("operation: MAX", 3, (3,)), a, b, c), ["dx0", "dx1", "dx2"], np.ones(3))
     assert run.arrays["winner"].tolist() == [2, 1, 2]

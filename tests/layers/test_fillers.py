@@ -68,7 +68,7 @@ WHOLE = {  # each filler as one draw of the whole blob
 @pytest.mark.parametrize("text", WHOLE)
 @pytest.mark.parametrize("shape", [(7, 37, 11, 11), (2, 3, 150, 150), (1, 5, 2, 2)])
 def test_parts_have_the_bits_of_one_draw_of_the_whole_blob(text, shape):
-    """Blobs with parts that end within a row, with parts of many rows, and with rows that are larger than a part."""
+    """Tests blobs with parts that end within a row, with parts of many rows, and with rows larger than a part."""
     spec, count = filler(text), prod(shape)
     whole = np.ascontiguousarray(WHOLE[text](shape, generator(1, "conv", 0)), np.float32)
     assert fill(spec, shape, 1, "conv", 0).tobytes() == whole.tobytes()

@@ -1,4 +1,4 @@
-"""Filter: its largest tops, what backward reads, and refusals, that to run it among them."""
+"""Filter: its largest tops, the operands of backward, and refusals, including the refusal to run it."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_backward_reads_the_selector_and_the_gradients_and_gives_the_selector_no
         (["a"], [(5, 3)], "has 1 bottom; Filter takes at least 2"),
     ],
 )
-def test_what_cannot_be_filtered_is_refused_with_a_remedy(tops, shapes, remedy):
+def test_an_impossible_filter_is_refused_with_a_remedy(tops, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         filter_of(tops, *shapes)
 

@@ -88,6 +88,6 @@ def test_an_embedding_states_both_of_its_sizes(settings):
 
 
 @pytest.mark.parametrize("shapes, remedy", [([(2, 3), (2, 1)], "in one axis"), ([(), (2,)], "without axes")])
-def test_what_cannot_be_reindexed_is_refused_with_a_remedy(shapes, remedy):
+def test_an_impossible_batch_reindex_is_refused_with_a_remedy(shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         reindex(*shapes)

@@ -53,6 +53,6 @@ def test_backward_reads_dy_only_and_nothing_is_kept():
         ("", (1, 2, 3, 3), "kernel_size"),
     ],
 )
-def test_what_has_no_windows_is_refused_with_a_remedy(settings, shape, remedy):
+def test_a_blob_without_windows_is_refused_with_a_remedy(settings, shape, remedy):
     with pytest.raises(InputError, match=remedy):
         im2col(settings, shape)

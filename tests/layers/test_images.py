@@ -41,7 +41,7 @@ def net_of(kind, settings, shape, more="", count=1):
 
 
 def values(net, x, ws):
-    """The top of the net, its layers run one after the other by the reference."""
+    """The top of the net, whose layers the reference runs in sequence."""
     blobs = {"x0": x}
     for node in net.nodes[1:]:
         of_node = ws if node.layer.params else ()
@@ -62,7 +62,7 @@ def windows_of(net):
 
 
 def plain_convolution(net, x, w, bias, groups):
-    """One output at a time, straight from the definition."""
+    """Compute one output at a time, directly from the definition."""
     axis, _, stride, pad, dilation = windows_of(net)
     x = x.reshape(-1, *x.shape[axis:])
     top = net.blobs["y0"].shape
@@ -185,7 +185,7 @@ def test_caffe_takes_no_bytes_for_the_parts():
         ("kernel_size: 1 group: 2", (1, 3, 4, 4, 4), "group 2, which must divide its 3 input"),
     ],
 )
-def test_what_cannot_be_convolved_is_refused_with_a_remedy(settings, shape, remedy):
+def test_an_impossible_convolution_is_refused_with_a_remedy(settings, shape, remedy):
     with pytest.raises(InputError, match=f"layer 'conv' .*{remedy}"):
         net_of("Convolution", f"num_output: 2 {settings}", shape)
 
@@ -224,7 +224,7 @@ def test_other_types_are_refused_with_a_remedy(kind, settings, shape, remedy):
         ('top: "y1"', "1 bottoms and 2 tops; give each bottom its own top"),
     ],
 )
-def test_what_a_layer_says_of_its_blobs_is_checked_as_that_of_any_layer(more, remedy):
+def test_param_blocks_and_loss_weights_are_checked_as_in_any_layer(more, remedy):
     with pytest.raises(InputError, match=f"layer 'conv' {remedy}|layer 'conv' has {remedy}"):
         net_of("Convolution", "num_output: 2 kernel_size: 1", (1, 2, 3, 3, 3), more)
 

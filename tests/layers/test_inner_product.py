@@ -89,6 +89,6 @@ def test_flops_are_two_for_each_multiply_add():
     "settings, remedy",
     [("", "set inner_product_param { num_output } to at least 1"), ("num_output: 3 axis: 2", "use -2 to 1")],
 )
-def test_what_has_no_product_is_refused_with_a_remedy(settings, remedy):
+def test_an_impossible_product_is_refused_with_a_remedy(settings, remedy):
     with pytest.raises(InputError, match=remedy):
         layer(settings, (2, 3))

@@ -25,7 +25,7 @@ def random_for(it):
 
 
 def lie(run, role, over):
-    """Run a step of the layer once more with `role` lying in the very memory of `over`."""
+    """Run a step of the layer again with `role` in the memory of `over`."""
     step = next(s for s in (run.layer.forward(), *run.layer.backward(WANTS)) if role in s.writes)
     arrays = {r: run.arrays[r].copy(order="K") for r in (*step.reads, *step.writes, *step.updates)}
     arrays[role] = arrays[over]
@@ -85,7 +85,7 @@ def test_lrn_with_a_window_wider_than_the_blob_sums_all_there_is(region):
 
 @pytest.mark.parametrize(("region", "most"), [("ACROSS_CHANNELS", 9), ("WITHIN_CHANNEL", 7)])
 def test_lrn_windows_are_as_wide_as_stated_up_to_the_whole_blob(region, most):
-    """Of 5 channels, or 3 x 4 pixels: from the first to the last, on both sides."""
+    """Windows over 5 channels, or 3 x 4 pixels, may extend from the first to the last, on both sides."""
     for size in (1, most - 2, most, most + 2, 99):
         it = layer("LRN", f"local_size: {size} norm_region: {region}", (2, 5, 3, 4))
         assert it.record.size == min(size, most)
@@ -329,7 +329,7 @@ def test_dx_may_lie_over_x_only_where_the_op_reads_x():
         ("Bias", "", [(2, 3), (3,), (3,)], "Bias takes 1 to 2"),
     ],
 )
-def test_what_cannot_be_normalized_is_refused_with_a_remedy(type, settings, shapes, remedy):
+def test_an_impossible_normalization_is_refused_with_a_remedy(type, settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer(type, settings, *shapes)
 

@@ -23,6 +23,6 @@ def test_it_runs_no_op_on_a_device_and_keeps_nothing():
         (TEXT, [(2, 3)], "has 1 bottom; HDF5Output takes 2"),
     ],
 )
-def test_what_cannot_be_written_is_refused_with_a_remedy(text, shapes, remedy):
+def test_an_impossible_output_file_is_refused_with_a_remedy(text, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer_of(text, *shapes)

@@ -1,4 +1,4 @@
-"""Permute: where each element goes, which orders are views, what is refused."""
+"""Permute: the new place of each element, orders that are views, refusals."""
 
 import numpy as np
 import pytest

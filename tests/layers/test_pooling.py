@@ -68,7 +68,7 @@ def test_the_index_takes_one_byte_while_the_window_has_at_most_256_elements():
         ("kernel_size: 2 stride: 4 round_mode: CEIL", "round_mode: FLOOR"),
     ],
 )
-def test_what_cannot_be_pooled_is_refused_with_a_remedy(settings, remedy):
+def test_an_impossible_pooling_is_refused_with_a_remedy(settings, remedy):
     with pytest.raises(InputError, match=remedy):
         pool(settings, (1, 1, 4, 4))
 

@@ -69,6 +69,6 @@ def test_it_reads_nothing_and_has_no_gradient():
         ("min_size: 4 img_size: 9", [(1, 2, 3)], "PriorBox takes N x C x H x W"),
     ],
 )
-def test_what_gives_no_boxes_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_settings_without_boxes_are_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         prior(settings, *shapes)

@@ -74,7 +74,7 @@ def test_the_workspace_holds_gradients_and_blobs_of_another_order():
 
 
 @pytest.mark.parametrize("iter_size", [1, 2])
-def test_no_strategy_and_no_budget_changes_a_bit_and_what_was_predicted_is_measured(tmp_path, iter_size):
+def test_no_strategy_and_no_budget_changes_a_bit_and_the_measured_peak_is_the_predicted_one(tmp_path, iter_size):
     kept = set()
     for strategy in STRATEGIES:
         with solver_of(tmp_path, strategy=strategy, poison=True, iter_size=iter_size) as solver:

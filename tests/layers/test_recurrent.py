@@ -1,4 +1,4 @@
-"""LSTM, RNN and LSTMUnit: numbers by hand, Caffe's parameters, and a second LSTM and RNN written in NumPy."""
+"""LSTM, RNN and LSTMUnit: numbers by hand, Caffe's parameters, and an independent LSTM and RNN in NumPy."""
 
 import numpy as np
 import pytest
@@ -207,7 +207,7 @@ def test_a_layer_has_the_parameters_of_caffe_in_its_order(kind, static, shapes):
     assert net.parameter_count == sum(int(np.prod(shape)) for shape in shapes)
 
 
-def test_what_a_param_block_states_holds_in_every_step():
+def test_a_param_block_holds_in_every_step():
     blocks = 'param { lr_mult: 2 } param { lr_mult: 0 } param { name: "mine" lr_mult: 3 decay_mult: 0 }'
     params = Net(read_net_text(text("LSTM", more=blocks)), 0).params
     stated = {name: (owned.param.lr_mult, owned.param.decay_mult) for name, owned in params.items()}
@@ -289,7 +289,7 @@ SHAPE = "dim: 4 dim: 2 dim: 3"
         ),
     ],
 )
-def test_what_cannot_be_unrolled_is_refused_with_a_remedy(shape, more, settings, remedy):
+def test_an_impossible_sequence_is_refused_with_a_remedy(shape, more, settings, remedy):
     with pytest.raises(InputError, match=f"layer 'it' .*{remedy}"):
         Net(read_net_text(NET.format(shape, more, settings)), 0)
 

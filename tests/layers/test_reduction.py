@@ -65,7 +65,7 @@ def test_argmax_along_an_axis(axis):
     np.testing.assert_array_equal(argmax(f"axis: {axis} out_max_val: true top_k: 2", x), falling)
 
 
-def test_of_equal_elements_argmax_names_the_one_further_back():
+def test_argmax_names_the_last_of_equal_elements():
     assert argmax("top_k: 2", np.array([[1.0, 3, 3, 0, 3]]))[0, 0].tolist() == [4, 2]
 
 

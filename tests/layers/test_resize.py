@@ -148,7 +148,7 @@ def test_the_second_bottom_lends_its_size_only(it):
         ("zoom_factor: 2 pad_beg: -2 pad_end: -2", [(1, 2, 4, 4)], "nearer 0"),
     ],
 )
-def test_what_cannot_be_interpolated_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_interpolation_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         interp(settings, *shapes)
 
@@ -157,13 +157,13 @@ def test_what_cannot_be_interpolated_is_refused_with_a_remedy(settings, shapes, 
     "settings, shapes, remedy",
     [
         ("", [(1, 2, 4, 4)], "has 1 bottom;"),
-        ("", [(1, 2, 4, 4), (1, 2)], "as many axes"),
+        ("", [(1, 2, 4, 4), (1, 2)], "same number of axes"),
         ("axis: 4", [(1, 2, 4, 4), (1, 2, 3, 3)], "use -4 to 3"),
         ("axis: 1 offset: 1 offset: 1", [(1, 2, 4, 4), (1, 2, 3, 3)], "one for each, or one"),
         ("offset: 2", [(1, 2, 4, 4), (1, 2, 3, 3)], "smaller offset"),
         ("", [(1, 2, 4, 4), (1, 2, 5, 3)], "smaller second bottom"),
     ],
 )
-def test_what_cannot_be_cropped_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_crop_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         crop(settings, *shapes)

@@ -60,7 +60,7 @@ def test_a_region_in_no_image_is_refused(roi):
         ("pooled_h: 2 pooled_w: 2 spatial_scale: 0", [(1, 2, 3, 4), (5, 5)], "use a number above 0"),
     ],
 )
-def test_what_cannot_be_pooled_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_pooling_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer_of(f'type: "ROIPooling" roi_pooling_param {{ {settings} }}', *shapes)
 

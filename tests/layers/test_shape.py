@@ -1,4 +1,4 @@
-"""Shape layers: where each element goes, which of them are views, what is refused."""
+"""Shape layers: the new place of each element, views, refusals."""
 
 import numpy as np
 import pytest

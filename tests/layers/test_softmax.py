@@ -341,6 +341,6 @@ def test_infogain_is_divided_as_its_normalization_says(mode, divisor):
         ("loss_param { normalize: true }", [(2, 3), (2,), (3, 3)], "use normalization"),
     ],
 )
-def test_what_infogain_cannot_compute_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_infogain_loss_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         infogain(settings, *shapes)

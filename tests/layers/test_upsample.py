@@ -1,4 +1,4 @@
-"""Upsample: by hand, and what is refused."""
+"""Upsample: numbers by hand, and refusals."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_every_pixel_comes_scale_times_along_both_axes_and_gets_the_sum_back():
         ("upsample_h: 4", [(1, 2, 3, 4)], "has upsample_h and no mask"),
     ],
 )
-def test_what_cannot_be_upsampled_is_refused_with_a_remedy(settings, shapes, remedy):
+def test_an_impossible_upsampling_is_refused_with_a_remedy(settings, shapes, remedy):
     with pytest.raises(InputError, match=remedy):
         layer_of(f'type: "Upsample" upsample_param {{ {settings} }}', *shapes)
 

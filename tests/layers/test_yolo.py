@@ -80,7 +80,7 @@ def test_without_rescore_small_boxes_count_for_more_and_objectness_is_drawn_to_o
 
 
 def iou(a, b):
-    """Of boxes of center and size."""
+    """Intersection over union of boxes given by centre and size."""
     sides = [
         min(a[k] + a[k + 2] / 2, b[k] + b[k + 2] / 2) - max(a[k] - a[k + 2] / 2, b[k] - b[k + 2] / 2) for k in (0, 1)
     ]
@@ -99,7 +99,7 @@ def decoded(x, row, column, k):
 
 
 def objective(x, truth, held, warm):
-    """What the gradient is the derivative of, halved squares and the softmax loss; `held`: x of overlaps."""
+    """The function whose derivative is the gradient: halved squares and the softmax loss; `held`: x for overlaps."""
     owners, total = {}, 0.0
     for label, *box in truth:
         column, row = int(box[0] * 2), int(box[1] * 2)
@@ -242,7 +242,7 @@ def cross_entropy(p, target):
 
 
 def v3_objective(x, truth, held, logistic):
-    """What the gradient is the derivative of; `held`: x of overlaps."""
+    """The function whose derivative is the gradient; `held`: x for overlaps."""
     cost = (lambda p, target: (p - target) ** 2 / 2) if logistic else cross_entropy
     owners, total = {}, 0.0
     for label, *box in truth:

@@ -1,4 +1,4 @@
-"""Memory for kernel tests: arrays on 256-byte steps, NaN where nothing is written yet, guards around everything.
+"""Memory for kernel tests: arrays at multiples of 256 bytes, NaN in unwritten memory, guards around every array.
 
 Under AddressSanitizer (make sanitize) the guards are poisoned, so that a read of them is reported as well.
 """
@@ -14,7 +14,7 @@ GUARD = 256
 
 
 def poison(array: np.ndarray, on: bool = True) -> None:
-    """Makes AddressSanitizer report any access to the bytes of `array`, or none; does nothing without it."""
+    """Make AddressSanitizer report any access to the bytes of `array`, or stop doing so; without it, do nothing."""
     mark = getattr(ctypes.CDLL(None), "__asan_poison_memory_region" if on else "__asan_unpoison_memory_region", None)
     if mark is not None:
         mark(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))

@@ -1,4 +1,4 @@
-"""What the kernel tests share: random numbers, addresses, and how near is near."""
+"""Helpers of the kernel tests: random numbers, addresses, and comparisons."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def at(array):
 
 
 def close(got, want, bound=2e-6):
-    """Relative error over the whole array, and no element far worse than the rest."""
+    """Compare by relative error over the whole array, with no element far worse than the rest."""
     assert np.isfinite(got).all()
     want = np.asarray(want, np.float64)
     error = np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30)

@@ -1,6 +1,6 @@
-"""A slow, plain oracle of the recomputation planner: sets, loops, no cleverness.
+"""A slow, simple oracle of the recomputation planner, made of sets and loops.
 
-A graph is plain lists, built at random, and passed to the native StepGraph; the oracle walks the same lists.
+A graph is made of random lists, which are also passed to the native StepGraph.
 """
 
 import random
@@ -96,7 +96,7 @@ def _new_value(oracle, draw, producer, kept):
 
 
 def _add_backward(oracle, draw, main, stash):
-    """Per node one or two steps, which read the gradient of its output and add to those of its inputs."""
+    """Add one or two steps per node, which read the gradient of its output and add to those of its inputs."""
     gradient = {}
     for x in main:
         gradient[x] = len(oracle.grads)

@@ -1,4 +1,4 @@
-"""A mapped file that fails: a sentence and exit code 4, not a signal."""
+"""A mapped file that fails gives an error message and exit code 4 instead of a signal."""
 
 import contextlib
 import os

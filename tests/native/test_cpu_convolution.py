@@ -238,7 +238,7 @@ def run_step(step, case, memory, x, w, dy):
 @pytest.mark.parametrize(("images", "size", "others"), [(1, (60, 64), 700), (4, (14, 14), 288)])
 def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(step, images, size, others, every_way):
     """700 x 200 pairs of channels take 19.2 MiB when transformed: output channels come in two chunks, tiles in two
-    batches or more.  Four images of 14 x 14 pixels are one batch: chunks have 64 channels."""
+    batches or more.  Four images of 14 x 14 pixels are one batch, with chunks of 64 channels."""
     c, k = (200, others) if step == "dgrad" else (others, 200)
     whole = Case(images, c, size, k, pad=(1, 1))
     _, x, w, _, dy = tensors(whole)
@@ -277,8 +277,8 @@ def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
 @pytest.mark.parametrize("images", [2, 4, 8])
 @pytest.mark.parametrize(("c", "k"), [(192, 384), (201, 390)])
 def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every_way):
-    """Slices of 8, 16 and 32 tiles have a few output channels in each task, of dgrad those of 8; the batch of 64 tiles
-    packs all weights."""
+    """Slices of 8, 16 and 32 tiles (dgrad: 8) have few output channels in each task; the batch of 64 tiles packs all
+    weights."""
     batch = Case(16, c, (7, 7), k, pad=(1, 1))
     _, x, w, bias, dy = tensors(batch)
 

@@ -18,13 +18,13 @@ GUARD = 0xABAB
 
 
 def same_numbers(values: np.ndarray, expected: np.ndarray) -> bool:
-    """With the signs of zeros; what a NaN carries depends on the instruction."""
+    """Whether numbers are equal, including signs of zeros; payloads of NaNs depend on the instruction."""
     numbers = ~np.isnan(expected)
     return values[numbers].tobytes() == expected[numbers].tobytes() and bool(np.isnan(values[~numbers]).all())
 
 
 def floats(count: int, seed: int = 0) -> np.ndarray:
-    """Floats of any bits, with every kind of number among them."""
+    """Floats with any bits, including every kind of number."""
     found = np.random.default_rng(seed).integers(0, 1 << 32, count, np.uint32).view(np.float32)
     near = np.random.default_rng(seed + 1).integers(0x32000000, 0x48000000, count // 2, np.uint32)  # those of float16
     found[1::2] = (near | found[1::2].view(np.uint32) & 0x80000000).view(np.float32)
@@ -38,7 +38,7 @@ def floats(count: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("begin", [0, 1, 3])
 @pytest.mark.parametrize("count", COUNTS)
 def test_widening_has_the_bits_of_numpy(isa, count, begin, dtype):
-    """At elements that no vector is aligned to, and without a byte beside them."""
+    """Tests elements without vector alignment and without surrounding bytes."""
     source = np.random.default_rng(count).integers(0, 1 << 16, count + begin, np.uint16)
     edges = (EDGES if dtype == "bfloat16" else HALF_EDGES)[:count]
     source[begin : begin + len(edges)] = edges
@@ -71,8 +71,8 @@ def test_all_numbers_of_16_bits_come_back(isa, dtype):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_floats_between_all_numbers_of_float16_are_rounded_as_numpy_does(isa, first):
-    """Every 2^11th float of each sign, and those beside it: each fraction of float16 four times, with its ties; alone
-    (`first`: one by one, in no vector), and in vectors."""
+    """Tests every 2^11th float of each sign and its neighbours: each fraction of float16 four times, with its ties; one
+    by one (`first`), and in vectors."""
     steps = np.arange(0, 1 << 32, 1 << 11, dtype=np.uint64)
     for beside in (0, 1, (1 << 11) - 1):
         source = (steps + beside).astype(np.uint32).view(np.float32)

@@ -59,7 +59,7 @@ def test_euclidean_loss_is_half_the_squared_distance(count, isa, every_way):
 
 
 def places(label, channels, pixels):
-    """Of labels that count [channels][pixels], in rows [pixels][channels]."""
+    """The places in rows [pixels][channels] of labels that count [channels][pixels]."""
     return (label % pixels * channels + label // pixels).astype(int)
 
 

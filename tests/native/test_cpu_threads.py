@@ -23,7 +23,7 @@ def three_threads():
 
 
 def sums(memory, count: int):
-    """A launch that adds two arrays, cut into many tasks; and what it must give."""
+    """A launch that adds two arrays, split into many tasks, and its expected result."""
     a, b, y = memory.put(np.arange(count)), memory.put(np.ones(count)), memory.empty(count)
     return launch("eltwise_sum", count, y=at(y), xs=[at(a), at(b)], coefficients=[1.0, 1.0]), y, a + b
 
@@ -39,7 +39,7 @@ def test_every_task_is_done_however_long_the_threads_slept(three_threads, memory
 
 @pytest.mark.parametrize("pool_threads", [1, 2, 3])
 def test_kernels_of_several_threads_run_at_once(pool_threads, memory):
-    """As updates beside communication do."""
+    """Updates run while communication does, for example."""
     launches = [sums(memory, count) for count in (1 << 18, 1 << 16, 100)]
     before = cpu.threads()
     cpu.set_threads(pool_threads)

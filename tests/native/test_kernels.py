@@ -1,4 +1,4 @@
-"""Calls of native kernels by name: arguments are those of the declaration, or are refused by name."""
+"""Calls of native kernels by name: arguments must match the declaration, or are refused by name."""
 
 import struct
 

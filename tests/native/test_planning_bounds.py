@@ -14,7 +14,7 @@ def op(seconds, reads, writes):
 
 
 def diamond():
-    """a -> b, c, and from them e, of no bytes; then d takes 40 bytes, and after it b and c are read again."""
+    """a -> b, c, and from them e, of no bytes; then d takes 40 bytes, and b and c are read again after it."""
     step = StepBounds(1e9, 1e9)
     a, b, c, d, e, f = (step.add_buffer(nbytes, False) for nbytes in (10, 10, 10, 40, 0, 0))
     step.add_op(op(1.0, [], [a]))
@@ -26,11 +26,12 @@ def diamond():
 
 
 def test_what_two_values_follow_from_is_held_once():
-    """Beside d: b and c in 20 bytes, or one of them and a in as many, or a alone in 10, and both are recomputed."""
+    """During d, memory holds b and c in 20 bytes, or one of them and a in 20, or only a in 10, and both are
+    recomputed."""
     step = diamond()
     once = 13.0
     assert step.least_seconds([70, 60, 50, 49], 0) == pytest.approx([once, once, once + 8.0, inf])
-    assert step.least_seconds([55], 0) == pytest.approx([once + 8.0])  # prices alone would hold half a value: 4
+    assert step.least_seconds([55], 0) == pytest.approx([once + 8.0])  # a relaxation would hold half a value: 4
     assert (step.least_bytes(0), step.least_bytes(5), step.least_bytes()) == (50, 45, 40)
 
 

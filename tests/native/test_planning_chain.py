@@ -1,4 +1,4 @@
-"""The dynamic program over blocks: by hand, beside all schedules of short chains, and its orders in a layout."""
+"""The dynamic program over blocks: by hand, compared with all schedules of short chains, and its orders in a layout."""
 
 import heapq
 import random
@@ -19,8 +19,8 @@ def uniform(blocks, bytes_):
 
 @pytest.mark.parametrize(("bytes_", "seconds"), [(4, 0), (3, 1), (2, inf)])
 def test_a_chain_of_three_by_hand(bytes_, seconds):
-    """At the backward of the last block x0 and x1 lie beside the two gradients, or x1 alone, and the first block runs
-    again; x1 has to."""
+    """At the backward of the last block, memory holds the two gradients and x0 and x1, or only x1 (which is required),
+    and the first block runs again."""
     assert uniform(3, bytes_).least_seconds(bytes_) == seconds
 
 
@@ -32,7 +32,7 @@ def test_a_chain_of_five_runs_the_first_block_again_for_each_boundary_that_is_dr
 
 
 def test_a_kept_value_saves_its_recomputation_where_there_are_bytes():
-    """Of the first block: keep 3 bytes, or run forward again for 2 s to have them, or recompute them for 5 s."""
+    """The first block has three choices: keep 3 bytes, run forward again in 2 s, or recompute in 5 s."""
     plans = [[(0, 0, 1, 4, 2.0, 5.0), (0, 3, 4, 4, 2.0, 0.0)], [(1, 0, 1, 2, 1.0, 0.0)]]
     program = ChainProgram([1, 0], [0, 0], [1, 1], [2.0, 1.0], plans, 8, 8)
     assert [program.least_seconds(units) for units in (6, 5, 4, 3)] == [0, 2, 2, inf]
@@ -40,7 +40,7 @@ def test_a_kept_value_saves_its_recomputation_where_there_are_bytes():
 
 
 class AllSchedules:
-    """Dijkstra over all schedules of blocks with plans of their own: what is held stays until its backward.
+    """Dijkstra's algorithm over all schedules of blocks with separate plans: held values stay until their backward.
 
     state   (block whose backward is next, blocks that ran, boundaries held, plan per block that is kept or -1)
     """
@@ -73,7 +73,7 @@ class AllSchedules:
         for s in range(t):  # from a boundary that is held, or the input, to one further on
             if (s and s - 1 not in held) or (first and s != ran):
                 continue
-            if s not in held and kept[s] < 0:  # one block, with what a plan keeps inside
+            if s not in held and kept[s] < 0:  # one block, with the values that its plan keeps
                 for j, plan in enumerate(self.plans[s]):
                     if live + plan[2] + self.base[t] <= most:
                         after = (t, max(ran, s + 1), held | {s}, (*kept[:s], j, *kept[s + 1 :]))

@@ -1,7 +1,8 @@
-"""No plan of the dynamic program passes below the optimum of all schedules, found by walking every state there is.
+"""No plan of the dynamic program is below the optimum of all schedules, found by searching all states.
 
-A state is (values computed once, values resident, gradients formed).  A value may be computed, again too, when what it
-reads is resident, and dropped at any time; a gradient is formed once, and gone when the last one that reads it is.
+A state is (values computed once, values resident, gradients formed).  A value may be computed, also repeatedly, when
+its inputs are resident, and dropped at any time; a gradient is formed once, and freed after the last gradient that
+reads it.
 """
 
 import random
@@ -31,11 +32,11 @@ class FreeForm:
         return total
 
     def gradients(self, formed):
-        """Bytes of those that one which is not formed yet reads."""
+        """Bytes of the gradients that some unformed gradient reads."""
         return sum(self.size[v] for v in range(self.count) if formed >> v & 1 and self.before[v] & ~formed)
 
     def least_time(self, budget):
-        """Least recomputation of any schedule within `budget` bytes, or None."""
+        """The least recomputation of any schedule within `budget` bytes, or None."""
         best = {(0, 0, 0): 0}
         heap = [(0, (0, 0, 0))]
         while heap:
@@ -51,10 +52,11 @@ class FreeForm:
         return None
 
     def least_seconds(self, budget, copies):
-        """Seconds below which no schedule within `budget` bytes is that also brings values back over a link, or None.
+        """A lower bound of the seconds of any schedule within `budget` bytes that may also fetch values over a link, or
+        None.
 
-        Bringing v back takes copies[v] seconds beside the ops, one value at a time; leaving takes none.  Labels are
-        seconds of recomputation and of the link that do not dominate each other."""
+        Fetching v takes copies[v] seconds in parallel with the ops, one value at a time; offloading is free.  Labels
+        are seconds of recomputation and of the link that do not dominate each other."""
         found, heap = {}, [(0, 0, (0, 0, 0))]
         ends = []
         while heap:

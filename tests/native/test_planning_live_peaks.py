@@ -7,9 +7,10 @@ from tests.native.recompute_oracle import random_oracle
 
 
 class ChainOracle:
-    """What one segment of a chain costs, by holding the set of resident items in hand and running its actions.
+    """The cost of a segment of a chain, computed by running its actions on a set of resident items.
 
-    U are the values kept from earlier segments; it stays while a segment runs, except what nothing wants any more.
+    U are the values kept from earlier segments; they stay while a segment runs, except those that are not needed any
+    more.
     """
 
     def __init__(self, oracle):
@@ -21,7 +22,7 @@ class ChainOracle:
         self.inputs = frozenset(x for x in inputs if self.readers[x] or self.back[x])
         self.after = [oracle.after(v) for v in sorted(self.whole)]
 
-    # -- what is kept, and for how long ---------------------------------------------------------------------------
+    # -- lifetimes of kept values ----------------------------------------------------------------------------------
 
     def kept_of(self, segment, lower):
         return {x for v in segment for x in self.oracle.nodes[v]["writes"] if self.is_kept(x, v, lower)}
@@ -33,13 +34,13 @@ class ChainOracle:
         return bool(is_stash and self.after[node] - lower)
 
     def wanted_in(self, x, lower):
-        """By a forward of `lower` that may be recomputed, or by one of its steps."""
+        """Whether a forward of `lower` that may be recomputed, or one of its steps, needs the value."""
         value = self.oracle.values[x]
         own_recompute = value["kept"] and value["producer"] in lower
         return own_recompute or bool(self.readers[x] & lower) or bool(self.back[x] & lower)
 
     def dying(self, kept, lower):
-        """Of the values kept for certain when `lower` is done, those that it does not want itself."""
+        """The values certainly kept after `lower` that it does not need itself."""
         anyway = {x for x in kept if x in self.inputs or self.oracle.values[x]["kept"]}
         certain = anyway | {x for x in kept if (self.readers[x] | self.back[x]) - lower}
         return {x for x in certain if not self.wanted_in(x, lower)}
@@ -47,7 +48,7 @@ class ChainOracle:
     # -- one segment ----------------------------------------------------------------------------------------------
 
     def extend(self, chain, last, lower):
-        """(time, peak, U) of a chain that ends in `last`, when `lower` is put on it."""
+        """(time, peak, U) of a chain that ends in `last`, extended by `lower`."""
         time, peak, kept = chain
         segment = sorted(lower - last)
         steps = [("backward", s) for s, step in enumerate(self.oracle.steps) if step["owner"] in segment]
@@ -151,7 +152,7 @@ class ChainOracle:
         return [("value", x) for x in (*op["reads"], *op["writes"])]
 
     def run(self, action, resident, dies):
-        """Bytes while the action runs; afterwards `resident` holds what is left."""
+        """Bytes while the action runs; afterwards `resident` holds the remaining items."""
         op = self.op(action)
         new = set(self.written(action)) - resident
         if action[0] == "backward":
@@ -171,7 +172,7 @@ class ChainOracle:
         return use
 
     def every_chain(self):
-        """All (time, peak, M(U)); chains that came to the same go on as one."""
+        """All (time, peak, M(U)); chains with equal results are merged."""
         sets = self.oracle.lower_sets()
         reached = {lower: set() for lower in sets}
         reached[frozenset()] = {(0, 0, self.inputs)}
@@ -223,7 +224,7 @@ def test_a_planner_answers_for_a_smaller_family_as_one_of_that_family_does(seed)
     least = large.minimum(family="approx").model_peak_bytes
     assert least == small.minimum().model_peak_bytes
     for budget in (least - 1, least, least + least // 4, 2 * least):
-        large.solve(budget)  # whatever it has solved before
+        large.solve(budget)  # after other queries
         assert large.may_fit(budget, family="approx") == small.may_fit(budget) == (budget >= least)
         own, other = small.solve(budget), large.solve(budget, family="approx")
         assert (own and own.lower_sets) == (other and other.lower_sets)
@@ -232,7 +233,7 @@ def test_a_planner_answers_for_a_smaller_family_as_one_of_that_family_does(seed)
 @pytest.mark.samples(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_smaller_budget_has_the_answer_that_a_planner_without_earlier_questions_gives(seed):
-    """Also where that is the chain of a larger budget, which fits."""
+    """This holds even if the answer is the chain of a larger budget that fits."""
     graph = random_oracle(seed, most=24).native()
     planner = LowerSetPlanner(graph, family="extended", model="live")
     least = planner.minimum().model_peak_bytes

@@ -1,4 +1,4 @@
-"""The families of lower sets, and what a limit of time leaves of a search."""
+"""The families of lower sets, and the result of a search with a time limit."""
 
 import random
 from functools import cache

@@ -1,4 +1,4 @@
-"""The native planner of nested recomputation, on chains by hand and beside the optimum of all schedules.
+"""The native planner of nested recomputation: chains by hand, and comparison with the optimum of all schedules.
 
 The graph of value v and gradient v is that of test_planning_free_form.py: an op computes v from what it reads, and one
 forms its gradient from the gradients of v's readers and the values that they read.
@@ -124,7 +124,8 @@ def test_no_plan_with_offloads_is_below_the_optimum_of_all_schedules_with_copies
 
 
 def test_an_offload_that_is_waited_for_gives_way_to_a_recomputation():
-    """Of six values within 13 bytes: a second of recomputation.  The copies of any of them are waited for longer."""
+    """With six values within 13 bytes, one second of recomputation is optimal, because waits for copies of any value
+    take longer."""
     edges = [(0, 1), (0, 5), (1, 2), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5)]
     values = Values([2, 1, 10, 1, 2, 2], [1, 1, 1, 1, 3, 2], edges, [2.0, 2.0, 1.0, 1.0, 2.0, 4.0])
     plan = values.mixed_plan(13, copy_limit=13)
@@ -132,7 +133,7 @@ def test_an_offload_that_is_waited_for_gives_way_to_a_recomputation():
 
 
 def test_where_copies_are_free_nothing_runs_again_and_where_they_are_dear_nothing_is_copied():
-    """The chain of four below: with four bytes a second of recomputation, or one value on the host."""
+    """In the chain of four below, four bytes need one second of recomputation, or one value on the host."""
     chain = [1, 1, 1, 1], [1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)]
     free, dear = Values(*chain, [0.0] * 4).mixed_plan(4), Values(*chain, [100.0] * 4).mixed_plan(4)
     assert (free.seconds, len(free.order), len(free.offloads)) == (4, 8, 1)
@@ -205,7 +206,7 @@ EXPONENTS = (
 
 
 class PlainWalk:
-    """The walk of native/planning/nested/lookahead.h over Values, which forms every need and cost anew each time."""
+    """The walk of native/planning/nested/lookahead.h over Values, which recomputes every need and cost each time."""
 
     def __init__(self, values):
         self.values, free, count = values, values.free, values.free.count
@@ -306,7 +307,8 @@ def halves(x, count):
 @pytest.mark.samples(3)
 @pytest.mark.parametrize("seed", range(1, 26))
 def test_walks_are_those_that_form_every_need_and_cost_anew(seed):
-    """All walks of the search for the fewest bytes: bisections, then some below the least, by seconds and by ops."""
+    """Tests all walks of the search for the fewest bytes: bisections, then some below the minimum, by seconds and by
+    ops."""
     values = random_values(seed)
     walk = PlainWalk(values)
     order = walk.run(2 * values.live_bytes(values.order), EXPONENTS[0])

@@ -1,4 +1,4 @@
-"""The dynamic program under the paper's formula, against every chain of every small graph."""
+"""The dynamic program under the paper's formula, compared with every chain of every small graph."""
 
 import random
 from itertools import combinations
@@ -44,7 +44,7 @@ class PaperFormula:
         return self.before(self.whole - lower) & lower
 
     def extend(self, chain, last, lower):
-        """What (T, peak, U) of a chain that ends in `last` becomes when `lower` is put on it."""
+        """(T, peak, U) of a chain that ends in `last`, extended by `lower`."""
         total, peak, kept = chain
         segment = lower - last
         gradients = self.after(lower) - lower
@@ -54,7 +54,7 @@ class PaperFormula:
         return total, max(peak, use), kept | self.boundary(lower)
 
     def every_chain(self):
-        """The (T, peak, M(U)) of all chains {} < L1 < ... < V; chains that came to the same go on as one."""
+        """The (T, peak, M(U)) of all chains {} < L1 < ... < V; chains with equal results are merged."""
         sets = sorted(all_lower_sets(len(self.time), self.edges), key=len)
         reached = {lower: set() for lower in sets}
         reached[frozenset()] = {(0, 0, frozenset())}

@@ -1,4 +1,4 @@
-"""Placement in C++ (layermem._native.place), against a brute-force oracle and by its promises."""
+"""Placement in C++ (layermem._native.place), compared with a brute-force oracle, and its guarantees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def columns(intervals):
 
 
 def collisions(intervals, placement, align=1):
-    """Pairs that share a tick and a byte, found the quadratic way."""
+    """Pairs that share a tick and a byte, found in quadratic time."""
     reach = [
         (b, e, o, o + -(-s // align) * align)
         for (b, e, s), o in zip(intervals, placement.offsets.tolist())
@@ -54,13 +54,13 @@ def collisions_at(ticks, intervals, placement, align=1):
 
 
 def live_bytes(intervals, align=1):
-    """Most aligned bytes alive at one tick, tick by tick."""
+    """The most aligned bytes alive at one tick, computed tick by tick."""
     ticks = {b for b, _, _ in intervals}
     return max((sum(-(-s // align) * align for b, e, s in intervals if b <= t < e) for t in ticks), default=0)
 
 
 def least_height(intervals):
-    """The optimum of a few intervals: in some order, each put as low as those before it that it meets let it."""
+    """The optimum of a few intervals: the best order in which each is placed as low as the earlier ones permit."""
     best = sum(s for _, _, s in intervals)
     for order in itertools.permutations(intervals):
         placed = []
@@ -263,7 +263,7 @@ def test_the_search_starts_above_intervals_that_are_fixed_at_the_bottom():
 
 
 def hard_to_place():
-    """More intervals than seconds of search put together: it is running when it is interrupted."""
+    """Intervals whose search takes longer than any test, so that it can be interrupted."""
     return dissection(3200, seed=0)
 
 

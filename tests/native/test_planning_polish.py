@@ -1,4 +1,4 @@
-"""Orders under edits: their bytes beside those of a whole layout, and annealing that never makes an order worse."""
+"""Orders under edits: their bytes equal those of a whole layout, and annealing never makes an order worse."""
 
 import random
 

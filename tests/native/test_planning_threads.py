@@ -61,5 +61,5 @@ def test_an_interrupt_ends_a_search_of_the_main_thread():
 
 
 def _run(use):
-    # In a process of its own: a deadlock with the GIL would stop this one as well.
+    # In a separate process: a deadlock with the GIL would stop this one as well.
     subprocess.run([sys.executable, "-c", PLANNER + use], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""A build with sanitizers (`make sanitize`) reports a seeded error of each kind: else its silence proves nothing.
+"""A build with sanitizers (`make sanitize`) reports a seeded error of each kind; otherwise its silence proves nothing.
 
 LAYERMEM_SANITIZE holds the sanitizers that the extension under test was built with; without it nothing is tested here.
 """

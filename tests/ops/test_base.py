@@ -1,4 +1,4 @@
-"""Tensors and windows: shapes as users see them, order as memory has it."""
+"""Tensors and windows: shapes for users, order in memory."""
 
 import pytest
 

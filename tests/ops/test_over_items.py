@@ -1,4 +1,4 @@
-"""How the steps of ops lie along the items of the batch, and along the rows of weights; which ops mix items."""
+"""Steps of ops along the items of the batch and along the rows of weights; ops that mix items."""
 
 from dataclasses import replace
 
@@ -161,5 +161,5 @@ def test_the_data_gradient_of_a_product_sums_over_the_rows_of_its_weights():
         (ops.GradientNorm(), "needs all rows at once"),
     ],
 )
-def test_what_needs_all_rows_says_why(record, why):
+def test_records_that_need_all_rows_say_why(record, why):
     assert why in record.over_rows("forward").refusal

@@ -1,4 +1,4 @@
-"""Which layers a state lets in: Caffe's rules, case by case, and one by one against a plain oracle."""
+"""Layers that a state includes: Caffe's rules, case by case, and each compared with a simple oracle."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from layermem.proto import filter_by_state, filter_net, read_net_text
 from layermem.proto.filter import has_level_rules, meets, stages_of_rules
 from layermem.proto.schema import TEST, TRAIN, NetState, NetStateRule
 
-# what stands in the layer | phase | level | stages | is it in?
+# rules of the layer | phase | level | stages | included?
 CASES = """
                                                                   | TRAIN |  0 |            | in
                                                                   | TEST  |  3 | mystage    | in

@@ -1,4 +1,4 @@
-"""Fields of forks: those that change nothing are removed with a note, those that decide something are refused."""
+"""Fields of forks: harmless ones are removed with a note, others are refused."""
 
 import pytest
 

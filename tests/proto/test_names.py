@@ -1,4 +1,4 @@
-"""Names for layers that have none, or that of an earlier one."""
+"""Names for layers without a name or with a repeated one."""
 
 from layermem.proto.names import FreeNames, name_nameless, number_repeated
 from layermem.proto.schema import NetParameter

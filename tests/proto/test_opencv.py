@@ -20,7 +20,7 @@ cv2 = pytest.importorskip("cv2", reason="needs OpenCV below 5")
 
 PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
 NOT_DEPLOYED = ("Data", "DummyData", "Accuracy", "SoftmaxWithLoss")
-NETS = {  # the shape of one image, smaller than the nets' own where nothing depends on it; OpenCV knows no Clip
+NETS = {  # shape of one image, smaller than the net's if possible; OpenCV has no Clip
     "mnist": (1, 28, 28),
     "caffenet": (3, 227, 227),
     "googlenet": (3, 224, 224),
@@ -33,7 +33,7 @@ NETS = {  # the shape of one image, smaller than the nets' own where nothing dep
 
 
 def deploy(folder: str, image: tuple[int, ...]) -> NetParameter:
-    """What the last loss of the net depends on, with an Input layer and a Softmax."""
+    """The layers that the last loss of the net depends on, with an Input layer and a Softmax."""
     chosen = layers(PROTOTXT / folder / "train_val.prototxt", TEST)
     wanted = [layer for layer in chosen if layer.type == "SoftmaxWithLoss"][-1].bottom[0]
     net = NetParameter(name=folder)
@@ -50,7 +50,7 @@ def deploy(folder: str, image: tuple[int, ...]) -> NetParameter:
 
 
 def randomize(runner: Runner, net: Net, rng: np.random.Generator) -> None:
-    """Statistics and biases as after training: the fillers' zeros would hide which is which."""
+    """Set statistics and biases to random values as after training: the fillers' zeros would hide mistakes."""
     for node in net.nodes:
         for index, name in enumerate(node.params):
             shape = node.layer.params[index].shape

@@ -1,4 +1,4 @@
-"""The descriptor against facts: every field of Caffe's schema, held in fields.tsv."""
+"""The descriptor compared with the fields of Caffe's schema in fields.tsv."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which nets a solver names: Caffe's rules for one train net and any number of test nets."""
+"""The nets that a solver names: Caffe's rules for one train net and any number of test nets."""
 
 import pytest
 

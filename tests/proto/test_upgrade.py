@@ -1,4 +1,4 @@
-"""Old nets and solvers say, after reading, what a net written today says."""
+"""Old nets and solvers are read like nets written today."""
 
 import pytest
 from google.protobuf import text_format
@@ -162,7 +162,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_upgraded_is_refused_at_its_line(case):
+def test_fields_that_cannot_be_upgraded_are_refused_at_their_line(case):
     text, sentence = REFUSED[case]
     with pytest.raises(InputError) as caught:
         read_net_text(text, "n")

@@ -42,7 +42,7 @@ def refusal(path):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_what_is_written_is_read_bit_for_bit_with_names_and_shapes(suffix, tmp_path):
+def test_written_weights_are_read_bit_for_bit_with_names_and_shapes(suffix, tmp_path):
     path = tmp_path / f"net{suffix}"
     write_weights(path, "net", WEIGHTS)
     same(read_weights(path), WEIGHTS)
@@ -286,7 +286,7 @@ FILES = {
 
 
 def result(read, path):
-    """What reading gives: bytes and shapes by layer, or the error."""
+    """The result of reading: bytes and shapes by layer, or the error."""
     try:
         weights = read(path)
     except InputError as error:
@@ -321,7 +321,7 @@ def test_a_file_that_is_cut_or_changed_is_read_alike_both_ways(name, tmp_path, r
         changed[int(rng.integers(len(raw)))] = int(rng.integers(256))
         path.write_bytes(changed)
         ours, theirs = result(open_weights, path), result(read_weights, path)
-        assert ours == theirs or isinstance(theirs, str)  # what is not needed is not looked at
+        assert ours == theirs or isinstance(theirs, str)  # unneeded parts are not checked
 
 
 ENDINGS = ("w.caffemodel", "w.caffemodel.h5", "w.npz", "w.safetensors")

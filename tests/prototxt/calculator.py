@@ -1,6 +1,6 @@
-"""The shapes and the sizes of a prototxt net, worked out with nothing of layermem but its schema.
+"""Computes the shapes and the sizes of a prototxt net with nothing of layermem but its schema.
 
-An oracle of layermem.graph for tests: slow, short, and written from Caffe's formulas alone.  Caffe prints
+This oracle of layermem.graph for tests is slow, short, and written only from Caffe's formulas.  Caffe prints
 "Memory required for data: N" while it builds a net; `memory_required` gives that N.
 """
 
@@ -27,7 +27,7 @@ def parsed(path: Path):
 
 
 def layers(path: Path, phase: int, stages: tuple[str, ...] = ()) -> list:
-    """The layers of one phase, with no more of NetStateRule than our nets use: phase, stage, not_stage."""
+    """The layers of one phase, by the fields of NetStateRule in prototxt/: phase, stage, not_stage."""
     net = parsed(path)
 
     def holds(rule) -> bool:

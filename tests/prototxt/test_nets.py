@@ -160,7 +160,7 @@ def test_a_net_is_one_to_the_reader(path):
 @pytest.mark.samples(3)
 @pytest.mark.parametrize("path", DEEP, ids=name)
 def test_so_are_those_of_a_thousand_layers_and_more(path):
-    """They differ in depth alone."""
+    """The excluded nets differ only in depth."""
     read_net(path)
 
 

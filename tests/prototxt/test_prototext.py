@@ -5,7 +5,7 @@ from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.nets.catalog import FAMILIES, NETS, net_files
-from layermem.nets.prototext import WIDTH, Net, Word, dummy_solver, field, filler, solver
+from layermem.nets.prototext import WIDTH, NetText, Word, dummy_solver, field, filler, solver
 from layermem.nets.resnet import block_name, split
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import SolverParameter
@@ -33,7 +33,7 @@ def test_a_list_repeats_its_field():
 
 
 def test_a_net_is_read_as_it_was_written():
-    net = Net("tiny", notes=["a note"])
+    net = NetText("tiny", notes=["a note"])
     net.dummy("TRAIN", [2, 3, 8, 8], [2], 10, {})
     x = net.relu("relu1", net.conv("conv1", "data", num_output=4, kernel_size=3, weight_filler=filler("msra")))
     net.loss("loss", net.fc("ip", x, num_output=10, weight_filler=filler("xavier", variance_norm=1)))
@@ -50,7 +50,7 @@ def test_a_net_is_read_as_it_was_written():
 
 
 def test_a_layer_too_long_for_a_line_takes_one_per_message():
-    net = Net("wide", notes=[])
+    net = NetText("wide", notes=[])
     fillers = {"weight_filler": filler("gaussian", std=0.01), "bias_filler": filler("constant", value=0.1)}
     net.conv("conv1", "data", num_output=4, kernel_size=3, pad=1, stride=2, dilation=2, group=2, **fillers)
     lines = str(net).splitlines()

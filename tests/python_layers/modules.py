@@ -1,4 +1,4 @@
-"""A module as users of Caffe write it, and nets of its layers."""
+"""A module in the style of Caffe's users, and nets of its layers."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ SHAPES = {"data": (4, 3, 6, 6), "t": (4, 5), "cubes": (4, 8, 6, 6), "ten": (4, 8
 
 
 def write_module(folder: Path, text: str = MODULE) -> str:
-    """Write `text` as a module of a new name into `folder`; the name."""
+    """Write `text` as a module with a new name into `folder`; return the name."""
     name = f"user_layers_{next(_numbers)}"
     (folder / f"{name}.py").write_text(text)
     return name

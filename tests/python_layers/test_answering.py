@@ -1,4 +1,4 @@
-"""`import caffe` is answered by layermem.caffe, in a block or for good."""
+"""`import caffe` imports layermem.caffe, in a block or permanently."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Blobs as methods of Python layers see them."""
+"""Blobs in methods of Python layers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where modules are found, and what `import caffe` gives them."""
+"""The search for modules, and `import caffe` in them."""
 
 import sys
 from types import ModuleType
@@ -19,7 +19,7 @@ def load(name, folder):
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """Those of PYTHONPATH, the net and the current directory, in this order."""
+    """The folders of PYTHONPATH, of the net and the current one, in this order."""
     found = [tmp_path / name for name in ("path", "net", "here")]
     for folder in found:
         folder.mkdir()
@@ -95,7 +95,7 @@ def test_the_rest_of_caffe_is_missing_with_a_sentence(folders):
         load(write_module(folders[1], "import caffe\ncaffe.NCCL"), folders[1])
 
 
-def test_what_the_code_prints_goes_to_standard_error(folders, capsys):
+def test_output_of_the_code_goes_to_standard_error(folders, capsys):
     load(write_module(folders[1], "print('loaded')"), folders[1])
     assert capsys.readouterr() == ("", "loaded\n")
 

@@ -1,4 +1,4 @@
-"""Calls of the user's code: what goes wrong in them is one sentence with file and line."""
+"""Calls of the user's code: an error in them is one sentence with file and line."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def broken(where, line):
         ("BACKWARD", "bottom[1].diff[...] = 0", "IndexError"),
     ],
 )
-def test_what_the_code_raises_is_one_sentence_with_its_file_and_line(tmp_path, where, line, remedy):
+def test_an_exception_of_the_code_is_one_sentence_with_its_file_and_line(tmp_path, where, line, remedy):
     with pytest.raises(InputError, match=remedy) as caught:
         run(layer_of(tmp_path, broken(where, line)))
     assert (caught.value.line, caught.value.layer) == (LINES[where], "it")
@@ -100,7 +100,7 @@ def test_what_the_code_raises_is_one_sentence_with_its_file_and_line(tmp_path, w
         ("BACKWARD", "self.dy = top[0].diff", r"keeps a view .* after backward"),
     ],
 )
-def test_what_the_code_leaves_wrong_is_one_sentence_with_its_file(tmp_path, where, line, remedy):
+def test_wrong_results_of_the_code_are_one_sentence_with_its_file(tmp_path, where, line, remedy):
     with pytest.raises(InputError, match=remedy) as caught:
         run(layer_of(tmp_path, broken(where, line)))
     assert caught.value.path.startswith(str(tmp_path)) and caught.value.layer == "it"

@@ -1,4 +1,4 @@
-"""A step in slices, for what shows one."""
+"""A step in slices, for tests of its presentation."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rankings and curves that `compare` and reports are made of."""
+"""Rankings and curves of `compare` and reports."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_reports_of_all_strategies_are_those_of_one_after_the_other(job, budget)
     ]
 
 
-def test_those_that_fit_come_first_and_the_quickest_of_them_first(job):
+def test_strategies_that_fit_come_first_the_fastest_before_the_others(job):
     budget = evaluate(job, "hybrid").minimum_bytes * 2
     order = rank(evaluate(job, name, budget) for name in STRATEGIES)
     fits = [found.feasible for found in order]

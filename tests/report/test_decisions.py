@@ -1,4 +1,4 @@
-"""What a schedule does with each blob, in one word."""
+"""The decision about each blob of a schedule, in one word."""
 
 import pytest
 

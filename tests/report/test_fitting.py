@@ -1,4 +1,4 @@
-"""The search for the largest size, beside a look at every size."""
+"""The search for the largest size, compared with trying every size."""
 
 import pytest
 from hypothesis import given
@@ -60,7 +60,7 @@ def test_the_fit_is_the_largest_of_all_sizes_whose_placed_plan_is_within_the_bud
 
 
 @pytest.mark.parametrize("strategy", ["liveness", "recompute-approx"])
-def test_of_a_net_whose_ops_grow_with_its_batch_axis_the_fit_is_the_largest_too(strategy, tmp_path):
+def test_the_fit_is_the_largest_for_a_net_whose_ops_grow_with_its_batch_too(strategy, tmp_path):
     (tmp_path / "steps.prototxt").write_text(STEPS)
     jobs, budget_bytes = Jobs(net=tmp_path / "steps.prototxt"), 8 << 10
     fit = find_fit(jobs, range(1, 40), strategy, budget_bytes)
@@ -84,7 +84,7 @@ def test_plans_that_copy_reach_no_further_than_the_host_budget_lets_them():
 
 @pytest.mark.parametrize("tries, seen", [(64, [200, 199, 198, 197]), (2, [200, 199, 198, 197])])
 @pytest.mark.parametrize("last", [197, 3, 0])
-def test_where_placed_plans_are_over_the_budget_smaller_sizes_are_tried(monkeypatch, tries, seen, last):
+def test_smaller_sizes_are_tried_if_placed_plans_are_over_the_budget(monkeypatch, tries, seen, last):
     """Live bytes fit up to 200, placed ones up to `last`."""
     budget_bytes, placed = 3 << 20, []
     report = evaluate_if_fits(Jobs()(1), "liveness", budget_bytes)
@@ -101,7 +101,7 @@ def test_where_placed_plans_are_over_the_budget_smaller_sizes_are_tried(monkeypa
     assert len(placed) <= tries + 18
 
 
-def test_what_cannot_be_built_is_too_large_and_nothing_fits_a_byte():
+def test_a_net_that_cannot_be_built_is_too_large_and_nothing_fits_a_byte():
     jobs = Jobs()
 
     def make(batch):

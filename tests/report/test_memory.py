@@ -1,4 +1,4 @@
-"""The arena in predicted time, and what is drawn and traced of it."""
+"""The arena in predicted time, its plot and its trace."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Where the boxes and wires of a net are."""
+"""Positions of the boxes and wires of a net."""
 
 from itertools import combinations
 

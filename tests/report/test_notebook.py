@@ -1,4 +1,4 @@
-"""What notebooks show."""
+"""The HTML for notebooks."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""What strategies make of a job: plans, minimums and refusals."""
+"""Plans, minimums and refusals of strategies for a job."""
 
 from dataclasses import replace
 
@@ -70,7 +70,7 @@ def test_a_refusal_names_the_strategies_that_would_fit(job):
     assert "no other strategy" in str(evaluate(job, "caffe", 1).explain_refusal())
 
 
-def test_what_a_plan_does_is_counted():
+def test_recomputations_and_copies_of_a_plan_are_counted():
     job = job_of("chain")
     assert evaluate(job, "liveness").recomputed_ops == evaluate(job, "liveness").offloaded_bytes == 0
     lean = evaluate(job, "recompute", 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
-from layermem.report.predictions import Accuracy, Label, read_labels, score_lines, score_values, top_scores
+from layermem.report.predictions import AccuracyCount, Label, read_labels, score_lines, score_values, top_scores
 
 
 def test_labels_are_names_or_synsets(tmp_path):
@@ -45,7 +45,7 @@ def test_scores_that_are_no_numbers_are_refused(value):
 
 
 def test_accuracy_counts_items_with_a_label():
-    accuracy = Accuracy(2)
+    accuracy = AccuracyCount(2)
     for label, row in ((0, [3, 2, 1]), (1, [3, 2, 1]), (2, [3, 2, 1]), (None, [1, 2, 3]), (0, [9, 0, 0])):
         accuracy.add(label, top_scores(np.array(row, float), 2))
     assert str(accuracy) == "accuracy 50.0 %, top-2 75.0 % of 4 items with a label"

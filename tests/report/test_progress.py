@@ -1,4 +1,4 @@
-"""What a terminal shows of a run."""
+"""The display of a run on a terminal."""
 
 import io
 

@@ -59,7 +59,7 @@ HEADER = "event,iteration,seconds,loss,average_loss,learning_rate,test_net,detai
         ("a.txt", "", "is not a log by its name"),
     ],
 )
-def test_what_is_no_log_is_refused_with_its_line(tmp_path, name, content, says):
+def test_text_that_is_no_log_is_refused_with_its_line(tmp_path, name, content, says):
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(InputError) as refused:

@@ -39,7 +39,7 @@ def test_an_output_of_several_values_is_a_list_and_a_large_one_is_left_out():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
-def test_what_json_does_not_have_is_null(value):
+def test_numbers_that_json_lacks_are_null(value):
     assert number(value) is None
 
 

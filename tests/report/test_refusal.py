@@ -1,4 +1,4 @@
-"""What a refusal says: the budget, the minimum, the peak, and the strategies that would fit."""
+"""The text of a refusal: the budget, the minimum, the peak, and the strategies that would fit."""
 
 import re
 

@@ -33,7 +33,7 @@ def write(path, *records, columns=COLUMNS):
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.csv", "RUN.JSONL"])
-def test_what_is_written_is_read_also_after_a_second_run(tmp_path, name):
+def test_written_records_are_read_after_a_second_run_too(tmp_path, name):
     path = tmp_path / name
     write(path, *RECORDS)
     write(path, *RECORDS)

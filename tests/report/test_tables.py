@@ -68,7 +68,7 @@ def test_on_a_terminal_a_name_with_brackets_is_shown_as_it_is():
     assert "conv[red]1" in file.getvalue() and "1 layer" in file.getvalue()
 
 
-def test_on_a_terminal_a_title_and_a_total_that_look_like_markup_are_shown_as_they_are():
+def test_titles_and_totals_that_look_like_markup_are_shown_unchanged_on_a_terminal():
     file = Terminal()
     print_table(["layer"], [["a"]], total=["[/x]"], title="net [/b] x2", file=file)
     assert "net [/b] x2" in file.getvalue() and "[/x]" in file.getvalue()

@@ -1,5 +1,5 @@
-"""Steps with weights in bands of rows have the bits of the step without, in the bytes that their plan names; the
-parameter is one thing for whoever reads or writes it."""
+"""Steps with weights in bands of rows have the bits of the step without, in the bytes that their plan predicts; the
+parameter is read and written as one array."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def learned(
     fields: object = None,
     **options: object,
 ) -> dict[str, bytes]:
-    """All that a run leaves: its losses, parameters and optimizer state, and what its test nets find."""
+    """The results of a run: its losses, parameters and optimizer state, and the outputs of its test nets."""
     fields = {"test_iter": 2, "test_interval": 1000, **(fields or {})}
     file = solver_file(net, folder, **fields)
     if isinstance(strategy, str):

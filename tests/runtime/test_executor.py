@@ -64,7 +64,7 @@ def executed(device, plan=None, *, poison=False, steps=1):
 
 
 def value_at(executor, buffer):
-    """What the bytes of the (last) residency of `buffer` hold after the step."""
+    """The contents of the (last) residency of `buffer` after the step."""
     r = [r for r in executor.schedule.residencies if r.buffer == buffer][-1]
     return (executor.host if r.host else executor.arena).view(r.offset, SHAPE)
 
@@ -96,7 +96,7 @@ def test_with_poison_bytes_hold_nan_from_the_tick_at_which_their_residency_ends(
 
 
 class Adding(Device):
-    """Its only kernel adds one to what it reads, and records what it was given."""
+    """A device whose only kernel adds one to its input, and which records the bound arrays."""
 
     def __init__(self):
         self.bound = {}

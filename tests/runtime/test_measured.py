@@ -1,4 +1,4 @@
-"""The measured peak is read from memory: ops that write where their schedule gives them no bytes are found out."""
+"""The measured peak is read from memory: ops that write outside of their bytes in the schedule are detected."""
 
 import ctypes
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ DEVICES = [ReferenceDevice, CpuDevice]
 
 
 class WritingBeside:
-    """A device one of whose ops writes `distance` bytes behind the array that `role` has in the arena."""
+    """A device with an op that writes `distance` bytes after the array of `role` in the arena."""
 
     op_name, role, distance = "loss.forward", "y0", 0
 

@@ -50,7 +50,7 @@ def runner(*offloaded, **options):
 
 
 def test_a_buffer_of_some_rows_is_written_from_all_and_read_as_they_are():
-    """Ranks share the optimizer state by rows."""
+    """Ranks divide the optimizer state by rows."""
     whole = Buffer("h", HISTORY, SHAPE, 480, True)
     band = Buffer("h", HISTORY, Tensor((1, 3, 4, 5)), 240, True, BandOf(whole, 1))
     fill = Op("h.update", UPDATE, ops.Fill(7.0), "fill", {"y0": "h"}, (), (), ("h",))
@@ -105,7 +105,7 @@ def test_a_program_with_a_residency_beyond_its_arena_is_refused():
 
 
 def test_host_memory_is_allocated_before_the_arena(monkeypatch):
-    """Where it is pinned it takes some of a GPU's memory, which an arena of all that is free would not leave."""
+    """Pinned host memory takes some of a GPU's memory, which an arena of all free memory would not leave."""
     device, made = get_device("cpu"), []
 
     def noted(name, make):

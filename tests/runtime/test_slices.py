@@ -1,4 +1,4 @@
-"""Steps in slices of the batch give the bits of the step without slices, in the bytes that their plan names."""
+"""Steps in slices of the batch have the bits of the step without slices, in the bytes that their plan predicts."""
 
 from collections.abc import Mapping
 
@@ -234,7 +234,7 @@ class Step:
             self.runner.write(name, value if owned.param.learned else abs(value))  # averages of variances
 
     def results(self, steps: int = 2) -> dict[str, np.ndarray]:
-        """What `steps` of them hand to the host, and the persistent buffers after them."""
+        """The outputs of `steps` steps on the host, and the persistent buffers after them."""
         outputs: Mapping[str, np.ndarray] = {}
         for _ in range(steps):
             outputs = self.runner.run()
@@ -284,7 +284,7 @@ def test_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
 @pytest.mark.parametrize("strategy", ["caffe", "recompute-approx", "hybrid"])
 @pytest.mark.parametrize("cut", ["..wide_relu/2", "..three/4", "wide../2", "whole/4"])
 def test_gradients_behind_the_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
-    """That of `wide` has more bytes than its operands; three roles of one op add to the gradient of its top."""
+    """The gradient of `wide` has more bytes than its operands; three roles of one op add to the gradient of its top."""
     step = Step(WIDE, device, cut.replace("wide_relu", "wide" if device.name == "cpu" else "wide_relu"), strategy)
     assert any(op.step == "wgrad" and op.layers[0] == "wide" and op.record.part is None for op in step.graph.ops)
     assert_same_bits(step, Step(WIDE, device, None))
@@ -304,8 +304,8 @@ def test_held_and_clipped_gradients_of_slices_have_the_same_bits(device, cut, fo
     assert_same_bits(Step(CHAIN, device, cut, **{form: True}), Step(CHAIN, device, None, **{form: True}))
 
 
-def test_what_some_slices_have_written_is_offloaded_and_comes_back(device):
-    """A copy between two slices takes what is there of the blob in which they write their items."""
+def test_a_buffer_that_some_slices_have_written_is_offloaded_and_comes_back(device):
+    """A copy between two slices takes the existing part of the blob in which slices write their items."""
     whole, step = Step(CHAIN, device, None), Step(CHAIN, device, "..pool1/2")
     order = program_order(step.graph)
     plan = Plan("by hand", order, {Gap("pool1", 0): Decision.OFFLOAD}, slices=step.graph.slices)
@@ -332,7 +332,7 @@ def test_held_and_clipped_gradients_of_slices_with_batch_norms_have_the_same_bit
 
 
 def test_a_gradient_that_both_passes_read_may_be_made_twice(device):
-    """Under the least budget of `nested`, dy of a BatchNorm is made again for the second pass."""
+    """Under the smallest budget of `nested`, dy of a BatchNorm is recomputed for the second pass."""
     large = THREE_NORMS.replace("dim: 6 dim: 5", "dim: 32 dim: 32")
     step = Step(large, device, "..pool/4", "nested", least=True)
     order = step.program.plan.order

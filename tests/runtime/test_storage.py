@@ -59,13 +59,13 @@ def trained(file: SolverFile, device: Device, *, steps: int = STEPS, **options: 
 
 
 def solver_of(net: str, folder: Path, **fields: object) -> SolverFile:
-    """Without tests, whose arena training alone would not fill."""
+    """A solver without tests, because training alone would not fill their arena."""
     return solver_file(net, folder, test_iter=None, test_interval=None, **fields)
 
 
 @pytest.fixture(scope="module")
 def bits_of_caffe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, str], Bits]:
-    """Without parts."""
+    """The bits of strategy `caffe` without parts."""
 
     @cache
     def bits(name: str, device: str, storage: str) -> Bits:
@@ -149,7 +149,7 @@ def test_the_least_budget_of_a_strategy_is_kept(device, text, tmp_path, monkeypa
 
 
 def test_tests_of_a_solver_are_computed_in_the_same_storage(device, tmp_path):
-    """Their nets share the arena; scores come from activations in 16 bits as well."""
+    """Nets share the arena; scores also come from activations in 16 bits."""
     with Solver(solver_file("chain", tmp_path), device=device) as solver:
         assert [graph.storage for graph in solver.job.graphs] == [device.storage] * 2
         solver.solve()
@@ -167,7 +167,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(device, tmp_
 
 
 def test_a_snapshot_of_another_storage_is_resumed_with_a_warning(device, tmp_path):
-    """As that of another device is: the numbers go on, but not bit by bit."""
+    """This is like a snapshot of another device: numbers continue, but not bit by bit."""
     file = solver_of("chain", tmp_path)
     with Solver(file, device=device) as solver:
         solver.step(1)

@@ -64,7 +64,7 @@ def running(text, strategy):
     def run():
         for name in gradients:
             runner.write(name, np.zeros(runner.persistent[name].tensor.shape))
-        for name, value in states.items():  # that the run before has carried on
+        for name, value in states.items():  # restores states that the previous run advanced
             runner.write(name, value)
         found = runner.run()
         return sum(each.weight * float(found[each.version].sum()) for each in wanted)
@@ -75,7 +75,7 @@ def running(text, strategy):
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("name", ALL)
 def test_every_gradient_of_a_net_agrees_with_central_differences(name):
-    """Those of one plan do, and those of two others have the same bits."""
+    """Gradients of one plan are compared, and those of two others have the same bits."""
     runner, parameters, run = running(ALL[name], "hybrid")
     run()
     analytic = {p: runner.read(f"{p}.diff") for p in parameters}

@@ -1,4 +1,4 @@
-"""Residencies as rows of ticks, so that a test shows the lifetimes that it is about.
+"""Draws residencies as rows of ticks, so that a test shows its lifetimes.
 
 a  512 ##..      the name of the buffer, its bytes, # where it is resident
 b  512 .##.
@@ -12,7 +12,7 @@ from layermem.schedule.ir import Residency
 
 
 def residencies(picture: str, *, host: Iterable[str] = (), over: dict[str, str] | None = None) -> list[Residency]:
-    """The residencies that `picture` shows, without offsets; `host` and `over` name buffers."""
+    """Return the residencies in `picture`, without offsets; `host` and `over` name buffers."""
     found: list[Residency] = []
     ids: dict[str, int] = {}
     for rid, line in enumerate(picture.strip().splitlines()):

@@ -4,9 +4,9 @@ A brute-force oracle of schedule/check.py.  Memory is a dictionary of cells of 6
 that computed it and the values it was computed from, so a wrong input, a torn value or a missing `after` gives another.
 
     one run   instructions execute one by one, in an order that respects streams and `after`
-    all runs  for each instruction, the run in which it comes as early as possible: everything it must wait for goes
-              first, in order, then the instruction, then the rest; so each pair of unordered instructions meets both
-              ways round
+    all runs  for each instruction, the run in which it comes as early as possible: first everything that it must wait
+              for, in order, then the instruction, then the rest; so each pair of unordered instructions occurs in both
+              orders
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GARBAGE = "garbage"
 
 
 def wrong_runs(schedule: Schedule) -> list[str]:
-    """What goes wrong in some permitted order of the instructions; empty if nothing ever does."""
+    """The errors of some permitted order of the instructions; empty if there are none in any order."""
     found: list[str] = []
     for order in orders(schedule):
         found += _Run(schedule).run(order)
@@ -42,7 +42,7 @@ def orders(schedule: Schedule) -> Iterator[list[Instruction]]:
         last[instruction.stream] = instruction.tick
     for instruction in instructions:
         first = [each for each in instructions if each.tick in ancestors[instruction.tick]]
-        if len(first) != instruction.tick:  # else it is the order of the instructions
+        if len(first) != instruction.tick:  # otherwise it is the order of the instructions
             rest = [
                 each
                 for each in instructions
@@ -52,12 +52,12 @@ def orders(schedule: Schedule) -> Iterator[list[Instruction]]:
 
 
 def final_values(graph: Graph) -> dict[str, object]:
-    """What the persistent buffers hold after a step in the graph's own order."""
+    """The values of persistent buffers after a step in the graph's own order."""
     return _in_order(graph)[1]
 
 
 class _Run:
-    """One order of the instructions.  `cells` maps (host?, cell number) to (value, which part of it)."""
+    """One order of the instructions.  `cells` maps (host?, cell number) to (value, part of the value)."""
 
     def __init__(self, schedule: Schedule):
         self.schedule, self.graph = schedule, schedule.graph
@@ -92,7 +92,7 @@ class _Run:
         return wrong
 
     def _compute(self, instruction: Instruction, op: Op) -> dict[str, object]:
-        """Run one op: its workspace and its outputs are garbage before it reads, but for lawful overlays."""
+        """Run one op: its workspace and its outputs are garbage before it reads, except for permitted overlays."""
         at = {
             op.roles[role]: self.schedule.residencies[rid]
             for role, rid in instruction.roles.items()
@@ -125,8 +125,8 @@ class _Run:
 
 
 def result(graph: Graph, op: Op, buffer: str, values: dict[str, object]) -> object:
-    """The value that `op` leaves in `buffer`.  A recomputation gives what the first run gave, if it reads the same; a
-    stash that it reads must be the one that its other inputs lead to."""
+    """The value that `op` leaves in `buffer`.  A recomputation gives the value of the first run if it reads the same
+    values; a stash that it reads must belong to its other inputs."""
     if GARBAGE in values.values():
         return GARBAGE
     original = graph.by_name[op.name]
@@ -146,7 +146,7 @@ def _made(op: str, buffer: str, inputs: dict[str, object]) -> object:
 
 
 def _in_order(graph: Graph) -> tuple[dict[str, dict[str, object]], dict[str, object]]:
-    """Per op, the values that it reads when the graph's ops run in their own order; and how persistent ones end."""
+    """Per op, the values that it reads in the graph's own order; then the final values of persistent buffers."""
     now: dict[str, object] = {name: ("start", name) for name, b in graph.buffers.items() if b.persistent}
     inputs = {}
     for op in graph.ops:
@@ -156,7 +156,7 @@ def _in_order(graph: Graph) -> tuple[dict[str, dict[str, object]], dict[str, obj
 
 
 def _between_steps(schedule: Schedule) -> list[Residency]:
-    """Where persistent buffers lie between steps: in the host arena if they are there for the whole step."""
+    """The residencies of persistent buffers between steps: in the host arena if they are there for the whole step."""
     residencies: dict[str, Residency] = {}
     for r in schedule.residencies:
         buffer = schedule.graph.buffers.get(r.buffer)

@@ -1,6 +1,6 @@
-"""An oracle for the native layout, slow and plain: residencies of a plan, times of copies, live bytes and seconds.
+"""A slow and simple oracle for the native layout: residencies of a plan, times of copies, live bytes and seconds.
 
-Positions number the plan's order.  An op at position p starts at `starts[p]` in the modelled time of the ops alone.
+Positions number the plan's order.  An op at position p starts at `starts[p]` in the modelled time of the ops.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class LayoutOracle:
     def nbytes(self, buffer):
         return self.graph.buffers[buffer].nbytes
 
-    # -- which residencies -------------------------------------------------------------------------------------
+    # -- residencies -------------------------------------------------------------------------------------------
 
     def residencies(self):
         found = []
         uses = uses_of(self.ops)
-        for buffer in self.graph.buffers:  # whose order is that of copies of one position
+        for buffer in self.graph.buffers:  # in the order of copies at one position
             found += self._residencies_of(buffer, uses.get(buffer, []))
         found = self._later(self._earlier(found))
         return found if self.plan.copy_limit_bytes is None else self._within_limit(found)
@@ -53,7 +53,7 @@ class LayoutOracle:
             if not use.reads or offloaded:
                 groups.append([])
             groups[-1].append(use)
-        on_host = persistent  # does the host hold the newest bytes?
+        on_host = persistent  # whether the host holds the newest bytes
         found = []
         for index, group in enumerate(groups):
             begin, end = group[0].position, group[-1].position + 1
@@ -65,10 +65,10 @@ class LayoutOracle:
             on_host = on_host or offloads
         return found
 
-    # -- when copies run ---------------------------------------------------------------------------------------
+    # -- times of copies ---------------------------------------------------------------------------------------
 
     def _later(self, residencies):
-        """Releases of what is offloaded: when that share of the copy is done, one copy after the other."""
+        """Releases of offloaded buffers: when that share of the copy is done, with copies in sequence."""
         queue = 0.0
         released = {}
         for r in sorted((s for s in residencies if s.offloads), key=lambda s: s.end):
@@ -82,7 +82,7 @@ class LayoutOracle:
         return [s._replace(release=released.get(s, s.release)) for s in residencies]
 
     def _earlier(self, residencies):
-        """Issues of what is prefetched: so that the share of the copy is done when its op starts."""
+        """Issues of prefetches: early enough that the share of the copy is done when its op starts."""
         queue = self.starts[-1]
         issued = {}
         for r in sorted((s for s in reversed(residencies) if s.prefetch_at is not None), key=lambda s: -s.begin):
@@ -95,8 +95,8 @@ class LayoutOracle:
         return [s._replace(prefetch_at=issued.get(s, s.prefetch_at)) for s in residencies]
 
     def _within_limit(self, residencies):
-        """The same with copies that hold bytes at the positions next to the op that waits for them where all that is in
-        use then is within the limit: copies out from the last one, then copies in from the first one."""
+        """Residencies with copies that hold bytes next to the waiting op, unless all live bytes there are within the
+        limit: copies out from the last one, then copies in from the first one."""
         if max(self._live(residencies), default=0) <= self.plan.copy_limit_bytes:
             return residencies
         wanted = residencies
@@ -108,7 +108,7 @@ class LayoutOracle:
         ]
 
         def extend(number, **change):
-            """Whether the limit permits the residency with this change, which is then made."""
+            """Make the change of the residency if the limit permits it, and return whether it does."""
             changed = [*held[:number], held[number]._replace(**change), *held[number + 1 :]]
             before, after = self._live(held), self._live(changed)
             fits = all(b == a or a <= self.plan.copy_limit_bytes for b, a in zip(before, after))
@@ -128,7 +128,7 @@ class LayoutOracle:
         return held
 
     def _live(self, residencies):
-        """Aligned bytes in use at each position; overlays share them at the op where one begins and one ends."""
+        """Aligned live bytes at each position; overlays share them at the op where one begins and one ends."""
         live = [aligned(op.workspace_bytes) for op in self.ops]
         for r in residencies:
             begin = r.begin if r.prefetch_at is None else r.prefetch_at
@@ -149,10 +149,11 @@ class LayoutOracle:
                         live[q] -= aligned(self.nbytes(overlay.out))
         return live
 
-    # -- what it takes -----------------------------------------------------------------------------------------
+    # -- live bytes and seconds --------------------------------------------------------------------------------
 
     def seconds(self, residencies):
-        """Ends of all ops and copies: an op waits for what it fetches and for all copies out of bytes given away."""
+        """Ends of all ops and copies: an op waits for its prefetches and for all copies out of bytes that are
+        reused."""
         at = defaultdict(list)
         for r in residencies:
             if r.prefetch_at is not None:
@@ -164,7 +165,8 @@ class LayoutOracle:
         for position, op in enumerate(self.ops):
             compute = max([compute, *(t for s, t in gone.items() if s.release <= position)])
             for r in sorted(at["in", position], key=lambda s: s.begin):
-                mine = [t for s, t in gone.items() if s.buffer == r.buffer]  # it must have left before it returns
+                # It must be copied out before it is copied back.
+                mine = [t for s, t in gone.items() if s.buffer == r.buffer]
                 h2d = max([h2d, compute, *mine]) + self.costs.prefetch(self.nbytes(r.buffer))
                 back[r] = h2d
             compute = max([compute, *(t for s, t in back.items() if s.begin == position)]) + self.costs.op(op)
@@ -175,7 +177,7 @@ class LayoutOracle:
 
 
 def live_bytes_by_instruction(instructions, residencies):
-    """Most aligned bytes on the device at one tick, from the instructions alone; a chain of overlays counts once."""
+    """The most aligned bytes on the device at one tick, from the instructions; a chain of overlays counts once."""
     return max(
         sum(nbytes for begin, end, nbytes in allocations(tuple(residencies)) if begin <= instruction.tick < end)
         for instruction in instructions

@@ -1,4 +1,4 @@
-"""Small random training graphs and random plans for them: what schedules are made of, without layers or kernels.
+"""Small random training graphs and random plans for them, without layers or kernels.
 
 random_graph  feeds, layers with stashes, parameters, moving averages and workspaces, their backward ops and updates
 random_plan   an order with repeats, decisions, overlays and a share of copies ahead, at random but always lawful
@@ -64,7 +64,7 @@ class _Build:
 
 
 def random_graph(rng: random.Random, layers: int = 6, *, once: float = 0.15) -> Graph:
-    """A training step; layer i is "li", its output too.  `once`: share of layers that cannot be run again."""
+    """A training step; layer i and its output are named "li".  `once`: fraction of layers that cannot run again."""
     build = _Build(rng, once)
     blobs = []
     for i in range(rng.choice((1, 1, 2))):
@@ -99,7 +99,8 @@ def _layer(build: _Build, i: int, blobs: list[str]) -> tuple[str, list[str], Op,
     over = build.overlay(y, inputs[0], rng.choice(("inplace", "forward")))
     op = build.op(f"{name}.forward", FORWARD, (*inputs, *params), (y, *stash), averages, overlays=over)
     if rng.random() >= build.once:
-        keeps = stash and (averages or rng.random() < 0.3)  # like BatchNorm: the stash is made once and read again
+        # Like BatchNorm, whose stash is made once and read by recomputations.
+        keeps = stash and (averages or rng.random() < 0.3)
         reads, writes = (*op.reads, *(stash if keeps else ())), (y, *(() if keeps else stash))
         roles = {role: b for role, b in op.roles.items() if b in {*reads, *writes}}
         op = replace(op, recompute=replace(op, roles=roles, reads=reads, writes=writes, updates=()))
@@ -149,7 +150,7 @@ def _updates(build: _Build) -> None:
 
 
 def random_costs(rng: random.Random, graph: Graph) -> Costs:
-    """Every op takes 1 to 9 seconds; a copy of 512 bytes takes about as long, or far longer."""
+    """Costs in which every op takes 1 to 9 seconds; a copy of 512 bytes takes about as long, or far longer."""
     link = rng.choice((10.0, 100.0, 1000.0))
     rates = Rates(flops=1.0, memory=1.0, d2h=link, h2d=link * rng.choice((1, 3)), launch=0.1)
     return Costs(rates, {op.name: float(rng.randint(1, 9)) for op in graph.ops})
@@ -193,7 +194,7 @@ def _decisions(rng: random.Random, graph: Graph, order: tuple[str, ...]) -> dict
             if mine[number + 1].reads and rng.random() < share:
                 decisions[Gap(name, number)] = Decision.OFFLOAD
             elif not mine[number + 1].reads and rng.random() < 0.1:
-                decisions[Gap(name, number)] = Decision.RECOMPUTE  # what the order implies, said aloud
+                decisions[Gap(name, number)] = Decision.RECOMPUTE  # implied by the order
         if buffer.persistent and rng.random() < share:
             decisions[Gap(name, -1)] = Decision.OFFLOAD
         elif not buffer.persistent and rng.random() < 0.1:

@@ -1,4 +1,4 @@
-"""Graphs and schedules small enough to follow with a pencil."""
+"""Graphs and schedules small enough to follow by hand."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def graph(buffers: Iterable[Buffer], ops: Iterable[Op]) -> Graph:
 def small_graph() -> Graph:
     """x -> a = a(x, w) -> b = b(a), with one parameter and its history; every buffer takes 512 bytes.
 
-    w is read by a alone; b may lie on a, and a.diff on b.diff; a needs 300 bytes of workspace.
+    Only a reads w; b may overlay a, and a.diff may overlay b.diff; a needs 300 bytes of workspace.
     """
     kinds = {"x": DATA, "w": PARAMETER, "a": DATA, "b": DATA, "b.diff": DIFF, "a.diff": DIFF, "w.diff": GRADIENT}
     return graph(
@@ -79,7 +79,7 @@ def graph_with_a_fused_update() -> Graph:
 
 
 def small_plan() -> Plan:
-    """b is made twice, x leaves between its uses, and h lives on the host."""
+    """A plan in which b is computed twice, x is offloaded between its uses, and h is on the host."""
     forward = ["x.forward", "a.forward", "b.forward", "b.output", "b.seed"]
     order = [*forward, "a.forward", "b.forward", "b.backward", "a.weights", "w.update"]
     decisions = {Gap("x", 1): Decision.OFFLOAD, Gap("h", -1): Decision.OFFLOAD}
@@ -87,7 +87,7 @@ def small_plan() -> Plan:
 
 
 def a_second_each(graph: Graph) -> Costs:
-    """Every op takes a second, a copy of 512 bytes two."""
+    """Costs in which every op takes a second, and a copy of 512 bytes two."""
     return Costs(LINK, {op.name: 1.0 for op in graph.ops})
 
 

@@ -56,13 +56,13 @@ def test_an_offload_within_the_step_does_not_move_a_buffer(arena, plan):
 
 
 def test_live_bytes_are_those_of_the_graph_that_needs_most(arena, graphs, plan):
-    """The train step: 1 KiB of w, h and v, and x with dw.  The test net: as much, and y with z."""
+    """The train step needs 1 KiB of w, h and v, and x with dw.  The test net needs the same, and y with z."""
     assert ArenaPlanner(graphs[:1], a_second_each(graphs[0])).live_bytes(plan) == 2 * 256 + 2 * 256
     assert arena.live_bytes(plan) == 1024 + 2 * 1024
 
 
 def test_bytes_of_the_training_graph_count_with_what_only_the_others_keep(graphs, plan):
-    """A test net that needs no more than its parameters holds their bytes while the other one trains."""
+    """A test net that needs only its parameters holds their bytes while the other graph trains."""
     train, test = graphs
     small = replace(test, ops=(op("z", FORWARD, "w v"),), buffers={n: test.buffers[n] for n in "wv"})
     assert ArenaPlanner((train, small), a_second_each(train)).live_bytes(plan) == 1024 + 2 * 256
@@ -75,7 +75,7 @@ def test_the_profile_is_the_bytes_of_each_op_of_all_graphs(arena, plan):
 
 
 def test_state_on_the_host_is_there_for_the_other_graphs_too(arena, plan):
-    """The test net fetches w for its op, and never has h; so they take y, z, w and v."""
+    """The test net fetches w for its op, and never holds h; so the arena holds y, z, w and v."""
     train, test = arena.plans(replace(plan, decisions=BOTH))
     assert train.decisions == BOTH
     assert test.decisions == {Gap("w", -1): Decision.OFFLOAD, Gap("w", 0): Decision.OFFLOAD}
@@ -84,7 +84,7 @@ def test_state_on_the_host_is_there_for_the_other_graphs_too(arena, plan):
 
 
 def test_copies_of_the_other_graphs_hold_bytes_up_to_the_same_limit(arena, plan):
-    """v is on the device for the test net alone, and h, once it is on the host, for none."""
+    """v is on the device only for the test net, and h, once it is on the host, for none."""
     for decisions, of_test in (({}, 4096 + 512 - 256), (BOTH, 4096 + 512)):
         limited = replace(plan, decisions=decisions, copy_limit_bytes=4096)
         assert arena.plans(limited)[1].copy_limit_bytes == of_test
@@ -100,14 +100,14 @@ def test_a_plan_of_an_unknown_strategy_has_others_that_reuse_bytes(arena, plan):
     assert arena.plans(replace(plan, strategy="mine"))[1].strategy == "liveness"
 
 
-def test_what_is_cached_is_made_once(arena):
+def test_cached_values_are_made_once(arena):
     made = []
     answers = [arena.cached("key", lambda: made.append(1) or len(made)) for _ in range(3)]
     assert answers == [1, 1, 1] and arena.cached("another key", lambda: 7) == 7
 
 
 def test_state_returns_to_the_device_only_where_the_test_net_fits_beside_it(arena, plan):
-    """The test net uses w anyway; h would take 256 bytes more."""
+    """The test net uses w in any case; h would take 256 bytes more."""
     plan = replace(plan, decisions=BOTH)
     groups = [[gap] for gap in BOTH]
     most_bytes = arena.live_bytes(plan)

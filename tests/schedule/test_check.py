@@ -1,4 +1,4 @@
-"""Every way to break a schedule, by hand, and the sentence that it is refused with."""
+"""Every way to break a schedule, by hand, with the message of the checker."""
 
 from dataclasses import replace
 
@@ -164,7 +164,8 @@ def test_a_workspace_on_bytes_in_use(right):
 
 def test_an_overlay_that_the_op_does_not_permit(right):
     seed, b = residencies_of(right, "b.diff")[0], residencies_of(right, "b")[0]
-    moved = with_residency(right, seed, offset=right.residencies[b].offset, over=b)  # as if b.seed might write over b
+    # As if b.seed were permitted to overlay b.
+    moved = with_residency(right, seed, offset=right.residencies[b].offset, over=b)
     refused(moved, "tick 6 (backward b.seed) lays 'b.diff' over 'b' where that is not permitted")
 
 
@@ -258,7 +259,7 @@ def test_instructions_and_residencies_are_numbered_by_their_places(right):
 
 
 def test_a_recomputation_that_reads_other_values(right):
-    """a is recomputed from w as the update left it."""
+    """a is recomputed from w after the update."""
     order = [op.name for op in right.graph.ops] + ["a.forward"]
     refused(
         scheduled(small_graph(), replace(small_plan(), order=tuple(order))),
@@ -349,7 +350,7 @@ def test_an_op_on_a_stream_of_copies(right):
     refused(with_instruction(right, 5, stream=D2H), "tick 5 (forward b.output) runs on stream d2h")
 
 
-# -- what outlives the step ------------------------------------------------------------------------------------
+# -- persistent buffers ----------------------------------------------------------------------------------------
 
 
 def test_a_parameter_without_bytes_of_its_own(right):

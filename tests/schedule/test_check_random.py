@@ -1,4 +1,4 @@
-"""The checker beside a brute-force oracle: what the planner makes is safe, and what is broken at random is caught.
+"""The checker compared with a brute-force oracle: plans are safe, and random defects are detected.
 
 The oracle (interpreter.py) runs a schedule on symbols in every order of instructions that can matter; the checker
 verifies in one pass.
@@ -27,7 +27,7 @@ def schedule_of(seed, *, most=8):
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("block", range(5))
-def test_any_plan_lowered_and_placed_is_safe_in_every_order_that_its_edges_permit(block):
+def test_any_placed_plan_is_safe_in_every_order_that_its_edges_permit(block):
     copies = is_recompute = overlays = 0
     for seed in range(block * 40, block * 40 + 40):
         schedule, _ = schedule_of(seed)
@@ -165,7 +165,7 @@ MUTATIONS = [
     exchange_op_and_recomputation,
     overlay_at_will,
 ]
-FEWEST = {"exchange_op_and_recomputation": 1}  # of so many schedules, mutants whose meaning must have changed
+FEWEST = {"exchange_op_and_recomputation": 1}  # least number of mutants whose meaning must have changed
 
 
 @pytest.mark.exhaustive(2)

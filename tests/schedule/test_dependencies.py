@@ -25,7 +25,7 @@ def test_a_copy_waits_for_the_op_that_writes_what_it_reads():
 
 
 def test_an_op_waits_for_a_copy_that_still_reads_the_bytes_that_it_overwrites():
-    """Residency 1 was given bytes of residency 0."""
+    """Residency 1 reuses bytes of residency 0."""
     steps = [("compute", (), (0,)), ("d2h", (0,), ()), ("compute", (), (1,))]
     assert edges([(0, 512), (256, 256)], steps) == [(), (0,), (1,)]
     assert edges([(0, 512), (512, 256)], steps) == [(), (0,), ()]
@@ -57,7 +57,7 @@ def test_arenas_have_bytes_of_their_own():
 
 
 def required(places, steps):
-    """Every pair of ticks whose order matters: bytes that one writes and the other touches, or a value read."""
+    """Every pair of ticks whose order matters: one writes bytes that the other accesses, or a value that it reads."""
 
     def meet(a, b):
         (start, nbytes), (other, count) = places[a], places[b]

@@ -28,14 +28,14 @@ def test_a_chain_of_overlays_is_one_allocation_of_aligned_bytes():
     assert allocations(tuple(STAYS)) == [(0, 5, 512), (4, 6, 768), (1, 2, 256)]
 
 
-def test_what_is_live_at_a_tick_counts_bytes_once_and_leaves_the_host_out():
-    """At tick 2, b has taken the bytes of a over; at tick 4, c lies beside it."""
+def test_live_bytes_of_a_tick_count_once_and_leave_the_host_out():
+    """At tick 2, b has taken the bytes of a over; at tick 4, c is live together with it."""
     live = [[r.buffer for r in schedule().live_at(tick)] for tick in range(6)]
     assert live == [["a"], ["a", "d"], ["b"], ["b"], ["c", "b"], ["c"]]
 
 
 def test_the_peak_tick_is_the_first_one_with_the_most_bytes():
-    """512, 768, 512, 512, 1280 and 768 bytes."""
+    """The live bytes are 512, 768, 512, 512, 1280 and 768."""
     assert schedule().peak_tick == 4
 
 

@@ -31,6 +31,6 @@ def test_a_copy_between_them_keeps_them_apart():
     assert ticks(row(0), copy, row(2), row(3)) == [[0], [1], [2, 3]]
 
 
-def test_one_launch_has_the_arguments_of_so_many():
+def test_a_launch_joins_a_limited_number_of_updates():
     found = [len(group) for group in joined([row(tick) for tick in range(MOST_JOINED + 3)])]
     assert found == [MOST_JOINED, 3]

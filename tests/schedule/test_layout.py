@@ -1,4 +1,4 @@
-"""When buffers are resident, how much is live, how long a step takes: by hand, and beside a slow oracle."""
+"""Residencies of buffers, live bytes and seconds of a step: by hand, and compared with a slow oracle."""
 
 import random
 from dataclasses import replace
@@ -157,7 +157,7 @@ def test_an_offloaded_buffer_is_resident_until_its_copy_is_done_and_returns_in_t
 
 def test_copies_hold_bytes_as_far_as_the_limit_permits():
     """x, of 512 bytes, leaves after position 1 and is read at 5; its copies of two seconds are hidden by holding it to
-    4 and from 3 on.  Without it 1024 bytes are in use there: the copy to the host comes first, then the one back."""
+    4 and from 3 on.  Without x 1024 bytes are live there: the copy to the host comes first, then the one back."""
     expected = {None: (4, 3), 2048: (4, 3), 2047: (4, 4), 1536: (4, 4), 1535: (2, 5), 0: (2, 5)}
     layout = Layout(small_graph(), a_second_each(small_graph()))
     for limit, (release, issue) in expected.items():
@@ -170,7 +170,7 @@ def test_copies_hold_bytes_as_far_as_the_limit_permits():
     assert seconds == [18, 15, 13]
 
 
-def test_what_has_not_changed_since_it_left_is_not_copied_again():
+def test_an_unchanged_buffer_is_not_copied_to_the_host_again():
     plan = replace(
         small_plan(), decisions={Gap("x", 1): Decision.OFFLOAD, Gap("x", 2): Decision.OFFLOAD}, copy_lead=0.0
     )
@@ -254,7 +254,7 @@ def test_a_layout_refuses_gaps_of_unknown_buffers_and_what_is_no_decision():
 
 
 def test_plans_of_many_orders_are_measured_alike_in_any_sequence():
-    """More orders than a layout keeps prepared: those that it has dropped are prepared again."""
+    """There are more orders than a layout keeps: dropped ones are prepared again."""
     layout = Layout(small_graph(), a_second_each(small_graph()))
     plan = small_plan()
     expected = layout.live_bytes(plan), layout.estimate_seconds(plan)

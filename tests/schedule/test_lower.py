@@ -1,4 +1,4 @@
-"""Lowering: where residencies begin and end and where the copies stand, on chains of a few ops."""
+"""Lowering: begins and ends of residencies and positions of copies, on chains of a few ops."""
 
 from dataclasses import replace
 
@@ -117,7 +117,7 @@ def test_a_repeated_op_runs_its_recomputation_on_new_residencies():
 
 
 def test_a_parameter_with_one_place_on_the_host_is_read_from_there_and_written_back_there():
-    """It is updated in this step, so it must leave again; x leaves twice and has a place for each time."""
+    """It is updated in this step, so it must leave again; x leaves twice and has a place for each copy."""
     net = graph(
         [buffer("x", DATA, 256), buffer("w", PARAMETER, 256), buffer("y", DATA, 256)],
         [

@@ -1,4 +1,4 @@
-"""Placement: residencies drawn as rows of ticks, and the offsets that they get."""
+"""Placement: residencies drawn as rows of ticks, and their offsets."""
 
 from layermem.schedule.layout import Layout
 from layermem.schedule.lower import lower
@@ -22,7 +22,7 @@ def test_bytes_are_given_to_what_begins_where_they_end():
     assert offsets(rows) == ([0, 0], 512)
 
 
-def test_what_lives_at_one_tick_shares_no_byte():
+def test_residencies_alive_at_one_tick_share_no_byte():
     rows = residencies("""
         a 512 ##..
         b 512 .##.
@@ -40,7 +40,7 @@ def test_sizes_are_rounded_up_to_the_alignment():
 
 
 def test_two_small_ones_go_where_a_large_one_was():
-    """At most 1024 bytes are in use at once, and no more are taken."""
+    """At most 1024 bytes are live at once, and no more are used."""
     rows = residencies("""
         large 1024 ##....
         left   512 ..####
@@ -94,7 +94,7 @@ def test_each_arena_counts_its_own_residencies_alone():
 
 
 def test_persistent_buffers_keep_their_offsets_and_others_lie_above_all_of_them():
-    """v lies in no row of this graph, and its bytes stay free all the same."""
+    """v has no residency in this graph, but its bytes stay free."""
     rows = residencies("""
         w 256 ##
         a 256 #.

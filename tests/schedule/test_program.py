@@ -1,4 +1,4 @@
-"""A program: arenas as large as the hungriest of its schedules needs."""
+"""A program: arenas as large as its largest schedule needs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Predicted times: streams run beside each other, and an instruction waits for those that it names."""
+"""Predicted times: streams run in parallel, and an instruction waits for those that it names."""
 
 import pytest
 
@@ -16,7 +16,7 @@ STREAM = {"offload": "d2h", "prefetch": "h2d"}
 
 
 def timeline(*steps):
-    """Of (what runs, ticks that it waits for), in order."""
+    """The timeline of (name, ticks that it waits for), in order."""
     instructions = [
         Instruction(
             tick, STREAM[what], what, "x", None, {}, *(((0,), (1,)) if what == "offload" else ((1,), (0,))), after
@@ -61,8 +61,8 @@ def test_a_schedule_without_instructions_takes_no_time():
     assert timeline().seconds == 0
 
 
-def test_what_is_launched_together_has_one_launch():
-    """Two ops of one second each behind a launch of half a second."""
+def test_joined_updates_have_one_launch():
+    """Two ops of one second each follow a launch of half a second."""
     rows = [
         Instruction(tick, "compute", "update", name, op(name, FORWARD, joins="SGD", flops=1), {}, (), ())
         for tick, name in enumerate(("first", "second"))

@@ -1,4 +1,4 @@
-"""Schedules as text: what it looks like, that it reads back, and what is said of lines that do not."""
+"""Schedules as text: format, reading back, and errors of lines."""
 
 import random
 from dataclasses import replace
@@ -103,7 +103,7 @@ def test_a_folded_line_that_does_not_read_is_named(small, old, new, message):
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_what_is_written_reads_back_as_it_was(block):
+def test_a_written_schedule_reads_back_as_it_was(block):
     for seed in range(block * 50, block * 50 + 50):
         rng = random.Random(seed)
         net = random_graph(rng, rng.randint(1, 10))
@@ -180,6 +180,6 @@ def test_a_line_that_does_not_read_is_named(small, old, new, message):
 
 
 @pytest.mark.parametrize("source", ["", "nothing\n", SMALL])
-def test_what_is_cut_short_is_refused(small, source):
+def test_a_truncated_schedule_is_refused(small, source):
     with pytest.raises(InputError, match="is not part of a schedule"):
         parse(source, small.graph)

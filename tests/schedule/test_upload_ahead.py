@@ -24,7 +24,7 @@ def feed(tick: int, workspace: int, layer: str = "data") -> Instruction:
 
 
 def residencies(*rows: tuple[int, int, int]) -> list[Residency]:
-    """Of (begin, end, offset in units), each of one unit; the first one is the workspace."""
+    """Residencies of one unit from (begin, end, offset in units); the first one is the workspace."""
     return [Residency(i, f"r{i}", begin, end, UNIT, UNIT * at) for i, (begin, end, at) in enumerate(rows)]
 
 
@@ -34,20 +34,20 @@ def offset_of(rows: list[Residency], floor: int = 0, peak: int = 3) -> int:
     )
 
 
-def test_it_lies_where_bytes_are_free_earliest():
+def test_an_upload_lies_where_bytes_are_free_earliest():
     assert offset_of(residencies((0, 1, 0), (1, 9, 0), (2, 5, 1), (3, 7, 2))) == 1
 
 
-def test_it_stays_where_nothing_else_is_free_earlier():
+def test_an_upload_stays_if_no_other_bytes_are_free_earlier():
     assert offset_of(residencies((0, 1, 1), (1, 9, 0), (2, 5, 1), (3, 7, 2))) == 1
 
 
-def test_it_lies_beside_what_its_op_has_and_what_is_there_before_it():
+def test_an_upload_overlaps_no_operand_of_its_op_and_no_earlier_buffer():
     assert offset_of(residencies((1, 2, 0), (3, 9, 0), (0, 1, 1), (3, 7, 2))) == 2
     assert offset_of(residencies((0, 1, 0), (1, 9, 0), (0, 4, 1), (3, 7, 2))) == 2
 
 
-def test_it_lies_above_persistent_buffers_and_below_the_peak():
+def test_an_upload_lies_above_persistent_buffers_and_below_the_peak():
     assert offset_of(residencies((0, 1, 2), (3, 7, 2)), floor=2) == 2
     assert offset_of(residencies((0, 1, 0), (1, 9, 0)), peak=1) == 0
 

@@ -1,4 +1,4 @@
-"""Every rule of a single residency or instruction, broken alone in a schedule of one op and two copies."""
+"""Every rule for a residency or instruction, each broken separately in a schedule of one op and two copies."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Programs run for the clock: the same numbers every step, on the data at hand, and times by layer."""
+"""Timed programs: the same numbers every step, on the available data, and times by layer."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_times_of_a_layer_are_the_sum_of_its_ops():
     graph = job("cpu").graphs[0]
     found = times_by_layer(graph, {op.name: 1.0 for op in graph.ops})
     conv = next(each for each in found if each.name == "conv2+relu2")
-    assert conv.seconds == {FORWARD: 1.0, BACKWARD: 3.0}  # what ReLU lets through, weights, data
+    assert conv.seconds == {FORWARD: 1.0, BACKWARD: 3.0}  # ReLU, weights, data
     updates = next(each for each in found if each.name == "(updates)")
     assert updates.seconds == {UPDATE: len(graph.of_kind(UPDATE))}
     assert sum(sum(each.seconds.values()) for each in found) == len(graph.ops)

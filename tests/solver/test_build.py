@@ -1,4 +1,4 @@
-"""From a solver file to its nets, and what they report."""
+"""The nets of a solver file, and their reported blobs."""
 
 import pytest
 
@@ -13,7 +13,7 @@ DEVICE = get_device("reference")
 
 
 def test_a_net_reports_its_outputs_and_its_losses_by_name(tmp_path):
-    """The loss is an output too; accuracy is one of the test net alone."""
+    """The loss is an output too; accuracy is an output only of the test net."""
     nets = build_nets(solver_file("chain", tmp_path))
     assert reported(nets.train) == [Reported("loss", "loss", 1.0, True)]
     assert reported(nets.tests[0]) == [Reported("accuracy", "accuracy", 0.0, True), Reported("loss", "loss", 1.0, True)]

@@ -1,4 +1,4 @@
-"""Batches fetched before they are wanted: the same stream, and positions as if they had not been."""
+"""Prefetched batches: the same stream, and positions as without prefetching."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def same(a, b) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(arrays(a), arrays(b), strict=True))
 
 
-def test_what_was_fetched_ahead_is_what_comes_next(feeds):
+def test_prefetched_batches_come_next(feeds):
     start = feeds.position(0)
     expected = [feeds.next(0) for _ in range(3)]
     feeds.seek(0, start)

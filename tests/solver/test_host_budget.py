@@ -1,4 +1,4 @@
-"""The host budget of devices that compute in the host's memory is 0, unless the user says otherwise."""
+"""The default host budget of devices that compute in the host's memory is 0."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""From the nets of a solver to the graphs that share an arena."""
+"""The graphs that share an arena, made from the nets of a solver."""
 
 import pytest
 

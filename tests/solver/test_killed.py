@@ -1,4 +1,4 @@
-"""A run that is killed at any moment goes on from its last snapshot, and ends in the same bits."""
+"""A run that is killed at any moment resumes from its last snapshot, and ends in the same bits."""
 
 import random
 import signal
@@ -33,7 +33,7 @@ def start(folder, *snapshot):
 
 
 def newest(folder):
-    """The state of the latest iteration; whatever stands there must read."""
+    """The state of the latest iteration, which must be readable."""
     states = sorted(folder.glob("run_iter_*.solverstate"), key=lambda path: int(path.stem.split("_")[-1]))
     for path in states:
         read_snapshot(str(path))
@@ -131,7 +131,7 @@ def test_an_interrupted_run_goes_on_to_the_bits_of_the_whole_one(tmp_path):
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_stop_at_the_end_of_a_test_leaves_its_data_where_an_uninterrupted_run_has_them(tmp_path, index):
-    """Between two tests both are rewound, to be repeated; behind the last one the iteration is still done."""
+    """Between two tests both are rewound, to be repeated; after the last one the iteration is still completed."""
     text = solver_text(snapshot_after_train=True, test_iter=[1, 2], test_interval=2, snapshot_prefix="PREFIX")
     text += "test_state {} test_state {} " + f"net_param {{ name: 'tiny' {NETS['chain']} }}"
 

@@ -1,4 +1,4 @@
-"""Loss scale: what it keeps from underflow, what overflow skips; and no plan and no rank changes a bit of it."""
+"""Loss scale: underflow, skipped updates after overflow, and the same bits under all plans and ranks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def solver_of(text: str, folder: Path, **fields: object) -> SolverFile:  # noqa:
 
 
 def state_of(solver: Solver) -> list[bytes]:
-    """Parameters, averages of BatchNorm among them, and optimizer state."""
+    """Parameters, including averages of BatchNorm, and optimizer state."""
     values = [blob for blobs in solver.parameters().values() for blob in blobs]
     return [np.asarray(value).tobytes() for value in (*values, *solver._engine.parameters.history())]
 
@@ -100,7 +100,7 @@ def test_a_number_stays_and_counts_what_is_skipped():
 
 
 @pytest.mark.parametrize("given", ["half", "0", "-2", "3", "1000", "0.5", "nan", "inf", str(2**33)])
-def test_what_is_no_power_of_two_is_refused(given):
+def test_a_scale_that_is_no_power_of_two_is_refused(given):
     with pytest.raises(InputError, match="a power of two from 1 to 4294967296"):
         loss_scale_of("fp16", given)
 
@@ -134,7 +134,7 @@ def test_backward_begins_with_it_and_updates_wait_for_the_norm_of_all_gradients(
     assert graph.by_name["loss.seed"].record == Fill(1.0, scaled=True)
 
 
-def test_of_other_storages_nothing_is_scaled():
+def test_other_storages_scale_nothing():
     for storage in ("fp32", "bf16"):
         graph = train_graph(net_of(CHAIN), CpuDevice(storage=storage), Rule("SGD", 1))
         assert not any(getattr(op.record, "scaled", False) for op in graph.ops) and "overflow" not in graph.by_name
@@ -144,8 +144,8 @@ def test_of_other_storages_nothing_is_scaled():
 
 
 def test_a_scale_that_is_too_small_loses_gradients_that_another_one_keeps(device, tmp_path):
-    """Of a loss whose weight takes all gradients below 2^-25: they are 0 in fp16, and with a scale what they are in
-    fp32, but for the rounding of fp16."""
+    """The weight of the loss takes all gradients below 2^-25: they are 0 in fp16, and with a scale equal to those in
+    fp32 up to the rounding of fp16."""
     small = CHAIN.replace('bottom: "label" top: "loss" }', 'bottom: "label" top: "loss" loss_weight: 1e-8 }')
     file = solver_of(small, tmp_path, base_lr=1e6, weight_decay=0, max_iter=1)
     moved = {}
@@ -162,7 +162,7 @@ def test_a_scale_that_is_too_small_loses_gradients_that_another_one_keeps(device
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam"])
 def test_an_overflow_changes_no_parameter_and_no_optimizer_state(device, kind, tmp_path):
-    """Averages of BatchNorm move on, as in PyTorch, whose forward has moved them before the overflow is known."""
+    """Averages of BatchNorm move, as in PyTorch, because forward moves them before the overflow is known."""
     said: list[object] = []
     file = solver_of(RESIDUAL, tmp_path, type=kind)
     with Solver(file, device=device, loss_scale=2**32, log=said.append) as solver:
@@ -213,7 +213,7 @@ def test_a_scale_grows_after_updates_in_a_row(device, tmp_path):
 )
 @pytest.mark.parametrize("text", [CHAIN, RESIDUAL], ids=["chain", "residual"])
 def test_no_plan_and_no_slices_change_a_bit(device, text, fields, tmp_path):
-    """Among iterations with overflow and others."""
+    """The run includes iterations with overflow and without."""
     file = solver_of(heavy(text), tmp_path, **fields)
     result = run(file, device, strategy="caffe")
     assert 0 < next(each for each in result if isinstance(each, dict))["skipped"] < 6
@@ -273,7 +273,7 @@ def test_a_snapshot_of_another_scale_or_storage_is_resumed_with_a_sentence(tmp_p
 
 
 def test_a_snapshot_without_a_scale_begins_with_the_first_one(tmp_path):
-    """That of fp32, and Caffe's, which has no JSON file."""
+    """Snapshots of fp32 have no scale, nor do Caffe's, which have no JSON file."""
     file = solver_of(CHAIN, tmp_path)
     with Solver(file) as solver:
         solver.step(1)
@@ -295,7 +295,7 @@ def test_a_loss_that_overflows_names_the_storage_that_does_not(tmp_path):
 
 @pytest.mark.parametrize("iter_size", [1, 2])
 def test_a_net_without_anything_to_learn_has_no_overflow(iter_size, tmp_path):
-    """Also where its gradients, which are none, are to be clipped."""
+    """This also holds if its gradients, of which there are none, are to be clipped."""
     frozen = CHAIN.replace("param { lr_mult: 1 } param { lr_mult: 2 decay_mult: 0 }", "")
     frozen = frozen.replace("convolution_param", "param { lr_mult: 0 } param { lr_mult: 0 } convolution_param")
     frozen = frozen.replace("inner_product_param", "param { lr_mult: 0 } param { lr_mult: 0 } inner_product_param")

@@ -1,4 +1,4 @@
-"""Steps that are measured to plan with: what is timed, and in how much memory."""
+"""Steps that are measured for planning: the timed ops, and the memory that it takes."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_no_arena_is_larger_than_the_budget(job, monkeypatch):
     assert len(sizes) > 1 and max(sizes) <= budget_bytes
 
 
-def test_what_fits_neither_budget_nor_machine_is_refused(job, monkeypatch):
+def test_a_step_that_fits_neither_budget_nor_machine_is_refused(job, monkeypatch):
     with pytest.raises(BudgetError):
         measure_step(job, DEVICE, budget="1KiB")
     monkeypatch.setattr(measure, "MEMORY_SHARE", 1e-9)

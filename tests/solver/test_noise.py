@@ -1,4 +1,4 @@
-"""Training on noise: ranges of labels, determinism, resuming, and sources that are not there."""
+"""Training on noise: ranges of labels, determinism, resuming, and absent sources."""
 
 import numpy as np
 import pytest

@@ -131,7 +131,7 @@ def test_a_value_that_is_not_finite_is_found_in_any_part_of_a_parameter(paramete
         parameters.runner.write(name, values)
 
 
-def test_parts_that_are_read_are_the_values_in_the_order_of_caffe(parameters):
+def test_reading_in_parts_gives_the_values_in_the_order_of_caffe(parameters):
     for name in parameters.train.params:
         parts = [*parameters.runner.read_parts(name, 50)]
         assert np.array_equal(np.concatenate(parts), parameters.runner.read(name).reshape(-1))
@@ -165,7 +165,7 @@ def layer(name, bottom, top):
 
 @pytest.fixture
 def repeated(tmp_path) -> Parameters:
-    """Of a net with two layers 'ip' and two without a name, each with one parameter of four numbers."""
+    """Parameters of a net with two layers 'ip' and two without a name, each with one parameter of four numbers."""
     chain = [('name: "ip"', "x", "a"), ('name: "ip"', "a", "b"), ("", "b", "c"), ("", "c", "d")]
     layers = layer('name: "first"', "data", "x") + "".join(layer(*each) for each in chain)
     with Solver(solver_file(DATA + layers + LOSS % "d", tmp_path), device="reference") as solver:

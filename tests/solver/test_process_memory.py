@@ -1,4 +1,4 @@
-"""What the process is expected to hold in RAM, beside what it holds."""
+"""The expected memory of the process compared with its resident set."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ from tests.nets import solver_file
 MIB = 2**20
 
 
-def test_all_parts_count_and_those_that_are_not_zero_are_named():
+def test_all_parts_count_and_nonzero_ones_are_named():
     assert ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB).total_bytes == 25 * MIB
     assert str(ProcessMemory(10 * MIB, 0, 3 * MIB, 5 * MIB, 7 * MIB)) == (
         "arena 10.0 MiB, batches 3.00 MiB, largest parameter 5.00 MiB, runtime 7.00 MiB"
@@ -90,7 +90,7 @@ def test_steps_in_slices_that_were_looked_at_and_not_taken_count_by_their_ops(tm
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system's figure is taken as it is")
-def test_what_the_parent_held_in_ram_does_not_count():
+def test_memory_of_the_parent_does_not_count():
     ballast = bytearray(300 * MIB)
     ballast[::4096] = b"1" * len(ballast[::4096])
     program = "from layermem.solver.process_memory import max_resident_bytes; print(max_resident_bytes())"
@@ -104,7 +104,7 @@ def test_what_the_parent_held_in_ram_does_not_count():
     ("net", "budget"), [("resnet20/solver_dummy", "100%"), ("resnet20/solver_dummy", "30%"), ("digits/solver", "60%")]
 )
 def test_a_run_takes_what_was_expected(tmp_path, net, budget):
-    """In a process of its own the resident set is within a tenth of the expected one."""
+    """In a separate process the resident set is within a tenth of the expected one."""
     words = ("--solver", f"prototxt/{net}.prototxt", "--batch", "128", "--iterations", "2", "--budget", budget)
     _check_run(*words)
 
@@ -133,7 +133,7 @@ def test_a_run_that_reads_hdf5_files_takes_what_was_expected(tmp_path):
 
 @cache
 def _write_bytecode() -> None:
-    """By a run, which takes more memory than those after it."""
+    """Write bytecode with a run, which takes more memory than later runs."""
     _train("--solver", "prototxt/digits/solver.prototxt", "--iterations", "1")
 
 
@@ -144,7 +144,7 @@ def _train(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def _check_run(*words: str, **variables: str) -> None:
-    """Trains in a process that finds bytecode, unless `variables` of its environment say otherwise."""
+    """Train in a process that finds bytecode, unless `variables` of its environment prevent that."""
     if not variables:
         _write_bytecode()
     ended = _train(*words, **variables)

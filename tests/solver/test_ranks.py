@@ -53,7 +53,7 @@ def solver_of(net: str, folder: Path):
 
 
 def trained(folder: Path, size: int, net: str = NORMS, *, iterations: int = 4, device: str = "cpu", **options):
-    """SHA-256 of the files of the last snapshot, the events of the first rank, and what each rank gives back.
+    """SHA-256 of the files of the last snapshot, the events of the first rank, and the result of each rank.
 
     An option that is a list has a value for each rank."""
     folder.mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def values_of(events) -> list[str]:
-    """What was displayed and tested, to the last bit, without times."""
+    """Displayed and tested values, to the last bit, without times."""
     shown = ("Tested", "Displayed", "Stepped", "FinalLoss")
     return [
         f"{type(event).__name__} {[(name, value) for name, value in vars(event).items() if name != 'seconds']}"
@@ -298,7 +298,7 @@ WRITING = f"""
     "net, layer, text",
     [(STATEFUL, "lstm", "carries its state from batch to batch"), (WRITING, "out", "move it to the TEST phase")],
 )
-def test_what_ranks_cannot_share_is_refused_with_its_layer_and_line(net, layer, text, folder):
+def test_layers_that_ranks_cannot_share_are_refused_with_their_line(net, layer, text, folder):
     file = solver_file(net, folder, **ADAM)
     for _, error, _ in errors_of(2, folder, file=file):
         assert f"layer '{layer}'" in error and text in error
@@ -306,7 +306,7 @@ def test_what_ranks_cannot_share_is_refused_with_its_layer_and_line(net, layer, 
 
 
 def test_a_test_whose_batches_depend_on_each_other_runs_on_every_rank(folder):
-    """So do those that write files, and one rank writes them."""
+    """Tests that write files also run on every rank, but only one rank writes."""
     phases = STATEFUL.replace('name: "lstm"', 'name: "lstm" include { phase: TEST }')
     net = f"""
         {phases.replace(LOSS % "flat", "")}

@@ -1,4 +1,4 @@
-"""HDF5Output layers in tests and in training: rows, files, and what a failure leaves."""
+"""HDF5Output layers in tests and in training: rows, files, and failures."""
 
 import h5py
 import numpy as np
@@ -47,7 +47,7 @@ def test_a_folder_that_is_not_there_is_an_error_before_the_first_step(tmp_path):
         Solver(solver_file(CHAIN + record(tmp_path / "none" / "scores.h5"), tmp_path))
 
 
-def test_what_is_recorded_changes_no_bit_of_what_is_learned(tmp_path):
+def test_recording_changes_no_bit_of_the_parameters(tmp_path):
     models = []
     for name, text in (("plain", CHAIN), ("recorded", CHAIN + record(tmp_path / "scores.h5", "TRAIN"))):
         folder = tmp_path / name

@@ -1,4 +1,4 @@
-"""Buffers that ranks share by rows, gathered one by one where the first rank reads them."""
+"""Buffers whose rows ranks divide, gathered one by one when the first rank reads them."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ ONE = np.float32([[7, 8]])
 
 
 class Rows:
-    """What SharedState needs of a runner: each rank has two of two, or one of 4 rows and the last rank all of `one`."""
+    """The part of a runner that SharedState needs: each rank has two of two rows, or one of 4, and the last rank all of
+    `one`."""
 
     class device:
         real = "float32"

@@ -1,4 +1,4 @@
-"""Which ranks a solver's training can have."""
+"""The ranks that a solver's training can have."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_ranks_of_a_net_have_a_micro_batch_each():
             ranks_of_net(size, count)
 
 
-def test_what_ranks_have_by_rows_cannot_be_held_or_measured():
+def test_gradients_that_ranks_hold_by_rows_cannot_be_kept_or_measured():
     for check in (lambda ranks: check_keep_shareable(["ip.w0.diff"], ranks), check_measurable):
         check(Ranks())
         with pytest.raises(InputError):

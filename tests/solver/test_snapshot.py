@@ -1,4 +1,4 @@
-"""Snapshots: what other Caffe programs find in them, and what a resumed run makes of them."""
+"""Snapshots: their contents for other Caffe programs, and resumed runs."""
 
 import base64
 import errno
@@ -34,7 +34,7 @@ def trained(net, folder, *, options=(), **fields):
 
 
 def files(folder, model_only=False):
-    """Contents by name; paths inside differ between folders, so of solver states only the values."""
+    """Contents by name; solver states are compared by values only, because they hold paths."""
     found = {}
     for path in sorted(folder.glob("run_iter_*")):
         if path.suffix == ".caffemodel" or path.name.endswith(".caffemodel.h5"):
@@ -45,7 +45,7 @@ def files(folder, model_only=False):
     return found
 
 
-# ---- what is in the files ------------------------------------------------------------------------------------------
+# ---- contents of files -----------------------------------------------------------------------------------------------
 
 
 def test_the_weights_are_a_net_parameter_with_caffes_shapes_in_caffes_order(tmp_path):
@@ -68,7 +68,7 @@ def test_the_weights_are_a_net_parameter_with_caffes_shapes_in_caffes_order(tmp_
 
 
 def test_inner_product_weights_over_an_image_are_stored_channel_by_channel(tmp_path):
-    """The file's (N, C*H*W) must mean what Caffe means by it: check it against the score that they give."""
+    """The file's (N, C*H*W) must have Caffe's meaning, which the resulting score shows."""
     text = """
         layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 2 dim: 2 } } }
         layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" loss_weight: 1 inner_product_param {
@@ -291,7 +291,7 @@ def test_a_finished_run_that_is_resumed_writes_nothing(tmp_path):
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-# ---- what is wrong -------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
 def refused(folder, name="run_iter_4.solverstate", net="chain", **fields):
@@ -417,7 +417,7 @@ def test_a_damaged_json_file_is_one_sentence_and_changes_nothing(on_lmdb, damage
     solver, snapshot = on_lmdb
     file = Path(f"{snapshot}.json")
     saved = json.loads(file.read_text())
-    saved["seed"] += 1  # so that feeds would be opened anew
+    saved["seed"] += 1  # so that feeds would be reopened
     file.write_text(json.dumps(DAMAGE[damage](saved)))
     before = state_of(solver)
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""Rates of a spill file: what is copied, flushed and evicted to measure them, and when they are measured again."""
+"""Rates of a spill file: copies, flushes and evictions of a measurement, and when it is repeated."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ DEVICE = get_device("cpu")
 
 
 class Clock:
-    """A clock that only copies and flushes move: seconds by the byte of each."""
+    """A clock that only copies and flushes advance: each takes seconds per byte."""
 
     def __init__(self, monkeypatch, copied, flushed):
         self.now, self.steps, self._dirty, self._is_evicted = 0.0, [], 0, False
@@ -55,7 +55,7 @@ def test_a_write_counts_until_it_is_on_the_device_and_a_read_begins_without_its_
     assert clock.steps == [trial, *one, trial, *[whole, *one, whole] * ROUNDS]
 
 
-def test_of_a_slow_device_only_the_trial_is_measured(tmp_path, monkeypatch):
+def test_only_the_trial_is_measured_on_a_slow_device(tmp_path, monkeypatch):
     clock = Clock(monkeypatch, copied=1e-8, flushed=0.0)
     assert measure_spill(DEVICE, tmp_path) == pytest.approx((1e8, 1e8))
     assert sum(count for what, count in clock.steps if what == "copies") == 2 * TRIAL_BYTES // BLOCK_BYTES
@@ -75,7 +75,7 @@ def test_at_most_half_of_what_a_disk_has_left_is_taken(tmp_path, monkeypatch):
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Counts the measurements, each of which finds half the rates of the one before."""
+    """Counts the measurements, each of which finds half the rates of the previous one."""
     monkeypatch.setenv("LAYERMEM_CACHE", str(tmp_path / "cache"))
     folders = []
 

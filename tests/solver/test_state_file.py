@@ -11,10 +11,12 @@ import pytest
 from layermem.errors import InputError
 from layermem.proto.blobs import MESSAGE_LIMIT
 from layermem.proto.weights import write_weights
-from layermem.solver.state_file import State, read_state, state_content
+from layermem.solver.state_file import SolverStateData, read_state, state_content
 from layermem.utils.files import write_atomically
 
-STATE = State(12, "out/net_iter_12.caffemodel", 3, [np.arange(6, dtype=np.float32).reshape(2, 3), np.float32([7])])
+STATE = SolverStateData(
+    12, "out/net_iter_12.caffemodel", 3, [np.arange(6, dtype=np.float32).reshape(2, 3), np.float32([7])]
+)
 SUFFIXES = [".solverstate", ".solverstate.h5"]
 
 
@@ -25,7 +27,7 @@ def saved(folder, suffix, state=STATE):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_written_is_read_back_bit_for_bit(tmp_path, suffix):
+def test_a_written_state_is_read_back_bit_for_bit(tmp_path, suffix):
     state = read_state(saved(tmp_path, suffix))
     assert (state.iteration, state.learned_net, state.current_step) == (12, "out/net_iter_12.caffemodel", 3)
     assert [np.asarray(blob).tolist() for blob in state.history] == [[[0, 1, 2], [3, 4, 5]], [7]]

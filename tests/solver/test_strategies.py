@@ -1,4 +1,4 @@
-"""No strategy and no budget changes a bit of what is learned; freed bytes are NaN in all of these runs."""
+"""No strategy and no budget changes a bit of the learned parameters; freed bytes are NaN in all of these runs."""
 
 from functools import cache
 

@@ -1,7 +1,7 @@
-"""Every strategy at three budgets, on whole small nets: the same snapshot to the bit, and the bytes that were foretold.
+"""Every strategy at three budgets, on whole small nets: the same snapshot to the bit, and the predicted bytes.
 
-What is in use is measured in the arena itself: freed bytes are NaN, so 256 bytes that hold anything else are in use.
-That is looked at after every row of a training step.
+Live bytes are measured in the arena itself after every row of a training step: freed bytes are NaN, so 256 bytes that
+hold anything else are in use.
 """
 
 from functools import partial
@@ -83,7 +83,7 @@ def net(request):
 
 
 def trained(file, folder, device, **options):
-    """Two iterations of training: the solver, and the bytes of the weights that it wrote."""
+    """Train two iterations; return the solver, the bytes in use after each row, and the weights that it wrote."""
     with Solver(file, device=device, iterations=2, batch=2, **options) as solver:
         bytes_after = watched(solver)
         solver.solve()
@@ -92,7 +92,7 @@ def trained(file, folder, device, **options):
 
 
 def watched(solver):
-    """Have the bytes in use looked at after every row of the first training step."""
+    """Measure the bytes in use after every row of the first training step."""
     executor, found = solver.runner.executors[0], []
     floor = solver.program.persistent.device_bytes
     arena = solver.runner.arena.bytes[floor:]
@@ -110,7 +110,7 @@ def watched(solver):
 
 
 def foretold(schedule):
-    """After each row: bytes that the schedule says are in use, and how many of them may be all ones (masks)."""
+    """After each row: the bytes in use by the schedule, and how many of them may be all ones (masks)."""
     after = np.zeros((2, len(schedule.instructions) + 1), int)
     masks = {r.begin for r in schedule.residencies if _kind(schedule, r) == STASH}
     for begin, end, nbytes in allocations(schedule.residencies):
@@ -127,7 +127,7 @@ def _kind(schedule, residency):
 
 @pytest.mark.exhaustive(2)
 def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, tmp_path):
-    """A plan that two strategies or budgets share is run once."""
+    """A plan that several strategies or budgets share runs only once."""
     expected = trained(net(tmp_path), tmp_path, device, strategy="caffe")[2]
     file = net(tmp_path)
     graphs = [*solver_job(file, build_nets(file, NetOptions(batch=2)), StepOptions(device=device)).graphs]

@@ -1,4 +1,4 @@
-"""What a solver does when: tests, displays, ends; whose parameters a test net uses."""
+"""The order of a solver's tests, displays and ends; parameters of test nets."""
 
 import numpy as np
 import pytest

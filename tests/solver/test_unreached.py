@@ -1,4 +1,4 @@
-"""Parameters that no gradient reaches: each update rule decays them, and moves them on by their momentum."""
+"""Parameters without a gradient: each update rule applies decay and momentum to them."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ LAYER = """
             param { lr_mult: 2 decay_mult: 0.5 }
             inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
 """
-ENDS = {
+BRANCH_ENDS = {
     "propagate_down": """
         layer { name: "above" type: "InnerProduct" bottom: "ip" top: "above" propagate_down: false
                 inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
@@ -29,12 +29,12 @@ ENDS = {
 
 
 def net(end: str, weight: float = 1) -> str:
-    """`ip`, whose weights have this lr_mult, below one of ENDS, and a layer that learns."""
-    return f"{HEAD} {LAYER % weight} {ENDS[end]} {LOSS % 'data'}"
+    """`ip`, whose weights have this lr_mult, below one of BRANCH_ENDS, and a layer that learns."""
+    return f"{HEAD} {LAYER % weight} {BRANCH_ENDS[end]} {LOSS % 'data'}"
 
 
 @pytest.mark.exhaustive(8)
-@pytest.mark.parametrize("end", [end for end in ENDS if end != "a loss"])
+@pytest.mark.parametrize("end", [end for end in BRANCH_ENDS if end != "a loss"])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_parameter_that_no_gradient_reaches_moves_as_the_formulas_say_of_a_gradient_of_zero(
@@ -57,7 +57,7 @@ def test_a_parameter_that_no_gradient_reaches_moves_as_the_formulas_say_of_a_gra
 
 
 def test_weights_of_one_are_0_95_after_a_step_of_rate_0_1_with_decay_0_5(tmp_path):
-    """As BVLC Caffe has them."""
+    """The weights are 0.95 in BVLC Caffe too."""
     file = solver_file(net("Silence"), tmp_path, base_lr=0.1, weight_decay=0.5, momentum=0)
     with Solver(file, device="cpu") as solver:
         solver.set_parameters({"ip": [np.ones((2, 90)), np.ones(2)]})
@@ -106,7 +106,7 @@ def test_momentum_of_a_snapshot_does_not_move_what_lr_mult_0_freezes_and_a_note_
     ],
     ids=str,
 )
-def test_no_plan_changes_a_bit_of_what_no_gradient_reaches(options, storage, fields, tmp_path):
+def test_no_plan_changes_a_bit_of_parameters_that_no_gradient_reaches(options, storage, fields, tmp_path):
     def trained(**options) -> list[np.ndarray]:
         file = solver_file("unreached", tmp_path, test_iter=None, test_interval=None, **fields)
         device = get_device("cpu", storage=storage)

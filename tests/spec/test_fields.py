@@ -1,4 +1,4 @@
-"""Values of Python in fields of messages, and what is said about those that do not fit."""
+"""Python values in fields of messages, and errors of those that do not fit."""
 # ruff: noqa: C408  dict(..) as scripts for pycaffe write it
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""L: one function for each type, which can be looked at."""
+"""L: one function for each type, with help."""
 
 import inspect
 

@@ -133,7 +133,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_with_the_one_that_is_mea
         (lambda n: n.__setattr__("data", 3), "n.data is given int; give it a layer's top"),
     ],
 )
-def test_what_is_no_top_is_refused_where_it_is_written(write, says):
+def test_a_value_that_is_no_top_is_refused_where_it_is_written(write, says):
     with pytest.raises(InputError) as refused:
         write(lenet())
     assert says in str(refused.value) and refused.value.path == __file__ and refused.value.line

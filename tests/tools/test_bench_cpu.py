@@ -1,4 +1,4 @@
-"""The benchmark of training steps: its contestants, how they are started, their turns and the statistics."""
+"""The benchmark of training steps: its contestants, their commands, their turns and the statistics."""
 
 import json
 import subprocess

@@ -7,7 +7,7 @@ import pytest
 
 from tests.integrations.graph_files.node_links import chain_text
 from tools import bench_plans
-from tools.bench_plans import COMMENT, PAGES, RESULTS, SETTINGS, Comparison, Step, changes_of, number_of, tables
+from tools.bench_plans import COMMENT, PAGES, RESULTS, SETTINGS, Comparison, StepRow, changes_of, number_of, tables
 
 PAGE = """# A page
 
@@ -60,14 +60,14 @@ def test_only_some_rows_are_planned(run):
 
 
 def test_a_step_is_compared_with_that_of_its_row():
-    base = Step({"net": "mnist x64", "strategy": "liveness"})
-    sliced = Step({**base.settings, "slices": "whole/4"}, base)
+    base = StepRow({"net": "mnist x64", "strategy": "liveness"})
+    sliced = StepRow({**base.settings, "slices": "whole/4"}, base)
     assert base.overhead() == "+0.0 %" and sliced.overhead().startswith("+")
     assert sliced.result("slices chosen") == "whole/4" and sliced.result("no result") is None
 
 
 def test_ranks_have_an_efficiency_and_exposed_communication():
-    step = Step({"net": "mnist x64", "ranks": "4", "network": "0.1"})
+    step = StepRow({"net": "mnist x64", "ranks": "4", "network": "0.1"})
     assert 0 < float(step.efficiency().rstrip(" %")) < 100 and float(step.exposed()) > 0
 
 
@@ -92,7 +92,7 @@ def test_a_heading_may_change_settings(heading, changes, name):
     assert changes_of(heading) == (changes, name)
 
 
-def test_what_does_not_fit_is_worse_than_any_number():
+def test_a_plan_that_does_not_fit_is_worse_than_any_number():
     assert number_of("needs 1,593") == float("inf") > number_of("1,234 (-3 %)") == 1234
     assert number_of("-0.3 %") == -0.3
     comparison = Comparison()

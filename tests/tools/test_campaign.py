@@ -1,4 +1,4 @@
-"""What the campaigns share: seeds that are printed, inputs that depend on them alone, and how many there are."""
+"""The base of campaigns: printed seeds, inputs that depend only on them, and their number."""
 
 import os
 import re
@@ -61,7 +61,7 @@ def test_make_check_runs_every_campaign_always_from_one_seed_and_make_campaign_f
 
 
 def test_another_build_of_the_native_module_is_loaded_where_it_is_named(tmp_path):
-    """As `make sanitize` does: all of a campaign then runs on it."""
+    """All of a campaign runs on the named build, as in `make sanitize`."""
     other = tmp_path / Path(native.__file__).name
     other.symlink_to(native.__file__)
     ended = subprocess.run(

@@ -1,4 +1,5 @@
-"""The campaign of interrupted training: clean, and it sees wrong bits, tracebacks, damage and leftovers."""
+"""The campaign of interrupted training: it has no findings, and detects wrong bits, tracebacks, damage and
+leftovers."""
 
 import random
 import subprocess
@@ -18,12 +19,12 @@ SETTING = crash.Setting(crash.RULES[0], 3, False)
 
 @pytest.fixture
 def alone(monkeypatch):
-    """Children to which nothing happens."""
+    """Children that are not disturbed."""
     monkeypatch.setattr(crash, "EVENTS", {"nothing": ()})
 
 
 def findings(folder, capsys, expected):
-    """What is found of one chain."""
+    """The findings in one chain."""
     campaign = Campaign("crash", 0, 1, folder / "found")
     crash.try_chain(campaign, 0, crash.Chain(folder, SETTING), expected, random.Random(1))
     assert campaign.finish() == 1

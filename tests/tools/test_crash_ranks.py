@@ -1,4 +1,5 @@
-"""The campaign of killed ranks finds other bits, jobs that go on, and exit codes; and it finds the ranks of a job."""
+"""The campaign of killed ranks detects wrong bits, jobs that continue, and exit codes; and it finds the ranks of a
+job."""
 
 import random
 import subprocess
@@ -15,7 +16,7 @@ CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import t
 
 @pytest.fixture
 def findings(tmp_path, monkeypatch, capsys):
-    """What the campaign finds where each job runs this program."""
+    """The findings of the campaign if each job runs this program."""
 
     def run(program: str, expected: dict[str, bytes]) -> str:
         monkeypatch.setattr(crash_ranks, "start", lambda folder, size, plan: begin(program, folder))

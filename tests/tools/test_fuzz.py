@@ -1,4 +1,4 @@
-"""The fuzzer of files: it is clean on its inputs, and sees exceptions, hangs and deaths."""
+"""The fuzzer of files: it has no findings on its inputs, and detects exceptions, hangs and deaths."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""tools/gpu_check.py without a GPU: all its steps on the fake driver, and what it does with steps that fail."""
+"""tools/gpu_check.py without a GPU: all its steps on the fake driver, and steps that fail."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_dry_run_goes_through_every_step(tmp_path):
 
 
 class Recorder:
-    """In the place of a GPU: notes which kernels are launched, and on which capability."""
+    """Stands for a GPU: notes the launched kernels and their capability."""
 
     def __init__(self):
         self.launched = set()
@@ -109,7 +109,7 @@ class Recorder:
 
 
 def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
-    """Those of one architecture where it is."""
+    """Kernels of one architecture are launched on it."""
     launched, first = {"80": Recorder(), "90": Recorder()}, set()
     for number, check in enumerate(every_kernel(brief=False)):
         if number == len(modules()):
@@ -129,8 +129,8 @@ def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
     assert len(names) == len({*names}), "of two checks with one name the second is taken for done"
 
 
-def test_what_a_bare_machine_runs_needs_no_pytest():
-    """It has what layermem depends on, and nothing else."""
+def test_modules_that_a_bare_machine_runs_need_no_pytest():
+    """A bare machine has only the dependencies of layermem."""
     steps = ", ".join(f"tools.gpu.{step.name}" for step in gpu_check.STEPS if step.name != "ncu")
     text = f"import sys; import {steps}; assert 'pytest' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True)
@@ -148,7 +148,7 @@ def test_nets_are_run_with_activations_in_16_bits_where_there_are_tensor_cores(t
 
 @pytest.mark.parametrize("part", gpu_check.PARTS)
 def test_the_steps_of_a_part_end_within_its_minutes(part):
-    """Two of them within the quarter of an hour that a machine is rented for, with a start of two minutes each."""
+    """Two parts fit into the quarter of an hour for which a machine is rented, with a start of two minutes each."""
     chosen = gpu_check.chosen_part(part, None)
     assert sum(step.seconds for step in chosen.steps) <= 60 * chosen.minutes < 345
     assert chosen.steps[0].name == "environment"
@@ -367,7 +367,7 @@ def test_kernels_are_compiled_before_the_first_step_unless_they_were_brought(tmp
 
 
 def test_the_preparation_takes_half_of_the_minutes_in_all(tmp_path, monkeypatch):
-    """On a bare machine, where layermem._native and the kernels are compiled."""
+    """This holds on a bare machine, where layermem._native and the kernels are compiled."""
     import tools.gpu.prepare as prepare
 
     now, limits = [0.0], {}
@@ -387,7 +387,7 @@ def test_the_preparation_takes_half_of_the_minutes_in_all(tmp_path, monkeypatch)
     assert "it takes more than" in next(row["says"] for row in ready.rows if row["what"] == "native")
 
 
-def test_what_is_missing_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
+def test_a_missing_package_is_a_row_and_ends_nothing(tmp_path, monkeypatch):
     import tools.gpu.prepare as prepare
 
     def none(command, log, seconds, environment=None):
@@ -425,7 +425,7 @@ def test_a_sanitizer_that_cannot_look_is_no_failure(code, said, passed):
     assert verdict(code, said, 60)["passed"] is passed
 
 
-def test_what_is_wrong_is_listed():
+def test_errors_are_listed():
     found = {
         "correctness": {
             "ended": "done",
@@ -462,11 +462,11 @@ def test_rows_are_on_disk_as_soon_as_they_are_found(tmp_path):
     assert not results.late and Results(tmp_path / "other.json", Options(True, True, seconds=-1)).late
 
 
-# ---- what goes wrong on a GPU ----------------------------------------------------------------------------------------
+# ---- failures on a GPU -----------------------------------------------------------------------------------------------
 
 
 def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subprocess.CompletedProcess, list[dict]]:
-    """One step, brief and small, and its rows."""
+    """Run one step, brief and small; return its process and rows."""
     into = tmp_path / f"{name}.json"
     words = ["--step", name, "--into", str(into), "--out", str(tmp_path), "--dry-run", "--brief"]
     done = on_fake_driver.run(ROOT / "tools/gpu_check.py", *words, **settings)
@@ -475,7 +475,7 @@ def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subpro
 
 @needs_pycuda
 def test_a_launch_that_is_refused_is_a_row_and_the_next_kernel_is_tried(tmp_path):
-    """A kernel of more registers than there are: refused at its launch, and nothing else suffers."""
+    """A kernel with too many registers is refused at its launch, and nothing else is affected."""
     done, rows = step_on_fake_driver(tmp_path, "smoke", registers="convolution.conv_dgrad_128x32_v4=600")
     assert done.returncode == 0, done.stderr
     wrong = [row for row in rows if row["passed"] is False]
@@ -589,7 +589,7 @@ def test_tiles_of_warpgroups_and_of_blobs_in_16_bits_are_candidates():
     assert not tiles.takes("bf16 on bf16", replace(problem, c=3))
 
 
-def test_what_no_op_hides_of_a_copy_is_exposed():
+def test_the_time_of_a_copy_that_no_op_hides_is_exposed():
     spans = [Span("compute", "a", 0, 4), Span("compute", "b", 5, 8), Span("d2h", "x", 3, 6), Span("h2d", "y", 8, 10)]
     row = summary(spans)
     assert (row["step ms"], row["compute ms"], row["d2h ms"], row["exposed copies ms"]) == (10, 7, 3, 1 + 2)
@@ -615,7 +615,7 @@ def test_counters_are_read_from_what_ncu_prints():
 
 @needs_pycuda
 def test_ncu_is_run_over_a_score_of_kernels(tmp_path, monkeypatch):
-    """By a program of that name, which runs what it is given and prints what is above."""
+    """A program named ncu runs its arguments and prints the text above."""
     (tmp_path / "table").write_text(NCU)
     script = f'while [ "$1" != "{sys.executable}" ]; do shift; done; "$@" && cat {tmp_path}/table'
     (tmp_path / "ncu").write_text(f"#!/bin/sh\n{script}\n")
@@ -627,7 +627,7 @@ def test_ncu_is_run_over_a_score_of_kernels(tmp_path, monkeypatch):
     assert b"conv_fprop" in Call(tmp_path / "results.json").detail("ncu.csv")
 
 
-# ---- what is brought along -------------------------------------------------------------------------------------------
+# ---- carried files ---------------------------------------------------------------------------------------------------
 
 
 def test_machine_code_for_other_sources_or_another_gpu_is_not_used(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Every tool that can be run answers --help, and writes nothing."""
+"""Every tool prints --help, and writes nothing."""
 
 import json
 import subprocess
@@ -13,7 +13,8 @@ WRITTEN = ("layermem", "docs", "prototxt", "tools")  # folders below which tools
 
 
 def file_times() -> dict[Path, int]:
-    """When each file was written last; other processes write `__pycache__` and locks of databases."""
+    """The time of the last write of each file, except `__pycache__` and locks of databases, which other processes
+    write."""
     files = (
         path
         for folder in WRITTEN

@@ -1,4 +1,4 @@
-"""Large products of whole numbers: what of each kernel they meet, that they pass, and that they see one wrong bit."""
+"""Large products of whole numbers: coverage of each kernel, correct results, and detection of one wrong bit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHECKS = {(check.name, check.precision): check for check in large_checks(brief=F
 
 
 def families() -> list[tuple[str, str]]:
-    """Of checks that differ in their tile alone, one: another tile from family to family."""
+    """One of the checks that differ only in their tile, with another tile from family to family."""
     found = groupby(sorted(CHECKS), key=lambda key: (key[1], key[0].rpartition(", ")[0]))
     each = [list(keys) for _, keys in found]
     return [keys[number % len(keys)] for number, keys in enumerate(each)]
@@ -42,7 +42,7 @@ def check(each: Check, way: Way = PLAIN) -> None:
         each.make(each.way(Emulator(way))).check()
 
 
-# ---- which kernels are met ------------------------------------------------------------------------------------------
+# ---- coverage --------------------------------------------------------------------------------------------------------
 
 
 def declared() -> set[str]:
@@ -52,7 +52,7 @@ def declared() -> set[str]:
 
 @pytest.mark.parametrize("small, multiprocessors", [(False, 132), (False, 160), (True, coverage.SMALL_GPU)])
 def test_every_kernel_of_products_has_full_tiles_tails_wrapped_rings_and_second_tiles(small, multiprocessors):
-    """At the sizes that a GPU has, and at those of an emulated one."""
+    """The sizes are those of a GPU and those of an emulated one."""
     wanted = [each for each in correctness.checks(brief=False, small=small) if each.name.startswith("large ")]
     found = coverage.best(coverage.met(wanted, multiprocessors))
     assert {name: each.lacks for name, each in found.items() if each.lacks} == {}
@@ -67,7 +67,7 @@ def test_a_check_by_warpgroups_launches_a_kernel_of_theirs():
         assert ("sm90a", each.tile[:2]) in tiles, each.name
 
 
-def test_what_a_launch_lacks_is_named():
+def test_missing_features_of_a_launch_are_named():
     cases = {
         "full": coverage.Met("convolution.conv_fprop_128x64_v4", (147, 65), (128, 64), 577, 32, 2, 4, 4),
         "exactly a tile": coverage.Met("convolution.conv_fprop_128x64_v4", (128, 64), (128, 64), 577, 32, 2, 1, 1),
@@ -82,7 +82,7 @@ def test_what_a_launch_lacks_is_named():
     }
 
 
-# ---- that they pass, and that they see a wrong bit -------------------------------------------------------------------
+# ---- correct results and a wrong bit ---------------------------------------------------------------------------------
 
 
 @pytest.mark.samples(24)
@@ -99,7 +99,7 @@ def test_a_large_product_is_right_in_any_order_of_threads(name, way):
 
 
 class Scribbling(Emulator):
-    """Changes a bit of element number `where` of what kernels leave that a pattern of module.function names."""
+    """Flips a bit of element number `where` in results of kernels whose module.function matches a pattern."""
 
     def __init__(self, pattern: str, where: int):
         super().__init__(PLAIN)
@@ -118,7 +118,7 @@ OF_FP32, OF_TF32 = "convolution.conv_fprop_*", "convolution_tf32.conv_fprop_*"
 
 
 def judged(pattern: str, where: int, most_macs: int) -> list[dict[str, str]]:
-    """Of a product in fp32, and in tf32."""
+    """The faults of a product in fp32 and in tf32."""
     gpu = Scribbling(pattern, where)
     operands = Operands(gpu, PROBLEM, most_macs=most_macs)
     at = operands.places()
@@ -132,7 +132,7 @@ def judged(pattern: str, where: int, most_macs: int) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("where", [3, 40])  # in the part that the naive kernel computes, and beside it
 @pytest.mark.parametrize("most_macs", [PROBLEM.macs, PROBLEM.macs // 3])
-def test_of_two_kernels_that_differ_the_naive_kernel_says_which_is_wrong(where, most_macs):
+def test_the_naive_kernel_decides_which_of_two_kernels_is_wrong(where, most_macs):
     says = f"1 of {CELLS} elements have other bits than the naive kernel's, number {where} first"
     assert judged("none", where, most_macs) == [{}, {}]
     first, second = judged(OF_FP32, where, most_macs)

@@ -1,4 +1,4 @@
-"""What source archive, wheel and editable install contain (without the native module, which takes minutes)."""
+"""The contents of source archive, wheel and editable install (without the native module, which takes minutes)."""
 
 import re
 import shutil

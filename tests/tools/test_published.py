@@ -1,4 +1,4 @@
-"""tools/published.py: predictions beside published steps, and the page that states them."""
+"""tools/published.py: predictions compared with published steps, and the page that states them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_page_states_what_the_model_predicts(net, way):
 
 
 def test_a_prediction_is_within_a_third_of_the_published_time():
-    """Which docs/gpus.md says."""
+    """docs/gpus.md states this."""
     ratios = [float(row[published.COLUMNS.index("ratio")]) for row in rows_of_page()]
     assert all(2 / 3 < ratio < 4 / 3 for ratio in ratios)
     within = sum(0.75 <= ratio <= 1.25 for ratio in ratios)

@@ -1,4 +1,4 @@
-"""Kernels that hang or fault: which others are not launched any more, and that every step goes on with the rest."""
+"""Kernels that hang or fault: similar ones are no longer launched, and every step continues with the rest."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TF32, PACKED = "convolution_tf32", "convolution_bf16_on_bf16"
         (failing(FAULTED, "shape.permute"), "shape.permute", "shape.tile_rows"),
     ],
 )
-def test_what_fails_takes_along_what_is_like_it(failed, given_up, tried):
+def test_a_failed_kernel_takes_along_similar_ones(failed, given_up, tried):
     quarantine = Quarantine([{"name": "x", "passed": False}, *failed])
     assert quarantine.reason(given_up) and not quarantine.reason(tried)
 
@@ -119,7 +119,7 @@ def test_whole_nets_do_without_the_families_of_what_failed():
     assert without(rows, {"LAYERMEM_WITHOUT": "grouped"}) == "grouped,moments,sums,warpgroups"
 
 
-def test_what_failed_in_a_call_before_counts_while_the_sources_are_the_same(tmp_path):
+def test_failures_of_an_earlier_call_count_while_the_sources_are_the_same(tmp_path):
     row = failing(HUNG, "a.b")
     for name, sources in (("A", "1"), ("B", "2"), ("C", "1")):
         found = {"preparation": {"sources": sources}, "smoke": {"rows": row if name != "C" else []}}
@@ -146,7 +146,7 @@ def test_what_failed_in_a_call_before_counts_while_the_sources_are_the_same(tmp_
     ],
 )
 def test_a_loss_that_is_not_near_that_of_fp32_is_a_failure(precision, how, loss, passed):
-    """And of tf32 with warpgroups, without them."""
+    """The same holds for tf32 with warpgroups, compared without them."""
     before = [
         {"net": "a", "precision": "fp32", "how": "unlimited", "loss": 7.0},
         {"net": "b", "precision": "fp32", "how": "unlimited", "loss": 1.0},
@@ -179,7 +179,7 @@ results.attempt(net, net="a")
 
 
 def test_a_net_that_ends_its_process_is_run_without_families_of_kernels_that_it_has(tmp_path, monkeypatch):
-    """Without warpgroups first, and then without all; and so are the nets of later steps."""
+    """It runs without warpgroups first, and then without all; so do the nets of later steps."""
     script, call = tmp_path / "step.py", Call(tmp_path / "results-x.json")
     script.write_text(DYING)
     call.folder.mkdir()
@@ -238,7 +238,7 @@ def steps_of(tmp_path, monkeypatch):
 
 
 def kernels_of(rows: list[dict], **columns: object) -> set[str]:
-    """Those of rows with these values."""
+    """The kernels of rows with these values."""
     return {row["kernel"] for row in rows if "kernel" in row and columns.items() <= row.items()}
 
 

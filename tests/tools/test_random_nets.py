@@ -1,4 +1,4 @@
-"""The campaign of random nets: it is clean on a few nets, and sees wrong bits, bytes and refusals."""
+"""The campaign of random nets: it has no findings on a few nets, and detects wrong bits, bytes and refusals."""
 
 import random
 import subprocess
@@ -34,7 +34,7 @@ def same_kernels_afterwards():
 
 
 def campaign_of_one(folder) -> Campaign:
-    """What a campaign says of one net."""
+    """The campaign after one net."""
     campaign = Campaign("random_nets", 0, 7, folder / "found")
     (folder / "run").mkdir()
     for index, rng in campaign.inputs():
@@ -68,14 +68,14 @@ def test_nets_of_one_seed_are_the_same_and_soon_use_every_layer():
 
 
 def forms_of_state(layer: Layer) -> set[tuple[str, bool]]:
-    """The type, and whether forward changes parameters that nothing learns; none for a layer without any."""
+    """The type, and whether forward changes parameters that no solver updates; empty for a layer without any."""
     step = layer.forward()
     state = {f"w{i}" for i, param in enumerate(layer.params) if not param.learned}
     return {(layer.type, not state.isdisjoint((*step.writes, *step.updates)))} if state else set()
 
 
 def test_nets_soon_use_every_layer_with_state_whether_it_moves_or_not():
-    """Layers with parameters that nothing learns, running averages among them: by the case list."""
+    """Such layers, including running averages, are taken from the case list."""
     layers = [
         case.layer() for case in CASES.values() if {"small", "medium"} & case.sizes.keys() and case.phase == TRAIN
     ]

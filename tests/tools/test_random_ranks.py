@@ -1,4 +1,4 @@
-"""The campaign of ranks: it is clean on a few nets, and sees wrong bits and bytes."""
+"""The campaign of ranks: it has no findings on a few nets, and detects wrong bits and bytes."""
 
 import ctypes
 import subprocess
@@ -25,7 +25,7 @@ def same_kernels_afterwards():
 
 
 def findings(folder: Path, net: int = 3) -> str:
-    """What a campaign says of one net."""
+    """The findings of a campaign on one net."""
     campaign = Campaign("random_ranks", 0, 5, folder / "found", only=net)
     (folder / "run").mkdir()
     for index, rng in campaign.inputs():

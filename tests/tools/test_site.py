@@ -98,7 +98,7 @@ def test_pages_of_the_repository_link_to_pages_of_the_site(site):
 @pytest.mark.parametrize(
     "name, text", [("link.html", '<script src="https://x.org/a.js">'), ("a.css", "@import '//x.org/b.css'")]
 )
-def test_what_comes_from_another_host_is_seen(tmp_path, name, text):
+def test_resources_from_another_host_are_detected(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert loaded_from_elsewhere(tmp_path / name)
 

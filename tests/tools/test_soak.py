@@ -1,4 +1,4 @@
-"""Long training: a few iterations pass, and what grows is found."""
+"""Long training: a few iterations pass, and growth is detected."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ def soaked(monkeypatch, capsys):
 def test_some_iterations_open_no_file_and_print_a_sample_each(soaked, monkeypatch):
     monkeypatch.setattr(soak, "TEST", 7)
     monkeypatch.setattr(soak, "SNAPSHOT", 10)
-    monkeypatch.setattr(soak, "GROWTH", 64 << 20)  # that of the first iterations does not count here
+    monkeypatch.setattr(soak, "GROWTH", 64 << 20)  # growth in the first iterations does not count here
     status, said = soaked(*WORDS)
     table = [line.split() for line in said.splitlines()[1:-1]]
     assert status == 0 and [row[0] for row in table] == ["20", "40", "60"] and len({row[2] for row in table}) == 1

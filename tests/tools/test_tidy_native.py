@@ -1,4 +1,4 @@
-"""clang-tidy on sources that are checked as one: a finding of any of them, or of a header, is an error."""
+"""clang-tidy on sources that are checked together: a finding in any of them, or in a header, is an error."""
 
 import subprocess
 import sys

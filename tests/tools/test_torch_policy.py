@@ -43,7 +43,7 @@ def test_a_training_graph_is_a_graph_file_that_can_be_read_again():
     assert relu.reads == ((4, "gradient"), (4, "output"))
 
 
-def test_what_a_backward_reads_is_found_by_numbers_or_by_values():
+def test_operands_of_a_backward_are_found_by_numbers_or_by_values():
     assert chain(3, numbered=True).saved_by_op() == [{"x", "w0"}, {"y0"}, {"y0", "w1"}, {"y1"}, {"y1", "w2"}, {"y2"}]
     by_values = chain(3, numbered=False).saved_by_op()  # y0 may be of the relu, or of the product that reads it
     assert set().union(*by_values) == {"x", "w0", "y0", "w1", "y1", "w2", "y2"}

@@ -1,4 +1,4 @@
-"""tools/traffic.py: bytes that launches move, of a net whose bytes are counted by hand."""
+"""tools/traffic.py: bytes that launches move, for a net whose bytes are counted by hand."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_sums_of_a_bias_move_their_parts_and_not_the_workspace_of_the_filters(tm
 
 
 def test_a_convolution_by_warpgroups_moves_no_more_than_others(tmp_path):
-    """It leaves moments for the BatchNorm behind it too."""
+    """It also leaves moments for the BatchNorm after it."""
     path = tmp_path / "wide.prototxt"
     path.write_text(NET.replace("num_output: 8", "num_output: 256"), encoding="utf-8")
     schedule = api.compile(path, device=get_device("cuda", precision="tf32"), strategy="liveness").train

@@ -1,4 +1,4 @@
-"""One net or solver in several threads: each call gives what the same call gives alone."""
+"""One net or solver in several threads: each call has the result of the same call alone."""
 
 import sys
 from collections import Counter
@@ -40,7 +40,7 @@ SOLVER = """
 
 @pytest.fixture(autouse=True)
 def many_switches():
-    """Threads take turns after a microsecond, not after 5 ms."""
+    """Threads take turns after a microsecond instead of 5 ms."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -81,7 +81,8 @@ CLASSES = {
     "caffe.Classifier": lambda path: caffe.Classifier(path, None),
     "Detector": lambda path: layermem.Detector(path, None),
 }
-OWN = {"Classifier.predict": "lassifier", "detect_windows": "Detector", "outputs_of": "tor"}  # methods of one class
+# Methods of a single class.
+OWN = {"Classifier.predict": "lassifier", "detect_windows": "Detector", "outputs_of": "tor"}
 
 
 def methods_of(maker: str) -> list[str]:
@@ -100,7 +101,7 @@ def test_a_call_of_a_net_gives_in_threads_what_it_gives_alone(maker, method, tmp
 
 
 def test_different_calls_of_one_net_do_not_disturb_each_other(tmp_path):
-    """Among them reshapes, which make another arena, and reads of blobs that are made again."""
+    """The calls include reshapes, which make another arena, and reads of blobs that are recomputed."""
     net = layermem.Net.from_text(NET, budget="1MiB")
     alone = layermem.Net.from_text(NET)
     calls = {
@@ -168,7 +169,7 @@ OF_SOLVERS = {
 @pytest.mark.parametrize("kind", [layermem.Solver, caffe.SGDSolver], ids=["layermem", "caffe"])
 @pytest.mark.parametrize("method", OF_SOLVERS)
 def test_calls_of_a_solver_give_in_threads_what_they_give_one_after_the_other(kind, method, tmp_path):
-    """In some order: each takes the next batch."""
+    """Results match some sequential order, because each call takes the next batch."""
     call = OF_SOLVERS[method]
     with solver_of(kind, tmp_path) as alone, solver_of(kind, tmp_path) as shared:
         right = [call(alone) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""Files that stay open: several readers, what becomes of the path, and descriptors."""
+"""Files that stay open: several readers, changes of the path, and descriptors."""
 
 import gc
 import os
@@ -72,7 +72,7 @@ def test_the_files_of_a_net_are_opened_once_by_any_name(tmp_path, monkeypatch):
     assert Files().read_bytes(path, what="file", limit=100) == b"other"
 
 
-def test_what_cannot_be_held_open_stays_the_same_one(tmp_path):
+def test_a_file_that_is_not_held_open_must_not_change(tmp_path):
     files = Files()
     files.check_same(tmp_path / "db", (1, 2))
     files.check_same(tmp_path / "other", (3, 4))

@@ -1,4 +1,4 @@
-"""Two functions at the same time."""
+"""Functions that run at the same time."""
 
 import os
 import threading
@@ -70,7 +70,7 @@ def test_a_copy_of_the_process_returns_its_result_and_changes_nothing_here():
 
 
 @pytest.mark.parametrize("result", [lambda: threading.Lock(), lambda: [][1]])
-def test_where_the_copy_fails_the_function_runs_here(result):
+def test_the_function_runs_here_if_the_copy_fails(result):
     ran = []
 
     def function():

@@ -1,4 +1,4 @@
-"""A function for many items by processes side by side: results, errors, processes that end, interrupts."""
+"""A function for many items in parallel processes: results, errors, processes that end, interrupts."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def test_an_error_is_raised_here():
         list(on_all_cores(squared, [-1, 2, 3]))
 
 
-def test_what_a_process_does_not_answer_is_computed_here():
+def test_requests_that_a_process_does_not_answer_are_computed_here():
     assert dict(on_all_cores(partial(ended, os.getpid()), [1, 2, 3, 4, 5])) == {n: n for n in range(1, 6)}
 
 

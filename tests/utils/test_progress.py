@@ -35,7 +35,7 @@ def test_a_terminal_shows_what_is_done_now(monkeypatch, terminal):
     assert ("fitting auto: depth [b]8" in stream.getvalue()) == ("2/3" in stream.getvalue()) == terminal
 
 
-def test_what_is_quick_shows_no_bar_and_what_has_no_count_shows_one_without(monkeypatch):
+def test_quick_work_shows_no_bar_and_work_without_a_count_shows_a_bar_without_one(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)

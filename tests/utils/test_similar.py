@@ -1,4 +1,4 @@
-"""Which name a mistyped one stands for."""
+"""The name that was probably meant by a mistyped one."""
 
 import pytest
 
@@ -41,5 +41,5 @@ def test_a_name_like_no_other_is_not_answered_with_another(wrote, known):
     assert nearest(wrote, known) is None and did_you_mean(wrote, known) == ""
 
 
-def test_of_two_names_the_nearer_one_is_taken():
+def test_the_nearer_of_two_names_is_taken():
     assert nearest("stride", ["strides", "stride_h", "stride_w"]) == "strides"

@@ -83,7 +83,7 @@ def test_a_percentage_is_of_the_whole_and_loses_no_byte_by_rounding():
 @pytest.mark.parametrize(
     "text", ["", "%", "abc", "-1", "1e6", "1_000", "inf", "nan", "GiB", "1 XiB", "1.5.2", "50%", "1,5", "1,0000"]
 )
-def test_what_is_no_amount_is_refused_with_an_example(text):
+def test_an_invalid_amount_is_refused_with_an_example(text):
     with pytest.raises(InputError, match=r"is not an amount of memory; use a size such as 512KiB, 1.5GiB or a number"):
         parse_bytes(text)
 

@@ -1,1 +1,1 @@
-"""What the campaigns share: random_nets.py, fuzz.py and crash.py."""
+"""Modules that the campaigns share: random_nets.py, fuzz.py and crash.py."""

@@ -1,7 +1,7 @@
-"""The files that layermem reads, as the fuzzer sees them: valid ones to start from, and what reads them.
+"""The kinds of files for the fuzzer: valid files to start from, and functions that read them.
 
 KINDS     name -> Kind
-corpus()  writes a folder with one valid file of every kind and what they refer to
+corpus()  writes a folder with one valid file of every kind and the files that they refer to
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tools.lmdb_writer import datum, write_lmdb
 
 PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
 NETS = ("digits", "mnist", "cifar10", "alexnet", "resnet20")
-SHAPES: dict[str, tuple[int, ...]] = {"data": (2, 3, 67, 67), "label": (2,)}  # of their inputs
-MOST_BYTES, MOST_SECONDS, MOST_BATCHES = 64 << 20, 1.0, 8  # of a solver that is run, not only planned
+SHAPES: dict[str, tuple[int, ...]] = {"data": (2, 3, 67, 67), "label": (2,)}  # shapes of inputs
+MOST_BYTES, MOST_SECONDS, MOST_BATCHES = 64 << 20, 1.0, 8  # limits of a solver that is run, not only planned
 IMAGE = (3, 5, 4)
 PICTURES = ("0.png", "1.bmp", "2.jpg")
 SOURCES = {
@@ -51,11 +51,11 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Kind:
-    """path     of the file that is mutated, in the corpus
-    read     reads it, given the folder of the corpus
+    """path     path in the corpus of the file that is mutated
+    read     reads the file, given the folder of the corpus
     seeds    other valid contents
     text     whether its tokens are mutated too
-    library  the file is mapped by a library that may end the process
+    library  whether a library that may end the process maps the file
     """
 
     path: str
@@ -103,19 +103,24 @@ def corpus(folder: Path) -> None:
         Image.fromarray(picture.transpose(1, 2, 0)).save(folder / name)
     (folder / "images.txt").write_text("".join(f"{name} {i}\n" for i, name in enumerate(PICTURES)))
     (folder / "labels.txt").write_text("".join(f"{name} {i} 0.5 -1e3\n" for i, name in enumerate(PICTURES)))
-    windows = "3\n5\n4\n2\n1 0.9 0 1 2 4\n0 0.1 1 0 3 2\n"  # sizes, and the windows of each image
+    windows = "3\n5\n4\n2\n1 0.9 0 1 2 4\n0 0.1 1 0 3 2\n"  # sizes and windows of each image
     (folder / "windows.txt").write_text("".join(f"# {i}\n{name}\n{windows}" for i, name in enumerate(PICTURES)))
     sources = {"Data": "lmdb", "HDF5Data": "rows.txt", "ImageData": "images.txt", "WindowData": "windows.txt"}
     for kind, source in sources.items():
         (folder / f"{kind}.prototxt").write_text(f"{SOLVER}net_param {{ {data_net(kind, source)} }}\n")
     if has_leveldb():
         leveldb_corpus(folder, pictures)
+    os.chdir(folder)
+    derived_corpus(folder)
+
+
+def derived_corpus(folder: Path) -> None:
+    """Files of the working folder `folder` that layermem writes from others."""
     net = data_net("Data", "lmdb")
     (folder / "net.prototxt").write_text(net)
     mean = BlobProto(num=1, channels=3, height=5, width=4, data=[0.5] * 60)
     (folder / "mean.binaryproto").write_bytes(mean.SerializeToString())
     (folder / "net.prototxt.hints").write_text("segment-ends ip\nkeep l*\n")
-    os.chdir(folder)
     for prefix, lines in FORMATS.items():
         Path(f"{prefix}.prototxt").write_text(SMALL.replace('"run"', f'"{prefix}"') + lines)
         with Solver(f"{prefix}.prototxt") as solver:
@@ -136,7 +141,8 @@ def corpus(folder: Path) -> None:
 
 
 def run(words: list[str]) -> None:
-    """A command, without its output; an exit code but those of success and of a LayermemError is an error."""
+    """Run a command without its output; AssertionError for exit codes other than success and those of
+    LayermemErrors."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
         code = main(words)
     if code not in (0, 2, 3, 4):
@@ -154,7 +160,7 @@ def net(folder: Path) -> None:
 
 
 def solver(folder: Path, path: str = "fuzz_solver.prototxt") -> None:
-    """Plan it, and train ten iterations where that is little work and writes nowhere else."""
+    """Plan a solver, and train ten iterations if that is little work and writes nowhere else."""
     file = read_solver(folder / path)
     report = layermem.plan(solver=file, strategy="auto")
     p = file.message
@@ -187,7 +193,7 @@ def data(kind: str) -> Callable[[Path], None]:
 
 
 def records(folder: Path) -> None:
-    """An LMDB whose records are the lines of the mutated file."""
+    """Read an LMDB whose records are the lines of the mutated file."""
     write_raw_lmdb(folder / "lmdb_fuzz", (folder / "records").read_bytes())
     text = (folder / "Data.prototxt").read_text().replace('"lmdb"', '"lmdb_fuzz"')
     (folder / "records.prototxt").write_text(text)
@@ -204,7 +210,7 @@ def write_raw_lmdb(folder: Path, raw: bytes) -> None:
 
 
 def leveldb_corpus(folder: Path, pictures: np.ndarray) -> None:
-    """Files of a LevelDB: those of one that was written, and its table, which opening it makes of its log."""
+    """Write the files of a LevelDB, and its table, which opening it makes from its log."""
     write_database(
         folder / "level_new", ((b"%d" % i, datum(p, i % 4)) for i, p in enumerate(pictures)), backend="leveldb"
     )
@@ -217,7 +223,7 @@ def leveldb_corpus(folder: Path, pictures: np.ndarray) -> None:
     (folder / "level.prototxt").write_text(text.replace("backend: LMDB", ""))
 
 
-LEVELDB_FILES = {  # the file that is mutated -> the database that has it, and a part of its name there
+LEVELDB_FILES = {  # mutated file -> its database, and a part of its name there
     "level.log": ("level_new", ".log"),
     "level.ldb": ("level_old", ".ldb"),
     "level.manifest": ("level_old", "MANIFEST"),
@@ -226,7 +232,7 @@ LEVELDB_FILES = {  # the file that is mutated -> the database that has it, and a
 
 
 def leveldb(name: str) -> Callable[[Path], None]:
-    """A LevelDB one of whose files is the mutated one."""
+    """Return a function that reads a LevelDB of which one file is the mutated one."""
     template, part = LEVELDB_FILES[name]
 
     def read(folder: Path) -> None:
@@ -295,12 +301,12 @@ layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 
 
 def onnx_model(folder: Path) -> None:
-    """The net of a model, built as one that is read from its prototxt."""
+    """Read the net of a model, and build it like one from a prototxt."""
     Net(read_net_text(load(folder / "model.onnx").prototxt), PHASES["TEST"])
 
 
 def onnx_seeds() -> list[bytes]:
-    """A net of ours, and shapes that are computed as other programs write them."""
+    """Valid models: an exported net, and shapes that are computed in the manner of other programs."""
     net = Net(read_net_text(SMALL_NET), PHASES["TEST"])
     rng = np.random.default_rng(0)
     values = {name: rng.random(owned.param.shape, np.float32) for name, owned in net.params.items()}

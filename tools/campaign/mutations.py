@@ -1,4 +1,4 @@
-"""Mutations of files: of tokens where the file is text, of bytes anywhere.
+"""Mutations of files: of tokens in text files, of bytes in any file.
 
 mutate_text(rng, text, others)     one to six edits of tokens; `others` are files of the same kind to take parts of
 mutate_bytes(rng, raw, others)     one to six edits of bytes
@@ -40,7 +40,7 @@ Others = Sequence[str]
 
 
 def _replace_number(rng: random.Random, tokens: Tokens, others: Others) -> None:
-    """Mostly a whole number by a whole number."""
+    """Replace a number, mostly an integer by an integer."""
     at = [i for i, token in enumerate(tokens) if NUMBER.fullmatch(token)]
     if at:
         chosen = rng.choice(at)
@@ -84,7 +84,7 @@ def _swap(rng: random.Random, tokens: Tokens, others: Others) -> None:
 
 
 def _line(rng: random.Random, tokens: Tokens, others: Others) -> None:
-    """Delete, repeat or move a line, or take one of another file."""
+    """Delete, repeat or move a line, or copy one from another file."""
     lines = "".join(tokens).splitlines(keepends=True)
     at = rng.randrange(len(lines))
     other = rng.choice(others).splitlines(keepends=True) or [""]
@@ -94,7 +94,7 @@ def _line(rng: random.Random, tokens: Tokens, others: Others) -> None:
 
 
 def _setting(rng: random.Random, tokens: Tokens, others: Others) -> None:
-    """A new field with a value, where a field may begin."""
+    """Insert a new field with a value where a field may begin."""
     at = [i + 1 for i, token in enumerate(tokens) if token in "{}" or token.isspace()]
     value = rng.choice((rng.choice(NUMBERS), rng.choice(STRINGS), "true", "{ }"))
     tokens.insert(rng.choice(at or [0]), f" {rng.choice(WORDS)}: {value} ")
@@ -121,7 +121,7 @@ def mutate_text(rng: random.Random, text: str, others: Others) -> str:
     return "".join(tokens)
 
 
-EDITS = (1, 1, 1, 2, 2, 3, 6)  # how many of one input, each as likely
+EDITS = (1, 1, 1, 2, 2, 3, 6)  # numbers of edits of one input, each equally likely
 BYTES = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff\x0f", b"\0" * 8, b"\xff" * 8, b"\0\0\xc0\x7f")
 
 

@@ -1,4 +1,4 @@
-"""Imported before layermem._native: another build of it, such as one with sanitizers (make sanitize).
+"""Replaces layermem._native by another build, such as one with sanitizers (make sanitize); to be imported before it.
 
 LAYERMEM_NATIVE_DIR names its folder; without it nothing changes.
 """

@@ -2,8 +2,8 @@
 
     text = random_net(rng)     a net in prototxt: DummyData, 3 to 20 layers, up to three losses, an accuracy
 
-A production proposes a layer that suits the blobs at hand; the net itself then says whether it is valid and which
-shapes it gives.  A proposal that is an InputError is dropped.
+A production proposes a layer for existing blobs; building it shows whether it is valid and which shapes it has.  A
+proposal that raises InputError is dropped.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def convolution(w: NetWriter) -> None:
 
 @production(3)
 def convolution_of_rank(w: NetWriter) -> None:
-    """Signals, clips, or channels in another axis; an image becomes one of them first."""
+    """Add a convolution of signals, clips, or channels in another axis; an image is reshaped first."""
     rng, x = w.rng, w.pick()
     shape, rank = w.blobs[x], len(w.blobs[x])
     if rank == 4 and w.chance(0.7):
@@ -105,7 +105,7 @@ def inner_product(w: NetWriter) -> None:
 def normalization(w: NetWriter) -> None:
     x = w.pick(2, 4)
     fields = w.rng.choice(("use_global_stats: true", "moving_average_fraction: 0.5")) if w.chance(0.3) else ""
-    scaled = not fields and w.chance(0.15)  # as NVCaffe has it
+    scaled = not fields and w.chance(0.15)  # as in NVCaffe
     settings = f"batch_norm_param {{ {'scale_bias: true' if scaled else fields} }}"
     params = w.params(("BatchNorm", w.blobs[x][1], fields), 3) if w.chance(0.4) and not scaled else ""
     (top,) = w.maybe_in_place("BatchNorm", x, f"{params} {settings}")
@@ -119,7 +119,7 @@ def normalization(w: NetWriter) -> None:
         w.maybe_in_place("ReLU", top)
 
 
-OF_FORKS = (  # of BN: averages that move, stay, or are not there; TEST may take those of the batch
+OF_FORKS = (  # forms of BN: averages that move, stay, or are absent; TEST may use statistics of the batch
     "",
     "momentum: 0.5",
     "frozen: true",
@@ -172,7 +172,7 @@ def activation(w: NetWriter) -> None:
 
 @production(1)
 def bounded(w: NetWriter) -> None:
-    """Functions that overflow or have no value somewhere, behind one that keeps them in range."""
+    """Add functions that overflow or are undefined somewhere, after one that keeps them in range."""
     (y,) = w.maybe_in_place("Sigmoid", w.pick())
     after = (
         ("Log", "log_param { scale: 0.5 shift: 1 }"),
@@ -257,7 +257,7 @@ def reshape(w: NetWriter) -> None:
     elif len(dims) > 1 and w.chance(0.5):
         dims[-1] = -1
     if w.item_by_item:
-        dims[0] = 0  # that of the bottom
+        dims[0] = 0  # copies the extent of the bottom
     w.add("Reshape", [x], "reshape_param { shape { " + " ".join(f"dim: {d}" for d in dims) + " } }")
 
 
@@ -334,7 +334,7 @@ def split(w: NetWriter) -> None:
 
 @production(1)
 def scores(w: NetWriter) -> None:
-    """Layers whose tops are rarely read again."""
+    """Add layers whose tops are rarely read again."""
     x = w.pick()
     kind = w.rng.choice(("Softmax", "ArgMax", "Reduction", "Silence"))
     if kind == "Softmax":
@@ -359,7 +359,7 @@ def dummy(w: NetWriter, *shapes: Shape) -> list[str]:
 
 
 def data(w: NetWriter) -> None:
-    """One or two inputs of two to five axes, most of them images; one net in eight is larger."""
+    """Add one or two inputs of two to five axes, most of them images; one net in eight is larger."""
     rng, large = w.rng, w.chance(0.125)
     batch = rng.randint(6, 12) if large else rng.choice((2, 3, 4, 4, 6)) if w.item_by_item else rng.randint(1, 5)
     w.batch = batch
@@ -371,13 +371,13 @@ def data(w: NetWriter) -> None:
 
 
 def binary(w: NetWriter, shape: Shape) -> str:
-    """A blob of zeros and ones."""
+    """Add a blob of zeros and ones."""
     (values,) = dummy(w, shape)
     return w.add("Threshold", [values])[0]
 
 
 def classes(w: NetWriter, batch: int, count: int) -> str:
-    """A class for each item."""
+    """Add a class for each item."""
     (values,) = dummy(w, (batch, count))
     (label,) = w.add("ArgMax", [values])
     return w.add(
@@ -385,26 +385,27 @@ def classes(w: NetWriter, batch: int, count: int) -> str:
     )[0]
 
 
+LOSSES = (
+    "SoftmaxWithLoss",
+    "SoftmaxWithLoss",
+    "pixels",
+    "HingeLoss",
+    "MultinomialLogisticLoss",
+    "EuclideanLoss",
+    "SigmoidCrossEntropyLoss",
+    "ContrastiveLoss",
+    "Reduction",
+    "InfogainLoss",
+)
+
+
 def loss(w: NetWriter) -> None:
-    """A loss over a blob that depends on parameters."""
+    """Add a loss over a blob that depends on parameters."""
     rng = w.rng
     x = rng.choice([*(b for b in w.unread if trainable(w, b)), *[b for b in w.learned if trainable(w, b)][-3:]])
     shape = w.blobs[x]
     batch, weight = shape[0], rng.choice(("", "", "loss_weight: 0.3", "loss_weight: 2"))
-    kind = rng.choice(
-        (
-            "SoftmaxWithLoss",
-            "SoftmaxWithLoss",
-            "pixels",
-            "HingeLoss",
-            "MultinomialLogisticLoss",
-            "EuclideanLoss",
-            "SigmoidCrossEntropyLoss",
-            "ContrastiveLoss",
-            "Reduction",
-            "InfogainLoss",
-        )
-    )
+    kind = rng.choice(LOSSES)
     if kind == "pixels" and len(shape) == 4 and shape[1] > 1:
         target = binary(w, (batch, 1, *shape[2:]))
         w.add("SoftmaxWithLoss", [x, target], weight + (" loss_param { ignore_label: 1 }" if w.chance(0.3) else ""))
@@ -430,7 +431,7 @@ def loss(w: NetWriter) -> None:
 
 
 def trainable(w: NetWriter, blob: str) -> bool:
-    """Whether it depends on parameters and has items that a loss can compare."""
+    """Whether `blob` depends on parameters and has items that a loss can compare."""
     return blob in w.learned and len(w.blobs[blob]) >= 2
 
 
@@ -444,7 +445,8 @@ def attempt(step: Production, w: NetWriter) -> None:
 
 
 def random_net(rng: random.Random, item_by_item: bool = False) -> str:
-    """`item_by_item`: of layers that keep the items of a batch apart, where half of the nets are otherwise."""
+    """Return a random net; with `item_by_item`, its layers keep the items of a batch separate, as half of the nets do
+    otherwise."""
     w = NetWriter(rng, item_by_item)
     while not w.blobs:
         attempt(data, w)

@@ -1,4 +1,4 @@
-"""A random net while it grows: its blobs with their shapes, and layers that are added where the net takes them."""
+"""A growing random net: its blobs with their shapes, and layers that are added if the net accepts them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from layermem.proto.read import read_net_text
 from layermem.proto.schema import PHASES
 
 Shape = tuple[int, ...]
-MOST_ELEMENTS = 60_000  # of a blob
-ITEM_BY_ITEM = 0.5  # share of the nets that keep the items of a batch apart, so that they run in slices of it
+MOST_ELEMENTS = 60_000  # elements of a blob
+ITEM_BY_ITEM = 0.5  # fraction of nets that keep the items of a batch separate, so that they can run in slices
 MIXING = {"BatchNorm", "BN", "BatchReindex", "LSTM", "RNN", "Parameter"}
 FILLERS = (
     'type: "xavier"',
@@ -25,9 +25,9 @@ FILLERS = (
 
 
 class NetWriter:
-    """A net that grows: `blobs` are its names and shapes in order, `unread` those that no layer reads yet.
+    """A growing net: `blobs` are its names and shapes in order, `unread` those that no layer reads yet.
 
-    item_by_item   whether layers that mix the items of a batch are left out, as far as that is seen here
+    item_by_item   whether layers that mix the items of a batch are left out, as far as this class can tell
     """
 
     def __init__(self, rng: random.Random, item_by_item: bool = False):
@@ -36,7 +36,7 @@ class NetWriter:
         self.blobs: dict[str, Shape] = {}
         self.unread: dict[str, None] = {}
         self.learned: dict[str, None] = {}  # blobs that depend on a parameter
-        self.shared: dict[tuple[object, ...], str] = {}  # what must agree -> names of its parameters
+        self.shared: dict[tuple[object, ...], str] = {}  # properties that must agree -> names of parameters
         self.item_by_item = self.chance(ITEM_BY_ITEM) or item_by_item
         self.batch = 0
 
@@ -52,7 +52,7 @@ class NetWriter:
         return fitting[-1 - int(len(fitting) * self.rng.random() ** 3)]
 
     def like(self, name: str) -> list[str]:
-        """All blobs of the same shape."""
+        """The names of all blobs of the same shape."""
         return [other for other, shape in self.blobs.items() if shape == self.blobs[name]]
 
     def filler(self, name: str = "weight_filler") -> str:
@@ -64,7 +64,7 @@ class NetWriter:
     def add(
         self, kind: str, bottoms: list[str], settings: str = "", tops: int = 1, in_place: bool = False
     ) -> list[str]:
-        """The tops of a new layer; LookupError where the net refuses it."""
+        """Add a layer and return its tops; LookupError if the net refuses it."""
         name = f"{kind.lower()}{len(self.layers)}"
         names = bottoms[:1] if in_place else [name if i == 0 else f"{name}_{i}" for i in range(tops)]
         wiring = "".join(f' bottom: "{b}"' for b in bottoms) + "".join(f' top: "{t}"' for t in names)
@@ -98,7 +98,8 @@ class NetWriter:
         return self.add(kind, [bottom], settings, in_place=LAYERS[kind].inplace and self.chance(0.5))
 
     def params(self, key: tuple[object, ...], count: int) -> str:
-        """`param` blocks: often none; else factors, frozen parameters, or ones shared with an equal layer."""
+        """Return `param` blocks: often none; else factors, frozen parameters, or parameters shared with an equal
+        layer."""
         choice = self.rng.random()
         if choice < 0.5:
             return ""

@@ -1,7 +1,7 @@
-"""One run of a campaign: its seed, its time, its counts, and what it found.
+"""A run of a campaign: its seed, its time, its counts, and its findings.
 
 campaign = Campaign.from_arguments(options)
-for index, rng in campaign.inputs():     until the time is over or all are done; a seed always gives the same inputs
+for index, rng in campaign.inputs():     until the time is up or all are done; a seed always gives the same inputs
     ...
     campaign.count("runs")
     campaign.report(index, "the losses differ", {"net.prototxt": text})
@@ -24,7 +24,7 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of every campaign."""
+    """Add the options of every campaign."""
     parser.add_argument("--seconds", type=float, default=60.0, help="how long new inputs are begun (60)")
     parser.add_argument("--count", type=int, metavar="N", help="begin N inputs, however long they take")
     parser.add_argument("--seed", type=int, help="of all random choices (a new one, which is printed)")
@@ -43,9 +43,9 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class Campaign:
-    """name     of the tool, in file names
+    """name     name of the tool, in file names
     out      folder for the inputs that show a finding
-    count    inputs that are begun, instead of a time
+    count    number of inputs to begin, instead of a time
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Campaign:
         self.seed = secrets.randbelow(10**9) if seed is None else seed
         self.counts: Counter[str] = Counter()
         self.findings = 0
-        self.words = ""  # other options that its inputs depend on
+        self.words = ""  # other options that determine its inputs
         self._begin = time.monotonic()
         print(f"{name}: seed {self.seed}", flush=True)
 
@@ -64,11 +64,12 @@ class Campaign:
         return Campaign(name, options.seconds, options.seed, options.out, options.only, options.count)
 
     def rng(self, index: int) -> random.Random:
-        """The random choices of one input: they depend on no other input."""
+        """The random generator of one input, independent of other inputs."""
         return random.Random(f"{self.seed}/{index}")
 
     def inputs(self) -> Iterator[tuple[int, random.Random]]:
-        """The number of each input and its random choices: so many, or until the time is over; at least one."""
+        """Yield the number of each input and its random generator: `count` inputs, or until the time is up; at least
+        one."""
         if self.only is not None:
             yield self.only, self.rng(self.only)
             return
@@ -83,7 +84,7 @@ class Campaign:
         return time.monotonic() - self._begin >= self.seconds
 
     def note(self, index: int) -> None:
-        """Keep the number of an input in a file until finish(): what is left if it hangs or kills this process."""
+        """Keep the number of an input in a file until finish(); it remains if the input hangs or kills this process."""
         self.out.mkdir(parents=True, exist_ok=True)
         self._note.write_text(f"--seed {self.seed} --only {index}{self.words}\n")
 
@@ -107,7 +108,7 @@ class Campaign:
         )
 
     def finish(self) -> int:
-        """Print the summary; the exit status."""
+        """Print the summary and return the exit status."""
         self._note.unlink(missing_ok=True)
         counts = ", ".join(f"{number:,} {what}" for what, number in self.counts.items())
         seconds = time.monotonic() - self._begin

@@ -1,1 +1,1 @@
-"""What tools/bench_cpu.py runs: its contestants, their turns, and the tables."""
+"""Parts of tools/bench_cpu.py: its contestants, their turns, and the tables."""

@@ -1,10 +1,10 @@
-"""The contestants of tools/bench_cpu.py, and the command and environment that each is started with.
+"""The contestants of tools/bench_cpu.py, with the command and environment of each.
 
 Every command runs `steps` training steps in a row and then prints one line of JSON:
 
-    seconds     of each step, a list           bytes  peak resident set of the process
+    seconds     list of seconds per step       bytes  peak resident set of the process
     parameters  their count (not from Caffe)   is     version of the framework or device
-    note        for the last column of the table (may be missing)
+    note        for the last column of the table (optional)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 TOOLS = Path(__file__).resolve().parents[1]
 LAYERMEM, PYTORCH, CAFFE = "layermem", "PyTorch", "BVLC Caffe"
 LAYOUTS = ("NCHW", "channels_last")
-CHECKPOINT = "checkpoint"  # in channels_last
-ALLOCATORS = {  # the first of each that is installed
+CHECKPOINT = "checkpoint"  # a mode of PyTorch, in channels_last
+ALLOCATORS = {  # the first installed file of each is used
     "jemalloc": ("libjemalloc.so.2",),
     "tcmalloc": ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"),
 }
@@ -36,7 +36,7 @@ class Contestant:
 
     framework: str
     mode: str = ""  # the options of layermem; the layout of PyTorch, or CHECKPOINT
-    compiled: bool = False  # by torch.compile
+    compiled: bool = False  # whether it runs under torch.compile
     allocator: Path | None = None  # preloaded instead of the allocator of the C library
 
     @property
@@ -51,12 +51,12 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all contestants on one net share."""
+    """Settings that all contestants on one net share."""
 
     net: str  # NAME:BATCH
     description: Path  # the net for torch_peer.py
     model: Path  # the net for Caffe
-    costs: Path  # that layermem plans with
+    costs: Path  # measured costs for layermem's plans
     compile_cache: Path
     steps: int
     threads: int
@@ -65,7 +65,7 @@ class Setting:
 
 
 def list_contestants(ours: Iterable[str], allocators: Iterable[Path], *, torch: bool, caffe: bool) -> list[Contestant]:
-    """All contestants, in the order of the table."""
+    """List all contestants in the order of the table."""
     layouts = [
         Contestant(PYTORCH, layout, compiled, allocator)
         for compiled in (False, True)
@@ -80,7 +80,8 @@ def list_contestants(ours: Iterable[str], allocators: Iterable[Path], *, torch: 
 
 
 def find_allocators(preloads: Sequence[Path], folders: Sequence[str] = LIBRARY_FOLDERS) -> list[Path]:
-    """One library per allocator: those installed in `folders`, each replaced by the one of its name in `preloads`."""
+    """Find one library per allocator: installed ones in `folders`, each replaced by the one of its name in
+    `preloads`."""
     libraries: dict[str, Path] = {}
     for name, files in ALLOCATORS.items():
         paths = [Path(folder, file) for file in files for folder in folders]
@@ -91,7 +92,7 @@ def find_allocators(preloads: Sequence[Path], folders: Sequence[str] = LIBRARY_F
 
 
 def allocator_name(library: Path) -> str:
-    """`tcmalloc` for libtcmalloc_minimal.so.4"""
+    """Return `tcmalloc` for libtcmalloc_minimal.so.4."""
     match = re.match(r"lib(.+?)(_minimal)?\.so", library.name)
     return match[1] if match else library.name
 

@@ -1,4 +1,4 @@
-"""A net as torch_peer.py reads it: a dictionary of its layers, in order."""
+"""Describes a net for torch_peer.py: a dictionary of its layers, in order."""
 
 from __future__ import annotations
 

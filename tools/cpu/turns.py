@@ -16,15 +16,15 @@ from tools.cpu.contestants import Contestant, Setting, command, environment
 from tools.gpu import process
 
 LEFT_OUT = 2  # first steps of a turn that are not counted: they touch new memory, compile, and fill caches
-LIMIT_SECONDS = 3600.0  # of a turn
+LIMIT_SECONDS = 3600.0  # time limit of a turn
 ERROR_LINE = re.compile(r"[\w.]*(Error|Exception)\b.*: .")
-ERROR_COLUMNS = 160  # of an error in the table
+ERROR_COLUMNS = 160  # width of an error in the table
 Row = list[str]
 HEAD = ["", "s per step (median)", "minimum", "ours / it", "peak resident MiB", ""]
 
 
 class TurnError(Exception):
-    """A contestant that failed, and why."""
+    """A contestant failed; the text is the reason."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Result:
 
 
 def race(contestants: Iterable[Contestant], setting: Setting, rounds: int, parameters: int) -> list[Result]:
-    """Give the contestants `rounds` turns in alternation; one that fails has no further turns."""
+    """Give the contestants `rounds` turns alternately; one that fails gets no further turns."""
     results = [Result(each) for each in contestants]
     fill_compile_cache(results, setting)
     for turn in range(1, rounds + 1):
@@ -71,7 +71,7 @@ def fill_compile_cache(results: Iterable[Result], setting: Setting) -> None:
     for contestant in modes:
         try:
             run_turn(contestant, replace(setting, steps=1, compile_threads=os.cpu_count() or 1))
-        except TurnError as error:  # its own turn fails in the same way, and reports it
+        except TurnError as error:  # its turn fails in the same way, and reports it
             print(f"{setting.net}: {contestant.name}: {error}", file=sys.stderr, flush=True)
 
 
@@ -86,7 +86,7 @@ def take_turn(result: Result, setting: Setting, parameters: int) -> None:
 
 
 def run_turn(contestant: Contestant, setting: Setting) -> dict[str, Any]:
-    """Run the process of a contestant to its end; what it reports."""
+    """Run the process of a contestant to its end; return its report."""
     log = setting.description.with_name("turn.log")
     log.unlink(missing_ok=True)
     code = process.run(command(contestant, setting), log, LIMIT_SECONDS, environment(contestant, setting))
@@ -147,5 +147,5 @@ def comparison(results: Iterable[Result]) -> str:
 
 
 def first_of_ours(results: Iterable[Result]) -> Result | None:
-    """The result that others are compared with: layermem without a budget, where it took part."""
+    """The result to which others are compared: layermem without a budget, if it took part."""
     return next((each for each in results if not each.contestant.is_peer and each.is_complete), None)

@@ -1,1 +1,1 @@
-"""The steps of tools/gpu_check.py: each a module with run(results, options), in a process of its own."""
+"""The steps of tools/gpu_check.py: each is a module with run(results, options), run in its own process."""

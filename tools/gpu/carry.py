@@ -1,12 +1,13 @@
-"""What a machine with a GPU would otherwise compile: python -m tools.gpu.carry --into carried [--python 3.12]
+"""Compiles in advance for a machine with a GPU: python -m tools.gpu.carry --into carried [--python 3.12]
 
     carried/kernels/MODULE.fatbin      machine code of every kernel for one architecture, and of tools/gpu/ceilings.cu
-    carried/kernels/digests.json       of the sources, the flags and the architecture: other sources are compiled there
-    carried/native/_native*.so.carried layermem._native of --python, an interpreter that can import pybind11; a checkout
-                                       takes along what git does not ignore, and it ignores *.so
+    carried/kernels/digests.json       digests of sources, flags and architecture; kernels of other sources are compiled
+                                       there
+    carried/native/_native*.so.carried layermem._native of --python, an interpreter that can import pybind11; the ending
+                                       keeps git, which ignores *.so, from leaving it out
 
-It needs NVRTC or nvcc for the kernels, and no GPU.  They take some minutes; a second call compiles what has changed
-since.  An interpreter that is not here costs the second part alone.
+It needs NVRTC or nvcc for the kernels, but no GPU.  Kernels take some minutes; a second call compiles only changes.
+Without the interpreter, only the native part is missing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tools.gpu.prepare import CARRIED
 from tools.gpu.process import ROOT
 
 DIGESTS = "digests.json"
-OWN_SOURCES = {path.stem: path for path in own_kernels.OWN_SOURCES}  # of these tools, by module
+OWN_SOURCES = {path.stem: path for path in own_kernels.OWN_SOURCES}  # sources of these tools, by module
 
 
 def module_names() -> list[str]:
@@ -41,17 +42,17 @@ def module_names() -> list[str]:
 
 
 def source_of(module: str) -> str:
-    """With its headers in place of their includes."""
+    """The source of a module with its headers inlined."""
     return own_kernels.whole_text(OWN_SOURCES[module]) if module in OWN_SOURCES else build.whole_source(module)
 
 
 def digest_of(module: str, architecture: str) -> str:
-    """Stands for what the machine code of a module is made from."""
+    """A digest of everything that determines the machine code of a module."""
     return hashlib.sha256(repr((source_of(module), build.FLAGS, architecture)).encode()).hexdigest()
 
 
 def _kept(folder: Path, architecture: str, module: str) -> int:
-    """Compiles a module into the folder; its bytes."""
+    """Compile a module into the folder; return its bytes."""
     target = f"{build.CODE}{sources.architecture(module, architecture)}"
     image = build.find_compiler().cubin(source_of(module), target, build.FLAGS)
     (folder / f"{module}.fatbin").write_bytes(image)
@@ -59,7 +60,7 @@ def _kept(folder: Path, architecture: str, module: str) -> int:
 
 
 def kernels(folder: Path, architecture: str) -> int:
-    """Compiles every module that the folder lacks, on all cores; the bytes of them all."""
+    """Compile every module that the folder lacks, on all cores; return the bytes of all."""
     folder.mkdir(parents=True, exist_ok=True)
     digests = {"architecture": architecture} | {module: digest_of(module, architecture) for module in module_names()}
     kept = read_digests(folder)
@@ -73,14 +74,14 @@ def kernels(folder: Path, architecture: str) -> int:
 
 
 def read_digests(folder: Path) -> dict[str, str]:
-    """By module, and the architecture; none where there are none."""
+    """The digests by module, and the architecture; empty if there are none."""
     path = folder / DIGESTS
     found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
 
 
 def misfit(folder: Path, architecture: str) -> str:
-    """Why the machine code of a folder is not that of these sources for such a GPU; nothing if it is."""
+    """The reason why the machine code of a folder does not belong to these sources and this GPU; "" if it does."""
     digests = read_digests(folder)
     if not digests:
         return f"there is no {folder / DIGESTS}"
@@ -91,7 +92,7 @@ def misfit(folder: Path, architecture: str) -> str:
 
 
 def native(folder: Path, python: str) -> str:
-    """Builds layermem._native with another interpreter, beside this tree; the name of the file."""
+    """Build layermem._native with another interpreter, outside of this tree; return the name of the file."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as built:
         command = [python, "setup.py", "-q", "build_ext", "--build-lib", built, "--build-temp", f"{built}/temp"]
@@ -103,7 +104,7 @@ def native(folder: Path, python: str) -> str:
 
 
 def interpreter(wanted: str) -> str | None:
-    """A path, or the interpreter of a version such as 3.12."""
+    """Return a path, or the interpreter of a version such as 3.12."""
     return shutil.which(wanted) or shutil.which(f"python{wanted}")
 
 
@@ -127,6 +128,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from tools.gpu import carry  # whose functions other processes can import
+    from tools.gpu import carry  # under this name other processes can import its functions
 
     carry.main()

@@ -1,4 +1,4 @@
-"""What the GPU can do at best: copies, arithmetic, launches.  Everything else is reported as a share of these."""
+"""Measures the GPU's best rates: copies, arithmetic, launches.  Other results are reported as a share of these."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PRODUCTS, WARPGROUP_SHARED = 16, 128 * 128 + 1024  # as in ceilings_sm90a.cu
 
 
 class Rate(NamedTuple):
-    """A kernel: floating-point operations a round and thread, blocks that share a multiprocessor, its source, bytes of
-    dynamic shared memory, the least capability, or the only one, that has its instructions, and rounds of a launch."""
+    """A kernel: floating-point operations per round and thread, blocks per multiprocessor, its source, bytes of dynamic
+    shared memory, the smallest (or only) capability that has its instructions, and rounds of a launch."""
 
     operations: int
     blocks: int
@@ -58,7 +58,7 @@ def run(results: Results, options: Options) -> None:
         results.attempt(work, most=10, part="arithmetic", what=title_of(name))
     for nbytes in (1 << 16,) if options.small else PINNED:
         results.attempt(lambda nbytes=nbytes: pinning(gpu, results, nbytes), most=60, part="pinning", bytes=nbytes)
-    results.attempt(lambda: libraries(results, options), most=60, part="libraries")  # PyTorch is long to import
+    results.attempt(lambda: libraries(results, options), most=60, part="libraries")  # PyTorch is slow to import
     gpu.driver.close()
 
 
@@ -91,7 +91,7 @@ def copies(gpu: Gpu, results: Results, options: Options) -> None:
 
 
 def reads(gpu: Gpu, results: Results, options: Options) -> None:
-    """By a kernel: what the L2 cache holds, what it does not, and the host's pinned memory."""
+    """Measure reads by a kernel: from the L2 cache, from device memory, and from the host's pinned memory."""
     driver = gpu.driver
     cached, large, link = (1 << 12,) * 3 if options.small else (1 << 24, 1 << 30, 1 << 27)
     memory = driver.allocate(large)
@@ -108,7 +108,8 @@ def reads(gpu: Gpu, results: Results, options: Options) -> None:
 
 
 def pinning(gpu: Gpu, results: Results, nbytes: int) -> None:
-    """How long offloaded buffers of a size take to be pinned; on a virtual machine memory may grow as it is touched."""
+    """Measure how long it takes to pin offloaded buffers of a size; on a virtual machine memory may grow as it is
+    touched."""
     began = time.perf_counter()
     held = gpu.driver.pinned(nbytes)
     spent = time.perf_counter() - began
@@ -118,7 +119,7 @@ def pinning(gpu: Gpu, results: Results, nbytes: int) -> None:
 
 
 def launches(gpu: Gpu, results: Results, options: Options) -> None:
-    """One after the other, and as nodes of a graph."""
+    """Measure launches one after the other, and as nodes of a graph."""
     memory, count = gpu.driver.allocate(256), 20 if options.small else 1000
     fill = launch("fill", "fill", "FillArgs", 1, y=int(memory), count=1, value=0.0, accumulate=False)
     start = gpu.starter([fill] * count, {})
@@ -131,10 +132,10 @@ def launches(gpu: Gpu, results: Results, options: Options) -> None:
 
 
 def libraries(results: Results, options: Options) -> None:
-    """PyTorch's product of two large matrices, where it is installed."""
+    """Measure PyTorch's product of two large matrices, if it is installed."""
     try:
         rates = {} if options.small else import_module("tools.gpu.torch_layers").product_rates(MATRIX)
-    except Exception as error:  # whatever a package of that size may meet
+    except Exception as error:  # a package of that size may raise anything
         results.add(part="libraries", what="PyTorch", says=in_short(error))
         return
     for precision, rate in rates.items():

@@ -1,5 +1,5 @@
-"""Every kernel against double precision on the host, or against kernels whose bits it must have; twice, with the same
-bits.  Products also at the sizes of real layers, against naive kernels (large.py)."""
+"""Compares every kernel with double precision on the host, or with kernels whose bits it must have; twice, with the
+same bits.  Products are also compared with naive kernels at the sizes of real layers (large.py)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(results: Results, options: Options) -> None:
 
 
 def twice(check: Check, way: Way) -> tuple[float, list[str]]:
-    """The largest relative error, and which ops were refused; AssertionError if an error is too large, or if the second
+    """Return the largest relative error and the refused ops; AssertionError if an error is too large, or if the second
     run gives other bits."""
     first, second = check.make(way), check.make(way)
     one, two = first.check(), second.check()
@@ -63,7 +63,7 @@ def twice(check: Check, way: Way) -> tuple[float, list[str]]:
 
 
 def checks(brief: bool, small: bool = False) -> Iterator[Check]:
-    """Every kernel, and more products; `small`: large ones as an emulated GPU needs them."""
+    """Yield checks of every kernel, and of more products; `small` limits large ones for an emulated GPU."""
     yield from every_kernel(brief)
     yield from large_checks(brief, small)
     if brief:

@@ -1,9 +1,8 @@
-"""How much of each kernel of products the checks on a GPU meet (tests/tools/test_large_products.py demands all of it).
+"""Coverage of each kernel of products by the checks on a GPU (tests/tools/test_large_products.py requires all of it).
 
-A launch meets a kernel as a whole if its matrices have a tile that is full and others that are not, in rows and in
-columns; if more stages are summed than the ring of shared memory has, the last of them not full; and, by warpgroups, if
-there are more tiles than blocks, so that a block takes a second one.  Checks are bound; nothing runs, so no GPU is
-needed.
+A launch covers a kernel completely if its matrices have full and partial tiles, in rows and in columns; if it sums more
+stages than the ring of shared memory holds, with a partial last one; and, by warpgroups, if there are more tiles than
+blocks, so that a block takes a second one.  Checks are bound without running, so no GPU is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ KERNEL = re.compile(r"conv_\w*?_(\d+)x(\d+)_v\d+$")
 
 
 class Met(NamedTuple):
-    """A launch: rows and columns of its matrices and of its tile, k and those of a stage, stages of the ring, tiles and
+    """A launch: rows and columns of its matrices and of its tile, k in all and per stage, stages of the ring, tiles and
     blocks."""
 
     kernel: str
@@ -43,13 +42,13 @@ class Met(NamedTuple):
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What it does not meet of the kernel."""
+        """The aspects of the kernel that it does not cover."""
         whole_stages = ".conv_dgrad" in self.kernel and self.kernel.endswith("_v8") and self.is_by_warpgroups
         found = {
             "full tile": all(size > own for size, own in zip(self.matrices, self.tile, strict=True)),
             "tail": all(size % own for size, own in zip(self.matrices, self.tile, strict=True)),
             "ring": ceil_div(self.depth, self.stage) > self.ring,
-            "tail of k": whole_stages or self.depth % self.stage != 0,  # of outputs in multiples of a stage
+            "tail of k": whole_stages or self.depth % self.stage != 0,  # outputs may be multiples of a stage
             "second tile": not self.is_by_warpgroups or self.tiles > self.blocks,
         }
         return tuple(name for name, is_met in found.items() if not is_met)
@@ -60,7 +59,8 @@ class Met(NamedTuple):
 
 
 def met(wanted: Iterable[Check], multiprocessors: int = SMS) -> list[Met]:
-    """The launches of these checks on a GPU of so many multiprocessors; what is made and not launched is left out."""
+    """The launches of these checks on a GPU with this number of multiprocessors, without those that are made and not
+    launched."""
     found: list[Met] = []
     for each in wanted:
         made: list[Met] = []
@@ -73,7 +73,7 @@ def met(wanted: Iterable[Check], multiprocessors: int = SMS) -> list[Met]:
 
 @contextmanager
 def noting(note: Callable[[Met], None]) -> Iterator[None]:
-    """Notes what is launched inside by an engine."""
+    """A context that notes launches by engines."""
     of_every_gpu, by_warpgroups, of_patch = Engine.launch, WarpgroupEngine.launch, Engine.of_patch
 
     def launch(engine: Engine, product: str, vector: int, args: str, matrices: Any, depth: int, **more: Any) -> Launch:
@@ -85,7 +85,7 @@ def noting(note: Callable[[Met], None]) -> Iterator[None]:
         engine: WarpgroupEngine, product: str, vector: int, args: str, matrices: Any, depth: int, **more: Any
     ) -> Launch:
         made = by_warpgroups(engine, product, vector, args, matrices, depth, **more)
-        if made.module.endswith("_sm90a"):  # others were noted on their way
+        if made.module.endswith("_sm90a"):  # others were noted when they were made
             (ring,) = {tile.stages for tile in tiles_of(engine)}
             note(_met(made, matrices, depth, engine.depth, ring))
         return made
@@ -117,12 +117,12 @@ def _met(launch: Launch, matrices: tuple[int, int, int], depth: int, stage: int,
 
 
 class Recorder:
-    """In the place of a GPU and its driver: everything has an address, and nothing runs."""
+    """Stands for a GPU and its driver: everything has an address, and nothing runs."""
 
     def __init__(self, multiprocessors: int) -> None:
         self.driver, self._next = self, 4096
         self.gpu = SimpleNamespace(multiprocessors=multiprocessors)
-        self.launched: set[str] = set()  # as module.function
+        self.launched: set[str] = set()  # names as module.function
 
     def placed(self, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
         return {role: array.ctypes.data for role, array in arrays.items()}
@@ -148,7 +148,7 @@ class Recorder:
 
 
 def best(launches: Iterable[Met]) -> dict[str, Met]:
-    """By kernel the launch that lacks least."""
+    """For each kernel, the launch that lacks the fewest aspects."""
     found: dict[str, Met] = {}
     for each in launches:
         if each.kernel not in found or len(each.lacks) < len(found[each.kernel].lacks):

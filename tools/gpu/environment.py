@@ -1,4 +1,4 @@
-"""What is here: versions and the GPU."""
+"""Reports versions and the GPU."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Checks that launch every kernel of cuda/ at least once, on small shapes: tests/tools/test_gpu_check.py compares what
-is launched with what the sources declare.
+"""Checks that launch every kernel of cuda/ at least once, on small shapes: tests/tools/test_gpu_check.py compares the
+launches with the declarations in the sources.
 
 Checks that reach a kernel of every module come first, so that modules that do not load, hang or fail are known early:
-FIRST, and one of each engine of products.  Those of warpgroups, which have most ways to hang, come last.
+FIRST, and one of each engine of products.  Warpgroups, which can hang in the most ways, come last.
 
-A new kernel of a layer needs a small case in tests/cases.py, which `select` finds.  One that a fusion launches, or a
-precision, a type of blobs or a tile, needs a line in products(); one that no layer launches in
-tests/backends/cuda/single_ops.py.
+A new kernel of a layer needs a small case in tests/cases.py, which `select` finds.  A kernel of a fusion, precision,
+blob type or tile needs a line in products(); one that no layer launches, a case in tests/backends/cuda/single_ops.py.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ BY_WARPGROUPS = (
     "Convolution by quads",
     "InnerProduct by quads",
 )  # products that GPUs of compute capability 9.0 compute so
-BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # 16 bytes an access; 4; both
+BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # accesses of 16 bytes; of 4; both
 OF_FEW = OpCase("Convolution of few channels", conv_text(8, "kernel_size: 3"), {"small": [(2, 3, 9, 7)]})
 OF_WORDS = OpCase("Convolution of 32 channels", conv_text(64, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
-OF_PATCHES = (96, 64)  # outputs, of which each has a tile
-BOUND = 2e-6  # of the errors of single ops
+OF_PATCHES = (96, 64)  # numbers of outputs, each with its own tile
+BOUND = 2e-6  # bound of the errors of single ops
 FIRST = {
     "ReLU", "PReLU", "Dropout", "DepthwiseConvolution by two", "Convolution, groups of 4", "Convolution of two bottoms",
     "Convolution + residual + ReLU", "Deconvolution of clips with gaps, of two bottoms", "Im2col of clips",
@@ -45,7 +44,7 @@ FIRST = {
     "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed", "LSTMUnit", "Softmax", "EuclideanLoss",
     "update by SGD", "naive products", "sums of ranks", "images in bytes", "delay",
 }  # fmt: skip
-FEW = (
+BRIEF_CASES = (
     "Convolution by quads",
     "ReLU",
     "BatchNorm by quads",
@@ -56,7 +55,7 @@ FEW = (
 
 
 class Checked(Protocol):
-    """Case, Exact, Rounded and the like: `errors` are relative, by what was checked."""
+    """An object such as Case, Exact or Rounded; `errors` are relative, by the name of the checked result."""
 
     errors: dict[str, float]
 
@@ -65,8 +64,8 @@ class Checked(Protocol):
 
 
 class Check(NamedTuple):
-    """A case by name; `tile` is the only one that products may choose, by warpgroups if it is one of theirs; `storage`
-    is the type of blobs in 16 bits."""
+    """A case by name; products may choose only `tile`, by warpgroups if it is one of theirs; `storage` is the type of
+    16-bit blobs."""
 
     name: str
     precision: str
@@ -76,11 +75,11 @@ class Check(NamedTuple):
 
     @property
     def engine(self) -> tuple[str, str, type]:
-        """Stands for the modules of its products, if it has a tile."""
+        """Identifies the modules of its products, if it has a tile."""
         return self.precision, self.storage, type(self.tile)
 
     def way(self, gpu: Gpu) -> Way:
-        """The capability is that of warpgroups only where these are checked."""
+        """The way to run it; the capability is that of warpgroups only if these are checked."""
         capability = warpgroup.CAPABILITY if isinstance(self.tile, WarpgroupTile) else ""
         return Way(precision=self.precision, gpu=gpu, capability=capability)
 
@@ -89,7 +88,7 @@ class Check(NamedTuple):
 
     @contextmanager
     def tiles(self) -> Iterator[None]:
-        """Products choose among `tile` alone inside, and all run by warpgroups if it is one of theirs."""
+        """A context in which products choose only `tile`, and all run by warpgroups if it is one of theirs."""
         kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS
         if isinstance(self.tile, WarpgroupTile):
             warpgroup.PAYS = warpgroup.ALWAYS
@@ -107,7 +106,7 @@ class Check(NamedTuple):
 
 
 class Rounded:
-    """As Exact, for results that differ from what they must be by roundings."""
+    """A check like Exact, for results that differ from the expected ones by rounding."""
 
     def __init__(self, triples: Callable[[Way], Iterator[Triple]], way: Way):
         self.triples, self.way = triples, way
@@ -126,7 +125,7 @@ class Rounded:
 
 
 def every_kernel(brief: bool) -> Iterator[Check]:
-    """In the order in which they are run."""
+    """Yield all checks in the order in which they are run."""
     first, rest, engines = [], [], set()
     for check in all_checks(brief):
         is_first = check.engine not in engines if check.tile else check.name in FIRST
@@ -136,7 +135,7 @@ def every_kernel(brief: bool) -> Iterator[Check]:
 
 
 def all_checks(brief: bool) -> Iterator[Check]:
-    for name in FEW if brief else [case.name for case in select("small")]:
+    for name in BRIEF_CASES if brief else [case.name for case in select("small")]:
         yield Check(name, "fp32", partial(case_of, CASES[name]))
     for name, triples in single_ops():
         yield Check(name, "fp32", partial(Rounded, triples))
@@ -147,7 +146,8 @@ def all_checks(brief: bool) -> Iterator[Check]:
 
 
 def products(brief: bool) -> Iterator[Check]:
-    """Every tile in every precision, on blobs of every type: by themselves, and with what they do for others."""
+    """Yield checks of every tile in every precision, on blobs of every type: alone, and with epilogues for other
+    ops."""
     few, last = slice(1 if brief else None), slice(-1 if brief else 0, None)
     for precision in ENGINES:
         for word in words(precision):

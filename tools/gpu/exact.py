@@ -1,5 +1,5 @@
-"""Kernels that must leave the bits of others: epilogues of products beside the ops that they stand for, and kernels on
-blobs in 16 bits beside those in fp32 between conversions."""
+"""Checks kernels that must have the bits of others: epilogues of products against the ops that they replace, and
+kernels on 16-bit blobs against those in fp32 between conversions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.backends.cuda.weight_tiles import run_tile_weights, tiled, weights_of
 from tests.cases import CASES
 from tests.op_case import OpCase
 
-Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, as a kernel leaves it, as it must be
+Pair = tuple[str, np.ndarray, np.ndarray]  # (name, result of a kernel, expected result)
 PRODUCTS = ("dgrad + mask", "fprop + moments", "dgrad + sums")  # cases that depend on the precision of products
-CONVERTED = ((1, 0), (1025, 1), (4100, 4), (100_000, 0))  # elements, and elements in front of the first one
+CONVERTED = ((1, 0), (1025, 1), (4100, 4), (100_000, 0))  # elements, and elements before the first one
 
 
 class Exact:
-    """As tests.backends.cuda.harness.Case, for pairs of results with the same bits."""
+    """A check like tests.backends.cuda.harness.Case, for pairs of results with the same bits."""
 
     def __init__(self, pairs: Callable[[Way], Iterator[Pair]], way: Way):
         self.pairs, self.way = pairs, way
@@ -46,13 +46,13 @@ class Exact:
     check_once = check
 
     def run_once(self) -> None:
-        """All launches of check_once(), whatever they compute."""
+        """Make all launches of check_once(), whatever their results."""
         for _ in self.pairs(self.way):
             pass
 
 
 def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
-    """Names, and what makes the case for a way; those of PRODUCTS are of every precision."""
+    """Yield names, and functions that make the case for a way; those in PRODUCTS exist for every precision."""
     few = slice(1 if brief else None)
     for name in [*MASKS][few]:
         yield f"{PRODUCTS[0]}: {name}", partial(Exact, partial(masked, name))
@@ -69,7 +69,7 @@ def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
 
 
 def stored(word: str) -> str:
-    """Behind the name of a case of blobs in this type."""
+    """The suffix of the name of a case with blobs in this type."""
     return f" in {word}" if word else ""
 
 
@@ -86,11 +86,11 @@ def with_moments(name: str, way: Way) -> Iterator[Pair]:
 
 def with_sums(name: str, way: Way, word: str = "") -> Iterator[Pair]:
     wanted, sums, _ = dgrad(name, way, np.random.default_rng(3), word=word)
-    yield "sums", sums, wanted + np.float32(0)  # a sum begins with 0, so that none is -0
+    yield "sums", sums, wanted + np.float32(0)  # a sum begins with 0, so no sum is -0
 
 
 def by_patch(outputs: int, way: Way, word: str = "") -> Iterator[Pair]:
-    """conv_fprop of an image of few channels, which is in fp32, beside the kernel that copies every window."""
+    """Yield conv_fprop of an fp32 image of few channels, compared with the kernel that copies every window."""
     problem = problem_of(2, 3, outputs, 19, 5, 2)
     found = forward(problem, way, np.random.default_rng(3), word, wide_image=bool(word))
     with patch.object(conv_patch, "pays", lambda *given: False):
@@ -102,7 +102,7 @@ def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Itera
     for count, begin in sizes:
         rng = np.random.default_rng(count)
         bits = rng.integers(0, 1 << 16, count, np.uint16)
-        numbers = ~np.isnan(widened(bits, dtype))  # a NaN may keep its bits, or not
+        numbers = ~np.isnan(widened(bits, dtype))  # bits of NaN may differ
         yield f"{count} widened", run_widen(bits, dtype, begin, way)[numbers], widened(bits, dtype)[numbers]
         values = np.float32(rng.standard_normal(count) * 2.0 ** rng.integers(-30, 20, count))
         yield f"{count} narrowed", run_narrow(values, dtype, begin, way), narrowed(values, dtype)
@@ -116,7 +116,7 @@ def tiles_of_weights(name: str, way: Way) -> Iterator[Pair]:
 
 
 def in_16_bits(name: str | OpCase, word: str, way: Way) -> Iterator[Pair]:
-    """Packed tiles sum in an order of their own: of whole numbers, all have the same sums."""
+    """Packed tiles sum in their own order; whole numbers have the same sums in every order."""
     case = CASES[name] if isinstance(name, str) else name
     for taken in taken_steps(case, word, way.precision, exact=way.precision == "bf16"):
         direct, converted = (taken.run(each, way) for each in (True, False))

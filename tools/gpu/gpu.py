@@ -1,4 +1,4 @@
-"""The GPU as the steps use it: its driver, time by its own events, memory full of random numbers."""
+"""The GPU for the steps: its driver, timing by its own events, memory full of random numbers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
 from tools.gpu import own_kernels
 
-NOISE = 1 << 22  # floats that are drawn; longer blobs repeat them
-WARM_SECONDS = 0.5  # until an idle GPU runs at its clock
+NOISE = 1 << 22  # number of random floats; longer blobs repeat them
+WARM_SECONDS = 0.5  # time for an idle GPU to raise its clock
 FLUSHED = 1 << 28  # bytes, more than any L2 cache holds
 
 
 class Gpu:
-    """`small`: an emulated one, which has neither clock nor cache.  `noting` takes the kernel that is about to run."""
+    """A GPU; `small` is an emulated one, without clock and cache.  `noting` is called with the kernel about to run."""
 
     def __init__(self, small: bool = False, noting: Callable[[str], None] = lambda kernel: None) -> None:
         self.driver = Driver(0)
@@ -39,7 +39,7 @@ class Gpu:
             self.warm_up()
 
     def warm_up(self) -> None:
-        """Copies within the GPU's memory until its clock has gone up."""
+        """Copy within the GPU's memory until its clock has risen."""
         began = time.perf_counter()
         while time.perf_counter() - began < WARM_SECONDS:
             for _ in range(100):
@@ -47,8 +47,8 @@ class Gpu:
             self.driver.synchronize()
 
     def flush(self) -> None:
-        """Fill the L2 cache by reading, so that what is timed next finds its operands in memory, and nothing that was
-        written before is left to be written back."""
+        """Fill the L2 cache by reading, so that the next timed work finds its operands in memory, and no earlier writes
+        remain to be written back."""
         self._flush()
 
     @cached_property
@@ -59,7 +59,7 @@ class Gpu:
         return self.reader(int(self._flushed), nbytes)
 
     def reader(self, address: int, nbytes: int, rounds: int = 1) -> Callable[[], None]:
-        """A call that starts a kernel that reads so many bytes, several times."""
+        """A call that starts a kernel that reads `nbytes` `rounds` times."""
         grid = 2 if self._small else 8 * self.driver.gpu.multiprocessors
         function, out = self.own_module(own_kernels.SOURCE).get_function("read_rate"), self.driver.allocate(4 * grid)
         self._outputs.append(out)
@@ -67,7 +67,7 @@ class Gpu:
         return lambda: function._launch_kernel((grid, 1, 1), (own_kernels.THREADS, 1, 1), args, 0, self.stream)
 
     def own_module(self, source: Path) -> Any:
-        """A module of own_kernels.py."""
+        """Load a module of own_kernels.py."""
         if source not in self._modules:
             image = own_kernels.image(source, self.driver.gpu.capability, self._small)
             self._modules[source] = self.cuda.module_from_buffer(image)
@@ -75,7 +75,7 @@ class Gpu:
 
     @cached_property
     def noise(self) -> Any:
-        """On the GPU, so that large blobs are filled at its own speed."""
+        """Random numbers on the GPU, so that large blobs are filled at its speed."""
         memory = self.driver.allocate(4 * NOISE)
         self.driver.write(int(memory), np.random.default_rng(1).standard_normal(NOISE, dtype=np.float32))
         return memory
@@ -85,8 +85,8 @@ class Gpu:
         return scalars_by_stream(self.driver)[COMPUTE]
 
     def seconds(self, run: Callable[[], None]) -> float:
-        """Of what `run` puts on the compute stream, by events on both sides; the stream is busy before, so that no
-        latency of a launch counts."""
+        """Seconds of the work that `run` puts on the compute stream, by events on both sides; the stream is busy
+        before, so that launch latency does not count."""
         begin, end = self.cuda.Event(), self.cuda.Event()
         self.driver.synchronize()
         self._delay()
@@ -97,7 +97,7 @@ class Gpu:
         return 1e-3 * begin.time_till(end)
 
     def cold_seconds(self, run: Callable[[], None]) -> float:
-        """The same with nothing in the L2 cache."""
+        """Seconds like `seconds`, with none of the operands in the L2 cache."""
         begin, end = self.cuda.Event(), self.cuda.Event()
         self.driver.synchronize()
         self.flush()
@@ -108,7 +108,7 @@ class Gpu:
         return 1e-3 * begin.time_till(end)
 
     def wall_seconds(self, run: Callable[[], None]) -> float:
-        """From the first call to the last result."""
+        """Seconds from the first call to the last result."""
         self.driver.synchronize()
         began = time.perf_counter()
         run()
@@ -116,7 +116,7 @@ class Gpu:
         return time.perf_counter() - began
 
     def filled(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Addresses of that many bytes each, full of random numbers; the next call takes the memory back."""
+        """Addresses of memory of these sizes, filled with random numbers; the next call reuses the memory."""
         self._held.clear()
         found = {}
         for role, nbytes in sizes.items():
@@ -134,7 +134,7 @@ class Gpu:
         self.driver.launcher(launch, launch.packed(context), COMPUTE)()
 
     def starter(self, launches: Iterable[Launch], context: Mapping[str, Any]) -> Callable[[], None]:
-        """A call that starts them all; the scalars of the step are on the GPU before it is made."""
+        """A call that starts all launches; the scalars of the step are on the GPU before."""
         self.step_scalars.is_new_step = True
         self.step_scalars.upload(context)
         self.driver.synchronize()

@@ -1,7 +1,7 @@
-"""Machine code of every kernel for this machine's GPU, into the cache of layermem: python -m tools.gpu.images
+"""Compiles every kernel for this machine's GPU into the cache of layermem: python -m tools.gpu.images
 
-Modules are compiled by a process for each core.  One of convolutions takes NVRTC half a minute and more; on 16 cores
-all are there after about the longest of them.
+Each core compiles modules in its own process.  A module of convolutions takes NVRTC half a minute or more; on 16 cores
+the total is about the longest module.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Files of a call of tools/gpu_check.py, and what earlier calls have left.
+"""Files of a call of tools/gpu_check.py, and of earlier calls.
 
-    results-NAME.json results-NAME.md   all steps; written anew before and after each
-    log-NAME.txt                        what steps say, as they say it
+    results-NAME.json results-NAME.md   results of all steps; rewritten before and after each step
+    log-NAME.txt                        the output of steps as it is printed
     details-NAME.zip                    files that single steps make
-    rows-NAME/STEP.jsonl                rows of the step that runs; gone when results-NAME.json has them
+    rows-NAME/STEP.jsonl                rows of the running step; deleted when results-NAME.json has them
 
-NAME is the part, or the steps; an earlier call that had it keeps its files, and this one has a number behind.  They are
-seven at most while a step runs, and four at the end.  Every one but the log and those in rows-NAME is written
-atomically, so a call that is killed leaves all that it had found.
+NAME is the part, or the steps; if an earlier call has used it, a number follows.  There are at most seven files while a
+step runs, and four at the end.  All but the log and those in rows-NAME are written atomically, so a call that is killed
+leaves everything found so far.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, BinaryIO, NamedTuple
 from layermem.utils.files import write_atomically
 
 Row = dict[str, Any]
-BEGUN = "begun"  # how a step has ended that is running, or was when its call was killed
+BEGUN = "begun"  # the state of a step that is running, or was running when its call was killed
 
 
 def read_rows(path: Path) -> dict[int, Row]:
-    """Rows of a step's file by number; what a process that was killed left of a line is skipped."""
+    """Rows of a step's file by number; an incomplete last line is skipped."""
     rows: dict[int, Row] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with suppress(json.JSONDecodeError):
@@ -41,7 +41,7 @@ def read_rows(path: Path) -> dict[int, Row]:
 
 
 class Call(NamedTuple):
-    """By its file of results."""
+    """A call, identified by its file of results."""
 
     results: Path
 
@@ -68,12 +68,12 @@ class Call(NamedTuple):
         return self.folder / f"{step}.jsonl"
 
     def found(self) -> dict[str, Any]:
-        """All steps, as results.json has them."""
+        """All steps in results.json."""
         found: dict[str, Any] = json.loads(self.results.read_text(encoding="utf-8")) if self.results.exists() else {}
         return found
 
     def rows(self, step: str) -> list[Row]:
-        """Of a step, also of one that was killed with its call."""
+        """The rows of a step, even if it was killed with its call."""
         rows: list[Row] = self.found().get(step, {}).get("rows", [])
         return rows or list(read_rows(self.rows_file(step)).values())
 
@@ -82,17 +82,17 @@ class Call(NamedTuple):
 
     @property
     def sources(self) -> str:
-        """What stands for the sources of its kernels."""
+        """The digest of the sources of its kernels."""
         return str(self.found().get("preparation", {}).get("sources", ""))
 
     def detail(self, name: str) -> bytes | None:
-        """A file that a step has made."""
+        """A file that a step made, or None."""
         with suppress(OSError):
             return (self.folder / name).read_bytes()
         return self._details().get(name)
 
     def keep(self, files: Mapping[str, bytes]) -> None:
-        """Put files into the archive, in the place of those of the same names."""
+        """Put files into the archive, replacing those with the same names."""
         kept = {**self._details(), **files}
 
         def write(file: BinaryIO) -> None:
@@ -108,7 +108,7 @@ class Call(NamedTuple):
         return {}
 
     def close(self, step: str) -> None:
-        """After a step, whose rows are in the results: what else it has left goes into the archive."""
+        """Finish a step whose rows are in the results: move its other files into the archive."""
         self.rows_file(step).unlink(missing_ok=True)
         left = sorted(self.folder.iterdir())
         if left:
@@ -117,19 +117,19 @@ class Call(NamedTuple):
             path.unlink()
 
     def end(self) -> None:
-        """After all steps."""
+        """Remove the folder of rows after all steps."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def new_call(out: Path, name: str) -> Call:
-    """One whose files are not there."""
+    """Return a call whose files do not exist yet."""
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
     calls = (Call(out / f"results-{each}.json") for each in names)
     return next(call for call in calls if not (call.results.exists() or call.folder.exists()))
 
 
 def calls(paths: Iterable[Path]) -> list[Call]:
-    """Of folders and files of results, the last one first."""
+    """The calls in folders and files of results, the latest first."""
     found = [path for each in paths for path in (sorted(each.glob("results*.json")) if each.is_dir() else [each])]
     files = dict.fromkeys(path for path in found if path.suffix == ".json")
     return sorted(
@@ -138,17 +138,17 @@ def calls(paths: Iterable[Path]) -> list[Call]:
 
 
 def rows_of_same_sources(call: Call, paths: Sequence[Path]) -> list[Row]:
-    """Of the call, and of those of `paths` whose kernels had the same sources."""
+    """The rows of the call, and of those calls in `paths` whose kernels had the same sources."""
     others = [each for each in calls(paths) if call.sources == each.sources != ""]
     return [row for each in dict.fromkeys([call, *others]) for row in each.rows_of_all_steps()]
 
 
 def last_rows(paths: Sequence[Path], step: str) -> list[Row]:
-    """Of the last call that has rows of the step."""
+    """The rows of the latest call that has rows of the step."""
     return next((rows for call in calls(paths) if (rows := call.rows(step))), [])
 
 
 def last_detail(paths: Sequence[Path], name: str) -> bytes | None:
-    """Of the last call that has such a file."""
+    """The file of the latest call that has it."""
     found = (call.detail(name) for call in calls(paths))
     return next((content for content in found if content is not None), None)

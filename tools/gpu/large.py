@@ -1,9 +1,9 @@
-"""Products of whole numbers for every kernel, beside the naive kernels: large enough for full tiles, for tiles that are
-not full in rows and columns, for more stages than the ring of shared memory has, the last of them not full, and, on
-GPUs whose products by warpgroups take several tiles a block, for these.
+"""Compares products of whole numbers for every kernel with the naive kernels.  They are large enough for full and
+partial tiles in rows and columns, for more stages than the ring of shared memory holds, with a partial last one, and,
+on GPUs where warpgroups take several tiles per block, for these.
 
-On a GPU all tiles share a few problems of the size of real layers; an emulated one has the least that a tile needs.
-coverage.py says what each kernel meets.
+On a GPU all tiles share a few problems of the size of real layers; an emulated one uses the smallest that a tile needs.
+coverage.py computes what each kernel covers.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from tools.gpu.exact import stored
 from tools.gpu.whole_numbers import Gpu, Operands, Places, said
 
 Tile = implicit_gemm.Tile | WarpgroupTile
-Wrong = dict[str, str]  # by kernel
+Wrong = dict[str, str]  # faults by kernel
 Run = Callable[[Operands, Engine, Places], Wrong]
-ONE_IN = 36  # of all checks, in brief
-OF_PATCHES = (180, 100)  # outputs, of which each has a tile
-IMAGES, PARTS = 255, 17  # of the real problems, and of their weight gradients
+ONE_IN = 36  # a brief run makes one in 36 of all checks
+OF_PATCHES = (180, 100)  # numbers of outputs, each with its own tile
+IMAGES, PARTS = 255, 17  # images of the real problems, and parts of their weight gradients
 FEW_IMAGES, FEW_PARTS = 14, 2
-TAPS, WINDOWS, DEEP = 9, 35, 23  # of the small problems: windows of an image; channels that are summed over are more
-DEEP_IN_PHASES = 127  # a phase has a part of the taps
+TAPS, WINDOWS, DEEP = 9, 35, 23  # small problems: windows of an image; more channels are summed
+DEEP_IN_PHASES = 127  # because a phase has only some of the taps
 
 
 class Kind(NamedTuple):
-    """Problems whose kernels have one number of elements in an access.  Channels and outputs, of a group, are multiples
-    of `units`; of 1: odd."""
+    """Problems whose kernels share a number of elements per access.  Channels and outputs of a group are multiples of
+    `units`; for 1 they are odd."""
 
     name: str
     channels: int
@@ -79,32 +79,32 @@ class Kind(NamedTuple):
         return self._problem(images, channels, outputs, (5, 7))
 
     def _problem(self, images: int, channels: int, outputs: int, maps: tuple[int, int]) -> ConvProblem:
-        """Phases of a stride have other numbers of pixels than each other."""
+        """Make a problem in which the phases of a stride have different numbers of pixels."""
         rows, columns = (Window(1 + self.stride * (each - 1), 3, self.stride, 1) for each in maps)
         return ConvProblem(images, self.groups * channels, self.groups * outputs, rows, columns, self.groups)
 
 
 OCTETS = Kind("octets", 136, 264, (8, 8))
 ODD = Kind("odd", 133, 131, (1, 1))
-FEW = Kind("few channels", 9, 132, (1, 4))
-WORDS = Kind("words", 288, 320, (32, 64))  # that data gradients of packed operands by warpgroups take
+FEW_CHANNELS = Kind("few channels", 9, 132, (1, 4))
+WORDS = Kind("words", 288, 320, (32, 64))  # widths for data gradients of packed operands by warpgroups
 OCTETS_IN_PHASES = Kind("octets in groups with a stride", 136, 264, (8, 8), 2, 2)
 WORDS_IN_PHASES = Kind("words in groups with a stride", 288, 320, (32, 64), 2, 2)
 
 
 def above(count: int, unit: int) -> int:
-    """The least multiple of `unit` above that, or the least odd number."""
+    """The smallest multiple of `unit` above `count`; for 1 the smallest odd number."""
     return count // unit * unit + unit if unit > 1 else (count + 1) | 1
 
 
 def patches(outputs: int, small: bool) -> ConvProblem:
-    """An image of few channels, as data are."""
+    """A problem with an image of few channels, like input data."""
     if small:
         return ConvProblem(2, 3, outputs, Window(19, 5, 2, 2), Window(19, 5, 2, 2))
     return ConvProblem(64, 3, outputs, Window(61, 7, 2, 3), Window(53, 7, 2, 3))
 
 
-# -- what is run -------------------------------------------------------------------------------------------------------
+# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 def fprop(operands: Operands, engine: Engine, at: Places) -> Wrong:
@@ -144,7 +144,7 @@ def wgrad(operands: Operands, engine: Engine, at: Places) -> Wrong:
 
 
 def _differing(operands: Operands, launch: Launch, got: int, wanted: int, words: int, what: str) -> Wrong:
-    """Whether that many words of 32 bits are those that a pass over memory leaves."""
+    """The fault if not exactly `words` words of 32 bits are equal to those that a comparison in memory leaves."""
     found = operands.compare(got, wanted, words, FLOAT)
     function = f"{launch.module}.{launch.function}"
     return {function: said(found, words, f"{what} of a pass over memory")} if found.number else {}
@@ -157,13 +157,13 @@ def split_of(problem: ConvProblem) -> Split:
 
 @lru_cache(maxsize=2)
 def operands_of(gpu: Gpu, problem: ConvProblem, word: str) -> Operands:
-    """Checks one after the other share them, and what is compared with."""
+    """The operands and references, which consecutive checks share."""
     parts_bytes = FLOAT * split_of(problem).parts * problem.filter.count
     return Operands(gpu, problem, word, parts_bytes=parts_bytes)
 
 
 class Large:
-    """As exact.Exact, for a product whose memory and comparison are the GPU's.  `wide_image`: as Engine has it."""
+    """A check like exact.Exact, for a product whose memory and comparison are on the GPU.  `wide_image`: see Engine."""
 
     def __init__(self, run: Run, problem: ConvProblem, word: str, wide_image: bool, way: Way):
         self.run, self.problem, self.word, self.wide_image, self.way = run, problem, word, wide_image, way
@@ -189,12 +189,12 @@ class Large:
         return self.run(operands, engine_of(call, "x0", self.problem), places)
 
 
-# -- which tiles have what ---------------------------------------------------------------------------------------------
+# -- checks by tile ----------------------------------------------------------------------------------------------------
 
 
 class Variant(NamedTuple):
     name: str
-    product: str  # whose problem it has
+    product: str  # the product whose problem is used
     run: Run
 
 
@@ -205,7 +205,7 @@ MOMENTS, SUMS = Variant("fprop + moments", FPROP, fprop_with_moments), Variant("
 
 @dataclass(frozen=True)
 class Blobs:
-    """What operands a check has: products in `precision` of blobs in the type `word`, the image maybe in fp32."""
+    """Operands of a check: products in `precision` of blobs in the type `word`, with the image optionally in fp32."""
 
     precision: str
     word: str
@@ -230,7 +230,7 @@ class Blobs:
 
 
 def large_checks(brief: bool, small: bool) -> Iterator[Check]:
-    """`small`: of the least problems that fill a tile; brief: a few of these."""
+    """Yield checks; `small` uses the smallest problems that fill a tile, `brief` only a few of these."""
     yield from islice(all_checks(small or brief), None, None, ONE_IN if brief else 1)
 
 
@@ -257,11 +257,11 @@ def of_every_gpu(blobs: Blobs) -> Iterator[Check]:
 
 
 def of_fp32_images(blobs: Blobs) -> Iterator[Check]:
-    """Of few channels; and, where other blobs are in 16 bits, all others that read single elements."""
+    """Yield checks of few channels and, if other blobs are in 16 bits, of all kernels that read single elements."""
     if blobs.wide_image:
         yield from blobs.checks(OF_DATA, ODD, engine_for(blobs.precision, blobs.word, wide_image=True).tiles)
     few = [tile for tile in ALL_TILES if tile.name in PACES_OF_FEW[blobs.precision]]
-    yield from blobs.checks(OF_DATA[1:], FEW, few)
+    yield from blobs.checks(OF_DATA[1:], FEW_CHANNELS, few)
     yield from (blobs.by_patch(outputs) for outputs in OF_PATCHES)
 
 

@@ -1,5 +1,6 @@
-"""Times the cases of tests/cases.py that have a size for a GPU, in turns with PyTorch's cuDNN where it is installed:
-channels_last, benchmark mode, the same precision.  In bf16 PyTorch's tensors are bf16 in memory too; ours stay fp32."""
+"""Times the cases of tests/cases.py that have a size for a GPU, alternately with PyTorch's cuDNN if it is installed:
+channels_last, benchmark mode, the same precision.  In bf16 PyTorch's tensors are bf16 in memory too; layermem's are
+fp32."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ CONTEXT = {"seed": 1, "step": 0}
 PRECISIONS = ("fp32", "fp32x3", "tf32", "bf16")
 
 
-TINY = (1, 4, 6, 6)  # of every bottom, on an emulated GPU
+TINY = (1, 4, 6, 6)  # shape of every bottom on an emulated GPU
 
 
 def run(results: Results, options: Options) -> None:
@@ -53,15 +54,15 @@ def layer_of_case(case: OpCase, small: bool) -> Layer:
         return layer
     n, channels, *sides = TINY
     if isinstance(layer.record, Conv) and layer.record.problem.groups < layer.record.problem.c:
-        channels = max(channels, layer.record.problem.groups)  # which the layer names
+        channels = max(channels, layer.record.problem.groups)  # the layer's number of groups
     return case.at(*[(n, channels, *sides)] * len(case.shapes("gpu"))).layer()
 
 
 def peers_of(results: Results) -> Any:
-    """tools.gpu.torch_layers, or None where there is no PyTorch that sees the GPU."""
+    """Return tools.gpu.torch_layers, or None without a PyTorch that has the GPU."""
     try:
         return import_module("tools.gpu.torch_layers")
-    except Exception as error:  # whatever a package of that size may meet
+    except Exception as error:  # a package of that size may raise anything
         results.add(layer="", op="", says=f"PyTorch is not here, so nothing stands beside: {in_short(error)}")
         return None
 
@@ -69,7 +70,8 @@ def peers_of(results: Results) -> Any:
 def measured(
     gpu: Gpu, results: Results, name: str, precision: str, layer: Layer, peers_of_step: Callable[[], Peers]
 ) -> None:
-    """A row for each op of the layer: seconds, FLOPs and bytes a second, and seconds of the peer of the same step."""
+    """Add a row for each op of the layer: seconds, FLOPs and bytes per second, and seconds of the peer of the same
+    step."""
     rounds, peers = results.options.rounds, prepared(peers_of_step, results, layer=name, precision=precision)
     for step, launches, flops, nbytes in ops(gpu, layer, precision):
         start = gpu.starter(launches, CONTEXT)
@@ -83,7 +85,7 @@ def measured(
 
 
 def prepared(make: Callable[[], Peers], results: Results, **key: str) -> Peers:
-    """The peers, or none and a row if PyTorch cannot make them."""
+    """Return the peers, or add a row and return none if PyTorch cannot make them."""
     try:
         return make()
     except Exception as error:
@@ -100,18 +102,18 @@ def beside(peer: Callable[[], float], ours: float, rounds: int) -> Row:
 
 
 def ops(gpu: Gpu, layer: Layer, precision: str) -> Iterator[tuple[str, list[Any], int, int]]:
-    """Each op of the layer, over buffers of its own: name, launches, FLOPs, bytes that must move."""
+    """Yield each op of the layer on its own buffers: name, launches, FLOPs, bytes that must move."""
     for step, tensors in steps_of(layer):
         sizes = {role: tensor.nbytes for role, tensor in tensors.items()}
         workspace = cuda_kernels.workspace_bytes(record_of(layer, step), step.step, tuple(tensors))
         addresses = gpu.filled({**sizes, **({"workspace": workspace} if workspace else {})})
-        its, step_scalars = gpu.driver.gpu, gpu.step_scalars.address
-        launches = bound(layer, step, tensors, addresses, precision, its.capability, step_scalars, its.multiprocessors)
+        chip, scalars = gpu.driver.gpu, gpu.step_scalars.address
+        launches = bound(layer, step, tensors, addresses, precision, chip.capability, scalars, chip.multiprocessors)
         yield step.step, launches, step.flops, moved_bytes(step, tensors)
 
 
 def steps_of(layer: Layer) -> Iterator[tuple[Step, dict[str, Tensor]]]:
-    """Each op of the layer with its tensors by role."""
+    """Yield each op of the layer with its tensors by role."""
     wants = wants_of(layer)
     for step in (first_step(layer, wants), *layer.backward(wants)):
         roles = (*step.reads, *step.writes, *step.updates)
@@ -128,7 +130,7 @@ def bound(
     step_scalars: int = 0,
     multiprocessors: int = 0,
 ) -> list[Launch]:
-    """As a device binds the op on a GPU of this capability, which chooses the kernels of products."""
+    """Bind an op like a device on a GPU of this capability, which determines the kernels of products."""
     counts = {role: tensor.count for role, tensor in tensors.items()}
     call = CudaCall(
         addresses,
@@ -142,5 +144,5 @@ def bound(
 
 
 def moved_bytes(step: Step, tensors: Mapping[str, Tensor]) -> int:
-    """What is updated is read and written."""
+    """Bytes that must move; updated operands are both read and written."""
     return sum(tensor.nbytes for tensor in tensors.values()) + sum(tensors[role].nbytes for role in step.updates)

@@ -1,6 +1,6 @@
-"""Kernels as the driver has loaded them: registers, shared memory, blocks that share a multiprocessor.
+"""Properties of kernels after loading: registers, shared memory, blocks per multiprocessor.
 
-PyCUDA asks for no occupancy and shows no handle of a function, so modules are loaded once more, by the driver's
+PyCUDA exposes neither occupancy nor handles of functions, so modules are loaded a second time with the driver's
 library.
 """
 
@@ -24,7 +24,7 @@ class LoadedKernels:
         self._modules: dict[str, Handle] = {}
 
     def describe(self, launch: Launch) -> Row:
-        """Columns for the kernel of a launch; `blocks` share a multiprocessor."""
+        """Columns for the kernel of a launch; `blocks` is the number per multiprocessor."""
         function = self._function(launch)
         if launch.shared:
             self._call("cuFuncSetAttribute", function, DYNAMIC_LIMIT, launch.shared)

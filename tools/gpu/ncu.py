@@ -1,6 +1,6 @@
-"""Nsight Compute over a score of kernels: which pipe is busy, what warps wait for, bytes of L2 and DRAM, occupancy.
+"""Runs Nsight Compute on about twenty kernels: busy pipes, stall reasons, bytes of L2 and DRAM, occupancy.
 
-All that it says is in ncu.csv; the rows have what decides first.
+Its whole output is in ncu.csv; the rows have the most important columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tools.gpu import process
 from tools.gpu.results import Options, Results, Row
 
 SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "WarpStateStats")
-COLUMNS = {  # of --page raw; what a GPU does not have is left out
+COLUMNS = {  # columns of --page raw; columns that a GPU lacks are left out
     "gpu__time_duration.sum": "time",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM %",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "memory %",
@@ -30,7 +30,7 @@ COLUMNS = {  # of --page raw; what a GPU does not have is left out
     "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy %",
 }
 STALL, PER_ISSUE = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
-STALLS = 3  # reasons that a row names
+STALLS = 3  # number of stall reasons in a row
 DENIED = "ERR_NVGPUCTRPERM"
 
 
@@ -63,12 +63,12 @@ def profiled(results: Results, ncu: str, seconds: float) -> None:
 
 
 def table_of(said: str) -> list[str]:
-    """The lines of CSV among what ncu and the program print."""
+    """The lines of CSV in the output of ncu and the program."""
     return [line for line in said.splitlines() if line.startswith('"')]
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[Row]:
-    """A row for each kernel; the line behind the titles has the units."""
+    """Yield a row for each kernel; the line after the titles has the units."""
     table = csv.DictReader(lines)
     units = next(table, {})
     for line in table:
@@ -81,7 +81,7 @@ def rows_of(lines: Iterable[str]) -> Iterator[Row]:
 
 
 def stalls(line: Row) -> str:
-    """The reasons for which warps wait most, in warps for each issued instruction."""
+    """The main stall reasons, in warps per issued instruction."""
     found = {
         column[len(STALL) : -len(PER_ISSUE)]: number(value)
         for column, value in line.items()

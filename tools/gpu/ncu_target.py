@@ -1,11 +1,10 @@
-"""Launches a score of kernels once each, for Nsight Compute: python -m tools.gpu.ncu_target [--small] RESULTS ..
+"""Launches about twenty kernels once each, for Nsight Compute: python -m tools.gpu.ncu_target [--small] RESULTS ..
 
-They are those of training steps: of each net and way in NETS, as a run without a budget binds it on this GPU, the
-largest launch of each kind of product, by the bytes that it moves; then of the kernels that memory bounds, those that
-move most bytes in all.  So products of packed operands, by warpgroups, of patches of images, with moments or sums
-are among them, in the tiles that are chosen.  An arena of zeros holds all operands: an index is in range, and
-no counter but the GPU's power depends on what is multiplied.  What is in quarantine by the results of this call and of
-those in folders of earlier ones is left out.
+They come from the training steps of NETS, bound as for a run without a budget on this GPU: for each kind of product the
+launch that moves the most bytes, then the memory-bound kernels that move the most bytes in total.  So they include
+products of packed operands, by warpgroups, of patches of images, and with moments or sums, in the chosen tiles.  An
+arena of zeros holds all operands: indices are in range, and of all counters only power depends on values.  Kernels in
+quarantine by the results of this call and of earlier ones are left out.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ NETS = (
 SMALL = (("mnist", 8, "fp32", FP32),)
 PRODUCT = re.compile(r"conv_(fprop|dgrad|wgrad)")
 TILE = re.compile(r"_\d+x\d+_v\d+$")
-MEMORY_BOUND = 4  # of each net
-WITH_SCALARS = ("update", "dropout")  # modules whose kernels read scalars of the step
+MEMORY_BOUND = 4  # memory-bound kernels of each net
+WITH_SCALARS = ("update", "dropout")  # modules whose kernels read per-step scalars
 
 
 class Moved(NamedTuple):
@@ -52,7 +51,7 @@ class Moved(NamedTuple):
 
 
 def main(small: bool, quarantine: Quarantine) -> None:
-    gpu = Gpu(small=True)  # without a warm-up, whose work is none of these kernels
+    gpu = Gpu(small=True)  # no warm-up, whose kernels would be profiled too
     seen: set[str] = set()
     for name, batch, precision, storage in SMALL if small else NETS:
         schedule, dtypes = step_of(Wanted(name, batch, precision), storage)
@@ -71,7 +70,7 @@ def main(small: bool, quarantine: Quarantine) -> None:
 
 
 def step_of(each: Wanted, storage: str) -> tuple[Schedule, Mapping[str, str]]:
-    """A training step without a budget, and the element types of its buffers in 16 bits."""
+    """A training step without a budget, and the element types of its 16-bit buffers."""
     job = job_of(each.build(), device=CudaDevice(precision=each.precision, storage=storage))
     dtypes = {name: buffer.tensor.dtype for name, buffer in job.graphs[0].buffers.items()}
     narrow = {name: dtype for name, dtype in dtypes.items() if dtype in NARROW.values()}
@@ -79,7 +78,7 @@ def step_of(each: Wanted, storage: str) -> tuple[Schedule, Mapping[str, str]]:
 
 
 def launches(schedule: Schedule, precision: str, dtypes: Mapping[str, str], capability: str) -> Iterator[Moved]:
-    """All that the kernels of cuda/ compute."""
+    """Yield all launches of kernels of cuda/."""
     for group in joined(schedule.instructions):
         op = group[0].op
         if op is not None and not op.passes and cuda_kernels.implements(op.record, op.step):
@@ -87,7 +86,7 @@ def launches(schedule: Schedule, precision: str, dtypes: Mapping[str, str], capa
 
 
 def chosen(found: Iterable[Moved], seen: set[str]) -> list[Launch]:
-    """Those to look at, of kinds that are not `seen`, which are added there."""
+    """Choose launches of kinds that are not yet in `seen`, and add the kinds to it."""
     by_kind: dict[str, list[Moved]] = {}
     for each in found:
         if each.launch.module not in WITH_SCALARS:
@@ -101,7 +100,7 @@ def chosen(found: Iterable[Moved], seen: set[str]) -> list[Launch]:
 
 
 def kind_of(launch: Launch) -> str:
-    """Its module and function, without the tile of a product."""
+    """The module and function, without the tile of a product."""
     return f"{launch.module}.{TILE.sub('', launch.function)}"
 
 

@@ -1,7 +1,7 @@
-"""Whole nets: milliseconds an iteration and bytes of the GPU under several budgets, beside PyTorch's ways to save.
+"""Whole nets: milliseconds per iteration and bytes of the GPU under several budgets, compared with PyTorch's methods.
 
-Budgets are planned with the model of the GPU first; then once more with the measured times of the net's ops, where
-the step `ops` has left them.  layermem's steps copy their batch to the GPU; PyTorch is timed with and without that.
+Budgets are planned first with the model of the GPU, then with the measured times of the net's ops if the step `ops` has
+left them.  layermem's steps copy their batch to the GPU; PyTorch is timed with and without that.
 
 Every net also runs in fp32, and on tensor cores without warpgroups.  The loss of the first step, which depends on all
 forward ops, must be near that of fp32, and with and without warpgroups nearly the same.
@@ -37,10 +37,10 @@ from tools.gpu.quarantine import WITHOUT
 from tools.gpu.results import Options, Results, Row, times
 from tools.gpu.whole_nets import MOST, Wanted, wanted, warm_up
 
-BUDGETS = ("60%", "40%", "20%")  # of what strategy `caffe` takes
-CAPTURED = ", captured"  # as a CUDA graph
+BUDGETS = ("60%", "40%", "20%")  # shares of the bytes of strategy `caffe`
+CAPTURED = ", captured"  # suffix for a CUDA graph
 MEASURED = ", measured costs"
-TENSOR_CORES = ("tf32", "bf16")  # precisions beside which bf16 is timed too
+TENSOR_CORES = ("tf32", "bf16")  # precisions with which bf16 is also timed
 HALF = ", activations in bf16"
 NO_WARPGROUPS = f", without {WARPGROUPS}"
 FIRST = ("unlimited", f"unlimited{HALF}", f"unlimited{NO_WARPGROUPS}", f"unlimited{HALF}{NO_WARPGROUPS}")
@@ -49,13 +49,14 @@ FIRST = ("unlimited", f"unlimited{HALF}", f"unlimited{NO_WARPGROUPS}", f"unlimit
 # warpgroups operands are rounded alike, and sums of fp32 have another order.
 BOUNDS = {"tf32": 1e-3, "bf16": 2e-2}
 OTHER_ORDER = 1e-4
-PEERS = ("eager", "eager, batch uploaded", "checkpoint", "save_on_cpu")  # in the order of what is worth most
-COMPILED = ("compile 0.5", "compile 0.2")  # which take longest to begin
+PEERS = ("eager", "eager, batch uploaded", "checkpoint", "save_on_cpu")  # most important first
+COMPILED = ("compile 0.5", "compile 0.2")  # these take longest to start
 PEER_SECONDS = 60
 
 
 def run(results: Results, options: Options) -> None:
-    """Of every net first what it takes without a budget, beside PyTorch: what a call that is cut short has to have."""
+    """For every net, first time layermem without a budget and PyTorch: the minimum that an interrupted call must
+    have."""
     nets = {each: each.build() for each in wanted(options)}
     beside = {} if options.small else nets
     for each, net in [*nets.items()][:MOST]:
@@ -72,7 +73,7 @@ def run(results: Results, options: Options) -> None:
 
 
 class Way(NamedTuple):
-    """`precision` is that under which it is reported."""
+    """A way to run a net; `precision` is the one that rows report."""
 
     how: str
     budget: str | None
@@ -86,7 +87,7 @@ class Way(NamedTuple):
 
 
 def ways(each: Wanted, net: Net, options: Options) -> list[Way]:
-    """In the order of what is worth most."""
+    """The ways to run a net, most important first."""
     found: list[Way] = []
 
     def add(device: CudaDevice, job: Job, *budgets: str | None, ending: str = "") -> None:
@@ -111,11 +112,11 @@ def ways(each: Wanted, net: Net, options: Options) -> list[Way]:
 
 
 def ours(results: Results, each: Wanted, net: Net, chosen: Collection[str] | None, share: float | None = None) -> None:
-    """Those of the ways that are chosen, or all."""
+    """Time the chosen ways, or all."""
     for way in ways(each, net, results.options):
         if chosen is not None and way.how not in chosen:
             continue
-        gc.collect()  # the arena of the way before
+        gc.collect()  # frees the arena of the previous way
         key = {"net": each.title, "precision": way.precision, "who": "layermem", "how": way.how}
 
         def work(way: Way = way, key: Row = key) -> None:
@@ -127,7 +128,7 @@ def ours(results: Results, each: Wanted, net: Net, chosen: Collection[str] | Non
 
 
 def judged(rows: Sequence[Row], key: Row, loss: float) -> Row:
-    """Whether the loss is near that in fp32 and, without warpgroups, near that with them, where these are there."""
+    """Whether the loss is near the fp32 loss and, without warpgroups, near the loss with them, if these exist."""
     losses = {(row["precision"], row["how"]): row["loss"] for row in rows if "loss" in row and row["net"] == key["net"]}
     how = key["how"].removesuffix(NO_WARPGROUPS)
     precision = "bf16" if HALF in how else key["precision"]
@@ -140,20 +141,20 @@ def judged(rows: Sequence[Row], key: Row, loss: float) -> Row:
             continue
         off = abs(loss - wanted) / abs(wanted)
         row.setdefault("passed", True)
-        if not off <= bound:  # as of NaN
+        if not off <= bound:  # also true for NaN
             row |= {"passed": False, "says": f"the loss is {loss:.6g}, and {wanted:.6g} in {of}, {other}"}
     return row
 
 
 def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> dict[str, Any]:
-    """A program for the budget, or for the least that fits, on the clock."""
+    """Time a program for the budget, or for the smallest that fits."""
     found = evaluate(job, None, budget)
     least = not found.feasible
     if least:
         found = evaluate(job, None, found.minimum_bytes)
     program, began = found.feasible_program(), time.perf_counter()
     bench = Benchmark(job.nets[0], program, device)
-    ready = time.perf_counter() - began  # most of it: to pin what is offloaded
+    ready = time.perf_counter() - began  # most of it pins offloaded buffers
     bench.step()
     loss = loss_of(bench, job.nets[0])
     warm_up(bench, options)
@@ -167,13 +168,13 @@ def one(job: Job, budget: str | None, device: CudaDevice, options: Options) -> d
 
 
 def loss_of(bench: Benchmark, net: Net) -> float:
-    """Of the last step."""
+    """The loss of the last step."""
     values = bench.context["results"]
     return float(sum(each.weight * np.sum(values[each.version], dtype=np.float64) for each in reported(net)))
 
 
 def theirs(results: Results, each: Wanted, net: Net, modes: Sequence[str], share: float | None = None) -> None:
-    """The same net in PyTorch, every way in a process of its own."""
+    """Time the net in PyTorch, each mode in its own process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.json"
         path.write_text(json.dumps(describe(net)), encoding="utf-8")
@@ -189,7 +190,7 @@ def theirs(results: Results, each: Wanted, net: Net, modes: Sequence[str], share
 
 
 def peer(command: list[str], log: Path, seconds: float) -> Row:
-    """The line of JSON that the process prints, or what it says of its end."""
+    """The line of JSON that the process prints, or the reason of its end."""
     code = process.run(command, log, seconds)
     if code is None:
         return {"says": f"took longer than {seconds:.0f} s"}

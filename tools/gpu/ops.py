@@ -1,9 +1,9 @@
-"""Each op of whole nets on the clock, beside its roofline and what plans reckon with; costs-NET.csv for `--costs`.
+"""Times each op of whole nets, compared with its roofline and its cost in plans; writes costs-NET.csv for `--costs`.
 
-An op has the bytes that its operands have, `GB`, and those that its launches move, `GB moved` (tools/traffic.py), the
-rates of both kinds of work, and its kernels.  The roofline is by operands, and takes the ceilings of this call or an
-earlier one where they were measured, and else the rates that plans assume; the last row of a net says which.  The
-PyTorch profiler's view of the same net, its layers and its kernels by time, follows where PyTorch is installed.
+A row has the bytes of the operands, `GB`, and the bytes that the launches move, `GB moved` (tools/traffic.py), the
+rates of arithmetic and memory, and the kernels.  The roofline uses operands and the measured ceilings of this or an
+earlier call, or without these the rates that plans assume; the last row of a net states which.  If PyTorch is
+installed, the times of its layers and kernels for the same net follow, by its profiler.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ITERATIONS = 5
 PROFILE_SECONDS = 60
 ARITHMETIC = {"fp32": "ffma rate", "tf32": "mma tf32 rate", "bf16": "mma bf16 rate"}
 COPY = "copy on the GPU"
-TF32_PRODUCTS = 3  # of which fp32x3 makes one
+TF32_PRODUCTS = 3  # products of tf32 in one of fp32x3
 
 
 class Roofline(NamedTuple):
-    """FLOPs and bytes a second that the GPU reaches at best, and whether they were measured."""
+    """FLOPs and bytes per second that the GPU reaches at best, and whether they were measured."""
 
     flops: float
     memory: float
@@ -80,7 +80,7 @@ def roofline(ceilings: dict[str, float], precision: str, job: Job) -> Roofline:
 
 
 def measured(results: Results, each: Wanted, job: Job, device: CudaDevice, best: Roofline) -> None:
-    """A row for each op, the slowest first, and one for them all."""
+    """Add a row for each op, the slowest first, and one for all."""
     small = results.options.small
     step = measure_step(
         job, device, "liveness", iterations=2 if small else ITERATIONS, warm_seconds=0.0 if small else WARM_SECONDS
@@ -108,8 +108,8 @@ def measured(results: Results, each: Wanted, job: Job, device: CudaDevice, best:
 
 
 def moved_by_op(job: Job, precision: str, capability: str) -> dict[str, tuple[int, str]]:
-    """Bytes that the launches of an op move, and their kernels; of ops that are launched together, the share by their
-    operands."""
+    """Bytes that the launches of an op move, and their kernels; ops that are launched together share them in proportion
+    to their operands."""
     schedule = evaluate(job, "liveness").program.train
     dtypes = {name: buffer.tensor.dtype for name, buffer in job.graphs[0].buffers.items()}
     narrow = {name: dtype for name, dtype in dtypes.items() if dtype in NARROW.values()}
@@ -135,7 +135,7 @@ def columns(spent: float, best: float, modelled: float) -> Row:
 
 
 def profiled(results: Results, each: Wanted) -> None:
-    """PyTorch's kernels of the same step by time, in a process of their own."""
+    """Add PyTorch's kernels of the same step by time, from a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         path, log = Path(folder) / "net.json", Path(folder) / "log"
         path.write_text(json.dumps(describe(each.build())), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Kernels of these tools alone, which no net runs: ceilings.cu and ceilings_sm90a.cu beside this file."""
+"""Kernels that only these tools use: ceilings.cu and ceilings_sm90a.cu in this folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
 SOURCE, OF_WARPGROUPS = OWN_SOURCES = tuple(
     Path(__file__).with_name(name) for name in ("ceilings.cu", "ceilings_sm90a.cu")
 )
-THREADS = 256  # of a block
+THREADS = 256  # threads of a block
 
 
 def image(source: Path, capability: str, emulated: bool) -> bytes:
-    """As it was brought (carry.py), or compiled here."""
+    """The machine code of a source: brought along (carry.py), or compiled here."""
     if emulated:
         from tests.emulator.build import build as for_the_host
 
@@ -29,7 +29,7 @@ def compiled(source: Path, capability: str) -> bytes:
 
 
 def whole_text(source: Path) -> str:
-    """The source behind the headers that it includes."""
+    """The source after the headers that it includes."""
     headers = [SOURCES / "primitives.cuh", SOURCES / "warpgroup.cuh"][: 2 if source == OF_WARPGROUPS else 1]
     text = "\n".join(path.read_text(encoding="utf-8") for path in (*headers, source))
     return re.sub(r'^#pragma once$|^#include ".*"$', "", text, flags=re.MULTILINE)

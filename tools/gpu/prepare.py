@@ -1,7 +1,7 @@
-"""What the steps need before they begin: packages from a folder of wheels, layermem._native, the driver's library.
+"""Prepares the steps: packages from a folder of wheels, layermem._native, the driver's library.
 
-Nothing here ends the whole: what cannot be had is a row, and a step that needs it will say so.  All of it takes half of
-the call's minutes at most.
+A failure here is a row and does not end the call; steps that need the missing part fail with a reason.  Preparation
+takes at most half of the call's minutes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 from tools.gpu.process import ROOT, last_lines, run
 from tools.gpu.results import Row
 
-BUILD_SECONDS = 300  # for layermem._native, on all cores: every step needs it
-KERNEL_SECONDS = 240  # for the kernels that were not brought; what is left of them is compiled at its first use
+BUILD_SECONDS = 300  # limit for layermem._native, on all cores: every step needs it
+KERNEL_SECONDS = 240  # limit for kernels that were not brought; the rest is compiled at first use
 INSTALL_SECONDS = 60
-LEAST_SECONDS = 15  # for a question that a process answers at once, when the time for the preparation is up
-NEEDED = ("numpy", "google.protobuf", "h5py", "PIL", "rich", "pycuda")  # lmdb, for nets that read one
+LEAST_SECONDS = 15  # for a quick query when the time for preparation is up
+NEEDED = ("numpy", "google.protobuf", "h5py", "PIL", "rich", "pycuda")  # lmdb is needed only by nets that read one
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu")
 DRIVER = "libcuda.so.1"
-CARRIED = ".carried"  # behind the name of a library that is brought: git leaves out *.so
+CARRIED = ".carried"  # suffix of a library that is brought: git leaves out *.so
 
 
 class Preparation:
-    """`environment` is that of all steps, `rows` what was done for it."""
+    """The preparation of all steps: their `environment`, and `rows` that report the preparation."""
 
     def __init__(self, options: argparse.Namespace, work: Path):
         self.options, self.work = options, work
@@ -37,7 +37,7 @@ class Preparation:
         self.rows: list[Row] = []
         self.environment = dict(os.environ)
         self._first("PYTHONPATH", str(ROOT))
-        self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # wherever $HOME is
+        self.environment.setdefault("LAYERMEM_CACHE", str(work / "kernels"))  # independent of $HOME
         self.environment.setdefault("LAYERMEM_CHECK", "off")  # the steps check kernels themselves
         for what, step in (
             ("wheels", self._wheels),
@@ -64,7 +64,7 @@ class Preparation:
         self.environment[variable] = os.pathsep.join([folder, *others])
 
     def _wheels(self) -> str:
-        """Every package of the folder in its newest wheel that fits this Python."""
+        """Install the newest fitting wheel of every package in the folder."""
         folder = self.options.wheels
         if folder is None:
             return ""
@@ -84,7 +84,7 @@ class Preparation:
         return " ".join(names)
 
     def _carried_native(self) -> str:
-        """layermem._native as it was brought, if this Python takes it; else it is built."""
+        """Use a layermem._native that was brought, if this Python accepts it; otherwise it is built."""
         if self.options.carried is None or self._python("import layermem._native") == 0:
             return ""
         ending = sysconfig.get_config_var("EXT_SUFFIX")
@@ -101,7 +101,8 @@ class Preparation:
         )
 
     def _carried_kernels(self) -> str:
-        """Machine code as it was brought, if it is that of these sources and this GPU; else NVRTC or nvcc makes it."""
+        """Use machine code that was brought, if it belongs to these sources and this GPU; otherwise NVRTC or nvcc
+        compiles."""
         if self.options.carried is None or self.options.dry_run:
             return ""
         folder, log = self.options.carried, self.work / "carried.log"
@@ -112,7 +113,7 @@ class Preparation:
         return last_lines(log)
 
     def _images(self) -> str:
-        """Compiles the kernels before the first step, whose time limit would end that."""
+        """Compile the kernels before the first step, whose time limit would end that."""
         if self.options.dry_run or "LAYERMEM_KERNELS" in self.environment:
             return ""
         log = self.work / "images.log"
@@ -124,7 +125,7 @@ class Preparation:
         return last_lines(log)
 
     def _seconds(self, most: float, least: float = 0.0) -> float:
-        """A time limit: what is left for the preparation, at most."""
+        """A time limit: the rest of the time for preparation, at most `most`."""
         return max(least, min(most, self.deadline - time.monotonic()))
 
     def _native(self) -> str:
@@ -147,7 +148,7 @@ class Preparation:
         return f"{' '.join(NEEDED)} are here"
 
     def _driver(self) -> str:
-        """Where the driver's library is not among the loader's, the usual folders."""
+        """Find the driver's library in the usual folders if the loader does not."""
         if self._python(f"import ctypes; ctypes.CDLL('{DRIVER}')") == 0:
             return f"{DRIVER} is found"
         for folder in DRIVERS:
@@ -157,7 +158,7 @@ class Preparation:
         raise OSError(f"{DRIVER} is nowhere: is NVIDIA's driver installed?")
 
     def _fake_driver(self) -> str:
-        sys.path[:0] = self.environment["PYTHONPATH"].split(os.pathsep)  # it has to see PyCUDA
+        sys.path[:0] = self.environment["PYTHONPATH"].split(os.pathsep)  # must find PyCUDA
         from tests.backends.cuda.on_fake_driver import kernels
         from tests.emulator import fake_driver
 

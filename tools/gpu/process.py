@@ -1,5 +1,4 @@
-"""Processes with a time limit, which takes all that they started with them, and which end with the one that began
-them."""
+"""Processes with a time limit that end together with their descendants, and with their parent."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_PDEATHSIG = 1
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # of Linux
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # on Linux
 
 
 def run(command: Sequence[str], log: Path, seconds: float, environment: Mapping[str, str] | None = None) -> int | None:
-    """Its exit code, or None if it was killed because its time was up; what it says goes to the end of `log`.
+    """Run a command; return its exit code, or None if it exceeded `seconds`.  Its output is appended to `log`.
 
-    It has a session of its own, and is killed with its group; where this process is killed, by the kernel."""
+    It has its own session and is killed with its group; if this process is killed, the kernel kills it."""
     with open(log, "a", encoding="utf-8") as file:
         process = subprocess.Popen(
             command,
@@ -35,21 +34,21 @@ def run(command: Sequence[str], log: Path, seconds: float, environment: Mapping[
             return process.wait(max(seconds, 0.0))
         except subprocess.TimeoutExpired:
             return None
-        finally:  # also where this process is stopped
+        finally:  # also if this process is stopped
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
 
 def _end_with(parent: int) -> None:
-    """In a new process: a GPU would be kept busy by one that outlives its parent."""
+    """Make a new process end with its parent; otherwise it would keep the GPU busy."""
     if _prctl is not None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # which has ended before that
+        if os.getppid() != parent:  # the parent has already ended
             os._exit(1)
 
 
 def last_lines(log: Path, count: int = 1, begin: int = 0) -> str:
-    """Of what stands behind byte `begin`."""
+    """The last lines of the log after byte `begin`."""
     said = log.read_bytes()[begin:].decode("utf-8", errors="replace").strip().splitlines() if log.exists() else []
     return "\n".join(said[-count:]) or "without a word"

@@ -1,8 +1,8 @@
-"""Kernels that are not launched any more: they, or kernels like them, have hung or have ended the GPU's context.
+"""Kernels that are no longer launched, because they or similar kernels hung or destroyed the GPU's context.
 
 A row of the results with `kernel` and `fatal` ("hung" or "faulted") reports such a kernel; Quarantine.reason() derives
-from all of these rows which kernels are given up.  A whole net names no kernel: its row has `suspects`, families of
-kernels that it is run without when it is begun again (LAYERMEM_WITHOUT).
+from these rows which kernels are avoided.  A whole net names no kernel: its row has `suspects`, families of kernels
+that are left out when it is restarted (LAYERMEM_WITHOUT).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 from tools.gpu.kept import Row
 
 HUNG, FAULTED = "hung", "faulted"
-RUNNING = "running"  # column of a row whose item has not ended: what is known of it
+RUNNING = "running"  # column of a row whose item has not ended, with known facts about it
 FIRST_SUSPECT = "warpgroups"
-MANY = 3  # modules in which kernels of a family fail, after which it is given up in all
-WORDS = 2  # that names of one family have in common: conv_dgrad
-WITHOUT = "LAYERMEM_WITHOUT"  # environment variable: families of kernels that are not used, separated by commas
+MANY = 3  # modules with failures of a family, after which it is avoided everywhere
+WORDS = 2  # leading words that names of a family share: conv_dgrad
+WITHOUT = "LAYERMEM_WITHOUT"  # environment variable: families of kernels to avoid, separated by commas
 
 
 class Kernel(NamedTuple):
@@ -28,15 +28,15 @@ class Kernel(NamedTuple):
 
     @property
     def family(self) -> str:
-        """What the names of kernels that are alike begin with: conv_dgrad."""
+        """The common prefix of the names of similar kernels: conv_dgrad."""
         return "_".join(self.function.split("_")[:WORDS])
 
 
 class Quarantine:
-    """Of the kernels that failed in these rows.
+    """The quarantine of kernels that failed in these rows.
 
-    A kernel that hung takes its whole module along, one that faulted those of its family in its module.  A family that
-    failed in three modules is given up in all others too, but those where one of it has passed.
+    After a hang the whole module of the kernel is avoided; after a fault, its family in that module.  A family that
+    failed in three modules is avoided everywhere, except in modules where a kernel of it has passed.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -45,7 +45,7 @@ class Quarantine:
         self._passed = {Kernel(*row["kernel"].split(".")) for row in rows if row.get("passed") is True}
 
     def reason(self, name: str) -> str:
-        """Why a kernel, as MODULE.FUNCTION, is not launched; empty if it may be."""
+        """The reason why a kernel, as MODULE.FUNCTION, is not launched; empty if it may be."""
         kernel = Kernel(*name.split("."))
         if kernel in self.failed:
             return f"it {self.failed[kernel]}"
@@ -58,7 +58,7 @@ class Quarantine:
 
 
 def without(rows: Iterable[Row], environment: Mapping[str, str] = os.environ) -> str:
-    """LAYERMEM_WITHOUT for whole nets: the families of the kernels that failed, beside those of the environment."""
+    """LAYERMEM_WITHOUT for whole nets: the families of failed kernels, in addition to those in the environment."""
     families = {*filter(None, environment.get(WITHOUT, "").split(","))}
     for row in rows:
         if "fatal" in row:
@@ -67,9 +67,9 @@ def without(rows: Iterable[Row], environment: Mapping[str, str] = os.environ) ->
 
 
 def settled(row: Row, code: int | None) -> Row:
-    """The row of an item that was running when its process ended with `code`, or was killed because the time of its
-    step was up (None).  If a kernel or families of kernels can be blamed, the row reports that and is not the item's
-    any more: the item is tried again without them."""
+    """The row of an item that was running when its process ended with `code`, or was killed at the time limit of its
+    step (None).  If a kernel or families of kernels can be blamed, the row reports them instead of the item, which
+    is tried again without them."""
     known = row[RUNNING]
     row = {name: value for name, value in row.items() if name != RUNNING}
     if code is None:

@@ -1,4 +1,4 @@
-"""results.json as tables to read, and as a list of what is wrong."""
+"""Formats results.json as tables, and as a list of failures."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TITLES = {
     "ncu": "Nsight Compute",
     "sanitizer": "compute-sanitizer",
 }
-MOST_ROWS = 120  # of a table
+MOST_ROWS = 120  # rows of a table
 MUST_PASS = ("smoke", "correctness", "training", "sanitizer")
 
 
 def failures(found: Mapping[str, Any]) -> list[str]:
-    """A line for each step that did not end well and each row that says it failed."""
+    """A line for each step that did not end well and for each row that reports a failure."""
     lines = []
     for name, step in found.items():
         if not step["ended"].startswith("done"):
@@ -60,7 +60,7 @@ def markdown(found: Mapping[str, Any]) -> str:
 
 
 def worst(rows: Sequence[Row]) -> str:
-    """The largest error of each precision."""
+    """The largest error in each precision."""
     errors: dict[str, float] = {}
     for row in rows:
         if "error" in row:
@@ -70,7 +70,7 @@ def worst(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown with a column for every key, in the order in which they first come."""
+    """Markdown with a column for every key, in the order of first occurrence."""
     if not rows:
         return []
     keys = list(dict.fromkeys(key for row in rows for key in row))

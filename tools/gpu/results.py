@@ -1,5 +1,5 @@
-"""What a step found, kept in a file after every row: a step that dies or runs out of time leaves what it had, and one
-that is started again goes on behind it.
+"""Rows of a step, saved after every row: a step that dies or runs out of time keeps its rows, and continues after them
+when it is restarted.
 
 A line of the file is [NUMBER, ROW], appended: a later line of the same number replaces the row, and null removes it.
 """
@@ -31,14 +31,14 @@ IN_THIS_FOLDER = Call(Path("results.json"))
 
 @dataclass(frozen=True)
 class Options:
-    """How a step is run.
+    """Options of a step.
 
-    small    tiny shapes, as an emulated GPU needs them
+    small    tiny shapes, for an emulated GPU
     brief    a few rows of each kind
-    seconds  that the step has; it leaves out what it would begin after them
+    seconds  time of the step, after which it begins nothing new
     nets     NAME:BATCH or NAME:BATCH:PRECISION of prototxt/, for the steps on whole nets
-    call     whose files a step adds to
-    earlier  folders and files of calls before, beside those in the folder of this one
+    call     the call to whose files the step adds
+    earlier  folders and files of earlier calls, in addition to those in this call's folder
     patience factor of the time limits of items and launches; infinite on an emulated GPU, which is slow
     """
 
@@ -55,15 +55,15 @@ class Options:
         return 2 if self.small else 20
 
     def last_rows(self, step: str) -> list[Row]:
-        """Of this call, or of the last one before that has some."""
+        """The rows of this call, or of the latest earlier call that has some."""
         return last_rows(self._folders, step)
 
     def last_detail(self, name: str) -> bytes | None:
-        """A file that a step of this call has made, or one of the last call before that has it."""
+        """A file that a step of this call made, or that of the latest earlier call."""
         return last_detail(self._folders, name)
 
     def rows_of_same_sources(self) -> list[Row]:
-        """Of all steps of this call, and of calls before that ran kernels of the same sources."""
+        """The rows of all steps of this call, and of earlier calls that ran kernels of the same sources."""
         return rows_of_same_sources(self.call, self._folders)
 
     @property
@@ -72,9 +72,9 @@ class Options:
 
 
 class Results:
-    """Rows of one step, in a file that grows by every row; each with the GPU's clock and power meanwhile.
+    """Rows of one step, in a file that grows with every row; each has the GPU's clock and power of its duration.
 
-    usable   whether this process can go on with the GPU after something went wrong
+    usable   whether this process can continue to use the GPU after a failure
     """
 
     def __init__(self, path: Path, options: Options, usable: Callable[[], bool] | None = None):
@@ -83,19 +83,19 @@ class Results:
         self._numbered = read_rows(path)
         self._next = max(self._numbered, default=-1) + 1
         self._began = time.monotonic()
-        self._running: int | None = None  # number of the row of the item
-        self._families: dict[str, str] = {}  # of the kernels that were bound
+        self._running: int | None = None  # number of the row of the running item
+        self._families: dict[str, str] = {}  # families of the kernels that were bound
         self._without = {"without": os.environ[WITHOUT]} if os.environ.get(WITHOUT) else {}
         self.quarantine = Quarantine([*options.rows_of_same_sources(), *self.rows])
         with open(path, "a", encoding="utf-8") as file:
-            file.write("\n" if path.stat().st_size else "")  # ends what a killed process left of a line
+            file.write("\n" if path.stat().st_size else "")  # ends an incomplete line of a killed process
 
     @property
     def rows(self) -> list[Row]:
         return list(self._numbered.values())
 
     def add(self, **row: Any) -> int:
-        """Its number."""
+        """Add a row and return its number."""
         number, self._next = self._next, self._next + 1
         self._put(number, row | self._without | self._sensors.take())
         return number
@@ -114,10 +114,10 @@ class Results:
     def attempt(
         self, work: Callable[[], None], until: float | None = None, most: float = ITEM_SECONDS, **key: Any
     ) -> None:
-        """Do a piece of the step, which adds rows with `key` in them, unless there are such rows already or the time is
-        up (after `until` seconds of the step, if given).  What goes wrong is a row too.  It ends this process only if
-        the GPU is of no more use to it: a kernel that failed takes the context with it, while a launch that is refused
-        changes nothing.  What has not come back after `most` seconds ends it as well."""
+        """Do an item of the step, which adds rows with `key`, unless such rows exist or the time is up (after `until`
+        seconds of the step, if given).  A failure is also a row.  It ends this process only if the GPU has become
+        unusable: a failed kernel destroys the context, while a refused launch changes nothing.  Work that does not
+        return within `most` seconds ends the process as well."""
         if self.has(**key):
             return
         if self.late:
@@ -139,7 +139,7 @@ class Results:
             self._put(number, row)
             traceback.print_exc()
             if self.is_fatal(error):
-                raise  # and the row is that of an item that was running: quarantine.settled()
+                raise  # the row stays that of a running item: quarantine.settled()
             self._end({"says": in_short(error)})
         else:
             self._put(number, None)
@@ -148,23 +148,23 @@ class Results:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def is_fatal(self, error: Exception) -> bool:
-        """Whether this process cannot use the GPU any more."""
+        """Whether this process can no longer use the GPU."""
         return isinstance(error, GpuLost) or not self.usable()
 
     def _end(self, columns: Row) -> None:
-        """Of the item that was running, which did not pass."""
+        """End the running item, which did not pass, with these columns."""
         assert self._running is not None
         row = {name: value for name, value in self._numbered[self._running].items() if name != RUNNING}
         self._put(self._running, row | columns)
 
     def _limit(self, seconds: float) -> None:
-        """End this process after so long, also while it waits for the GPU."""
+        """End this process after `seconds`, even while it waits for the GPU."""
         if math.isfinite(self.options.patience):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, seconds * self.options.patience)
 
     def binds(self, kernel: str, family: str) -> None:
-        """A kernel, as MODULE.FUNCTION, is about to be bound: NotTried, and a row, if it is in quarantine."""
+        """Announce the binding of a kernel, as MODULE.FUNCTION; NotTried, and a row, if it is in quarantine."""
         if reason := self.quarantine.reason(kernel):
             if not self.has(kernel=kernel):
                 self.add(kernel=kernel, passed=None, says=f"not tried: {reason}")
@@ -174,25 +174,25 @@ class Results:
             self._know(families=sorted({*self._known.get("families", ()), family}))
 
     def launching(self, kernel: str, most: float | None = None) -> None:
-        """The kernel is the one to blame if this process ends before the next call; in `most` seconds, if given."""
+        """Record the kernel to blame if this process ends before the next call, or within `most` seconds."""
         if most is not None:
             self._limit(most)
         self._know(kernel=kernel, family=self._families.get(kernel, ""))
 
     def _know(self, **what: Any) -> None:
-        """Keep something of the item that is running."""
+        """Record facts about the running item."""
         if self._running is not None and self._known != self._known | what:
             self._put(self._running, {**self._numbered[self._running], RUNNING: self._known | what})
 
     @property
     def _known(self) -> Row:
-        """Of the item that is running."""
+        """Recorded facts about the running item."""
         known: Row = self._numbered[self._running][RUNNING] if self._running is not None else {}
         return known
 
     @property
     def left(self) -> float:
-        """Seconds of the step."""
+        """Remaining seconds of the step."""
         return self.options.seconds - (time.monotonic() - self._began)
 
     @property
@@ -207,7 +207,7 @@ def append(path: Path, number: int, row: Row | None) -> None:
 
 
 def gpu_is_usable() -> bool:
-    """Whether the driver still takes calls: after an error of a kernel none succeeds in this process."""
+    """Whether the driver still accepts calls: after a kernel error none succeeds in this process."""
     cuda = sys.modules.get("pycuda.driver")
     if cuda is None or cuda.Context.get_current() is None:
         return True
@@ -223,12 +223,12 @@ def in_short(error: Exception) -> str:
 
 
 def times(seconds: Sequence[float]) -> Row:
-    """Columns of several runs of one thing."""
+    """Columns of several runs of the same work."""
     return {"ms": 1e3 * statistics.median(seconds), "min ms": 1e3 * min(seconds), "max ms": 1e3 * max(seconds)}
 
 
 def all_seconds(run: Callable[[], None], clock: Callable[[Callable[[], None]], float], rounds: int) -> list[float]:
-    """Of `rounds` runs by `clock`, after two that do not count."""
+    """Seconds of `rounds` runs by `clock`, after two uncounted ones."""
     for _ in range(2):
         clock(run)
     return [clock(run) for _ in range(rounds)]

@@ -1,4 +1,4 @@
-"""NVIDIA's compute-sanitizer over a few shapes of every kernel: memory, then races in shared memory."""
+"""Runs NVIDIA's compute-sanitizer on a few shapes of every kernel: memory, then races in shared memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tools.gpu.kept import read_rows
 from tools.gpu.results import Options, Results, Row
 
 CHECK = process.ROOT / "tools" / "gpu_check.py"
-SLOWER = 4  # times that a launch may take under a tool
-END_SECONDS = 5  # before its time is up, a process begins no more cases
+SLOWER = 4  # factor of a launch's time limit under a tool
+END_SECONDS = 5  # in the last seconds of its time a process begins no case
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 UNABLE = re.compile(r"not supported|Unable to|no attachable process|Failed to (?:initialize|attach)", re.IGNORECASE)
 
@@ -36,7 +36,7 @@ def checked(sanitizer: str, tool: str, seconds: float, options: Options) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         step = [str(CHECK), "--step", "correctness", "--brief", "--into", f"{folder}/rows.jsonl"]
         step += ["--seconds", str(seconds - END_SECONDS), "--patience", str(SLOWER * options.patience)]
-        step += ["--results", str(options.call.results)]  # and what is in quarantine is not tried
+        step += ["--results", str(options.call.results)]  # kernels in quarantine are not tried
         step += [word for folder in options.earlier for word in ("--earlier", str(folder))]
         log = Path(folder) / "log"
         code = process.run([sanitizer, "--tool", tool, sys.executable, *step], log, seconds)
@@ -46,7 +46,7 @@ def checked(sanitizer: str, tool: str, seconds: float, options: Options) -> Row:
 
 
 def verdict(code: int | None, said: str, seconds: float) -> Row:
-    """passed: whether it found nothing; None where it could not look."""
+    """The result column `passed`: whether the tool found nothing; None if it could not run."""
     found = re.search(r"(?:ERROR|RACECHECK) SUMMARY: .*", said)
     if code is None:
         return {"passed": None, "says": f"took longer than {seconds:.0f} s"}

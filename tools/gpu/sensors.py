@@ -1,4 +1,4 @@
-"""Clock, power and temperature of the GPU while a row is found, as nvidia-smi samples them."""
+"""Clock, power and temperature of the GPU during a row, sampled by nvidia-smi."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Sample = tuple[float, ...]
 
 
 class Sensors:
-    """Samples of GPU 0 from now on; none where there is no nvidia-smi."""
+    """Samples of GPU 0 from now on; none without nvidia-smi."""
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
@@ -37,14 +37,14 @@ class Sensors:
                     self._samples.append(sample)
 
     def take(self) -> dict[str, float]:
-        """Means since the last call; nothing if there was no sample."""
+        """Means since the last call; empty without a sample."""
         with self._lock:
             samples, self._samples = self._samples, []
         return dict(zip(FIELDS.values(), map(mean, zip(*samples)))) if samples else {}
 
 
 def numbers(line: str) -> Sample | None:
-    """The fields of a line, or None where a GPU does not report one."""
+    """The fields of a line, or None if the GPU does not report one."""
     try:
         found = tuple(float(word) for word in line.split(","))
     except ValueError:

@@ -1,7 +1,7 @@
-"""Every kernel, tile and precision once: whether the driver loads and launches it, and what it makes of it.
+"""Launches every kernel, tile and precision once, to find those that the driver refuses or that fail.
 
-A launch that is refused is a row of its kernel, and the next one is tried; kernels in quarantine are left out.  Results
-are looked at by the step after this.
+A refused launch becomes a row of its kernel, and the next one is tried; kernels in quarantine are left out.  The next
+step checks results.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def run(results: Results, options: Options) -> None:
         key = {"case": check.name, "precision": check.precision}
 
         def work(check: Check = check, key: dict[str, str] = key) -> None:
-            with suppress(AssertionError):  # wrong numbers are for `correctness`
+            with suppress(AssertionError):  # wrong results are left to `correctness`
                 check.make(check.way(gpu)).run_once()
-            results.add(**key, passed=True)  # and is not run again if this step is
+            results.add(**key, passed=True)  # not run again if this step is restarted
 
         with check.tiles():
             results.attempt(work, **key)
@@ -38,7 +38,7 @@ def run(results: Results, options: Options) -> None:
 
 
 class NotingGpu(WatchedGpu):
-    """Adds a row for each kernel at its first launch."""
+    """A GPU that adds a row for each kernel at its first launch."""
 
     def __init__(self, driver: Driver, results: Results):
         super().__init__(driver, results)
@@ -54,9 +54,9 @@ class NotingGpu(WatchedGpu):
         try:
             super().launch(launch, context)
         except NotTried:
-            return  # the other launches of the case are tried
+            return  # the other launches of the case are still tried
         except Exception as error:
-            if is_new and not self.results.is_fatal(error):  # else there is a row for what ended the context
+            if is_new and not self.results.is_fatal(error):  # otherwise the failure that ended the context has a row
                 self.results.add(**row, passed=False, says=str(error))
             raise
         if is_new:

@@ -1,19 +1,19 @@
-"""Every tile and split over the products of whole nets, on the clock: tile_times.jsonl.
+"""Times every tile and split on the products of whole nets: tile_times.jsonl.
 
-A line is one candidate: op, precision, shape, rows, columns and depth of its matrices, the function that is launched,
-its tile, parts, blocks of its grid and of a multiprocessor, milliseconds.  Among them are tiles of warpgroups, on GPUs
-that have these, and products of blobs in bfloat16.  Kernels that a shape or a type of blobs has beside the tiles of its
-engine have names of their own: "patch 128x64", "few 64x64", "single 128x64" (one element an access), "warpgroups
-256x128".  No function is timed twice for a shape and split.
+A line is one candidate: op, precision, shape, rows, columns and depth of its matrices, launched function, tile, parts,
+blocks of its grid and per multiprocessor, milliseconds.  Candidates include tiles of warpgroups, on GPUs that have
+these, and products of blobs in bfloat16.  Special kernels of a shape or type of blobs have separate names: "patch
+128x64", "few 64x64", "single 128x64" (one element per access), "warpgroups 256x128".  No function is timed twice for a
+shape and split.
 
 Operands are whole numbers (whole_numbers.py): the result of a candidate is compared with that of the first one, which
-is compared with that of the naive kernel.  A candidate that differs is a row that failed, and no line.
+is compared with the naive kernel.  A candidate that differs gives a failed row instead of a line.
 
-Weight gradients have every tile in the split that split_of() chooses, and then the fastest tiles in other splits: of
-images, and of pieces of images.  Inner products of few rows have every number of parts (inner_parts.py) in their
-fastest tiles.
+Weight gradients are timed in every tile with the split that split_of() chooses, then in the fastest tiles with other
+splits: of images, and of pieces of images.  Inner products of few rows are timed with every number of parts
+(inner_parts.py) in their fastest tiles.
 
-Rows of the results have for each op the fastest candidate beside the one that is chosen now.
+Rows of the results show for each op the fastest candidate and the one that is chosen now.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ from tools.gpu.whole_numbers import Operands, Places
 
 NETS = ("resnet50:128", "vgg16:64", "alexnet:256", "googlenet:128")
 TIMES = "tile_times.jsonl"
-PACKED, WARPGROUPS = "bf16 on bf16", "warpgroups "  # a precision, and what a name of a tile begins with
-PRECISIONS = ("tf32", PACKED, "bf16", "fp32", "fp32x3")  # in the order of what is worth most
-SHAPES, INNER_SHAPES, RUNS = 28, 4, 4  # shapes: of convolutions, and of inner products
-CANDIDATE_SECONDS = 10  # in which one runs, or is taken for hung
-FASTEST = 3  # tiles of a weight gradient that are timed in every split, and of an inner product in every part
+PACKED, WARPGROUPS = "bf16 on bf16", "warpgroups "  # a precision, and a prefix of names of tiles
+PRECISIONS = ("tf32", PACKED, "bf16", "fp32", "fp32x3")  # most important first
+SHAPES, INNER_SHAPES, RUNS = 28, 4, 4  # numbers of shapes of convolutions and of inner products; runs
+CANDIDATE_SECONDS = 10  # after which a candidate counts as hung
+FASTEST = 3  # tiles of weight gradients and inner products that are timed in every split
 MOST_PART_BYTES = 2 << 30
-MOST_ROWS = 512  # of an inner product whose sums are cut in parts
-LEAST_PIECE = 2 * implicit_gemm.DEPTH  # windows of a piece of an image
-FEWEST_CHANNELS = 4  # of an image that is not the data of a net
+MOST_ROWS = 512  # most rows of an inner product whose sums are split into parts
+LEAST_PIECE = 2 * implicit_gemm.DEPTH  # smallest number of windows of a piece of an image
+FEWEST_CHANNELS = 4  # smallest number of channels of an image that is not the data of a net
 OPS = ("fprop", "dgrad", "wgrad")
 STEPS = {"fprop": FPROP, "dgrad": DGRAD, "wgrad": WGRAD}
 SMALL = {
@@ -83,7 +83,7 @@ NOWHERE = Places(0, 0, 0, 0, lambda *given: 0)
 
 
 class Candidate(NamedTuple):
-    """`split` is that of a weight gradient; `parts` of it, or of an inner product."""
+    """A candidate; `split` of a weight gradient, `parts` of it or of an inner product."""
 
     op: str
     launches: Sequence[Launch]
@@ -92,7 +92,7 @@ class Candidate(NamedTuple):
 
     @property
     def function(self) -> str:
-        """Of the product; what adds its parts follows from these."""
+        """The function of the product; the sum of its parts follows from it."""
         return f"{self.launches[0].module}.{self.launches[0].function}"
 
     @property
@@ -128,7 +128,7 @@ def run(results: Results, options: Options) -> None:
 
 
 def shapes_of_nets(nets: Sequence[str] = NETS) -> dict[ConvProblem, int]:
-    """The products of most arithmetic, and how often the nets have each: of convolutions, then of inner products."""
+    """The products with the most arithmetic, and their number in the nets: of convolutions, then of inner products."""
     found: Counter[ConvProblem] = Counter()
     for what in nets:
         name, batch = what.split(":")
@@ -141,7 +141,7 @@ def shapes_of_nets(nets: Sequence[str] = NETS) -> dict[ConvProblem, int]:
 
 
 def is_inner(problem: ConvProblem) -> bool:
-    """Whether it is that of an inner product: of one pixel."""
+    """Whether the problem is an inner product: one pixel."""
     return problem.h * problem.w == 1 == prod(problem.kernel)
 
 
@@ -179,7 +179,7 @@ def describe(problem: ConvProblem) -> Row:
 
 
 def matrices(problem: ConvProblem, op: str) -> tuple[int, int, int, int]:
-    """Rows, columns and depth of an op's matrices, and how many there are (implicit_gemm.py)."""
+    """Rows, columns and depth of an op's matrices, and their number (implicit_gemm.py)."""
     channels, outputs = group_channels(problem)
     taps, (stride_h, stride_w) = prod(problem.kernel), problem.stride
     if op == "fprop":
@@ -199,7 +199,7 @@ def measured(
     options: Options,
     wrong: Callable[..., object],
 ) -> list[Row]:
-    """A line for each candidate that is right; `wrong` notes the others."""
+    """A line for each correct candidate; `wrong` is called with the others."""
     engine, parts = engine_of(precision), max(parts_bytes(problem), problem.filter.nbytes)
     operands = Operands(gpu, problem, engine.storage, parts_bytes=parts)
     places = operands.places()
@@ -241,7 +241,7 @@ def measured(
 def timed(
     engines: Sequence[Engine], problem: ConvProblem, places: Places, clock: Callable[[Candidate], Row | None]
 ) -> Iterator[tuple[Candidate, Row]]:
-    """All candidates of the first round, then of the fastest tiles of each op those of the second one."""
+    """Yield all candidates of the first round, then those of the second round for the fastest tiles of each op."""
     tried: set[tuple[Any, ...]] = set()
 
     def all_of(found: Iterable[Candidate]) -> Iterator[tuple[Candidate, Row]]:
@@ -263,32 +263,33 @@ def timed(
 
 
 def ops_of(problem: ConvProblem) -> Sequence[str]:
-    """An image of few channels is the data of a net, which has no gradient."""
+    """The ops of a problem; an image of few channels is the data of a net and has no gradient."""
     is_data = not is_inner(problem) and group_channels(problem)[0] < FEWEST_CHANNELS
     return ("fprop", "wgrad") if is_data else OPS
 
 
 def engine_of(precision: str) -> Engine:
-    """That of tiles which every GPU has."""
+    """The engine of the tiles that every GPU has."""
     return PACKED_BF16 if precision == PACKED else ENGINES[precision]
 
 
 def takes(precision: str, problem: ConvProblem) -> bool:
-    """Whether all three products are computed so."""
+    """Whether all three products can be computed in this precision."""
     if precision != PACKED:
         return True
     return all(takes_narrow("bf16", problem, step, "bf16", wide_image=False) for step in ("forward", "dgrad", "wgrad"))
 
 
 def call_of(precision: str, capability: str) -> CudaCall:
-    """Which chooses the engine of a product."""
+    """A call that selects the engine of a product."""
     if precision == PACKED:
         return CudaCall({}, precision="bf16", storage="bf16", narrow=("x0",), capability=capability)
     return CudaCall({}, precision=precision, capability=capability)
 
 
 def by_warpgroups(precision: str, problem: ConvProblem, capability: str, multiprocessors: int = 0) -> Iterator[Engine]:
-    """The engine of all products of the problem by warpgroups, where there are kernels, whether they pay or not."""
+    """Yield the engine that computes all products of the problem by warpgroups, if there are kernels, even where it is
+    slower."""
     call = replace(call_of(precision, capability), multiprocessors=multiprocessors)
     with patch.object(warpgroup, "PAYS", warpgroup.ALWAYS):
         engine = warpgroup.engine_of(call, "x0", problem)
@@ -297,7 +298,7 @@ def by_warpgroups(precision: str, problem: ConvProblem, capability: str, multipr
 
 
 def candidates(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
-    """Of every tile that the op may have there, some of them by other kernels: with few channels, or groups of them."""
+    """Yield the candidates of every tile that the op may use, some with special kernels for few channels or groups."""
     for products, patched in tiles_of(engine):
         with patched:
             if STEPS[op] not in products:
@@ -315,7 +316,7 @@ def candidates(engine: Engine, problem: ConvProblem, places: Places, op: str) ->
 
 
 def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
-    """The same in other splits and parts."""
+    """Yield candidates in other splits and parts."""
     for products, patched in tiles_of(engine):
         with patched:
             if STEPS[op] not in products:
@@ -332,7 +333,7 @@ def wgrad(engine: Engine, problem: ConvProblem, places: Places, split: Split) ->
 
 
 def in_parts(engine: Engine, problem: ConvProblem, places: Places, op: str, parts: int) -> Candidate:
-    """As inner_parts.py has the products of an inner product."""
+    """The candidate of an inner product in parts, as in inner_parts.py."""
     rows, inner, outputs = problem.n, problem.c, problem.k
     workspace, weights = places.parts, places.weights(engine, STEPS[op])
     if op == "fprop":
@@ -349,19 +350,19 @@ def in_parts(engine: Engine, problem: ConvProblem, places: Places, op: str, part
 
 
 def tiles_of(engine: Engine) -> Iterator[tuple[Collection[str], AbstractContextManager[Any]]]:
-    """Products that have a tile, and a context in which no other is chosen where there is a choice."""
+    """Yield the products that have a tile, and a context in which only that tile can be chosen."""
     if engine.by_warpgroups:
         for own in warpgroup.tiles_of(engine):
             only = patch.object(warpgroup, "PACKED_TILES" if engine.is_packed else "WARPGROUP_TILES", (own,))
             yield engine.by_warpgroups.intersection(own.products), only
         return
     yield PRODUCTS, nullcontext()
-    for tile in implicit_gemm.ALL_TILES:  # 64x32, which only kernels of few channels have, among them
+    for tile in implicit_gemm.ALL_TILES:  # includes 64x32, which only kernels of few channels have
         yield tile.products, patch.object(implicit_gemm, "TILES", (tile,))
 
 
 def tile_of(function: str) -> str:
-    """Its name in the lines: a kernel for 16-byte accesses has that of its tile, any other something before it."""
+    """Its name in the lines: a kernel with 16-byte accesses has the name of its tile; others have a prefix."""
     found = FUNCTION.search(function)
     assert found is not None, function
     if "_sm90a." in function:
@@ -373,8 +374,8 @@ def tile_of(function: str) -> str:
 
 
 def splits(problem: ConvProblem) -> list[Split]:
-    """Of images, twice as many parts as often as there are images for them; then of twice as many pieces of each; and
-    the one that is chosen."""
+    """Splits of images, with the number of parts doubling up to one per image; then of pieces of images, doubling; and
+    the chosen split."""
     most = min(MAX_PARTS // problem.groups, max(1, MOST_PART_BYTES // problem.filter.nbytes))
     found, parts, pieces = [split_of(problem)], 1, 2
     while parts <= min(problem.n, most):
@@ -389,7 +390,7 @@ def splits(problem: ConvProblem) -> list[Split]:
 
 
 def inner_counts(problem: ConvProblem, op: str) -> list[int]:
-    """Numbers of parts of an inner product of few rows: powers of two that cut the sums in runs of four."""
+    """Numbers of parts of an inner product of few rows: powers of two that cut sums into multiples of four."""
     if not is_inner(problem) or problem.n > MOST_ROWS:
         return []
     depth, columns = (problem.c, problem.k) if op == "fprop" else (problem.k, problem.c)
@@ -399,7 +400,7 @@ def inner_counts(problem: ConvProblem, op: str) -> list[int]:
 
 
 def parts_bytes(problem: ConvProblem) -> int:
-    """Of the largest split, or of the most parts."""
+    """Bytes of the largest split, or of the most parts."""
     of_inner = [
         FLOAT * count * problem.n * (problem.k if op == "fprop" else problem.c)
         for op in ("fprop", "dgrad")
@@ -409,7 +410,7 @@ def parts_bytes(problem: ConvProblem) -> int:
 
 
 def chosen(problem: ConvProblem, op: str, precision: str, capability: str) -> tuple[str, int]:
-    """The function that a run launches there, and its parts."""
+    """The function that a run launches for the op, and its parts."""
     engine = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
     parts = inner_chosen(problem, op) if not engine.is_packed else 1
     if op == "wgrad":
@@ -423,7 +424,7 @@ def chosen(problem: ConvProblem, op: str, precision: str, capability: str) -> tu
 
 
 def inner_chosen(problem: ConvProblem, op: str) -> int:
-    """Parts of an inner product; 1 of any other problem."""
+    """Parts of an inner product; 1 for any other problem."""
     if op == "wgrad" or not is_inner(problem):
         return 1
     columns, depth = (problem.k, problem.c) if op == "fprop" else (problem.c, problem.k)
@@ -431,8 +432,8 @@ def inner_chosen(problem: ConvProblem, op: str) -> int:
 
 
 def bests(problem: ConvProblem, precision: str, lines: Sequence[Row], capability: str) -> Iterator[Row]:
-    """For each op the fastest candidate beside the one that is chosen now, if it was timed, else the one of the same
-    function and the nearest number of parts."""
+    """Yield, for each op, the fastest candidate and the chosen one; if the latter was not timed, the one of the same
+    function with the nearest number of parts."""
     for op in ops_of(problem):
         of_op = [line for line in lines if line["op"] == op]
         if not of_op:

@@ -1,7 +1,7 @@
-"""One step of a net, instruction by instruction, on all streams: what runs beside what, and where a stream is idle.
+"""Times one step of a net by instruction on all streams, which shows overlaps and idle times.
 
-An event on either side of every instruction, behind its waits.  timeline.json is a trace for Perfetto or
-chrome://tracing; the rows sum it up.  The events cost a little: the step is that much slower than without.
+Events surround every instruction, after its waits.  timeline.json is a trace for Perfetto or chrome://tracing, which
+the rows summarize.  The events make the step slightly slower.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.gpu.results import Options, Results, Row
 from tools.gpu.whole_nets import MOST, Wanted, wanted, warm_up
 
 BUDGETS = (None, "40%")
-GAP_MS = 0.02  # of idle time that counts as a gap
+GAP_MS = 0.02  # idle time that counts as a gap
 
 
 class Span(NamedTuple):
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class TimedDevice(CudaDevice):
-    """Records events around every instruction of the schedules that it is given."""
+    """A device that records events around every instruction of its schedules."""
 
     def order_streams(
         self,
@@ -56,7 +56,7 @@ class TimedDevice(CudaDevice):
         return sequence([record_event(stream, begin), call, record_event(stream, end)])
 
     def spans(self) -> list[Span]:
-        """Of the last step."""
+        """The spans of the last step."""
         _, origin, _ = self.timed[0]
         return [
             Span(each.stream, each.what, origin.time_till(begin), origin.time_till(end))
@@ -90,7 +90,7 @@ def run(results: Results, options: Options) -> None:
 
 
 def trace(spans: Iterable[Span], what: str) -> list[Row]:
-    """Events of the trace format that Chrome defined: microseconds."""
+    """Events of the trace format that Chrome defined, in microseconds."""
     return [
         {
             "ph": "X",
@@ -105,7 +105,8 @@ def trace(spans: Iterable[Span], what: str) -> list[Row]:
 
 
 def summary(spans: Sequence[Span]) -> Row:
-    """Milliseconds: the step, each stream at work, copies that no op hides, gaps between ops on the compute stream."""
+    """Milliseconds of the step, of each stream's work, of copies that no op hides, and of gaps on the compute
+    stream."""
     streams: dict[str, list[Span]] = {}
     for span in spans:
         streams.setdefault(span.stream, []).append(span)
@@ -125,5 +126,5 @@ def summary(spans: Sequence[Span]) -> Row:
 
 
 def overlap(span: Span, others: Iterable[Span]) -> float:
-    """How long one of the others, which do not overlap each other, runs beside it."""
+    """Duration for which one of `others`, which do not overlap each other, runs at the same time as `span`."""
     return sum(max(0.0, min(span.end, each.end) - max(span.begin, each.begin)) for each in others)

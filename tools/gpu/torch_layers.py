@@ -1,4 +1,4 @@
-"""What tools/gpu/layers.py times beside our kernels: the same step by PyTorch, as calls that answer with seconds."""
+"""PyTorch's version of the steps that tools/gpu/layers.py times, as calls that return seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLUSHED = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")  # more than an
 
 
 def timed(run: Callable[[], object]) -> Callable[[], float]:
-    """Seconds with nothing in the L2 cache, and the stream busy before, as ours are timed."""
+    """Time a call with nothing in the L2 cache, and the stream busy before, like layermem's kernels."""
 
     def clock() -> float:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -41,7 +41,7 @@ def noise(*shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def product_rates(size: int) -> dict[str, float]:
-    """FLOPs a second of a product of square matrices, by precision."""
+    """FLOPs per second of a product of square matrices, by precision."""
     rates = {}
     for precision in ("fp32", "tf32", "bf16"):
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -75,7 +75,7 @@ def convolution(op: Conv, precision: str) -> Peers:
 
 
 def memory_bound(name: str, shape: tuple[int, ...]) -> Peers:
-    """Forward and backward of a layer that memory bounds; a backward goes through autograd, over one graph."""
+    """Forward and backward of a memory-bound layer; backward goes through autograd, over one graph."""
     x, other = noise(*shape).requires_grad_(), noise(*shape)
     channels = shape[1]
     weight, bias = torch.ones(channels, device="cuda"), torch.zeros(channels, device="cuda")
@@ -98,6 +98,6 @@ def memory_bound(name: str, shape: tuple[int, ...]) -> Peers:
     y = forward[name]()
     dy = torch.randn_like(y)
     peers = {"forward": timed(forward[name])}
-    if "+ ReLU" not in name:  # whose backward is more than one op, or gives more than one gradient, here
+    if "+ ReLU" not in name:  # its backward is more than one op, or gives several gradients
         peers["backward"] = timed(lambda: torch.autograd.grad(y, x, dy, retain_graph=True))
     return peers

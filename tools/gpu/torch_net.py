@@ -1,8 +1,8 @@
-"""A training step of a net in PyTorch on a GPU: python -m tools.gpu.torch_net NET.json MODE PRECISION [DEVICE]
+"""Times a training step of a net in PyTorch on a GPU: python -m tools.gpu.torch_net NET.json MODE PRECISION [DEVICE]
 
-MODE is eager, checkpoint (as in tools/torch_peer.py), save_on_cpu, or `compile B` with activation budget B; with `,
-batch uploaded` behind it every step copies its batch from pinned memory, as layermem's do, else the batch stays on
-the GPU. Prints a line of JSON: milliseconds a step (median, least, most), most bytes allocated.  DEVICE cpu tries the
+MODE is eager, checkpoint (as in tools/torch_peer.py), save_on_cpu, or `compile B` with activation budget B; with the
+suffix `, batch uploaded` every step copies its batch from pinned memory, as layermem does; otherwise the batch stays on
+the GPU.  Prints a line of JSON: milliseconds per step (median, least, most), most bytes allocated.  DEVICE cpu runs the
 same code without a GPU.
 """
 
@@ -28,7 +28,7 @@ UPLOADED = ", batch uploaded"
 def training_step(
     request: Any, mode: str, precision: str, device: str, kind: type[PeerNet] = PeerNet
 ) -> Callable[[], None]:
-    """A call that runs one step of the net that tools/cpu/description.py describes."""
+    """Return a call that runs one step of the net that tools/cpu/description.py describes."""
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"

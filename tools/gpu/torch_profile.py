@@ -1,9 +1,10 @@
-"""A training step in PyTorch by layers and by kernels: python -m tools.gpu.torch_profile NET.json PRECISION [DEVICE]
+"""Profiles a training step in PyTorch by layers and by kernels: python -m tools.gpu.torch_profile NET.json PRECISION
+[DEVICE]
 
-Prints a line of JSON: a list of {"op": name, "ms": of a step, "calls": of a step}, the sum of all kernels first; then a
-row for each layer, "conv1.forward" and "conv1.backward", as the kernels that were launched for it took, the slowest
-first, with "update" for the optimizer; then the kernels.  A Scale is part of the BatchNorm before it.  DEVICE cpu tries
-the same code without a GPU.
+Prints a line of JSON: a list of {"op": name, "ms": per step, "calls": per step}.  The sum of all kernels comes first;
+then a row for each layer, "conv1.forward" and "conv1.backward", with the time of its kernels, the slowest first, and
+"update" for the optimizer; then the kernels.  A Scale is part of the BatchNorm before it.  DEVICE cpu runs the same
+code without a GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LAYER, BACKWARD, UPDATE = "layer ", "autograd::engine::evaluate_function: ", "Op
 
 
 class LabelledNet(PeerNet):
-    """Each layer's forward is a range of the profiler."""
+    """A net in which each layer's forward is a range of the profiler."""
 
     def _run(self, i: int, layer: Layer, blobs: Blobs, begin: int) -> None:
         with record_function(LAYER + layer["name"]):
@@ -67,12 +68,12 @@ def main(path: str, precision: str, device: str = "cuda") -> None:
 
 
 def is_kernel(event: Any) -> bool:
-    """Whether it is no range, which the profiler shows among kernels too."""
+    """Whether the event is no range; the profiler lists ranges among kernels too."""
     return not getattr(event, "is_user_annotation", False) and not event.key.startswith(LAYER)
 
 
 def by_op(events: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """The outermost events of each op.  A backward has the number in the sequence of the forward that it belongs to."""
+    """Yield the outermost events of each op.  A backward has the sequence number of its forward."""
     every, layers = list(events), dict[int, str]()
     for event in every:
         if event.name.startswith(LAYER):
@@ -87,7 +88,7 @@ def by_op(events: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def layer_of(event: Any) -> str:
-    """That whose range it is in, or nothing."""
+    """The layer whose range contains the event, or ""."""
     while event is not None and not event.name.startswith(LAYER):
         event = event.cpu_parent
     return "" if event is None else event.name.removeprefix(LAYER)

@@ -1,5 +1,5 @@
-"""Small nets train under every strategy, and under some in tf32, as whole nets do: the same bits under all of them and
-twice, and the losses of the reference."""
+"""Trains small nets under every strategy, and under some in tf32: all must give the same bits, also when repeated, and
+the losses of the reference."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tests.nets import NETS, NOT_ON_CUDA, solver_file
 from tools.gpu.results import Options, Results, Row
 
 STEPS = 4
-BOUNDS = {"fp32": 1e-5, "tf32": 1e-2}  # relative, of a loss: operands are rounded by 2^-11 in each product of each step
-FEW = ("residual",)
+# Relative bounds of a loss: tf32 rounds operands by 2^-11 in each product of each step.
+BOUNDS = {"fp32": 1e-5, "tf32": 1e-2}
+BRIEF_NETS = ("residual",)
 
 
 def run(results: Results, options: Options) -> None:
     precisions = list(BOUNDS) if int(gpus()[0].capability) >= 80 else ["fp32"]
     devices = {each: (CudaDevice(precision=each), CudaDevice(precision=each, graph=True)) for each in precisions}
-    for net in FEW if options.brief else [net for net in NETS if net not in NOT_ON_CUDA]:
+    for net in BRIEF_NETS if options.brief else [net for net in NETS if net not in NOT_ON_CUDA]:
         expected = trained(net, get_device("reference"), "liveness")[0]
         for precision, (device, captured) in devices.items():
             strategies = STRATEGIES if precision == "fp32" else ["liveness", "auto"]
@@ -53,7 +54,7 @@ def compared(results: Results, key: Row, device: CudaDevice, expected: Sequence[
 
 
 def trained(net: str, device: Any, strategy: str, **settings: Any) -> tuple[list[float], str]:
-    """Losses, and a hash of all parameters after them."""
+    """Losses, and a hash of all parameters after training."""
     with tempfile.TemporaryDirectory() as folder:
         file = solver_file(NETS[net], Path(folder))
         with Solver(file, device=device, strategy=strategy, **settings) as solver:

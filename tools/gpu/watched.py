@@ -1,4 +1,4 @@
-"""Launches that are watched: kernels in quarantine are refused, and the results know which kernel runs."""
+"""Watches launches: kernels in quarantine are refused, and the results record which kernel runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from layermem.schedule.ir import COMPUTE
 from tests.backends.cuda.on_gpu import Gpu
 from tools.gpu.results import Results
 
-LAUNCH_SECONDS = 5  # of a launch in checks of results, after which it is taken for hung
-FIRST_SECONDS = 10  # of the first one of a module
+LAUNCH_SECONDS = 5  # after which a launch in a check of results counts as hung
+FIRST_SECONDS = 10  # the same for the first launch of a module
 
 
 @contextmanager
 def refusing(results: Results) -> Iterator[None]:
-    """Every driver refuses inside to bind kernels that are in quarantine: NotTried."""
+    """A context in which every driver refuses to bind kernels in quarantine: NotTried."""
     launcher = Driver.launcher
 
     def refuse_or_bind(driver: Driver, wanted: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
@@ -35,7 +35,7 @@ def refusing(results: Results) -> Iterator[None]:
 
 
 class WatchedGpu(Gpu):
-    """Waits for each launch, so that an error or a hang is that of its kernel."""
+    """A GPU that waits for each launch, so that an error or a hang can be attributed to its kernel."""
 
     def __init__(self, driver: Driver, results: Results):
         super().__init__(driver)

@@ -17,7 +17,7 @@ from tools.gpu.gpu import WARM_SECONDS
 from tools.gpu.process import ROOT
 from tools.gpu.results import Options
 
-WITH_DATA = ("digits",)  # which come with the repository
+WITH_DATA = ("digits",)  # nets whose data come with the repository
 
 
 class Wanted(NamedTuple):
@@ -35,18 +35,18 @@ class Wanted(NamedTuple):
 
     @property
     def costs_name(self) -> str:
-        """Of the file with the measured times of its ops."""
+        """The name of the file with the measured times of its ops."""
         return f"costs-{self.name}-{self.batch}-{self.precision}.csv"
 
     def job(self, net: Net, device: CudaDevice, options: Options) -> Job | None:
-        """With measured costs, if there are some for these kernels."""
+        """The job with measured costs, if there are some for these kernels."""
         content = options.last_detail(self.costs_name)
         if content is None:
             return None
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.costs_name
             path.write_bytes(content)
-            with suppress(InputError):  # measured with other families of kernels
+            with suppress(InputError):  # the costs were measured with other families of kernels
                 return job_of(net, device=device, costs=path)
         return None
 
@@ -57,11 +57,11 @@ def warm_up(bench: Benchmark, options: Options) -> None:
     bench.warm_up(0.0 if options.small else WARM_SECONDS)
 
 
-MOST = 4  # nets that are looked at op by op, and that run first
+MOST = 4  # nets whose ops are timed, and that run first
 
 
 def wanted(options: Options) -> list[Wanted]:
-    """tf32 unless a net says otherwise; an emulated GPU runs fp32."""
+    """The nets of a step, in tf32 unless a net states otherwise; an emulated GPU runs fp32."""
     found = []
     for what in options.nets:
         name, batch, *precision = what.split(":")

@@ -1,8 +1,8 @@
-"""Products of whole numbers on a GPU, whose bits are those of the naive kernels (cuda/check.cu) in every precision.
+"""Products of whole numbers on a GPU, which have the bits of the naive kernels (cuda/check.cu) in every precision.
 
-Operands are from -2 to 2, so that sums are exact; results are rounded as blobs are stored.  The naive kernels compute a
-part of a large product.  The first kernel that agrees with that part is what others are compared with as a whole; if
-they differ, the naive kernel computes all of it, and says which of them are wrong.
+Operands are from -2 to 2, so that sums are exact; results are rounded to the type of the blobs.  The naive kernels
+compute only a part of a large product.  Other kernels are compared completely with the first one that agrees with that
+part; if they differ, the naive kernel computes the whole product, which shows the wrong ones.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from layermem.ops import ConvProblem, Tensor
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
 
-MOST_MACS = 1 << 30  # of the part that a naive kernel computes
+MOST_MACS = 1 << 30  # size of the part that a naive kernel computes
 WRITTEN = {FPROP: "maps", DGRAD: "image", WGRAD: "filter"}
 SEEDS = {"image": 1, "maps": 2, "filter": 3}
-GUARD, GUARDED, CLEARED = 256, 0xAB, 0xFF  # bytes behind a result, and what they and the result hold before: NaN
-Naive = Callable[[int, int], Iterable[Launch]]  # of an address and `every`
+GUARD, GUARDED, CLEARED = 256, 0xAB, 0xFF  # bytes after a result, and the initial contents of these and the result: NaN
+Naive = Callable[[int, int], Iterable[Launch]]  # (address, every) -> launches
 
 
 class Driver(Protocol):
-    """What is used of driver/context.py."""
+    """The methods of driver/context.py that are used here."""
 
     def allocate(self, nbytes: int) -> Any: ...
     def fill(self, address: int, byte: int, nbytes: int, stream: str) -> None: ...
@@ -40,7 +40,7 @@ class Driver(Protocol):
 
 
 class Gpu(Protocol):
-    """That of gpu.py, or of tests/backends/cuda/on_gpu.py."""
+    """The GPU of gpu.py, or of tests/backends/cuda/on_gpu.py."""
 
     @property
     def driver(self) -> Driver: ...
@@ -48,7 +48,7 @@ class Gpu(Protocol):
 
 
 class Places(NamedTuple):
-    """Addresses of operands and of a result; `weights` gives those that an engine reads for a product."""
+    """Addresses of operands and of a result; `weights` returns the address that an engine reads for a product."""
 
     maps: int
     image: int
@@ -58,7 +58,7 @@ class Places(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What a product must leave, in one of `every` runs; `function` left it, or the naive kernel."""
+    """The expected result of a product, for one in `every` elements, from `function` or the naive kernel."""
 
     at: int
     every: int
@@ -66,11 +66,11 @@ class Reference(NamedTuple):
 
 
 class Operands:
-    """Those of a problem, in memory of their own.
+    """The operands of a problem, in their own memory.
 
-    storage      "" or a word of NARROW, of image and maps; results of weight gradients are in fp32
-    parts_bytes  of the workspace of weight gradients, or of other sums in parts
-    naive        by product, what computes it naively
+    storage      "" or a name in NARROW, for image and maps; results of weight gradients are in fp32
+    parts_bytes  size of the workspace of weight gradients, or of other sums in parts
+    naive        by product, a function that computes it naively
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Operands:
     # -- operands ------------------------------------------------------------------------------------------------------
 
     def places(self, *, wide_image: bool = False) -> Places:
-        """`wide_image`: the image is in fp32 whatever the storage."""
+        """The addresses of operands; with `wide_image` the image is in fp32 with any storage."""
         return Places(self.maps, self.wide_image if wide_image else self.image, self.out, self.parts, self.weights)
 
     @cached_property
@@ -98,7 +98,7 @@ class Operands:
         return self.drawn("image")
 
     def weights(self, engine: Engine, product: str) -> int:
-        """As the engine reads them: in fp32, rounded, or in tiles."""
+        """The address of the weights in the form that the engine reads: in fp32, rounded, or in tiles."""
         if not engine.is_packed:
             return self.filter
         key = product in engine.by_warpgroups, product
@@ -112,13 +112,13 @@ class Operands:
         return self.numbers(self._tensor(role).count, SEEDS[role], word)
 
     def numbers(self, count: int, seed: int, word: str = "") -> int:
-        """The address of so many whole numbers."""
+        """The address of `count` whole numbers."""
         at = self.place(count * itemsize(word))
         self.run([check.draw_whole_numbers(at, count, seed, word)])
         return at
 
     def buffer(self, role: str, nbytes: int) -> int:
-        """One of the same address at each call, full of NaN."""
+        """A buffer with the same address at each call, filled with NaN."""
         if role not in self._buffers:
             self._buffers[role] = self.place(nbytes)
         self.gpu.driver.fill(self._buffers[role], CLEARED, nbytes, COMPUTE)
@@ -141,25 +141,24 @@ class Operands:
         return self.count(product) * self.width(product)
 
     def width(self, product: str) -> int:
-        """Bytes of an element."""
+        """Bytes of an element of a result."""
         return itemsize("" if product == WGRAD else self.storage)
 
     def clear(self, product: str, parts: int = 1) -> None:
-        """The result, and its parts, are NaN; behind the result is a guard."""
+        """Fill the result and its parts with NaN, and the bytes after it with a guard."""
         self.gpu.driver.fill(self.out, CLEARED, self.nbytes(product), COMPUTE)
         self.gpu.driver.fill(self.out + self.nbytes(product), GUARDED, GUARD, COMPUTE)
         if parts > 1:
             self.gpu.driver.fill(self.parts, CLEARED, FLOAT * parts * self.count(product), COMPUTE)
 
     def judged(self, product: str, launches: Sequence[Launch], parts: int = 1) -> dict[str, str]:
-        """As wrong(), of the first of these launches; the others add up its parts."""
+        """Run launches and return the faults of the first one, like wrong(); the others add its parts."""
         self.clear(product, parts)
         self.run(launches)
         return self.wrong(product, f"{launches[0].module}.{launches[0].function}")
 
     def wrong(self, product: str, function: str) -> dict[str, str]:
-        """What is wrong with the result that `function` left, and with the one before that it differs from, by
-        function."""
+        """The faults of the result of `function`, and of the earlier result that it differs from, by function."""
         wanted = self._reference(product)
         if self._writes_beyond(product):
             return {function: "writes behind its result"}
@@ -175,7 +174,7 @@ class Operands:
         return {name: says for name, at in both.items() if (says := self._says(product, at))}
 
     def compare(self, got: int, wanted: int, count: int, width: int, every: int = 1) -> check.Differences:
-        """Of two results of elements of so many bytes."""
+        """Compare two results with elements of `width` bytes."""
         found = np.empty(check.found_bytes(count, every), np.uint8)
         at = self.buffer("found", check.found_bytes(check.MOST_BLOCKS * check.THREADS))
         self.run([check.compare(at, got, wanted, count, width, every=every)])

@@ -1,4 +1,4 @@
-"""Docstrings of layermem as Markdown: aligned lists of names become lists, signs in a drawing stay a drawing.
+"""Converts docstrings of layermem to Markdown: aligned lists of names become lists, drawings stay as they are.
 
 strategy   by default `auto` under a budget, else `liveness`
 budget     bytes, "2GiB" or "50%";                                 ->   - `budget`: bytes, "2GiB" or "50%"; ...
@@ -16,7 +16,7 @@ ENTRY = re.compile(r"^(\*{0,2}[\w.`]+(?:[,/] ?[\w.`]+)*)(?:  +| {2,}| +-- +)(\S.
 
 
 class AlignedLists(Extension):
-    """Rewrites each docstring once, when it has been read."""
+    """An extension that rewrites each docstring once, after it is read."""
 
     def on_instance(self, *, obj: Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
@@ -45,7 +45,7 @@ def to_markdown(text: str) -> str:
 
 
 def literal(line: str) -> str:
-    """`line` with the signs of Markdown as themselves, but for code in backticks."""
+    """`line` with the special characters of Markdown escaped, except for code in backticks."""
     parts = line.split("`")
     return "`".join(
         re.sub(r"[\[\]*<]", r"\\\g<0>", part) if number % 2 == 0 else part for number, part in enumerate(parts)

@@ -1,11 +1,11 @@
-"""What MkDocs does not do by itself with the documents of a repository.
+"""Hooks that adapt the documents of the repository to MkDocs.
 
 pages outside of docs/   CONTRIBUTING.md, CHANGELOG.md and the READMEs of the code become pages of the site
 links                    between files of the repository become links between pages; to a file that is no page, its name
 quotes                   "```python FILE" becomes a block with the title FILE
 reference.md             one entry for each name of layermem.__all__, under the module that defines it
 notebooks                docs/examples/NAME.ipynb becomes examples/NAME.md
-scripts                  addresses of other hosts, which the theme's scripts use for nothing here, are taken out of them
+scripts                  addresses of other hosts are removed from the theme's scripts, which do not need them here
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def expand(nav: Any, packages: list[dict[str, str]]) -> Any:
-    """`nav` with the pages of the packages in the place of the word PACKAGES."""
+    """`nav` with the word PACKAGES replaced by the pages of the packages."""
     if isinstance(nav, list):
         return [expand(each, packages) for each in nav]
     if isinstance(nav, dict):
@@ -73,7 +73,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def site_link(link: re.Match[str], folder: str, place: str, files: Files) -> str:
-    """A link of a file in `folder` of the repository, as one of a page in folder `place` of the site."""
+    """Convert a link of a file in `folder` of the repository to a link of a page in folder `place` of the site."""
     text, target, anchor = link[1], link[2], link[3] or ""
     if not target or ":" in target:
         return link[0]
@@ -85,17 +85,17 @@ def site_link(link: re.Match[str], folder: str, place: str, files: Files) -> str
         return f"[{text}]({posixpath.relpath(uri, place)}{anchor})"
     if (ROOT / path).exists():
         return text if "`" in text else f"{text} (`{path}`)" if text != target else f"`{path}`"
-    return link[0]  # which MkDocs reports
+    return link[0]  # MkDocs reports it
 
 
 def on_env(env: Any, config: MkDocsConfig, files: Files) -> Any:
-    """The library that plugin `offline` adds to every page is on another host; file_worker.js takes its place."""
+    """Replace the library that plugin `offline` adds to every page from another host by file_worker.js."""
     config.extra["polyfills"] = ["site/file_worker.js"]
     return env
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Two libraries that the theme would load from another host, if a page had a diagram or the browser were old."""
+    """Remove addresses of two libraries that the theme would load from another host for diagrams or old browsers."""
     for script in Path(config.site_dir).rglob("*.js"):
         text = script.read_text()
         if "https://unpkg.com" in text:

@@ -1,4 +1,4 @@
-"""A notebook as a page: its text, its code, and the outputs that are stored in it."""
+"""Converts a notebook to a page: its text, its code, and the outputs stored in it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parts(cell: dict[str, Any]) -> list[str]:
 
 
 def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`outputs`, with what was printed in several parts as one text."""
+    """`outputs` with printed parts joined into one text."""
     found: list[dict[str, Any]] = []
     for output in outputs:
         if found and "text" in output and "text" in found[-1]:

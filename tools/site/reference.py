@@ -1,4 +1,4 @@
-"""The page of the Python reference: which names are public is read from the package, what they are from docstrings."""
+"""The page of the Python reference: public names come from the package, their descriptions from docstrings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def page() -> str:
 
 
 def block(value: object, public: set[type]) -> str:
-    """Members that a class inherits are described where they are, if its base is public too."""
+    """The mkdocstrings block of a name; inherited members are described at the base if that is public too."""
     options = {"heading_level": "3"}
     if isinstance(value, ModuleType):
         where = value.__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.launch import Channels, launch, query
@@ -36,50 +37,16 @@ def pointwise_forward(op: Pointwise, call: CpuCall) -> list[Launch]:
 
 @kernel(Pointwise, "backward", narrow="x0|y0|dx0|dy0", adds_narrow=True)
 def pointwise_backward(op: Pointwise, call: CpuCall) -> list[Launch]:
-    count, dx, dy, accumulate = call.count("dx0"), call["dx0"], call["dy0"], call.accumulates("dx0")
+    count, dx, dy = call.count("dx0"), call["dx0"], call["dy0"]
+    common: dict[str, Any] = {"accumulate": call.accumulates("dx0"), "storage": call.storage}
     if "mask" in call:
         slope = op.alpha if op.kind is Kind.RELU else 0.0
-        return [
-            launch(
-                "relu_backward",
-                count,
-                dx=dx,
-                dy=dy,
-                mask=call["mask"],
-                slope=slope,
-                accumulate=accumulate,
-                storage=call.storage,
-            )
-        ]
+        return [launch("relu_backward", count, dx=dx, dy=dy, mask=call["mask"], slope=slope, **common)]
     if op.has_constant_slope:
-        return [
-            launch(
-                "pointwise",
-                "scale",
-                count,
-                out=dx,
-                a=dy,
-                alpha=op.alpha * op.beta,
-                accumulate=accumulate,
-                storage=call.storage,
-            )
-        ]
-    source = call.require("y0", "x0")
-    constants = {"alpha": op.alpha, "beta": op.beta, "gamma": op.gamma}
-    derivative = f"{op.kind.value}_backward"
-    return [
-        launch(
-            "pointwise",
-            derivative,
-            count,
-            out=dx,
-            a=dy,
-            b=source,
-            **constants,
-            accumulate=accumulate,
-            storage=call.storage,
-        )
-    ]
+        return [launch("pointwise", "scale", count, out=dx, a=dy, alpha=op.alpha * op.beta, **common)]
+    common |= {"alpha": op.alpha, "beta": op.beta, "gamma": op.gamma}
+    derivative, source = f"{op.kind.value}_backward", call.require("y0", "x0")
+    return [launch("pointwise", derivative, count, out=dx, a=dy, b=source, **common)]
 
 
 @kernel(ReluMask, "relu_backward", narrow="y0|dy0")
@@ -95,12 +62,12 @@ def has_one_slope(op: PReLU) -> bool:
 
 
 def prelu_shape(op: PReLU) -> Channels:
-    """One channel where there is one slope."""
+    """The channels of the slopes; one channel if there is a single slope."""
     return (1, 1, op.x.count) if has_one_slope(op) else op.x.around(1)
 
 
 def prelu_carry_bytes(op: PReLU, role: str) -> int | None:
-    """One slope is summed over all of the batch as one line, which slices would cut anywhere."""
+    """A single slope is summed over the whole batch as one line, which slices would cut anywhere."""
     if has_one_slope(op):
         return None
     outer, channels, inner = op.x.around(1)

@@ -1,7 +1,7 @@
-"""AffineNorm: the launches of a BatchNorm with its Scale, and the moving averages of its own.
+"""AffineNorm: the launches of a BatchNorm with its Scale, and separate moving averages.
 
-The workspace of a training forward ends in a mean, a variance [C] and a weight [1], averages of which nothing is kept:
-after it they are the batch's.  Shares of them move the averages of the layer.
+The workspace of a training forward ends in a mean, a variance [C] and a weight [1]: averages without old values, which
+hold the batch's statistics afterwards.  They move the averages of the layer by its share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AS_FUSED = {"w0": "w3", "w1": "w4", "dw0": "dw3", "dw1": "dw4"}  # roles of Affi
 
 
 def as_fused(call: CpuCall, **more: int) -> CpuCall:
-    """The same op by the roles of its BatchNormScale, without moving averages but those in `more`."""
+    """This call with the roles of the op's BatchNormScale; its only moving averages are those in `more`."""
     addresses = {AS_FUSED.get(role, role): at for role, at in call.addresses.items() if role not in ("w2", "w3")}
     accumulated = frozenset(AS_FUSED.get(role, role) for role in call.accumulated)
     return replace(call, addresses={**addresses, **more}, accumulated=accumulated)
@@ -105,7 +105,8 @@ def affine_norm_backward(op: AffineNorm, call: CpuCall) -> Launches:
 
 
 def global_backward(op: AffineNorm, call: CpuCall) -> list[Launch]:
-    """dx = dy slope, with the slope w0 / sqrt(w3 + eps): what such a BatchNorm makes of w0 as a gradient."""
+    """Compute dx = dy slope, with the slope w0 / sqrt(w3 + eps), which such a BatchNorm derives from w0 as a
+    gradient."""
     shape = normalization.channels(op.fused)
     one = call.workspace + query("batch_norm_global_workspace_bytes", shape)
     slope = one + aligned(4)

@@ -14,7 +14,7 @@ from layermem.ops.axpy import AS_SCALE
 
 
 def as_scale(call: CpuCall) -> CpuCall:
-    """The same op by the roles of its Scale."""
+    """This call with the roles of the op's Scale."""
     addresses = {AS_SCALE.get(role, role): at for role, at in call.addresses.items()}
     return replace(call, addresses=addresses, accumulated=frozenset(AS_SCALE.get(r, r) for r in call.accumulated))
 

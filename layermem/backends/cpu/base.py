@@ -1,8 +1,8 @@
-"""What all kernels of the cpu backend share: the call that an op is bound to, its launches, and the registry.
+"""The base of the cpu backend's kernels: the call that an op is bound to, its launches, and the registry.
 
 A kernel is a function (op, call) -> launches.  It turns the record and the addresses of the call into launches of
-`layermem._native.cpu`, which run in order.  It returns None where no native kernel serves the op; the reference kernel
-then runs in its place.
+`layermem._native.cpu`, which run in order.  It returns None if no native kernel serves the op; then the reference
+kernel runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 Launch = Callable[[], None]
 Launches = Sequence[Launch] | None
 
-MAX_ARRAYS = 256  # that one native op combines
+MAX_ARRAYS = 256  # most arrays that one native op combines
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class CpuCall(KernelCall):
     arrays: Mapping[str, Array] = field(default_factory=dict)
 
     def itemsize(self, role: str) -> int:
-        """Bytes of an element."""
+        """Bytes of an element of `role`."""
         return int(self.arrays[role].itemsize)
 
     def storage_of(self, role: str) -> str:
-        """The word of the type of `role`, "" in fp32."""
+        """The name of the 16-bit type of `role`, "" in fp32."""
         return self.storage if role in self.narrow else ""
 
     @classmethod
@@ -47,7 +47,7 @@ class CpuCall(KernelCall):
         layer: str = "",
         storage: str = "",
     ) -> CpuCall:
-        """`storage`: the word of the type that arrays of 16 bits have."""
+        """A call for arrays; `storage` is the name of the type of 16-bit arrays."""
         narrow = frozenset(role for role, array in arrays.items() if array.dtype == np.uint16)
         addresses = {role: int(array.ctypes.data) for role, array in arrays.items()}
         counts = {role: array.size for role, array in arrays.items()}

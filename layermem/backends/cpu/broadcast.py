@@ -1,4 +1,4 @@
-"""An operand of Scale and Bias against x, in the blocks that the native kernels take."""
+"""Broadcasts an operand of Scale and Bias over x, in the blocks that the native kernels take."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Broadcast:
     block_size   elements of x in each block
     width        elements of the operand in each block
     leading      the axes of memory before the blocks: (size, whether the operand spans it)
-    own          the operand as it is stored;  seen: with an axis for each of x, as the blocks take it.  Where memory
-                 orders these differently, kernels take a copy
-    nbytes       of the operand, aligned
+    own          the operand as stored
+    seen         the operand with an axis for each of x, as the blocks take it.  If memory orders these differently,
+                 kernels take a copy
+    nbytes       aligned bytes of the operand
 
-    Of N x C x H x W, an operand over C makes one block, one over N x C a block for each image, and one over C x H x W
+    With x of N x C x H x W, an operand over C makes one block, one over N x C a block per image, and one over C x H x W
     one block, with its channels last.  A slice of one item has blocks like those of a slice of several.
     """
 
@@ -34,7 +35,7 @@ class Broadcast:
         inner = runs.pop()[0] if runs and not runs[-1][1] else 1
         channels = runs.pop()[0] if runs else 1
         outer = runs.pop()[0] if runs else 1
-        if outer == channels == 1 and not of_items:  # one number for all of x: rows, which threads can share
+        if outer == channels == 1 and not of_items:  # one number for all of x: use rows, which threads can share
             outer, inner = inner // x.stored[-1], x.stored[-1]
         self.shape, self.outer, self.width = (outer, channels, inner), outer, channels
         self.inner = inner
@@ -46,11 +47,11 @@ class Broadcast:
 
     @property
     def copied(self) -> bool:
-        """Whether kernels take a copy of the operand, in another order."""
+        """Whether kernels take a reordered copy of the operand."""
         return not self.own.ordered_like(self.seen)
 
     def blocks(self) -> Iterator[tuple[int, int, bool]]:
-        """Bytes into x, bytes into the operand, and whether an earlier block has used that part of the operand."""
+        """Yield (bytes into x, bytes into the operand, whether an earlier block used the same part of the operand)."""
         for i, index in enumerate(product(*(range(size) for size, _ in self.leading))):
             place, repeated = 0, False
             for at, (size, spanned) in zip(index, self.leading, strict=True):
@@ -59,7 +60,7 @@ class Broadcast:
             yield 4 * i * self.block_size, 4 * place * self.width, repeated
 
     def operand(self, call: CpuCall, role: str | None, workspace: int) -> tuple[int, list[Launch]]:
-        """The address of the operand in the order of x (in `workspace` if it has another), and the launches before."""
+        """The address of the operand in the order of x (in `workspace` if its own differs), and the launches before."""
         if role is None or role not in call:
             return 0, []
         if not self.copied:
@@ -67,8 +68,7 @@ class Broadcast:
         return workspace, reorder(workspace, self.seen, call[role], self.own, 0)
 
     def gradient(self, call: CpuCall, role: str | None, workspace: int) -> tuple[int, bool, list[Launch]]:
-        """The address that a gradient of the operand is written to, whether it accumulates there, and the launches
-        after."""
+        """The address for a gradient of the operand, whether it accumulates there, and the launches after."""
         if role is None or role not in call:
             return 0, False, []
         if not self.copied:
@@ -77,8 +77,8 @@ class Broadcast:
 
 
 def merge_axes(shape: tuple[int, ...], spans: list[bool], *, keeps_first: bool = False) -> list[tuple[int, bool]]:
-    """(size, spanned) of the axes of memory, without those of size 1 but for the first if it is to be kept; neighbours
-    that are both spanned, or both not, are one."""
+    """(size, spanned) of the axes of memory, without axes of size 1 except a first one that is to be kept; neighbours
+    with the same `spanned` are merged."""
     runs: list[tuple[int, bool]] = []
     for axis in (0, 2, 3, 1) if len(shape) == 4 else range(len(shape)):
         if runs and runs[-1][1] == spans[axis]:

@@ -1,4 +1,4 @@
-"""What ranks do together: distributed/collectives.py moves bytes between their memories; rows are added natively."""
+"""Ops of all ranks: distributed/collectives.py moves bytes between their memories; native code adds rows."""
 
 from __future__ import annotations
 

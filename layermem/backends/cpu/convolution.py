@@ -1,6 +1,6 @@
 """Conv and Deconv: fprop, dgrad and wgrad of one ConvProblem, as implicit GEMMs.
 
-A Deconv is the problem read backwards: its forward is the problem's dgrad, its dgrad the problem's fprop, and in its
+A Deconv is the reverse problem: its forward is the problem's dgrad, its dgrad the problem's fprop, and in its
 wgrad x holds the maps and dy the image.
 """
 
@@ -30,14 +30,14 @@ def conv_problem(
     first: int = 0,
     items: int = 0,
 ) -> StructValues:
-    """The ConvProblem of native kernels."""
+    """A ConvProblem of the native kernels."""
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = kernel, stride, pad, dilation
     windows = {"kh": kh, "kw": kw, "sh": sh, "sw": sw, "ph": ph, "pw": pw, "dh": dh, "dw": dw}
     return {"n": n, "c": c, "h": h, "w": w, "k": k, **windows, "groups": groups, "first": first, "items": items}
 
 
 def native(problem: ConvProblem, part: BatchSlice | None = None) -> StructValues:
-    """`problem` has the images of `part`: one for each item, or more."""
+    """The native form of `problem`, which has the images of `part`: one or more per item."""
     each = problem.n // part.count if part else 1
     first, items = (each * part.first, each * part.items) if part else (0, problem.n)
     return conv_problem(
@@ -74,7 +74,7 @@ def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
 
 
 def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int | None:
-    """Of one pair: the sums of a second would have to begin where the first one's end."""
+    """Bytes for one pair: with several, the sums of one pair would have to continue those of another."""
     if op.pairs > 1:
         return None
     if role == "dw1":
@@ -106,7 +106,7 @@ def bias_gradient(op: OpRecord, call: CpuCall, rows: int, columns: int, dy: str,
 
 
 def narrow_fprop(op: Conv | Deconv) -> list[str]:
-    """Roles that are taken in 16 bits.  The data of a net are in fp32."""
+    """Roles that may be in 16 bits.  The data of a net are in fp32."""
     if (isinstance(op, Conv) and op.residual) or not query("conv_is_stored", native(op.problem, op.part)):
         return []
     return [r"x\d+|y\d+", r"y\d+"] if isinstance(op, Conv) else [r"x\d+|y\d+"]
@@ -117,7 +117,7 @@ def narrow_dgrad(op: Conv | Deconv) -> str:
 
 
 def narrow_wgrad(op: Conv | Deconv) -> list[str]:
-    """Slices sum the gradient of a bias of blobs in fp32."""
+    """Roles that may be in 16 bits; slices sum the gradient of a bias from blobs in fp32."""
     if not query("conv_is_stored", native(op.problem, op.part)) or slices.is_slice(op):
         return []
     return [r"x\d+|dy\d+", r"dy\d+"] if isinstance(op, Conv) else [r"x\d+|dy\d+"]
@@ -227,7 +227,8 @@ def deconvolution_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
 
 
 def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[Launch]:
-    """Gradients of filter and bias, summed over the pairs; `image` and `maps` are the roles of the problem's sides."""
+    """Compute gradients of filter and bias, summed over the pairs; `image` and `maps` are roles of the problem's
+    sides."""
     problem, launches = native(op.problem, op.part), list[Launch]()
     in_place = not query("conv_wgrad_carry_bytes", problem)
     for number, i in enumerate(pairs(op, call, "dy")):

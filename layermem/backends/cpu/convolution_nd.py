@@ -1,7 +1,7 @@
 """ConvNd and DeconvNd: the kernels of Conv on neighbouring frames, for one outer tap after the other.
 
 The filter of a tap is copied into the workspace, [K, kh, kw, C/g], unless it is the only one; likewise the gradient of
-a tap is summed there and copied out.  A DeconvNd is the problem read backwards, as a Deconv.
+a tap is summed there and copied out.  A DeconvNd is the reverse problem, like a Deconv.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ FLOAT = 4  # bytes
 
 
 def tap_floats(problem: ConvNdProblem) -> int:
-    """Of one output channel's filter under one outer tap."""
+    """Floats of one output channel's filter under one outer tap."""
     return problem.filter.count // (problem.k * problem.outer_taps)
 
 
 def tap_bytes(problem: ConvNdProblem) -> int:
-    """Workspace of the filter of one outer tap."""
+    """Bytes of workspace for the filter of one outer tap."""
     return aligned(FLOAT * problem.k * tap_floats(problem)) if problem.outer_taps > 1 else 0
 
 
 def tap_filter(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> tuple[int, list[Launch]]:
-    """The address of the filter of an outer tap, and what brings it there."""
+    """The address of the filter of an outer tap, and the launches that copy it there."""
     if problem.outer_taps == 1:
         return w, []
     width = tap_floats(problem)
@@ -53,7 +53,7 @@ def tap_filter(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> tupl
 
 
 def largest_workspace(problem: ConvNdProblem, runs: list[FrameRun], kernel: str) -> int:
-    """That of one tap's filter and of the launch that needs most."""
+    """Workspace of one tap's filter and of the launch with the largest workspace."""
     counts = {run.count for run in runs}
     return tap_bytes(problem) + max((query(kernel, native(problem.of_frames(count))) for count in counts), default=0)
 
@@ -81,12 +81,12 @@ def top_of(op: ConvNd | DeconvNd) -> Tensor:
 
 
 def at(address: int, frame: int, frames: int, side: Tensor) -> int:
-    """The address of a frame of a side that has `frames`."""
+    """The address of a frame on a side that has `frames` frames."""
     return address + FLOAT * frame * (side.count // frames)
 
 
 def empty_sums(frames: list[int], of: int, side: Tensor, out: int, bias: int) -> list[Launch]:
-    """Zero, or the bias, in frames that no tap reaches."""
+    """Write zero, or the bias, to frames that no tap reaches."""
     launches: list[Launch] = []
     count, channels = side.count // of, side.shape[1]
     for frame in frames:
@@ -99,7 +99,7 @@ def empty_sums(frames: list[int], of: int, side: Tensor, out: int, bias: int) ->
 
 
 def fprop(op: ConvNd | DeconvNd, call: CpuCall, y: str, x: str, bias: int) -> list[Launch]:
-    """maps `y` from images `x`, of all pairs."""
+    """Compute maps `y` from images `x`, for all pairs."""
     problem, launches = op.problem, list[Launch]()
     pairs = [i for i in range(op.pairs) if f"{y}{i}" in call]
     frames, images = maps_frames(problem.outer), image_frames(problem.outer)
@@ -130,7 +130,7 @@ def fprop(op: ConvNd | DeconvNd, call: CpuCall, y: str, x: str, bias: int) -> li
 
 
 def dgrad(op: ConvNd | DeconvNd, call: CpuCall, dx: str, dy: str, bias: int) -> list[Launch]:
-    """images `dx` from maps `dy`, of all pairs."""
+    """Compute images `dx` from maps `dy`, for all pairs."""
     problem, launches = op.problem, list[Launch]()
     pairs = [i for i in range(op.pairs) if f"{dx}{i}" in call]
     frames, images = maps_frames(problem.outer), image_frames(problem.outer)
@@ -163,7 +163,8 @@ def dgrad(op: ConvNd | DeconvNd, call: CpuCall, dx: str, dy: str, bias: int) -> 
 
 
 def wgrad(op: ConvNd | DeconvNd, call: CpuCall, *, maps: str, image: str) -> list[Launch]:
-    """Gradients of filter and bias, summed over the pairs; `image` and `maps` are the roles of the problem's sides."""
+    """Compute gradients of filter and bias, summed over the pairs; `image` and `maps` are roles of the problem's
+    sides."""
     launches: list[Launch] = []
     pairs = [i for i in range(op.pairs) if f"dy{i}" in call]
     if "dw0" in call:
@@ -183,7 +184,7 @@ def wgrad(op: ConvNd | DeconvNd, call: CpuCall, *, maps: str, image: str) -> lis
 def tap_gradient(
     problem: ConvNdProblem, call: CpuCall, tap: int, runs: list[FrameRun], sides: list[tuple[str, str]]
 ) -> list[Launch]:
-    """The gradient of one outer tap's filter, over all runs and pairs."""
+    """Compute the gradient of one outer tap's filter, over all runs and pairs."""
     width, direct = tap_floats(problem), problem.outer_taps == 1
     dw, workspace = (call["dw0"] if direct else call.workspace), call.workspace + tap_bytes(problem)
     accumulate, launches = direct and call.accumulates("dw0"), list[Launch]()
@@ -201,7 +202,7 @@ def tap_gradient(
                 )
             )
             accumulate = True
-    if not accumulate:  # no frames meet under this tap
+    if not accumulate:  # this tap pairs no frames
         launches.append(launch("pointwise", "fill", problem.k * width, out=dw, alpha=0.0))
     if not direct:
         pitch = problem.outer_taps * width

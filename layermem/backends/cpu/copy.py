@@ -1,4 +1,4 @@
-"""Copies within the arena: as they are, and into the memory order of another tensor.
+"""Copies within the arena: unchanged, or into the memory order of another tensor.
 
 4-D tensors are stored channels-last, so a blob and its flattened form hold the same elements in different orders.
 """
@@ -16,7 +16,7 @@ FLOAT = 4  # bytes
 def copy_rows(
     rows: int, width: int, *, itemsize: int, out: int, out_pitch: int, x: int, x_pitch: int, accumulate: bool
 ) -> Launch:
-    """Rows of elements of `itemsize` bytes, pitches in elements; what is in 16 bits is copied as it is."""
+    """Copy rows of elements of `itemsize` bytes, with pitches in elements; 16-bit elements are not converted."""
     if itemsize == FLOAT:
         return launch(
             "copy_rows", rows, width, out=out, out_pitch=out_pitch, x=x, x_pitch=x_pitch, accumulate=accumulate
@@ -28,7 +28,7 @@ def copy_rows(
 
 
 def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
-    """`out` = `x`, or nothing to do where both have the same bytes."""
+    """Copy `x` to `out`, or do nothing if they share their bytes."""
     if call[out] == call[x] and not call.accumulates(out):
         return []
     if call.itemsize(out) != FLOAT and not call.accumulates(out):
@@ -59,12 +59,12 @@ def copy_unless_shared(call: CpuCall, out: str, x: str) -> list[Launch]:
 
 
 def reorder_workspace_bytes(to: Tensor, source: Tensor) -> int:
-    """Bytes of one copy in Caffe's order, which is needed where neither side has it."""
+    """Bytes of a copy in Caffe's order, which is needed if neither side has it."""
     return aligned(to.nbytes) if to.interleaved and source.interleaved and not to.ordered_like(source) else 0
 
 
 def reorder(out: int, to: Tensor, x: int, source: Tensor, workspace: int, accumulate: bool = False) -> list[Launch]:
-    """Move the elements of `source`, at address x, to where `to` has them in memory, at address out."""
+    """Move the elements of `source`, at address x, into the memory order of `to`, at address out."""
     if to.ordered_like(source):
         return [launch("pointwise", "scale", to.count, out=out, a=x, alpha=1.0, accumulate=accumulate)]
     launches: list[Launch] = []
@@ -80,13 +80,13 @@ def reorder(out: int, to: Tensor, x: int, source: Tensor, workspace: int, accumu
 
 
 def operand_workspace_bytes(source: Tensor, to: Tensor) -> int:
-    """Bytes that `reorder_operand` uses: a copy in the order of `to`, and what making it takes."""
+    """Bytes that `reorder_operand` uses: a copy in the order of `to`, and the workspace to make it."""
     return 0 if source.ordered_like(to) else aligned(to.nbytes) + reorder_workspace_bytes(to, source)
 
 
 def reorder_operand(call: CpuCall, role: str, source: Tensor, to: Tensor, offset: int) -> tuple[int, list[Launch]]:
-    """The address of `role` in the order of `to`, and the launches that bring it there: a copy in the workspace, from
-    byte `offset` on, unless the operand has that order already."""
+    """The address of `role` in the order of `to`, and the launches for it: a copy in the workspace, from byte `offset`
+    on, unless the operand already has that order."""
     if source.ordered_like(to):
         return call[role], []
     copy = call.workspace + offset

@@ -1,4 +1,4 @@
-"""Detection: predicted boxes against true ones."""
+"""Detection: compares predicted boxes with true ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MININGS = {"NONE": 0, "MAX_NEGATIVE": 1, "HARD_EXAMPLE": 2}  # MultiBoxLossParam
 
 
 def report_boxes(call: CpuCall, launch: Launch) -> Launch:
-    """A launch whose error about a true box names the layer."""
+    """Wrap a launch so that its error about a true box names the layer."""
 
     def run() -> None:
         try:

@@ -1,11 +1,11 @@
 """The cpu device: native kernels on addresses in the arena, workspace included.
 
-Every op has one.  The reference kernel runs only where an Eltwise has more bottoms, or a Split more tops, than one
-native op combines (base.MAX_ARRAYS), or where fusing an update saves nothing; its temporaries are NumPy's, beside the
+Every op has a native kernel.  The reference kernel runs only if an Eltwise has more bottoms, or a Split more tops, than
+one native op combines (base.MAX_ARRAYS), or if fusing an update saves nothing; its temporaries are outside of the
 arena.
 
-The environment variable LAYERMEM_ISA names the instruction set of the kernels (base, avx2, avx512); without it, the
-best one of the machine runs.  Bits of results depend on it, not on the number of threads.
+The environment variable LAYERMEM_ISA selects the instruction set of the kernels (base, avx2, avx512); the default is
+the best one of the machine.  Bits of results depend on it, but not on the number of threads.
 """
 
 from __future__ import annotations

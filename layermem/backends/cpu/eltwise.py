@@ -9,7 +9,7 @@ from layermem.ops import Eltwise, ResidualGrad
 
 
 def forward_blobs(op: Eltwise) -> str:
-    """Those that are taken in 16 bits: of sums."""
+    """Pattern of the blobs that may be in 16 bits, for sums."""
     return r"x\d+|y0" if op.operation == "SUM" and op.bottoms <= MAX_ARRAYS else ""
 
 

@@ -13,7 +13,7 @@ from layermem.ops import CARRY, BatchReindex, Embed, Gather, Tensor
 
 
 def report_indices(call: CpuCall, launch: Launch) -> Launch:
-    """A launch whose error about an index names the layer."""
+    """Wrap a launch so that its error about an index names the layer."""
 
     def run() -> None:
         try:
@@ -26,8 +26,8 @@ def report_indices(call: CpuCall, launch: Launch) -> Launch:
 
 # -- Embed -------------------------------------------------------------------------------------------------------------
 #
-# Kernels read one index after the other and rows of y one after the other: copies in the workspace where a blob of four
-# axes has them in another order.
+# Kernels read consecutive indices and rows of y: a blob of four axes, which has another order, is copied to the
+# workspace.
 
 
 def indices(op: Gather) -> Tensor:

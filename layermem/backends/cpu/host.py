@@ -1,4 +1,4 @@
-"""Host I/O and constants: batches in, outputs out, fills."""
+"""Host I/O and constants: copies batches in and outputs out, and fills buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from layermem.ops import CopyOut, Feed, Fill
 
 @kernel(Feed, "forward")
 def feed(op: Feed, call: CpuCall) -> list[Launch]:
-    """The batch is looked up when the step runs, since its arrays may be others each time."""
+    """Copy the batch in; it is looked up in each step, because its arrays may change."""
     tops = [call.arrays[f"y{i}"] for i in range(op.tops)]
 
     def run() -> None:
@@ -23,7 +23,7 @@ def feed(op: Feed, call: CpuCall) -> list[Launch]:
 
 
 def copy_in(stored: Array, values: Array) -> None:
-    """Copy an NCHW array into a blob in its stored order."""
+    """Copy an NCHW array into a blob in its memory order."""
     blob = axes_of_caffe(stored)
     plain = values.dtype == np.float32 == stored.dtype and values.flags.c_contiguous and values.shape == blob.shape
     if plain and stored.ndim == 4:

@@ -13,7 +13,8 @@ FLOAT = 4  # bytes
 
 
 def taps(op: Im2col) -> Iterator[tuple[list[int], int, int]]:
-    """For each tap: the sizes of a copy [N, rows, columns, C], and the bytes before its first element in x and y."""
+    """Yield, for each tap, the sizes of a copy [N, rows, columns, C], and the offsets of its first element in x and
+    y."""
     _, c, height, width = op.x.shape
     _, channels, out_h, out_w = op.y.shape
     for run in frame_runs(op.outer, "taps"):

@@ -1,6 +1,6 @@
 """InnerProduct: three matrix products, and the weight gradient that an update consumes while it is computed.
 
-Of a band of the weights' rows, each sum is in the order of the whole: native/cpu/kernels/inner_product.h.
+With a band of the weights' rows, each sum keeps the order of the whole: native/cpu/kernels/inner_product.h.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
 
 
 def partial_sums_workspace_bytes(op: InnerProduct) -> int:
-    """Bytes of a weight gradient that is summed in parts (split-K); 0 where it is not."""
+    """Bytes of a weight gradient that is summed in parts (split-K); 0 if it is not."""
     rows = slices.rows_of_batch(op, op.rows)
     return query("inner_product_wgrad_workspace_bytes", op.rows, op.dy_outputs, op.inner, **rows)
 
 
 def columns_of(op: InnerProduct, address: int) -> int:
-    """Where the columns of this op begin in the row of all outputs at `address`; 0 stays 0."""
+    """The address of this op's columns in the row of all outputs at `address`; 0 stays 0."""
     return address + slices.FLOAT * op.first_output if address else 0
 
 
@@ -46,8 +46,8 @@ def wgrad_carry_bytes(op: InnerProduct, role: str) -> int:
 
 
 def row_bands(op: InnerProduct) -> BandRules | None:
-    """Each sum over outputs or rows is one chain, wherever it is cut; but parts of a gradient are as many as its size
-    allows."""
+    """Each sum over outputs or rows is one chain, independent of bands; but the number of split-K parts of a gradient
+    depends on its size."""
     parts = query("inner_product_wgrad_carry_bytes", slices.rows_of_batch(op, op.rows)["of"], op.outputs, op.inner)
     return None if parts else BandRules()
 

@@ -1,7 +1,7 @@
 """InnerProducts whose weights are transposed, or whose operands must be reordered in memory before they are multiplied.
 
-A transposed weight is the other factor of the same products: forward runs as a dgrad, dgrad as a forward, and in wgrad
-x and dy change places.  Operands in another order are copied into the workspace: x or dx first, then y or dy.
+A transposed weight swaps the products: forward runs as a dgrad, dgrad as a forward, and wgrad exchanges x and dy.
+Operands in another order are copied into the workspace: x or dx first, then y or dy.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from layermem.utils.units import aligned
 
 
 def matrices(op: InnerProduct) -> tuple[Tensor, Tensor]:
-    """x and y as the matrices that they are."""
+    """x and y as matrices."""
     return Tensor((op.rows, op.inner)), Tensor((op.rows, op.outputs))
 
 
 def operand_bytes(op: InnerProduct) -> tuple[int, int]:
-    """Workspace for x and for y as matrices.  With transposed weights a gradient of x always has a copy, since the
+    """Workspace for x and for y as matrices.  With transposed weights a gradient of x is always copied, because the
     kernel of its product (fprop) cannot accumulate."""
     x, y = matrices(op)
     x_bytes = operand_workspace_bytes(op.x, x) or (aligned(x.nbytes) if op.transpose else 0)
@@ -40,7 +40,7 @@ def gradient_bytes(op: InnerProduct) -> int:
 
 
 def partial_sums_bytes(op: InnerProduct) -> int:
-    """Bytes of the partial sums that slices of a batch carry; 0 where the gradient itself is summed."""
+    """Bytes of the partial sums that slices of a batch carry; 0 if the gradient itself is carried."""
     return query("inner_product_wgrad_carry_bytes", slices.rows_of_batch(op, op.rows)["of"], *weights_shape(op))
 
 
@@ -124,7 +124,7 @@ def wgrad(op: InnerProduct, call: CpuCall) -> list[Launch]:
 
 
 def product(op: InnerProduct, call: CpuCall, left: int, right: int, workspace: int) -> list[Launch]:
-    """dw0 (+)= right' left, of matrices at these addresses."""
+    """Compute dw0 (+)= right' left, for matrices at these addresses."""
     n, k = weights_shape(op)
     dw, accumulate, before = call["dw0"], call.accumulates("dw0"), list[Launch]()
     if not partial_sums_bytes(op):

@@ -1,6 +1,6 @@
-"""Calls of the native kernels, by name: arguments are packed as their declarations in layermem/native/cpu say.
+"""Calls native kernels by name: their declarations in layermem/native/cpu determine how arguments are packed.
 
-`launch` binds a kernel to its arguments, once, when a schedule is bound; what it returns is then called in every step.
+`launch` binds a kernel to its arguments once, when a schedule is bound; every step calls the bound kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from layermem._native import cpu
 from layermem.backends.struct_layout import Declarations, Layout, StructValue
 
 Axis = tuple[int, int, int]  # outer, size, inner
-Channels = tuple[int, int, int]  # outer, channels, inner; of an image whose channels come last inner is 1
+Channels = tuple[int, int, int]  # outer, channels, inner; inner is 1 for channels-last images
 StepLaunch = Callable[[int], None]
 
 NATIVE = Path(__file__).resolve().parents[2] / "native" / "cpu"
@@ -21,7 +21,7 @@ NATIVE = Path(__file__).resolve().parents[2] / "native" / "cpu"
 
 @cache
 def declarations() -> Declarations:
-    """Of the arguments of all kernels."""
+    """The declarations of the arguments of all kernels."""
     headers = sorted(path for folder in ("kernels", "microkernels") for path in (NATIVE / folder).glob("*.h"))
     return Declarations(path.read_text(encoding="utf-8") for path in headers)
 
@@ -32,10 +32,10 @@ def parameters(kernel: str) -> Layout:
 
 
 def launch(kernel: str, *args: StructValue, **fields: StructValue) -> Callable[..., None]:
-    """The bound kernel; `args` are its first parameters, in order.
+    """Bind a kernel; `args` are its first parameters, in order.
 
-    It is called without arguments; with the step of training, where it draws random numbers; or, an update, with the
-    rate and a factor of the gradient.
+    The bound kernel is called without arguments; if it draws random numbers, with the training step; if it is an
+    update, with the rate and a factor of the gradient.
     """
     bound = _bind(kernel, args, fields)
     if isinstance(bound, int):
@@ -44,7 +44,7 @@ def launch(kernel: str, *args: StructValue, **fields: StructValue) -> Callable[.
 
 
 def query(kernel: str, *args: StructValue, **fields: StructValue) -> int:
-    """The answer to a question about a kernel's arguments, such as the bytes of its workspace."""
+    """Return the result of a query about a kernel's arguments, such as the bytes of its workspace."""
     answer = _bind(kernel, args, fields)
     if not isinstance(answer, int):
         raise TypeError(f"{kernel} is a kernel; bind it by launch()")

@@ -25,7 +25,7 @@ from layermem.utils.units import aligned
 
 
 def report_labels(call: CpuCall, launch: Launch) -> Launch:
-    """A launch whose error about a label names the layer."""
+    """Wrap a launch so that its error about a label names the layer."""
 
     def run() -> None:
         try:
@@ -37,7 +37,7 @@ def report_labels(call: CpuCall, launch: Launch) -> Launch:
 
 
 def divisor(normalizer: int | None) -> int:
-    """What the native sum is divided by; 0 stands for the number of labels that count."""
+    """The divisor of the native sum; 0 stands for the number of labels that count."""
     return 0 if normalizer is None else max(1, normalizer)
 
 
@@ -99,7 +99,7 @@ def sigmoid_loss_backward(op: SigmoidCrossEntropyLoss, call: CpuCall) -> list[La
 
 
 def euclidean_loss_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
-    """Of the native sum, then b in the order of a, then its gradient in that order."""
+    """Workspace of the native sum, then b in the order of a, then its gradient in that order."""
     reordered = operand_workspace_bytes(op.b, op.a)
     gradient = aligned(op.a.nbytes) if reordered and "dx1" in roles else 0
     return query("euclidean_loss_workspace_bytes", op.a.count) + reordered + gradient

@@ -1,4 +1,4 @@
-"""MVN: mean and variance of each map, or of each image, removed."""
+"""MVN: normalizes each map, or each image, to mean 0 and variance 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LRN, BatchNorm, Scale and Bias, and the BatchNorm with the Scale and ReLU that follow it."""
+"""LRN, BatchNorm, Scale and Bias, and the fusion of a BatchNorm with the Scale and ReLU that follow it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def channels(op: BatchNorm | BatchNormScale) -> Channels:
 
 
 def forward_blobs(op: BatchNorm | BatchNormScale) -> str:
-    """Those that are taken in 16 bits: of images, whose channels are contiguous."""
+    """Pattern of the blobs that may be in 16 bits: of images, whose channels are contiguous."""
     return "x0|x1|y0" if op.x.around(1)[2] == 1 else ""
 
 
@@ -89,7 +89,7 @@ def backward_blobs(op: BatchNorm | BatchNormScale) -> str:
 
 
 def statistics_bytes(norm: BatchNorm, roles: Collection[str]) -> int:
-    """Workspace of mean and inv_std where no backward reads them."""
+    """Workspace of mean and inv_std if no backward reads them."""
     return sum(aligned(4 * norm.channels) for stash in ("mean", "inv_std") if stash not in roles)
 
 
@@ -312,7 +312,7 @@ def rows_of_norm(op: BatchNorm | BatchNormScale) -> RowsOfBatch:
 
 
 def two_passes_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
-    """Moments and sums are carried once, and all results are made of them."""
+    """Bytes of moments and sums, which are carried once; all results are made from them."""
     each, width, inner = op.x.around(1)
     whole = (rows_of_norm(op)["of"], width, inner)
     carry_bytes = {"mean": "moments_carry_bytes", "sums": "channel_sums_carry_bytes"}.get(role)
@@ -385,7 +385,7 @@ def batch_norm_input_gradient(op: BatchNorm, call: CpuCall) -> list[Launch]:
 
 
 def gradient_sums_workspace_bytes(op: BatchNormScale, roles: Collection[str]) -> int:
-    return aligned(4 * op.norm.channels)  # slopes
+    return aligned(4 * op.norm.channels)  # for the slopes
 
 
 @kernel(BatchNormScale, "gradient_sums", workspace=gradient_sums_workspace_bytes, carry=two_passes_carry_bytes)
@@ -485,7 +485,7 @@ def bias_forward(op: Bias, call: CpuCall) -> list[Launch]:
 
 
 def scale_carry_bytes(op: Scale | Bias, role: str) -> int | None:
-    """Where the operand is a parameter over channels, in one block."""
+    """Bytes to carry, if the operand is a parameter over channels, in one block; else None."""
     broadcast = Broadcast(op)
     if 0 not in op.summed or broadcast.leading or not op.operand.startswith("w"):
         return None

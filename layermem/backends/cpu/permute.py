@@ -1,4 +1,5 @@
-"""Permute: a strided copy; a side that its parts do not cut is copied into Caffe's order before, or out of it after."""
+"""Permute: a strided copy; a side whose axes the parts do not split is first copied to Caffe's order, or last from
+it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from layermem.utils.units import aligned
 
 
 def copy_bytes(op: Permute) -> int:
-    """Of one side in Caffe's order."""
+    """Bytes of one side in Caffe's order."""
     return aligned(op.x.nbytes) if any(op.plain) else 0
 
 
@@ -44,7 +45,7 @@ def permute(
     strides: tuple[int, ...],
     plain: bool,
 ) -> list[Launch]:
-    """The strides are those of op.sizes on both sides; runs of the copy lie along `out`."""
+    """Copy with strides, which are those of op.sizes on both sides; contiguous runs lie along `out`."""
     if op.view:
         return copy_unless_shared(call, out, x)
     flat = Tensor((op.x.count,))

@@ -33,7 +33,7 @@ def native(op: Pool) -> StructValues:
 
 
 def mask_workspace_bytes(op: Pool, roles: Collection[str]) -> int:
-    """The index of the maximum, which the mask is computed from, where no backward reads it."""
+    """Bytes of the index of the maximum, from which the mask is computed, if no backward reads it."""
     return op.argmax.nbytes if "y1" in roles and "argmax" not in roles else 0
 
 

@@ -1,7 +1,7 @@
-"""Python: the user's code, on the arena's memory.
+"""Python: runs the user's code on the arena's memory.
 
-Blobs whose memory has Caffe's order are given as they are.  The others, and gradients, which may be added to parts of
-other layers, go through the workspace.
+Blobs whose memory has Caffe's order are passed directly.  Others, and gradients that may accumulate, go through the
+workspace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from layermem.utils.units import aligned
 
 
 def staged(op: Python, role: str) -> bool:
-    """Whether the code sees a copy in the workspace."""
+    """Whether the code gets a copy in the workspace."""
     return op.tensor(role).interleaved or role.startswith(("dx", "dw"))
 
 

@@ -1,4 +1,4 @@
-"""LstmUnit: one step of an LSTM after its inner products.  Carry: the state of a net between steps and a blob."""
+"""LstmUnit: one step of an LSTM after its inner products.  Carry: copies net state to a blob and back."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ TERMS = {"SUM": "plain", "MEAN": "plain", "ASUM": "absolute", "SUMSQ": "square"}
 
 
 def reduced_axis(op: Reduction) -> Axis:
-    """All axes from `along` on as one: in memory they lie between those before it and, of an image, the channels."""
+    """All axes from `along` on as one: in memory they lie between the axes before and, for an image, the channels."""
     shape, along = op.x.shape, op.along
     if len(shape) != 4 or along < 2:
         return (prod(shape[:along]), prod(shape[along:]), 1)
@@ -24,7 +24,7 @@ def reduced_axis(op: Reduction) -> Axis:
 
 
 def sums(op: Reduction) -> Tensor:
-    """The top in the order in which the sums are computed: that of x, whose axes before `along` the top has."""
+    """The top in the order in which the sums are computed: the order of x, whose axes before `along` the top has."""
     if len(op.x.shape) == 4:
         return Tensor((*op.y.shape, *(1,) * (4 - op.along)))
     return Tensor((op.y.count,))
@@ -55,11 +55,11 @@ def reduction_backward(op: Reduction, call: CpuCall) -> list[Launch]:
 
 # -- ArgMax ------------------------------------------------------------------------------------------------------------
 #
-# The kernel searches rows: of x where its elements are adjacent already, else of a copy in the workspace.
+# The kernel searches rows of x if its elements are adjacent, otherwise of a copy in the workspace.
 
 
 def search_axis(op: ArgMax) -> tuple[int, int, int]:
-    """(outer, size, inner) of the axis in memory; of whole items in Caffe's order."""
+    """(outer, size, inner) of the axis in memory, or of whole items in Caffe's order."""
     return (op.x.shape[0], prod(op.x.shape[1:]), 1) if op.along is None else op.x.around(op.along)
 
 
@@ -74,7 +74,7 @@ def copy_workspace_bytes(op: ArgMax) -> int:
 
 
 def places_and_values(op: ArgMax) -> Tensor | None:
-    """The top where it has both, in the order in which they are computed."""
+    """The top if it has both places and values, in the order in which they are computed; else None."""
     return Tensor(op.y.shape[:3]) if op.along is None and op.with_values else None
 
 
@@ -121,7 +121,7 @@ def argmax_forward(op: ArgMax, call: CpuCall) -> list[Launch]:
 
 
 def searched_rows(op: ArgMax, call: CpuCall) -> tuple[int, list[Launch]]:
-    """The address of the rows that are searched, and the launches that bring them there."""
+    """The address of the rows that are searched, and the launches that copy them there."""
     offset = query("top_k_workspace_bytes", op.top_k)
     if op.along is None:
         return reorder_operand(call, "x0", op.x, items(op), offset)

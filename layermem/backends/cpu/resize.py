@@ -48,7 +48,7 @@ def strides(shape: Sequence[int]) -> list[int]:
 
 
 def crop_offset(op: Crop) -> int:
-    """Bytes before the first element of the part in the whole."""
+    """Bytes before the first element of the cropped part."""
     offsets = Tensor(op.offsets).stored  # one per axis, in the order of memory
     return 4 * sum(offset * stride for offset, stride in zip(offsets, strides(op.x.stored), strict=True))
 

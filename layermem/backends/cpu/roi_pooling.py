@@ -34,7 +34,7 @@ def roi_pool_forward(op: RoiPool, call: CpuCall) -> list[Launch]:
 
 
 def report_regions(call: CpuCall, launch: Launch) -> Launch:
-    """A launch whose error about a region names the layer."""
+    """Wrap a launch so that its error about a region names the layer."""
 
     def run() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Concat, Slice, Split, Reshape, Tile and Silence: ops that move elements and compute nothing."""
+"""Concat, Slice, Split, Reshape, Tile and Silence: ops that move elements without arithmetic."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def scatter(op: Partition, call: CpuCall, whole: str, stem: str) -> list[Launch]
 
 
 def copied_parts(op: Partition, call: CpuCall, stem: str, itemsize: int) -> list[tuple[str, int, int]]:
-    """(role, elements of a row, bytes before its first row in the whole) of the parts that the op has."""
+    """(role, elements of a row, bytes before its first row in the whole) of the parts in this op."""
     _, _, inner = op.whole.around(op.along)
     sizes = [(f"{stem}{i}", part.shape[op.along], op.starts[i]) for i, part in enumerate(op.parts)]
     return [(role, size * inner, itemsize * start * inner) for role, size, start in sizes if role in call]
@@ -82,7 +82,7 @@ def split_forward(op: Split, call: CpuCall) -> list[Launch]:
 
 
 def split_blobs(op: Split) -> str:
-    """Those that are taken in 16 bits, where the native kernel runs."""
+    """Pattern of the blobs that may be in 16 bits, if the native kernel runs."""
     return r"dx0|dy\d+" if op.tops < MAX_ARRAYS else ""
 
 
@@ -107,7 +107,7 @@ def reshape_workspace_bytes(op: Reshape, roles: Collection[str]) -> int:
 
 
 def forward_blobs(op: Reshape) -> str:
-    """Those that are taken in 16 bits: where both sides have one order."""
+    """Pattern of the blobs that may be in 16 bits, if both sides have one order."""
     return "x0|y0" if op.view else ""
 
 

@@ -1,9 +1,9 @@
-"""Slices of a batch: which rows of it an op has, and what sums over its items carry from one slice to the next.
+"""Slices of a batch: the rows of an op, and the sums that slices carry from one to the next.
 
-What is carried of a result R, in the role "R.carry", are the sums of the whole batch's kernel, in its order.  Often
-they are R itself, incomplete: they are "in place".  Where R accumulates, such sums begin with what R holds.  So the
-first slice of an op that accumulates R has the role R too, which it reads, and the last one accumulates "R.carry" as
-well as R.
+The role "R.carry" of a result R holds the sums of the whole batch's kernel, in its order.  Often they are the
+incomplete R itself: they are "in place".  If R accumulates, such sums begin with the old contents of R.  So the first
+slice of an op that accumulates R also has the role R, which it reads, and the last one accumulates both "R.carry" and
+R.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FLOAT = 4  # bytes
 
 
 class RowsOfBatch(TypedDict):
-    """Arguments of native kernels: the rows that a launch has begin at row `first` `of` those of the whole batch."""
+    """Arguments of native kernels: the first row of a launch, and the number of rows of the whole batch."""
 
     first: int
     of: int
 
 
 def rows_of_batch(op: OpRecord, rows: int) -> RowsOfBatch:
-    """Where the `rows` rows (or images, positions, elements) of this op lie in the whole batch."""
+    """The position of the `rows` rows (or images, positions, elements) of this op in the whole batch."""
     if op.part is None:
         return {"first": 0, "of": rows}
     each = rows // op.part.count
@@ -42,7 +42,7 @@ def items_of_batch(op: OpRecord, items: int) -> int:
 
 
 class Counted(TypedDict):
-    """Arguments of native losses: the address of the labels that the divisor counts, and how many there are."""
+    """Arguments of native losses: the address and the number of the labels that the divisor counts."""
 
     counted: int
     of: int
@@ -51,7 +51,7 @@ class Counted(TypedDict):
 def counted_labels(
     op: OpRecord, call: CpuCall, labels: int, normalizer: int | None, ignore_label: int | None
 ) -> Counted:
-    """The labels of the whole batch, where a divisor depends on them; `labels`: how many this op has."""
+    """The labels of the whole batch, if a divisor depends on them; `labels` is the number in this op."""
     whole = rows_of_batch(op, labels)["of"]
     if not is_slice(op) or normalizer is not None or ignore_label is None:
         return {"counted": 0, "of": whole}
@@ -63,8 +63,8 @@ def copy(out: int, x: int, count: int) -> list[Launch]:
 
 
 def begin_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[bool, list[Launch]]:
-    """Whether the sums in place of `role`, `count` floats, begin with what it holds; what brings that to where they are
-    carried, in the first slice."""
+    """Whether the sums in place of `role`, `count` floats, begin with its old contents, and the launches that copy
+    these to the carry, in the first slice."""
     part, carry = op.part, role + CARRY
     assert part is not None
     if part.is_first:
@@ -78,7 +78,7 @@ def begin_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[
 
 
 def sum_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[int, bool, list[Launch]]:
-    """Where `role`, `count` floats, is summed in place: the address, whether to add to what is there, and the launches
+    """The address at which `role`, `count` floats, is summed in place, whether to add to its contents, and the launches
     before."""
     if not is_slice(op) or op.part is None:
         return call[role], call.accumulates(role), []
@@ -101,7 +101,7 @@ def column_sums_carry_bytes(op: OpRecord, rows: int, columns: int) -> int:
 
 
 def column_sums_in_place(op: OpRecord, rows: int, columns: int) -> bool:
-    """Whether they begin with what they are added to."""
+    """Whether the sums begin with the values that they are added to."""
     return not query("column_sums_workspace_bytes", rows_of_batch(op, rows)["of"], columns)
 
 
@@ -116,7 +116,7 @@ def column_sums(
     workspace: int,
     storage: str = "",
 ) -> list[Launch]:
-    """`role` (+)= the sums over the rows at address x, which are stored in `storage`."""
+    """Compute `role` (+)= the sums over the rows at address x, which are stored in `storage`."""
     whole, begun, before = rows_of_batch(op, rows), False, list[Launch]()
     if is_slice(op) and column_sums_in_place(op, rows, columns):
         begun, before = begin_in_place(op, call, role, columns)
@@ -141,8 +141,8 @@ def column_sums(
 def channel_sums(
     op: OpRecord, call: CpuCall, role: str, kind: str, outer: int, shape: Channels, out: int, accumulate: bool
 ) -> list[Launch]:
-    """Adds what a slice has of the sums `kind` over channels to what is carried of `role`, if the op sums that; the
-    last slice writes `out`."""
+    """Add a slice's part of the sums `kind` over channels to the carry of `role`, if the op sums it; the last slice
+    writes `out`."""
     if role + CARRY not in call:
         return []
     return [

@@ -18,7 +18,7 @@ def axis(op: Scores) -> Axis:
 
 
 def whole_axis(op: Scores) -> Axis:
-    """That of the whole batch."""
+    """The axis of classes in the whole batch."""
     return (rows_of_batch(op, op.outer)["of"], op.classes, op.inner)
 
 
@@ -87,13 +87,13 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
 
 
 def infogain_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
-    """The softmax, the labels in order, and what the kernels need."""
+    """Workspace of the softmax, the labels in order, and the kernels."""
     kernels = query("infogain_loss_workspace_bytes", whole_axis(op))
     return aligned(op.x.nbytes) + operand_workspace_bytes(op.label, op.positions) + kernels
 
 
 def infogain_carry_bytes(op: InfogainLoss, role: str) -> int | None:
-    """Kernels of a slice take the classes of a position side by side."""
+    """Bytes to carry; kernels of a slice take contiguous classes of a position."""
     return query("infogain_loss_carry_bytes", whole_axis(op)) if op.inner == 1 else None
 
 

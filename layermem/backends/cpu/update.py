@@ -13,7 +13,7 @@ from layermem.ops import GradientNorm, Update
 
 
 class RuleSettings(TypedDict):
-    """Addresses of what an update changes, and the constants of its rule."""
+    """Addresses that an update changes, and the constants of its rule."""
 
     w: int
     h0: int
@@ -41,7 +41,7 @@ def rule_settings(op: Update, call: CpuCall) -> RuleSettings:
 
 class UpdateLaunch:
     """The native launch of an update, called with the rate of this iteration and a factor of the gradient, which
-    stands for the loss scale, clipping and iter_size."""
+    combines loss scale, clipping and iter_size."""
 
     def __init__(self, op: Update, call: CpuCall, launch: Callable[..., None]):
         self.op, self.launch, self.context = op, launch, call.context

@@ -1,4 +1,4 @@
-"""Upsample: a strided copy that stays where it is along the copies; their sums along columns, then along rows."""
+"""Upsample: a strided copy with stride 0 along the copies; backward sums them along columns, then along rows."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def region_bytes(op: RegionLoss, roles: Collection[str]) -> int:
 
 
 def by_step(op: RegionLoss, call: CpuCall, launch: StepLaunch) -> list[Launch]:
-    """The launch with the step of training, on which only the warm-up depends."""
+    """Wrap a launch that takes the training step, on which only the warm-up depends."""
     return [report_boxes(call, lambda: launch(call.context["step"] if op.warm_up else 0))]
 
 

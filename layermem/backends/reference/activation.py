@@ -1,4 +1,4 @@
-"""Pointwise functions: y = f(x) and dx = dy f'(.), the derivative taken from whichever of x and y the op declares."""
+"""Pointwise functions: y = f(x) and dx = dy f'(.), with the derivative computed from x or y, as the op declares."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def swish_slope(op: Pointwise, x: Array) -> Array | float:
     return slope
 
 
-# f(op, x), and f'(op, x) or f'(op, y) as layermem/ops/activation.py says what backward reads
+# f(op, x), and f'(op, x) or f'(op, y): layermem/ops/activation.py lists what backward reads
 FUNCTIONS: dict[Kind, tuple[Function, Function]] = {
     Kind.ELU: (
         lambda op, x: np.where(x > 0, x, op.alpha * np.expm1(np.minimum(x, 0))),
@@ -70,7 +70,7 @@ FUNCTIONS: dict[Kind, tuple[Function, Function]] = {
 def pointwise_forward(op: Pointwise, call: ReferenceCall) -> None:
     function, slope = FUNCTIONS[op.kind]
     x = call["x0"]
-    if "mask" in call:  # before y, which may lie on x; set where the slope is 1
+    if "mask" in call:  # before y, which may overlay x; set where the slope is 1
         call["mask"][...] = pack(x > 0 if op.kind is Kind.RELU else np.asarray(slope(op, x)))
     call["y0"][...] = function(op, x)
 
@@ -78,7 +78,7 @@ def pointwise_forward(op: Pointwise, call: ReferenceCall) -> None:
 @kernel(Pointwise, "backward")
 def pointwise_backward(op: Pointwise, call: ReferenceCall) -> None:
     dy = call["dy0"]
-    if op.kind in (Kind.RELU, Kind.CLIP):  # selected, not multiplied: 0 where dy is not finite
+    if op.kind in (Kind.RELU, Kind.CLIP):  # a selection, not a product: gives 0 even if dy is not finite
         outside = op.alpha * dy if op.kind is Kind.RELU and op.alpha else 0
         call["dx0"][...] = np.where(_slope_is_one(op, call), dy, outside)
     elif op.has_constant_slope:
@@ -89,7 +89,7 @@ def pointwise_backward(op: Pointwise, call: ReferenceCall) -> None:
 
 
 def _slope_is_one(op: Pointwise, call: ReferenceCall) -> Array:
-    """Where a RELU or CLIP passes dy on, from the mask, y0 or x0, whichever is declared."""
+    """The elements at which a RELU or CLIP passes dy on, from the declared one of mask, y0 and x0."""
     if "mask" in call:
         return unpack(call["mask"], call["dy0"])
     source = call["y0"] if "y0" in call else call["x0"]
@@ -104,7 +104,7 @@ def pack(where: Array) -> Array:
 
 
 def unpack(mask: Array, like: Array) -> Array:
-    """Booleans with the axes of `like`."""
+    """Unpack a mask to booleans with the axes of `like`."""
     memory = stored(like)
     where = np.unpackbits(mask, count=like.size, bitorder="little").astype(bool).reshape(memory.shape)
     return axes_of_caffe(where)
@@ -125,7 +125,7 @@ def apply_relu_mask(call: ReferenceCall) -> Array:
 
 
 def slopes(op: PReLU, w: Array) -> Array:
-    """w as it multiplies x: a scalar, or along axis 1."""
+    """w in a shape that multiplies x: a scalar, or along axis 1."""
     return w if op.shared else w.reshape(-1, *(1,) * (len(op.x.shape) - 2))
 
 
@@ -138,7 +138,7 @@ def prelu_forward(op: PReLU, call: ReferenceCall) -> None:
 @kernel(PReLU, "backward", carry=lambda op, role: 8 * (1 if op.shared else op.x.shape[1]))
 def prelu_backward(op: PReLU, call: ReferenceCall) -> None:
     x, dy = call["x0"], call["dy0"]
-    if call.wants("dw0"):  # before dx, which may lie on x or dy
+    if call.wants("dw0"):  # before dx, which may overlay x or dy
         part = np.where(x > 0, 0, dy * x)
         others = tuple(axis for axis in range(part.ndim - 1) if op.shared or axis != 0)
         shape = () if op.shared else part.shape[1:2]

@@ -17,7 +17,7 @@ def axpy_backward(op: Axpy, call: ReferenceCall) -> None:
     if "dx0" in call:
         sums = double_sum(call["dy0"] * call["x1"], op.scale.summed)
         call["dx0"][...] = sums.reshape(call["dx0"].shape)
-    if "dx1" in call:  # last: it may lie over dy or x
+    if "dx1" in call:  # last: it may overlay dy or x
         call["dx1"][...] = call["dy0"] * call["x0"].reshape(op.scale.view)
 
 

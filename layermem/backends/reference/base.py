@@ -1,8 +1,8 @@
-"""The reference backend's kernels: NumPy, one file per layer family, the readable definition of every op.
+"""The reference backend's kernels in NumPy, one file per layer family: the readable definition of every op.
 
 A kernel is a function (op, call): the typed record, and the arrays of exactly the roles that its op declared, in
 Caffe's axes (a 4-D array is an NCHW view of channels-last memory).  A stash that no op reads is absent.  A kernel fills
-its outputs in place (`call["y0"][...] = ...`) and leaves inputs alone.  Arrays may be float32 or float64 (gradient
+its outputs in place (`call["y0"][...] = ...`) and does not change inputs.  Arrays may be float32 or float64 (gradient
 checks); kernels must not narrow.
 """
 
@@ -41,7 +41,7 @@ class ReferenceCall:
         return role in self.arrays
 
     def wants(self, role: str) -> bool:
-        """Whether the op computes `role`, or its slice's part of it."""
+        """Whether the op computes `role`, or its slice's share of it."""
         return role in self.arrays or role + CARRY in self.arrays
 
     def all(self, stem: str) -> list[Array]:
@@ -50,7 +50,7 @@ class ReferenceCall:
         return [self.arrays[role] for role in sorted(numbered, key=lambda role: int(role[len(stem) :]))]
 
     def part(self, *roles: str, **others: Array) -> ReferenceCall:
-        """A call with some of these roles, and other arrays beside them."""
+        """A call with some of these roles and further arrays."""
         arrays = {role: self.arrays[role] for role in roles if role in self.arrays}
         return ReferenceCall({**arrays, **others}, self.context, op=self.op, layer=self.layer)
 
@@ -62,8 +62,8 @@ kernel = REGISTRY.kernel
 def sum_of_items(
     op: OpRecord, call: ReferenceCall, role: str, shape: tuple[int, ...], dtype: npt.DTypeLike, items: Iterable[Array]
 ) -> Array:
-    """The sum over the batch of what each of its `items` gives to `role`, one after the other: so slices that carry it
-    have the bits of the whole.  In a slice, the sum of all items so far."""
+    """The sum over the batch of the contributions `items` to `role`, one item after the other, so that slices that
+    carry it have the bits of the whole.  In a slice, the sum of all items so far."""
     if role + CARRY in call:
         total = call[role + CARRY].view(dtype)[: prod(shape)].reshape(shape)
         if op.part is not None and op.part.is_first:
@@ -76,12 +76,12 @@ def sum_of_items(
 
 
 def double_sum(array: Array, axes: int | tuple[int, ...]) -> Array:
-    """The sum over some axes in double precision.  Where NumPy converts while it adds, it sums up pieces of its
-    buffer, which begin elsewhere in another batch."""
+    """The sum over some axes in double precision.  The array is converted first: if NumPy converts while it adds, its
+    buffer splits the sum at places that depend on the batch."""
     total: Array = array.astype(np.float64).sum(axis=axes)
     return total
 
 
 def stored(array: Array) -> Array:
-    """The array in the order of its memory: a 4-D one is channels-last."""
+    """The array in its memory order: a 4-D array is channels-last."""
     return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array

@@ -1,8 +1,8 @@
-"""NumPy's matrix products on one thread, as long as this process lives.
+"""Limits NumPy's matrix products to one thread for the life of this process.
 
-Which sums OpenBLAS forms depends on how many threads it splits a product over, so its bits would depend on the
-machine; and on small products, threads that wait for each other cost more than they give.  OPENBLAS_NUM_THREADS says
-the same, but only before NumPy is imported.
+The order of sums in OpenBLAS depends on its number of threads, so bits would depend on the machine; on small products,
+synchronization also costs more than it gains.  OPENBLAS_NUM_THREADS has the same effect, but only before NumPy is
+imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "
 
 
 def use_one_thread() -> bool:
-    """Limit the OpenBLAS that NumPy uses to one thread; whether it was found."""
+    """Limit the OpenBLAS that NumPy uses to one thread; return whether it was found."""
     for set_number_of_threads in _setters():
         set_number_of_threads(ctypes.c_int(1))
     return bool(_setters())
@@ -26,7 +26,7 @@ def use_one_thread() -> bool:
 
 @cache
 def _setters() -> tuple[Callable[[ctypes.c_int], object], ...]:
-    """Looked up among the symbols of the library that one of NumPy's modules was linked with."""
+    """The functions that set the number of threads, found in the library that one of NumPy's modules is linked with."""
     with suppress(OSError):
         library = ctypes.CDLL(_umath_linalg.__file__)
         return tuple(getattr(library, name) for name in SETTERS if hasattr(library, name))

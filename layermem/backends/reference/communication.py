@@ -1,4 +1,4 @@
-"""What ranks do together: distributed/collectives.py moves bytes between their memories; NumPy adds up rows."""
+"""Ops of all ranks: distributed/collectives.py moves bytes between their memories; NumPy adds rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layermem.backends.registry import StepContext
 from layermem.distributed import collectives
 from layermem.ops import AllGather, Communication, NormOfRows, ReduceScatter, RowSquares
 
-Addresses = Mapping[str, int]  # of operands, by role
+Addresses = Mapping[str, int]  # addresses of operands, by role
 
 
 def reduce_workspace_bytes(op: ReduceScatter, roles: Collection[str]) -> int:
@@ -19,7 +19,7 @@ def reduce_workspace_bytes(op: ReduceScatter, roles: Collection[str]) -> int:
 
 
 def reduce(op: ReduceScatter, at: Addresses, context: StepContext, workspace_bytes: int) -> None:
-    """Own rows of the sums, whatever the device, where its memory is the host's."""
+    """Compute own rows of the sums, on every device whose memory is the host's."""
     count = range(len(op.tensors))
     collectives.reduce_scatter(
         context["transport"],
@@ -33,12 +33,12 @@ def reduce(op: ReduceScatter, at: Addresses, context: StepContext, workspace_byt
 
 
 def gather(op: AllGather, at: Addresses, context: StepContext) -> None:
-    """The rows of the others."""
+    """Fetch the rows of the other ranks."""
     collectives.all_gather(context["transport"], op.bounds, [at[f"x{i}"] for i in range(len(op.tensors))])
 
 
 def note_order(op: Communication, order: Array | None) -> None:
-    """What keeps the ops of all ranks in one order (graph/sharing.py) is a buffer that each writes."""
+    """Write the buffer that keeps the ops of all ranks in one order (graph/sharing.py)."""
     if order is not None:
         order[...] = op.bucket
 

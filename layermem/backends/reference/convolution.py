@@ -1,4 +1,4 @@
-"""Convolution and Deconvolution: three sums over windows, of which each op uses all, in different roles.
+"""Convolution and Deconvolution: each op uses the same three sums over windows, in different roles.
 
 With image [N,H,W,C], maps [N,Ho,Wo,K] and filter [K,kh,kw,C/g] (layermem/ops/convolution.py):
 
@@ -6,8 +6,8 @@ With image [N,H,W,C], maps [N,Ho,Wo,K] and filter [K,kh,kw,C/g] (layermem/ops/co
     conv_dgrad   image[p] += maps[o] filter[t]           Conv dgrad       Deconv forward
     conv_wgrad   dfilter[t] = sum_o maps[o] image[p]     wgrad of both
 
-conv_fprop and conv_wgrad lay out windows as rows of a matrix (im2col), a few images at a time.  Each product is that of
-one image, and sums over the batch add one image after the other, so that an image has the same bits in any batch.
+conv_fprop and conv_wgrad lay out windows as rows of a matrix (im2col), a few images at a time.  Each product covers one
+image, and sums over the batch add one image after the other, so that an image has the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from layermem.backends.reference.base import Array, ReferenceCall, double_sum, k
 from layermem.backends.reference.epilogue import finish_epilogue
 from layermem.ops import Conv, ConvProblem, Deconv, OpRecord, Window
 
-AT_ONCE = 1 << 22  # elements of a window matrix; the cut depends on shapes alone, so sums have one order
+AT_ONCE = 1 << 22  # elements of a window matrix; it depends only on shapes, so that sums have one order
 
 
 def taps(problem: ConvProblem) -> Iterator[tuple[int, int, slice, slice]]:
-    """(r, s, rows, columns): where tap (r, s) of every window lies in the padded image."""
+    """Yield (r, s, rows, columns): the slices of the padded image under tap (r, s) of every window."""
     down, right = problem.rows, problem.columns
     for r in range(down.kernel):
         for s in range(right.kernel):
@@ -44,7 +44,7 @@ def padded(problem: ConvProblem, image: Array) -> Array:
 
 
 def window_rows(problem: ConvProblem, image: Array) -> Array:
-    """[g, N, Ho*Wo, kh*kw*C/g]: the image under each window, a row a window."""
+    """[g, N, Ho*Wo, kh*kw*C/g]: the image under each window, one row per window."""
     down, right = problem.rows, problem.columns
     n, channels = image.shape[0], image.shape[3]
     image = padded(problem, image)
@@ -100,7 +100,8 @@ def conv_dgrad(problem: ConvProblem, image: Array, maps: Array, weights: Array) 
 
 
 def conv_wgrad(problem: ConvProblem, maps: Array, image: Array) -> Iterator[Array]:
-    """What each image of one pair of bottom and top gives to the gradient of the weights: [g, K/g, kh*kw*C/g]."""
+    """Yield the contribution of each image, for one pair of bottom and top, to the gradient of the weights: [g, K/g,
+    kh*kw*C/g]."""
     for part in portions(problem, image.shape[0]):
         rows, windows = map_rows(problem, maps[part]), window_rows(problem, image[part])
         for item in range(rows.shape[1]):
@@ -108,7 +109,7 @@ def conv_wgrad(problem: ConvProblem, maps: Array, image: Array) -> Iterator[Arra
 
 
 def weight_gradient(op: Conv | Deconv, call: ReferenceCall, pairs: Iterable[tuple[Array, Array]]) -> None:
-    """dw0 from pairs of maps and image; with several, image by image of all of them."""
+    """Compute dw0 from pairs of maps and image; with several pairs, image by image over all of them."""
     problem = op.problem
     k, c, kh, kw = problem.filter.shape
     shape = (problem.groups, k // problem.groups, kh * kw * c)

@@ -1,4 +1,4 @@
-"""ConvNd and DeconvNd: each tap of a window reads one slice of the image, and meets the maps there.
+"""ConvNd and DeconvNd: each tap of a window combines one slice of the image with the maps.
 
 With image [axes of frames, N, H, W, C] and maps likewise, and s(t) the slices of the padded image under tap t of every
 window (layermem/ops/convolution.py):
@@ -24,7 +24,7 @@ def windows(problem: ConvNdProblem) -> tuple[Window, ...]:
 
 
 def taps(problem: ConvNdProblem) -> Iterator[tuple[int, tuple[slice, ...]]]:
-    """For each tap, its number and the slices [frames, N, H, W] of the padded image."""
+    """Yield, for each tap, its number and its slices [frames, N, H, W] of the padded image."""
     shape = [window.kernel for window in windows(problem)]
     for number, place in enumerate(np.ndindex(*shape)):
         slices = [under(window, tap) for window, tap in zip(windows(problem), place, strict=True)]
@@ -32,13 +32,13 @@ def taps(problem: ConvNdProblem) -> Iterator[tuple[int, tuple[slice, ...]]]:
 
 
 def pads(problem: ConvNdProblem) -> list[tuple[int, int]]:
-    """Of [frames, N, H, W, C]."""
+    """The pads of [frames, N, H, W, C]."""
     every = [(window.pad, window.pad) for window in windows(problem)]
     return [*every[:-2], (0, 0), *every[-2:], (0, 0)]
 
 
 def axes_of_image(problem: ConvNdProblem, image: Array) -> Array:
-    """[F N, H, W, C] -> [axes of frames, N, H, W, C], without a copy"""
+    """View [F N, H, W, C] as [axes of frames, N, H, W, C]."""
     sizes = [window.size for window in problem.outer]
     return stored(image).reshape(*sizes, problem.n, problem.rows.size, problem.columns.size, problem.c)
 
@@ -54,7 +54,7 @@ def by_group(problem: ConvNdProblem, array: Array) -> Array:
 
 
 def filter_taps(problem: ConvNdProblem, weights: Array) -> Array:
-    """(K, C/g, taps, kw) -> [g, K/g, taps kw, C/g], without a copy"""
+    """View (K, C/g, taps, kw) as [g, K/g, taps kw, C/g]."""
     k, c = problem.k // problem.groups, problem.c // problem.groups
     return stored(weights).reshape(problem.groups, k, -1, c)
 

@@ -1,4 +1,4 @@
-"""Detection: boxes are matched and compared in float32 whatever the blobs are, so that every device decides alike."""
+"""Detection: boxes are matched and compared in float32 for all blob types, so that all devices decide alike."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from layermem.ops import DetectionEvaluate, DetectionOutput, MultiBoxLoss
 from layermem.ops.detection import DETECTION, EVALUATION, IGNORED, ITEM_SIZE, NEGATIVE, TRUTH, UNMATCHED, UNUSED
 from layermem.ops.softmax import LARGEST_LOSS
 
-LEAST_OVERLAP = np.float32(1e-6)  # that can match
-LEAST_AREA = np.float32(1e-5)  # that suppression keeps
+LEAST_OVERLAP = np.float32(1e-6)  # smallest overlap that can match
+LEAST_AREA = np.float32(1e-5)  # smallest area that suppression keeps
 
 
 # -- boxes: arrays [.., 4] of left, top, right, bottom -----------------------------------------------------------------
@@ -26,7 +26,7 @@ def areas(boxes: Array) -> Array:
 
 
 def overlaps(a: Array, b: Array) -> Array:
-    """Area in common / area of both together, of all boxes of `a` [n, 4] with all of `b` [m, 4]."""
+    """Intersection over union of all boxes of `a` [n, 4] with all of `b` [m, 4]."""
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
     size = high - low
@@ -37,7 +37,7 @@ def overlaps(a: Array, b: Array) -> Array:
 
 
 def in_pixels(boxes: Array, size: Array) -> Array:
-    """Boxes of an item with its ITEM_SIZE, clipped to the image."""
+    """Convert boxes of an item to pixels by its ITEM_SIZE, clipped to the image."""
     low, high, pixels = size[:2], size[2:4], size[4:]
     shares = np.clip((boxes - np.tile(low, 2)) / np.tile(high - low, 2), 0, 1)
     result: Array = (shares * np.tile(pixels, 2)).astype(np.float32)
@@ -45,7 +45,7 @@ def in_pixels(boxes: Array, size: Array) -> Array:
 
 
 def pixel_overlaps(a: Array, b: Array) -> Array:
-    """As overlaps(), of boxes in pixels, both of whose ends count."""
+    """Intersection over union of boxes in pixels, with both ends included."""
     one = np.float32(1)
     size = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
     common = np.where((size >= 0).all(axis=-1), (size + one).prod(axis=-1), np.float32(0))
@@ -56,7 +56,7 @@ def pixel_overlaps(a: Array, b: Array) -> Array:
 
 
 def crosses(boxes: Array) -> Array:
-    """Which corners lie outside of the image."""
+    """For each corner, whether it lies outside of the image."""
     return (boxes < 0) | (boxes > 1)
 
 
@@ -65,12 +65,12 @@ def sizes(boxes: Array) -> Array:
 
 
 def scales(code: str, priors: Array) -> Array:
-    """What differences of corners are divided by."""
+    """The divisors of differences of corners."""
     return np.tile(sizes(priors), 2) if code != "CORNER" else np.ones_like(priors)
 
 
 def encode(code: str, priors: Array, variances: Array | None, boxes: Array) -> Array:
-    """The code of each box relative to its prior; without variances they are no part of it."""
+    """The code of each box relative to its prior; `variances` None leaves them out."""
     if code == "CENTER_SIZE":
         centers = (boxes[..., :2] + boxes[..., 2:]) / 2 - (priors[..., :2] + priors[..., 2:]) / 2
         codes = np.concatenate([centers / sizes(priors), np.log(sizes(boxes) / sizes(priors))], axis=-1)
@@ -106,7 +106,7 @@ class MultiBox:
         self.labels = np.array([op.class_of(int(row[1])) if row[0] != UNUSED else 0 for row in self.truth], int)
 
     def rows(self, item: int) -> Array:
-        """Rows of truth of an item."""
+        """Indices of the rows of truth of an item."""
         mine = self.truth[:, 0].astype(int) == item
         mine &= self.truth[:, 0] != UNUSED
         return np.flatnonzero(mine & (self.op.difficult | (self.truth[:, 7] == 0)))
@@ -138,7 +138,7 @@ class MultiBox:
         return match, seen
 
     def targets(self, match: Array) -> Array:
-        """[priors, classes]: 1 for the class that a prior's score is compared with."""
+        """[priors, classes]: 1 for the target class of a prior."""
         op = self.op
         labels = np.where(match >= 0, self.labels[np.maximum(match, 0)] if op.rows else 0, -1)
         targets = np.zeros((op.priors, op.classes))
@@ -174,14 +174,14 @@ class MultiBox:
         return np.where(self.counts(match)[:, None], gradient, 0)
 
     def counts(self, match: Array) -> Array:
-        """Priors whose scores count."""
+        """For each prior, whether its score counts."""
         if self.op.mining == "NONE":
             return np.ones(self.op.priors, bool)
         counted: Array = (match[0] >= 0) | (match[0] == NEGATIVE)
         return counted
 
     def differences(self, item: int, match: Array) -> Array:
-        """[priors, loc_classes, 4]: location - code where a prior is matched, else 0; divided by variances in_target"""
+        """[priors, loc_classes, 4]: location - code at matched priors, else 0; divided by variances with in_target."""
         op, result = self.op, np.zeros(self.locations.shape[1:], self.locations.dtype)
         for c, row in enumerate(match):
             at = np.flatnonzero(row >= 0)
@@ -201,7 +201,7 @@ class MultiBox:
         return losses
 
     def mine(self, item: int, match: Array, seen: Array) -> None:
-        """Choose the priors that count, of one class of locations."""
+        """Choose the priors that count, for one class of locations."""
         op, row = self.op, match[0]
         hard = op.mining == "HARD_EXAMPLE"
         candidates = np.arange(op.priors) if hard else np.flatnonzero((row == UNMATCHED) & (seen < op.neg_overlap))
@@ -222,7 +222,7 @@ class MultiBox:
 
 
 def find_matches(op: MultiBoxLoss, boxes: Array, truth: Array, rows: Array) -> tuple[Array, Array]:
-    """The row of truth that each box is matched to, and its largest overlap with one of `rows`."""
+    """The row of truth that each box is matched with, and its largest overlap with one of `rows`."""
     match = np.full(len(boxes), UNMATCHED, np.int32)
     if not len(rows):
         return match, np.zeros(len(boxes), np.float32)
@@ -233,7 +233,7 @@ def find_matches(op: MultiBoxLoss, boxes: Array, truth: Array, rows: Array) -> t
         match[ignored], shares[ignored] = IGNORED, 0
     seen = shares.max(axis=1)
     left = shares.copy()
-    for _ in rows:  # the best pair, then the best of what is left
+    for _ in rows:  # the best pair, then the best remaining one
         i, g = np.unravel_index(left.argmax(), left.shape)
         if left[i, g] <= 0:
             break
@@ -246,7 +246,7 @@ def find_matches(op: MultiBoxLoss, boxes: Array, truth: Array, rows: Array) -> t
 
 
 def suppress(boxes: Array, order: Array, threshold: np.float32) -> Array:
-    """Those of `order` that no better one overlaps by more than the threshold."""
+    """The boxes in `order` that no better one overlaps by more than the threshold."""
     kept: list[int] = []
     for i in order:
         if areas(boxes[i]) < LEAST_AREA:
@@ -257,7 +257,7 @@ def suppress(boxes: Array, order: Array, threshold: np.float32) -> Array:
 
 
 def check_truth(op: MultiBoxLoss, truth: Array, layer: str) -> None:
-    """InputError for a true box of no item or of no class."""
+    """Raise InputError for a true box without a valid item or class."""
     for row in truth.reshape(op.rows, TRUTH):
         if row[0] == UNUSED:
             continue
@@ -350,7 +350,7 @@ def detection_output_forward(op: DetectionOutput, call: ReferenceCall) -> None:
 
 
 def suppress_adaptively(op: DetectionOutput, boxes: Array, order: Array) -> list[int]:
-    """Those of `order` that no better one overlaps by more than the threshold, which eta lowers."""
+    """The boxes in `order` that no better one overlaps by more than the threshold, which eta lowers."""
     threshold, kept = np.float32(op.threshold), list[int]()
     for i in order:
         if not kept or overlaps(boxes[[i]], boxes[kept]).max() <= threshold:
@@ -363,11 +363,8 @@ def suppress_adaptively(op: DetectionOutput, boxes: Array, order: Array) -> list
 # -- DetectionEvaluate -------------------------------------------------------------------------------------------------
 
 
-@kernel(DetectionEvaluate, "forward")
-def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> None:
-    found = call["x0"].reshape(op.detections, DETECTION).astype(np.float32)
-    truth = call["x1"].reshape(op.truths, TRUTH).astype(np.float32)
-    found, truth = found[found[:, 0] != UNUSED], truth[truth[:, 0] != UNUSED]
+def _check_evaluated(op: DetectionEvaluate, found: np.ndarray, truth: np.ndarray, layer: str) -> None:
+    """InputError for a box of a class or an item that is not there."""
     for rows, what in ((found, "detection"), (truth, "true box")):
         for row in rows:
             if not np.isfinite(row).all() or not (row[1] > -1 and int(row[1]) in op.classes_counted):
@@ -375,10 +372,18 @@ def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> No
                     f"reads a {what} of label {row[1]:.9g} from {row[3]:.9g}, {row[4]:.9g} to {row[5]:.9g}, "
                     f"{row[6]:.9g}, but has {op.classes} classes: 0 to {op.classes - 1} without the background, "
                     f"{op.background}; fix the data",
-                    layer=call.layer,
+                    layer=layer,
                 )
     if op.sized_items and len(found) and not ((found[:, 0] >= 0) & (found[:, 0] < op.sized_items)).all():
-        raise InputError(f"reads a detection outside of its {op.sized_items} items; fix the data", layer=call.layer)
+        raise InputError(f"reads a detection outside of its {op.sized_items} items; fix the data", layer=layer)
+
+
+@kernel(DetectionEvaluate, "forward")
+def detection_evaluate_forward(op: DetectionEvaluate, call: ReferenceCall) -> None:
+    found = call["x0"].reshape(op.detections, DETECTION).astype(np.float32)
+    truth = call["x1"].reshape(op.truths, TRUTH).astype(np.float32)
+    found, truth = found[found[:, 0] != UNUSED], truth[truth[:, 0] != UNUSED]
+    _check_evaluated(op, found, truth, call.layer)
     counted = np.ones(len(truth), bool) if op.difficult else truth[:, 7] == 0
     table: list[tuple[float, ...]] = []
     for c in op.classes_counted:

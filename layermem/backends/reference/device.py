@@ -1,4 +1,4 @@
-"""The reference device: NumPy kernels over views of the arena; memory that NumPy takes in a kernel is not counted."""
+"""The reference device: NumPy kernels over views of the arena; temporaries of NumPy within a kernel are not counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from layermem.ops import FP32, SCALED, BandRules, InnerProduct, OpRecord
 
 @register_device("reference")
 class ReferenceDevice(Device):
-    """`real` may be float64, for gradient checks of whole nets."""
+    """The device; `real` may be float64, for gradient checks of whole nets."""
 
     fusions = frozenset({"BatchNormScale"})
 
@@ -37,7 +37,7 @@ class ReferenceDevice(Device):
         return REGISTRY.workspace_bytes(record, step, roles)
 
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None:
-        nbytes = REGISTRY.carry_bytes(record, step, role)  # of blobs in float32
+        nbytes = REGISTRY.carry_bytes(record, step, role)  # for blobs in float32
         return None if nbytes is None else nbytes * np.dtype(self.real).itemsize // np.dtype(np.float32).itemsize
 
     def takes(
@@ -52,7 +52,7 @@ class ReferenceDevice(Device):
         return REGISTRY.implements(record, step)
 
     def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:
-        """NumPy cannot add into an output, so a role that accumulates is computed aside and added."""
+        """Bind an op.  NumPy cannot add into an output, so a role that accumulates is computed separately and added."""
         views = {role: axes_of_caffe(array) for role, array in arrays.items()}
         call = ReferenceCall(views, context, op=op.name, layer=op.layer_name)
         if not op.accumulates:
@@ -68,8 +68,8 @@ class ReferenceDevice(Device):
         return partial(self._run, op, run_and_add)
 
     def _run(self, op: Op, kernel: Bound) -> None:
-        """Run a kernel; DeviceError, with the layer, where NumPy is refused memory for what it computes aside."""
-        overflow: Literal["ignore"] | None = "ignore" if self.storage in SCALED else None  # the loss scale follows it
+        """Run a kernel; DeviceError, with the layer, if NumPy cannot allocate its temporaries."""
+        overflow: Literal["ignore"] | None = "ignore" if self.storage in SCALED else None  # the loss scale reacts to it
         try:
             with np.errstate(over=overflow, invalid=overflow):
                 kernel()

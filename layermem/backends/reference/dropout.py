@@ -1,4 +1,4 @@
-"""Dropout: the same words are drawn forward, backward and in a recomputation."""
+"""Dropout: forward, backward and a recomputation draw the same words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from layermem.ops import Dropout
 
 
 def apply_dropout(op: Dropout, call: ReferenceCall, into: Array, source: Array) -> None:
-    """into = source where kept, scaled; 0 elsewhere."""
+    """Compute into = source where kept, scaled; 0 elsewhere."""
     into, source = stored(into), stored(source)
     first = 0 if op.part is None else op.part.first * source.size // op.part.count
     random_words = words(source.size, call.context["seed"], op.stream, call.context["step"], first)

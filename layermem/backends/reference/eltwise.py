@@ -1,4 +1,4 @@
-"""Eltwise: sums in the order of the bottoms; every output is complete before any is stored, since it may lie on an
+"""Eltwise: sums in the order of the bottoms; every output is complete before any is stored, since it may overlay an
 input."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def eltwise_backward(op: Eltwise, call: ReferenceCall) -> None:
     else:
         gradients = [np.where(call["winner"] == i, dy, 0) for i in wanted]
     complete = sorted(zip(wanted, gradients, strict=True), key=lambda pair: pair[1] is not dy)
-    for i, gradient in complete:  # dy itself first: a later one may be written over it
+    for i, gradient in complete:  # dy itself first, because a later one may overlay it
         call[f"dx{i}"][...] = gradient
 
 

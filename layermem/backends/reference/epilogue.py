@@ -1,4 +1,4 @@
-"""What a fused op does with its result before it stores it: add a residual, mask, apply the ReLU."""
+"""The epilogue of a fused op: it adds a residual, writes the mask and applies the ReLU before the result is stored."""
 
 from __future__ import annotations
 

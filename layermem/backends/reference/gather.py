@@ -15,7 +15,7 @@ def gather(op: Gather, call: ReferenceCall, table: Array, index: Array) -> Array
 
 
 def scatter(op: Gather, call: ReferenceCall, index: Array, dy: Array) -> Array:
-    """[rows, width]: each row the sum of those of dy that were read from it, one after the other."""
+    """[rows, width]: each row is the sum of the rows of dy that were read from it, in order."""
     total = np.zeros((op.rows, op.width), dy.dtype)
     np.add.at(total, labels_of(op, call, index), dy.reshape(op.count, op.width))
     return total

@@ -1,4 +1,4 @@
-"""What a step needs beside layers: batches in, outputs out, constants, the gradient norm."""
+"""Ops of a step that belong to no layer: batches in, outputs out, constants, the gradient norm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def feed(op: Feed, call: ReferenceCall) -> None:
 
 @kernel(CopyOut, "forward")
 def copy_out(op: CopyOut, call: ReferenceCall) -> None:
-    """Hand a blob to the host, with Caffe's axes, under its name."""
+    """Copy a blob to the host, with Caffe's axes, under its name."""
     call.context["results"][op.blob] = np.array(call["x0"], order="C")
 
 
@@ -28,6 +28,6 @@ def fill(op: Fill, call: ReferenceCall) -> None:
 
 @kernel(GradientNorm, "forward")
 def gradient_norm(op: GradientNorm, call: ReferenceCall) -> None:
-    """L2 norm over all gradients, summed parameter by parameter in the order of the net."""
+    """Compute the L2 norm over all gradients, summed parameter by parameter in the order of the net."""
     squares = sum(float(np.sum(np.square(x, dtype=np.float64))) for x in call.all("x"))
     call["y0"][...] = np.sqrt(squares)

@@ -1,4 +1,4 @@
-"""Im2col: tap by tap."""
+"""Im2col: a copy for each tap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Slices = tuple[slice | int, ...]
 
 
 def taps(op: Im2col) -> Iterator[tuple[Slices, Slices]]:
-    """For each tap: where y has it, and where x does; both by [frames.., N, C], y then by tap, and by rows, columns."""
+    """Yield, for each tap, its slices of y and of x; both by [frames.., N, C], then y by tap, and by rows, columns."""
     windows = (*op.outer, op.rows, op.columns)
     for tap, place in enumerate(np.ndindex(*(window.kernel for window in windows))):
         into, source = list[slice](), list[slice]()

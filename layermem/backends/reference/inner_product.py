@@ -1,8 +1,8 @@
 """InnerProduct: one matrix product forward, two backward.
 
 Rows are multiplied one by one, and gradients add one row after the other, so that a row has the same bits in any batch.
-The sum over a row is NumPy's, whose order depends on the shape of the matrix.  So a band of weights is multiplied as
-part of a matrix of all rows, and dgrad has the bands of all.
+NumPy sums over a row in an order that depends on the shape of the matrix; therefore a band of weights is multiplied as
+part of a matrix of all rows, and dgrad reads all bands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AT_ONCE = 1 << 15  # elements of a gradient that stay in the cache while all row
 
 
 def memory_order(op: InnerProduct, array: Array) -> Array:
-    """x, w or a gradient of theirs with its axes as they lie in memory, where x and w lie alike."""
+    """x, w or one of their gradients with axes in memory order, if x and w have the same order."""
     return array.transpose(0, 2, 3, 1) if op.spatial else array
 
 
@@ -33,8 +33,8 @@ def weight_rows(op: InnerProduct, w: Array) -> Array:
 
 
 def by_row(rows: Array, matrix: Array) -> Array:
-    """rows @ matrix, of rows in one layout: with a batch of one item they may be a view with strides, which BLAS sums
-    in another order."""
+    """rows @ matrix, for rows in one layout: with a batch of one item they may be a strided view, which BLAS sums in
+    another order."""
     products: Array = np.ascontiguousarray(rows)[:, None] @ matrix
     return products[:, 0]
 
@@ -44,12 +44,12 @@ def carry_bytes(op: InnerProduct, role: str) -> int:
 
 
 def columns_of(op: InnerProduct) -> slice:
-    """Those of the whole y that this op has."""
+    """The columns of the whole y that this op computes."""
     return slice(op.first_output, op.first_output + op.outputs)
 
 
 def among_all_rows(op: InnerProduct, rows: Array) -> Array:
-    """A band of rows of the weights in a matrix of all of them, zeros elsewhere."""
+    """A band of rows of the weights in a matrix of all rows, with zeros elsewhere."""
     if op.band is None:
         return rows
     matrix = np.zeros((op.band.rows, op.inner), rows.dtype)
@@ -95,7 +95,7 @@ def inner_product_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
 
 @kernel(InnerProduct, "gathered_dgrad")
 def inner_product_gathered_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
-    """dgrad, with the bands side by side in memory of NumPy's own."""
+    """Compute dgrad with all bands joined in a temporary of NumPy."""
     weights = np.concatenate([memory_order(op, band) for band in call.all("w")])
     dx = by_row(call["dy0"].reshape(op.rows, op.outputs), weights.reshape(op.outputs, op.inner))
     place = memory_order(op, call["dx0"])
@@ -104,7 +104,7 @@ def inner_product_gathered_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
 
 @kernel(InnerProductUpdate, "backward_update")
 def inner_product_backward_update(op: InnerProductUpdate, call: ReferenceCall) -> None:
-    """wgrad, then the update, with the gradient in memory of NumPy's own."""
+    """Compute wgrad, then the update, with the gradient in a temporary of NumPy."""
     gradient = np.empty_like(call["w0"])
     inner_product_wgrad(op.product, call.part("x0", "dy0", "dw1", dw0=gradient))
     update(op.update, call.part("w0", "h0", "h1", dw0=gradient))

@@ -1,4 +1,4 @@
-"""L2Norm.  Its sums run in double precision, whatever the blobs are."""
+"""L2Norm.  Its sums are in double precision for all blob types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from layermem.ops import L2Norm
 
 
 def sum_group(op: L2Norm, a: Array) -> Array:
-    """The sums over what shares a norm, with the axes of `a`."""
+    """The sums over the elements that share a norm, with the axes of `a`."""
     axes = tuple(range(1, a.ndim)) if op.across else 1
     return np.expand_dims(double_sum(a, axes), axes)
 

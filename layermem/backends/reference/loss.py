@@ -20,15 +20,15 @@ from layermem.ops import (
     SmoothL1Loss,
 )
 
-SMALLEST = 1e-20  # probability that MultinomialLogisticLoss still takes the logarithm of
+SMALLEST = 1e-20  # lower limit of probabilities in MultinomialLogisticLoss
 LABEL_END = 2.0**53  # beyond any class
 NEAR = 1e-4  # keeps ContrastiveLoss from dividing by a distance of 0
 
 
 def labels_of(op: ReadsLabels, call: ReferenceCall, label: Array, ignore_label: int | None = None) -> Array:
-    """The integer parts of labels, as in Caffe, ignored ones unchanged; InputError if another is no class."""
+    """The integer parts of labels, as in Caffe, with ignored ones unchanged; InputError if another is no class."""
     values = label.reshape(-1)
-    labels = np.where(np.abs(values) < LABEL_END, values, -1 - LABEL_END).astype(np.int64)  # also NaN
+    labels = np.where(np.abs(values) < LABEL_END, values, -1 - LABEL_END).astype(np.int64)  # also replaces NaN
     invalid = (labels < 0) | (labels >= op.classes)
     if ignore_label is not None:
         invalid &= labels != ignore_label
@@ -38,12 +38,12 @@ def labels_of(op: ReadsLabels, call: ReferenceCall, label: Array, ignore_label: 
 
 
 def divisor(normalizer: int | None, valid: Array) -> int:
-    """What the loss is divided by, at least 1."""
+    """The divisor of the loss, at least 1."""
     return max(1, int(np.count_nonzero(valid)) if normalizer is None else normalizer)
 
 
 def write_loss(op: OpRecord, call: ReferenceCall, each: Array, divisor: float) -> None:
-    """y0 = the sum of `each` / divisor; axis 0 of `each` is the batch."""
+    """Write y0 = the sum of `each` / divisor; axis 0 of `each` is the batch."""
     rows = each.reshape(len(each), -1)
     total = sum_of_items(op, call, "y0", (), np.float64, double_sum(rows, 1))
     if "y0" in call:
@@ -51,7 +51,7 @@ def write_loss(op: OpRecord, call: ReferenceCall, each: Array, divisor: float) -
 
 
 def items_of(op: EuclideanLoss | SmoothL1Loss | ItemLoss | ContrastiveLoss) -> int:
-    """The items of the whole batch."""
+    """The number of items of the whole batch."""
     return op.items if op.part is None else op.part.items
 
 
@@ -81,7 +81,7 @@ def euclidean_backward(op: EuclideanLoss, call: ReferenceCall) -> None:
 
 
 def smooth_l1_operands(op: SmoothL1Loss, call: ReferenceCall) -> tuple[Array, Array | float, Array | float]:
-    """The weighted difference, the weights inside and those outside."""
+    """The weighted difference, the weights inside and the weights outside."""
     a = call["x0"]
     inside = call["x2"].reshape(a.shape) if op.inside else 1.0
     outside = call["x3"].reshape(a.shape) if op.outside else 1.0
@@ -113,7 +113,7 @@ def smooth_l1_backward(op: SmoothL1Loss, call: ReferenceCall) -> None:
 
 
 def targets(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> tuple[Array, Array]:
-    """Targets under the axes of x, and which of them count."""
+    """Targets in the shape of x, and whether each counts."""
     t = call["x1"].reshape(call["x0"].shape)
     if op.ignore_label is None:
         return t, np.ones(t.shape, bool)
@@ -121,7 +121,7 @@ def targets(op: SigmoidCrossEntropyLoss, call: ReferenceCall) -> tuple[Array, Ar
 
 
 def counted(op: SigmoidCrossEntropyLoss, call: ReferenceCall, valid: Array) -> Array:
-    """Which targets of the whole batch count."""
+    """For each target of the whole batch, whether it counts."""
     if f"x1{WHOLE}" not in call:
         return valid
     whole: Array = np.trunc(call[f"x1{WHOLE}"])
@@ -192,7 +192,7 @@ def multinomial_backward(op: MultinomialLogisticLoss, call: ReferenceCall) -> No
 
 
 def pairs(op: ContrastiveLoss, call: ReferenceCall) -> tuple[Array, Array, Array]:
-    """a - b [N,C], |a - b|^2 [N], and which pairs are the same [N]."""
+    """a - b [N,C], |a - b|^2 [N], and whether each pair is the same [N]."""
     difference = (call["x0"] - call["x1"].reshape(call["x0"].shape)).reshape(op.items, -1)
     return difference, np.square(difference).sum(axis=1), call["x2"].astype(np.int64).reshape(-1) != 0
 

@@ -1,4 +1,4 @@
-"""MVN: means and variances run in double precision, whatever the blobs are."""
+"""MVN: means and variances are computed in double precision for all blob types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from layermem.ops import MVN
 
 
 def mean_of(op: MVN, a: Array) -> Array:
-    """The mean of each group, under the axes of `a` [N,C,H,W]."""
+    """The mean of each group, with the axes of `a` [N,C,H,W]."""
     axes = (1, 2, 3) if op.across else (2, 3)
     mean: Array = a.astype(np.float64).mean(axis=axes, keepdims=True)
     return mean

@@ -1,4 +1,4 @@
-"""LRN, BatchNorm, Scale and Bias.  Long sums run in double precision, whatever the blobs are."""
+"""LRN, BatchNorm, Scale and Bias.  Long sums are in double precision for all blob types."""
 
 from __future__ import annotations
 
@@ -71,18 +71,19 @@ def global_inv_std(op: BatchNorm, call: ReferenceCall) -> Array:
 
 
 def global_factor(call: ReferenceCall) -> float:
-    """What turns the sums into averages; before the first training step there are none, and Caffe takes 0."""
+    """The factor from sums to averages; before the first training step there are none, and Caffe takes 0."""
     return 1 / call["w2"][0] if call["w2"][0] else 0.0
 
 
 def merge_moments(op: BatchNorm, call: ReferenceCall) -> Array | None:
-    """[2, C]: mean and variance of each channel of the batch, in double precision, item after item; None where they are
+    """[2, C]: mean and variance of each channel of the batch, in double precision, item by item; None if they are
     carried to the next slice."""
     x = call["x0"].astype(np.float64)
     count, total = x[0].size // op.channels, np.zeros((2, op.channels))  # mean, squared differences from it
     if "mean" + CARRY in call:
         total = call["mean" + CARRY].view(np.float64)[: total.size].reshape(total.shape)
-    first = 0 if op.part is None else op.part.first * len(x) // op.part.count  # a Flatten makes several rows of an item
+    # A Flatten turns an item into several rows.
+    first = 0 if op.part is None else op.part.first * len(x) // op.part.count
     for number, item in enumerate(x, first):
         mean = item.reshape(op.channels, -1).mean(axis=1)
         squares = ((item.reshape(op.channels, -1) - mean[:, None]) ** 2).sum(axis=1)
@@ -98,20 +99,20 @@ def merge_moments(op: BatchNorm, call: ReferenceCall) -> Array | None:
 
 
 def batch_norm_carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
-    """Of statistics mean and variance; of gradients two sums, and with a Scale those of dy too.  Other results are made
-    of these."""
+    """Bytes of carried results: mean and variance for statistics, two sums for gradients, and with a Scale the sums of
+    dy too.  Other results are made from these."""
     rows = {"mean": 2, "sums": 4 if isinstance(op, BatchNormScale) else 2}.get(role, 0)
     return 8 * rows * op.x.shape[1]
 
 
 def move_averages(kept: float, call: ReferenceCall, values: Mapping[str, Array | float]) -> None:
-    """Averages, by role, by the statistics of a batch; where 0 is kept nothing is left of them, whatever they hold."""
+    """Move averages, by role, by the statistics of a batch; with `kept` 0 old values have no effect, even NaN."""
     for role, value in values.items():
         call[role][...] = kept * call[role] + value if kept else value
 
 
 def write_statistics(op: BatchNorm, call: ReferenceCall) -> tuple[Array, Array] | None:
-    """Mean and 1 / sqrt(variance + eps), once the last item has been added."""
+    """Mean and 1 / sqrt(variance + eps), once the last item has been added; else None."""
     moments = merge_moments(op, call)
     if moments is None:
         return None
@@ -138,7 +139,7 @@ def batch_norm_forward(op: BatchNorm, call: ReferenceCall) -> None:
         call["y0"][...] = normalized(call["x0"], call["w0"] * global_factor(call), global_inv_std(op, call))
         return
     statistics = write_statistics(op, call)
-    assert statistics is not None  # of the whole batch
+    assert statistics is not None  # it is the whole batch
     call["y0"][...] = normalized(call["x0"], *statistics)
 
 
@@ -148,7 +149,7 @@ def batch_norm_recompute(op: BatchNorm, call: ReferenceCall) -> None:
 
 
 def sum_gradients(op: BatchNorm, call: ReferenceCall, dy: Array, y: Array, first_row: int = 0) -> Array:
-    """[2, C]: the sums of dy and of dy y over the batch, in double precision, item after item.  In a slice, those of
+    """[2, C]: the sums of dy and of dy y over the batch, in double precision, item by item.  In a slice, the sums of
     all items so far, which are carried from row `first_row` on."""
     total = np.zeros((2, op.channels))
     if "sums" + CARRY in call:
@@ -156,7 +157,7 @@ def sum_gradients(op: BatchNorm, call: ReferenceCall, dy: Array, y: Array, first
         total = call["sums" + CARRY].view(np.float64)[begin : begin + total.size].reshape(total.shape)
     if op.part is not None and op.part.is_first:
         total[...] = 0
-    axes = tuple(range(1, dy.ndim - 1))  # of an item
+    axes = tuple(range(1, dy.ndim - 1))  # the axes of an item
     for terms in zip(dy, dy * y, strict=True):
         for row, term in zip(total, terms, strict=True):
             row += double_sum(term, axes)
@@ -226,7 +227,7 @@ def scale_backward(op: Scale, call: ReferenceCall) -> None:
         write_sum(op, call, f"d{op.operand}", call["dy0"] * call["x0"])
     if op.bias and call.wants(f"d{op.bias}"):
         write_sum(op, call, f"d{op.bias}", call["dy0"])
-    if "dx0" in call:  # last: it may lie over dy or x
+    if "dx0" in call:  # last: it may overlay dy or x
         call["dx0"][...] = call["dy0"] * operand_of(op, call, op.operand)
 
 
@@ -272,7 +273,7 @@ def batch_norm_scale_statistics(op: BatchNormScale, call: ReferenceCall) -> None
 
 
 def gradient_behind_relu(op: BatchNormScale, call: ReferenceCall, y: Array) -> Array:
-    """dy, or 0 where the ReLU of the op has cut off; after a residual, the mask has been applied to dy already."""
+    """dy, or 0 where the op's ReLU is not active; after a residual, dy is already masked."""
     if not op.relu or op.residual:
         return call["dy0"]
     positive = y * per_channel(call["w3"], y) + per_channel(call["w4"], y) > op.largest_zero
@@ -281,7 +282,7 @@ def gradient_behind_relu(op: BatchNormScale, call: ReferenceCall, y: Array) -> A
 
 @kernel(BatchNormScale, "gradient_sums", carry=batch_norm_carry_bytes)
 def batch_norm_scale_gradient_sums(op: BatchNormScale, call: ReferenceCall) -> None:
-    """Carries two rows of sums of the gradient of the normalized y, as BatchNorm does, and two of bias and factor."""
+    """Carry two rows of sums of the gradient of the normalized y, as BatchNorm does, and two of bias and factor."""
     y = normalized(call["x0"], call["mean"], call["inv_std"])
     dy = gradient_behind_relu(op, call, y)
     sums = sum_gradients(op.norm, call, dy * per_channel(call["w3"], y), y)

@@ -1,4 +1,4 @@
-"""Permute: a transposition of the array that the axes, cut into parts, span."""
+"""Permute: a transposition of the array whose axes are split into parts."""
 
 from __future__ import annotations
 

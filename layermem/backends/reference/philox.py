@@ -1,4 +1,4 @@
-"""Philox4x32-10: four random words from a counter and a key, with no state between calls.
+"""Philox4x32-10: four random words from a counter and a key, without state between calls.
 
 source  Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011)
 """

@@ -1,4 +1,4 @@
-"""Pooling: windows of a padded image, looked at tap by tap."""
+"""Pooling: windows of a padded image, processed tap by tap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from layermem.ops import Pool, StochasticPool
 
 
 def taps(op: Pool) -> Iterator[tuple[int, tuple[slice, slice]]]:
-    """(index, slices): element `index` of every window at once, in an image padded so that no window is clipped."""
+    """Yield (index, slices): element `index` of every window, in an image padded so that no window is clipped."""
     rows, columns = op.windows
     _, _, ho, wo = op.y.shape
     for r in range(rows.kernel):
@@ -24,7 +24,7 @@ def taps(op: Pool) -> Iterator[tuple[int, tuple[slice, slice]]]:
 
 
 def padded_image(op: Pool, fill: float, dtype: np.dtype[Any]) -> tuple[Array, tuple[slice, slice]]:
-    """An empty image that holds every window whole, and where in it x lies."""
+    """An empty image that contains every window whole, and the slices of x in it."""
     n, c = op.x.shape[:2]
     sizes = [
         max((out - 1) * window.stride + window.kernel, window.pad + window.size)
@@ -35,7 +35,7 @@ def padded_image(op: Pool, fill: float, dtype: np.dtype[Any]) -> tuple[Array, tu
 
 
 def divisors(op: Pool) -> Array:
-    """[Ho,Wo]: elements of each window, clipped to the padded image as Caffe counts them."""
+    """[Ho,Wo]: number of elements of each window, clipped to the padded image as in Caffe."""
     counts = []
     for window, out in zip(op.windows, op.y.shape[2:], strict=True):
         start = np.arange(out) * window.stride - window.pad
@@ -69,7 +69,7 @@ def pool_forward(op: Pool, call: ReferenceCall) -> None:
 
 
 def places(op: Pool, argmax: Array) -> Array:
-    """The index within the plane H x W of each element that `argmax` names."""
+    """The index within the plane H x W of each element in `argmax`."""
     starts = [np.arange(out) * w.stride - w.pad for w, out in zip(op.windows, op.y.shape[2:], strict=True)]
     tap_row, tap_column = np.divmod(argmax, op.columns.kernel)
     place: Array = (starts[0][:, None] + tap_row) * op.columns.size + starts[1] + tap_column

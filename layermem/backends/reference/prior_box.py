@@ -1,4 +1,4 @@
-"""PriorBox: corners of boxes around the centers of a grid."""
+"""PriorBox: corners of boxes around the centres of a grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python: the user's code, on contiguous arrays in Caffe's order."""
+"""Python: runs the user's code on contiguous arrays in Caffe's order."""
 
 from __future__ import annotations
 

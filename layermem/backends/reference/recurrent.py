@@ -1,4 +1,4 @@
-"""LstmUnit: one step of an LSTM after its inner products.  Carry: the state of a net between steps and a blob."""
+"""LstmUnit: one step of an LSTM after its inner products.  Carry: copies net state to a blob and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layermem.ops import Carry, LstmUnit
 
 
 def gates_of(op: LstmUnit, call: ReferenceCall) -> tuple[Array, Array, Array, Array, Array]:
-    """i, f, o, g, and f times cont, all [items, cells]."""
+    """i, f, o, g, and f times cont, each [items, cells]."""
     i, f, o, g = np.moveaxis(call["x1"].reshape(op.items, 4, op.cells), 1, 0)
     i, f, o, g = sigmoid(i), sigmoid(f), sigmoid(o), np.tanh(g)
     return i, f, o, g, call["x2"].reshape(op.items, 1) * f

@@ -27,7 +27,7 @@ def reduction_backward(op: Reduction, call: ReferenceCall) -> None:
 @kernel(ArgMax, "forward")
 def argmax_forward(op: ArgMax, call: ReferenceCall) -> None:
     x = call["x0"].reshape(call["x0"].shape[0], -1) if op.along is None else np.moveaxis(call["x0"], op.along, -1)
-    backwards = np.argsort(x, axis=-1, kind="stable")[..., ::-1]  # falling values; of equals the last first
+    backwards = np.argsort(x, axis=-1, kind="stable")[..., ::-1]  # falling values; among equals the last first
     places = backwards[..., : op.top_k]
     values = np.take_along_axis(x, places, axis=-1)
     if op.along is not None:

@@ -1,4 +1,4 @@
-"""Interp and Crop: Interp is one axis after the other, rows last; its backward is the same in reverse."""
+"""Interp and Crop.  Interp works on one axis after the other, rows last; its backward in the reverse order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from layermem.ops import Crop, Interp, Resampling
 
 
 def sample(line: Resampling, a: Array, axis: int) -> Array:
-    """`a` at the places of a Resampling along `axis`."""
+    """`a` sampled along `axis` at the places of a Resampling."""
     low, high, t = (np.array(v) for v in zip(*(line.tap(i) for i in range(line.out)), strict=True))
     t = t.astype(a.dtype).reshape(-1, *(1,) * (a.ndim - 1 - axis))
     sampled: Array = a.take(low, axis) * (1 - t) + a.take(high, axis) * t
@@ -17,7 +17,8 @@ def sample(line: Resampling, a: Array, axis: int) -> Array:
 
 
 def scatter(line: Resampling, a: Array, axis: int, size: int) -> Array:
-    """The transpose of `sample`: each element is shared out among the two of `size` that it came from."""
+    """The transpose of `sample`: each element is divided between the two of `size` elements that it was sampled
+    from."""
     shape = list(a.shape)
     shape[axis] = size
     total = np.zeros(shape, a.dtype)

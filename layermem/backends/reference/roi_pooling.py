@@ -1,4 +1,4 @@
-"""RoiPool and PsRoiPool: windows that the second bottom states, computed in float32 whatever the blobs are."""
+"""RoiPool and PsRoiPool: windows from the second bottom, computed in float32 for all blob types."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.errors import InputError
 from layermem.ops import PsRoiPool, RoiPool
 
-FAR = 2.0**24  # pixels: corners beyond are taken there
+FAR = 2.0**24  # pixels: limit to which corners are clipped
 
 
 def corner(value: float, scale: float) -> int:
-    """round(value scale), halves away from zero as in C."""
+    """round(value scale), with halves rounded away from zero as in C."""
     scaled = float(np.clip(np.float32(value) * np.float32(scale), -FAR, FAR))
     return int(np.copysign(np.floor(abs(scaled) + 0.5), scaled))
 
 
 def spans(first: int, last: int, windows: int, size: int) -> list[slice]:
-    """The elements of an axis of `size` that each of the windows between two corners covers."""
+    """For each window between two corners, the elements that it covers on an axis of `size`."""
     bin_size = np.float32(max(last - first + 1, 1)) / np.float32(windows)
     begin = [int(np.floor(np.float32(i) * bin_size)) + first for i in range(windows)]
     end = [int(np.ceil(np.float32(i + 1) * bin_size)) + first for i in range(windows)]
@@ -29,7 +29,7 @@ def spans(first: int, last: int, windows: int, size: int) -> list[slice]:
 
 
 def checked_regions(op: RoiPool | PsRoiPool, rois: Array, layer: str) -> Iterator[Array]:
-    """Each region in float32; InputError for one in no image."""
+    """Yield each region in float32; InputError for a region in no image."""
     items = op.x.shape[0]
     for roi in rois.reshape(-1, 5).astype(np.float32):
         if not np.isfinite(roi).all() or not 0 <= int(roi[0]) < items:
@@ -42,7 +42,7 @@ def checked_regions(op: RoiPool | PsRoiPool, rois: Array, layer: str) -> Iterato
 
 
 def regions(op: RoiPool, rois: Array, layer: str) -> Iterator[tuple[int, list[slice], list[slice]]]:
-    """The item, the rows and the columns of each region's windows."""
+    """Yield the item, and the rows and columns of the windows, of each region."""
     _, _, height, width = op.x.shape
     _, _, rows, columns = op.y.shape
     for roi in checked_regions(op, rois, layer):
@@ -88,7 +88,7 @@ def roi_pool_backward(op: RoiPool, call: ReferenceCall) -> None:
 
 
 def mean_spans(first: float, last: float, scale: float, windows: int, size: int) -> list[slice]:
-    """The elements of an axis that each window takes the mean of."""
+    """For each window, the elements of an axis that it averages."""
     begin = np.float32(corner(first, 1)) * np.float32(scale)
     end = (np.float32(corner(last, 1)) + np.float32(1)) * np.float32(scale)
     bin_size = np.maximum(end - begin, np.float32(0.1)) / np.float32(windows)
@@ -97,7 +97,7 @@ def mean_spans(first: float, last: float, scale: float, windows: int, size: int)
 
 
 def mean_windows(op: PsRoiPool, call: ReferenceCall) -> Iterator[tuple[Any, Any]]:
-    """The place in y, and that in x, of every window that is not empty."""
+    """Yield the place in y and the place in x of every window that is not empty."""
     g = op.grid
     for r, roi in enumerate(checked_regions(op, call["x1"], call.layer)):
         rows = mean_spans(roi[2], roi[4], op.spatial_scale, g, op.x.shape[2])

@@ -1,4 +1,4 @@
-"""Shape layers: copies between Caffe's axes, also of elements of 16 bits as they are.
+"""Shape layers: copies between Caffe's axes, of 16-bit elements without conversion.
 
 A copy onto itself is left out, so that a view costs nothing.
 """
@@ -10,7 +10,7 @@ from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 
 
 def copy(into: Array, source: Array) -> None:
-    """The elements of `source` in Caffe's order, under the axes of `into`."""
+    """Copy the elements of `source` in Caffe's order to the axes of `into`."""
     if into.__array_interface__["data"][0] != source.__array_interface__["data"][0]:
         into[...] = source.reshape(into.shape)
 

@@ -1,4 +1,4 @@
-"""Scores of classes: each kernel sees x as rows [positions, classes], positions in Caffe's order."""
+"""Scores of classes: each kernel reads x as rows [positions, classes], with positions in Caffe's order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from layermem.ops.softmax import LARGEST_LOSS, SMALLEST_SHARE
 
 
 def rows(op: Scores, x: Array) -> Array:
-    """[rows, classes], in one layout: with a batch of one item they may be a view with strides, which NumPy sums in
-    another order."""
+    """[rows, classes] in one layout: with a batch of one item they may be a strided view, which NumPy sums in another
+    order."""
     return np.ascontiguousarray(np.moveaxis(x, op.along, -1).reshape(-1, op.classes))
 
 
@@ -39,19 +39,19 @@ def softmax_backward(op: Softmax, call: ReferenceCall) -> None:
 
 
 def valid_labels(op: SoftmaxLoss | InfogainLoss | Accuracy, call: ReferenceCall, label: Array) -> tuple[Array, Array]:
-    """Labels, an ignored one as 0, and which of them count."""
+    """Labels, with ignored ones as 0, and whether each counts."""
     labels = labels_of(op, call, label, op.ignore_label)
     valid = np.ones(labels.shape, bool) if op.ignore_label is None else labels != op.ignore_label
     return np.where(valid, labels, 0), valid
 
 
 def by_item(op: Scores, positions: Array) -> Array:
-    """[items, positions of an item], where the batch is another axis than that of the classes."""
+    """[items, positions of an item], if the batch and the classes are on different axes."""
     return positions.reshape(op.x.shape[0] if op.along else 1, -1)
 
 
 def label_divisor(op: SoftmaxLoss | InfogainLoss, call: ReferenceCall, valid: Array) -> int:
-    """What the loss is divided by: in a slice, labels of the whole batch count."""
+    """The divisor of the loss: in a slice, labels of the whole batch count."""
     if f"x1{WHOLE}" in call:
         _, valid = valid_labels(op, call, call[f"x1{WHOLE}"])
     return divisor(op.normalizer, valid)
@@ -63,7 +63,7 @@ def softmax_loss_forward(op: SoftmaxLoss, call: ReferenceCall) -> None:
     labels, valid = valid_labels(op, call, call["x1"])
     shifted = x - x.max(axis=1, keepdims=True)
     each = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(x)), labels]
-    each = np.where(each > LARGEST_LOSS, LARGEST_LOSS, each)  # a NaN stays
+    each = np.where(each > LARGEST_LOSS, LARGEST_LOSS, each)  # keeps NaN
     write_loss(op, call, by_item(op, np.where(valid, each, 0)), label_divisor(op, call, valid))
     if "y1" in call:
         store(op, call["y1"], softmax(x))

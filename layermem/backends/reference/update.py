@@ -1,4 +1,4 @@
-"""Update rules: w changes by its gradient and its history.
+"""Update rules: w changes by its gradient and its optimizer state.
 
 g = dw without its loss scale, clipped, divided by iter_size, plus decay (L2: w, L1: sign w)
 r = rate lr_mult;  m = momentum
@@ -27,7 +27,7 @@ from layermem.ops import ACCUMULATE, Update
 
 
 def effective_gradient(op: Update, call: ReferenceCall) -> Array:
-    """A new array: the gradient as the rules see it, in the order clip, iter_size, decay of Caffe's solver."""
+    """A new array: the gradient for the rules, after clip, iter_size and decay in the order of Caffe's solver."""
     g, scale, clip = np.array(call["dw0"]), call.context["loss_scale"] if op.scaled else 1.0, call.context["clip"]
     if scale != 1:
         g *= g.dtype.type(1 / scale)
@@ -42,11 +42,11 @@ def effective_gradient(op: Update, call: ReferenceCall) -> Array:
 
 
 def updates_with_this_one(context: StepContext) -> int:
-    """As Adam counts them: without the iterations that were skipped."""
+    """The number of updates for Adam, without the iterations that were skipped."""
     return context["iteration"] + 1 - context.get("skipped", 0)
 
 
-Rate = np.floating[Any]  # of the gradient's type
+Rate = np.floating[Any]  # a number of the gradient's type
 Rule = Callable[[ReferenceCall, Array, Rate], None]
 RULES: dict[str, Rule] = {}
 
@@ -68,7 +68,7 @@ def update(op: Update, call: ReferenceCall) -> None:
         return
     if op.scaled and not np.isfinite(call["norm"]):
         return
-    if call["w0"].shape != call["dw0"].shape:  # the own rows of a rank
+    if call["w0"].shape != call["dw0"].shape:  # dw0 holds a rank's own rows
         rows = slice(op.first_row, op.first_row + len(call["dw0"]))
         own = {**call.arrays, "w0": np.atleast_1d(call["w0"])[rows]}
         call = ReferenceCall(own, call.context, op=call.op, layer=call.layer)

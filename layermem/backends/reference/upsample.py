@@ -1,4 +1,4 @@
-"""Upsample: the nearest neighbour, and the sums of its copies; Unpool: pixels at the places of a mask."""
+"""Upsample repeats pixels, and its backward sums the copies; Unpool puts pixels at the indices of a mask."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def upsample_backward(op: Upsample, call: ReferenceCall) -> None:
 
 
 def places(op: Unpool, call: ReferenceCall) -> Array:
-    """The mask as whole numbers [N, C, H W]; InputError for one outside of the plane of y."""
+    """The mask as integers [N, C, H W]; InputError for an index outside of the plane of y."""
     mask = call["x1"]
     wrong = ~((mask > -1) & (mask < op.plane))
     if wrong.any():

@@ -1,4 +1,4 @@
-"""YOLO: boxes are matched and compared in float32 whatever the blobs are, so that every device decides alike."""
+"""YOLO: boxes are matched and compared in float32 for all blob types, so that all devices decide alike."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ WARM_UP_SCALE = 0.01
 
 
 def sigmoid(x: Array) -> Array:
-    """Computed in float64."""
+    """The sigmoid, computed in float64."""
     with np.errstate(over="ignore"):
         values: Array = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype)
     return values
 
 
 def by_cell(x: Array, anchors: int) -> Array:
-    """[items, row, column, anchor, number] of a blob of predictions."""
+    """A blob of predictions as [items, row, column, anchor, number]."""
     items, channels, rows, columns = x.shape
     return np.moveaxis(x.reshape(items, anchors, channels // anchors, rows, columns), (1, 2), (3, 4))
 
 
 def decode(cells: Array, anchors: Array, divisor: float) -> Array:
-    """Boxes [.., 4] of predictions [items, side, side, anchors, ..]: center and size, float32."""
+    """Boxes [.., 4] of predictions [items, side, side, anchors, ..]: centre and size, float32."""
     x, side = cells[..., :4].astype(np.float32), np.float32(cells.shape[2])
     at = np.arange(cells.shape[2], dtype=np.float32)
     with np.errstate(over="ignore"):
@@ -39,7 +39,7 @@ def decode(cells: Array, anchors: Array, divisor: float) -> Array:
 
 
 def overlap(a: Array, b: Array) -> Array:
-    """Area in common / area of both together, of boxes of center and size, broadcast against each other."""
+    """Intersection over union of boxes given by centre and size, broadcast against each other."""
     half = np.float32(0.5)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         low = np.maximum(a[..., :2] - a[..., 2:] * half, b[..., :2] - b[..., 2:] * half)
@@ -54,7 +54,7 @@ def overlap(a: Array, b: Array) -> Array:
 
 
 def rows_of(op: RegionLoss | GridLoss, truth: Array, item: int, layer: str) -> Array:
-    """The true boxes of an item; InputError for one that lies in no cell or is of no class."""
+    """The true boxes of an item; InputError for a box outside of all cells or without a valid class."""
     unused = np.flatnonzero(truth[:, 3] == 0)
     rows = truth[: unused[0]] if len(unused) else truth
     for label, x, y, w, h in rows:
@@ -75,7 +75,7 @@ def rows_of(op: RegionLoss | GridLoss, truth: Array, item: int, layer: str) -> A
 
 
 def region_gradients(op: RegionLoss, call: ReferenceCall) -> Array:
-    """d, as [items, row, column, anchor, number]."""
+    """The gradients d as [items, row, column, anchor, number]."""
     x = by_cell(call["x0"], len(op.anchors))
     truth = call["x1"].reshape(op.items, op.rows, GRID_TRUTH)
     anchors, boxes = np.array(op.anchors), decode(x, np.array(op.anchors), op.side)
@@ -109,12 +109,12 @@ def region_gradients(op: RegionLoss, call: ReferenceCall) -> Array:
 
 
 def match(op: RegionLoss, boxes: Array, anchors: Array, true_box: Array) -> int:
-    """The anchor of a cell, with these boxes, that a true box takes."""
+    """The index of the anchor of a cell, with these boxes, that a true box takes."""
     return most_alike((anchors.astype(np.float32) / np.float32(op.side)) if op.bias_match else boxes[:, 2:], true_box)
 
 
 def most_alike(sizes: Array, true_box: Array) -> int:
-    """Which size overlaps that of the true box most, both about one center; of equals the first."""
+    """The index of the size that overlaps the true box's most, both with the same centre; the first among equals."""
     about = np.array([0, 0, *true_box[2:]], np.float32)
     shares = overlap(np.concatenate([np.zeros_like(sizes), sizes], axis=-1), about)
     return int(np.where(np.isnan(shares), -1, shares).argmax())
@@ -135,7 +135,7 @@ def region_loss_backward(op: RegionLoss, call: ReferenceCall) -> None:
 
 
 def grid_gradients(op: GridLoss, call: ReferenceCall) -> tuple[Array, Array]:
-    """d, as [items, row, column, anchor, number], and the derivatives of the values."""
+    """The gradients d as [items, row, column, anchor, number], and the derivatives of the values."""
     x = by_cell(call["x0"], len(op.mask))
     truth = call["x1"].reshape(op.items, op.rows, GRID_TRUTH)
     anchors = np.array(op.anchors)
@@ -184,7 +184,7 @@ def grid_loss_backward(op: GridLoss, call: ReferenceCall) -> None:
 
 
 def candidates(op: GridDetections, call: ReferenceCall, item: int) -> tuple[Array, Array, Array]:
-    """Boxes [k, 4], scores and labels of the predictions of an item: of each its best class."""
+    """Boxes [k, 4], scores and labels of the predictions of an item, each with its best class."""
     every = []
     for t, (anchors, divisor) in enumerate(zip(op.anchors, op.divisors, strict=True)):
         x = by_cell(call[f"x{t}"][item : item + 1].astype(np.float32), len(anchors))

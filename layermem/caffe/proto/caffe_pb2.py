@@ -4,14 +4,14 @@
     google.protobuf.text_format.Merge(open("net.prototxt").read(), net)
     caffe_pb2.PoolingParameter.MAX, caffe_pb2.TRAIN, caffe_pb2.Phase.Value("TEST")
 
-The schema is that of BVLC Caffe with the fields of forks that layermem has (layermem/proto/caffe.proto).
+The schema is BVLC Caffe's, with the fields of forks that layermem supports (layermem/proto/caffe.proto).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import text_format as text_format  # scripts read it as google.protobuf.text_format
+from google.protobuf import text_format as text_format  # scripts use it as google.protobuf.text_format
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 from layermem.proto.schema import NetParameter, message_class

@@ -1,10 +1,10 @@
-"""What no plan of a graph file can do better: the least recomputation within a budget.
+"""A lower bound of the recomputation of any plan of a graph file within a budget.
 
-Look at the step that forms the gradient of a value.  What it reads and writes is in memory, and so are the gradients
-that exist before it and are read after it.  A value that is computed before it and read after it is there too, or is
-computed once more at least.  Which come before and after follows from the graph, whatever the order of a plan.  So the
-cheapest values, per byte, that make up for the bytes over the budget have to be computed again; the largest sum of
-any step is the bound.
+During the step that forms the gradient of a value, its operands are in memory, and so are all gradients that exist
+before it and are read after it.  A value that is computed before the step and read after it is either in memory too, or
+computed at least once more.  The graph determines what comes before and after, for every order of a plan.  Therefore at
+least the cheapest values per byte that make up for the bytes over the budget are recomputed; the bound is the largest
+such sum of any step.
 
 source  the knapsack argument is that of planning/bounds.py, here without a link
 """
@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 
 def least_recomputed(values: ValueGraph, budget_bytes: int) -> int:
-    """A cost that every plan within `budget_bytes` of values and gradients recomputes at least."""
+    """A lower bound of the recomputation cost of every plan within `budget_bytes` of values and gradients."""
     count, most = len(values.variables), 0.0
     masks = _Masks(values)
     for node in range(count):
@@ -45,7 +45,7 @@ class _Masks:
             ancestors[v] = 1 << v
             for u in values.before[v]:
                 ancestors[v] |= ancestors[u]
-                self.data_after[v] |= self.data_after[u] | self.data[u]  # read by steps that follow its own
+                self.data_after[v] |= self.data_after[u] | self.data[u]  # read by steps after its own
                 self.gradients_after[v] |= self.gradients_after[u] | self.readers[u]
         self.values_before, self.descendants = [0] * count, [0] * count
         for v in reversed(range(count)):
@@ -56,7 +56,7 @@ class _Masks:
                 self.descendants[v] |= self.descendants[w] | 1 << w
 
     def gradients_at(self, v: int) -> int:
-        """Gradients in memory while that of v is formed."""
+        """Gradients in memory while the gradient of v is formed."""
         return self.readers[v] | 1 << v | (self.descendants[v] & self.gradients_after[v])
 
 
@@ -72,7 +72,8 @@ def _members(mask: int) -> Iterator[int]:
 
 
 def _cheapest(values: ValueGraph, items: int, give_way: int) -> float:
-    """Cost of recomputing `give_way` bytes, those of the last value in part; of all items, if they have fewer."""
+    """Cost of recomputing `give_way` bytes, with a fraction of the last value; of all items, if they have fewer
+    bytes."""
     cost = 0.0
     with_bytes = [v for v in _members(items) if values.bytes[v]]
     for v in sorted(with_bytes, key=lambda v: values.costs[v] / values.bytes[v]):

@@ -1,10 +1,10 @@
-"""A training graph as a graph file: a function per layer, and the backward of each.
+"""Exports a training graph as a graph file: a function per layer, and the backward of each.
 
-blob        a variable `_`; of a layer that reads nothing (data, labels): a network input, named by a number
+blob        a variable `_`; tops of a layer that reads nothing (data, labels) are network inputs, named by a number
 parameter   a variable `/name`
 stash       part of its function, as in Chainer, and so not written
-backward    all backward ops of a layer are one function; that of a layer without any reads and adds nothing
-seconds     an attribute of each function, where the costs of ops are known: of its op, or of all that a backward is
+backward    all backward ops of a layer are one function; without any, the function reads and adds nothing
+seconds     an attribute of each function if the costs of ops are known: of its op, or of all ops of a backward
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from layermem.planning.costs import Costs, as_written
 
 
 def graph_file(graph: Graph, costs: Costs | None = None) -> GraphFile:
-    """The file that describes one step of `graph`, and what its functions take by `costs`; updates are left out."""
+    """Describe one step of `graph`, with costs of its functions by `costs`; updates are left out."""
     forward = [op for op in graph.ops if op.kind == FORWARD and op.node >= 0]
     inputs = [blob for op in forward if not op.reads for blob in op.writes if graph.buffers[blob].kind == DATA]
     number = {blob: str(i) for i, blob in enumerate(inputs)}
@@ -48,7 +48,7 @@ def _name(graph: Graph, name: str, number: dict[str, str]) -> str:
 
 
 def _gradients(graph: Graph) -> dict[str, str]:
-    """Gradient buffer -> the buffer that it is the gradient of."""
+    """Map each gradient buffer to the buffer that it is the gradient of."""
     return {name: name.removesuffix(".diff") for name, b in graph.buffers.items() if b.kind in (DIFF, GRADIENT)}
 
 
@@ -58,7 +58,7 @@ def _forward(op: Op, ids: dict[str, int]) -> Function:
 
 
 def _backward(op: Op, steps: list[Op], ids: dict[str, int], gradients: dict[str, str]) -> Function:
-    """What the backward ops of a layer read from outside, and the gradients that they leave."""
+    """The backward function of a layer: outside buffers that its ops read, and gradients that they leave."""
     steps = [step for step in steps if not isinstance(step.record, Fill)]
     touched = unique(b for step in steps for b in step.reads)
     reads = [(ids[gradients[b]], "gradient") for b in touched if gradients.get(b) in op.writes]

@@ -3,7 +3,7 @@
     order    every value once, in topological order, then every gradient from the last value back
     search   from that order and from the plan by lower sets (native/planning/nested/nested_planner.h)
 
-An action is what native lower-set plans list: ("forward" | "recompute", node) or ("backward", step).
+An action is one of native lower-set plans: ("forward" | "recompute", node) or ("backward", step).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Action = tuple[str, int]
 
 
 def edits_of(count: int) -> int:
-    """Edits that annealing tries in a graph of `count` values."""
+    """The number of edits that annealing tries in a graph of `count` values."""
     large = SETTINGS.large_graph_values
     return min(SETTINGS.graph_edits * large // max(large, count), SETTINGS.graph_edits_per_value * count)
 
 
 @dataclass(frozen=True)
 class NestedResult:
-    """A plan with its exact peak and the cost of all that it computes again."""
+    """A plan with its exact peak and its recomputation cost."""
 
     actions: tuple[Action, ...]
     peak_bytes: int
@@ -34,7 +34,7 @@ class NestedResult:
 
 
 class NestedPlanner:
-    """The values of a graph file as the native planner of nested recomputation sees them."""
+    """The values of a graph file in the form of the native planner of nested recomputation."""
 
     def __init__(self, values: ValueGraph):
         self.values, count = values, len(values.variables)
@@ -42,7 +42,7 @@ class NestedPlanner:
         for kind in ("data", "gradient"):
             for node, nbytes in enumerate(values.bytes):
                 self.graph.add_buffer(f"{kind} {node}", nbytes, False, 0.0, 0.0)
-        self.order: list[int] = []  # op ids: of node v at v, of step s at count + s
+        self.order: list[int] = []  # op ids: node v at index v, step s at count + s
         for node, cost in enumerate(values.costs):
             name, reads, seconds = f"forward {node}", values.before[node], float(cost)
             again = self.graph.add_op(name, reads, [], [node], [], 0, seconds)
@@ -56,13 +56,13 @@ class NestedPlanner:
         self.native = _native.NestedPlanner(self.graph, self.order, self.evictable, [], count, 0, SETTINGS.native)
 
     def plan(self, budget_bytes: int, starts: Iterable[Sequence[Action]] = ()) -> NestedResult | None:
-        """The plan with the least recomputation that was found within the budget, no more than that of each start."""
+        """The plan with the least recomputation found within the budget, at most that of each start."""
         work_percent, edits = SETTINGS.graph_work_percent, edits_of(len(self.evictable))
         found = self.native.plan(budget_bytes, [self._ops(start) for start in starts], work_percent, edits)
         return None if found is None else self._result(found.order)
 
     def minimum(self) -> NestedResult:
-        """The plan of the fewest bytes that was found."""
+        """The plan with the fewest bytes found."""
         return self._result(self.native.minimum().order)
 
     def _ops(self, actions: Sequence[Action]) -> list[int]:

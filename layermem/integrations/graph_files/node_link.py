@@ -1,12 +1,12 @@
-"""Computational graphs as node-link JSON, the form of Checkmate's and Moccasin's graphs: read, run, and check.
+"""Reads, runs and checks computational graphs in node-link JSON, the form of Checkmate's and Moccasin's graphs.
 
-    nodes   `cost_ram` bytes of its output and `cost_cpu`, what one run costs; `backward` of a training graph.  Random
+    nodes   `cost_ram`, bytes of the output, and `cost_cpu`, cost of one run; `backward` in training graphs.  Random
             layered graphs have `out_cost` and `duration` instead
     links   `source`, `target` (or "0", "1"): the target reads the output of the source; numbers of nodes, from 0
     graph   `name`, and `order`, an order of all nodes in which they can run
 
-A sequence of node numbers runs each of them, some more than once.  An output is in memory from its run to the last one
-that reads it before the next run of the same node; a run needs what it reads and what it writes at once.
+A sequence of node numbers runs each node at least once.  An output is in memory from its run to the last run that reads
+it before the next run of the same node; a run needs its inputs and its output at the same time.
 
 source  github.com/haoming-codes/moccasin, data/ and src/moccasin/util.py (form and measure of memory); no code is taken
         from it
@@ -27,7 +27,7 @@ from layermem.utils.input_files import read_lines
 from layermem.utils.units import LIMIT, format_bytes
 
 REMEDY = "give node-link JSON as networkx writes it, with whole numbers cost_ram and cost_cpu of each node"
-MAX_COST = 10**15  # FLOPs of a node pass 10**12
+MAX_COST = 10**15  # FLOPs of a node may exceed 10**12
 
 
 @dataclass(frozen=True)
@@ -42,27 +42,27 @@ class NodeLinkGraph:
 
     @property
     def total_cost(self) -> int:
-        """Of every node once."""
+        """The cost of running every node once."""
         return sum(self.cost)
 
     @cached_property
     def order_bytes(self) -> int:
-        """The peak of the given order, without recomputation: budgets are shares of it."""
+        """The peak of the given order, without recomputation, to which percentages of budgets refer."""
         return run_sequence(self, self.order)[0]
 
     @cached_property
     def least_bytes(self) -> int:
-        """What the largest run needs: no sequence takes less."""
+        """The bytes of the largest run: a lower bound of the peak of all sequences."""
         return max(self.bytes[v] + sum(self.bytes[u] for u in reads) for v, reads in enumerate(self.reads))
 
 
 def read_node_link(path: str | Path) -> NodeLinkGraph:
-    """The graph in the file at `path`; InputError where it is not one."""
+    """Read the graph in the file at `path`; InputError if it is not one."""
     return parse_node_link("\n".join(read_lines(path, what="graph file")), str(path))
 
 
 def parse_node_link(text: str, path: str | None = None) -> NodeLinkGraph:
-    """The graph that `text` describes."""
+    """Parse the graph that `text` describes."""
     try:
         return _graph(json.loads(text))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
@@ -98,14 +98,14 @@ def _number(values: Any, names: Sequence[str], limit: int) -> int:
 
 
 def _topological(reads: Sequence[Sequence[int]]) -> list[int]:
-    """All nodes, each after what it reads, the lowest number first."""
+    """All nodes, each after its inputs, the lowest number first."""
     if all(read < node for node, each in enumerate(reads) for read in each):
         return list(range(len(reads)))
     raise ValueError("its nodes are not in an order in which they can run, and `order` gives none")
 
 
 def run_sequence(graph: NodeLinkGraph, sequence: Sequence[int]) -> tuple[int, int]:
-    """(peak bytes, cost) of a sequence; ValueError where a node reads what has not run, or never runs."""
+    """(peak bytes, cost) of a sequence; ValueError if a node reads a node that has not run, or never runs."""
     until = last_reads(graph, sequence)
     if len(set(sequence)) < len(graph.bytes):
         raise ValueError("not every node runs")
@@ -117,8 +117,8 @@ def run_sequence(graph: NodeLinkGraph, sequence: Sequence[int]) -> tuple[int, in
 
 
 def last_reads(graph: NodeLinkGraph, sequence: Sequence[int]) -> list[int]:
-    """For each run, the last position at which its output is read; its own, if that is nowhere."""
-    last: dict[int, int] = {}  # the latest run of a node
+    """For each run, the last position at which its output is read; its own position if it is never read."""
+    last: dict[int, int] = {}  # position of the latest run of each node
     until: list[int] = []
     for position, node in enumerate(sequence):
         for read in graph.reads[node]:

@@ -1,8 +1,8 @@
-"""Recomputation in the order of a node-link graph: every node may run any number of times.
+"""Plans recomputation in the order of a node-link graph: every node may run any number of times.
 
-split    residencies are split where memory is full (splitting.py)
-search   the native lookahead planner (native/planning/nested), from the order and from the sequence so found
-polish   simulated annealing of the best sequence (native/planning/nested/polish.h)
+split    splits residencies where memory is full (splitting.py)
+search   runs the native lookahead planner (native/planning/nested) from the order and from the sequence of `split`
+polish   applies simulated annealing to the best sequence (native/planning/nested/polish.h)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
 
 
 def _native_graph(graph: NodeLinkGraph) -> tuple[_native.LayoutGraph, list[int]]:
-    """The graph with an output per node, and the op of each node, which can run again."""
+    """The graph with one output per node, and the op of each node, which can run again."""
     native, ops = _native.LayoutGraph(), [0] * len(graph.bytes)
     for node, nbytes in enumerate(graph.bytes):
         native.add_buffer(str(node), nbytes, False, 0.0, 0.0)

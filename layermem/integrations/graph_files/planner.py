@@ -1,4 +1,4 @@
-"""Recomputation planned for a graph file: chains of lower sets over its values, as Kusumoto et al. (NeurIPS 2019), or
+"""Plans recomputation for a graph file: chains of lower sets over its values, as in Kusumoto et al. (NeurIPS 2019), or
 nested recomputation (nested.py).
 
     file        functions in any order, over values, parameters and network inputs
@@ -6,7 +6,7 @@ nested recomputation (nested.py).
     plan_graph  budget -> chain of lower sets, or nested plan -> schedule text (schedule_text.py)
 
 The gradient of a value reads the gradients of all its readers, and the data that the backward of each of them reads.
-Bytes are of values and their gradients; parameters, inputs and workspace are not counted, as in the paper.
+Only the bytes of values and their gradients count; parameters, inputs and workspace do not, as in the paper.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ MODELS = ("live", "paper")
 
 
 def default_reads(model: str) -> str:
-    """What a backward is taken to read under `model`: its formula is for inputs alone."""
+    """The default of `reads` under `model`: the formula of the paper holds only for inputs."""
     return "inputs" if model == "paper" else "file"
 
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """What a plan costs (in `cost_unit`) and takes (in bytes); without a plan, why not.
+    """The cost (in `cost_unit`) and the bytes of a plan; without a plan, the bounds that show why there is none.
 
-    Searches over lower sets round costs whose sum is above 2^20 to 1/16,384 of it: so exact is `proven_optimal` then.
+    Searches over lower sets round costs to 1/16,384 of their sum if that is above 2^20; `proven_optimal` then holds
+    only for the rounded costs.
     """
 
     feasible: bool
     budget_bytes: int
-    minimum_bytes: int  # least budget that was found to do, by the same model and family
-    minimum_proven: bool  # no less would do
+    minimum_bytes: int  # smallest budget with a plan, by the same model and family
+    minimum_proven: bool  # whether no smaller budget has a plan
     lower_sets: int
     seconds: float
-    proven_optimal: bool  # of the plan: nothing better in the family; of no plan: there is none
+    proven_optimal: bool  # the plan is the best of its family, or none exists
     cost_forward: int
-    cost_bound: int = 0  # no plan within the budget recomputes less
+    cost_bound: int = 0  # lower bound of the cost of any plan within the budget
     cost_recomputed: int | None = None
     peak_bytes: int | None = None  # exact liveness of the schedule
     peak_formula_bytes: int | None = None  # the paper's max M_i of the chain
-    chain: tuple[tuple[int, ...], ...] = ()  # L1 < L2 < ... < V, of variable ids
-    reads: str = "file"  # what a backward is taken to read
+    chain: tuple[tuple[int, ...], ...] = ()  # L1 < L2 < ... < V, as variable ids
+    reads: str = "file"  # the data that backwards are assumed to read
     cost_unit: str = AUTHORS  # NANOSECONDS, or AUTHORS: 10 for a convolution, 1 for any other function
     schedule: str = field(default="", repr=False)
 
@@ -91,19 +92,21 @@ class GraphPlanner:
         self._least: _native.ChainReport | None = None
 
     def least(self, time_limit: float = 60.0) -> _native.ChainReport:
-        """The native plan of the least peak that was found; its model_peak_bytes is the least budget."""
+        """The native plan of the smallest peak found; its model_peak_bytes is the smallest budget."""
         if self._least is None or not self._least.proven_optimal:
             self._least = self.native.minimum(time_limit)
         return self._least
 
     def plan(self, budget_bytes: int | None = None, objective: str = "T", time_limit: float = 60.0) -> GraphPlan:
-        """The plan within `budget_bytes` of values and gradients; without one, within the least that will do."""
+        """The plan within `budget_bytes` of values and gradients; without a budget, within the smallest that has a
+        plan."""
         if self.nested is not None:
             return self._plan_nested(self.nested, budget_bytes, objective, time_limit)
         least = self.least(time_limit)
         budget_bytes = least.model_peak_bytes if budget_bytes is None else budget_bytes
         found = self.native.solve(budget_bytes, OBJECTIVES[objective], time_limit)
-        if found is None and least.model_peak_bytes <= budget_bytes:  # the time was up before the search came that far
+        # The time limit ended the search before it found this plan.
+        if found is None and least.model_peak_bytes <= budget_bytes:
             found = least
         minimum_bytes = min(least.model_peak_bytes, found.model_peak_bytes) if found else least.model_peak_bytes
         common = self._common(budget_bytes, minimum_bytes, least.proven_optimal)
@@ -138,8 +141,8 @@ class GraphPlanner:
     def _plan_nested(
         self, nested: NestedPlanner, budget_bytes: int | None, objective: str, time_limit: float
     ) -> GraphPlan:
-        """Of no budget, and of one that does not do, the least bytes are searched for; of others the peak is the least
-        that was found to do."""
+        """Without a budget, or with one that has no plan, search for the fewest bytes; otherwise report the smallest
+        peak found."""
         if OBJECTIVES[objective] == "memory":
             raise InputError("objective 'memory' is of lower sets; use objective 'time' with family 'nested'")
         begin = perf_counter()
@@ -180,15 +183,15 @@ def plan_graph(
     reads: str | None = None,
     op_costs: str = "file",
 ) -> GraphPlan:
-    """A plan for the graph file at `path` within `budget_bytes`, or within the least that will do.
+    """Plan the graph file at `path` within `budget_bytes`, or within the smallest budget that has a plan.
 
     family      lower sets at which a segment may end: extended, exact or approx; or nested, any value any number of
                 times (objective T, model live)
-    objective   T: least recomputation; M: most of it, the coarse segments that liveness then shrinks
-    time_limit  seconds for the least budget, and as many for the plan; then the best found so far is returned.  They
+    objective   T: least recomputation; M: most recomputation, in coarse segments whose memory liveness then reduces
+    time_limit  seconds for the smallest budget, and again for the plan; then the best plan so far is returned.  They
                 are counted in steps, so that the answer is the same on every machine
-    reads       file: a backward reads what the file lists (default of model live); inputs: the inputs of its function
-                (the paper's assumption, and its default)
-    op_costs    file: seconds of each function, where the file gives them; authors: 10 for a convolution, else 1
+    reads       file: a backward reads the data that the file lists (default of model live); inputs: the inputs of its
+                function (assumption and default of model paper)
+    op_costs    file: seconds of each function if the file gives them; authors: 10 for a convolution, else 1
     """
     return GraphPlanner(read_graph(path), family, model, reads, op_costs).plan(budget_bytes, objective, time_limit)

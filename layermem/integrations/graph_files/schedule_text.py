@@ -6,8 +6,8 @@ forget V forward       free the data of variable V
 forget V backward      free its gradient
 
 A backward reads the gradients of its function's outputs, and the data that the file lists for it or, with reads
-"inputs", that of its function's inputs instead (value_graph.py).  The gradient of a value that no function reads is
-given; that of a value to which no backward adds is not there, and not read.
+"inputs", the data of its function's inputs (value_graph.py).  The gradient of a value that no function reads is given;
+a value to which no backward adds has no gradient, and none is read.
 
 source  github.com/pfnet-research/recompute, scripts/run_schedule.py (format); no code is taken from it
 """
@@ -27,7 +27,7 @@ DATA, GRADIENT = "forward", "backward"
 def schedule_text(values: ValueGraph, actions: Sequence[tuple[str, int]]) -> str:
     """The text of a plan's actions: ('forward' | 'recompute', node), ('backward', step), steps from the last node down.
 
-    What is not read again before it is next written is forgotten at once.
+    Data that are not read again before they are next written are forgotten at once.
     """
     writer = _Writer(values)
     done = [
@@ -44,7 +44,7 @@ def schedule_text(values: ValueGraph, actions: Sequence[tuple[str, int]]) -> str
     return "".join(line + "\n" for line in reversed(lines))
 
 
-Done = tuple[list[str], set[Array], set[Array]]  # lines, arrays read, arrays written afresh
+Done = tuple[list[str], set[Array], set[Array]]  # lines, arrays read, arrays newly written
 
 
 class _Writer:
@@ -53,7 +53,7 @@ class _Writer:
     def __init__(self, values: ValueGraph):
         self.values, self.graph = values, values.graph
         self.half = len(self.graph.forward)
-        self.begun: set[int] = set()  # functions whose gradients of parameters are done
+        self.begun: set[int] = set()  # functions whose gradients of parameters are complete
         self.readers = values.readers
 
     def forward(self, node: int) -> Done:
@@ -64,7 +64,7 @@ class _Writer:
         return [f"compute {index}{which}"], _data(self.values.data_of_forward(index)), {(variable, DATA)}
 
     def backward(self, node: int) -> Done:
-        """The gradient of one value, and of every parameter whose function has no gradient to wait for any more."""
+        """Compute the gradient of one value, and of every parameter whose function waits for no more gradients."""
         variable = self.values.variables[node]
         lines: list[str] = []
         reads: set[Array] = set()
@@ -90,7 +90,8 @@ class _Writer:
         writes |= {(targets[k], GRADIENT) for k in chosen}
 
     def may_forget(self, array: Array) -> bool:
-        """Values and their gradients; data of others is the user's, and gradients of parameters are the result."""
+        """Whether an array may be forgotten: values and their gradients may; other data belong to the user, and
+        gradients of parameters are results."""
         return array[0] in self.readers
 
     def _targets(self, index: int) -> tuple[int, ...]:
@@ -102,7 +103,7 @@ def _data(values: Iterable[int]) -> set[Array]:
 
 
 def run_schedule(graph: GraphFile, text: str, reads: str = "file", op_costs: str = "file") -> tuple[int, int]:
-    """(peak bytes, cost of all forward runs) of a schedule; InputError with its line where it cannot run.
+    """Return (peak bytes, cost of all forward runs) of a schedule; InputError with its line if it cannot run.
 
     Peak counts the data and gradients of values.  Every parameter that some backward adds to must get its gradient
     from each of them, once.
@@ -124,7 +125,7 @@ def run_schedule(graph: GraphFile, text: str, reads: str = "file", op_costs: str
 
 
 def missing_reads(graph: GraphFile, text: str) -> int:
-    """How many backwards of a schedule read, by the file, data that is not there when they run."""
+    """The number of backwards in a schedule that read, by the file, data that are absent when they run."""
     half, values, missing = len(graph.forward), ValueGraph(graph), 0
     present: set[int] = set()
     for verb, what, *rest in (line.split() for line in text.splitlines()):
@@ -140,14 +141,14 @@ def missing_reads(graph: GraphFile, text: str) -> int:
 
 
 class _ScheduleRun:
-    """What is present while a schedule runs."""
+    """The arrays that are present while a schedule runs."""
 
     def __init__(self, values: ValueGraph):
         self.values, self.graph = values, values.graph
         graph = values.graph
         self.functions = (*graph.forward, *graph.backward)
         self.present: set[Array] = set()
-        self.added: set[tuple[int, int]] = set()  # (backward function, its output) that have run
+        self.added: set[tuple[int, int]] = set()  # (backward function, output) pairs that have run
         read = {v for function in graph.forward for v, _ in function.reads}
         self.given = {v for function in graph.forward for v in function.writes if v not in read}
         self.peak_bytes = self.cost = self.live_bytes = 0

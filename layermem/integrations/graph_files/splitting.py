@@ -1,13 +1,13 @@
-"""Recomputation in the given order of a graph: outputs in memory where it is full run again before a later read.
+"""Recomputation in the given order of a graph: where memory is full, outputs are dropped and run again later.
 
     order     a b c d e      the peak, over the budget, is at c; a is in memory from its run to e
     move      a b c d a e    a is dropped after its last read before c, and runs again before e
 
-A move splits the residency of one output that nothing reads at the peak.  Inputs that are gone by then either stay
-until that run, or run again before it, in turn.  Of all moves at the peak, the one that removes the most bytes over the
-budget per cost is made, until nothing is over it; then runs that turned out needless are removed.  A move changes what
-is live between two reads alone, so a candidate is judged by that part, and none whose bytes, were its inputs free, are
-too few for its cost.  The answer depends on the graph and the budget alone.
+A move splits the residency of an output that no node reads at the peak.  Inputs that would be gone by the second run
+either stay until then, or run again before it, recursively.  The move at the peak that removes the most bytes over the
+budget per cost is made, until the budget holds; then runs that proved needless are removed.  A move changes live bytes
+only between two reads, so candidates are compared by that range, and those whose bytes would be too few for their cost
+even with free inputs are skipped.  The answer depends only on the graph and the budget.
 
 source  the retention intervals of Bartan et al., "Moccasin: Efficient Tensor Rematerialization for Neural Networks",
         ICML 2023, chosen greedily instead of by constraint programming
@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from layermem.integrations.graph_files.node_link import NodeLinkGraph, run_sequence
 
-POWERS = (4.0, 2.0, 1.0, 0.75, 0.5, 0.25)  # of the cost of a move, each tried
-LAST_POWER = 0.0  # tried where none of them finds a sequence: cost does not count
-MAX_RUNS = 3  # of all nodes together, in numbers of nodes; more is given up
+POWERS = (4.0, 2.0, 1.0, 0.75, 0.5, 0.25)  # powers of the cost of a move, each of which is tried
+LAST_POWER = 0.0  # tried if none of them finds a sequence: cost is ignored
+MAX_RUNS = 3  # limit of all runs together, as a multiple of the number of nodes
 
 Bytes = npt.NDArray[np.int64]
 
@@ -45,7 +45,7 @@ def split_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
 
 
 def _plan(graph: NodeLinkGraph, budget_bytes: int, power: float) -> list[int] | None:
-    """The moves with the most bytes per cost to that power; None if none is left, or after too many."""
+    """Make the moves with the most bytes per cost to that power; None if no move is left, or after too many."""
     state = _Sequence(graph, list(graph.order), budget_bytes, power)
     while int(state.live.max()) > budget_bytes:
         move = state.best_move()
@@ -58,21 +58,22 @@ def _plan(graph: NodeLinkGraph, budget_bytes: int, power: float) -> list[int] | 
 
 @dataclass(frozen=True)
 class _Drop:
-    """An output that is not read at the peak: of the run at `position`, read last before it and first after it."""
+    """An output that is not read at the peak: of the run at `position`, with its last read before and first read after
+    it."""
 
     position: int
     last: int
     later: int
-    over: float  # what the drop alone removes of the bytes over the budget, summed over all runs
+    over: float  # bytes over the budget that the drop removes, summed over all runs
 
 
 @dataclass(frozen=True)
 class _Move:
-    """Run `chain` before the run at `later`; the last of them is of the output that is dropped before."""
+    """Run `chain` before the run at `later`; its last node is the one whose output is dropped before."""
 
     later: int
     chain: list[int]
-    score: float  # the lower, the better
+    score: float  # lower is better
 
 
 class _Sequence:
@@ -128,8 +129,8 @@ class _Sequence:
                 yield _Drop(position, last, later, over)
 
     def _chain(self, drop: _Drop, limit: float) -> list[int]:
-        """The dropped node after all that it reads and that is not in memory before the run at `later`, in an order in
-        which they can run; none if that is the node alone, or surely not below the score `limit`."""
+        """The dropped node after those of its inputs that are not in memory before the run at `later`, in a possible
+        order; empty if that is only the node, or certainly not below the score `limit`."""
         chain: dict[int, None] = {}
         stack = [self.runs[drop.position]]
         rest, over, cost = self._rest_bytes(drop) - self.budget_bytes, drop.over, 0
@@ -139,7 +140,7 @@ class _Sequence:
             missing = next(reads, None)
             if missing is None:
                 chain[stack.pop()] = None
-                over -= max(0, rest + self.graph.bytes[node])  # at least, while it runs
+                over -= max(0, rest + self.graph.bytes[node])  # lower bound of the bytes while it runs
                 cost += self.graph.cost[node]
                 if self._score(over, cost) >= limit:
                     return []
@@ -152,14 +153,14 @@ class _Sequence:
         return latest != drop.position and self._until(latest) >= drop.later
 
     def _rest_bytes(self, drop: _Drop) -> int:
-        """What is in memory before the run at `later`, the dropped output apart."""
+        """Bytes in memory before the run at `later`, without the dropped output."""
         nbytes = self.graph.bytes
         return int(self.live[drop.later]) - nbytes[self.runs[drop.later]] - nbytes[self.runs[drop.position]]
 
     def _score_of(self, drop: _Drop, chain: list[int]) -> float:
-        """Inputs of the chain that would be gone by then stay."""
+        """The score of a move in which inputs of the chain that would be gone by then stay."""
         nbytes, members = self.graph.bytes, set(chain)
-        stay: dict[int, int] = {}  # from the first run at which they are gone now
+        stay: dict[int, int] = {}  # node -> first run at which it is now gone
         for v in {read for node in chain for read in self.graph.reads[node]} - members:
             until = self._until(self._latest(v, drop.later))
             if until < drop.later:
@@ -190,7 +191,7 @@ def _live(graph: NodeLinkGraph, runs: Sequence[int], until: Sequence[int]) -> By
 
 
 def _live_of_chain(graph: NodeLinkGraph, chain: list[int]) -> Bytes:
-    """Of the outputs of `chain` alone, each until the last run that reads it."""
+    """Live bytes of only the outputs of `chain`, each until the last run in it that reads it."""
     until = {node: position for position, node in enumerate(chain)}
     for position, node in enumerate(chain):
         until.update((v, position) for v in graph.reads[node] if v in until)
@@ -198,7 +199,7 @@ def _live_of_chain(graph: NodeLinkGraph, chain: list[int]) -> Bytes:
 
 
 def _without_needless_runs(graph: NodeLinkGraph, sequence: list[int], budget_bytes: int) -> list[int]:
-    """The sequence without runs that it can do without, the costliest first."""
+    """The sequence without runs that are not needed; the costliest are tried first."""
     runs = Counter(sequence)
     by_cost = sorted((p for p, v in enumerate(sequence) if runs[v] > 1), key=lambda p: -graph.cost[sequence[p]])
     removed: set[int] = set()
@@ -206,7 +207,7 @@ def _without_needless_runs(graph: NodeLinkGraph, sequence: list[int], budget_byt
         if runs[sequence[position]] == 1:
             continue
         tried = [v for p, v in enumerate(sequence) if p != position and p not in removed]
-        with suppress(ValueError):  # a node reads what has not run
+        with suppress(ValueError):  # a node would read one that has not run
             if run_sequence(graph, tried)[0] <= budget_bytes:
                 removed.add(position)
                 runs[sequence[position]] -= 1

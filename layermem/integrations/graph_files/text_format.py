@@ -1,16 +1,16 @@
-"""Computational graphs in the text form of Kusumoto et al. (NeurIPS 2019): read, write, check.
+"""Reads, writes and checks computational graphs in the text form of Kusumoto et al. (NeurIPS 2019).
 
 2 2                 2 variables, 2 functions: the forward ones, then their backwards in the same order
 0 4096 _            id, bytes, name: `_` is a value of the net, `/path/W` a parameter, a number a network input
 1 16384 /conv/W
 forward             a function: `forward` or `backward`
-2 1                 so many inputs, so many outputs
-...                 inputs `id kind`; the kind is `_` in a forward; in a backward it says what is read of the
+2 1                 number of inputs, number of outputs
+...                 inputs `id kind`; the kind is `_` in a forward; in a backward it names what is read of the
                     variable: its `gradient`, or its data, as an `input` or `output` of the forward
 0                   outputs `id`; a backward adds to the gradients of these
 Convolution2DFunction
-{"sx": 1, ...}      one line of JSON: attributes.  `seconds`, in all functions or in none, is what one run takes: an
-                    addition to the authors' form, in which attributes are whatever the framework has
+{"sx": 1, ...}      one line of JSON: attributes.  `seconds`, in all functions or in none, is the duration of one
+                    run: an addition to the authors' form, in which attributes depend on the framework
 
 source  github.com/pfnet-research/recompute, scripts/dump.py (format); no code is taken from it
 """
@@ -29,10 +29,10 @@ from layermem.utils.units import LIMIT, format_bytes
 
 CONVOLUTION_COST, OTHER_COST = 10, 1
 SECONDS, MAX_SECONDS = "seconds", 1e4
-AUTHORS, NANOSECONDS = "authors", "ns"  # units of costs: CONVOLUTION_COST and OTHER_COST, or what `seconds` say
+AUTHORS, NANOSECONDS = "authors", "ns"  # units of costs: CONVOLUTION_COST and OTHER_COST, or `seconds`
 OP_COSTS = ("file", AUTHORS)
 READ_KINDS = ("gradient", "input", "output")
-MAX_DIGITS, MAX_BYTES_DIGITS = 9, 19  # of a count or an id, and of bytes
+MAX_DIGITS, MAX_BYTES_DIGITS = 9, 19  # digits of a count or an id, and of bytes
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Variable:
 
     @property
     def is_value(self) -> bool:
-        """Computed by the net itself; parameters and network inputs are not."""
+        """Whether the net itself computes the variable; parameters and network inputs are not values."""
         return self.name == "_"
 
 
 @dataclass(frozen=True)
 class Function:
-    """One op.  `reads` pairs a variable with what is read of it; `writes` are variables, or their gradients."""
+    """One op.  `reads` pairs a variable with the kind of read; `writes` are variables, or their gradients."""
 
     kind: str  # forward or backward
     type_name: str  # Chainer's class name, such as Convolution2DFunction
@@ -66,7 +66,7 @@ class Function:
 
     @property
     def seconds(self) -> float | None:
-        """What one run takes, if the file says so."""
+        """The seconds of one run, if the file gives them."""
         return self.attributes.get(SECONDS)
 
 
@@ -80,9 +80,9 @@ class GraphFile:
     path: str | None = None
 
     def costs(self, op_costs: str = "file") -> tuple[str, list[int]]:
-        """The unit of costs, and that of one run of each forward function: whole numbers, so that sums are exact.
+        """The unit of costs, and the cost of one run of each forward function: integers, so that sums are exact.
 
-        By "file" they are nanoseconds, at least one, where it gives seconds; else those of the authors.
+        By "file" they are nanoseconds, at least one, if the file gives seconds; otherwise the costs of the authors.
         """
         if op_costs not in OP_COSTS:
             raise InputError(f"unknown op costs '{op_costs}' (choose from {', '.join(OP_COSTS)})")
@@ -93,7 +93,7 @@ class GraphFile:
 
 
 class _Lines:
-    """The lines of a file, one at a time, with their numbers for whoever must complain."""
+    """The lines of a file, one at a time, with their numbers for errors."""
 
     def __init__(self, text: str, path: str | None):
         self.lines, self.path, self.number = text.splitlines(), path, 0
@@ -124,7 +124,7 @@ def _short(words: list[str]) -> str:
 
 
 def parse_graph(text: str, path: str | None = None) -> GraphFile:
-    """The graph that `text` describes; InputError with path and line where it does not follow the form."""
+    """Parse the graph that `text` describes; InputError with path and line if it does not follow the form."""
     lines = _Lines(text, path)
     variable_count, function_count = lines.integers(2, "'VARIABLES FUNCTIONS', two numbers")
     if function_count % 2:
@@ -192,7 +192,7 @@ def _known(lines: _Lines, variable: int, count: int) -> int:
 
 
 def _check_halves(graph: GraphFile) -> None:
-    """The first half runs forward, the second is its backward, and every value has one writer."""
+    """Check that the first half runs forward, the second is its backward, and every value has one writer."""
     writer: dict[int, Function] = {}
     for kind, half in (("forward", graph.forward), ("backward", graph.backward)):
         for function in half:
@@ -226,7 +226,7 @@ def _check_halves(graph: GraphFile) -> None:
 
 
 def _check_seconds(graph: GraphFile) -> None:
-    """All functions say what they take, or none."""
+    """Check that all functions give seconds, or none."""
     functions = (*graph.forward, *graph.backward)
     missing = [function for function in functions if function.seconds is None]
     if missing and len(missing) < len(functions):
@@ -235,12 +235,12 @@ def _check_seconds(graph: GraphFile) -> None:
 
 
 def read_graph(path: str | Path) -> GraphFile:
-    """The graph in the file at `path`."""
+    """Read the graph in the file at `path`."""
     return parse_graph("\n".join(read_lines(path, what="graph file")), str(path))
 
 
 def format_graph(graph: GraphFile) -> str:
-    """The text of `graph`, such that parse_graph() gives it back."""
+    """Format `graph` as text that parse_graph() reads back."""
     lines = [f"{len(graph.variables)} {len(graph.forward) + len(graph.backward)}"]
     lines += [f"{index} {variable.bytes} {variable.name}" for index, variable in enumerate(graph.variables)]
     for function in (*graph.forward, *graph.backward):
@@ -252,5 +252,5 @@ def format_graph(graph: GraphFile) -> str:
 
 
 def write_graph(graph: GraphFile, path: str | Path) -> None:
-    """Writes `graph` to `path`; an existing file stays as it is if that fails."""
+    """Write `graph` to `path`; on failure an existing file is unchanged."""
     write_atomically(path, format_graph(graph).encode())

@@ -1,8 +1,8 @@
-"""Nets and weights as ONNX models, and ONNX models as nets and weights.
+"""Converts nets and weights to ONNX models, and ONNX models to nets and weights.
 
     export(net, path, weights)    a net of phase TEST to a .onnx file
-    convert(path, net)            a .onnx file to a prototxt, and the weights beside it
-    load(path)                    the same as a message and arrays
+    convert(path, net)            a .onnx file to a prototxt, with the weights next to it
+    load(path)                    a .onnx file to a message and arrays
 
 It needs the package `onnx`: pip install 'layermem[onnx]'.
 """

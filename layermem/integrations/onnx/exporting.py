@@ -2,7 +2,7 @@
 
 net        layermem/graph/net.py, layer by layer through the exporters of its types
 inputs     blobs of input layers that an operator reads        outputs   blobs that no operator reads
-names      those of Caffe; of blobs that are written in place, earlier versions have a number: `conv1/1`
+names      as in Caffe; earlier versions of blobs that are written in place have a number: `conv1/1`
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from layermem.solver.parameters import match_weights
 from layermem.utils.files import write_atomically
 from layermem.utils.units import format_bytes
 
-IR_VERSION = 8  # that of ONNX 1.10, the first whose operators are checked here
-LOSSES = ("SoftmaxWithLoss", "InfogainLoss", "SigmoidCrossEntropyLoss")  # that become scores
-BATCH = "N"  # the name of the first axis where the batch is open
+IR_VERSION = 8  # version of ONNX 1.10, the first whose operators are checked here
+LOSSES = ("SoftmaxWithLoss", "InfogainLoss", "SigmoidCrossEntropyLoss")  # losses that become scores
+BATCH = "N"  # the name of the first axis if the batch is open
 
 
 class Exported(NamedTuple):
@@ -52,11 +52,11 @@ def export(
     inputs: Mapping[str, Sequence[int]] | None = None,
     any_batch: bool = False,
 ) -> list[str]:
-    """Write `net` with `weights` as an ONNX model to `path`, whole or not at all; what there is to say about it.
+    """Write `net` with `weights` as an ONNX model to `path` atomically; return notes.
 
     net         a prototxt file, read in phase TEST, or a Net of that phase; its deploy form is written
-    weights     files; of a layer in several of them, the last
-    batch, inputs   of a file, as in layermem.Net
+    weights     files; a layer is taken from the last file that has it
+    batch, inputs   for a file, as in layermem.Net
     any_batch  inputs take batches of any size: the first axis is `N`
 
     InputError for a layer that ONNX cannot express, with its name and the reason, before anything is written.
@@ -68,7 +68,7 @@ def export(
     check_phase(net)
     deployed = build_net(deploy_net(net), "TEST")
     try:
-        check_types(deployed)  # before files are read
+        check_types(deployed)  # raises errors before files are read
     except InputError as error:
         raise net.placed(InputError(error.what, layer=error.layer)) from None
     files = [weights] if isinstance(weights, (str, Path)) else list(weights)
@@ -96,7 +96,7 @@ def write_model(path: str | Path, model: Any) -> None:
 
 
 def export_model(net: graph_net.Net, values: Mapping[str, Array], *, any_batch: bool = False) -> Exported:
-    """The model of `net` with parameters `values`, by name and in Caffe's shapes; it has passed onnx.checker."""
+    """Return the model of `net` with parameters `values`, by name and in Caffe's shapes; it has passed onnx.checker."""
     onnx = onnx_library()
     check_phase(net)
     graph = write_graph(net, values)
@@ -126,9 +126,9 @@ def export_model(net: graph_net.Net, values: Mapping[str, Array], *, any_batch: 
 def parameter_values(
     net: graph_net.Net, files: Sequence[str], needed: Collection[str]
 ) -> tuple[dict[str, Array], list[str]]:
-    """The parameters of `net` by name, and a note for each layer of a file that the net does not have.
+    """Return the parameters of `net` by name, and a note for each layer of a file that the net lacks.
 
-    needed   those that must be there
+    needed   parameters that must be in a file
     """
     values: dict[str, Array] = {}
     unknown: list[str] = []
@@ -156,7 +156,7 @@ def parameter_values(
 
 
 def check_types(net: graph_net.Net) -> None:
-    """InputError for the first layer of a type that ONNX cannot express."""
+    """Raise InputError for the first layer of a type that ONNX cannot express."""
     for layer in net.layers:
         parts = {node.layer.type for node in layer.nodes}
         if layer.type in REFUSED:
@@ -169,7 +169,7 @@ def check_types(net: graph_net.Net) -> None:
 
 
 def write_graph(net: graph_net.Net, values: Mapping[str, Array]) -> Graph:
-    """The operators of all layers of `net`."""
+    """Write the operators of all layers of `net`."""
     check_types(net)
     graph = Graph(values)
     names = blob_names(net)
@@ -186,7 +186,7 @@ def write_graph(net: graph_net.Net, values: Mapping[str, Array]) -> Graph:
 
 
 def _pieces(graph: Graph, net: graph_net.Net, layer: NetLayer, names: Mapping[str, str]) -> list[Piece]:
-    """What the exporters take of a layer: itself, or its parts.  Nothing for an input layer."""
+    """The pieces of a layer for exporters: the layer itself, or its parts; none for an input layer."""
     if layer.type in EXPORTERS and (len(layer.nodes) == 1 or EXPORTERS[layer.type].whole):
         main = next((node for node in layer.nodes if node.layer.type == layer.type), layer.nodes[-1])
         piece = _piece(graph, net, main, names)
@@ -202,7 +202,7 @@ def _piece(graph: Graph, net: graph_net.Net, node: Node, names: Mapping[str, str
 
 
 def _rewired(piece: Piece, net: graph_net.Net, layer: Node | NetLayer, names: Mapping[str, str]) -> Piece:
-    """The piece between the blobs of `layer`."""
+    """The piece with the blobs of `layer` as its inputs and outputs."""
     ends = [
         (tuple(names[b] for b in blobs), tuple(net.blobs[b].shape for b in blobs))
         for blobs in (layer.bottoms, layer.tops)
@@ -242,7 +242,7 @@ def _dropped(net: graph_net.Net, inputs: Sequence[str]) -> list[str]:
 
 
 def _ends(net: graph_net.Net, graph: Graph, known: Mapping[str, Shape]) -> tuple[list[str], list[str]]:
-    """The inputs that an operator reads, and the outputs of the net, or those of layers whose readers are left out."""
+    """The inputs that an operator reads, and the outputs of the net, or of layers whose readers are left out."""
     read = {name for node in graph.nodes for name in node.input}
     inputs = [name for name in _feeds(net) if name in read]
     names = blob_names(net)
@@ -255,7 +255,7 @@ def _ends(net: graph_net.Net, graph: Graph, known: Mapping[str, Shape]) -> tuple
 
 
 def _check_any_batch(net: graph_net.Net, graph: Graph, values: Mapping[str, Array]) -> None:
-    """InputError unless the net with another batch has the same operators and constants."""
+    """Raise InputError unless the net with another batch has the same operators and constants."""
     shapes = {top: net.blobs[top].shape for layer in net.layers if layer.type in FEEDS for top in layer.tops}
     larger = {name: (shape[0] + 1, *shape[1:]) for name, shape in shapes.items() if shape}
     try:

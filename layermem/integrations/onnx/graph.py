@@ -1,7 +1,7 @@
 """The ONNX graph of a net while it is written: nodes, constants, and the names of blobs.
 
-    Graph   what the layers of a net have written so far
-    Piece   one layer, as its exporter sees it: names and shapes of its blobs, its parameters, and `emit`
+    Graph   the nodes and constants of a net so far
+    Piece   the exporter's view of one layer: names and shapes of its blobs, its parameters, and `emit`
 
 All shapes are Caffe's.  Names of intermediate values begin with that of their layer and a slash.
 """
@@ -21,13 +21,13 @@ from layermem.proto.schema import Message
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
-OPSET = 13  # of the files that are written: what ONNX Runtime, OpenCV and converters of 2021 and later read
+OPSET = 13  # opset of written files: ONNX Runtime, OpenCV and converters of 2021 and later read it
 
 CASTS = {"float32": {"to": 1}, "int64": {"to": 7}}  # TensorProto.DataType
 
 
 class Link(NamedTuple):
-    """An operator whose first input is what the one before it computes."""
+    """An operator whose first input is the result of the previous one."""
 
     op: str
     more: tuple[str, ...] = ()  # the other inputs
@@ -55,17 +55,17 @@ class Graph:
     nodes: list[Any] = field(default_factory=list)  # NodeProto
     constants: dict[str, Array] = field(default_factory=dict)
     silenced: set[str] = field(default_factory=set)
-    scores: dict[str, Shape] = field(default_factory=dict)  # outputs in place of losses
+    scores: dict[str, Shape] = field(default_factory=dict)  # outputs that replace losses
     one_loss: bool = True
     _taken: set[str] = field(default_factory=set)  # names of values
-    _nodes: set[str] = field(default_factory=set)  # and of nodes
+    _nodes: set[str] = field(default_factory=set)  # names of nodes
 
     def free_name(self, wanted: str) -> str:
-        """`wanted`, with a number where a value has that name."""
+        """`wanted`, with a number if a value has that name."""
         return _free(wanted, self._taken)
 
     def constant(self, name: str, value: Array) -> str:
-        """The name of a constant; one with that name and shape is used again."""
+        """The name of a constant; a constant with the same name and shape is reused."""
         for known in (name, f"{name}:{'x'.join(map(str, value.shape))}"):
             if known in self.constants:
                 other = self.constants[known]
@@ -88,11 +88,11 @@ class Graph:
 
 @dataclass
 class Piece:
-    """One layer of a net, or a part of one: what an exporter reads, and how it writes.
+    """The exporter's interface to one layer of a net, or to a part of one.
 
     inputs, outputs   names of its blobs in the ONNX graph
     x, y              their shapes
-    params            names of its parameters, by which Graph.values has them
+    params            names of its parameters, the keys of Graph.values
     """
 
     graph: Graph
@@ -107,7 +107,7 @@ class Piece:
     params: tuple[str, ...]
 
     def emit(self, op: str, *inputs: str, top: int | None = None, **attributes: Any) -> str:
-        """Write one operator with one result: top `top`, or an intermediate value.  Its name."""
+        """Write one operator with one result, top `top` or an intermediate value; return its name."""
         result = self.graph.free_name(f"{self.name}/{op}") if top is None else self.outputs[top]
         self.graph.add(self.name if top is not None else result, op, inputs, [result], attributes)
         return result
@@ -117,8 +117,8 @@ class Piece:
         self.graph.add(self.name, op, inputs, outputs, attributes)
 
     def scores(self, link: Link) -> None:
-        """Write an output of the net in place of a loss, of the shape of its first bottom: `prob`, or of several
-        losses the name of each with /prob."""
+        """Write an output of the net that replaces a loss, in the shape of its first bottom: `prob`, or with several
+        losses the name of each followed by /prob."""
         name = self.graph.free_name("prob" if self.graph.one_loss else f"{self.name}/prob")
         self.graph.add(self.name, link.op, (self.inputs[0], *link.more), [name], link.attributes)
         self.graph.scores[name] = self.x[0]
@@ -128,7 +128,7 @@ class Piece:
         return self.graph.free_name(f"{self.name}/{name}")
 
     def chain(self, value: str, *links: Link, top: int = 0) -> None:
-        """Write operators, each on the result of the one before; the last one makes top `top`."""
+        """Write operators, each on the result of the previous one; the last one makes top `top`."""
         links = links or (Link("Identity"),)
         for link in links[:-1]:
             value = self.emit(link.op, value, *link.more, **link.attributes)
@@ -136,11 +136,11 @@ class Piece:
         self.emit(last.op, value, *last.more, top=top, **last.attributes)
 
     def cast(self, value: str, dtype: str) -> str:
-        """`value` as numbers of another type."""
+        """Convert `value` to another element type."""
         return self.emit("Cast", value, **CASTS[dtype])
 
     def constant(self, name: str, value: npt.ArrayLike, dtype: str = "float32") -> str:
-        """A constant of this layer."""
+        """Write a constant of this layer and return its name."""
         return self.graph.constant(f"{self.name}/{name}", np.asarray(value, dtype))
 
     def value(self, index: int) -> Array:
@@ -153,14 +153,14 @@ class Piece:
         return self.graph.constant(self.params[index], value if shape is None else value.reshape(shape))
 
     def reshaped(self, value: str, old: Shape, new: Shape) -> str:
-        """`value` of shape `old` under the axes of `new`: itself where they are the same."""
+        """Reshape `value` from shape `old` to `new`; return it unchanged if they are equal."""
         return value if old == new else self.emit("Reshape", value, self.shape_constant(new))
 
     def reshape_link(self, old: Shape, new: Shape) -> tuple[Link, ...]:
-        """The same at the end of a chain."""
+        """A Reshape at the end of a chain, if the shapes differ."""
         return () if old == new else (Link("Reshape", (self.shape_constant(new),)),)
 
     def shape_constant(self, shape: Shape) -> str:
-        """A shape for Reshape.  The first axis fits what comes, so that a batch of another size goes through."""
+        """Write a shape for Reshape.  Its first axis is inferred, so that other batch sizes work."""
         dims = (-1, *shape[1:]) if shape and 0 not in shape else shape
         return self.constant("shape", dims, "int64")

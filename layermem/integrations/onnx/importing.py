@@ -1,11 +1,11 @@
-"""An ONNX model as a net, its prototxt and its weights.
+"""Imports an ONNX model as a net with its prototxt and its weights.
 
-    nodes of constants     are computed, by onnx's own reference implementation, while their results stay small
+    nodes of constants     are computed by onnx's reference implementation if their results are small
     all others             become layers, in their order (importers/)
-    shapes                 are those that our layers compute; a batch that the model leaves open is `batch`, or 1
+    shapes                 are computed by layermem's layers; a batch that the model leaves open is `batch`, or 1
 
-What Caffe cannot express is refused with the name of the node.  A file that is damaged, or made to be, is refused in
-memory of its own size: arrays are no larger than the file, and layers compute shapes only.
+Nodes that Caffe cannot express are refused by name.  Damaged and malicious files are refused within memory of their own
+size: arrays are no larger than the file, and layers only compute shapes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from layermem.errors import InputError
 from layermem.integrations.onnx import importers as importers  # registers them
 from layermem.integrations.onnx.graph import Array, Shape
 from layermem.integrations.onnx.library import onnx_library
-from layermem.integrations.onnx.net_writer import Blob, Constant, NetWriter
+from layermem.integrations.onnx.net_writer import Constant, NetValue, NetWriter
 from layermem.integrations.onnx.node import IMPORTERS, Model, Node, located
 from layermem.layers.base import Tensor
 from layermem.ops.base import MAX_COUNT
@@ -34,16 +34,17 @@ from layermem.proto.weights import weights_content
 from layermem.utils.files import write_together
 from layermem.utils.input_files import read_bytes
 
-OPSETS = (11, 21)  # the first and last that are read
+OPSETS = (11, 21)  # first and last supported opset
 MAX_NODES = 100_000
 MAX_AXES = 32
-FOLDED = {  # operators of constants that are computed
+FOLDED = {  # operators that are computed if their inputs are constants
     "Add", "Cast", "CastLike", "Ceil", "Concat", "Constant", "Div", "Equal", "Floor", "Gather", "Identity", "Max",
     "Min", "Mod", "Mul", "Neg", "Not", "Pow", "Range", "ReduceProd", "Reshape", "Shape", "Size", "Slice", "Sqrt",
     "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
 }  # fmt: skip
-AS_LARGE = {"Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze"}  # whose results are as large as their inputs
-GROWING = {"ConstantOfShape", "Expand"}  # of few elements more
+# Operators whose results are as large as their inputs.
+AS_LARGE = {"Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze"}
+GROWING = {"ConstantOfShape", "Expand"}  # operators whose results may be larger than their inputs
 MAX_FOLDED = 1 << 16
 TENSOR = 4  # AttributeProto.AttributeType
 
@@ -63,10 +64,10 @@ class Imported(NamedTuple):
 
 
 def load(path: str | Path, *, batch: int | None = None, inputs: Mapping[str, Sequence[int]] | None = None) -> Imported:
-    """The net and the weights of the ONNX model in a file; tensors in files beside it are read too.
+    """Read the net and the weights of the ONNX model in a file; tensors in files next to it are read too.
 
-    batch    of inputs whose first axis the model leaves open (1)
-    inputs   shapes by name, in place of those that the model states
+    batch    batch size of inputs whose first axis the model leaves open (default 1)
+    inputs   shapes by name, which replace those in the model
 
     InputError for a node that Caffe's layers cannot express, with its name and the reason.
     """
@@ -86,9 +87,9 @@ def load(path: str | Path, *, batch: int | None = None, inputs: Mapping[str, Seq
 def convert(
     path: str | Path, net: str | Path, *, batch: int | None = None, inputs: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[Imported, str]:
-    """Write the net to `net`, a prototxt, and its weights to the .caffemodel beside it; both files, or none.
+    """Write the net to `net`, a prototxt, and its weights to a .caffemodel next to it; both files, or none.
 
-    Returns what was read, and the name of the weight file.
+    Returns the imported model and the name of the weight file.
     """
     imported = load(path, batch=batch, inputs=inputs)
     weights = str(Path(net).with_suffix(".caffemodel"))
@@ -128,13 +129,13 @@ def _import_model(model: Any, path: Path, batch: int | None, inputs: dict[str, S
     for index, proto in enumerate(graph.node):
         _read(state, proto, index, path)
     for name in state.outputs:
-        if not isinstance(state.values.get(name), Blob):
+        if not isinstance(state.values.get(name), NetValue):
             raise InputError(f"has the output '{name}', which no layer computes; export the model again")
     return Imported(net.message, net.weights)
 
 
 def _check_names(graph: Any) -> None:
-    """InputError for a name that is not UTF-8, which protobuf gives as bytes."""
+    """Raise InputError for a name that is not UTF-8, which protobuf returns as bytes."""
     for node in graph.node:
         for text in (node.name, node.op_type, node.domain, *node.input, *node.output):
             if not isinstance(text, str):
@@ -145,7 +146,7 @@ def _check_names(graph: Any) -> None:
 
 
 def _read(state: Model, proto: Any, index: int, path: Path) -> None:
-    """Add what one node computes."""
+    """Add the layers or constants of one node."""
     if id(proto) in state.done:
         return
     op = proto.op_type
@@ -168,12 +169,12 @@ def _read(state: Model, proto: Any, index: int, path: Path) -> None:
 
 
 def _takes(op: str) -> bool:
-    """Whether a node may take a following one with it, which changes its outputs."""
+    """Whether a node may absorb the next one, which changes its outputs."""
     return op in ("Mul", "Div", "MatMul")
 
 
-def _input(net: NetWriter, each: Any, batch: int | None, inputs: Mapping[str, Sequence[int]]) -> Blob:
-    """An Input layer for an input of the model."""
+def _input(net: NetWriter, each: Any, batch: int | None, inputs: Mapping[str, Sequence[int]]) -> NetValue:
+    """Add an Input layer for an input of the model."""
     tensor = each.type.tensor_type
     if each.name in inputs:
         shape = tuple(inputs[each.name])
@@ -194,11 +195,11 @@ def _input(net: NetWriter, each: Any, batch: int | None, inputs: Mapping[str, Se
     layer.top.append(each.name)
     layer.input_param.shape.add(dim=shape)
     net.message.layer.append(layer)
-    return Blob(each.name, shape)
+    return NetValue(each.name, shape)
 
 
 def _array(tensor: Any, folder: Path) -> Array:
-    """An initializer, from the file beside the model where it is there; InputError for one that is damaged."""
+    """Return an initializer, which may lie in a file next to the model; InputError for a damaged one."""
     onnx = onnx_library()
     try:
         if len(tensor.dims) > MAX_AXES or any(size < 0 for size in tensor.dims) or prod(tensor.dims) > MAX_COUNT:
@@ -221,7 +222,7 @@ def _array(tensor: Any, folder: Path) -> Array:
 
 
 def _fold(state: Model, proto: Any, path: Path) -> list[Constant]:
-    """The results of a node of constants."""
+    """Compute the results of a node of constants."""
     onnx = onnx_library()
     tensor = next((each.t for each in proto.attribute if each.name == "value" and each.type == TENSOR), None)
     if proto.op_type == "Constant" and tensor is not None:
@@ -244,7 +245,7 @@ def _fold(state: Model, proto: Any, path: Path) -> list[Constant]:
 
 
 def _is_small(proto: Any, known: Mapping[str, Array]) -> bool:
-    """Whether a node makes at most MAX_FOLDED elements, judged before it runs."""
+    """Whether a node makes at most MAX_FOLDED elements, decided before it runs."""
     arrays = list(known.values())
     if proto.op_type in GROWING | {"Range"}:
         integers = [int(abs(each)) for array in arrays if array.size <= MAX_AXES for each in array.reshape(-1)]

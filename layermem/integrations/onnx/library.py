@@ -8,7 +8,7 @@ from layermem.errors import InputError
 
 
 def onnx_library() -> Any:
-    """The modules of `onnx` that are used here; InputError that names the extra where it is not installed."""
+    """Return the modules of `onnx` that are used here; InputError that names the extra if it is not installed."""
     try:
         import onnx
         import onnx.checker

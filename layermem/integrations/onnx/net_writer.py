@@ -1,7 +1,7 @@
-"""The net of an ONNX model while it is read: its layers so far, their weights, and what each ONNX value is.
+"""The net of an ONNX model while it is read: its layers so far, their weights, and the kinds of ONNX values.
 
-Blob      a blob of the net, with its shape; `pads` where a Pad operator goes into the next window
-Constant  an array that is known, with the name of its initializer
+NetValue  a blob of the net, with its shape; `pads` if a Pad operator is merged into the next window
+Constant  a known array, with the name of its initializer
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from layermem.proto.schema import TEST, LayerParameter, Message, NetParameter
 
 
 class Padding(NamedTuple):
-    """What a Pad operator adds along each axis, before and behind, and the number that it adds."""
+    """The pads of a Pad operator along each axis, before and after, and the padding value."""
 
     before: tuple[int, ...]
     behind: tuple[int, ...]
     value: float
 
 
-class Blob(NamedTuple):
+class NetValue(NamedTuple):
     name: str
-    shape: Shape  # of the blob in the net, without `pads`
+    shape: Shape  # shape in the net, without `pads`
     pads: Padding | None = None
 
 
@@ -37,12 +37,12 @@ class Constant(NamedTuple):
     name: str = ""
 
 
-Value = Blob | Constant
+Value = NetValue | Constant
 
 
 @dataclass
 class NetWriter:
-    """layers, weights   in the order of the net; weights by layer name, as proto/weights.py takes them"""
+    """layers, weights   in the order of the net; weights by layer name, in the form of proto/weights.py"""
 
     message: Message = field(default_factory=NetParameter)
     weights: dict[str, tuple[str, list[Array]]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class NetWriter:
     _owners: dict[str, tuple[Message, int]] = field(default_factory=dict)  # initializer -> its first layer and index
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Keep names of blobs for inputs and outputs of the model."""
+        """Reserve names of blobs for inputs and outputs of the model."""
         self._blobs.update(names)
 
     def free(self, wanted: str, taken: set[str]) -> str:
@@ -67,16 +67,16 @@ class NetWriter:
         return LayerParameter(name=self.free(name, self._layers), type=kind)
 
     def rename(self, name: str, wanted: str) -> str:
-        """Another name for a layer that is not finished."""
+        """Give a layer that is not finished another name."""
         self._layers.discard(name)
         return self.free(wanted, self._layers)
 
     def finish(
-        self, layer: Message, bottoms: Sequence[Blob], tops: Sequence[str | None], blobs: Sequence[Constant] = ()
-    ) -> list[Blob]:
-        """Add a layer with its weights; its tops, under names that are reserved or else that of the layer.
+        self, layer: Message, bottoms: Sequence[NetValue], tops: Sequence[str | None], blobs: Sequence[Constant] = ()
+    ) -> list[NetValue]:
+        """Add a layer with its weights; return its tops, with reserved names or the name of the layer.
 
-        InputError where layermem has no such layer over these bottoms.
+        InputError if layermem has no such layer on these bottoms.
         """
         layer.bottom[:] = [each.name for each in bottoms]
         layer.top[:] = [top if top is not None else self.free(layer.name, self._blobs) for top in tops]
@@ -92,10 +92,10 @@ class NetWriter:
         self._share(self.message.layer[-1], blobs)
         if arrays:
             self.weights[layer.name] = (layer.type, arrays)
-        return [Blob(name, top.shape) for name, top in zip(layer.top, made.tops, strict=True)]
+        return [NetValue(name, top.shape) for name, top in zip(layer.top, made.tops, strict=True)]
 
     def _share(self, layer: Message, blobs: Sequence[Constant]) -> None:
-        """Give parameters that have one initializer one name."""
+        """Give parameters that share an initializer the same name."""
         for index, constant in enumerate(blobs):
             if constant.name:
                 first = self._owners.setdefault(constant.name, (layer, index))

@@ -1,9 +1,9 @@
-"""One node of an ONNX model, as its importer sees it, and the table of importers.
+"""The importer's view of a node in an ONNX model, and the table of importers.
 
 @imports("Relu")
 def relu(node): node.make("ReLU", node.blob(0))
 
-Accessors check what they return: a node that does not fit is refused with its name, and never by another exception.
+Accessors check their results: a node that does not fit is refused by name with an InputError, never another exception.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Shape
-from layermem.integrations.onnx.net_writer import Blob, Constant, NetWriter, Padding, Value
+from layermem.integrations.onnx.net_writer import Constant, NetValue, NetWriter, Padding, Value
 from layermem.proto.schema import Message
 
 IMPORTERS: dict[str, Callable[[Node], None]] = {}
-OPERATORS: dict[str, str] = {}  # what each becomes, for the documentation
+OPERATORS: dict[str, str] = {}  # the layers that each operator becomes, for the documentation
 
 
 def imports(*operators: str, layers: str) -> Callable[[Callable[[Node], None]], Callable[[Node], None]]:
-    """Register what reads nodes of these operators."""
+    """Register a function that imports nodes of these operators."""
 
     def register(read: Callable[[Node], None]) -> Callable[[Node], None]:
         for each in operators:
@@ -36,7 +36,7 @@ def imports(*operators: str, layers: str) -> Callable[[Callable[[Node], None]], 
 
 @dataclass
 class Model:
-    """What is known of the values of a model.
+    """The known values of a model.
 
     consumers   the nodes that read a value;  outputs   names of the outputs of the model
     """
@@ -46,12 +46,12 @@ class Model:
     values: dict[str, Value] = field(default_factory=dict)
     consumers: dict[str, list[Any]] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)  # ids of nodes that an earlier one took with it
+    done: set[int] = field(default_factory=set)  # ids of nodes that an earlier one absorbed
 
 
 @dataclass
 class Node:
-    """A node; all of its accessors raise InputError for what is not there or of another kind."""
+    """A node; all its accessors raise InputError for values that are absent or of another kind."""
 
     proto: Any  # NodeProto
     name: str
@@ -85,8 +85,8 @@ class Node:
     def is_constant(self, index: int) -> bool:
         return isinstance(self.value(index), Constant)
 
-    def blob(self, index: int, *, padded: bool = False) -> Blob:
-        """An input that the net computes; `padded`: the node can take it with pads."""
+    def blob(self, index: int, *, padded: bool = False) -> NetValue:
+        """An input that the net computes; with `padded`, the node accepts pads."""
         value = self.value(index)
         if isinstance(value, Constant):
             return self.constant_blob(value)
@@ -94,8 +94,8 @@ class Node:
             raise InputError("reads a padded blob; Caffe pads in convolutions and poolings only: remove the Pad")
         return value
 
-    def constant_blob(self, value: Constant) -> Blob:
-        """A constant as a blob: a Parameter layer."""
+    def constant_blob(self, value: Constant) -> NetValue:
+        """Make a constant a blob, by a Parameter layer."""
         shape = value.array.shape
         if not shape:
             raise InputError(
@@ -175,33 +175,33 @@ class Node:
         return self.model.net.layer(f"{self.name}/{suffix}" if suffix else self.name, kind)
 
     def top(self, output: int = 0) -> str | None:
-        """The name that the model gives a result, where it is an output of the model."""
+        """The model's name of a result, if it is an output of the model; otherwise None."""
         name = self.proto.output[output] if output < len(self.proto.output) else ""
         return name if name in self.model.outputs else None
 
     def result(self, value: Value, output: int = 0) -> None:
-        """State what a result of this node is.  A result of the model keeps its name."""
+        """Set a result of this node.  An output of the model keeps its name."""
         name = self.proto.output[output]
-        if isinstance(value, Blob) and name in self.model.outputs and value.name != name:
+        if isinstance(value, NetValue) and name in self.model.outputs and value.name != name:
             value = self.model.net.finish(self.layer("Split", "output"), (self.plain(value),), (name,))[0]
         self.model.values[name] = value
 
-    def plain(self, value: Blob) -> Blob:
+    def plain(self, value: NetValue) -> NetValue:
         if value.pads:
             raise InputError("makes a padded blob, which Caffe has in convolutions and poolings only: remove the Pad")
         return value
 
-    def make(self, layer: Message | str, *bottoms: Blob, blobs: Sequence[Constant] = ()) -> None:
+    def make(self, layer: Message | str, *bottoms: NetValue, blobs: Sequence[Constant] = ()) -> None:
         """Add a layer whose top is the result of this node."""
         message = self.layer(layer) if isinstance(layer, str) else layer
         self.result(self.model.net.finish(message, bottoms, (self.top(),), blobs)[0])
 
-    def between(self, layer: Message, *bottoms: Blob, blobs: Sequence[Constant] = ()) -> Blob:
-        """Add a layer whose top is no result of the model."""
+    def between(self, layer: Message, *bottoms: NetValue, blobs: Sequence[Constant] = ()) -> NetValue:
+        """Add a layer whose top is no result of the model, and return the top."""
         return self.model.net.finish(layer, bottoms, (None,), blobs)[0]
 
-    def reshape(self, value: Blob, shape: Shape, suffix: str) -> Blob:
-        """`value` under other axes, by a Reshape layer where they differ.  The first axis stays open."""
+    def reshape(self, value: NetValue, shape: Shape, suffix: str) -> NetValue:
+        """`value` with other axes, by a Reshape layer if they differ.  The first axis stays open."""
         if value.shape == shape:
             return value
         layer = self.reshape_layer(value.shape, shape, suffix)
@@ -214,7 +214,7 @@ class Node:
         return layer
 
     def only_consumer(self, op: str, output: int = 0) -> Node | None:
-        """The node that alone reads a result, if it is an `op`; it can be taken with this one."""
+        """The only node that reads a result, if it is an `op`, so that this node may absorb it."""
         name = self.proto.output[output]
         readers = self.model.consumers.get(name, [])
         if len(readers) != 1 or readers[0].op_type != op or name in self.model.outputs:
@@ -222,20 +222,20 @@ class Node:
         return Node(readers[0], self.name, self.model)
 
     def take(self, other: Node) -> None:
-        """The node `other` is part of this one: what it makes is made here."""
+        """Absorb the node `other`: its results are made here."""
         self.model.done.add(id(other.proto))
         del self.proto.output[:]
         self.proto.output.extend(other.proto.output)
 
     def known(self, index: int) -> Constant | None:
-        """A constant input, or None for one that is computed or not there yet."""
+        """A constant input, or None if it is computed or absent."""
         value = self.model.values.get(self.proto.input[index]) if self.has(index) else None
         return value if isinstance(value, Constant) else None
 
 
 @contextmanager
 def located(path: str, op: str, name: str) -> Iterator[None]:
-    """Errors with the node that they are about."""
+    """Add the failing node to errors."""
     try:
         yield
     except InputError as error:
@@ -246,4 +246,4 @@ def located(path: str, op: str, name: str) -> Iterator[None]:
         raise InputError(f"node '{name}' ({op}) {what}", path=path) from None
 
 
-__all__ = ["IMPORTERS", "OPERATORS", "Blob", "Constant", "Model", "Node", "Padding", "Value", "imports", "located"]
+__all__ = ["IMPORTERS", "OPERATORS", "Constant", "Model", "NetValue", "Node", "Padding", "Value", "imports", "located"]

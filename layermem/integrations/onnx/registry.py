@@ -1,6 +1,6 @@
 """Exporters by layer type: each writes the operators of one layer.
 
-@exports("ReLU", operators="Relu, LeakyRelu")       REFUSED  types that no operators of ONNX express, and why
+@exports("ReLU", operators="Relu, LeakyRelu")       REFUSED  types without operators in ONNX, with reasons
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Write = Callable[[Piece], None]
 
 
 class Exporter(NamedTuple):
-    """What writes layers of a type, and the operators that it writes, for the documentation.
+    """The function that writes layers of a type, and its operators, for the documentation.
 
-    whole   it takes a layer that a net has in parts (layers/composite.py) as the prototxt has it
+    whole   whether it takes a layer of several parts (layers/composite.py) in its form in the prototxt
     """
 
     write: Write
@@ -40,7 +40,7 @@ REFUSED: dict[str, str] = {
 
 
 def exports(*types: str, operators: str, whole: bool = False) -> Callable[[Write], Write]:
-    """Register what writes layers of these types."""
+    """Register a function that exports layers of these types."""
 
     def register(write: Write) -> Write:
         for each in types:

@@ -2,12 +2,11 @@
 
 unit           seconds of one unit of time: all times are whole numbers of it
 instructions   stream, kind, what (name), layer, recompute (1 or 0);
-               start: delta to the end of the one before on its stream; duration; after: counts and ticks back
+               start: delta to the end of the previous one on its stream; duration; after: counts and ticks back
 buffers        name, kind, shape, bytes, layer
-residencies    buffer; begin: delta; ticks (how many); offset in units of `align`; maker: tick of the first
-               instruction that writes it, from its begin, or -1 where none does; over: ids back, 0 for none;
-               from and to: time at which it begins and ends, from the start of its first instruction and to
-               the end of its last one
+residencies    buffer; begin: delta; number of ticks; offset in units of `align`; maker: tick of the first
+               instruction that writes it, relative to its begin, or -1 if none does; over: ids back, 0 for none;
+               from and to: its times, from the start of its first instruction to the end of its last one
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Columns of integers, in the forms that a page unpacks (assets/data.js), and the values of a page as text.
+"""Encodes columns of integers for a page (assets/data.js decodes them), and the values of a page as text.
 
-[5, 5, 7, 8]  ->  [5, 0, 2, 1]     deltas() keeps numbers that grow small, which deflate packs well
+[5, 5, 7, 8]  ->  [5, 0, 2, 1]     deltas() makes rising numbers small, which deflate packs well
 pack({...})   ->  "eJyrVkrLz1e..." JSON, deflated, in base64: safe inside HTML whatever the names in it are
 """
 
@@ -12,16 +12,16 @@ import zlib
 from collections.abc import Iterable, Mapping
 from itertools import chain, pairwise
 
-LEVEL = 9  # of deflate
+LEVEL = 9  # compression level of deflate
 
 
 def deltas(numbers: Iterable[int]) -> list[int]:
-    """The first number, then the difference of each one from the one before."""
+    """The first number, then the difference of each number from the one before."""
     return [after - before for before, after in pairwise(chain((0,), numbers))]
 
 
 class Strings:
-    """Texts by index; equal ones are kept once."""
+    """Texts by index; equal texts are stored once."""
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
@@ -41,6 +41,6 @@ def pack(values: Mapping[str, object]) -> str:
 
 
 def unpack(text: str) -> dict[str, object]:
-    """What pack() was given."""
+    """Return the values that were packed by pack()."""
     values: dict[str, object] = json.loads(zlib.decompress(base64.b64decode(text)))
     return values

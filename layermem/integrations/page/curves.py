@@ -18,7 +18,7 @@ ENDINGS = (".png", ".svg", ".pdf", ".html")
 
 
 def check_curves(path: str) -> None:
-    """InputError, before any work, for a plot that could not be drawn."""
+    """Raise InputError, before any work, for a plot that cannot be drawn."""
     check_ending(path, ENDINGS, "a plot")
     check_folder(path)
     if not path.lower().endswith(".html") and find_spec("matplotlib") is None:
@@ -26,7 +26,7 @@ def check_curves(path: str) -> None:
 
 
 def draw_curves(records: Sequence[Record], path: str) -> None:
-    """Plot the curves of `records`, those of one training, to the file `path`."""
+    """Plot the curves of the `records` of one training to the file `path`."""
     check_curves(path)
     if path.lower().endswith(".html"):
         section = training_page("", records)

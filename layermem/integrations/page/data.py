@@ -1,8 +1,8 @@
-"""What a page shows, as one JSON object.  Each section but the first facts may be absent; the page then leaves it out.
+"""The data of a page as one JSON object.  Sections may be absent; the page then leaves them out.
 
-    version     of this form
+    version     version of this format
     made_by     "layermem 0.1.0"
-    title       of the job, or the name of a log
+    title       title of the job, or the name of a log
     summary     device, strategy, peak_bytes, budget_bytes, seconds, baseline_bytes, baseline_seconds, recomputed_ops,
                 offloaded_bytes, host_bytes, ops
     facts       [label, text], as `layermem plan` prints them
@@ -34,7 +34,7 @@ def empty_page(title: str) -> dict[str, object]:
 def plan_page(
     report: PlanReport, *, strategies: Section | None = None, training: Section | None = None
 ) -> dict[str, object]:
-    """The page of a plan, with the sections that are given."""
+    """The page of a plan with the given sections."""
     index = LayerIndex(report.job.nets[0], report.job.graphs[0])
     page = {
         **empty_page(report.job.title),
@@ -59,12 +59,12 @@ def plan_page(
 
 
 def comparison_page(title: str, strategies: Section) -> dict[str, object]:
-    """The page of a comparison: strategies without a plan of their own."""
+    """The page of a comparison: strategies without a main plan."""
     return empty_page(title) | {"strategies": strategies}
 
 
 def log_page(title: str, training: Section) -> dict[str, object]:
-    """The page of a log alone."""
+    """The page of a log only."""
     return empty_page(title) | {"training": training}
 
 

@@ -32,11 +32,11 @@ SCRIPTS = (
     "live.js",
     "main.js",
 )
-MARK = re.compile(r"\{\{([a-z]+)\}\}")  # where page.html has a part
+MARK = re.compile(r"\{\{([a-z]+)\}\}")  # a placeholder in page.html
 
 
 def page_html(data: Mapping[str, object], *, live: bool = False) -> bytes:
-    """The page of `data` (page/data.py); `live`: it requests more from its own server."""
+    """The page of `data` (page/data.py); a `live` page requests more data from its own server."""
     styles, scripts = [_asset(name) for name in STYLES], [_asset(name) for name in SCRIPTS]
     parts = {
         "policy": _policy(styles, scripts, live=live),
@@ -49,14 +49,14 @@ def page_html(data: Mapping[str, object], *, live: bool = False) -> bytes:
 
 
 def check_page(path: str) -> None:
-    """InputError, before any work, for a page that could not be written."""
+    """Raise InputError, before any work, for a page that cannot be written."""
     check_ending(path, (".html",), "a page")
     check_folder(path)
 
 
 def _asset(name: str) -> str:
     text = (files("layermem.integrations.page") / "assets" / name).read_text(encoding="utf-8")
-    return text.partition("//# sourceMappingURL=")[0]  # a file that the page does not have
+    return text.partition("//# sourceMappingURL=")[0]  # the source map is not in the page
 
 
 def _policy(styles: Iterable[str], scripts: Iterable[str], *, live: bool) -> str:

@@ -1,10 +1,10 @@
-"""The net of a page: layers, what flows between them, and the groups that they fold into.
+"""The net of a page: layers, edges between them, and the groups into which they fold.
 
     layers   name, type, shape of the tops, parameters, FLOPs, bytes of the tops, and the layer in whose op it runs
     edges    from one layer to another, by index
     groups   layers begin to end (half-open) with a label, each after the group that contains it (parent, -1)
 
-Layers are those of the prototxt.  LayerIndex finds the layer of an op and of a buffer.
+Layers are the layers of the prototxt.  LayerIndex finds the layer of an op and of a buffer.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph, Op
 from layermem.integrations.page.columns import Strings, deltas
-from layermem.integrations.page.stages import Group, fold
+from layermem.integrations.page.stages import LayerGroup, fold
 from layermem.report.net_table import net_values
 
 NONE = -1  # no layer
 
 
 class LayerIndex:
-    """Indices of the layers of `net`, in its order, by what runs or owns them in `graph`."""
+    """Indices of the layers of `net`, found by ops and buffers of `graph`."""
 
     def __init__(self, net: Net, graph: Graph):
         self._of = {node.layer.name: i for i, layer in enumerate(net.layers) for node in layer.nodes}
@@ -42,11 +42,11 @@ class LayerIndex:
         return self._of.get(name, self._params.get(name, NONE))
 
     def of_buffer(self, name: str) -> int:
-        """The layer whose parameter it is, or whose op first writes it."""
+        """The layer that owns the parameter `name`, or whose op first writes the buffer."""
         return self._params.get(name, self._buffers.get(name, NONE))
 
     def _fused(self, graph: Graph) -> dict[int, int]:
-        """The layer whose op computes each layer that has no op of its own."""
+        """For each layer without an op, the layer whose op computes it."""
         runs_in: dict[int, int] = {}
         for op in graph.ops:
             first, *others = [self._of[name] for name in op.layers if name in self._of] or [NONE]
@@ -98,8 +98,8 @@ def _edges(net: Net) -> set[tuple[int, int]]:
     return {(producer[blob], i) for blob, i in read if producer[blob] != i}
 
 
-def _flat(groups: Iterable[Group], parent: int, count: int) -> Iterator[tuple[Group, int]]:
-    """The groups with the index of the one that contains them, in order; `count` come before."""
+def _flat(groups: Iterable[LayerGroup], parent: int, count: int) -> Iterator[tuple[LayerGroup, int]]:
+    """Yield the groups in order with the index of their parent; `count` groups come before them."""
     for group in groups:
         yield group, parent
         position, count = count, count + 1

@@ -1,13 +1,13 @@
-"""The sections of a page that are planned while it is shown: what is ready, and how far the rest is.
+"""The sections of a page that are planned while it is shown: finished sections, and the progress of the others.
 
     planned = Planned()
-    plan = planned.begin()                    another plan: nothing is ready
-    planned.advance(plan, "auto", 2, 9)       the comparison of strategies: what is done now, how many are complete
+    plan = planned.begin()                    starts another plan, of which nothing is ready
+    planned.advance(plan, "auto", 2, 9)       the comparison of strategies: current one, number complete
     planned.add(plan, "plan", b"{...}")       the data of a plan (page/data.py) as JSON; then "strategies"
     planned.note(plan, "...")                 a sentence above the plan
-    planned.fail(plan, "...")                 why the rest does not come
+    planned.fail(plan, "...")                 the reason why the rest does not come
 
-One thread plans while others answer requests.  What an earlier plan still reports is dropped.
+One thread plans while others answer requests.  Late reports of an earlier plan are dropped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SECTIONS = ("plan", "strategies")  # in the order in which they become ready
 
 
 @dataclass
-class State:
-    """What the page receives: the number of the plan (0: none), the sections that are ready, and the progress."""
+class PageState:
+    """The state that the page receives: the number of the plan (0: none), the finished sections, and the progress."""
 
     plan: int = 0
     ready: list[str] = field(default_factory=list)
@@ -36,19 +36,19 @@ class Planned:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._state = State()
+        self._state = PageState()
         self._contents: dict[str, bytes] = {}
         self._version = 0
 
     def begin(self) -> int:
-        """Forget all sections; the number of the new plan."""
+        """Drop all sections and return the number of the new plan."""
         with self._lock:
-            self._state, self._contents = State(self._state.plan + 1), {}
+            self._state, self._contents = PageState(self._state.plan + 1), {}
             self._version += 1
             return self._state.plan
 
     def add(self, plan: int, section: str, content: bytes) -> None:
-        """`section` is ready."""
+        """Store a finished section."""
         with self._lock:
             if self._is_current(plan):
                 self._contents[section] = content
@@ -65,18 +65,18 @@ class Planned:
                 self._state.notes.append(sentence)
 
     def fail(self, plan: int, sentence: str) -> None:
-        """No further section becomes ready."""
+        """Record an error; no further section becomes ready."""
         with self._lock:
             if self._is_current(plan):
                 self._state.error = sentence
 
     def state(self) -> tuple[int, dict[str, object]]:
-        """A number that changes with the state, and the fields of State."""
+        """A number that changes with the state, and the fields of PageState."""
         with self._lock:
             return self._version, asdict(self._state)
 
     def content(self, section: str) -> bytes | None:
-        """The JSON of a section that is ready."""
+        """The JSON of a finished section."""
         with self._lock:
             return self._contents.get(section)
 

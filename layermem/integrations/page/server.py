@@ -1,12 +1,13 @@
-"""Serves the page of a log while it grows, on the loopback interface alone, and only to read.
+"""Serves the page of a log while it grows, read-only and only on the loopback interface.
 
     GET /             the page, with the curves so far
-    GET /data         its section `training` as JSON, and in `planned` which others are ready; 304 if unchanged
+    GET /data         its section `training` as JSON, with the state of the other sections in `planned`; 304 if
+                      unchanged
     GET /plan         the data of the plan of the run as JSON, once it is ready: net, arena, facts
     GET /strategies   the section of strategies, once it is ready
 
-A request whose Host is another name than that of the loopback interface is refused: a page of another site could
-otherwise read the log through a name that it lets resolve to 127.0.0.1 (DNS rebinding).
+A request is refused unless its Host names the loopback interface: otherwise a page of another site could read the log
+through a name that resolves to 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from layermem.report.records import Record
 
 ADDRESS = "127.0.0.1"
 NAMES = ADDRESS, "localhost"
-PATIENCE = 10  # times the seconds of a read for which its result is kept
+PATIENCE = 10  # the result of a read is kept for this many times its duration
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -40,13 +41,13 @@ HEADERS = {
 
 
 def ignore_run(start: Record) -> None:
-    """For logs whose runs are not planned."""
+    """Do nothing; for logs whose runs are not planned."""
 
 
 class Follower:
-    """The newest section of the log `path`, read again when the file has changed.
+    """The newest section of the log `path`, which is read again when the file has changed.
 
-    on_run   called with the `start` record of the last run after each read, where there is one
+    on_run   called with the `start` record of the last run after each read, if there is one
     """
 
     def __init__(self, path: str, on_run: Callable[[Record], None] = ignore_run):
@@ -57,7 +58,7 @@ class Follower:
         self._section = self._section_of(os.stat(path).st_mtime if os.path.exists(path) else 0.0)
 
     def section(self) -> tuple[int, dict[str, object]]:
-        """A number that changes with the section, and the section; where the log cannot be read now it has `error`."""
+        """A number that changes with the section, and the section; it has `error` if the log cannot be read now."""
         with self._lock:
             if time.monotonic() >= self._next:
                 self._read()
@@ -88,7 +89,8 @@ class Follower:
 class Server(ThreadingHTTPServer):
     """The server of one log; `port` 0 is any free one.  OSError if the port is taken.
 
-    planned   the sections of the plan of its run; on_run as for Follower
+    planned   the sections of the plan of its run
+    on_run    see Follower
     """
 
     daemon_threads = True
@@ -162,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the terminal shows the address only."""
+        """Print nothing: the terminal shows only the address."""
 
 
 def _title(section: dict[str, object]) -> str:

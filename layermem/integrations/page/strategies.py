@@ -1,10 +1,10 @@
 """The strategies of a page: each under the budget, over many budgets, and the least bytes of each.
 
-    rows      a strategy under the budget: those that fit first, the fastest first; then those that need least
-    curves    peak bytes and predicted seconds of the plans beside which no other takes less of both
-    bound     seconds below which no plan goes, at each of `budgets`
-    memory    live bytes over the step, one line per strategy; none where the step is too deep
-    left_out  what was not computed, and the option that asks for it
+    rows      a strategy under the budget: first those that fit, by time; then the others, by bytes
+    curves    peak bytes and predicted seconds of plans that no other plan beats in both
+    bound     lower bound of seconds at each of `budgets`
+    memory    live bytes over the step, one line per strategy; none if the step is too deep
+    left_out  results that were not computed, with the option that requests each
 
 A step of more than MAX_PLACED_OPS ops takes seconds for each plan.  Then fewer strategies and budgets are compared,
 and their plans are not placed: bytes are live bytes, which placement exceeds by 0.3 % at most (docs/benchmarks).
@@ -35,8 +35,8 @@ from layermem.report.plan_report import PlanReport, evaluate
 POINTS, DEEP_POINTS = 12, 4  # budgets of a curve
 MAX_POINTS = 100
 DEEP = ("caffe", "liveness", "sublinear", "recompute")  # strategies that plan a deep net in seconds
-STEPS = 1500  # of a curve of memory over time: two columns each
-Progress = Callable[[str, int], None]  # what is done now, and how many strategies are complete
+STEPS = 1500  # points of a curve of memory over time: two columns each
+Progress = Callable[[str, int], None]  # (current activity, number of complete strategies)
 
 
 def is_deep(job: Job) -> bool:
@@ -44,20 +44,20 @@ def is_deep(job: Job) -> bool:
 
 
 def choose_strategies(job: Job, names: str | None) -> list[str]:
-    """The strategies that `names` asks for, or by default those that the size of the net allows."""
+    """The strategies that `names` selects, or the default for the size of the net."""
     if names is not None or not is_deep(job):
         return select_strategies(names)
     return [name for name in DEEP if name in STRATEGIES]
 
 
 def check_points(points: int | None) -> None:
-    """InputError for a number of budgets that makes no curve."""
+    """Raise InputError for a number of budgets that makes no curve."""
     if points is not None and not 2 <= points <= MAX_POINTS:
         raise InputError(f"--points {points} is no number of budgets; give 2 to {MAX_POINTS}")
 
 
 def choose_points(job: Job, points: int | None) -> int:
-    """The number of budgets of a curve: `points`, or by default what the size of the net allows."""
+    """The number of budgets of a curve: `points`, or the default for the size of the net."""
     check_points(points)
     return points or (DEEP_POINTS if is_deep(job) else POINTS)
 
@@ -65,12 +65,12 @@ def choose_points(job: Job, points: int | None) -> int:
 def strategies_page(
     report: PlanReport, names: Sequence[str], points: int, progress: Progress = lambda doing, done: None
 ) -> dict[str, object]:
-    """The section `strategies` of a page: `names` beside the plan of `report`, over `points` budgets."""
+    """The section `strategies` of a page: `names` compared with the plan of `report`, over `points` budgets."""
     job = report.job
     budgets = budget_grid(job, points) if not is_deep(job) else _few_budgets(job, points, report.budget_bytes)
     reports: list[PlanReport] = []
     curves: dict[str, Curve] = {}
-    # One that combines others comes last, with the budgets of their best points: the curves are then comparable.
+    # Strategies that combine others come last, with the budgets of their best points: the curves are then comparable.
     order = sorted(names, key=lambda name: get_strategy(name).combines_others)
     for done, name in enumerate(order):
         progress(name, done)
@@ -84,7 +84,7 @@ def strategies_page(
         curves[name] = pareto_front([*trade_curve(job, name, sorted({*budgets, *more})), *_placed(job, known)])
     progress("", len(order))
     rows = [_row(each) for each in rank(reports)] if reports else _live_rows(job, curves, report)
-    if report.strategy not in curves:  # the plan of the page is known in any case
+    if report.strategy not in curves:  # the plan of the page always has a curve
         curves[report.strategy] = [(report.peak_bytes, report.overhead)]
     return {
         **_frame(report, rows),
@@ -98,14 +98,14 @@ def strategies_page(
 
 
 def _few_budgets(job: Job, points: int, budget_bytes: int | None) -> list[int]:
-    """Budgets from what the least plan takes to what reuse alone takes, and the one of the page."""
+    """Budgets from the smallest plan to strategy `liveness`, with the budget of the page."""
     fewest, most = (min_live_bytes(job, name) for name in ("sublinear", "liveness"))
     between = (round(fewest * (most / fewest) ** (step / (points - 1))) for step in range(points))
     return sorted({*between, *([budget_bytes] if budget_bytes is not None and budget_bytes < most else [])})
 
 
 def _placed(job: Job, reports: Sequence[PlanReport]) -> Curve:
-    """The points of the plans under the budget, and of the least ones, which are searched for."""
+    """The points of the plans under the budget, and of the smallest ones, which are searched for."""
     programs = [program for each in reports for program in (each.program, each.minimum_program)]
     return [(program.arena_bytes, overhead_of(job, program.seconds)) for program in programs]
 
@@ -121,7 +121,7 @@ def compared_page(
         rows.append({**_row_without_search(report, {}), "least_bytes": min(sizes)})
     return {
         **_frame(first, rows),
-        "strategy": None,  # of no plan in particular
+        "strategy": None,  # the page has no main plan
         "placed": not is_deep(job),
         "budgets": [nbytes for nbytes, _ in bound],
         "curves": [{"strategy": name, **_columns(job, sorted(curve))} for name, curve in curves.items()],
@@ -149,7 +149,7 @@ def _row(report: PlanReport) -> dict[str, object]:
 
 
 def _live_rows(job: Job, curves: dict[str, Curve], report: PlanReport) -> list[dict[str, object]]:
-    """The fastest point within the budget of each curve, or the smallest; and the plan of the page, which is placed."""
+    """The fastest point within the budget of each curve, or the smallest point, and the placed plan of the page."""
     rows = []
     for name, curve in curves.items():
         fitting = [point for point in curve if report.budget_bytes is None or point[0] <= report.budget_bytes]
@@ -192,7 +192,7 @@ def _columns(job: Job, curve: Sequence[tuple[int, float]]) -> dict[str, object]:
 
 
 def memory_curve(report: PlanReport) -> dict[str, object]:
-    """Live bytes over the step: at most STEPS intervals of equal length, each with the most bytes in use in it."""
+    """Live bytes over the step: at most STEPS intervals of equal length, each with the largest live bytes in it."""
     seconds, counts = live_bytes(spans(report.program.train, report.timeline))
     if len(seconds) > STEPS:
         seconds, counts = _thinned(seconds, counts, report.seconds)
@@ -204,7 +204,7 @@ def _thinned(seconds: Sequence[float], counts: Sequence[int], total: float) -> t
     last = 0
     for i, (moment, nbytes) in enumerate(zip(seconds, counts)):
         step = min(int(moment / total * STEPS), STEPS - 1) if total else 0
-        for between in range(last + 1, step + 1):  # the bytes in use at the end of the last step go on
+        for between in range(last + 1, step + 1):  # the live bytes at the end of the last step continue
             most[between] = max(most[between], counts[i - 1])
         most[step] = max(most[step], nbytes)
         last = step
@@ -212,7 +212,7 @@ def _thinned(seconds: Sequence[float], counts: Sequence[int], total: float) -> t
 
 
 def _left_out(job: Job, names: Sequence[str], points: int) -> list[str]:
-    """What a reader may miss, with the option that computes it."""
+    """Sentences about results that were left out, with the option that computes each."""
     notes = []
     others = [name for name in STRATEGIES if name not in names]
     if others:

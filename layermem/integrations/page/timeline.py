@@ -45,7 +45,7 @@ def draw_memory(
 
 
 def check_plot(path: str) -> None:
-    """InputError, before any work, for a plot that could not be drawn."""
+    """Raise InputError, before any work, for a plot that cannot be drawn."""
     check_ending(path, ENDINGS, "a plot")
     check_folder(path)
     if not is_page(path) and find_spec("matplotlib") is None:

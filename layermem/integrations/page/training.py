@@ -1,13 +1,13 @@
-"""The training of a page: the curves of a log, and what is known of its run.
+"""The training of a page: the curves of a log, and facts about its run.
 
 source     the name of the log
-title      of the net; status: running, done, stopped, diverged or failed; message: the error, or null
-iteration, max_iter, seconds   where the run is
-quiet_seconds   a log that has not grown for so long may be of a run that was killed
+title      title of the net; status: running, done, stopped, diverged or failed; message: the error, or null
+iteration, max_iter, seconds   progress of the run
+quiet_seconds   if the log has not grown for so long, the run may have been killed
 facts      [label, text]
 charts     title, logarithmic, and curves: name, iterations x, values y (null: not finite), colour (a number), and
            whether it is faint, behind its running mean; as curves_picture.py makes them
-resumed    iterations at which a run went on from a snapshot; snapshots: their iterations; notes: texts of the log
+resumed    iterations at which a run resumed from a snapshot; snapshots: their iterations; notes: texts of the log
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from layermem.report.read_log import last_training
 from layermem.report.records import Record
 from layermem.utils.units import format_bytes, format_seconds
 
-NOTES = 20  # the last ones
+NOTES = 20  # the last notes of a log
 RUNNING = "running"
 SPEED = "seconds per iteration"
-POINTS = 2000  # of its curve; of more, every n-th
-QUIET_SECONDS = 60.0  # at least, and so many of the longest waits for a record:
+POINTS = 2000  # most points of a curve; a longer one shows every n-th point
+QUIET_SECONDS = 60.0  # lower limit of quiet_seconds, which is a multiple of the longest wait:
 QUIET_WAITS = 5
 
 
@@ -77,7 +77,7 @@ def _speed(records: Iterable[Record]) -> Iterator[dict[str, object]]:
     for before, after in pairwise(timed):
         if before["event"] == after["event"] == "train":
             first, second = before.get("iteration"), after.get("iteration")
-            begin, stop = before.get("seconds"), after.get("seconds")  # a log of another program may have none
+            begin, stop = before.get("seconds"), after.get("seconds")  # logs of other programs may lack them
             if not (isinstance(first, int) and isinstance(second, int) and second > first):
                 continue
             if isinstance(begin, int | float) and isinstance(stop, int | float):

@@ -23,7 +23,7 @@ for device in (None, ReferenceDevice):
 
 @pytest.mark.skipif(not MAPS.exists(), reason="needs /proc to list the libraries of a process")
 def test_the_openblas_that_numpy_loaded_is_limited_to_one_thread():
-    """In a process of its own, whose only OpenBLAS is NumPy's."""
+    """The limit is checked in a separate process, whose only OpenBLAS is NumPy's."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
     before, after = done.stdout.splitlines()

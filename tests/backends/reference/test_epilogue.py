@@ -1,4 +1,4 @@
-"""What a fused op does with its result before it stores it."""
+"""The epilogue of a fused op."""
 
 import numpy as np
 import pytest

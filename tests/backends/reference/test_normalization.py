@@ -15,7 +15,7 @@ from tests import batch_norm_slices
 def run(
     record: BatchNorm | BatchNormScale, step: str, arrays: Mapping[str, np.ndarray], accumulates: Collection[str]
 ) -> None:
-    """As the device does: what is added to is computed aside."""
+    """Run a step like the device: roles that accumulate are computed separately and added."""
     views = {role: axes_of_caffe(array) for role, array in arrays.items()}
     aside = {role: axes_of_caffe(np.empty_like(arrays[role])) for role in accumulates}
     REGISTRY.bind(record, step, ReferenceCall({**views, **aside}))

@@ -1,4 +1,4 @@
-"""A buffer leaves the device and comes back while its bytes serve another: the life of an offloaded residency.
+"""Offloads a buffer and fetches it back while another buffer uses its bytes.
 
     python offload.py <image> <trials> [<event not waited for>]     prints how many trials gave a wrong result
 
@@ -54,7 +54,7 @@ def step(x: np.ndarray) -> np.ndarray:
     launch(first, second, 0, 3.0)
     launch(third, first, second, 1.0)
     wait(compute, "data has left")
-    launch(second, first, 0, -1.0)  # the place of 2 x serves another
+    launch(second, first, 0, -1.0)  # another buffer uses the place of 2 x
     events["data may come back"].record(compute)
     wait(to_device, "data has left")
     wait(to_device, "data may come back")

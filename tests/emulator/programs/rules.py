@@ -1,7 +1,8 @@
-"""Calls that a driver refuses: python rules.py <image of kernels/elementwise.cu> <shared memory of a block> <name>..
+"""Makes calls that a driver refuses: python rules.py <image of kernels/elementwise.cu> <shared memory of a block>
+<name>..
 
-Prints a line for each name: what its calls came to, `ok` or the number of the error.  Each has a process and a driver
-of its own.  Handles are raw, so that no wrapper guards them.
+Prints a line for each name with the result of its calls: `ok` or the number of the error.  Each has its own process and
+driver.  Handles are raw, so that no wrapper guards them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ driver.cuCtxPushCurrent_v2.argtypes = [c_void_p]
 
 
 class Refused(Exception):
-    """The number of the error that a call came to."""
+    """The number of the error of a call."""
 
 
 def call(name: str, *arguments: object) -> None:
@@ -198,7 +199,7 @@ def after_a_refused_launch_all_works() -> None:
 
 
 def seen_behind(body: Callable[[c_void_p], object], flags: int = NON_BLOCKING) -> None:
-    """Prints the byte that a copy on another stream finds, which was 1, behind a call that makes it 2."""
+    """Print the byte (1 before) that a copy on another stream reads after a call that sets it to 2."""
     to, host, queue = memory(), pinned(), stream(flags)
     call("cuMemsetD8_v2", to, 1, c_size_t(4))
     call("cuCtxSynchronize")
@@ -470,7 +471,7 @@ def dynamic_shared_memory_beyond_its_opt_in() -> None:
 
 
 def opt_in(total: int) -> None:
-    """All of a block's shared memory, the kernel's static bytes among it, and a launch that uses it."""
+    """Use all of a block's shared memory, including the kernel's static bytes, in a launch."""
     of, static = function(), c_int()
     call("cuFuncGetAttribute", byref(static), STATIC, of)
     call("cuFuncSetAttribute", of, DYNAMIC, total - static.value)
@@ -521,7 +522,7 @@ def loaded() -> tuple[c_void_p, bytes]:
 
 
 def captured() -> tuple[c_void_p, c_void_p]:
-    """A graph of one launch, made of one that was captured."""
+    """A graph of one captured launch."""
     of, data = loaded()
     queue = begin()
     launch(of, data, queue)
@@ -545,7 +546,7 @@ def a_capture_that_never_began_is_ended() -> None:
 
 
 def refused_in_capture(body: Callable[[c_void_p], None]) -> None:
-    """The call is refused, and the capture is lost."""
+    """Check that the call is refused, and the capture is lost."""
     held, queue = memory(), begin()
     try:
         body(queue)
@@ -654,7 +655,7 @@ def pageable_memory_is_copied_to_while_capturing() -> None:
 
 
 def meanwhile(mode: int) -> None:
-    """Another thread allocates while this one captures."""
+    """Allocate in another thread during the capture of this one."""
     from threading import Thread
 
     queue, found = begin(mode), []
@@ -801,7 +802,7 @@ def memory_of_each_device_is_its_own() -> None:
 
 @rule
 def a_device_that_another_process_has_alone() -> None:
-    """It is the context that cannot be made, before any rule."""
+    """Making the context fails, before any rule applies."""
 
 
 @rule

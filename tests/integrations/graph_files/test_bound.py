@@ -1,4 +1,4 @@
-"""The least recomputation of a graph file within a budget."""
+"""The lower bound of recomputation of a graph file within a budget."""
 
 from layermem.integrations.graph_files.bound import least_recomputed
 from layermem.integrations.graph_files.value_graph import ValueGraph
@@ -8,7 +8,8 @@ CHAIN = graph_of([(0, 1), (1, 2), (2, 3)], [1] * 4)
 
 
 def test_the_bound_of_a_chain_by_hand():
-    """dc is formed beside c and de; a and b are there too, or one of them, or both, are computed again."""
+    """During the formation of dc, c and de are in memory; a and b are there too, or one of them, or both, are
+    recomputed."""
     values = ValueGraph(CHAIN, "inputs")
     assert [least_recomputed(values, nbytes) for nbytes in (5, 4, 3)] == [0, 1, 2]
 

@@ -84,7 +84,7 @@ def test_an_exported_net_reads_back_and_its_plan_runs(net, costs):
 
 
 def test_updates_and_the_feed_are_left_out():
-    """Of a chain of three with parameters: three layers, and every variable with its bytes."""
+    """A chain of three layers with parameters exports as three functions, and every variable with its bytes."""
     file = graph_file(chain(3, parameters=True))
     assert [named(file, f.writes) for f in file.forward] == [["_"]] * 3
     assert [v.name for v in file.variables] == ["0", "_", "_", "_", "/w1", "/w2", "/w3"]

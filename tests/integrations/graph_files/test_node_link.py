@@ -54,7 +54,7 @@ NODE = '{"cost_ram": 1, "cost_cpu": 1}'
         ),
     ],
 )
-def test_what_is_no_graph_is_refused_with_a_remedy(text, says):
+def test_text_that_is_no_graph_is_refused_with_a_remedy(text, says):
     with pytest.raises(InputError) as error:
         parse_node_link(text, "g.json")
     assert str(error.value).startswith("g.json: is not a graph (") and says in str(error.value)

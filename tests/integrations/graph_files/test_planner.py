@@ -1,4 +1,4 @@
-"""Plans of graph files: of known cost on a chain, within any budget, and refused below the least."""
+"""Plans of graph files: with known cost on a chain, within any budget, and refused below the smallest."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_a_chain_of_four_is_planned_as_by_hand(tmp_path, objective, chain, recom
 
 
 @pytest.mark.parametrize("family", ["exact", "nested"])
-def test_what_is_recomputed_follows_the_seconds_of_the_file(family):
+def test_recomputation_follows_the_seconds_of_the_file(family):
     """a b c d within four values: a or b runs again, whichever is quicker; by the authors' costs, not a convolution."""
     graph = graph_of([(0, 1), (1, 2), (2, 3)], [100] * 4, convolutions={0})
     for a, b, again in ((9e-6, 1e-6, 1000), (2e-6, 9e-6, 2000)):

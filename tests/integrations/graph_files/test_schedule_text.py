@@ -1,4 +1,4 @@
-"""Schedules of graph files: replayed at the peak and cost that their plan states, and caught where they cannot run."""
+"""Schedules of graph files: runs confirm the peak and cost of their plan, and invalid ones are detected."""
 
 import random
 
@@ -95,7 +95,7 @@ def test_schedules_by_the_paper_s_assumption_drop_outputs_that_the_file_says_are
 
 
 def test_a_value_that_gets_no_gradient_needs_none():
-    """Of two outputs, the second is read by a function whose backward adds to the gradient of the first alone."""
+    """The second of two outputs is read by a function whose backward adds only to the gradient of the first."""
     forward = (Function("forward", "Pool", ((0, "_"),), (1, 2)), Function("forward", "Up", ((1, "_"), (2, "_")), (3,)))
     backward = (
         Function("backward", "Pool", ((1, "gradient"),), (0,)),

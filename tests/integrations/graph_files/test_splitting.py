@@ -22,10 +22,10 @@ def test_every_sequence_runs_within_its_budget(share):
 
 
 def test_the_output_with_the_most_bytes_per_cost_is_dropped_where_memory_is_full():
-    """Nodes 0 and 1 are read at the end; at node 3, one of them has to give way."""
+    """Nodes 0 and 1 are read at the end; one of them has to be dropped at node 3."""
     graph = parse_node_link(graph_text([5, 5, 1, 6, 1], [9, 2, 1, 1, 1], [(2, 3), (0, 4), (1, 4), (3, 4)]))
     assert graph.order_bytes == 17
-    assert split_order(graph, 13) is None  # the last node needs all of them but 2
+    assert split_order(graph, 13) is None  # the last node needs all outputs but node 2's
     graph = parse_node_link(
         graph_text([5, 5, 1, 6, 1, 1], [9, 2, 1, 1, 1, 1], [(2, 3), (3, 4), (0, 5), (1, 5), (4, 5)])
     )

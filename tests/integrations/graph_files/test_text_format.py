@@ -75,7 +75,7 @@ def test_a_file_cut_short_or_with_more_than_it_should_have_is_refused():
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "x" * 300, "a\0b", "prototxt", "nowhere.txt"])
-def test_what_is_no_graph_file_is_refused_with_its_path(path):
+def test_a_file_that_is_no_graph_is_refused_with_its_path(path):
     with pytest.raises(InputError, match="graph file") as caught:
         read_graph(path)
     assert caught.value.path == path

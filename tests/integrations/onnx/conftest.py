@@ -1,3 +1,3 @@
-"""The command, as the tests of tests/cli run it."""
+"""Fixtures that run the command as in tests/cli."""
 
 from tests.cli.conftest import layermem as layermem

@@ -1,4 +1,4 @@
-"""Nets on our reference device and models in ONNX Runtime, with the same inputs."""
+"""Runs nets on layermem's devices and models in ONNX Runtime, with the same inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Arrays = dict[str, np.ndarray]
 def run_net(
     net: Net, inputs: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray], device: str = "cpu"
 ) -> Arrays:
-    """The outputs of `net` by name, with parameters `values` in Caffe's shapes; those without are at their fillers."""
+    """The outputs of `net` by name, with parameters `values` in Caffe's shapes; others keep their fillers' values."""
     assert net.phase == TEST
     place = get_device(device)
     outputs = outputs_of(net)

@@ -1,4 +1,5 @@
-"""Nets as ONNX models: each layer type in ONNX Runtime against our kernels, whole nets, names, refusals."""
+"""Nets as ONNX models: each layer type in ONNX Runtime compared with layermem's kernels, whole nets, names,
+refusals."""
 
 import re
 from contextlib import suppress
@@ -33,7 +34,7 @@ INPUT = 'layer {{ name: "{0}" type: "Input" top: "{0}" input_param {{ shape {{ {
 
 
 def compared(case) -> bool:
-    """Whether a case is a layer of its own that both sides run: no epilogue, no part, no loss."""
+    """Whether both sides run the case: it has no epilogue, and is no part and no loss."""
     alone = not (case.relu or case.residual or case.normalized or case.saved or "input_param" in case.text)
     kind = re.search(r'type: "(\w+)"', case.text)
     return alone and bool({"small", "medium"} & set(case.sizes)) and kind[1] in set(EXPORTERS) - LOSSES - WITHOUT_OUTPUT
@@ -48,7 +49,7 @@ def net_of(text: str, **shapes) -> Net:
 
 
 def compare(net: Net, inputs, values=None, *, tolerance: float = 1e-4) -> dict[str, np.ndarray]:
-    """The outputs of the model, which are ours to `tolerance`: of each number, or of 1 where it is smaller."""
+    """Return the outputs of the model, compared with layermem's to `tolerance`, relative to each number or to 1."""
     values = values_of(net, np.random.default_rng(5)) if values is None else values
     theirs = run_onnx(export_model(net, values).model, inputs)
     ours = run_net(net, inputs, values)
@@ -103,7 +104,7 @@ def test_layers_in_parts_and_of_other_ranks_are_computed_too(name):
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
 @pytest.mark.parametrize("size", [6, 7, 8])
 def test_windows_at_the_border_are_caffes(method, size):
-    """Every kernel, stride and pad: a mean divides by what lies in the padded image."""
+    """Tests every kernel, stride and pad: a mean divides by the number of elements in the padded image."""
     shape, layers = (1, 2, size, size + 1), []
     for kernel, stride in product((1, 2, 3, 5), (1, 2, 3)):
         for pad in range(min(kernel, 3)):
@@ -136,7 +137,7 @@ def test_recurrent_layers_are_unrolled(kind, hidden):
 
 
 def deployed(net: Net) -> Net:
-    """The same net with a Softmax in place of each loss, and an Input in place of its data."""
+    """The net with a Softmax instead of each loss, and an Input instead of its data."""
     message = type(net.message)()
     message.CopyFrom(net.message)
     kept = [layer for layer in message.layer if layer.type != "Accuracy"]
@@ -244,7 +245,7 @@ def test_every_type_is_exported_or_refused_with_a_reason():
     assert types == set(EXPORTERS) | set(REFUSED) | composed
 
 
-def test_what_onnx_cannot_express_is_refused_by_name_and_nothing_is_written(tmp_path):
+def test_layers_that_onnx_cannot_express_are_refused_by_name_and_nothing_is_written(tmp_path):
     text = SMALL + ('layer { name: "keep" type: "Filter" bottom: "ip" bottom: "s" top: "f" }')
     net = net_of(text, data=(2, 3, 5, 5), s=(2,))
     with pytest.raises(InputError, match="layer 'keep' has type 'Filter', which makes a number of items that depends"):
@@ -277,7 +278,7 @@ def test_a_train_net_is_refused():
 
 
 def test_a_net_of_training_is_written_in_its_deploy_form(tmp_path):
-    """Auxiliary classifiers and labels are left out, and weights of their layers need not be there."""
+    """Auxiliary classifiers and labels are left out, and weights of their layers may be absent."""
     text = SMALL + (
         'layer { name: "aux" type: "InnerProduct" bottom: "a" top: "b" inner_product_param { num_output: 3 } }\n'
         'layer { name: "aux_loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "l1" loss_weight: 0.3 }\n'

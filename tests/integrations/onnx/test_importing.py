@@ -259,7 +259,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_caffe_cannot_express_is_refused_by_the_name_of_its_node(tmp_path, name):
+def test_nodes_that_caffe_cannot_express_are_refused_by_name(tmp_path, name):
     nodes, constants, says = REFUSED[name]
     with pytest.raises(InputError, match=says):
         load(_saved(tmp_path, model_of(nodes, constants=constants)))

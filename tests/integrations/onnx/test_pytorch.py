@@ -16,7 +16,7 @@ nn = torch.nn
 
 
 class Block(nn.Module):
-    """Of a ResNet-18."""
+    """A block of a ResNet-18."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -44,7 +44,7 @@ def resnet18(width=4):
 
 
 class Inverted(nn.Module):
-    """Of a MobileNetV2."""
+    """A block of a MobileNetV2."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -69,7 +69,7 @@ def mobilenet2():
 
 
 def exported(net, x, opset, tmp_path):
-    """The file that PyTorch writes for any batch."""
+    """The file that PyTorch exports for any batch."""
     net.eval()
     with torch.no_grad():
         for module in net.modules():

@@ -1,4 +1,4 @@
-"""docs/onnx.md lists what the registries have."""
+"""docs/onnx.md lists the contents of the registries."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from layermem.integrations.onnx.registry import EXPORTERS, REFUSED
 
 
 def table() -> list[str]:
-    """The layer types with the same operators in one row, then those that are refused."""
+    """Rows of layer types with the same operators, then the refused types."""
     rows: dict[str, list[str]] = {}
     for name, exporter in EXPORTERS.items():
         rows.setdefault(exporter.operators, []).append(name)
@@ -23,7 +23,7 @@ def table() -> list[str]:
 
 
 def operator_table() -> list[str]:
-    """The operators that become the same layers in one row."""
+    """Rows of operators that become the same layers."""
     rows: dict[str, list[str]] = {}
     for name, layers in OPERATORS.items():
         rows.setdefault(layers, []).append(name)

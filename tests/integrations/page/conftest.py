@@ -35,7 +35,7 @@ def job():
 
 @pytest.fixture(scope="session")
 def report(job) -> PlanReport:
-    """The least plan of `auto`: it recomputes and offloads, which 1 TiB of the host would do without recomputation."""
+    """The smallest plan of `auto`: it recomputes and offloads; with 1 TiB of host memory it would not recompute."""
     return evaluate(job, "auto", evaluate(job, "auto").minimum_bytes)
 
 
@@ -65,7 +65,7 @@ def chromium():
 
 @dataclass
 class Shown:
-    """A page in the browser, and what went wrong in it."""
+    """A page in the browser, and its errors."""
 
     page: object
     requests: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Shown:
 
 @pytest.fixture
 def show(chromium):
-    """show(address, size, theme): the page, drawn; at the end no request left it and no script failed."""
+    """show(address, size, theme) draws the page; at the end, no request has left it and no script has failed."""
 
     @contextmanager
     def shown(address: str, size: str = "laptop", theme: str = "light") -> Iterator[Shown]:

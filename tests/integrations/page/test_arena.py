@@ -1,4 +1,4 @@
-"""The step of a page, against the schedule that it shows."""
+"""The step of a page, compared with its schedule."""
 
 from itertools import accumulate
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it draws, what it answers, and that nothing leaves it."""
+"""The page in a real browser: its drawings, its reactions, and that no request leaves it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Columns and values as a page has them."""
+"""Columns and values in the form for a page."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The plot of a training: what is in it, and that every format is what its name says."""
+"""The plot of a training: its content, and that every file has the format of its name."""
 
 import math
 

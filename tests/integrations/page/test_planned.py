@@ -30,7 +30,7 @@ def test_sections_and_progress_are_in_the_state_and_each_change_has_another_vers
     assert planned.content("plan") == b"{}" and planned.content("strategies") is None
 
 
-def test_what_an_earlier_plan_still_reports_is_dropped():
+def test_late_reports_of_an_earlier_plan_are_dropped():
     planned = Planned()
     earlier = planned.begin()
     planned.add(earlier, "plan", b"1")

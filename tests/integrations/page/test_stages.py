@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.integrations.page.stages import FEW, MANY, Group, fold
+from layermem.integrations.page.stages import MANY, UNFOLDED_LAYERS, LayerGroup, fold
 
 
 def labels(groups):
@@ -15,7 +15,7 @@ def resnet(blocks: int) -> list[str]:
 
 
 def test_a_net_of_few_layers_is_not_folded():
-    assert fold([f"conv1_{i}" for i in range(FEW)]) == ()
+    assert fold([f"conv1_{i}" for i in range(UNFOLDED_LAYERS)]) == ()
 
 
 def test_layers_with_one_number_are_a_stage_and_its_blocks_have_the_letters_behind():
@@ -51,14 +51,14 @@ def walk(groups):
 @pytest.mark.parametrize("names", [resnet(900), [f"layer{i}" for i in range(5000)], ["same"] * 3000])
 def test_no_group_has_more_members_than_a_picture_can_show(names):
     stages = fold(names)
-    inside = Group("net", 0, len(names), stages)
+    inside = LayerGroup("net", 0, len(names), stages)
     for group in (inside, *walk(stages)):
         position, members = group.begin, 0
         for member in group.members:
             assert position <= member.begin < member.end <= group.end  # in order, and none in two
             members += member.begin - position + 1
             position = member.end
-        assert members + group.end - position <= max(MANY, FEW)
+        assert members + group.end - position <= max(MANY, UNFOLDED_LAYERS)
 
 
 def test_a_range_is_named_after_its_first_and_last_member():

@@ -1,4 +1,4 @@
-"""Strategies side by side, for nets of any size."""
+"""Comparison of strategies, for nets of any size."""
 
 import pytest
 

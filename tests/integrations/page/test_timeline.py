@@ -14,7 +14,7 @@ from layermem.integrations.page.timeline import draw_arena, draw_memory
 from layermem.proto.read import read_net_text
 from layermem.report.memory import spans
 from layermem.report.plan_report import PlanReport, evaluate
-from layermem.report.timeline_picture import Box, Curve, arena_picture, merge_boxes, merge_equal, scale_of
+from layermem.report.timeline_picture import ArenaBox, PlotCurve, arena_picture, merge_boxes, merge_equal, scale_of
 from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
 
@@ -137,10 +137,10 @@ def test_what_is_too_small_for_a_box_of_its_own_is_merged_and_covers_the_same_pl
 
 
 def test_merged_boxes_are_far_fewer():
-    small = [Box(f"b{i}", "data", i / 1e5, (i + 1) / 1e5, 256 * (i % 1000), 256) for i in range(100_000)]
+    small = [ArenaBox(f"b{i}", "data", i / 1e5, (i + 1) / 1e5, 256 * (i % 1000), 256) for i in range(100_000)]
     merged = merge_boxes(small, 1.0, 256_000)
     assert len(merged) <= 400 and sum(box.nbytes * (box.end - box.begin) for box in merged) >= 128_000 * (1 - 1e-9)
-    (one,) = merge_boxes([Box("a", "parameter", 0.0, 1.0, 0, 256)], 1.0, 256_000)
+    (one,) = merge_boxes([ArenaBox("a", "parameter", 0.0, 1.0, 0, 256)], 1.0, 256_000)
     assert (one.begin, one.end, one.offset, one.nbytes) == (0.0, 1.0, 0, 256)
 
 
@@ -153,8 +153,8 @@ def test_a_budget_far_above_the_peak_is_named_and_not_drawn(found):
 
 def test_equal_curves_are_one_with_both_names():
     curves = [
-        Curve("a", (0.0, 1.0), (2.0, 3.0), "red"),
-        Curve("b", (0.0,), (2.0,), "blue"),
-        Curve("c", (0.0, 1.0), (2.0, 3.0), "green"),
+        PlotCurve("a", (0.0, 1.0), (2.0, 3.0), "red"),
+        PlotCurve("b", (0.0,), (2.0,), "blue"),
+        PlotCurve("c", (0.0, 1.0), (2.0, 3.0), "green"),
     ]
     assert merge_equal(curves) == (replace(curves[0], name="a = c"), curves[1])

@@ -1,4 +1,4 @@
-"""Statistics and factors that many elements share."""
+"""Normalization, Scale and Bias."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ def lrn(piece: Piece) -> None:
         return
     n = p.local_size
     pads: dict[str, Any] = {"kernel_shape": [n, n], "strides": [1, 1], "pads": [n // 2] * 4, "count_include_pad": 1}
-    mean = piece.emit("AveragePool", piece.emit("Mul", x, x), **pads)  # of the squares: alpha / n^2 of their sum
+    # Mean of the squares: alpha applies to their sum / n^2.
+    mean = piece.emit("AveragePool", piece.emit("Mul", x, x), **pads)
     scale = piece.emit("Add", piece.emit("Mul", mean, piece.constant("alpha", p.alpha)), piece.constant("one", 1))
     piece.emit("Div", x, piece.emit("Pow", scale, piece.constant("beta", p.beta)), top=0)
 
 
 def normalize_channels(piece: Piece, averages: tuple[Array, Array] | None, eps: float, scale: str, bias: str) -> None:
-    """By given means and variances; without them by those of the batch."""
+    """Normalize channels by given means and variances, or without `averages` by those of the batch."""
     if averages is not None:
         mean, variance = (piece.constant(name, value) for name, value in zip(("mean", "variance"), averages))
         piece.emit("BatchNormalization", piece.inputs[0], scale, bias, mean, variance, top=0, epsilon=eps)
@@ -73,13 +74,13 @@ def bn(piece: Piece) -> None:
 
 
 def _affine(piece: Piece, view: Shape) -> None:
-    """x w0 + w1"""
+    """Write x w0 + w1."""
     links = [Link(op, (piece.weight(i, _short(view)),)) for i, op in enumerate(("Mul", "Add")[: len(piece.params)])]
     piece.chain(piece.inputs[0], *links)
 
 
 def _short(view: Shape) -> Shape:
-    """`view` without the ones in front, which ONNX adds again."""
+    """`view` without its leading 1s, which ONNX adds again."""
     first = next((i for i, size in enumerate(view) if size != 1), len(view))
     return view[first:]
 

@@ -1,4 +1,4 @@
-"""Layers without arithmetic of their own, losses, and the steps of recurrent layers."""
+"""Layers without arithmetic, losses, and the steps of recurrent layers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def nothing(piece: Piece) -> None:
     operators="nothing: the outputs are the bottoms",
 )
 def without_loss(piece: Piece) -> None:
-    """A deployed net has no labels; what other layers compute for it are outputs."""
+    """Write nothing: a deployed net has no labels, so the bottoms of its losses become outputs."""
 
 
 @exports("SoftmaxWithLoss", "InfogainLoss", operators="Softmax")

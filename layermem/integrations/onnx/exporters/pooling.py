@@ -1,10 +1,11 @@
 """Pooling: Caffe's rounding and clipping by explicit pads.
 
-Caffe places its last window partly behind the padded image, and a mean divides by the part of the window inside of it.
-ONNX gets the pads that make each window whole: `pad` in front, and behind what the last window needs.  A mean is exact
-    with all pads counted     where no window ends behind Caffe's own pad
-    with no pads counted      where Caffe has no pad
-    after a Pad operator      else: Caffe's pad is then image, and what is behind it is not counted
+In Caffe the last window may extend beyond the padded image, and a mean then divides by the part of the window inside.
+The ONNX pads make each window whole: `pad` at the front, and at the end as much as the last window needs.  A mean is
+exact
+    with all pads counted     if no window ends beyond Caffe's own pad
+    with no pads counted      if Caffe has no pad
+    after a Pad operator      otherwise: Caffe's pad is then part of the image, and pixels beyond it are not counted
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from layermem.layers.base import Window
 
 
 def pad_behind(window: Window, out: int) -> int:
-    """What the last of `out` windows needs behind the image."""
+    """The pad at the end that the last of `out` windows needs."""
     return max(0, (out - 1) * window.stride + window.kernel - window.size - window.pad)
 
 
@@ -53,7 +54,7 @@ def _largest(piece: Piece, record: ops.Pool, attributes: dict[str, Any]) -> None
     if len(piece.outputs) == 1:
         piece.emit("MaxPool", piece.inputs[0], top=0, **attributes)
         return
-    places = piece.temporary("places")  # in the whole blob; Caffe's are in the plane
+    places = piece.temporary("places")  # indices into the whole blob; Caffe's are within the plane
     piece.emit_many("MaxPool", piece.inputs[0], outputs=[piece.outputs[0], places], **attributes)
     plane = piece.constant("plane", record.rows.size * record.columns.size, "int64")
     piece.chain(places, Link("Mod", (plane,)), Link("Cast", (), {"to": 1}), top=1)
@@ -73,7 +74,7 @@ def _mean(piece: Piece, windows: Sequence[Window], before: Sequence[int], behind
 
 
 def _expected(piece: Piece, attributes: dict[str, Any]) -> None:
-    """STOCHASTIC in TEST: sum x^2 / sum x, or 0 where the sum of x is not positive."""
+    """Write STOCHASTIC in TEST: sum x^2 / sum x, or 0 where the sum of x is not positive."""
     x = piece.inputs[0]
     mean = piece.emit("AveragePool", x, **attributes)
     squares = piece.emit("AveragePool", piece.emit("Mul", x, x), **attributes)

@@ -30,7 +30,8 @@ CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
 
 @exports(*CONVOLUTIONS, "Deconvolution", operators="Conv, ConvTranspose", whole=True)
 def convolution(piece: Piece) -> None:
-    """Of any rank: the axes before the channels are items, and of no spatial axis there is one of size 1."""
+    """Write a convolution of any rank: the axes before the channels are items; without a spatial axis, one of size 1 is
+    added."""
     p, x = piece.message.convolution_param, piece.x[0]
     axis = piece.layer.axis(p.axis, Tensor(x))
     windows = windows_of(p, x[axis + 1 :]) or [Window(1, 1)]

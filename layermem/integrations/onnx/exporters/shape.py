@@ -142,7 +142,7 @@ def reduction(piece: Piece) -> None:
     assert isinstance(record, ops.Reduction)
     axes = list(range(record.along, len(piece.x[0])))
     op = REDUCTIONS[record.operation]
-    if op == "ReduceSum":  # the first of them whose axes became an input
+    if op == "ReduceSum":  # the first reduction whose axes became an input
         link = Link(op, (piece.constant("axes", axes, "int64"),), {"keepdims": 0})
     else:
         link = Link(op, (), {"axes": axes, "keepdims": 0})
@@ -152,7 +152,7 @@ def reduction(piece: Piece) -> None:
 
 @exports("ArgMax", operators="Flatten, ArgMax, TopK, Cast, Concat")
 def argmax(piece: Piece) -> None:
-    """Of equal elements the last comes first, in TopK by counting backwards."""
+    """Write ArgMax; among equal elements the last comes first, which TopK does by counting backwards."""
     record = piece.layer.record
     assert isinstance(record, ops.ArgMax)
     x, along = piece.inputs[0], record.along

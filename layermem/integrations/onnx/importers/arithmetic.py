@@ -1,4 +1,4 @@
-"""Functions of elements, sums and products of blobs and constants, normalization."""
+"""Imports functions of elements, sums and products of blobs and constants, and normalization."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array, Shape
 from layermem.integrations.onnx.importers.windows import prefix
-from layermem.integrations.onnx.node import Blob, Constant, Node, imports
+from layermem.integrations.onnx.node import Constant, NetValue, Node, imports
 
 SIMPLE = {
     "Sigmoid": "Sigmoid",
@@ -128,7 +128,7 @@ def binary(node: Node) -> None:
 
 
 def _view(array: Array, shape: Shape) -> Shape:
-    """The shape of a constant under the axes of a blob; InputError where it makes the blob larger."""
+    """The shape of a constant under the axes of a blob; InputError if it makes the blob larger."""
     view = (1,) * (len(shape) - array.ndim) + array.shape
     if len(view) != len(shape) or any(size not in (1, mine) for size, mine in zip(view, shape)):
         raise InputError(f"makes a blob of {list(shape)} larger by a constant of {list(array.shape)}; Tile it first")
@@ -136,13 +136,13 @@ def _view(array: Array, shape: Shape) -> Shape:
 
 
 def _span(view: Shape) -> tuple[int, int] | None:
-    """The axes of a Scale or Bias: first, and behind the last."""
+    """The axes of a Scale or Bias as a half-open range."""
     axes = [axis for axis, size in enumerate(view) if size != 1]
     return (axes[0], axes[-1] + 1) if axes else None
 
 
-def _with_constant(node: Node, x: Blob, constant: Constant, op: str) -> None:
-    """x + c or x c"""
+def _with_constant(node: Node, x: NetValue, constant: Constant, op: str) -> None:
+    """Add x + c or x c."""
     view = _view(constant.array, x.shape)
     span = _span(view)
     if span is None and not (constant.name and len(x.shape) > 1 and constant.array.ndim):
@@ -179,7 +179,7 @@ def _fits(array: Array, shape: Shape, view: Shape) -> bool:
         return False
 
 
-def _with_blob(node: Node, a: Blob, b: Blob) -> None:
+def _with_blob(node: Node, a: NetValue, b: NetValue) -> None:
     if a.shape == b.shape:
         if node.op == "Div":
             layer = node.layer("Power", "inverse")

@@ -1,4 +1,4 @@
-"""Operators that move elements, and reductions."""
+"""Imports operators that move elements, and reductions."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def split(node: Node) -> None:
 
 @imports("Slice", layers="Slice, Silence")
 def cut(node: Node) -> None:
-    """Along each axis: the part before, the part, and the part behind; the others go to a Silence."""
+    """Cut each axis into the elements before, inside and after; those outside go to a Silence."""
     x = node.blob(0)
     starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
     axes = node.ints(3, "axes", range(len(starts)))

@@ -1,4 +1,4 @@
-"""Convolutions and poolings: windows whose pads Caffe can express."""
+"""Imports convolutions and poolings whose pads Caffe can express."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array
-from layermem.integrations.onnx.node import Blob, Node, Padding, imports
+from layermem.integrations.onnx.node import NetValue, Node, Padding, imports
 from layermem.layers.base import Window
 from layermem.layers.pooling import pooled_size
+from layermem.proto.schema import Message
 
 
-def windows(node: Node, x: Blob, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Strides, dilations, pads before and pads behind, by spatial axis, as the node itself states them."""
+def windows(node: Node, x: NetValue, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Strides, dilations, pads before and pads after, by spatial axis, as the node itself states them."""
     axes = len(kernel)
     if len(x.shape) != axes + 2 or any(size < 1 for size in kernel):
         raise InputError(f"has windows of {axes} axes over a blob of {len(x.shape)}; export the model again")
@@ -37,8 +38,8 @@ def windows(node: Node, x: Blob, kernel: Sequence[int]) -> tuple[list[int], list
     return strides, dilations, pads[:axes], pads[axes:]
 
 
-def merged(x: Blob, before: list[int], behind: list[int], value: float) -> tuple[list[int], list[int]]:
-    """Pads with those of a Pad operator in front."""
+def merged(x: NetValue, before: list[int], behind: list[int], value: float) -> tuple[list[int], list[int]]:
+    """Pads combined with those of a preceding Pad operator."""
     if x.pads is None:
         return before, behind
     if any(x.pads.before[:2]) or any(x.pads.behind[:2]) or x.pads.value != value:
@@ -59,7 +60,7 @@ def symmetric(before: list[int], behind: list[int]) -> list[int]:
 
 
 def prefix(node: Node, weight: int = 1) -> None:
-    """Name the layers of a node after its weights: `layer1.0.conv1` of layer1.0.conv1.weight."""
+    """Name the layers of a node after its weights: layer1.0.conv1.weight gives `layer1.0.conv1`."""
     constant = node.known(weight)
     if constant is not None and constant.name.endswith(".weight"):
         node.name = constant.name.removesuffix(".weight")
@@ -109,7 +110,7 @@ def global_pooling(node: Node) -> None:
 
 @imports("MaxPool", "AveragePool", layers="Pooling")
 def pooling(node: Node) -> None:
-    """Caffe's pad is the one in front; whether it rounds up is chosen so that it makes as many windows."""
+    """Add a Pooling with the pad before as Caffe's pad; its rounding is chosen to make the same number of windows."""
     x, average = node.blob(0, padded=True), node.op == "AveragePool"
     kernel = node.ints_attribute("kernel_shape")
     strides, dilations, before, behind = windows(node, x, kernel)
@@ -133,25 +134,29 @@ def pooling(node: Node) -> None:
         _Axis(*numbers, ceil=ceil)
         for numbers in zip(x.shape[2:], kernel, strides, before, behind, counted[0], counted[1])
     ]
-    layer = node.layer("Pooling")
-    p = layer.pooling_param
-    p.pool = 1 if average else 0
-    for stem, numbers in (("kernel", kernel), ("stride", strides), ("pad", before)):
-        if len(set(numbers)) == 1:
-            if stem == "kernel" or numbers[0] != (1 if stem == "stride" else 0):
-                setattr(p, "kernel_size" if stem == "kernel" else stem, numbers[0])
-        else:
-            setattr(p, f"{stem}_h", numbers[0])
-            setattr(p, f"{stem}_w", numbers[1])
     rounds = [up for up in (True, False) if all(axis.fits(up, any(before), average) for axis in sizes)]
     if not rounds:
         raise InputError(
             f"pads by {before} before and {behind} behind, for which Caffe's Pooling has other windows or counts other "
             "elements; change the pads, or count_include_pad"
         )
+    layer = node.layer("Pooling")
+    layer.pooling_param.pool = 1 if average else 0
+    _state_windows(layer.pooling_param, kernel, strides, before)
     if not rounds[0]:
-        p.round_mode = 1
+        layer.pooling_param.round_mode = 1
     node.make(layer, x._replace(pads=None))
+
+
+def _state_windows(p: Message, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> None:
+    """Write windows into a PoolingParameter, in its shortest form."""
+    for stem, numbers in (("kernel", kernel), ("stride", strides), ("pad", pads)):
+        if len(set(numbers)) == 1:
+            if stem == "kernel" or numbers[0] != (1 if stem == "stride" else 0):
+                setattr(p, "kernel_size" if stem == "kernel" else stem, numbers[0])
+        else:
+            setattr(p, f"{stem}_h", numbers[0])
+            setattr(p, f"{stem}_w", numbers[1])
 
 
 class _Axis:
@@ -165,7 +170,7 @@ class _Axis:
         self.out = (-(-span // stride) if ceil else span // stride) + 1
         if ceil and (self.out - 1) * stride >= size + before:
             self.out -= 1
-        self.counted = (-first, size + last)  # what a mean divides by, from and to
+        self.counted = (-first, size + last)  # range of the elements that a mean counts
 
     def counts(self, begin: int, end: int) -> Array:
         start = np.arange(self.out) * self.stride - self.before

@@ -12,7 +12,7 @@ namespace {
 std::vector<Isa> detect() {
 #if defined(__x86_64__) || defined(__i386__)
     std::vector<Isa> isas;
-    // An ISA is built if it has its tables, here that of copies.
+    // An ISA is built if its tables exist; the table of copies stands for all of them.
     const auto add_built = [&isas](Isa isa, const CopyKernels* table) {
         if (table != nullptr) isas.push_back(isa);
     };

@@ -22,7 +22,8 @@ enum class Isa { base, avx2, avx512 };
 Isa active_isa();                           // the ISA that launches bound from now on will use
 const char* isa_name(Isa isa);              // "base", "avx2" or "avx512"
 std::vector<std::string> available_isas();  // built, and supported by this machine; slowest first
-void set_isa(const std::string& name);      // one of those, or "auto" for the last; std::invalid_argument otherwise
+void set_isa(
+    const std::string& name);  // a name of available_isas(), or "auto" for the fastest; std::invalid_argument otherwise
 
 }  // namespace layermem::cpu
 

@@ -95,7 +95,7 @@ struct FullVector {
 inline V load(const float* p, FullVector) { return load(p); }
 inline void store(float* p, V v, FullVector) { store(p, v); }
 
-// Walks [begin, end) a register at a time: body(i, FullVector{}) for whole registers, body(i, n) for the tail.
+// Visits [begin, end) a register at a time: body(i, FullVector{}) for whole registers, body(i, n) for the tail.
 template <class Body>
 LAYERMEM_INLINE void for_each_vector(int64_t begin, int64_t end, const Body& body) {
     int64_t i = begin;
@@ -103,8 +103,8 @@ LAYERMEM_INLINE void for_each_vector(int64_t begin, int64_t end, const Body& bod
     if (i < end) body(i, static_cast<int>(end - i));
 }
 
-// Likewise four registers at a time while there are as many: body(i, n, VectorGroup<4>{}), then VectorGroup<1>{}.  For
-// loops that go down columns, which then read 4 * kLanes neighbours of every row.
+// Visits [begin, end) four registers at a time while there are as many, body(i, n, VectorGroup<4>{}), and then one at a
+// time, VectorGroup<1>{}.  Loops that go down columns use it to read 4 * kLanes neighbours of every row.
 template <int kGroup>
 struct VectorGroup {};
 template <int kGroup>

@@ -17,7 +17,7 @@ struct Fp16 {
     uint16_t bits;
 };
 
-// What a register becomes in memory: kLanes numbers of 16 bits.
+// The form of a register in memory: kLanes numbers of 16 bits.
 typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 typedef uint32_t U __attribute__((vector_size(4 * kLanes)));
 

@@ -12,14 +12,14 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kPartElements = 32768;  // of a channel sum: enough to be worth a part
+constexpr int64_t kPartElements = 32768;  // least elements of a part of a channel sum
 constexpr int64_t kMaxSumParts = 32;
 constexpr int64_t kSlab = 64;  // channels of a block of lines that are widened at a time
 
 // Numbers of channels from `channel` on.
 const float* from_channel(const float* numbers, int64_t channel) { return numbers ? numbers + channel : nullptr; }
 
-// The sums of blobs in 16 bits, with inner = 1: those of run_sums, a block of lines of kSlab channels at a time.
+// Does the work of run_sums for blobs in 16 bits with inner = 1: a block of lines of kSlab channels at a time.
 void sum_stored(const ChannelKernels& kernels, const ChannelSum& args, const Conversion& convert, int64_t begin,
                 int64_t end) {
     alignas(64) float a[kSumLines * kSlab], x[kSumLines * kSlab], sums[2 * kSlab];
@@ -74,7 +74,7 @@ ChannelAffine affine_args(const Channels& shape, AffineKind kind, float* out, co
 void affine_of_piece(const ChannelKernels& kernels, const ChannelAffine& args, int64_t begin, int64_t size) {
     const int64_t channels = args.shape.channels;
     for (int64_t i = 0; i < size;) {
-        // Whole lines, or what the piece has of one.
+        // Whole lines, or the piece's share of one line.
         const int64_t c = (begin + i) % channels, lines = c ? 0 : (size - i) / channels;
         const int64_t width = lines ? channels : std::min(channels - c, size - i);
         ChannelAffine part = args;
@@ -175,7 +175,7 @@ void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& re
             from = stop;
         }
     };
-    // Before any other block is begun, the one that the last slice has left is completed.
+    // First completes the block that the last slice has begun.
     int64_t begun = outer.first;
     for (int64_t i = 0; i < parts; ++i) {
         const int64_t first = chunk_begin(outer.all, parts, i), last = chunk_begin(outer.all, parts, i + 1);
@@ -197,7 +197,7 @@ int64_t moments_carry_bytes(const Channels& whole, int64_t each) {
     return aligned_bytes<float>(sum_floats(whole) + lines * whole.channels);
 }
 
-// A block is merged once all its lines are there: until then its lines are carried, as they are.
+// A block is merged once it has all its lines; until then slices carry the lines themselves.
 void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args, const RowSlice& outer,
                           float* carried) {
     const int64_t channels = args.shape.channels, end = outer.first + outer.count;
@@ -213,7 +213,7 @@ void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args,
         piece.before = from - first;
         kernels.sum(piece, 0, to - from);
     };
-    // The part in which an earlier slice has left lines: its block, if this slice has the others.
+    // The part whose last block an earlier slice has begun; the block is merged if this slice has its other lines.
     int64_t begun = outer.first;
     for (int64_t i = 0; i < parts; ++i) {
         const int64_t first = chunk_begin(outer.all, parts, i), last = chunk_begin(outer.all, parts, i + 1);

@@ -1,4 +1,5 @@
-// What Scale, Bias, BatchNorm and PReLU share: one pass over x with numbers of its channel, and sums over each channel.
+// Functions that Scale, Bias, BatchNorm and PReLU share: a pass over x with numbers per channel, and sums over
+// channels.
 #pragma once
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/channels.h"
@@ -11,17 +12,18 @@ namespace layermem::cpu {
 ChannelAffine affine_args(const Channels& shape, AffineKind kind, float* out, const float* a, bool accumulate = false);
 void run_affine(const ChannelKernels& kernels, const ChannelAffine& args, Storage storage = Storage::fp32);
 
-// The same of elements [begin, begin + size) of blobs with inner = 1, which lie at the pointers of `args`.
+// Runs the pass for elements [begin, begin + size) of blobs with inner = 1; the pointers of `args` are those of the
+// piece.
 void affine_of_piece(const ChannelKernels& kernels, const ChannelAffine& args, int64_t begin, int64_t size);
 
 // Sums over a channel are taken in parts of x, whose number depends on the shape only, and then added in order.
 int64_t sum_parts(const Channels& shape);
 
-// Bytes of the parts' sums [parts][2][channels], and of `extra` more vectors [channels] behind them.
+// Bytes of the sums of all parts, [parts][2][channels], and of `extra` more vectors [channels] behind them.
 int64_t sum_workspace_bytes(const Channels& shape, int64_t extra = 0);
 inline int64_t sum_floats(const Channels& shape) { return sum_parts(shape) * 2 * shape.channels; }
 
-// The sums of every part, into sums [parts][2][channels]; args.out is not read.
+// Writes the sums of every part to sums [parts][2][channels]; args.out is not read.
 void run_sums(const ChannelKernels& kernels, const ChannelSum& args, float* sums, Storage storage = Storage::fp32);
 
 // out [channels] (+)= the total of the parts: of the first (which = 0) or second (1) number of each channel.
@@ -34,7 +36,7 @@ int64_t channel_sums_carry_bytes(const Channels& whole, int64_t each);  // each:
 void run_sums_of_slice(const ChannelKernels& kernels, const ReductionKernels& reduction, const ChannelSum& args,
                        const RowSlice& outer, float* carried);
 
-// The same for moments: carried are the moments of the parts, and lines of a block that is not complete.
+// Computes moments slice by slice.  The slices carry the moments of the parts, and the lines of an incomplete block.
 int64_t moments_carry_bytes(const Channels& whole, int64_t each);
 void run_moments_of_slice(const ChannelKernels& kernels, const ChannelSum& args, const RowSlice& outer, float* carried);
 

@@ -1,8 +1,8 @@
 // Convolution in float32: fprop, dgrad and wgrad of a ConvProblem, whose layouts are in microkernels/conv_problem.h.
 //
 // Depthwise problems go to depthwise.h, 3x3 problems with stride 1 and enough channels to winograd.h, all others to
-// implicit_gemm.h (fprop, dgrad) or convolution_wgrad.cpp.  The choice depends on the problem only, and on that of the
-// whole batch where images are a slice of it.
+// implicit_gemm.h (fprop, dgrad) or convolution_wgrad.cpp.  The choice depends on the problem only: for a slice of a
+// batch, on that of the whole batch.
 #pragma once
 #include "cpu/kernels/launch.h"
 #include "cpu/microkernels/activation.h"
@@ -11,7 +11,7 @@
 
 namespace layermem::cpu {
 
-// Whether the kernels below take blobs in 16 bits: both, or the output side alone.
+// Whether the kernels below take blobs in 16 bits: both blobs, or only that of the output side.
 bool conv_is_stored(const ConvProblem& p);
 void check_stored(const ConvProblem& p, Storage of_x, Storage of_y);  // std::invalid_argument where they do not
 
@@ -29,8 +29,8 @@ Launch conv_dgrad(const ConvProblem& p, float* dx, const float* dy, const float*
 // dw (+)= the gradient of w.
 //
 // Slices of a batch, in rising order, carry the sums of the whole batch's launch: copies of dw, or sums in Winograd's
-// space.  The first slice begins them, and the last one makes dw of them, which no other needs.  With 0 bytes to carry dw
-// itself is what is summed: the first slice writes it (or accumulates), all others accumulate.
+// space.  The first slice begins them, and the last one computes dw from them; the others need no dw.  With 0 bytes to
+// carry, the sums are in dw itself: the first slice writes it (or accumulates), all others accumulate.
 int64_t conv_wgrad_carry_bytes(const ConvProblem& p);
 Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* dy, bool accumulate,
                   OrNull<void> workspace, OrNull<void> carry, Storage of_x = Storage::fp32,

@@ -33,22 +33,23 @@ constexpr int64_t kTaskChannels = 128;       // most output channels of a task
 constexpr int64_t kTaskColumns = 512;        // most input channels of a task
 constexpr int64_t kMinTasks = 32;
 constexpr int64_t kMinPartPixels = 256;  // fewer are not worth a copy of dw
-constexpr int64_t kEdgeFloats = 12288;   // of a task, for windows that cross the border: 48 KiB
+constexpr int64_t kEdgeFloats = 12288;   // floats of a task's edge buffer, for windows that cross the border: 48 KiB
 
 struct Split {
-    int64_t parts, chunks, slices, block_pixels;  // of all pixels; of output, of input channels; pixels per block
+    int64_t parts, chunks, slices, block_pixels;  // parts of the pixels, chunks of output, slices of input channels
     bool lanes_over_outputs;
     bool needs_copies() const { return parts > 1 || lanes_over_outputs; }
 };
 
-// Which choice leaves fewer lanes empty, counted for registers of 16 lanes so that it is the same on every ISA.
+// Whether lanes over outputs leave fewer lanes empty, counted for registers of 16 lanes so that it is the same on every
+// ISA.
 bool better_with_lanes_over_outputs(const ConvProblem& p) {
     if (!p.row_is_tap()) return false;
     const int64_t row = p.kw * p.c;
     return row * ceil_div(p.k, 16) < p.k * ceil_div(row, 16);
 }
 
-// Of the whole batch, for every slice of it.
+// The split of the whole batch; its slices use the same one.
 Split make_split(const ConvProblem& p) {
     const int64_t rows = p.batch() * p.ho() * p.wo(), weight_bytes = p.weights() * 4;
     Split split{};
@@ -111,7 +112,7 @@ class PairGatherer {
         const Range touching{last_pixel.begin, first_pixel.end};  // some pixel of the span is inside
         const Range whole{first_pixel.begin, last_pixel.end};     // all are
         for (int64_t m = begin; m < end;) {
-            // Output pixels [first, last) of one row.
+            // Does the output pixels [first, last) of one row.
             const int64_t line = m / wo_, first = m - line * wo_, last = std::min(wo_, first + end - m);
             const float* dy_line = dy + (m - first - begin) * pitch;
             m += last - first;
@@ -128,14 +129,14 @@ class PairGatherer {
     }
 
   private:
-    // `floats` of x from `at` on: where they are, or widened.
+    // Returns `floats` floats of x from `at` on: where they are, or widened.
     const float* pixels(Pairs& pairs, int64_t at, int64_t floats) const {
         const float* from = of_x_.read(x_, at, floats, pairs.edge_end);
         if (from == pairs.edge_end) pairs.edge_end += floats;
         return from;
     }
 
-    // `span` pixels from column w on of an image row, zeros where they lie outside, in the edge buffer.
+    // Copies `span` pixels of an image row from column w on to the edge buffer, zeros where they lie outside.
     const float* copy_span(Pairs& pairs, int64_t row, int64_t w, int64_t span) const {
         const int64_t begin = std::max<int64_t>(w, 0), end = std::min(w + span, p_.w), floats = span * p_.c;
         float* to = pairs.edge_end;
@@ -154,13 +155,13 @@ class PairGatherer {
 // Whether pixel m of dy meets pixel m of x only.
 bool is_pixelwise(const ConvProblem& p) { return p.taps() == 1 && p.sh == 1 && p.sw == 1 && p.ph == 0 && p.pw == 0; }
 
-// What one task sums: a part of the pixels, for a chunk of one group's output channels and a slice of its input
-// channels.
+// The sum that one task computes: a part of the pixels, for a chunk of one group's output channels and a slice of its
+// input channels.
 struct Share {
     int64_t part, group, chunk, slice;
 };
 
-// The pixels of a part, [begin, end) of dy, that lie in this slice; continues: earlier slices had the first ones.
+// Pixels [begin, end) of dy: those of a part that lie in this slice.  continues: earlier slices had its first ones.
 struct PixelRange {
     int64_t begin, end;
     bool continues;
@@ -262,7 +263,7 @@ void add_copies(const ReductionKernels& reduction, const ConvProblem& p, int64_t
     });
 }
 
-// Likewise of copies that are [depth][k]; they are added into the first.
+// Adds copies that are [depth][k]; the first one holds their sum.
 void add_transposed_copies(const ReductionKernels& reduction, const ConvProblem& p, int64_t parts, float* dw,
                            float* copies, bool accumulate) {
     const int64_t depth = p.taps() * p.c, floats = depth * p.k;
@@ -291,7 +292,7 @@ int64_t conv_wgrad_carry_bytes(const ConvProblem& p) {
     return split.needs_copies() ? aligned_bytes<float>(split.parts * p.weights()) : 0;
 }
 
-// workspace: what would be carried, but for Winograd's
+// workspace: the bytes that slices would carry, except for Winograd
 int64_t conv_wgrad_workspace_bytes(const ConvProblem& p) {
     p.check();
     if (!is_depthwise(p) && is_winograd(p)) return winograd_wgrad_workspace_bytes(p);
@@ -309,7 +310,7 @@ Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* 
     float* copies = static_cast<float*>(p.is_slice() ? carry : workspace);
     if (is_depthwise(p)) return depthwise_wgrad(p, dw, x, dy, accumulate, copies);
     return [=, &kernels = gemm_kernels(), &reduction = reduction_kernels(), split = make_split(p)] {
-        const int64_t tasks = split.slices * split.chunks;  // of one group and part
+        const int64_t tasks = split.slices * split.chunks;  // tasks of one group and part
         const Range parts = parts_of_slice(p, split);
         parallel_for((parts.end - parts.begin) * p.groups * tasks, [&](int64_t task) {
             const Share share{parts.begin + task / tasks / p.groups, task / tasks % p.groups,

@@ -94,7 +94,7 @@ Launch copy_rows(int64_t rows, int64_t width, float* out, int64_t out_pitch, con
                                 [&](int64_t begin, int64_t end) { kernels.copy_rows(args, begin, end); });
             return;
         }
-        // One or two long rows, as of a concatenation along the first axis: tasks are pieces of a row.
+        // Copies one or two long rows, as in a concatenation along the first axis: tasks are pieces of a row.
         for (int64_t row = 0; row < args.rows; ++row)
             parallel_for_ranges(args.width, kTaskFloats, [&](int64_t begin, int64_t end) {
                 StridedCopy part = args;
@@ -111,8 +111,9 @@ Launch copy_bytes(int64_t rows, int64_t width, char* out, int64_t out_pitch, con
     constexpr int64_t kTaskBytes = kTaskFloats * 4;
     return [=] {
         if (width == 0) return;
-        const int64_t step = std::max<int64_t>(1, kTaskBytes / width);      // rows of a task
-        const int64_t pieces = step > 1 ? 1 : ceil_div(width, kTaskBytes);  // of a row, where one has many
+        const int64_t step = std::max<int64_t>(1, kTaskBytes / width);  // rows of a task
+        const int64_t pieces =
+            step > 1 ? 1 : ceil_div(width, kTaskBytes);  // pieces of a row, where a row makes many tasks
         parallel_for(ceil_div(rows, step) * pieces, [&](int64_t task) {
             const int64_t first = task / pieces * step, last = std::min(rows, first + step);
             const int64_t begin = task % pieces * kTaskBytes;

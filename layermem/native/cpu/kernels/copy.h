@@ -11,8 +11,8 @@ namespace layermem::cpu {
 Launch copy_rows(int64_t rows, int64_t width, float* out, int64_t out_pitch, const float* x, int64_t x_pitch,
                  bool accumulate);
 
-// Rows of bytes as they are, as of elements in 16 bits; pitches in bytes.  The caller guarantees that the rows of `out`
-// overlap neither each other nor those of `in`.
+// Copies rows of bytes, such as elements in 16 bits; pitches are in bytes.  The caller guarantees that the rows of
+// `out` overlap neither each other nor those of `in`.
 Launch copy_bytes(int64_t rows, int64_t width, char* out, int64_t out_pitch, const char* x, int64_t x_pitch);
 
 Launch transpose(int64_t n, int64_t rows, int64_t columns, float* out, const float* x, bool accumulate);

@@ -13,13 +13,13 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTaskFloats = 4096;  // that a task writes, unless one row is longer
+constexpr int64_t kTaskFloats = 4096;  // floats that a task writes, unless one row is longer
 constexpr int64_t kMaxParts = 16;      // most copies of dw
 
 // Floats of a packed tap: whole registers of every ISA.
 int64_t packed_pitch(const ConvProblem& p) { return (p.c + 15) / 16 * 16; }
 
-// Of the whole batch, for every slice of it.
+// Parts of the whole batch; its slices use the same parts.
 int64_t wgrad_parts(const ConvProblem& p) {
     const int64_t rows = p.batch() * p.ho();
     return std::clamp<int64_t>(rows * p.wo() * p.c / 65536, 1, std::min(kMaxParts, rows));

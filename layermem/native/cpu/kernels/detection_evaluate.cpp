@@ -1,5 +1,5 @@
-// One thread: tests alone run it, on some hundreds of boxes of an item.  Workspace: `order` [detections] of the rows that
-// hold a box, by item, class and score, and `taken` [truths].
+// Runs in one thread: only tests of a net run it, on some hundreds of boxes of an item.  Workspace: `order`
+// [detections] of the rows that hold a box, by item, class and score, and `taken` [truths].
 #include "cpu/kernels/detection_evaluate.h"
 
 #include <cstdio>
@@ -55,7 +55,7 @@ float pixels_of(const Box& box) {  // both ends count
     return width >= 0 && height >= 0 ? (width + 1) * (height + 1) : 0;
 }
 
-// As box_overlap, of boxes in pixels.
+// The overlap of boxes in pixels, both of whose ends count; box_overlap is that of fractions of images.
 float pixel_overlap(const Box& a, const Box& b) {
     const float common = pixels_of(
         {std::max(a.left, b.left), std::max(a.top, b.top), std::min(a.right, b.right), std::min(a.bottom, b.bottom)});

@@ -1,4 +1,4 @@
-// Which detections are right; layers/detection.py states it.
+// Decides which detections are right; layers/detection.py defines it.
 #pragma once
 #include "cpu/kernels/boxes.h"
 #include "cpu/kernels/launch.h"

@@ -1,4 +1,5 @@
-// A task is an item.  Its rows are found where they lie if every item has as many as planned, and moved together after.
+// A task is an item.  It writes its rows where they would lie if every item had as many as planned; afterwards the rows
+// of all items are moved together.
 //
 // Workspace of an item: `order` [priors] of a class by score, `decoded` [priors] boxes, and `found` [classes
 // candidates], the boxes that stay, by class and score.
@@ -35,7 +36,7 @@ void check(const DetectionProblem& p) {
         throw std::invalid_argument("detection_output: every size must be at least 1");
 }
 
-// Rows of item `n`; returns how many.
+// Writes the rows of item `n`, and returns how many.
 int64_t detect(const DetectionProblem& p, int64_t n, float* y, const float* locations, const float* scores,
                const float* boxes, char* workspace) {
     auto* order = reinterpret_cast<int32_t*>(workspace);

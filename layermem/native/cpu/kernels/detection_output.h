@@ -1,4 +1,4 @@
-// Boxes of the highest scores, without those that a better one of their class overlaps; layers/detection.py states it.
+// Boxes of the highest scores, without those that a better one of their class overlaps; layers/detection.py defines it.
 #pragma once
 #include "cpu/kernels/boxes.h"
 #include "cpu/kernels/launch.h"

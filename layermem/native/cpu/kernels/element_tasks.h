@@ -5,7 +5,8 @@
 
 namespace layermem::cpu {
 
-constexpr int64_t kTaskElements = 16384;  // of one task; a multiple of 64, where masks and random counters begin a word
+constexpr int64_t kTaskElements =
+    16384;  // elements of one task; masks and random counters begin a word at multiples of 64
 
 inline void check_count(int64_t count) {
     if (count < 0) throw std::invalid_argument("the number of elements must not be negative");

@@ -23,9 +23,9 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kPieceElements = 4096;  // of a sum: they stay in cache from one array to the next
+constexpr int64_t kPieceElements = 4096;  // elements of a piece of a sum: they stay in cache from one array to the next
 constexpr int64_t kBufferFloats = 16384;  // results of a piece that wait until all are complete: 64 KiB
-constexpr size_t kMaxArrays = 256;        // of one op
+constexpr size_t kMaxArrays = 256;        // most arrays of one op
 
 // `others`: the number of coefficients or flags, one per array
 void check(int64_t count, size_t arrays, size_t others, size_t min_arrays) {
@@ -194,7 +194,7 @@ Launch eltwise_product_backward(int64_t count, const std::vector<float*>& dxs, c
     };
 }
 
-// dx of the input that won is dy, of the others 0; argmax has its number for each element.
+// dx is dy for the input that won, and 0 for the others; argmax has the number of that input for each element.
 Launch eltwise_max_backward(int64_t count, const std::vector<float*>& dxs, const float* dy, const uint8_t* argmax,
                             const std::vector<bool>& accumulate) {
     check(count, dxs.size(), accumulate.size(), 1);

@@ -16,7 +16,7 @@ Launch eltwise_product(int64_t count, float* y, std::vector<const float*> xs);
 Launch eltwise_max(int64_t count, float* y, std::vector<const float*> xs,
                    OrNull<uint8_t> argmax);  // the last of equals
 
-// dxs: null for a gradient that is not wanted;  accumulate: one per dx.  Of a sum with relu: its mask, or its y.
+// dxs: null for a gradient that is not wanted;  accumulate: one per dx.  A sum with relu gives its mask, or its y.
 Launch eltwise_sum_backward(int64_t count, std::vector<float*> dxs, const float* dy, std::vector<float> coefficients,
                             std::vector<bool> accumulate, OrNull<const uint8_t> mask, OrNull<const float> y,
                             Storage storage = Storage::fp32);

@@ -1,4 +1,4 @@
-// The predictions of grid detectors (YOLO): ops/yolo.py states what the numbers of a prediction are.
+// The predictions of grid detectors (YOLO): ops/yolo.py defines the numbers of a prediction.
 #pragma once
 #include <algorithm>
 #include <cmath>

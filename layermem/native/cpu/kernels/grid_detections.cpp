@@ -1,7 +1,7 @@
-// A task is an item.  Its rows are found where they lie if each prediction of every item is one, and moved together
-// after.
+// A task is an item.  It writes its rows where they would lie if every prediction of every item made one; afterwards
+// the rows of all items are moved together.
 //
-// Workspace of an item: `found` [predictions], the boxes with a score, of which those that stay come to the front.
+// Workspace of an item: `found` [predictions], the boxes with a score; the boxes that stay are moved to its front.
 #include "cpu/kernels/grid_detections.h"
 
 #include <cstring>
@@ -50,7 +50,7 @@ float score_of(const GridProblem& p, const float* x, int64_t label) {
     return static_cast<float>(1 / sum) * grid_sigmoid(x[4]);
 }
 
-// Boxes of item `n` with a score; returns how many.
+// Finds the boxes of item `n` that have a score, and returns how many.
 int64_t decode(const GridProblem& p, int64_t n, const std::vector<const float*>& xs, Found* found) {
     const int64_t numbers = kGridBox + p.classes;
     int64_t count = 0;
@@ -71,7 +71,7 @@ int64_t decode(const GridProblem& p, int64_t n, const std::vector<const float*>&
     return count;
 }
 
-// Rows of item `n`; returns how many.
+// Writes the rows of item `n`, and returns how many.
 int64_t detect(const GridProblem& p, int64_t n, float* y, const std::vector<const float*>& xs, Found* found) {
     const int64_t candidates = decode(p, n, xs, found);
     std::sort(found, found + candidates, [](const Found& a, const Found& b) {

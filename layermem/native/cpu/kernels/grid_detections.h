@@ -1,4 +1,4 @@
-// Boxes of the highest scores of grids of predictions (YOLO); layers/yolo.py states it.
+// Boxes of the highest scores of grids of predictions (YOLO); layers/yolo.py defines it.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@ namespace layermem::cpu {
 
 struct GridProblem {
     int64_t items, classes;
-    std::vector<int64_t> sides;               // of each grid, as what follows
+    std::vector<int64_t> sides;               // of each grid, as all following members
     std::vector<std::vector<float>> anchors;  // width and height of each
     std::vector<float> divisors;              // of anchors
     bool softmax;

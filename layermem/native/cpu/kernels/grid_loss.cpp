@@ -43,7 +43,7 @@ struct Item {
 
     int64_t rows() const { return count_true_boxes(p.rows, truth); }
 
-    // The place in the mask of the anchor that is most like a box; -1 where it is of another grid.
+    // The index in the mask of the anchor that is most like a box; -1 if another grid has this anchor.
     int64_t anchor_of(CenterBox box) const {
         box.x = box.y = 0;
         int64_t best = -1;

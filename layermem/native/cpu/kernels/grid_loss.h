@@ -1,4 +1,4 @@
-// The loss of one of several grids of predictions against true boxes (YOLO v3); layers/yolo.py states it.
+// The loss of one of several grids of predictions against true boxes (YOLO v3); layers/yolo.py defines it.
 #pragma once
 #include <vector>
 

@@ -8,7 +8,7 @@ constexpr int64_t kGridTruth = 5;  // floats of a row
 
 inline CenterBox true_box(const float* row) { return {row[1], row[2], row[3], row[4]}; }
 
-// Of an item: the rows before the first of width 0.
+// The number of true boxes of an item: rows before the first one of width 0.
 int64_t count_true_boxes(int64_t rows, const float* truth);
 
 // std::invalid_argument where a box of truth [items][rows][5] is in no cell or of no class.

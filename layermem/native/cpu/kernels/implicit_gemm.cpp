@@ -7,8 +7,8 @@
 // Rows of a block are pointers to pixels.  A row that lies outside the image points to zeros; one that is partly
 // outside (span > 1) is copied to an edge buffer with zeros beside it.
 //
-// Of an image in 16 bits, all rows of a K slice are widened into a buffer in the second-level cache.  Of an output in 16
-// bits, the sums of a block wait in another one until they are complete, and are rounded once.
+// For an image in 16 bits, all rows of a K slice are widened into a buffer in the second-level cache.  For an output in
+// 16 bits, the sums of a block stay in another buffer until they are complete, and are rounded once.
 #include "cpu/kernels/implicit_gemm.h"
 
 #include <algorithm>
@@ -20,9 +20,9 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kMaxTaps = 32;        // of one K slice: bounds the table of pointers
-constexpr int64_t kEdgeFloats = 12288;  // of the edge buffer: 48 KiB
-constexpr int64_t kSumColumns = 512;    // of a task whose output is in 16 bits: its sums take 192 KiB
+constexpr int64_t kMaxTaps = 32;        // most taps of one K slice: bounds the table of pointers
+constexpr int64_t kEdgeFloats = 12288;  // floats of the edge buffer: 48 KiB
+constexpr int64_t kSumColumns = 512;    // most columns of a task whose output is in 16 bits: its sums take 192 KiB
 constexpr int64_t kMinTasks = 64;       // enough to share out evenly among any number of threads
 alignas(64) const float kZeros[kBlockDepth] = {};
 
@@ -54,7 +54,7 @@ std::vector<KSlice> make_slices(int64_t taps, int64_t length) {
 
 struct Pixel {           // an output pixel
     float* out;          // where its sums go
-    const float* image;  // that it reads
+    const float* image;  // the image that it reads
     int64_t h, w;        // pixel of the image from which taps are counted
     uint64_t inside;     // bit set of the taps that lie inside the image
 };
@@ -84,7 +84,7 @@ class RowBlock {
         for (int64_t i = 0; i < count; ++i) out_rows_[i] = pixels_[i].out;
     }
 
-    // Points in_rows() to what the taps of `slice` read, tap by tap.
+    // Points in_rows() to the pixels that the taps of `slice` read, tap by tap.
     void gather_rows(const KSlice& slice) {
         float* edge = of_in_.storage == Storage::fp32 ? edge_ : wide_;
         for (int64_t t = 0; t < slice.taps; ++t) {
@@ -131,7 +131,7 @@ class RowBlock {
         std::stable_sort(pixels_, pixels_ + count_, [](const Pixel& a, const Pixel& b) { return a.inside > b.inside; });
     }
 
-    // `span` pixels from column w on of the image row at `row`, zeros where they lie outside.
+    // Returns `span` pixels of the image row at `row` from column w on, zeros where they lie outside.
     void copy_row_of_window(float* to, const float* image, int64_t row, int64_t w) const {
         const int64_t c = gemm_.in_pitch, begin = std::max<int64_t>(w, 0), end = std::min(w + gemm_.span, gemm_.in_w);
         std::memset(to, 0, static_cast<size_t>(gemm_.length) * sizeof(float));
@@ -150,7 +150,7 @@ class RowBlock {
     };
 };
 
-// Where the sums of a block go: to the output's rows, or to a buffer until they are complete.
+// The destination of a block's sums: the output's rows, or a buffer until they are complete.
 class StoredSums {
   public:
     StoredSums(const Conversion& convert, float* const* out_rows, int64_t count, const Panel& first, const Panel& last,

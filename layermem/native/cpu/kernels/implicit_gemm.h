@@ -22,7 +22,7 @@ struct ConvGemm {
     int64_t images, grid_h, grid_w;                            // output pixels
     int64_t in_h, in_w, in_pitch;                              // pixels; floats from one pixel to the next
     int64_t in_step_h, in_step_w;                              // pixels of `in` per step of the grid
-    int64_t out_h, out_w, out_pitch;                           // likewise of out
+    int64_t out_h, out_w, out_pitch;                           // out: pixels; floats from one pixel to the next
     int64_t out_first_h, out_first_w, out_step_h, out_step_w;  // pixels of `out`
     std::vector<Tap> taps;
     int64_t length;        // contiguous floats that a tap reads

@@ -6,7 +6,7 @@
 
 namespace layermem::cpu {
 
-int64_t infogain_loss_workspace_bytes(const Axis& axis);  // of both
+int64_t infogain_loss_workspace_bytes(const Axis& axis);  // for both directions
 
 // *loss = -sum of matrix[label][c] ln max(p[c], 1e-20), by the divisor
 // slices of a batch: loss_partials.h; inner = 1

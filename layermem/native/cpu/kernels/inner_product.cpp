@@ -38,7 +38,7 @@ constexpr int64_t kUpdateColumns = 1024;     // and columns: 48 KiB of gradient
 constexpr int64_t kUpdateDepth = kMaxPairs;  // rows of x whose products are added to a tile at a time
 constexpr int64_t kMinUpdateTasks = 32;
 
-// The same product as a 1x1 convolution of 1x1 images.
+// Describes the product as a 1x1 convolution of 1x1 images.
 ConvProblem as_convolution(int64_t m, int64_t n, int64_t k) { return {m, k, 1, 1, n, 1, 1, 1, 1, 0, 0, 1, 1, 1}; }
 ConvProblem as_convolution(const RowSlice& rows, int64_t n, int64_t k) {
     ConvProblem p = as_convolution(rows.count, n, k);
@@ -154,7 +154,7 @@ void for_each_tile(int64_t n, int64_t k, const Body& body) {
     });
 }
 
-// Elements from one row of dy to the next; 0: dy has the columns of w alone.
+// Elements from one row of dy to the next; 0: dy has only the columns of w.
 int64_t pitch_of(int64_t n, int64_t dy_outputs) {
     if (dy_outputs && dy_outputs < n)
         throw std::invalid_argument("inner product: dy has fewer columns than w has rows");
@@ -230,8 +230,8 @@ Launch inner_product_band_wgrad(int64_t m, int64_t n, int64_t k, float* dw, cons
     };
 }
 
-// Bytes saved: the gradient, as large as w.  A task owns its tile of w, so the update races with nothing; dx must have
-// been computed before, since it reads w.
+// This saves the bytes of the gradient, which is as large as w.  A task owns its tile of w, so updates do not race; dx
+// must have been computed before, since it reads w.
 UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, const float* x, const float* dy,
                                            const Update& args, int64_t dy_outputs) {
     as_convolution(m, n, k).check();

@@ -11,8 +11,8 @@ namespace layermem::cpu {
 // relu: y becomes max(y, 0);  mask: of that y, as relu_forward writes it, or null
 Launch inner_product_fprop(int64_t m, int64_t n, int64_t k, float* y, const float* x, const float* w,
                            OrNull<const float> bias, bool relu, const ReluMask& mask);
-// A band of w: n of the rows of a larger one, of which dy has a column each, `dy_outputs` of them; dy points to the
-// first column of the band.  Accumulated one after the other, bands give the bits of the whole.  0: w is whole.
+// w may be a band: n of the rows of larger weights.  dy then has a column for each row of these, `dy_outputs` in all,
+// and points to the first column of the band.  Bands accumulated in order give the bits of the whole.  0: w is whole.
 Launch inner_product_dgrad(int64_t m, int64_t n, int64_t k, float* dx, const float* dy, const float* w, bool accumulate,
                            int64_t dy_outputs = 0);
 // Slices of a batch carry sums as those of conv_wgrad do.

@@ -17,7 +17,7 @@ namespace layermem::cpu {
 namespace {
 
 constexpr int64_t kTaskFloats = 16384;
-constexpr int64_t kPartFloats = 32768;  // of a sum over pixels: enough to be worth a part
+constexpr int64_t kPartFloats = 32768;  // floats of a part of a sum over pixels
 constexpr int64_t kMaxParts = 32;
 
 void check(const L2NormShape& s) {

@@ -10,7 +10,7 @@ struct L2NormShape {
     bool shared;                      // one scale, else one per channel
 };
 
-// Of both directions; y may be x, and dx may be x or dy.
+// The workspace is that of forward and backward.  y may be x, and dx may be x or dy.
 int64_t l2norm_workspace_bytes(const L2NormShape& shape, bool is_slice);
 Launch l2norm_forward(const L2NormShape& shape, float eps, float* y, const float* x, const float* scale,
                       void* workspace);
@@ -21,7 +21,8 @@ struct L2NormBackward {
     OrNull<const float> scale;  // for dx
     bool accumulate_dx, accumulate_dscale;
 };
-// Slices of a batch, `pixels` of it, carry the sums of dscale in rising order; the last one alone writes that.
+// Slices of a batch, with `pixels` of its pixels each, carry the sums of dscale in rising order; only the last writes
+// it.
 int64_t l2norm_carry_bytes(int64_t pixels, int64_t channels);  // pixels: of the whole batch
 Launch l2norm_backward(const L2NormShape& shape, float eps, const L2NormBackward& args, void* workspace,
                        int64_t first = 0, int64_t of = 0, void* carry = nullptr);

@@ -22,7 +22,7 @@ struct RowSlice {
     bool is_last() const { return first + count == all; }
 };
 
-// Rows first .. first + count - 1 `of` a batch; 0: all there are.
+// Rows [first, first + count) of a batch of `of` rows; of = 0: these are all rows.
 inline RowSlice row_slice(int64_t count, int64_t first, int64_t of) { return {first, count, of ? of : count}; }
 
 struct Pair {
@@ -33,7 +33,7 @@ struct Pair {
 // there is none.  Every part of the batch begins a block (parts as chunk_begin divides the rows).
 int64_t longest_divided_block(int64_t each, int64_t rows, int64_t parts, int64_t block);
 
-constexpr int64_t kAlignment = 256;  // bytes; of every buffer and of every part of a workspace
+constexpr int64_t kAlignment = 256;  // bytes: every buffer and every part of a workspace begins at a multiple
 
 inline int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

@@ -50,7 +50,7 @@ PairArgs contrastive_args(PairArgs args, const float* same, float margin, bool l
     return args;
 }
 
-// The loss of a whole batch, or what a slice of it adds.
+// Sums the loss of a whole batch, or adds that of a slice.
 template <class Kernel, class OnCopies>
 void run_loss(const Kernel& kernel, const OnCopies& on_copies, const std::vector<LossInput>& inputs,
               const RowSlice& slice, int64_t step, int64_t classes, double divisor, float* loss, void* workspace,

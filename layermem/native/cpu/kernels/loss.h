@@ -47,7 +47,7 @@ Launch contrastive_loss_backward(int64_t items, int64_t size, OrNull<float> da, 
                                  const float* b, const float* same, const float* dloss, float margin, bool legacy,
                                  double divisor, bool accumulate_da, bool accumulate_db);
 
-// Of the two forward kernels below.
+// Bytes of the two forward kernels below.
 int64_t item_loss_workspace_bytes(int64_t items, int64_t classes);
 int64_t item_loss_carry_bytes(int64_t items, int64_t classes);
 

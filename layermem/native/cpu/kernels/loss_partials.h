@@ -1,8 +1,8 @@
 // A loss as a sum of partial sums: each task sums its part of the batch, and the parts are added in order, so that the
 // result does not depend on the number of threads.
 //
-// Slices of a batch, in rising order, carry the partial sums of the tasks of the whole batch, and copies of what the task
-// that is not complete reads: it runs once it has all its positions.  The last slice adds up the tasks.
+// Slices of a batch, in rising order, carry the partial sums of the tasks of the whole batch, and copies of the
+// inputs of the incomplete task, which runs once it has all its positions.  The last slice adds up the tasks.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -66,23 +66,23 @@ void run_loss_partials(const Kernel& kernel, int64_t total, int64_t step, int64_
 
 // -- slices of a batch ------------------------------------------------------------------------------------------------
 
-// What a loss reads, `width` floats for each position; none where it is null.
+// An input of a loss: `width` floats for each position; null for none.
 struct LossInput {
     const float* data;
     int64_t width;
 };
 
-// The positions of a task that copies have place for.
+// The number of positions of a task whose inputs can be copied.
 inline int64_t loss_copies(int64_t total, int64_t step) { return step > 1 ? std::min(step, total) : 0; }
 
-// Of run_loss_slice for `total` positions in tasks of `step`, each of which reads `floats`.
+// Bytes that run_loss_slice carries for `total` positions in tasks of `step`, each of which reads `floats`.
 inline int64_t loss_carry_bytes(int64_t total, int64_t step, int64_t floats) {
     return loss_partial_bytes(total, step) + aligned_bytes<float>(loss_copies(total, step) * floats);
 }
 
 // run_loss_partials for the positions of a slice, which kernel(begin, end, LossPartial&) counts from 0.
-//     on_copies(copies, count, LossPartial&)   the same for `count` positions whose inputs lie in copies[0], ...
-//     write(begin, end)                        what else the kernel writes, for positions whose loss comes later
+//     on_copies(copies, count, LossPartial&)   does the same for `count` positions whose inputs lie in copies[0], ...
+//     write(begin, end)                        writes the other outputs, for positions whose loss is computed later
 // *loss is written by the last slice.
 template <class Kernel, class OnCopies, class Write>
 void run_loss_slice(const Kernel& kernel, const OnCopies& on_copies, const Write& write,
@@ -107,7 +107,7 @@ void run_loss_slice(const Kernel& kernel, const OnCopies& on_copies, const Write
         write(from - slice.first, to - slice.first);
     };
     int64_t begun = slice.first;
-    if (begun % step) {  // the task that the slice before has left
+    if (begun % step) {  // the task that the previous slice has begun
         const int64_t task = begun / step, last = std::min(slice.all, (task + 1) * step);
         begun = std::min(end, last);
         defer(slice.first, begun);
@@ -138,14 +138,14 @@ struct CountedLabels {
     int64_t count;
 };
 
-// `of` at `counted`, those of the whole batch; 0: the `count` labels of the launch.
+// The `of` labels at `counted`, those of the whole batch; of = 0: the `count` labels of the launch.
 inline CountedLabels counted_labels(const float* label, int64_t count, const float* counted, int64_t of) {
     return {counted ? counted : label, of ? of : count};
 }
 
-// What a loss with these labels is divided by: labels.divisor, or the number of labels that are not ignored.  Backward
-// has only the labels, so it counts them again.
-int64_t loss_divisor_bytes(int64_t count);  // of its workspace
+// The divisor of a loss with these labels: labels.divisor, or the number of labels that are not ignored.  Backward has
+// only the labels, so it counts them again.
+int64_t loss_divisor_bytes(int64_t count);  // bytes of its workspace
 double loss_divisor(const Labels& labels, const CountedLabels& counted, void* workspace);
 
 }  // namespace layermem::cpu

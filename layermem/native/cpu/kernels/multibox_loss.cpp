@@ -17,8 +17,8 @@ namespace layermem::cpu {
 namespace {
 
 constexpr int64_t kTruth = 8;                      // floats of a row
-constexpr float kLeastOverlap = 1e-6f;             // that can match
-constexpr float kLeastArea = 1e-5f;                // that suppression keeps
+constexpr float kLeastOverlap = 1e-6f;             // least overlap of a match
+constexpr float kLeastArea = 1e-5f;                // least area of a box that suppression keeps
 constexpr double kLargestLoss = 87.3365447505531;  // -ln FLT_MIN
 
 struct Sums {
@@ -128,7 +128,7 @@ struct Item {
             w.decoded[i] = decode_box(p.coder, prior(i), variance(i), location(i, c));
     }
 
-    // Rows of truth of this item, of one class or (-1) of all; returns how many.
+    // Finds the rows of truth of this item, of one class or (-1) of all, and returns how many.
     int64_t find_rows(int64_t number, int64_t label) {
         int64_t count = 0;
         for (int64_t r = 0; r < p.rows; ++r) {
@@ -180,7 +180,7 @@ struct Item {
                 }
             }
         }
-        for (int64_t left = count; left > 0; --left) {  // the best pair, then the best of what is left
+        for (int64_t left = count; left > 0; --left) {  // the best pair first, then the best remaining one
             int64_t first = -1;
             for (int64_t g = 0; g < count; ++g) {
                 if (w.best[g] < 0) continue;
@@ -209,7 +209,7 @@ struct Item {
             find_matches(count, matched, [this](int64_t i) { return w.decoded[i]; });
     }
 
-    // Matches of every class; returns the true boxes of this item.
+    // Finds the matches of every class, and returns the number of true boxes of this item.
     int64_t match_classes(int64_t number) {
         const int64_t boxes = find_rows(number, -1);
         if (p.loc_classes == 1) {
@@ -309,7 +309,7 @@ struct Item {
         return p.mining == Mining::kHardExample || (match[i] == kUnmatched && w.seen[i] < p.neg_overlap);
     }
 
-    // Choose the priors that count beside the matches, or (HARD_EXAMPLE) of all.
+    // Chooses the priors that count besides the matches, or (HARD_EXAMPLE) among all priors.
     void mine() {
         int64_t count = 0, matches = 0;
         for (int64_t i = 0; i < p.priors; ++i) {
@@ -339,7 +339,7 @@ struct Item {
         }
     }
 
-    // Keep of the first `count` candidates those that no better one overlaps; returns how many.
+    // Keeps those of the first `count` candidates that no better one overlaps, and returns how many.
     int64_t suppress(int64_t count) {
         const auto box = [this](int32_t i) { return p.prior_suppression ? prior(i) : w.decoded[i]; };
         int64_t kept = 0;

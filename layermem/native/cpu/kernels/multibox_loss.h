@@ -1,4 +1,4 @@
-// The loss of locations and scores of prior boxes against true boxes (SSD); layers/detection.py states it.
+// The loss of locations and scores of prior boxes against true boxes (SSD); layers/detection.py defines it.
 #pragma once
 #include "cpu/isa/isa.h"
 #include "cpu/kernels/boxes.h"
@@ -8,7 +8,7 @@ namespace layermem::cpu {
 
 enum class Mining : int64_t { kNone = 0, kMaxNegative = 1, kHardExample = 2 };  // MultiBoxLossParameter.MiningType
 
-// Of a prior in `match`, beside rows of truth from 0 on.
+// Values of `match` for priors without a true box; other values are rows of truth, from 0 on.
 constexpr int32_t kUnmatched = -1, kIgnored = -2, kNegative = -3;
 
 struct MultiBoxProblem {
@@ -16,7 +16,7 @@ struct MultiBoxProblem {
     BoxCoder coder;
     Mining mining;
     int64_t sample_size;
-    int64_t top_k;            // of the suppression of candidates; 0: none
+    int64_t top_k;            // candidates that suppression considers; 0: no suppression
     float overlap_threshold;  // of PER_PREDICTION; below 0: bipartite matching
     float neg_pos_ratio, neg_overlap, nms_threshold, loc_weight;
     double normalizer;  // 0: the matches

@@ -1,5 +1,5 @@
-// A task is a strip of columns of one block, or the whole block where inner is 1: it computes its means and then writes
-// what it has read, so that an output may lie over an input.
+// A task is a strip of columns of one block, or the whole block where inner is 1: it computes its means and only then
+// writes, so that an output may lie over an input.
 #include "cpu/kernels/mvn.h"
 
 #include "cpu/kernels/registry.h"

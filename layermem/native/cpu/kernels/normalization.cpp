@@ -20,8 +20,8 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kTaskChannels = 64;     // whose statistics a task merges
-constexpr int64_t kPieceElements = 4096;  // between a residual sum and its ReLU
+constexpr int64_t kTaskChannels = 64;     // channels whose statistics a task merges
+constexpr int64_t kPieceElements = 4096;  // elements of a piece, between a residual sum and its ReLU
 constexpr int64_t kTaskPieces = 4;
 
 ChannelSum moments_args(const Channels& shape, const float* x) {
@@ -70,14 +70,14 @@ void merge_statistics(const Channels& shape, const float* moments, float* mean, 
     if (averages.w0) move_average(*averages.w2, averages.fraction, 1);
 }
 
-// The same from x; `moments` is workspace.
+// Computes the moments of x too; `moments` is workspace.
 void batch_statistics(const ChannelKernels& kernels, const Channels& shape, const float* x, float* mean, float* inv_std,
                       const MovingAverages& averages, float eps, float* moments, Storage storage) {
     run_sums(kernels, moments_args(shape, x), moments, storage);
     merge_statistics(shape, moments, mean, inv_std, averages, eps);
 }
 
-// Mean and inverse standard deviation of the moving averages, into statistics [2][channels].  Without averages.w0
+// Writes mean and inverse standard deviation of the moving averages to statistics [2][channels].  Without averages.w0
 // only the latter is meaningful.
 void global_statistics(const Channels& shape, const MovingAverages& averages, float eps, float* statistics) {
     const double factor = *averages.w2, share = factor == 0 ? 0 : 1 / factor;
@@ -112,7 +112,7 @@ void divide_gradient_sums(const Channels& shape, const float* inv_std, float* su
     }
 }
 
-// What the passes of backward sum, and dx of the items at hand; sums: divided, [2][channels].
+// The sums of backward's first pass, and dx of the second from these sums, divided by their count, [2][channels].
 ChannelSum gradient_args(const Channels& shape, const float* x, const float* dy, const float* mean,
                          const float* inv_std) {
     ChannelSum sum{};
@@ -137,7 +137,7 @@ void run_input_gradient(const ChannelKernels& kernels, const Channels& shape, fl
     run_affine(kernels, args, storage);
 }
 
-// The same of the fused op, with slope = inv_std factor.
+// The sums and dx of the fused op, with slope = inv_std factor.
 void multiply_slope(const Channels& shape, const float* factor, const float* inv_std, float* slope) {
     for (int64_t c = 0; c < shape.channels; ++c) slope[c] = inv_std[c] * factor[c];
 }
@@ -172,7 +172,7 @@ void run_fused_input_gradient(const ChannelKernels& kernels, const FusedNorm& no
     run_affine(kernels, args, norm.storage);
 }
 
-// The shape of the whole batch, of which `outer` is at hand.
+// The shape of the whole batch, of which this launch has the indices `outer`.
 Channels whole_of(const Channels& shape, const RowSlice& outer) { return {outer.all, shape.channels, shape.inner}; }
 
 // y = relu((x - mean) slope + bias + residual).  The ReLU and its mask follow piece by piece, while y is in the
@@ -214,7 +214,7 @@ void run_fused_residual(const ChannelKernels& kernels, const FusedNorm& norm, fl
 }
 
 // y = relu((x - mean) slope + bias) with slope = inv_std * factor.  slope [channels] is workspace and may be inv_std.
-// Backward evaluates the same expression, with the same fma, to find where y was positive: y need not be kept.
+// Backward evaluates the same expression, with the same fma, to find where y was positive, so y is not kept.
 void run_fused(const ChannelKernels& kernels, const FusedNorm& norm, float* y, const float* mean, const float* inv_std,
                float* slope) {
     multiply_slope(norm.shape, norm.factor, inv_std, slope);

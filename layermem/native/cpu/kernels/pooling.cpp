@@ -15,7 +15,7 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kPoolTaskFloats = 4096;  // that a task writes, unless one row is longer
+constexpr int64_t kPoolTaskFloats = 4096;  // floats that a task writes, unless one row is longer
 
 // `rows` rows of `width` floats are written, each by one call of the kernel.
 Launch over_rows(PoolRow kernel, const PoolArgs& args, int64_t rows, int64_t width) {

@@ -8,7 +8,7 @@ namespace layermem::cpu {
 Launch prelu_forward(const Channels& shape, float* y, const float* x, const float* slope);
 
 int64_t prelu_backward_workspace_bytes(const Channels& shape);
-// dx and dslope are null where they are not wanted; dx may be x or dy
+// dx and dslope are null if not wanted; dx may be x or dy
 Launch prelu_backward(const Channels& shape, OrNull<float> dx, OrNull<float> dslope, const float* x, const float* dy,
                       OrNull<const float> slope, bool accumulate_dx, bool accumulate_dslope, OrNull<void> workspace);
 

@@ -11,7 +11,7 @@ struct BoxStep {
 };
 
 struct PriorBoxes {
-    Pair size;                           // of the map
+    Pair size;                           // rows and columns of the map
     std::vector<float> widths, heights;  // of the boxes of a pixel, in pixels of the image
     BoxStep step;                        // pixels of the image from one center to the next
     float offset;                        // of the first, in steps

@@ -17,9 +17,9 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kReducedColumns = 256;  // of a task where inner > 1
-constexpr int64_t kMaxSearchTasks = 64;   // of top_k, each with its own heap
-constexpr int64_t kMaxLanes = 16;         // of the widest ISA
+constexpr int64_t kReducedColumns = 256;  // columns of a task where inner > 1
+constexpr int64_t kMaxSearchTasks = 64;   // tasks of top_k, each with its own heap
+constexpr int64_t kMaxLanes = 16;         // lanes of the widest ISA
 
 // -- Sums along an axis -----------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ struct Candidate {
     int32_t index;
 };
 
-// Whether a comes before b in the output: NaN first, then larger values, of equal ones the later.
+// Whether a comes before b in the output: NaN first, then larger values; among equal values the later one.
 bool before(const Candidate& a, const Candidate& b) {
     const bool a_is_nan = std::isnan(a.value), b_is_nan = std::isnan(b.value);
     if (a_is_nan || b_is_nan) return a_is_nan != b_is_nan ? a_is_nan : a.index > b.index;
@@ -130,7 +130,7 @@ constexpr int64_t kSlab = 64;
 
 int64_t column_parts(int64_t rows, int64_t columns) { return std::clamp<int64_t>(rows * columns / 32768, 1, 16); }
 
-// A part of column_sums, or as much of it as slices have brought: sum_rows, cut anywhere.
+// The sum of a part of column_sums, which slices extend.  It has the bits of sum_rows, wherever slices end.
 struct ColumnPart {
     int64_t columns, rows;  // of the whole part
     float *sum, *block;     // [columns]: of all complete blocks, and of the block that is not complete
@@ -180,7 +180,7 @@ Launch column_sums_of_slice(const RowSlice& slice, int64_t columns, float* out, 
             const ColumnPart part{columns, last - first, sums + i * columns, block, parts == 1};
             part.add(kernels, in + (from - slice.first) * columns, from - first, to - first);
         };
-        // Before any other block is begun, the one that the last slice has left is completed.
+        // First completes the block that the last slice has begun.
         int64_t begun = slice.first;
         for (int64_t i = 0; i < parts; ++i) {
             const int64_t first = chunk_begin(slice.all, parts, i), last = chunk_begin(slice.all, parts, i + 1);

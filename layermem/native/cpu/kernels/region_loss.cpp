@@ -93,7 +93,7 @@ struct Item {
         return sum;
     }
 
-    // d of a prediction at `at` that has the true box `row`; origin: its cell.
+    // Writes d of the prediction at `at`, which has the true box `row`; origin: its cell.
     void find(const float* row, const float* at, const float* anchor, const CenterBox& box, const double* center,
               const double* origin) const {
         const auto side = static_cast<double>(p.side);

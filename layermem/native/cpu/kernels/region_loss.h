@@ -1,4 +1,4 @@
-// The loss of a grid of predictions against true boxes (YOLO v2); layers/yolo.py states it.
+// The loss of a grid of predictions against true boxes (YOLO v2); layers/yolo.py defines it.
 #pragma once
 #include <vector>
 

@@ -1,7 +1,7 @@
-// Kernels by name, on arguments that the caller packs: the one way from Python to a kernel.
+// Kernels by name, on arguments that the caller packs.  Python reaches kernels in no other way.
 //
-// LAYERMEM_KERNEL(name) beside a function registers it.  The caller packs what the function is declared to take, as a
-// struct whose members are the parameters; it reads the declaration in the header (layermem/backends/struct_layout.py).
+// LAYERMEM_KERNEL(name) beside a function registers it.  The caller packs the arguments as a struct whose members are
+// the parameters of the function; it reads its declaration from the header (layermem/backends/struct_layout.py).
 // A parameter that has a check() is checked when it is unpacked.
 #pragma once
 #include <cstring>
@@ -18,11 +18,11 @@
 
 namespace layermem::cpu {
 
-// What a kernel returns: launches, or the answer to a question about their arguments, such as the size of a workspace.
+// The result of a kernel: a launch, or a number that depends on its arguments, such as the bytes of its workspace.
 using Bound = std::variant<int64_t, Launch, StepLaunch, UpdateLaunch>;
 
-// Reads arguments one after the other, each where a struct has it.  A vector or a string is an offset into the same
-// bytes and a count, an optional integer whether it is given and its value, 64 bits each.
+// Reads arguments one after the other, at the offsets of a struct.  A vector or a string is an offset into the same
+// bytes and a count; an optional integer is a flag and its value, 64 bits each.
 class PackedArguments {
   public:
     PackedArguments(const char* bytes, int64_t size) : bytes_(bytes), size_(size), end_(size) {}
@@ -51,7 +51,7 @@ class PackedArguments {
         }
     }
 
-    // Whether all arguments were read, and the elements of vectors lie behind them.
+    // Whether all arguments were read, and no bytes follow but the elements of vectors.
     bool is_complete() const { return (at_ + 7) / 8 * 8 == end_; }
 
   private:

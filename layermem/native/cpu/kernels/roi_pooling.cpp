@@ -65,7 +65,7 @@ Span mean_columns(const RoiPoolArgs& a, const float* roi, int64_t j) {
     return mean_span(j, roi[1], roi[3], a.spatial_scale, a.wo, a.w);
 }
 
-// Row `row` of rois * g rows of y.
+// Writes row `row` of the rois * g rows of y.
 void mean_forward(const RoiPoolArgs& a, int64_t row) {
     const int64_t grid = a.ho, outputs = a.c / (grid * grid), i = row % grid;
     const float* roi = a.regions + row / grid * 5;
@@ -86,7 +86,7 @@ void mean_forward(const RoiPoolArgs& a, int64_t row) {
     }
 }
 
-// Row `row` of n * h rows of dx, gathered in the order of regions and of their windows.
+// Writes row `row` of the n * h rows of dx, gathered in the order of regions and of their windows.
 void mean_backward(const RoiPoolArgs& a, int64_t row) {
     const int64_t grid = a.ho, outputs = a.c / (grid * grid), item = row / a.h, h = row % a.h;
     float* out = a.out + row * a.w * a.c;

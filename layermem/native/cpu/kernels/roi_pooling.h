@@ -13,7 +13,7 @@ struct RoiShape {
     float spatial_scale;  // pixels of x in one of the image
 };
 
-// A launch throws std::invalid_argument where a region is not finite, or lies in an image that there is not.
+// A launch throws std::invalid_argument where a region is not finite, or lies in an image that does not exist.
 Launch roi_pool_forward(const RoiShape& args, float* y, const float* x, const float* regions, OrNull<int32_t> argmax);
 Launch roi_pool_backward(const RoiShape& args, float* dx, const float* dy, const float* regions, int32_t* argmax,
                          bool accumulate);

@@ -41,14 +41,15 @@ struct Conversion {
         widen(buffer, reinterpret_cast<const uint16_t*>(at), count);
         return buffer;
     }
-    // The same, always into `to`.
+    // Copies the elements to `to`, widened if need be.
     void copy(float* to, const float* blob, int64_t begin, int64_t count) const {
         if (storage == Storage::fp32)
             std::copy_n(blob + begin, count, to);
         else
             read(blob, begin, count, to);
     }
-    // The same of elements that are written: `read` where they are added to, then write().
+    // Where elements to be written are computed: in the blob, or in `buffer`, with their old values if accumulate.
+    // write() stores them.
     float* open(float* blob, int64_t begin, int64_t count, float* buffer, bool accumulate) const {
         float* at = element(blob, storage, begin);
         if (storage == Storage::fp32 || !at) return at;

@@ -27,24 +27,24 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kBatchBytes = 2 << 20;      // of tiles: more would leave the cache, fewer make small products
-constexpr int64_t kMinChunkBytes = 1 << 20;   // of the transformed weights of a chunk, where there is one batch: these
-constexpr int64_t kChunkBytes = 4 << 20;      // stay in cache between transform and product; most of them there ...
-constexpr int64_t kMaxChunkBytes = 18 << 20;  // ... and where each chunk transforms its input tiles again
-constexpr int64_t kMaxTileBytes = 32 << 20;   // of the input tiles of one batch that serves all chunks
-constexpr int64_t kMinTiles = 48;           // of 4x4 pixels: fewer do not pay for 36 transformed weights instead of 16
-constexpr int64_t kSkew = 80;               // floats between elements, so that they do not fall into one cache set
-constexpr int64_t kTaskChannels = 64;       // output channels of a weight gradient's product, steps of one that packs
-constexpr int64_t kChunkChannels = 32;      // of output: a chunk has a multiple of them
-constexpr int64_t kTransformFloats = 2048;  // of a task of a transform
-constexpr int64_t kMinTasks = 64;           // of the products
-constexpr int64_t kFewFpropTiles = 32;      // for which weights are transformed piece by piece: fprop reads them across
-constexpr int64_t kFewDgradTiles = 8;       // their order, and so takes longer to transform them than dgrad
-constexpr int64_t kPanelColumns = 16;       // output channels of a task with few tiles: a multiple of every register
-constexpr int64_t kPieceDepth = 32;         // and input channels whose weights it has at a time ...
-constexpr int64_t kPieceFloats = kPieceDepth * kPanelColumns + kLineFloats;  // of an element, which lie apart: 74 KiB
+constexpr int64_t kBatchBytes = 2 << 20;  // bytes of tiles in a batch: more leave the cache, fewer make small products
+constexpr int64_t kMinChunkBytes = 1 << 20;   // least bytes of a chunk's weights, if one batch serves all chunks
+constexpr int64_t kChunkBytes = 4 << 20;      // most bytes of them in this case: they stay in cache until the product
+constexpr int64_t kMaxChunkBytes = 18 << 20;  // most bytes of them if each chunk transforms its input tiles again
+constexpr int64_t kMaxTileBytes = 32 << 20;   // most bytes of input tiles of one batch that serves all chunks
+constexpr int64_t kMinTiles = 48;       // of 4x4 pixels: for fewer, 36 transformed weights instead of 16 take too long
+constexpr int64_t kSkew = 80;           // floats between elements, so that they do not fall into one cache set
+constexpr int64_t kTaskChannels = 64;   // output channels of a weight gradient's product, steps of one that packs
+constexpr int64_t kChunkChannels = 32;  // a chunk has a multiple of this many output channels
+constexpr int64_t kTransformFloats = 2048;  // floats that a task of a transform writes
+constexpr int64_t kMinTasks = 64;           // tasks of the products
+constexpr int64_t kFewFpropTiles = 32;  // most tiles for which tasks transform weights piece by piece; fprop has more,
+constexpr int64_t kFewDgradTiles = 8;   // since it reads weights across their order, and takes longer to transform them
+constexpr int64_t kPanelColumns = 16;   // output channels of a task with few tiles: a multiple of every register
+constexpr int64_t kPieceDepth = 32;     // input channels whose weights it transforms at a time
+constexpr int64_t kPieceFloats = kPieceDepth * kPanelColumns + kLineFloats;  // floats of an element: 74 KiB in all
 
-constexpr int64_t kMaxElements = 36;  // of F(4x4, 3x3)
+constexpr int64_t kMaxElements = 36;  // elements of a tile of F(4x4, 3x3)
 
 // F(m x m, 3x3): m x m outputs per tile of (m + 2)^2 elements.
 struct Winograd {
@@ -82,7 +82,7 @@ int64_t all_elements_floats(const Winograd& f, int64_t tiles, int64_t channels) 
     return f.elements() * element_floats(tiles, channels) - kSkew;
 }
 
-// The same of packed weights.
+// Floats of one element of packed weights, and of all elements.
 int64_t packed_pitch(int64_t depth, int64_t columns) { return packed_floats(depth, columns) + kSkew; }
 int64_t all_packed_floats(const Winograd& f, int64_t depth, int64_t columns) {
     return f.elements() * packed_pitch(depth, columns) - kSkew;
@@ -96,7 +96,7 @@ int64_t chunk_channels(const Winograd& f, bool one_batch, int64_t tiles, int64_t
     return std::min(channels, std::max(most / bytes / kChunkChannels * kChunkChannels, kChunkChannels));
 }
 
-// The part of a workspace behind one of `floats` floats.
+// The address behind `floats` floats of a workspace, aligned.
 float* part_after(float* part, int64_t floats) {
     return part + aligned_bytes<float>(floats) / static_cast<int64_t>(sizeof(float));
 }
@@ -131,7 +131,7 @@ Direction dgrad_direction(const Group& group) {
     return {p.ho(), p.wo(), p.k, group.y_pixel, p.h, p.w, p.c, group.x_pixel, p.n, 2 - p.ph, 2 - p.pw, kFewDgradTiles};
 }
 
-// What one direction of a group computes, and how it is cut.
+// The product of one direction of a group, and how it is divided into batches, chunks and tasks.
 struct Product {
     Winograd f;
     Direction d;

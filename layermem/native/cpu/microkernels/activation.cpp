@@ -94,7 +94,7 @@ void relu_backward(const Relu& args, int64_t begin, int64_t end) {
     }
 }
 
-// As relu_forward, with the bit set where lowest <= x <= highest; a NaN stays a NaN.
+// Like relu_forward, but a bit is set where lowest <= x <= highest; a NaN stays a NaN.
 void clip_forward(const Clip& args, int64_t begin, int64_t end) {
     const V low = broadcast(args.lowest), high = broadcast(args.highest);
     for (int64_t i = begin; i < end; i += 16) {

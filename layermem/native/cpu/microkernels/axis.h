@@ -10,8 +10,8 @@ struct Axis {
     void check() const;                                  // std::invalid_argument for a size below 1
 };
 
-// Where inner is 1, rows of at most this many elements are processed kLanes at a time, transposed, so that short rows
-// fill the lanes of a register too.
+// If inner is 1, rows of at most this many elements are processed kLanes at a time, transposed, so that short rows fill
+// the lanes of a register too.
 constexpr int64_t kShortRow = 32;
 
 }  // namespace layermem::cpu

@@ -48,9 +48,9 @@ enum class SumKind {
     prelu,       // sum a min(x, 0)                              a = dy
 };
 
-// What a sum begins with: nothing, or what is there, to which blocks of kSumLines lines are added, or single lines.
+// Whether a sum begins with zero, or continues the sum that is there: by blocks of kSumLines lines, or by single lines.
 enum class SumInit { zero, blocks, lines };
-constexpr int64_t kSumLines = 64;  // of a block with inner = 1
+constexpr int64_t kSumLines = 64;  // lines of a block with inner = 1
 
 struct ChannelSum {
     Channels shape;

@@ -9,7 +9,7 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// As ConvProblem::ho() and wo(), but with internal linkage: see isa/simd.h.
+// These are ConvProblem::ho() and wo(), but with internal linkage: see isa/simd.h.
 inline int64_t out_h(const ConvProblem& p) { return (p.h + 2 * p.ph - p.dh * (p.kh - 1) - 1) / p.sh + 1; }
 inline int64_t out_w(const ConvProblem& p) { return (p.w + 2 * p.pw - p.dw * (p.kw - 1) - 1) / p.sw + 1; }
 

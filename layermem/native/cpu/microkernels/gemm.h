@@ -26,8 +26,8 @@ struct GemmBlock {
     Init init;
     const float* bias;  // of the panel's first column, for Init::bias
     bool relu;          // negative results become 0
-    // What the driver reads next, `length` rows of as many floats as the panel is wide: fetched into the second-level
-    // cache while this block is computed.  Or null.  Of blocks of one slice.
+    // The floats that the driver reads next, `length` rows as wide as the panel: fetched into the second-level cache
+    // while this block is computed.  Or null.  Only for blocks of one slice.
     const float* next;
     int64_t next_pitch;
     // Rows of a whole panel as they lie in memory, to be packed while the first tile is computed.  Or null.

@@ -108,9 +108,9 @@ void outer_first_tile(const OuterBlock& args, const Places& fetched, const float
     }
 }
 
-// What the tiles of a panel fetch into the second-level cache: the columns of x that the next panel reads, or what the
-// next block reads first.  The rows lie too far apart for the hardware to foresee them.  One line between two steps
-// leaves the line fill buffers to the tile's own loads; prefetches in a row would wait for them.
+// Lets the tiles of a panel fetch data into the second-level cache: the columns of x that the next panel reads, or the
+// data that the next block reads first.  The rows lie too far apart for the hardware to foresee them.  One line between
+// two steps leaves the line fill buffers to the tile's own loads; prefetches in a row would wait for them.
 class Prefetcher {
   public:
     // The panel from column c to `next`, number `index` of `panels`, in `tiles` tiles.

@@ -182,7 +182,7 @@ class RandomNumbers {
   public:
     explicit RandomNumbers(const PoolRandom& random) : random_(random) {}
 
-    // Those of elements [at, at + count), count at most kAtOnce.
+    // The numbers of elements [at, at + count), count at most kAtOnce.
     const float* of(int64_t at, int64_t count) {
         if (at < begin_ || at + count > begin_ + kMade) make(at);
         return made_ + (at - begin_);

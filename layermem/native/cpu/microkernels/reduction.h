@@ -32,7 +32,7 @@ struct ReductionKernels {
 
     // out[0, columns) (+)= the sum of `rows` rows of `in`, `pitch` floats apart
     void (*sum_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, bool accumulate);
-    // The same of one block of sum_rows, or of a piece of it: one row is added after the other
+    // out (+)= the rows of one block of sum_rows, or of a piece of it, one row after the other
     void (*add_rows)(float* out, const float* in, int64_t pitch, int64_t rows, int64_t columns, bool accumulate);
 
     // The first index of [begin, end) whose element is not below `floor`, rounded down to a register; `end` for none.

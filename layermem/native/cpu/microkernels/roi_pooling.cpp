@@ -38,7 +38,7 @@ inline Span columns_of(const RoiPoolArgs& args, const float* roi, int64_t i) {
     return span_of(i, corner(roi[1], args.spatial_scale), corner(roi[3], args.spatial_scale), args.wo, args.w);
 }
 
-// Of equal values the first in row-major order wins, so that a recomputation gives the same argmax.
+// Among equal values the first in row-major order wins, so that a recomputation gives the same argmax.
 void forward(const RoiPoolArgs& args, int64_t row) {
     const float* roi = args.regions + row / args.ho * 5;
     const Span down = rows_of(args, roi, row % args.ho);
