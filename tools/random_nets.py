@@ -251,7 +251,7 @@ def train(text: str, run: Run, device: Device, iterations: int, folder: Path) ->
                 diverged = True
                 break
     content = removed_snapshots(folder, iterations)
-    # A snapshot to be resumed from finds values that are not finite an iteration before the next loss does.
+    # A snapshot for resuming detects values that are not finite one iteration before the next loss does.
     return DIVERGED if diverged else (struct.pack(f"{len(losses)}d", *losses).hex(), *content)
 
 

@@ -58,7 +58,7 @@ class Predictor:
     source    as for layermem.Net; a train_val.prototxt is read for phase TEST
     blobs     blobs to deliver; by default the output of the net, or among several the one with probabilities
     stated    the user's settings for the transform of images (data/preprocess.py)
-    at_most   the number of items if known: without a batch in `options`, a larger one of the net is reduced to it
+    at_most   the number of items if known: without a batch in `options`, a larger batch of the net is reduced to it
     Other arguments are those of layermem.Net.  `missing` lists the layers that are in no weight file.
     """
 

@@ -168,7 +168,7 @@ class MultiBoxLoss(Layer):
         self.stash = {"match": self.record.match}
 
     def _suppression(self, mining: str) -> ops.Suppression | None:
-        """How overlapping candidates of `mining` are left out; InputError for settings that mine nothing."""
+        """The suppression of overlapping candidates of `mining`, if any; InputError for settings that mine nothing."""
         p = self.param.multibox_loss_param
         if mining != "NONE" and not p.share_location:
             raise InputError("mines negatives without share_location; set mining_type: NONE or share_location: true")

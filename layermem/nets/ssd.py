@@ -71,7 +71,7 @@ def samplers() -> list[Value]:
 
 
 def annotated(net: NetText, phase: str) -> None:
-    """Pascal VOC from LMDBs where the fork's scripts write them."""
+    """Add Pascal VOC from LMDBs at the paths of the fork's scripts."""
     modes: Value = [Word(mode) for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")]
     resize: dict[str, Value] = {"prob": 1, "resize_mode": Word("WARP"), "height": SIZE, "width": SIZE}
     transform: dict[str, Value] = {

@@ -206,7 +206,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
 
 
 def _machine_values(report: PlanReport) -> dict[str, object]:
-    """What the step runs on, with its costs, and its place among the ranks."""
+    """The device of the step, the source of its costs, and its rank."""
     costs, ranks = report.job.costs, report.job.ranks
     return {
         "device": report.device,

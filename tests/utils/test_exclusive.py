@@ -196,10 +196,10 @@ def test_a_snapshot_is_of_one_iteration(tmp_path):
 def test_a_net_of_a_solver_is_made_once(tmp_path):
     with solver_of(caffe.SGDSolver, tmp_path) as solver:
         assert len({id(net) for net in in_threads(lambda job: solver.net, range(CALLS))}) == 1
-        assert len({id(net.apart) for net in in_threads(lambda job: solver.net, range(CALLS))}) == 1
+        assert len({id(net.separate) for net in in_threads(lambda job: solver.net, range(CALLS))}) == 1
 
 
-FREE = {  # what needs no lock: it reads one value that never changes or changes at once, or calls what holds the lock
+FREE = {  # methods without a lock: they read one value that never changes or changes at once, or call one with a lock
     Net: set(),
     Net.__mro__[1]: {"backward"},
     Net.__mro__[2]: {"definition", "name", "phase"},
