@@ -23,10 +23,6 @@ PHASE_NAMES = {number: name for name, number in PHASES.items()}
 class Pycaffe(net.Net):
     """Methods of pycaffe's nets that layermem's lack."""
 
-    def _refuse_new_shapes(self) -> None:
-        """Let reshaped blobs take effect in the next pass, as in Caffe."""
-        self.reshape()
-
     @exclusive
     def save_hdf5(self, path: PathName) -> None:
         """Write the parameters to an HDF5 file, whose name ends in .h5 or .hdf5."""
@@ -38,13 +34,6 @@ class Pycaffe(net.Net):
     def load_hdf5(self, path: PathName) -> None:
         """Set parameters from an HDF5 file, by layer name."""
         self.load(path)
-
-    @exclusive
-    def clear_param_diffs(self) -> None:
-        """Set the gradients of all parameters to 0."""
-        for blobs in self.params.values():
-            for blob in blobs:
-                blob.diff[...] = 0
 
 
 class Net(Pycaffe):

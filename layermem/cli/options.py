@@ -118,13 +118,6 @@ def strategies_text() -> str:
     return "strategies:\n" + "".join(f"{line}\n" for line in lines)
 
 
-def add_net(parser: Options) -> None:
-    """Add --net, --phase, and the options that determine shapes."""
-    parser.add_argument("--net", metavar="F", required=True, help="the net, a prototxt file")
-    _add_phase(parser)
-    _add_shapes(parser)
-
-
 def add_net_or_solver(parser: Options, *, required: bool = True) -> None:
     """Add --net and --solver, which exclude each other, and the options that determine shapes and costs."""
     add_nets(parser, required=required)

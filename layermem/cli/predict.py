@@ -28,7 +28,7 @@ from layermem.cli.options import (
 from layermem.errors import InputError
 from layermem.utils.files import check_folder, write_atomically
 from layermem.utils.input_files import Read
-from layermem.utils.text import printable, wrap
+from layermem.utils.text import printable, shape_text, wrap
 
 if TYPE_CHECKING:
     from layermem.data.items import Unreadable
@@ -200,10 +200,9 @@ def _class_count(predictor: Predictor) -> int:
     (blob,) = predictor.blobs
     shape = predictor.net.blobs[blob].shape
     if len(shape) < 2 or any(size != 1 for size in shape[2:]):
-        text = "x".join(map(str, shape)) or "scalar"
         raise InputError(
-            f"blob '{blob}' is {text}, and no row of scores for each item; give another --blob, or -o F.npz for its "
-            "values"
+            f"blob '{blob}' is {shape_text(shape)}, and no row of scores for each item; give another --blob, or "
+            "-o F.npz for its values"
         )
     return shape[1]
 

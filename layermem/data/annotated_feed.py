@@ -26,10 +26,9 @@ from layermem.data.augment import distort, expand, sample
 from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
 from layermem.data.database import holds_leveldb
 from layermem.data.datum_source import DatumSource
-from layermem.data.feed import Feed, Opening, check_tops, feed_of
+from layermem.data.feed import Feed, Opening, Records, check_tops, feed_of
 from layermem.data.leveldb_source import LevelDbSource
 from layermem.data.lmdb_source import LmdbSource
-from layermem.data.position import State, number_in
 from layermem.data.resizing import resizing_of
 from layermem.data.transform import Transform
 from layermem.errors import InputError
@@ -126,6 +125,8 @@ def _end_of_datum(value: memoryview | bytes) -> int:
 class AnnotatedFeed(Feed):
     """Batches of transformed images, and of their boxes if the layer has a second top."""
 
+    counts = "sample"
+
     def __init__(
         self, param: Message, source: AnnotatedSource, transform: Transform, batch: int, key: tuple[int | str, ...]
     ):
@@ -140,7 +141,6 @@ class AnnotatedFeed(Feed):
         image = transform.shape((shape[0], *self.size))
         rows = max(1, source.most_boxes(batch)) if self.tops > 1 else 1
         self.shapes = ((batch, *image), (1, 1, rows, COLUMNS + 1))[: self.tops]
-        self._sample = 0  # number of images read so far
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -177,19 +177,15 @@ class AnnotatedFeed(Feed):
         records = self.source.read_annotated(self.batch, typed=typed)
         images, boxes = [], []
         for index, (image, of_image) in enumerate(records):
-            changed, kept = self._augment(image, of_image, self._sample + index)
+            changed, kept = self._augment(image, of_image, self.position + index)
             images.append(changed)
             boxes.append(kept)
-        data = self.transform(images, self._sample)
+        data = self.transform(images, self.position)
         if data.shape != self.shapes[0]:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; set force_color or force_gray")
-        first, self._sample = self._sample, self._sample + self.batch
+        first, self.position = self.position, self.position + self.batch
         return [data, self._rows(boxes, first)] if self.tops > 1 else [data]
-
-    def _skip(self, batches: int) -> None:
-        self.source.skip(batches * self.batch)
-        self._sample += batches * self.batch
 
     def _augment(self, image: np.ndarray, boxes: Boxes, number: int) -> tuple[np.ndarray, Boxes]:
         p, rng = self.transform.param, generator(*self.key, number)
@@ -233,19 +229,8 @@ class AnnotatedFeed(Feed):
         top[0, 0, : len(table)] = table
         return top
 
-    def state(self) -> State:
-        return {"sample": self._sample, **self.source.state()}
-
-    def restore(self, state: State) -> None:
-        self._sample = number_in(state, "sample")
-        self.source.restore(state)
-
-    def check(self, state: State) -> None:
-        number_in(state, "sample")
-        self.source.check(state)
-
-    def close(self) -> None:
-        self.source.close()
+    def _records(self) -> Records:
+        return self.source
 
 
 def check_augmentation(transform: Transform, own: Message) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from layermem.errors import InputError
 from layermem.utils.open_file import OpenFile
+from layermem.utils.text import shape_text
 
 ARRAY_ENDINGS = (".npy", ".npz")
 Arrays = dict[str, npt.NDArray[Any]]
@@ -73,6 +74,6 @@ def _items(path: str, name: str, array: npt.NDArray[Any], shape: tuple[int, ...]
     if array.shape == shape:
         return array[np.newaxis]
     if array.shape[1:] != shape or not array.ndim:
-        is_, wanted = ("x".join(map(str, each)) or "scalar" for each in (array.shape, ("N", *shape)))
+        is_, wanted = map(shape_text, (array.shape, ("N", *shape)))
         raise InputError(f"has {is_} for the input '{name}', which takes {wanted}; reshape it", path=path)
     return array

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from layermem.utils.open_file import Files
 from layermem.utils.seeds import generator
 
 Shapes = tuple[tuple[int, ...], ...]
+BATCH = "batch"  # the unit of a position that counts batches
 Batch = Sequence[np.ndarray | ByteImages]  # an array for each top, NCHW
 
 
@@ -74,6 +75,20 @@ class Opening:
         return int(generator(*self.key, "skip").integers(limit)) if limit > 0 else 0
 
 
+class Records(Protocol):
+    """What feeds need of a data set."""
+
+    def skip(self, count: int) -> None: ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+    def check(self, state: State) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Feed(ABC):
     """Batches of one input layer, in an order that its key determines."""
 
@@ -82,6 +97,9 @@ class Feed(ABC):
     layer: str | None = None
     notes: tuple[str, ...] = ()  # sentences for the user
     ranks = Ranks()  # the ranks that share the batches
+    remedy: ClassVar[str] = "use DummyData"  # the way out if its file is missing
+    counts: ClassVar[str] = ""  # unit of `position`, which is its name in snapshots; "" for a feed without one
+    position = 0  # number of units so far
 
     def next(self) -> Batch:
         """The next batch of this rank: read-only float32 arrays of `shapes`, or ByteImages where a feed has them."""
@@ -121,25 +139,40 @@ class Feed(ABC):
     @abstractmethod
     def _next(self) -> Batch: ...
 
-    def _skip(self, batches: int) -> None:
-        """Move the position past `batches` batches; feeds that can count records do not read them."""
-        for _ in range(batches):
-            self._next()
+    def _records(self) -> Records | None:
+        """The records that it reads, which have a position of their own."""
+        return None
 
-    @abstractmethod
+    def _skip(self, batches: int) -> None:
+        """Move the position past `batches` batches, whose records are not read."""
+        items = batches * self.shapes[0][0] if self.shapes[0] else 0
+        if records := self._records():
+            records.skip(items)
+        self.position += batches if self.counts == BATCH else items
+
     def state(self) -> State:
         """The position of the next batch, as values that JSON can hold."""
+        own: State = {self.counts: self.position} if self.counts else {}
+        return own | (records.state() if (records := self._records()) else {})
 
-    @abstractmethod
     def restore(self, state: State) -> None:
         """Continue from the position in `state`."""
+        if self.counts:
+            self.position = number_in(state, self.counts)
+        if records := self._records():
+            records.restore(state)
 
-    @abstractmethod
     def check(self, state: State) -> None:
         """InputError unless `restore` can take `state`; changes nothing."""
+        if self.counts:
+            number_in(state, self.counts)
+        if records := self._records():
+            records.check(state)
 
-    def close(self) -> None:  # noqa: B027  most feeds hold nothing
+    def close(self) -> None:
         """Release files and threads; the feed must not be used afterwards."""
+        if records := self._records():
+            records.close()
 
 
 FEED_TYPES: dict[str, type[Feed]] = {}  # by Caffe's name of the layer type
@@ -163,6 +196,8 @@ class ImageFeed(Feed):
     in_bytes   whether images that are stored in bytes are delivered as ByteImages
     """
 
+    counts = "sample"  # its number seeds the transform
+
     def __init__(
         self,
         source: DatumSource | ImageListSource,
@@ -178,7 +213,6 @@ class ImageFeed(Feed):
         if isinstance(source, DatumSource) and transform.color is not None and source.first_is_raw():
             field = "force_color" if transform.color else "force_gray"
             self.notes = (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",)
-        self._sample = 0  # number of images read so far; it seeds the transform of the next one
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -201,31 +235,16 @@ class ImageFeed(Feed):
 
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
-        stored = self.transform.in_bytes(images, self._sample) if self.in_bytes else None
-        data = self.transform(images, self._sample) if stored is None else stored
+        stored = self.transform.in_bytes(images, self.position) if self.in_bytes else None
+        data = self.transform(images, self.position) if stored is None else stored
         if data.shape != self.shapes[0]:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; resize the images, or set crop_size")
-        self._sample += self.batch
+        self.position += self.batch
         return [data, labels][: self.tops]
 
-    def _skip(self, batches: int) -> None:
-        self.source.skip(batches * self.batch)
-        self._sample += batches * self.batch
-
-    def state(self) -> State:
-        return {"sample": self._sample, **self.source.state()}
-
-    def restore(self, state: State) -> None:
-        self._sample = number_in(state, "sample")
-        self.source.restore(state)
-
-    def check(self, state: State) -> None:
-        number_in(state, "sample")
-        self.source.check(state)
-
-    def close(self) -> None:
-        self.source.close()
+    def _records(self) -> Records:
+        return self.source
 
 
 def check_tops(param: Message) -> None:
@@ -266,20 +285,8 @@ class Hdf5Feed(Feed):
     def _next(self) -> Batch:
         return self.source.read(self.batch)
 
-    def _skip(self, batches: int) -> None:
-        self.source.skip(batches * self.batch)
-
-    def state(self) -> State:
-        return self.source.state()
-
-    def restore(self, state: State) -> None:
-        self.source.restore(state)
-
-    def check(self, state: State) -> None:
-        self.source.check(state)
-
-    def close(self) -> None:
-        self.source.close()
+    def _records(self) -> Records:
+        return self.source
 
 
 @feed_of(MATRIX)
@@ -307,22 +314,12 @@ class BlobFeed(Feed):
     def _next(self) -> Batch:
         return [self._blob]
 
-    def _skip(self, batches: int) -> None:
-        pass
-
-    def state(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        pass
-
-    def check(self, state: State) -> None:
-        pass
-
 
 @feed_of("DummyData")
 class DummyFeed(Feed):
     """DummyData: constant tops are filled once, others for each batch, with the batch number as seed."""
+
+    counts = BATCH
 
     def __init__(self, shapes: Shapes, fillers: Sequence[Message], key: tuple[int | str, ...]):
         self.shapes, self.key = shapes, (*key, "dummy")
@@ -331,7 +328,6 @@ class DummyFeed(Feed):
         for filler in fillers:
             check_filler(filler)
         self.fillers = [fillers[index % len(fillers)] if fillers else FillerParameter() for index in range(len(shapes))]
-        self._batch = 0
         self._constant = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
 
     @classmethod
@@ -343,23 +339,11 @@ class DummyFeed(Feed):
         return not all(map(is_constant, param.dummy_data_param.data_filler))
 
     def _next(self) -> Batch:
-        self._batch += 1
+        self.position += 1
         return [self._constant[i] if i in self._constant else self._fill(i) for i in range(len(self.shapes))]
 
-    def _skip(self, batches: int) -> None:
-        self._batch += batches
-
-    def state(self) -> State:
-        return {"batch": self._batch}
-
-    def restore(self, state: State) -> None:
-        self._batch = number_in(state, "batch")
-
-    def check(self, state: State) -> None:
-        number_in(state, "batch")
-
     def _fill(self, index: int) -> np.ndarray:
-        values = fill(self.fillers[index], self.shapes[index], *self.key, index, self._batch)
+        values = fill(self.fillers[index], self.shapes[index], *self.key, index, self.position)
         values.flags.writeable = False  # constant tops are shared by all batches
         return values
 
@@ -371,6 +355,8 @@ class NoiseFeed(Feed):
     labels   for each top the labels of its boxes; None for a top without boxes
     """
 
+    counts = BATCH
+
     def __init__(
         self,
         shapes: Shapes,
@@ -381,18 +367,14 @@ class NoiseFeed(Feed):
     ):
         self.labels = tuple(labels) or (None,) * len(shapes)
         self.shapes, self.limits, self.noise, self.key = shapes, tuple(limits), noise, ("noise", noise, *key)
-        self._batch = 0
 
     def _next(self) -> Batch:
         batch = [self._draw(index) for index in range(len(self.shapes))]
-        self._batch += 1
+        self.position += 1
         return batch
 
-    def _skip(self, batches: int) -> None:
-        self._batch += batches
-
     def _draw(self, index: int) -> np.ndarray:
-        draw, shape, limit = generator(*self.key, index, self._batch), self.shapes[index], self.limits[index]
+        draw, shape, limit = generator(*self.key, index, self.position), self.shapes[index], self.limits[index]
         labels = self.labels[index]
         if labels is not None:
             return self._boxes(draw, shape, labels)
@@ -409,13 +391,10 @@ class NoiseFeed(Feed):
         return np.column_stack([item, label, zeros, low, low + size, zeros]).astype(np.float32).reshape(shape)
 
     def state(self) -> State:
-        return {"batch": self._batch, "noise": self.noise}
-
-    def restore(self, state: State) -> None:
-        self._batch = number_in(state, "batch")
+        return {**super().state(), "noise": self.noise}
 
     def check(self, state: State) -> None:
-        number_in(state, "batch")
+        super().check(state)
         if state.get("noise") != self.noise:
             was = f"noise:{state['noise']}" if "noise" in state else "other data"
             raise InputError(f"the snapshot was written with {was}, not with noise:{self.noise}; use the same data")
@@ -425,10 +404,11 @@ class NoiseFeed(Feed):
 class ArrayFeed(Feed):
     """Input and MemoryData: batches of arrays that the caller gives, cyclically."""
 
+    counts = BATCH
+
     def __init__(self, shapes: Shapes, tops: Sequence[str]):
         self.shapes, self.tops = shapes, tuple(tops)
         self._arrays: list[np.ndarray] = []
-        self._row = 0
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -460,7 +440,7 @@ class ArrayFeed(Feed):
         if len({len(array) for array in given}) > 1:
             counts = ", ".join(f"{len(array)} for '{top}'" for top, array in zip(self.tops, given))
             raise InputError(f"takes the same number of batches for each top, and was given {counts}; make them equal")
-        self._arrays, self._row = given, 0
+        self._arrays, self.position = given, 0
 
     def _next(self) -> Batch:
         if not self._arrays:
@@ -468,18 +448,6 @@ class ArrayFeed(Feed):
             raise InputError(
                 f"has no data yet; give arrays for {tops} (Solver.give), or use a data layer that reads files"
             )
-        batch = [array[self._row % len(array)] for array in self._arrays]
-        self._row += 1
+        batch = [array[self.position % len(array)] for array in self._arrays]
+        self.position += 1
         return batch
-
-    def _skip(self, batches: int) -> None:
-        self._row += batches
-
-    def state(self) -> State:
-        return {"batch": self._row}
-
-    def restore(self, state: State) -> None:
-        self._row = number_in(state, "batch")
-
-    def check(self, state: State) -> None:
-        number_in(state, "batch")

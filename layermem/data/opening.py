@@ -11,21 +11,23 @@ from __future__ import annotations
 from importlib import import_module
 from math import prod
 from pathlib import Path
+from pkgutil import iter_modules
 
 from layermem.data.feed import FEED_TYPES, Feed, Opening, Shapes
 from layermem.data.layer_files import resolver
 from layermem.data.prefetch import Prefetch
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
-from layermem.layers.data import SIZES
+from layermem.layers.data import FROM_FILES
 from layermem.proto.schema import Message
 from layermem.utils.open_file import Files
 
 PREFETCH = 4  # batches; Caffe's default
 PREFETCH_BYTES = 64 * 2**20  # of waiting batches, unless data_param states their number
 
-for _module in sorted(Path(__file__).parent.glob("*_feed.py")):
-    import_module(f"layermem.data.{_module.stem}")  # registers its feeds
+for _module in iter_modules([str(Path(__file__).parent)], "layermem.data."):
+    if _module.name.endswith("_feed"):
+        import_module(_module.name)  # registers its feeds
 
 
 def open_feed(
@@ -41,10 +43,10 @@ def open_feed(
 ) -> Feed:
     """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share.  With `in_bytes`
     batches are ByteImages where possible.  `files` holds the open files of the net."""
-    remedy = "; create it, or " + ("remove name_size_file" if param.type == SIZES else "use DummyData")
     kind, key = FEED_TYPES[param.type], (seed, phase, param.name)
+    resolve = resolver(path, f"; create it, or {kind.remedy}")
     try:
-        feed = kind.open(Opening(param, phase, key, resolver(path, remedy), files or Files(), in_bytes))
+        feed = kind.open(Opening(param, phase, key, resolve, files or Files(), in_bytes))
     except InputError as error:
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer, feed.ranks = path, param.name, ranks
@@ -54,7 +56,7 @@ def open_feed(
 
 def _prefetch_depth(param: Message, shapes: Shapes) -> int:
     """The number of batches that may wait; one more is being read, and one is in use."""
-    if param.type in ("Data", "AnnotatedData") and param.data_param.HasField("prefetch"):
+    if FROM_FILES.get(param.type) == "data_param" and param.data_param.HasField("prefetch"):
         return int(param.data_param.prefetch)
     batch_bytes = 4 * sum(prod(shape) for shape in shapes)
     return max(1, min(PREFETCH, PREFETCH_BYTES // max(batch_bytes, 1)))

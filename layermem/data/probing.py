@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from layermem.data.layer_files import resolver
 from layermem.errors import InputError
-from layermem.layers.data import FROM_FILES, Shapes, declared_shapes, shape_options, stated_shapes
+from layermem.layers.data import FEED_LAYERS, FROM_FILES, Shapes, declared_shapes, shape_options, stated_shapes
 from layermem.proto.schema import Message
 from layermem.utils.open_file import Files
-
-SHAPE_HINT = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
 
 def probe(param: Message, phase: int, path: str, files: Files | None = None) -> Shapes:
@@ -28,7 +26,7 @@ def probe(param: Message, phase: int, path: str, files: Files | None = None) -> 
     except InputError as missing:
         if shapes := declared_shapes(param):
             return shapes
-        options = shape_options(param) + (SHAPE_HINT if param.type == "Data" else "")
+        options = shape_options(param) + FEED_LAYERS[param.type].shape_hint
         raise InputError(
             f"{missing.what}, and the prototxt does not state its shape; create it, or give {options}"
         ) from None

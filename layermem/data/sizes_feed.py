@@ -14,7 +14,6 @@ import numpy as np
 
 from layermem.data.boxes import UNIT
 from layermem.data.feed import Feed, Opening, Shapes, feed_of
-from layermem.data.position import State, number_in
 from layermem.data.resizing import Resizing
 from layermem.errors import InputError
 from layermem.layers.data import SIZES
@@ -29,13 +28,15 @@ MOST_PIXELS = 2**24  # along an axis: float32 is exact up to here
 class SizesFeed(Feed):
     """Rows of ITEM_SIZE numbers for the images of each batch."""
 
+    remedy = "remove name_size_file"
+    counts = "item"
+
     def __init__(self, shapes: Shapes, path: Path, p: Message, read: Read = read_bytes):
         self.shapes = shapes
         resizing = resizing_of_evaluation(p)
         sizes = read_sizes(path, read)
         windows = [resizing.window(*size) if resizing else UNIT for size in sizes]
         self.rows = np.array([(*window, width, height) for window, (height, width) in zip(windows, sizes)], np.float32)
-        self._item = 0  # number of images read so far
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -48,18 +49,9 @@ class SizesFeed(Feed):
 
     def _next(self) -> list[np.ndarray]:
         batch = self.shapes[0][0]
-        rows = self.rows[(self._item + np.arange(batch)) % len(self.rows)]
-        self._item += batch
+        rows = self.rows[(self.position + np.arange(batch)) % len(self.rows)]
+        self.position += batch
         return [rows]
-
-    def state(self) -> State:
-        return {"item": self._item}
-
-    def restore(self, state: State) -> None:
-        self._item = number_in(state, "item")
-
-    def check(self, state: State) -> None:
-        number_in(state, "item")
 
 
 def resizing_of_evaluation(p: Message) -> Resizing | None:

@@ -32,7 +32,6 @@ from layermem.data.feed import Feed, Opening, feed_of
 from layermem.data.images import decode, resize
 from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import IMAGE_LIMIT, LABEL_END, LIST_LIMIT
-from layermem.data.position import State, number_in
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
 from layermem.layers.data import WINDOW_CHANNELS as CHANNELS
@@ -78,6 +77,8 @@ class Region(NamedTuple):
 class WindowFeed(Feed):
     """WindowData: batches of windows and their labels; `key` is the seed and the layer."""
 
+    counts = "sample"
+
     def __init__(
         self,
         path: Path,
@@ -105,7 +106,6 @@ class WindowFeed(Feed):
                     path=str(path),
                 )
         self._cached = [self._read(image) for image in self.windows.images] if self.param.cache_images else None
-        self._sample = 0
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -161,7 +161,7 @@ class WindowFeed(Feed):
     def _next(self) -> list[np.ndarray]:
         data = np.zeros(self.shapes[0], np.float32)
         labels = np.empty(self.shapes[1], np.float32)
-        bits = words(self._sample, len(data), *self.key)
+        bits = words(self.position, len(data), *self.key)
         background_count = len(data) - self.foreground_count
         for index in range(len(data)):
             rows = self.windows.background if index < background_count else self.windows.foreground
@@ -169,11 +169,8 @@ class WindowFeed(Feed):
             mirror = bool(self.transform.mirror and bits[index, 1] & np.uint64(1))
             self._cut(self.windows.images[image], image, corners, mirror, data[index])
             labels[index] = label
-        self._sample += len(data)
+        self.position += len(data)
         return [data, labels]
-
-    def _skip(self, batches: int) -> None:
-        self._sample += batches * self.shapes[0][0]
 
     def _cut(self, listed: ListedImage, number: int, corners: Sequence[int], mirror: bool, out: np.ndarray) -> None:
         """Write a warped window to `out`, which holds zeros."""
@@ -209,15 +206,6 @@ class WindowFeed(Feed):
         except InputError as error:
             what = f"lists '{path}', which cannot be read: {error.what}"
             raise InputError(what, path=str(self.file), line=image.line) from None
-
-    def state(self) -> State:
-        return {"sample": self._sample}
-
-    def restore(self, state: State) -> None:
-        self._sample = number_in(state, "sample")
-
-    def check(self, state: State) -> None:
-        number_in(state, "sample")
 
 
 def region(

@@ -188,7 +188,7 @@ class _Rows(Axis):
             op, name=name, record=record, flops=int(op.flops * share), share_of=(op.name, share), overlays=()
         )
         buffers, whole = self.whole.buffers, {op.roles[role] for role in self.along(op).whole if role in op.roles}
-        touched = [b for b in (*op.reads, *op.updates, *op.updates, *op.writes) if b not in whole or b in op.reads]
+        touched = [b for b in op.accesses if b not in whole or b in op.reads]
         divided = {*self.weights, *self.tops}
         sizes = (self.buffer(buffers[b], number).nbytes if b in divided else buffers[b].nbytes for b in touched)
         return replace(form, nbytes=sum(sizes))

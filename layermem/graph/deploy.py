@@ -19,7 +19,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.layers.base import LAYERS, Layer
 from layermem.layers.data import FEEDS
-from layermem.proto.schema import LayerParameter, Message, NetParameter
+from layermem.proto.schema import LayerParameter, Message, NetParameter, copy_of
 
 PROB = "prob"
 OF_TRAINING = ("include", "exclude", "phase", "loss_weight", "propagate_down")
@@ -117,8 +117,7 @@ def _deployed(layer: Message, needed: _Needed, shapes: dict[str, tuple[int, ...]
         for top in tops:
             made.input_param.shape.add().dim.extend(shapes[top])
         return made
-    made = LayerParameter()
-    made.CopyFrom(layer)
+    made = copy_of(layer)
     for field in OF_TRAINING:
         made.ClearField(field)
     names = [param.name for param in made.param]

@@ -148,7 +148,7 @@ def priced(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
     roles = op.roles.keys()
     return replace(
         op,
-        nbytes=sum(buffers[b].nbytes for b in (*op.reads, *op.updates, *op.updates, *op.writes)),
+        nbytes=sum(buffers[b].nbytes for b in op.accesses),
         workspace_bytes=device.workspace_bytes(op.record, op.step, roles),
         host_workspace_bytes=device.host_workspace_bytes(op.record, op.step, roles),
     )

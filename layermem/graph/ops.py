@@ -129,6 +129,11 @@ class Op:
     def touches(self) -> tuple[str, ...]:
         return (*self.reads, *self.updates, *self.writes)
 
+    @property
+    def accesses(self) -> tuple[str, ...]:
+        """The buffers, once for each time that the op reads or writes one: twice, where it updates it."""
+        return (*self.touches, *self.updates)
+
     def __str__(self) -> str:
         return self.name
 

@@ -198,7 +198,7 @@ class _Narrowing:
         """Bytes that the op moves beside those on operands in fp32: conversions read and write, and a kernel that takes
         16 bits moves less."""
         converted, total = self._converted(op), 0
-        for b in (*op.reads, *op.updates, *op.updates, *op.writes):
+        for b in op.accesses:
             if b in self.narrow:
                 tensor = self.operand_tensor(op, next(role for role, buffer in op.roles.items() if buffer == b))
                 wide, narrow = tensor.nbytes, tensor.of(self.dtype).nbytes

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from layermem.errors import InputError
 from layermem.interactive.blob import Array
-from layermem.interactive.inputs import as_numbers, check_names, shape_text
+from layermem.interactive.inputs import as_numbers, check_names
 from layermem.interactive.views import NetViews
 from layermem.utils.exclusive import exclusive
+from layermem.utils.text import shape_text
 
 
 class BatchedNet(NetViews):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from layermem.errors import InputError
 from layermem.interactive.blob import Array
+from layermem.utils.text import shape_text
 
 
 def as_numbers(name: str, value: npt.ArrayLike) -> Array:
@@ -29,10 +30,6 @@ def check_names(given: Mapping[str, Any], known: Sequence[str], what: str) -> No
     if missing or unknown:
         wrong = f"no '{unknown[0]}' among them" if unknown else f"'{missing[0]}' is missing"
         raise InputError(f"the net takes {what}s {', '.join(known) or '(none)'}, and {wrong}; give each of them")
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
 
 
 def shapes_text(shapes: Sequence[Sequence[int]]) -> str:

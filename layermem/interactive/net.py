@@ -21,7 +21,7 @@ from layermem.graph.net import NetOptions
 from layermem.interactive.batching import BatchedNet
 from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.building import Source, built_net, read_source
-from layermem.interactive.inputs import as_numbers, check_names, shape_text, shapes_text
+from layermem.interactive.inputs import as_numbers, check_names, shapes_text
 from layermem.interactive.passes import Batch, Passes
 from layermem.interactive.session import Session
 from layermem.interactive.shadows import Shadows
@@ -40,6 +40,7 @@ from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
 from layermem.utils.exclusive import exclusive
 from layermem.utils.open_file import OpenFile
+from layermem.utils.text import shape_text
 
 PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]

@@ -35,7 +35,7 @@ from layermem.layers import LAYERS
 from layermem.layers.data import FEEDS
 from layermem.planning.job import Budget
 from layermem.proto.read import NetFile, read_net_text
-from layermem.proto.schema import PHASES, Message
+from layermem.proto.schema import PHASES, Message, copy_of
 from layermem.proto.weights import WHAT, open_weights
 from layermem.utils.open_file import Files, OpenFile
 from layermem.utils.similar import did_you_mean
@@ -237,8 +237,7 @@ def needs_deploy(net: graph_net.Net) -> bool:
 
 def stored_shape(layer: Message, path: str, files: Files) -> tuple[int, ...] | None:
     """[C,H,W] of the images that a Data layer of the net at `path` reads, before its transform; None without them."""
-    whole = type(layer)()
-    whole.CopyFrom(layer)
+    whole = copy_of(layer)
     whole.ClearField("transform_param")
     whole.data_param.batch_size = 1
     color = layer.transform_param

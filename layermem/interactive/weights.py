@@ -6,11 +6,11 @@ from os import PathLike
 
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.interactive.inputs import shape_text
 from layermem.proto.blobs import Blob
 from layermem.proto.weights import WHAT, open_weights
 from layermem.solver.parameters import match_weights
 from layermem.utils.open_file import OpenFile
+from layermem.utils.text import shape_text
 
 
 def matched_weights(net: Net, file: str | PathLike[str] | OpenFile) -> dict[str, Blob]:

@@ -29,7 +29,7 @@ from layermem.layers.detection import DetectionOutput
 from layermem.layers.im2col import Im2col
 from layermem.layers.images import image_shape
 from layermem.ops.detection import ITEM_SIZE
-from layermem.proto.schema import LayerParameter
+from layermem.proto.schema import LayerParameter, copy_of
 
 Parts = Callable[
     [Message, Sequence[Tensor], Sequence[Layer]], Iterator[Message]
@@ -111,8 +111,7 @@ def _level(whole: Message, level: int, size: Sequence[int]) -> Message:
 def batch_statistics(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     """Yield the parts of the second top, E(x), and third top, E(x^2) - E(x)^2, which send no gradient, then the layer
     itself."""
-    inner = LayerParameter()
-    inner.CopyFrom(whole)
+    inner = copy_of(whole)
     if len(whole.top) in (2, 3) and len(bottoms) == 1 and len(bottoms[0].shape) in (2, 4):
         p, x = whole.bn_param, bottoms[0]
         if fork_of(p) != "SegNet" or p.bn_mode == INFERENCE:
@@ -163,8 +162,7 @@ def _of_channels(whole: Message, index: int, of: Message, channels: int) -> Mess
 def infogain_loss(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     """Yield the layer itself, after a layer that reads the matrix if there is no third bottom."""
     p = whole.infogain_loss_param
-    loss = LayerParameter()
-    loss.CopyFrom(whole)
+    loss = copy_of(whole)
     if len(bottoms) == 2 and p.HasField("source"):
         matrix = part(whole, "matrix", MATRIX, ())
         matrix.infogain_loss_param.source = p.source
@@ -181,8 +179,7 @@ def infogain_loss(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[La
 @composite("DetectionEvaluate")
 def detection_evaluate(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     """Yield the layer itself, after a layer that reads the sizes of the images if it names a file of them."""
-    evaluate = LayerParameter()
-    evaluate.CopyFrom(whole)
+    evaluate = copy_of(whole)
     if whole.detection_evaluate_param.name_size_file and len(makers) == 2:
         output = makers[0]
         if not isinstance(output, DetectionOutput):
@@ -204,8 +201,7 @@ def detection_evaluate(whole: Message, bottoms: Sequence[Tensor], makers: Sequen
 @composite("Im2col")
 def convolution(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     """Yield the layer itself if its bottoms are N x C x H x W; otherwise it works on images, which other parts make."""
-    inner = LayerParameter()
-    inner.CopyFrom(whole)
+    inner = copy_of(whole)
     inner.ClearField("input_param")
     shapes = {x.shape for x in bottoms}
     if len(shapes) != 1 or len(whole.bottom) != len(whole.top):

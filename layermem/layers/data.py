@@ -45,6 +45,8 @@ class FeedLayer(Layer):
     has_labels: ClassVar[bool] = False  # the second top holds a label for each item of the first
     may_be_bytes: ClassVar[bool] = False  # images may reach the device as bytes
     is_transformed: ClassVar[bool] = False  # transform_param takes effect
+    label_form: ClassVar[str] = "N"  # shape of the second top, as users write it
+    shape_hint: ClassVar[str] = ""  # further ways to state shapes, for errors
     form: ClassVar[str] = ""  # an example of the parameters that state shapes, for errors
 
     def __init__(self, param: Message, phase: int, shapes: Shapes, path: str = "", files: Files | None = None):
@@ -130,6 +132,7 @@ def _channels_in(transform: Message) -> int:
 class AnnotatedData(FeedLayer):
     block = "data_param"
     is_transformed = True
+    label_form = "1,1,R,8"
 
     @classmethod
     def image_in(cls, param: Message) -> tuple[int, int, int]:
@@ -145,6 +148,7 @@ class AnnotatedData(FeedLayer):
 class Data(FeedLayer):
     block = "data_param"
     has_labels = may_be_bytes = is_transformed = True
+    shape_hint = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
     @classmethod
     def image_in(cls, param: Message) -> tuple[int, int, int]:
@@ -323,9 +327,8 @@ def make_feed_layer(
 
 def shape_options(param: Message) -> str:
     """The command-line options that give the shapes of an input layer: an image, then a label for each, or boxes."""
-    if param.type == "AnnotatedData":
-        return " ".join(f"--input {top}={'1,1,R,8' if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
-    return " ".join(f"--input {top}={'N' if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
+    label_form = FEED_LAYERS.get(param.type, FeedLayer).label_form
+    return " ".join(f"--input {top}={label_form if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
 
 
 def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:

@@ -108,6 +108,12 @@ def message_class(name: str, pool: descriptor_pool.DescriptorPool = _POOL) -> Me
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
+def copy_of(message: Message) -> Message:
+    copied = type(message)()
+    copied.CopyFrom(message)
+    return copied
+
+
 def enum_name(message: Message, field: str) -> str:
     """The name of an enum field's value: enum_name(layer.pooling_param, "pool") -> "MAX"."""
     values = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number

@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from layermem.graph.net import Net, NetLayer
 from layermem.graph.ops import Graph
+from layermem.utils.text import shape_text
 from layermem.utils.units import format_bytes
 
 HEADINGS = ["layer", "type", "bottoms", "tops", "shapes", ">parameters", ">FLOPs", ">bytes"]
@@ -97,7 +98,7 @@ def net_rows(values: NetValues) -> tuple[list[list[str]], list[str]]:
             layer["type"],
             " ".join(layer["bottoms"]),
             " ".join(layer["tops"]),
-            " ".join("x".join(map(str, shape)) or "scalar" for shape in layer["top_shapes"]),
+            " ".join(map(shape_text, layer["top_shapes"])),
             f"{layer['parameters']:,}" if layer["parameters"] else "",
             format_count(layer["flops"]) if layer["flops"] else "",
             format_bytes(layer["bytes"]) if layer["bytes"] else "",

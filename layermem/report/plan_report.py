@@ -77,8 +77,9 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
+    attempt = plan_step(job, choice, budget_bytes)
     try:
-        return _planned(plan_step(job, choice, budget_bytes), name, saved)
+        return _planned(attempt, name, saved)
     except (ValueError, UnsafeSchedule) as error:
         if saved is None:
             raise

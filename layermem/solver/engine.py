@@ -98,6 +98,10 @@ class Engine:
         self.context["seed"] = seed
         self.parameters.fill(seed)
 
+    @property
+    def seed(self) -> int:
+        return int(self.context["seed"])
+
     def close(self) -> None:
         if self.feeds is not None:
             self.feeds.close()

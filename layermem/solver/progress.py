@@ -36,7 +36,7 @@ def write_snapshot(model: str, path: str, engine: Engine, progress: Progress) ->
     parameters, iteration = engine.parameters, progress.iteration
     drops = rate_drops(engine.param, max(0, iteration - 1))
     extra = snapshots.Extra(
-        seed=int(engine.context["seed"]),
+        seed=engine.seed,
         iteration=iteration,
         losses=list(progress.losses),
         feeds=engine.open_feeds.state(),
@@ -68,7 +68,7 @@ def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> lis
         raise error.at(path=place) from None
     if extra is not None:
         engine.open_feeds.check(extra["feeds"])
-    engine.begin(int(engine.context["seed"]) if extra is None else extra["seed"])
+    engine.begin(engine.seed if extra is None else extra["seed"])
     parameters.write(values)
     parameters.write_history(history)
     parameters.write(states)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.proto.read import SolverFile
+from layermem.proto.schema import copy_of
 
 MOST_RANKS = 4096
 
@@ -21,8 +22,7 @@ def with_iter_size(solver: SolverFile, iter_size: int | None) -> SolverFile:
         return solver
     if not 1 <= iter_size < 2**31:
         raise InputError(f"iter_size {iter_size} is no number of micro-batches; give 1 or more")
-    message = type(solver.message)()
-    message.CopyFrom(solver.message)
+    message = copy_of(solver.message)
     message.iter_size = iter_size
     return replace(solver, message=message)
 

@@ -26,7 +26,7 @@ from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
 from layermem.planning.job import PathName, title_of
 from layermem.proto.read import SolverFile, read_solver
-from layermem.proto.schema import Message
+from layermem.proto.schema import copy_of
 from layermem.proto.weights import open_weights
 from layermem.report import events
 from layermem.report.plan_report import PlanReport, evaluate
@@ -50,12 +50,6 @@ from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
 
 T = TypeVar("T", bound="Training")
-
-
-def copy_of(message: Message) -> Message:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy
 
 
 class Training:
@@ -228,7 +222,7 @@ class Training:
 
     @property
     def seed(self) -> int:
-        return int(self._engine.context["seed"])
+        return self._engine.seed
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

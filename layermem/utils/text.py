@@ -49,6 +49,11 @@ def choices(word: str, known: Iterable[str]) -> str:
     return (f"did you mean {near}? " if near else "") + f"choose from {', '.join(known)}"
 
 
+def shape_text(shape: Iterable[object]) -> str:
+    """A shape as users read it: "64x3x224x224", or "scalar" without axes."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
 def wrap(line: str, width: int | None = None) -> str:
     """Break `line` at blanks to `width` columns (by default of the terminal); words and sizes stay whole, and control
     characters are escaped."""

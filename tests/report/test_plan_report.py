@@ -97,6 +97,16 @@ def test_a_saved_plan_that_cannot_run_is_refused():
             evaluate(job, plan=plan)
 
 
+def test_a_fault_of_planning_is_not_blamed_on_the_saved_plan(job, monkeypatch):
+    def fail(*arguments):
+        raise ValueError("a fault")
+
+    saved = evaluate(job, "liveness").program.train.plan
+    monkeypatch.setattr("layermem.report.plan_report.plan_step", fail)
+    with pytest.raises(ValueError, match=r"^a fault$"):
+        evaluate(job, plan=saved)
+
+
 def test_a_saved_plan_that_offloads_more_than_the_host_budget_is_refused_by_itself():
     free = job_of("chain")
     found = evaluate(free, "hybrid", 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.utils.text import MAX_COLUMNS, columns, printable, wrap
+from layermem.utils.text import MAX_COLUMNS, columns, printable, shape_text, wrap
 
 
 @pytest.mark.parametrize(("given", "used"), [("80", 80), ("300", MAX_COLUMNS), ("100", 100), ("3", 40)])
@@ -47,3 +47,7 @@ def test_control_characters_are_escaped_and_other_letters_stay():
     assert printable("a\x1b[2J\x9b1m\r\x07\u202eb") == r"a\x1b[2J\x9b1m\r\x07\u202eb"
     assert printable("日本 é\n\tß") == "日本 é\n\tß"
     assert wrap("net '\x1b]0;x\x07' is wrong") == r"net '\x1b]0;x\x07' is wrong"
+
+
+def test_a_shape_has_its_extents_or_is_a_scalar():
+    assert (shape_text((64, 3, 224)), shape_text(["N", 4]), shape_text(())) == ("64x3x224", "Nx4", "scalar")
