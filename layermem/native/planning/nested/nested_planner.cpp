@@ -76,11 +76,11 @@ const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t
     for (OpId op : order_) ops_seconds += graph_.ops()[op].seconds;
     for (const NestedPlan& plan : walked.plans) least_seconds = std::min(least_seconds, plan.recompute_seconds);
     if (least_seconds > settings_.blocks_from * ops_seconds)
-        visit_chain_orders(budget_bytes, interrupt, [&](std::vector<OpId> order) {
+        visit_chain_orders(walk_.items(), {budget_bytes}, interrupt, [&](std::vector<OpId> order) {
             NestedPlan measured = measure(std::move(order));
-            const bool fits = measured.live_bytes <= budget_bytes;
-            if (fits) walked.plans.push_back(std::move(measured));
-            return fits;
+            const Bytes live_bytes = measured.live_bytes;
+            if (live_bytes <= budget_bytes) walked.plans.push_back(std::move(measured));
+            return live_bytes;
         });
     last_walked_ = std::move(walked);
     return last_walked_.plans;
@@ -112,21 +112,26 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
         polish(graph_, best->order, evictable_, dropped_, overlays_, budget_bytes, edits, settings_, interrupt));
 }
 
-// The dynamic program over blocks estimates bytes: `fits`, which gets one order after the other, bisects for its units.
-void NestedPlanner::visit_chain_orders(Bytes budget_bytes, const Interrupt& interrupt,
-                                       const std::function<bool(std::vector<OpId>)>& fits) const {
-    const BlockChain chain(walk_.items(), drop_at_);
+// The dynamic program over blocks estimates bytes, so for each level its units are bisected by what `live_bytes` says of
+// one order after the other.
+void NestedPlanner::visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels,
+                                       const Interrupt& interrupt,
+                                       const std::function<Bytes(std::vector<OpId>)>& live_bytes) const {
+    const BlockChain chain(items, drop_at_);
     if (chain.size() < settings_.least_blocks || !dropped_.empty()) return;
-    const Bytes most_bytes = times(budget_bytes, settings_.chain_highest);
+    const Bytes most_bytes = times(levels.back(), settings_.chain_highest);
     const ChainPlans plans = chain.plans(most_bytes);
     interrupt();
     const ChainProgram program(plans.chain, most_bytes, settings_.chain_units);
-    int32_t low = program.units_of(times(budget_bytes, settings_.chain_lowest)), high = program.units() + 1;
-    while (low + 1 < high) {
-        interrupt();
-        const int32_t middle = (low + high) / 2;
-        const std::vector<ChainStep> steps = program.steps(middle);
-        (steps.empty() || fits(chain.order(plans, steps)) ? low : high) = middle;
+    for (Bytes level : levels) {
+        int32_t low = program.units_of(times(level, settings_.chain_lowest));
+        int32_t high = program.units_of(times(level, settings_.chain_highest)) + 1;
+        while (low + 1 < high) {
+            interrupt();
+            const int32_t middle = (low + high) / 2;
+            const std::vector<ChainStep> steps = program.steps(middle);
+            (steps.empty() || live_bytes(chain.order(plans, steps)) <= level ? low : high) = middle;
+        }
     }
 }
 
@@ -203,15 +208,27 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
             fitting.push_back(std::move(*fit));
         }
     };
-    for (const auto& levels : {settings_.levels, settings_.high_levels}) {
-        if (!fitting.empty()) break;
-        const int64_t walks_end = walk.steps() + search.work() + settings_.mixed_walk_work;
-        for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
-        std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
-        drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
-        const int64_t fits_end = search.work() + settings_.mixed_fit_work;
-        for (double level : levels) fit_quickest(level * static_cast<double>(budget_bytes), fits_end);
-    }
+    auto chain_within = [&](const std::vector<double>& levels) {
+        std::vector<Bytes> level_bytes;
+        for (double level : levels) level_bytes.push_back(times(budget_bytes, level));
+        visit_chain_orders(walk.items(), level_bytes, interrupt, [&](std::vector<OpId> order) {
+            drafts.push_back(search.draft(std::move(order)));
+            return drafts.back().live_bytes;
+        });
+    };
+    for (bool from_blocks : {false, true})
+        for (const auto& levels : {settings_.levels, settings_.high_levels}) {
+            if (!fitting.empty()) break;
+            const int64_t walks_end = walk.steps() + search.work() + settings_.mixed_walk_work;
+            if (from_blocks)
+                chain_within(levels);
+            else
+                for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
+            std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
+            drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
+            const int64_t fits_end = search.work() + settings_.mixed_fit_work;
+            for (double level : levels) fit_quickest(level * static_cast<double>(budget_bytes), fits_end);
+        }
     std::stable_sort(fitting.begin(), fitting.end(), is_quicker);
     std::optional<Draft> best;
     const int64_t improve_end = search.work() + settings_.mixed_improve_work;

@@ -50,7 +50,8 @@ class NestedPlanner {
     // Those of walks and of the dynamic program that fit, which plan() begins with; the last ones are kept.
     const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
     // The quickest plan that was found within the budget, copies to the host included, or none.  `limit_seconds` are
-    // those of a plan that is known: what takes longer before it is improved is left.  It begins with walks and `starts`.
+    // those of a plan that is known: what takes longer before it is improved is left.  It begins with walks and `starts`,
+    // and where none of these leads to a plan with the dynamic program over blocks.
     std::optional<MixedPlan> mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                         const Offloads& offloads, Seconds limit_seconds,
                                         const Interrupt& interrupt) const;
@@ -66,8 +67,8 @@ class NestedPlanner {
         int64_t work_percent = 0;
         std::vector<NestedPlan> plans;
     };
-    void visit_chain_orders(Bytes budget_bytes, const Interrupt& interrupt,
-                            const std::function<bool(std::vector<OpId>)>& fits) const;
+    void visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, const Interrupt& interrupt,
+                            const std::function<Bytes(std::vector<OpId>)>& live_bytes) const;
     NestedPlan measure(std::vector<OpId> order);
     NestedPlan remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
     int64_t work() const { return walk_.steps() + measured_; }
