@@ -118,7 +118,7 @@ void NestedPlanner::visit_chain_orders(const OrderItems& items, const std::vecto
                                        const Interrupt& interrupt,
                                        const std::function<Bytes(std::vector<OpId>)>& live_bytes) const {
     const BlockChain chain(items, drop_at_);
-    if (chain.size() < settings_.least_blocks || !dropped_.empty()) return;
+    if (levels.empty() || chain.size() < settings_.least_blocks || !dropped_.empty()) return;
     const Bytes most_bytes = times(levels.back(), settings_.chain_highest);
     const ChainPlans plans = chain.plans(most_bytes);
     interrupt();
