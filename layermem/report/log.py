@@ -88,7 +88,7 @@ def _outputs(phase: str, outputs: Sequence[Output]) -> Iterator[str]:
             yield f"    {phase} net output #{index}: {output.name} = {number(value)}{part}"
         if shown < len(values):
             yield (
-                f"    {phase} net output '{output.name}' has {len(values) - shown:,} more values, which are left out; a "
+                f"    {phase} net output '{output.name}' has {len(values) - shown:,} more values, left out; a "
                 "layer of type Silence that reads it keeps it out of the log"
             )
         first += len(values)
