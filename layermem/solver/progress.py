@@ -12,7 +12,7 @@ from layermem.errors import InputError
 from layermem.proto.blobs import Blob
 from layermem.solver import snapshot as snapshots
 from layermem.solver.engine import Engine
-from layermem.solver.rules import HISTORY_COUNTS, SQUARE_HISTORIES, rate_drops
+from layermem.solver.rules import HISTORY_COUNTS, SQUARE_HISTORY, rate_drops
 from layermem.solver.snapshot import SavedExtra, Snapshot
 from layermem.solver.state_file import SolverStateData
 
@@ -103,7 +103,7 @@ def _check_type(own: str, saved: Snapshot) -> None:
 def _check_squares(own: str, history: Sequence[Blob]) -> None:
     """InputError if a sum of squares is negative: then the state is that of another solver type, whatever wrote it."""
     count = len(history) // HISTORY_COUNTS[own]
-    squares = (blob for i in SQUARE_HISTORIES.get(own, ()) for blob in history[i * count : (i + 1) * count])
+    squares = (blob for i in SQUARE_HISTORY.get(own, ()) for blob in history[i * count : (i + 1) * count])
     if any(np.any(np.asarray(blob) < 0) for blob in squares):
         raise _of_other_type("another type, with values below 0 where this one has sums of squares", own)
 
