@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from layermem import __version__
 from layermem.cli import (
+    caffe,
     compare,
     completion,
     convert,
@@ -36,6 +37,7 @@ from layermem.cli import (
     plan_graph,
     predict,
     report,
+    setup_caffe,
     setup_cuda,
     show,
     time,
@@ -70,6 +72,8 @@ VERBS = {
     "convert": convert,
     "examples": examples,
     "setup-cuda": setup_cuda,
+    "caffe": caffe,
+    "setup-caffe": setup_caffe,
     "completion": completion,
 }
 EPILOG = """\
@@ -153,7 +157,8 @@ def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    refuse_old_names(words)
+    if words[:1] != ["caffe"]:
+        refuse_old_names(words)
     arguments = make_parser(*words[:1]).parse_args(words)
     arguments.words = words
     check_combinations(arguments)

@@ -90,6 +90,11 @@ def read_list(path: Path, read: Read = read_bytes) -> list[tuple[str, int, int]]
     return [(name, label_of(words[0], path, line), line) for name, words, line in read_rows(path, 1, read=read)]
 
 
+def listed_file(name: str, listing: Path, root: str | None = None) -> Path:
+    """The file that a line names, with `root` before its name; without a root it may also be beside the list."""
+    return file_beside(name, listing.parent) if root is None else Path(root + name)
+
+
 def label_of(word: str, path: Path, line: int) -> int:
     """Parse a 32-bit label in a line of a list."""
     if not -LABEL_END <= int(word) < LABEL_END:

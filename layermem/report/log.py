@@ -3,8 +3,8 @@
     I0704 20:49:42.009958  4711 solver.cpp:239] Iteration 100 (52.1 iter/s, 1.92s/100 iters), loss = 0.2137
     I0704 20:49:42.009958  4711 solver.cpp:258]     Train net output #0: loss = 0.2137 (* 1 = 0.2137 loss)
 
-Numbers have six significant digits, as C++ streams print them.  Each line names the place in Caffe that prints it, since
-programs search for it.    source  Caffe solver.cpp, sgd_solver.cpp, net.cpp; glog's prefix of a line
+Numbers have six significant digits, as C++ streams print them.  Each line names the place in Caffe that prints it,
+since programs search for it.    source  Caffe solver.cpp, sgd_solver.cpp, net.cpp; glog's prefix of a line
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import numpy as np
 from layermem.report import events
 from layermem.report.events import Event, Output
 from layermem.utils.text import printable
-
 
 DONE = "Optimization Done."
 NOTES = "layermem.py:1"  # the place of lines that Caffe does not print
@@ -39,8 +38,12 @@ class Log:
 
     def write(self, text: str, place: str = NOTES, severity: str = "I") -> None:
         """Write one line; severities are I, W, E and F, as in glog."""
-        self.stream.write(f"{severity}{self.now():%m%d %H:%M:%S.%f} {os.getpid():5d} {place}] {printable(text)}\n")
+        self.stream.write(f"{severity}{self.prefix(place)}{printable(text)}\n")
         self.stream.flush()
+
+    def prefix(self, place: str) -> str:
+        """Return what glog writes between the severity and the text of a line."""
+        return f"{self.now():%m%d %H:%M:%S.%f} {os.getpid():5d} {place}] "
 
 
 def lines(event: Event) -> Iterator[Line]:
