@@ -22,9 +22,8 @@ from layermem.utils.files import write_atomically
 from layermem.utils.text import printable, wrap
 
 EXAMPLE = """\
-  layermem examples digits
   layermem setup-caffe caffe
-  ./caffe/build/tools/caffe train --solver=digits/solver.prototxt
+  # then `./caffe/build/tools/caffe train --solver=digits/solver.prototxt` trains
 """
 CONVERTERS = {"mnist": "convert_mnist_data", "cifar10": "convert_cifar_data", "siamese": "convert_mnist_siamese_data"}
 MARK = "This tree was written by `layermem setup-caffe`."
