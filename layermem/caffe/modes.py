@@ -70,8 +70,8 @@ def configure(**options: Any) -> None:
 
 
 def configure_from_environment() -> None:
-    """Set the options that variables LAYERMEM_NAME of the environment state, such as LAYERMEM_BUDGET."""
-    given = {name: os.environ.get(f"LAYERMEM_{name.upper()}") for name in OPTIONS}
+    """Set the options but `device` that variables LAYERMEM_NAME of the environment state, such as LAYERMEM_BUDGET."""
+    given = {name: os.environ.get(f"LAYERMEM_{name.upper()}") for name in OPTIONS if name != "device"}
     configure(**{name: value for name, value in given.items() if value})
 
 

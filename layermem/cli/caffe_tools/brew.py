@@ -85,6 +85,12 @@ def run(call: Call) -> int:
 
 def train(call: Call) -> int:
     """Train a net, or go on from a snapshot."""
+    arguments = call.group.agree(lambda: _train_arguments(call))
+    code = train_verb.run_train(arguments, lambda solver: _train_log(call, solver))
+    return 0 if code == train_verb.INTERRUPTED else code
+
+
+def _train_arguments(call: Call) -> argparse.Namespace:
     from layermem.proto.read import read_solver
 
     path = call.needed("solver", "a solver definition to train")
@@ -99,9 +105,7 @@ def train(call: Call) -> int:
     if choice.count > 1:
         words += ["--iter-size", str(choice.count * solver.message.iter_size)]
         words += ["--ranks", str(choice.count)] if choice.name == "cuda" else []
-    arguments = _arguments(call, "train", words, choice)
-    code = train_verb.run_train(arguments, lambda solver: _train_log(call, solver))
-    return 0 if code == train_verb.INTERRUPTED else code
+    return _arguments(call, "train", words, choice)
 
 
 def _train_log(call: Call, solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:

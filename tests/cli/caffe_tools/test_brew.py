@@ -94,7 +94,7 @@ def test_train_goes_on_when_the_loss_is_no_number(caffe, solver):
     assert run.code == 0 and re.search(r"Iteration 2 .*loss = -?nan", run.text)
 
 
-def test_a_solver_that_asks_for_a_gpu_is_answered_in_the_log(caffe, layermem, solver, monkeypatch):
+def test_the_mode_and_the_device_of_a_solver_are_answered_in_the_log(caffe, layermem, solver, monkeypatch):
     monkeypatch.setattr(devices, "found_gpus", no_gpus)
     run = caffe("train", "-solver", solver(solver_mode="GPU", device_id=1))
     (warning,) = [text for severity, _, text in run.log if severity == "W"]
@@ -193,3 +193,22 @@ def test_a_flag_without_effect_is_a_warning(caffe, solver):
         "-phase has no effect on `caffe train`",
         "-iterations has no effect on `caffe train`",
     ]
+
+
+def test_several_gpus_are_ranks_of_the_same_command(caffe, solver, monkeypatch):
+    from layermem.backends.cuda.driver.context import Gpu
+
+    monkeypatch.setenv(devices.VISIBLE, "4,5,6")  # is changed by the command, and restored after the test
+    monkeypatch.setattr(devices, "found_gpus", lambda: [Gpu(i, f"GPU {i}", "90", 2**34, 132) for i in range(3)])
+    started = []
+    monkeypatch.setattr("layermem.cli.train.start_ranks", lambda *call: started.append(call) or 0)
+    words = ["train", "-solver", str(solver(iter_size=2)), "-gpu", "2,0"]
+    run = caffe(*words)
+    assert run.code == 0 and started == [(2, ["caffe", *words])]
+    assert devices.os.environ[devices.VISIBLE] == "6,4" and "Using GPUs 2, 0\n" in run.text
+
+
+@pytest.mark.parametrize(("ended", "code"), [(130, 0), (134, 134), (0, 0)])
+def test_a_stopped_training_ends_as_in_caffe(caffe, solver, monkeypatch, ended, code):
+    monkeypatch.setattr("layermem.cli.train.run_train", lambda arguments, display: ended)
+    assert caffe("train", "-solver", solver()).code == code

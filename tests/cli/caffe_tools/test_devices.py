@@ -29,7 +29,7 @@ def gpus(monkeypatch):
         def found():
             if not count:
                 raise CudaUnavailable("no driver")
-            return [Gpu(i, f"card {i}", "90", 2**34, 132) for i in range(count)]
+            return [Gpu(i, f"Tesla {i}", "90", 2**34, 132) for i in range(count)]
 
         monkeypatch.setattr(devices, "found_gpus", found)
         monkeypatch.delenv(devices.VISIBLE, raising=False)
@@ -59,7 +59,7 @@ def test_one_gpu_is_chosen_by_its_number(gpus):
     for asked, index in (("2", 2), ("0", 0), ("1,2", 1), ("all", 0)):
         call = Call()
         assert choose(call, asked, f"-gpu {asked}") == Choice("cuda", index)
-        assert call.lines == [("I", f"Using GPUs {index}"), ("I", f"GPU {index}: card {index}")]
+        assert call.lines == [("I", f"Using GPUs {index}"), ("I", f"GPU {index}: Tesla {index}")]
 
 
 @pytest.mark.parametrize(
