@@ -212,3 +212,56 @@ def test_several_gpus_are_ranks_of_the_same_command(caffe, solver, monkeypatch):
 def test_a_stopped_training_ends_as_in_caffe(caffe, solver, monkeypatch, ended, code):
     monkeypatch.setattr("layermem.cli.train.run_train", lambda arguments, display: ended)
     assert caffe("train", "-solver", solver()).code == code
+
+
+VARIABLES = {
+    "budget": "2GiB",
+    "host_budget": "1GiB",
+    "strategy": "offload",
+    "spill": "folder",
+    "slices": "auto",
+    "storage": "bf16",
+    "loss_scale": "8",
+    "threads": "1",
+    "precision": "tf32",
+    "transport": "nccl",
+    "allow_python": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "function", "gpu", "without"),
+    [
+        ("train", "train.run_train", "", {"precision", "transport"}),
+        ("train", "train.run_train", "0", {"threads"}),
+        ("test", "train.run_test", "", {*VARIABLES} - {"budget", "storage", "threads", "allow_python"}),
+        ("test", "train.run_test", "0", {*VARIABLES} - {"budget", "storage", "precision", "allow_python"}),
+        ("time", "time.measure_all", "", {"loss_scale", "precision", "transport"}),
+        ("time", "time.measure_all", "0", {"loss_scale", "threads", "transport"}),
+    ],
+)
+def test_every_variable_is_an_option_where_it_has_an_effect(
+    caffe, solver, weights, monkeypatch, verb, function, gpu, without
+):
+    from layermem.backends.cuda.driver.context import Gpu
+    from layermem.errors import InputError
+
+    seen = []
+
+    def stop(arguments, *_):
+        seen.append(vars(arguments))
+        raise InputError("stopped")
+
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(f"LAYERMEM_{name.upper()}", value)
+    monkeypatch.setattr(devices, "found_gpus", lambda: [Gpu(0, "GPU", "90", 2**34, 132)])
+    monkeypatch.setattr(f"layermem.cli.{function}", stop)
+    files = ["-solver", solver()] if verb == "train" else ["-model", NET]
+    files += ["-weights", weights] if verb == "test" else []
+    assert caffe(verb, *files, "-gpu", gpu).fatal == "stopped"
+    expected = {**VARIABLES, "threads": 1, "allow_python": True}
+    off = (None, False)
+    for name, value in expected.items():
+        found = seen[0].get(name)
+        assert found in off if name in without else found == value, name
+    assert (seen[0]["device"], seen[0]["index"]) == (("cuda", 0) if gpu else ("cpu", None))
