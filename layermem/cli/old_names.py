@@ -52,8 +52,8 @@ def refuse_old_names(words: Sequence[str]) -> None:
     """Raise InputError with the current name, for the first old name on a command line."""
     verb, options = (words[0], words[1:]) if words else ("", [])
     if verb in CAFFE_VERBS:
-        ours = f"`layermem {CAFFE_VERBS[verb]}` here, or `layermem caffe {verb}` with Caffe's flags"
-        raise InputError(f"Caffe's '{verb}' is {ours}; use one of them")
+        what = f"`layermem {CAFFE_VERBS[verb]}` here, or `layermem caffe {verb}` with Caffe's flags"
+        raise InputError(f"Caffe's '{verb}' is {what}; use one of them")
     if verb == "convert" and options and options[0] in CONVERSIONS:
         raise InputError(f"`layermem convert {options[0]}` was renamed; use `layermem data {options[0]}`")
     for option in (word.partition("=")[0] for word in options if word.startswith("-")):

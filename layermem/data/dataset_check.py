@@ -105,10 +105,7 @@ def read_items(path: Path, root: str | None = None, track: Track = list) -> list
             for image in images
         ]
     else:
-        files = [
-            (listed_file(name, path, root), name, label_of(words[0], path, line))
-            for name, words, line in read_rows(path, 1)
-        ]
+        files = [(listed_file(row.name, path, root), row.name, label_of(row, path)) for row in read_rows(path, 1)]
     return [_file_item(*files[number]) for number in track([*range(len(files))])]
 
 

@@ -29,7 +29,7 @@ from layermem.data.database import open_database
 from layermem.data.datum_source import DatumSource, held_bytes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.layer_files import ResolvePath
-from layermem.data.list_source import ImageListSource
+from layermem.data.list_source import ImageListSource, list_bytes
 from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
 from layermem.distributed.ranks import Ranks
@@ -235,7 +235,9 @@ class ImageFeed(Feed):
 
     @classmethod
     def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
-        return held_bytes(resolve(param.data_param.source)) if param.type == "Data" else 0
+        if param.type == "Data":
+            return held_bytes(resolve(param.data_param.source))
+        return list_bytes(resolve(param.image_data_param.source), param.image_data_param.root_folder)
 
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)

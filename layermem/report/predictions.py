@@ -91,7 +91,7 @@ class AccuracyCount:
     def add(self, label: int | None, row: np.ndarray) -> None:
         if label is not None:
             scores = row.reshape(-1)
-            higher = np.count_nonzero(scores >= scores[label]) - 1 if 0 <= label < scores.size else scores.size
+            higher = int(np.count_nonzero(scores >= scores[label])) - 1 if 0 <= label < scores.size else scores.size
             self.items += 1
             self.first += higher < 1
             self.among += higher < self.shown

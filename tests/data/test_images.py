@@ -2,6 +2,7 @@ import contextlib
 import io
 import math
 import struct
+import tracemalloc
 import warnings
 import zlib
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data.images import datum_image, decode, resize
+from layermem.data.images import PIXEL_BYTES, datum_image, decode, decoding_bytes, resize
 from layermem.errors import InputError
 from layermem.proto.schema import Datum
 from tests.data.makers import datum, images
@@ -249,3 +250,15 @@ def test_damaged_images_are_read_or_refused(kind, rng):
         with contextlib.suppress(InputError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert decode(bytes(bad)).dtype == np.uint8
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_what_decoding_takes_is_expected_by_the_size_of_the_image(kind):
+    raw = encoded(images(1, height=300, width=400)[0].transpose(1, 2, 0), kind)
+    assert decoding_bytes(raw) == len(raw) + PIXEL_BYTES * 300 * 400
+    tracemalloc.start()
+    decode(raw, color=True)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most + 4 * 300 * 400 <= decoding_bytes(raw)  # Pillow's own pixels are not traced
+    assert decoding_bytes(b"no image") == 0

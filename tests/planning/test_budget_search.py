@@ -142,7 +142,7 @@ class FragmentingCompiler(Compiler):
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("net", ["chain", "residual", "inception"])
 def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahead(net, tmp_path):
     graphs, costs = solver_job(net, tmp_path)
@@ -174,7 +174,7 @@ class RandomHoles(Compiler):
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("net", ["chain", "inception"])
 def test_under_holes_too_no_program_fits_a_unit_below_the_minimum(net, name, tmp_path):

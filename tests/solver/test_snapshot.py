@@ -146,7 +146,7 @@ def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_b
 # ---- resuming ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize(
     ("net", "fields"),
     [(net, {}) for net in NETS] + [("dropout", {"iter_size": 2, "type": "Adam", "clip_gradients": 1, "base_lr": 0.01})],
@@ -505,7 +505,7 @@ TYPES = {
 }
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize("theirs, mine", [*itertools.permutations(TYPES, 2)])
 def test_the_state_of_another_solver_type_is_refused_by_name(mine, theirs, tmp_path):
     trained("chain", tmp_path, type=theirs, **TYPES[theirs])

@@ -50,7 +50,7 @@ def snapshot_of_caffe(tmp_path_factory):
     return trained
 
 
-@pytest.mark.exhaustive(5)
+@pytest.mark.exhaustive(10)
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "caffe"])
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize(("net", "variant"), CASES)
@@ -82,7 +82,7 @@ def test_plans_of_blocks_train_to_the_same_bits(net, tmp_path):
         assert found == expected and made[-1] is not None and len(order) > len(set(order))
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("strategy", ["liveness", "intra", "inter", "hybrid"])
 @pytest.mark.parametrize("net", ["residual", "inception"])
 def test_at_the_least_budget_it_trains_to_the_same_bits_and_one_byte_below_it_is_refused(net, strategy, tmp_path):
@@ -117,7 +117,7 @@ LANGUAGE_MODEL = """
 """
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("budget", ["50%", "28%"])
 @pytest.mark.parametrize("strategy", ["recompute", "auto"])
 def test_an_lstm_learns_the_same_bits_in_half_of_caffes_bytes_and_in_less_resumed_too(strategy, budget, tmp_path):

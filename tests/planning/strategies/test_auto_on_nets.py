@@ -31,7 +31,7 @@ def compilers(net, device):
     return job, {name: Compiler(ArenaPlanner(job.graphs, job.costs), name) for name in (*RIVALS, "auto")}
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(("device", "net"), [*(("cpu", net) for net in NETS), ("cuda", "unet"), ("cuda", "resnet20")])
 def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device, net):
     job, made = compilers(net, device)
@@ -49,7 +49,7 @@ def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device
     assert compared
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("net", [net for net in reversed(NETS) if net != "resnet50"])
 def test_auto_is_hardly_ever_slower_with_a_larger_budget(net):
     job, made = compilers(net, "cpu")
@@ -63,6 +63,7 @@ def test_auto_is_hardly_ever_slower_with_a_larger_budget(net):
         before = min(seconds, before)
 
 
+@pytest.mark.whole
 def test_in_slices_and_bands_more_bytes_take_no_more_time():
     """Copies take most of the step here, and plans that were made for fewer bytes have most of them to lose."""
     net = build_net("prototxt/vgg16/train_val.prototxt", batch=64)
