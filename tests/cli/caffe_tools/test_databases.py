@@ -59,6 +59,7 @@ def test_the_root_is_text_before_each_path(caffe, images, tmp_path):
 
 @pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
 def test_flags_choose_size_colour_order_and_kind_of_database(caffe, images, tmp_path, backend):
+    pytest.importorskip("lmdb" if backend == "lmdb" else "plyvel")
     (tmp_path / "list.txt").write_text("".join(f"a.png {i}\n" for i in range(20)))
     words = ["-resize_height=4", "--resize_width", "6", "--gray", "-shuffle", "-check_size", f"-backend={backend}"]
     run = caffe("convert_imageset", *words, f"{images}/", tmp_path / "list.txt", tmp_path / "db")
@@ -115,6 +116,7 @@ def test_a_channels_mean_is_added_up_in_fp32_pixel_by_pixel(caffe, tmp_path):
 
 
 def test_mnist_and_its_pairs_become_databases(caffe, tmp_path):
+    pytest.importorskip("plyvel")
     files = write_mnist(tmp_path, bytes(range(12)), b"\x07\x01")
     run = caffe("convert_mnist_data", *files, tmp_path / "db", "--backend=lmdb")
     assert run.code == 0 and "A total of 2 items." in run.text and "Rows: 2 Cols: 3" in run.text
@@ -131,11 +133,12 @@ def test_mnist_and_its_pairs_become_databases(caffe, tmp_path):
 def test_cifar_becomes_two_databases(caffe, tmp_path):
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         (tmp_path / f"{name}.bin").write_bytes(bytes(3073))
-    run = caffe("convert_cifar_data", tmp_path, tmp_path / "out", "leveldb")
+    run = caffe("convert_cifar_data", tmp_path, tmp_path / "out", "lmdb")
     assert run.code == 0 and [path.name for path in sorted((tmp_path / "out").iterdir())] == [
-        "cifar10_test_leveldb",
-        "cifar10_train_leveldb",
+        "cifar10_test_lmdb",
+        "cifar10_train_lmdb",
     ]
+    assert len(records(tmp_path / "out/cifar10_train_lmdb")) == 5
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_each_item_is_a_datum_of_floats(caffe, weights, values, tmp_path, device
 
 
 def test_a_leveldb_has_the_same_items(caffe, weights, values, tmp_path):
+    pytest.importorskip("plyvel")
     assert caffe("extract_features", weights, NET, "pool2", tmp_path / "db", "1", "leveldb").code == 0
     with closing(open_database(tmp_path / "db", labels=False)) as source:
         read, _ = source.read(source.length)
