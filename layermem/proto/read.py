@@ -17,7 +17,7 @@ from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.proto import text as text_file
-from layermem.proto.checks import layer_fault
+from layermem.proto.checks import layer_fault, path_faults
 from layermem.proto.names import name_nameless
 from layermem.proto.outline import Outline
 from layermem.proto.schema import Message, NetParameter, SolverParameter
@@ -110,6 +110,8 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
     message = SolverParameter()
     layout = text_file.parse(text, message, path)
     given = message.ListFields()
+    for field, fault in path_faults(message):
+        raise InputError(fault, path=path, line=_first(layout.lines(field)))
     try:
         notes = upgrade_solver(message, path)
     except InputError as error:

@@ -24,6 +24,7 @@ from layermem.utils.text import printable
 DONE = "Optimization Done."
 NOTES = "layermem.py:1"  # the place of lines that Caffe does not print
 Line = tuple[str, str]  # the place in Caffe's code, and the text
+MOST_VALUES, FIRST_VALUES = 1000, 10  # an output of more values than these has a line for the first ones alone
 
 
 class Log:
@@ -86,10 +87,18 @@ def _displayed(event: events.Displayed) -> Iterator[Line]:
 
 
 def _outputs(phase: str, place: str, outputs: Sequence[Output]) -> Iterator[Line]:
-    """One line per element, numbered across all outputs."""
-    index = 0
+    """One line per element, numbered across all outputs; of a large output the first ones and their number."""
+    first = 0
     for output in outputs:
-        for value in np.ravel(output.values):
+        values = np.ravel(output.values)
+        shown = FIRST_VALUES if len(values) > MOST_VALUES else len(values)
+        for index, value in enumerate(values[:shown], start=first):
             part = f" (* {number(output.weight)} = {number(output.weight * value)} loss)" if output.weight else ""
             yield place, f"    {phase} net output #{index}: {output.name} = {number(value)}{part}"
-            index += 1
+        if shown < len(values):
+            yield (
+                NOTES,
+                f"    {phase} net output '{output.name}' has {len(values) - shown:,} more values, left out; a "
+                "layer of type Silence that reads it keeps it out of the log",
+            )
+        first += len(values)

@@ -11,8 +11,8 @@ from layermem.errors import BudgetError
 from layermem.planning.budget_search import rungs_below
 from layermem.planning.hints import Hints
 from layermem.planning.pipeline import Compiler, compile
+from layermem.planning.settings import SETTINGS
 from layermem.planning.strategies import STRATEGIES as REGISTERED
-from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.jobs import SINGLE, STRATEGIES, random_job, solver_job
 
@@ -96,7 +96,7 @@ def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job
                 other = compile(graphs, strategy=name, budget_bytes=budget, costs=costs).train.plan
             except BudgetError:
                 continue
-            assert chosen <= arena_planner.estimate_seconds(other) * NEGLIGIBLE, (name, step)
+            assert chosen <= arena_planner.estimate_seconds(other) * SETTINGS.negligible_seconds, (name, step)
 
 
 @pytest.mark.samples(4)

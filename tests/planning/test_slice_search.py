@@ -19,6 +19,7 @@ from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
 from layermem.report.records import start_record
+from tests.planning.settings import change
 
 NET = "prototxt/digits/train_val.prototxt"
 NO_LINK = Hints(host_budget_bytes=0)
@@ -172,7 +173,7 @@ def choice(alexnet):
 @pytest.mark.whole
 def test_finer_bands_and_shorter_ranges_are_taken_only_where_they_are_faster(alexnet, choice, monkeypatch):
     job, chosen, budget_bytes = alexnet, choice, alexnet.baseline_bytes // 4
-    monkeypatch.setattr(slice_search, "REFINEMENTS", 0)
+    change(monkeypatch, refinements=0)
     assert chosen.feasible and chosen.seconds <= evaluate(job.with_slices("auto"), "hybrid", budget_bytes).seconds
 
 

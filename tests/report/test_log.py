@@ -128,3 +128,14 @@ def test_every_line_of_a_run_names_a_place_in_caffes_solver():
     places = [place for event in run for place, _ in lines(event)]
     assert {place.partition(":")[0] for place in places} == {"solver.cpp", "sgd_solver.cpp"}
     assert all(int(place.partition(":")[2]) for place in places)
+
+
+def test_of_an_output_of_many_values_the_first_have_lines_and_the_rest_are_counted():
+    values = {"mask": np.arange(80_000.0), "per_class": np.arange(1000.0), "last": np.ones(())}
+    event = events.Tested(0, 0, tuple(events.Output(*item) for item in values.items()))
+    said = [text for _, text in lines(event)]
+    assert len(said) == 10 + 1 + 1000 + 1 and "'mask' has 79,990 more values" in said[10] and "Silence" in said[10]
+    found = [TEST_OUTPUT.search(line) for line in said]
+    numbered = [(int(match[1]), match[2]) for match in found if match]
+    assert numbered[9:11] == [(9, "mask"), (80_000, "per_class")] and numbered[-1] == (81_000, "last")
+    assert found[10] is None  # no parser takes the sentence for a value

@@ -6,9 +6,6 @@ import pytest
 
 from layermem.errors import BudgetError
 from layermem.interactive.solver import Solver
-from layermem.planning.fused_updates import with_fused_updates
-from layermem.planning.nested_search import nested_planner
-from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.strategies import STRATEGIES
 from tests.nets import NETS, solver_file
 
@@ -58,28 +55,6 @@ def test_every_strategy_writes_the_same_snapshot(net, variant, device, strategy,
     found, solver = snapshot_bytes(net, tmp_path, VARIANTS[variant], device, strategy=strategy)
     assert found == snapshot_of_caffe(net, variant, device)
     assert solver.runner.measured_peak_bytes == solver.runner.arena.nbytes == solver.program.arena_bytes
-
-
-@pytest.mark.parametrize("net", ["chain", "residual"])
-def test_plans_of_blocks_train_to_the_same_bits(net, tmp_path):
-    """Tests plans of the dynamic program (planning/nested_orders.py), even if others are faster."""
-    made = []
-
-    def of_blocks(graph, costs, budget_bytes, evaluator, hints):
-        planner = nested_planner(with_fused_updates(graph), costs, evaluator, hints)
-        made.append(planner.plan_of_blocks(budget_bytes, "blocks"))
-        return made[-1] or Plan("blocks", program_order(graph), {}, INTRA)
-
-    expected, _ = snapshot_bytes(net, tmp_path / "caffe", {}, strategy="caffe")
-    most = snapshot_bytes(net, tmp_path / "reuse", {}, strategy="liveness")[1].program.arena_bytes
-    with pytest.raises(BudgetError) as caught:
-        Solver(solver_file(net, tmp_path), device="reference", strategy="nested", budget=1, **AMPLE)
-    least = caught.value.minimum_bytes
-    for share in (0.6, 0.8):
-        budget = int(least + share * (most - least))
-        found, solver = snapshot_bytes(net, tmp_path / f"{share}", {}, strategy=of_blocks, budget=budget)
-        order = solver.program.plan.order
-        assert found == expected and made[-1] is not None and len(order) > len(set(order))
 
 
 @pytest.mark.exhaustive(4)

@@ -10,7 +10,7 @@ from layermem.backends.base import get_device
 from layermem.errors import BudgetError
 from layermem.planning.costs import model_costs
 from layermem.planning.pipeline import Compiler
-from layermem.planning.strategies.auto import NEGLIGIBLE
+from layermem.planning.settings import SETTINGS
 from layermem.report.comparison import budget_grid
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.solver.jobs import StepOptions, net_job
@@ -44,7 +44,7 @@ def test_auto_is_as_quick_as_the_quickest_single_strategy_at_every_budget(device
             except BudgetError:
                 continue
         if seconds:
-            assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (budget, seconds)
+            assert seconds["auto"] <= min(seconds.values()) * SETTINGS.negligible_seconds, (budget, seconds)
             compared += len(seconds) > 1
     assert compared
 
