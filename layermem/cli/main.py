@@ -157,8 +157,7 @@ def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    if words[:1] != ["caffe"]:
-        refuse_old_names(words)
+    refuse_old_names(words)
     arguments = make_parser(*words[:1]).parse_args(words)
     arguments.words = words
     check_combinations(arguments)

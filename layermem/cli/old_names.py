@@ -51,6 +51,8 @@ DATA_OPTIONS = {
 def refuse_old_names(words: Sequence[str]) -> None:
     """Raise InputError with the current name, for the first old name on a command line."""
     verb, options = (words[0], words[1:]) if words else ("", [])
+    if verb == "caffe":  # takes Caffe's names
+        return
     if verb in CAFFE_VERBS:
         what = f"`layermem {CAFFE_VERBS[verb]}` here, or `layermem caffe {verb}` with Caffe's flags"
         raise InputError(f"Caffe's '{verb}' is {what}; use one of them")

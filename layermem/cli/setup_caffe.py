@@ -71,7 +71,17 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_setup_caffe(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
-    _check(folder)
+    try:
+        _check(folder)
+        count = _write(folder)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}; use another path", path=str(error.filename)) from None
+    print(wrap(printable(f"{folder}: {count} programs in build, and the module caffe in python")))
+    return 0
+
+
+def _write(folder: Path) -> int:
+    """Write all files of the tree, each at once; return the number of programs."""
     files = {"README": README, "python/caffe/__init__.py": MODULE.format(folder=_package_folder())}
     programs = {f"build/tools/{name}": name for name in ("caffe", *TOOLS)}
     programs |= {f"build/examples/{part}/{name}": name for part, name in CONVERTERS.items()}
@@ -79,15 +89,11 @@ def run_setup_caffe(arguments: argparse.Namespace) -> int:
         files[path] = files[f"{path}.bin"] = _program(name)
     for path, text in files.items():
         target = folder / path
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot be made a folder: {error.strerror}; use another path", path=str(target)) from None
+        target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, text.encode())
         if text.startswith("#!"):
             target.chmod(0o755)
-    print(wrap(printable(f"{folder}: {len(programs)} programs in build, and the module caffe in python")))
-    return 0
+    return len(programs)
 
 
 def _check(folder: Path) -> None:

@@ -76,5 +76,11 @@ def test_a_folder_of_something_else_is_refused_and_left_as_it_is(layermem, tmp_p
     assert "is a file; give a new folder" in layermem("setup-caffe", path).sentence
 
 
+def test_a_folder_that_cannot_be_written_is_refused(layermem, tmp_path):
+    (tmp_path / "file").write_text("")
+    ended = layermem("setup-caffe", tmp_path / "file" / "caffe")
+    assert ended.code == 2 and "cannot be written: Not a directory; use another path" in ended.sentence
+
+
 def test_an_empty_folder_is_taken(layermem, tmp_path):
     assert layermem("setup-caffe", tmp_path).code == 0 and (tmp_path / "build/tools/caffe").exists()
