@@ -94,7 +94,9 @@ def _numbers(asked: str) -> list[int]:
 
 def _gpu(number: int, gpus: list[Gpu], source: str) -> Gpu:
     if number >= len(gpus):
-        raise InputError(f"{source} asks for GPU {number}, and there are {len(gpus)} here, numbered from 0; choose one")
+        raise InputError(
+            f"{source} names GPU {number}, and this machine has {len(gpus)}, numbered from 0; choose one of them"
+        )
     return gpus[number]
 
 

@@ -95,7 +95,7 @@ def test_no_gpu_is_asked_for(gpus):
 @pytest.mark.parametrize(
     ("asked", "what"),
     [
-        ("2", "-gpu asks for GPU 2, and there are 2 here"),
+        ("2", "-gpu names GPU 2, and this machine has 2, from 0 on"),
         ("-1", "is no list"),
         ("0,", "is no list"),
         ("a", "is no list"),
