@@ -97,7 +97,7 @@ def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> lis
 def _check_type(own: str, saved: Snapshot) -> None:
     """InputError if the JSON file of the snapshot names another solver type."""
     if saved.extra is not None and saved.extra["type"] not in ("", own):
-        raise InputError(_other_type(f"type '{saved.extra['type']}'", own))
+        raise _of_other_type(f"type '{saved.extra['type']}'", own)
 
 
 def _check_squares(own: str, history: Sequence[Blob]) -> None:
@@ -105,11 +105,11 @@ def _check_squares(own: str, history: Sequence[Blob]) -> None:
     count = len(history) // HISTORY_COUNTS[own]
     squares = (blob for i in SQUARE_HISTORIES.get(own, ()) for blob in history[i * count : (i + 1) * count])
     if any(np.any(np.asarray(blob) < 0) for blob in squares):
-        raise InputError(_other_type("another type, with values below 0 where this one has sums of squares", own))
+        raise _of_other_type("another type, with values below 0 where this one has sums of squares", own)
 
 
-def _other_type(theirs: str, own: str) -> str:
-    return (
+def _of_other_type(theirs: str, own: str) -> InputError:
+    return InputError(
         f"is the state of a solver of {theirs}, and this solver has type '{own}': resume with the type of the "
         "snapshot, or begin from its weights alone (--weights)"
     )
