@@ -94,9 +94,7 @@ def _numbers(asked: str) -> list[int]:
 
 def _gpu(number: int, gpus: list[Gpu], source: str) -> Gpu:
     if number >= len(gpus):
-        raise InputError(
-            f"{source} names GPU {number}, and this machine has {len(gpus)}, from 0 on; choose one"
-        )
+        raise InputError(f"{source} names GPU {number}, and this machine has {len(gpus)}, from 0 on; choose one")
     return gpus[number]
 
 
