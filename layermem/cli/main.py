@@ -50,6 +50,7 @@ from layermem.cli.old_names import refuse_old_names
 from layermem.cli.options import Parser, VerbParser
 from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import InputError, LayermemError
+from layermem.utils.system_faults import system_fault
 from layermem.utils.text import NO_BREAK, wrap
 
 VERBS = {
@@ -122,14 +123,20 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
         # Otherwise Python reports the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if error.filename is not None or error.errno not in DISK_FULL:
+    except (OSError, MemoryError, RuntimeError) as error:
+        fault = system_fault(error)
+        if fault is None:
             raise
         job.is_agreed = False
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the rest of the output fails at exit
-        _report([f"cannot write the output: {error.strerror}; free some space or write to another disk"])
-        return InputError.exit_code
+        if isinstance(error, OSError) and error.filename is None and error.errno in DISK_FULL:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the rest of the output fails at exit
+            fault = InputError(f"cannot write the output: {error.strerror}; free some space or write to another disk")
+        _report(fault.lines)
+        return fault.exit_code
     except ImportError as error:
+        if (fault := system_fault(error)) is not None:
+            _report(fault.lines)
+            return fault.exit_code
         if error.name != "layermem" and "layermem._native" not in str(error):
             raise
         _report(["the native module is not built for this Python; build it with `make native`"])

@@ -407,3 +407,27 @@ def test_a_file_system_without_locks_is_read_without_a_lock_table(tmp_path, monk
     source = LmdbSource(tmp_path / "db", labels=True)
     assert source.read(2)[1].tolist() == [0, 1]
     source.close()
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        ("DiskError", "Permission denied; change its permissions"),
+        ("ReadersFullError", "has as many readers as it may have; end some of them"),
+        ("MapResizedError", "has grown while it was opened; start again"),
+        ("VersionMismatchError", "was written by another version of LMDB"),
+        ("InvalidError", "is not an LMDB, or is damaged .*; make it again"),
+    ],
+)
+def test_what_is_no_damage_of_the_data_is_not_called_one(tmp_path, monkeypatch, error, words):
+    path, _ = digits_like(tmp_path / "db")
+
+    def fail(*arguments, **options):
+        raised = getattr(lmdb, error if error != "DiskError" else "Error")(str(path))
+        raised.code = errno.EACCES if error == "DiskError" else -30790
+        raise raised
+
+    monkeypatch.setattr(lmdb, "open", fail)
+    with pytest.raises(InputError, match=words) as caught:
+        LmdbSource(path, labels=True)
+    assert ("damaged" in str(caught.value)) == (error == "InvalidError")
