@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import Verbs, add_verb
 from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import LayermemError
+from layermem.utils.system_faults import system_fault
 
 if TYPE_CHECKING:
     from layermem.cli.caffe_tools.gflags import Flag
@@ -73,11 +74,14 @@ def run_caffe(arguments: argparse.Namespace) -> int:
     try:
         with into_log(log, program.place), apply_verbosity(arguments):
             return program.run(Call(values, others, log, arguments))
-    except LayermemError as error:
-        if not error.is_reported:
-            log.write("\n".join(error.lines), program.place, "F")
-        error.exit_code, error.is_reported = ABORTED, True
-        raise
+    except (LayermemError, OSError, MemoryError, RuntimeError) as error:
+        fault = error if isinstance(error, LayermemError) else system_fault(error)
+        if fault is None or isinstance(error, BrokenPipeError):
+            raise
+        if not fault.is_reported:
+            log.write("\n".join(fault.lines), program.place, "F")
+        fault.exit_code, fault.is_reported = ABORTED, True
+        raise fault from None
     finally:
         log.close()
 

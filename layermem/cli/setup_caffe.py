@@ -71,11 +71,8 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_setup_caffe(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
-    try:
-        _check(folder)
-        count = _write(folder)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}; use another path", path=str(error.filename)) from None
+    _check(folder)
+    count = _write(folder)
     print(wrap(printable(f"{folder}: {count} programs in build, and the module caffe in python")))
     return 0
 

@@ -42,6 +42,16 @@ def test_lines_go_where_the_flags_say(layermem, tmp_path):
     assert "none.txt: no such file" in (tmp_path / "convert_imageset.INFO").read_text()
 
 
+def test_what_the_system_refuses_is_a_line_of_the_log_too(layermem, tmp_path, monkeypatch):
+    def refuse(*words):
+        raise PermissionError(13, "Permission denied", "a/b")
+
+    monkeypatch.setattr("layermem.cli.caffe_tools.databases.mean_image", refuse)
+    ended = layermem("caffe", "compute_image_mean", tmp_path)
+    assert ended.code == 134 and ended.err.splitlines()[-1].startswith("F") and "layermem: " not in ended.err
+    assert ended.err.endswith("] a/b: Permission denied; change its permissions, or those of its folders\n")
+
+
 def test_verbosity_adds_the_steps_of_layermem(layermem, tmp_path):
     words = "caffe", "time", "-model", "prototxt/digits/train_val.prototxt", "-iterations", "1"
     assert "read prototxt/digits/train_val.prototxt" not in layermem(*words).err
